@@ -1,0 +1,129 @@
+"""The seam between what learns and how it learns: policies, rollouts, decisions and powers.
+
+`mmrl.training` knows models through this file alone. A denoising step and a token are both
+*decisions* with a log-probability, so one loop trains a video diffuser and a vision-language model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+from mmrl.data.sample import Sample
+
+
+class Power(StrEnum):
+    """What a policy can do beyond sampling. An objective names the powers that it needs."""
+
+    LOG_PROBS = "log_probs"
+    """Replay gives the log-probability of every recorded decision, with gradients."""
+    MOMENTS = "moments"
+    """Decisions are Gaussian: replay also gives their mean, standard deviation and the velocity behind them."""
+    PREDICT_VELOCITY = "predict_velocity"
+    """`predict_velocity` at any (x_t, sigma), with gradients (flow models)."""
+    DECODE_WITH_GRAD = "decode_with_grad"
+    """Media with gradients, for rewards that are differentiable."""
+    TEACHER_FORCE = "teacher_force"
+    """Log-probabilities of a text that the policy did not write."""
+
+
+@dataclass(frozen=True)
+class RolloutRequest:
+    """n trajectories for one sample. Group sizes may differ between the requests of one call."""
+
+    sample: Sample
+    n: int
+    group: int
+    """The group these trajectories belong to; two requests may share a group (it was split over micro-batches)."""
+    prefix: Any = None
+    """Decisions that are forced rather than sampled (hints, rethinking, budgets)."""
+    sampling: Any = None
+    """The policy's own sampling configuration; None is its default. Equal for all requests of one call."""
+
+
+@dataclass
+class Rollout:
+    """One batch of trajectories: B rows, T decisions. One rollout is one replay is one micro-batch."""
+
+    samples: list[Sample]  # B of them, the sample that each row answers
+    group_index: Tensor  # [B] int64
+    log_probs: Tensor  # [B, T] float32, as sampled
+    mask: Tensor  # [B, T] bool; False = not a decision of the policy (padding, std = 0)
+    channel: Tensor  # [B, T] int64; which stage, turn, agent or tool a decision belongs to
+    media: list[Any]  # B images (PIL), videos (lists of PIL) or texts
+    policy_version: int
+    clean: Tensor | None = None  # [B, ...] x_0 in the sampling loop's own packing (flow models)
+    recording: Any = field(default=None, repr=False)  # what replay needs; only the policy that made it reads it
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.log_probs.shape[0]
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Some decisions of a rollout, recomputed under the present parameters. K columns of the rollout's T."""
+
+    columns: tuple[int, ...]  # which of the rollout's T
+    log_probs: Tensor  # [B, K] float32; with a graph where gradients are enabled
+    mean: Tensor | None = None  # [B, K, ...] float32 (power MOMENTS)
+    std: Tensor | None = None  # [B, K] float32 (power MOMENTS)
+    velocity: Tensor | None = None  # [B, K, ...] the model output that the sampler consumed (power MOMENTS)
+
+
+Visit = Callable[[Decisions], None]
+"""Called once for each block of decisions during a replay; may call `backward()` before it returns."""
+
+
+class Policy(Protocol):
+    """Something that draws or answers, and can be asked again how likely what it did was."""
+
+    powers: frozenset[Power]  # of the class: known before any model is loaded
+    version: int  # how many optimizer updates the parameters have seen; written into every rollout
+
+    def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Draw sum(r.n) trajectories without gradients. Equal requests and seed give equal rollouts."""
+        ...
+
+    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+        """Recompute the named decisions in order and hand them to `visit`, with a graph if gradients are enabled.
+
+        A pipeline visits one decision at a time (K = 1), so that only one denoiser graph lives at once;
+        a token policy visits all of them in one call.
+        """
+        ...
+
+    def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
+        """The velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1], as the sampler would use it."""
+        ...
+
+    def reference(self) -> AbstractContextManager[None]:
+        """While open, the policy computes with the parameters that training started from."""
+        ...
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """By stable name, in stable order."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write what was trained (a LoRA or whole weights) in the format of the library that loads it."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote."""
+        ...
+
+    def replay_gap(self, rollout: Rollout) -> float:
+        """How far a replay under unchanged parameters is from the rollout: the gauge of a silent mismatch.
+
+        max |log-prob difference| over decisions, or for rollouts without decisions (deterministic samplers)
+        max |velocity difference| at a recorded step. 0 where replay repeats the rollout exactly.
+        """
+        ...

@@ -1,0 +1,45 @@
+"""ShapeWorld's rewards. Each takes the caption, parsed, as `references.answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mmrl.rewards.base import Reward, RewardInput
+from mmrl.shapeworld.captions import Caption
+from mmrl.shapeworld.checker import judge
+
+
+class CaptionCheck(Reward):
+    """The rule checker's partial credit, in [0, 1], with strict correctness (0 or 1) beside it."""
+
+    name = "shapeworld"
+    needs = ("image", "references.answer")
+    range = (0.0, 1.0)
+
+    def __init__(self, strict_weight: float = 0.0) -> None:
+        """`strict_weight` in [0, 1]: how much of the reward is strict correctness instead of partial credit."""
+        self.strict_weight = strict_weight
+
+    def score_one(self, item: RewardInput) -> Mapping[str, float]:
+        """Judge one picture."""
+        verdict = judge(item.image, Caption.from_dict(item.references["answer"]))
+        strict = float(verdict.strict)
+        mixed = (1 - self.strict_weight) * verdict.score + self.strict_weight * strict
+        return {"shapeworld": mixed, "shapeworld_strict": strict}
+
+
+class IndependentCount(Reward):
+    """The observer's probability that the picture holds just what the caption names, in [0, 1].
+
+    For watching, not for training: it is the held-out reward of the quickstart.
+    """
+
+    name = "shapeworld_heldout"
+    needs = ("image", "references.answer")
+    range = (0.0, 1.0)
+
+    def score_one(self, item: RewardInput) -> float:
+        """Let the observer count."""
+        from mmrl.shapeworld import observer
+
+        return observer.agreement(observer.load(), item.image, Caption.from_dict(item.references["answer"]))

@@ -1,0 +1,50 @@
+"""Data sets of captions: training, validation, and compositions that training never shows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mmrl.data.sample import Sample
+from mmrl.shapeworld.captions import HELD_OUT_KINDS, KINDS, Caption, sample_caption
+
+SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELD_OUT_KINDS)
+SPLITS = {"train": (11, 4096), "validation": (12, 768), "heldout": (13, 768)}
+"""Seed and size of each split."""
+
+
+def captions(split: str) -> list[Caption]:
+    """The captions of a split, always the same. `heldout` captions name at least one held-out kind.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split not in SPLITS:
+        raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(SPLITS)}")
+    seed, size = SPLITS[split]
+    rng = np.random.default_rng(seed)
+    kinds = KINDS if split == "heldout" else SEEN_KINDS
+    chosen: list[Caption] = []
+    while len(chosen) < size:
+        caption = sample_caption(rng, kinds)
+        if split != "heldout" or names_held_out(caption):
+            chosen.append(caption)
+    return chosen
+
+
+def names_held_out(caption: Caption) -> bool:
+    """Whether a caption names a composition that training never shows."""
+    return any((clause.colour, clause.shape) in HELD_OUT_KINDS for clause in caption.clauses)
+
+
+def samples(split: str) -> list[Sample]:
+    """A split as data: the prompt, the parsed caption as `answer`, and the form of caption as `source`."""
+    return [
+        Sample(
+            id=f"{split}-{number:05d}",
+            prompt=str(caption),
+            answer=caption.as_dict(),
+            task="text-to-image",
+            source=f"{caption.form}-heldout" if split == "heldout" else caption.form,
+        )
+        for number, caption in enumerate(captions(split))
+    ]

@@ -1,0 +1,185 @@
+"""What a run shows while it goes: one data class, drawn as a plain line or a live panel."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+BLOCKS = "▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One iteration in numbers."""
+
+    index: int  # from 1
+    total: int
+    reward: float
+    best: float
+    replay_gap: float
+    seconds: float
+    metrics: Mapping[str, float]
+
+
+class Display(Protocol):
+    """Shows reports and messages."""
+
+    def start(self, name: str, total: int) -> None:
+        """A run begins."""
+        ...
+
+    def step(self, report: StepReport) -> None:
+        """An iteration is done."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A message that stays."""
+        ...
+
+    def close(self) -> None:
+        """The run is over."""
+        ...
+
+
+def status_line(report: StepReport) -> str:
+    """One greppable line, the same in a terminal, a log file and a notebook."""
+    left = (report.total - report.index) * report.seconds
+    return (
+        f"step {report.index:>4}/{report.total}  reward {report.reward:+.3f} (best {report.best:+.3f})"
+        f"  replay gap {report.replay_gap:.0e}  grad {report.metrics.get('grad_norm', 0):.2g}"
+        f"{_optional(report.metrics)}  {report.seconds:.1f} s/step  {clock(left)} left"
+    )
+
+
+def _optional(metrics: Mapping[str, float]) -> str:
+    parts = []
+    if "clip_fraction" in metrics:
+        parts.append(f"  clipped {metrics['clip_fraction']:.1%}")
+    if "kl" in metrics:
+        parts.append(f"  kl {metrics['kl']:.2g}")
+    return "".join(parts)
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds.
+
+    >>> clock(125)
+    '2:05'
+    """
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"
+
+
+def sparkline(values: list[float], width: int = 60) -> str:
+    """A row of blocks, as high as the values; the mean of neighbours where there are more than fit.
+
+    >>> sparkline([0.0, 0.5, 1.0])
+    '▁▄█'
+    """
+    if not values:
+        return ""
+    per = max(1, -(-len(values) // width))
+    means = [sum(values[i : i + per]) / len(values[i : i + per]) for i in range(0, len(values), per)]
+    low, spread = min(means), (max(means) - min(means)) or 1.0
+    return "".join(BLOCKS[int((value - low) / spread * (len(BLOCKS) - 1))] for value in means)
+
+
+class PlainDisplay:
+    """One line an iteration, on standard error."""
+
+    def start(self, name: str, total: int) -> None:
+        """Name the run."""
+        self.say(f"{name}: {total} iterations")
+
+    def step(self, report: StepReport) -> None:
+        """Print the status line."""
+        self.say(status_line(report))
+
+    def say(self, text: str) -> None:
+        """Print a line."""
+        print(text, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class QuietDisplay:
+    """Shows nothing."""
+
+    def start(self, name: str, total: int) -> None:
+        """Show nothing."""
+
+    def step(self, report: StepReport) -> None:
+        """Show nothing."""
+
+    def say(self, text: str) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+class RichDisplay:
+    """A live panel: a bar, the reward's curve, and the numbers of the last iteration."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]} left"),
+            console=self._console,
+        )
+        self._live = Live(console=self._console, refresh_per_second=4)
+        self._rewards: list[float] = []
+
+    def start(self, name: str, total: int) -> None:
+        """Open the panel."""
+        self._task = self._progress.add_task(name, total=total, left="?")
+        self._live.update(Panel(self._progress))
+        self._live.start()
+
+    def step(self, report: StepReport) -> None:
+        """Redraw the panel."""
+        self._rewards.append(report.reward)
+        left = clock((report.total - report.index) * report.seconds)
+        self._progress.update(self._task, completed=report.index, left=left)
+        numbers = Table.grid(padding=(0, 3))
+        shown = {
+            "reward": f"{report.reward:+.3f}",
+            "best": f"{report.best:+.3f}",
+            "replay gap": f"{report.replay_gap:.0e}",
+            "grad norm": f"{report.metrics.get('grad_norm', 0):.2g}",
+            "clipped": f"{report.metrics['clip_fraction']:.1%}" if "clip_fraction" in report.metrics else "-",
+            "s/step": f"{report.seconds:.1f}",
+        }
+        numbers.add_row(*(f"[dim]{name}[/] {value}" for name, value in shown.items()))
+        curve = Text(sparkline(self._rewards), style="green")
+        self._live.update(Panel(Group(self._progress, Text(), curve, Text(), numbers)))
+
+    def say(self, text: str) -> None:
+        """Print above the panel."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._live.stop()
+
+
+def build_display(kind: Literal["auto", "rich", "plain", "quiet"]) -> Display:
+    """`auto`: the panel in a terminal, lines elsewhere."""
+    if kind == "quiet":
+        return QuietDisplay()
+    if kind == "rich" or (kind == "auto" and sys.stderr.isatty()):
+        return RichDisplay()
+    return PlainDisplay()

@@ -1,0 +1,83 @@
+"""What every objective offers the loop."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from contextlib import AbstractContextManager
+from typing import ClassVar, Protocol
+
+from torch import Tensor
+
+from mmrl.config.section import ConfigError
+from mmrl.policy import Policy, Power
+from mmrl.training.experience import MicroBatch
+
+
+class Gauges:
+    """Running means and maxima of numbers that come micro-batch by micro-batch."""
+
+    def __init__(self) -> None:
+        self._sums: defaultdict[str, float] = defaultdict(float)
+        self._counts: defaultdict[str, float] = defaultdict(float)
+        self._maxima: dict[str, float] = {}
+
+    def mean(self, name: str, value: float, weight: float = 1.0) -> None:
+        """Add to a mean."""
+        self._sums[name] += value * weight
+        self._counts[name] += weight
+
+    def maximum(self, name: str, value: float) -> None:
+        """Raise a maximum."""
+        self._maxima[name] = max(self._maxima.get(name, value), value)
+
+    def absorb(self, other: Gauges, without: tuple[str, ...] = ()) -> None:
+        """Take in what another has gathered, but for the names in `without`."""
+        for name, total in other._sums.items():
+            if name not in without:
+                self._sums[name] += total
+                self._counts[name] += other._counts[name]
+        for name, value in other._maxima.items():
+            if name not in without:
+                self.maximum(name, value)
+
+    def values(self) -> dict[str, float]:
+        """All numbers by name."""
+        means = {name: total / self._counts[name] for name, total in self._sums.items() if self._counts[name]}
+        return means | self._maxima
+
+
+class Objective(Protocol):
+    """A loss on the powers of a policy."""
+
+    needs: ClassVar[frozenset[Power]]
+
+    def acting(self) -> AbstractContextManager[None]:
+        """While open, the policy computes with the parameters that rollouts are drawn with."""
+        ...
+
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+        """Backpropagate `share` times the micro-batch's loss into the policy's parameters."""
+        ...
+
+    def finish_iteration(self, updates: int) -> None:
+        """Called after an iteration's last update; `updates` is the number of updates so far."""
+        ...
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors that a resumed run needs."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        ...
+
+
+def refuse_misfit(objective: type[Objective], policy: type[Policy]) -> None:
+    """Refuse an objective that needs powers the policy lacks. Both are known before a model is loaded.
+
+    Raises:
+        ConfigError: naming the missing powers.
+    """
+    if missing := objective.needs - policy.powers:
+        names = ", ".join(sorted(missing))
+        raise ConfigError(f"{objective.__name__} needs {names}, which {policy.__name__} does not have")

@@ -1,0 +1,49 @@
+"""Where an iteration's time and memory go."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class Phases:
+    """Seconds and peak memory by name of phase. On a CPU the peak is the process's highest so far."""
+
+    def __init__(self) -> None:
+        self._seconds: defaultdict[str, float] = defaultdict(float)
+        self._memory: defaultdict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        """Measure what happens inside under a name; phases of one name add up."""
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] += time.perf_counter() - started
+            self._memory[name] = max(self._memory[name], _peak_mib())
+
+    @property
+    def total_seconds(self) -> float:
+        """Of all phases."""
+        return sum(self._seconds.values())
+
+    def metrics(self) -> dict[str, float]:
+        """`seconds/<phase>` and `memory_mib/<phase>`."""
+        seconds = {f"seconds/{name}": value for name, value in self._seconds.items()}
+        return seconds | {f"memory_mib/{name}": value for name, value in self._memory.items()}
+
+
+def _peak_mib() -> float:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated() / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -1,0 +1,231 @@
+"""The loop: collect experience, accumulate gradients, update, look, save."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from mmrl.config.optimizer import OptimizerConfig
+from mmrl.config.training import TrainingConfig
+from mmrl.policy import Policy, Power
+from mmrl.training.checkpoints import (
+    Checkpoints,
+    TrainerState,
+    load_optimizer_tensors,
+    load_parameters,
+    optimizer_tensors,
+)
+from mmrl.training.display import Display, StepReport
+from mmrl.training.errors import RunError
+from mmrl.training.experience import Experience, ExperienceSource, MicroBatch, fold_in
+from mmrl.training.objectives.base import Gauges, Objective
+from mmrl.training.phases import Phases
+from mmrl.training.schedules import learning_rate
+from mmrl.training.snapshots import ParameterSnapshot
+from mmrl.training.trackers import JsonlTracker, Tracker
+
+Evaluate = Callable[[int], Mapping[str, float]]
+"""Scores the policy as it is at a step, keeps the pictures, and returns means by name; `score` picks the best."""
+
+
+@dataclass
+class Trainer:
+    """Trains one policy with one objective from one source of experience.
+
+    All randomness follows from `seed` and the step, so a resumed run repeats what it would have done.
+    """
+
+    policy: Policy
+    objective: Objective
+    source: ExperienceSource
+    optimizer_config: OptimizerConfig
+    config: TrainingConfig
+    seed: int
+    run: Path
+    trackers: list[Tracker]
+    display: Display
+    evaluate: Evaluate | None = None
+    evaluate_every: int | None = None
+    name: str = "run"
+    step: int = field(default=0, init=False)  # iterations done
+    updates: int = field(default=0, init=False)  # optimizer updates done
+
+    def __post_init__(self) -> None:
+        settings = self.optimizer_config
+        self.parameters = self.policy.parameters_to_train()
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(),
+            lr=settings.lr,
+            betas=settings.betas,
+            eps=settings.eps,
+            weight_decay=settings.weight_decay,
+        )
+        self.average = ParameterSnapshot(self.parameters) if settings.ema is not None else None
+        self.checkpoints = Checkpoints(self.run)
+        self._best_reward = -math.inf
+
+    def train(self) -> None:
+        """Train to the last iteration.
+
+        Raises:
+            RunError: the run must not go on; the last checkpoint stays.
+        """
+        self.display.start(self.name, self.config.iterations)
+        try:
+            if self.step == 0:
+                self._look()
+            while self.step < self.config.iterations:
+                self._report(*self.iterate())
+                last = self.step == self.config.iterations
+                score = None
+                if last or (self.evaluate_every and self.step % self.evaluate_every == 0):
+                    score = self._look()
+                if last or score is not None or self.step % self.config.save_every == 0:
+                    self.save(score)
+        finally:
+            self.display.close()
+            for tracker in self.trackers:
+                tracker.close()
+
+    def iterate(self) -> tuple[dict[str, float], Phases]:
+        """One iteration: experience, then `epochs` passes of `updates` updates over it."""
+        phases, gauges = Phases(), Gauges()
+        experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
+        gap = 0.0 if Power.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
+        with phases("update"):
+            for epoch in range(self.config.epochs):
+                for number, share in enumerate(self._shares(experience.micro_batches)):
+                    first = epoch == number == 0
+                    gap = max(gap, self._update(share, gauges, check_gap=first))
+            self.objective.finish_iteration(self.updates)
+        self.step += 1
+        return experience.metrics | gauges.values() | {"replay_gap": gap}, phases
+
+    def save(self, score: float | None = None) -> Path:
+        """Write a checkpoint. With a moving average, the policy's files hold the average."""
+        tensors = {
+            "parameters": {name: p.detach() for name, p in self.parameters.items()},
+            "optimizer": optimizer_tensors(self.optimizer),
+        }
+        if objective := self.objective.state_dict():
+            tensors["objective"] = objective
+        if self.average is not None:
+            tensors["average"] = self.average.state_dict()
+        tensors = {part: {k: t.clone() for k, t in held.items()} for part, held in tensors.items()}
+        values = {"updates": self.updates, "best_reward": self._best_reward, "source": self.source.state_dict()}
+        with self._averaged():
+            return self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
+
+    def resume(self) -> None:
+        """Continue exactly from the last checkpoint of the run's folder."""
+        state = self.checkpoints.load_state()
+        load_parameters(self.parameters, state.tensors["parameters"])
+        load_optimizer_tensors(self.optimizer, state.tensors["optimizer"])
+        self.objective.load_state_dict(state.tensors.get("objective", {}))
+        if self.average is not None:
+            self.average.load_state_dict(state.tensors["average"])
+        self.source.load_state_dict(state.values["source"])
+        self.step, self.updates = state.step, state.values["updates"]
+        self._best_reward = state.values["best_reward"]
+        self.policy.version = self.updates
+        for tracker in self.trackers:
+            if isinstance(tracker, JsonlTracker):
+                tracker.forget_after(self.step)
+
+    def _update(self, share: list[MicroBatch], gauges: Gauges, check_gap: bool) -> float:
+        """One optimizer update; returns the replay gap where this update can show it, else 0."""
+        self.optimizer.zero_grad(set_to_none=True)
+        before = Gauges()
+        for number, batch in enumerate(share):
+            held = before if check_gap else gauges
+            self.objective.accumulate(batch, 1 / len(share), fold_in(self.seed, self.step, self.updates, number), held)
+        gap = 0.0
+        if check_gap:
+            gap = before.values().get("log_prob_change_max", 0.0)
+            self._refuse_gap(gap)
+            gauges.absorb(before, without=("log_prob_change_max",))
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.optimizer_config.max_grad_norm).item()
+        if not math.isfinite(norm):
+            raise RunError(
+                f"the gradient's norm is {norm} at iteration {self.step + 1}: lower optimizer.lr, or use float32; "
+                "the last checkpoint is kept"
+            )
+        rate = self._learning_rate()
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.updates += 1
+        self.policy.version = self.updates
+        if self.average is not None and self.optimizer_config.ema is not None:
+            self.average.follow(min(self.optimizer_config.ema, self.updates / (self.updates + 10)))
+        gauges.mean("grad_norm", norm)
+        gauges.mean("learning_rate", rate)
+        return gap
+
+    def _learning_rate(self) -> float:
+        settings = self.optimizer_config
+        total = self.config.iterations * self.config.epochs * self.config.updates
+        return learning_rate(settings.lr, self.updates, total, settings.warmup, settings.schedule)
+
+    def _shares(self, batches: list[MicroBatch]) -> list[list[MicroBatch]]:
+        """The micro-batches of each update; the configuration makes sure that they divide evenly."""
+        size = len(batches) // self.config.updates
+        return [batches[start : start + size] for start in range(0, size * self.config.updates, size)]
+
+    def _velocity_gap(self, experience: Experience) -> float:
+        with torch.no_grad(), self.objective.acting():
+            gap = self.policy.replay_gap(experience.micro_batches[0].rollout)
+        self._refuse_gap(gap)
+        return gap
+
+    def _refuse_gap(self, gap: float) -> None:
+        if not gap <= self.config.max_replay_gap:
+            raise RunError(
+                f"replay differs from the rollout by {gap:.1e} (training.max_replay_gap is "
+                f"{self.config.max_replay_gap:.1e}): the gradient would be wrong. Something between rollout and update "
+                "is not repeated exactly (a batch of another shape, dropout, a low-precision kernel); "
+                "nothing was updated with it"
+            )
+
+    def _look(self) -> float | None:
+        """Evaluate, log, and return what decides the best checkpoint."""
+        if self.evaluate is None:
+            return None
+        with self._averaged():
+            metrics = dict(self.evaluate(self.step))
+        for tracker in self.trackers:
+            tracker.log("evaluation", self.step, metrics)
+        shown = "  ".join(f"{name.removeprefix('evaluation/')} {value:.3f}" for name, value in metrics.items())
+        self.display.say(f"evaluation after {self.step} iterations: {shown}")
+        return metrics.get("evaluation/total")
+
+    def _report(self, metrics: dict[str, float], phases: Phases) -> None:
+        reward = metrics.get("reward/total", math.nan)
+        self._best_reward = max(self._best_reward, reward)
+        for tracker in self.trackers:
+            tracker.log("train", self.step, metrics | phases.metrics())
+        self.display.step(
+            StepReport(
+                index=self.step,
+                total=self.config.iterations,
+                reward=reward,
+                best=self._best_reward,
+                replay_gap=metrics["replay_gap"],
+                seconds=phases.total_seconds,
+                metrics=metrics,
+            )
+        )
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """While open, the policy holds the moving average, if there is one."""
+        if self.average is None:
+            yield
+        else:
+            with self.average.in_place():
+                yield

@@ -1,0 +1,85 @@
+"""Scenes, their captions, and what must hold between them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrl.shapeworld.captions import (
+    HELD_OUT_KINDS,
+    KINDS,
+    RELATIONS,
+    Caption,
+    Clause,
+    relation_holds,
+    sample_caption,
+    sample_scene,
+)
+from mmrl.shapeworld.scenes import BACKGROUND, COLOURS, Scene, Thing, draw, pixel_boxes, thing_mask
+from mmrl.shapeworld.splits import SPLITS, captions, names_held_out, samples
+
+
+@given(st.integers(0, 10_000))
+@settings(deadline=None, max_examples=60)
+def test_a_sampled_scene_satisfies_its_caption_and_nothing_touches(seed):
+    rng = np.random.default_rng(seed)
+    caption = sample_caption(rng, KINDS)
+    scene = sample_scene(caption, rng)
+    assert caption.holds_for(scene)
+    covered = sum(thing_mask(thing, 64).astype(int) for thing in scene.things)
+    assert covered.max() == 1
+    assert Caption.from_dict(caption.as_dict()) == caption
+
+
+@pytest.mark.parametrize("pixels", [32, 64, 128])
+def test_boxes_and_masks_are_those_of_the_picture(pixels):
+    scene = Scene((Thing("red", "circle", 0.3, 0.3, 0.3), Thing("blue", "triangle", 0.7, 0.65, 0.4)))
+    picture = np.asarray(draw(scene, pixels))
+    for thing, (x1, y1, x2, y2) in zip(scene.things, pixel_boxes(scene, pixels), strict=True):
+        rows, columns = np.nonzero((picture == COLOURS[thing.colour]).all(-1))
+        assert (columns.min(), rows.min(), columns.max() + 1, rows.max() + 1) == (x1, y1, x2, y2)
+        assert np.array_equal(thing_mask(thing, pixels), (picture == COLOURS[thing.colour]).all(-1))
+        assert abs((x1 + x2) / 2 / pixels - thing.x) <= 1.01 / pixels
+    corner = picture[0, 0]
+    assert tuple(corner) == BACKGROUND
+
+
+def test_areas_are_those_of_the_shapes():
+    """At 128 pixels: a disc fills pi/4 of its box, a triangle half, a square all."""
+    for shape, share in (("circle", np.pi / 4), ("triangle", 0.5), ("square", 1.0)):
+        mask = thing_mask(Thing("red", shape, 0.5, 0.5, 0.8), 128)
+        side = round(0.8 * 128)
+        assert mask.sum() / side**2 == pytest.approx(share, abs=0.02)
+
+
+def test_captions_read_as_english():
+    assert str(Caption((Clause(1, "red", "circle", "large"),))) == "a large red circle"
+    assert str(Caption((Clause(3, "blue", "square"),))) == "three blue squares"
+    pair = (Clause(1, "red", "circle"), Clause(1, "blue", "square"))
+    assert str(Caption(pair)) == "a red circle and a blue square"
+    assert str(Caption(pair, "left of")) == "a red circle left of a blue square"
+
+
+@given(st.sampled_from(RELATIONS), st.floats(-1, 1), st.floats(-1, 1))
+def test_a_relation_and_its_opposite_exclude_each_other(relation, dx, dy):
+    opposite = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}[relation]
+    assert not (relation_holds(dx, dy, relation) and relation_holds(dx, dy, opposite))
+    assert relation_holds(dx, dy, relation) == relation_holds(-dx, -dy, opposite)
+
+
+def test_splits_are_fixed_and_held_out_kinds_stay_held_out():
+    assert captions("train") == captions("train")
+    assert not any(names_held_out(caption) for split in ("train", "validation") for caption in captions(split))
+    assert all(names_held_out(caption) for caption in captions("heldout"))
+    assert {len(captions(split)) for split in SPLITS} == {4096, 768}
+    assert {sample.source for sample in samples("validation")} == {"single", "count", "pair", "relation"}
+    assert len({sample.id for split in SPLITS for sample in samples(split)}) == 4096 + 2 * 768
+    named = {(c.colour, c.shape) for caption in captions("heldout") for c in caption.clauses}
+    assert set(HELD_OUT_KINDS) < named
+
+
+def test_an_unknown_split_names_the_known_ones():
+    with pytest.raises(KeyError, match="choose one of train, validation, heldout"):
+        captions("test")

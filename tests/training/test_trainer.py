@@ -1,0 +1,200 @@
+"""The loop on a policy whose every number is known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from mmrl.config.algorithm import AdvantageConfig, GRPOConfig
+from mmrl.training.checkpoints import Checkpoints
+from mmrl.training.errors import RunError
+from tests.training.conftest import TARGET, Nearness
+
+TIMINGS = ("seconds/", "memory_mib/")
+
+
+def lines(run):
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def without_timings(rows):
+    return [{k: v for k, v in row.items() if not k.startswith(TIMINGS)} for row in rows]
+
+
+def test_the_policy_moves_to_the_target(make_trainer):
+    trainer = make_trainer(training={"iterations": 60})
+    trainer.train()
+    assert torch.allclose(trainer.policy.theta.detach(), torch.full((2,), TARGET), atol=0.2)
+    rows = lines(trainer.run)
+    assert rows[-1]["reward/total"] > rows[0]["reward/total"] + 1.0
+
+
+def test_a_flipped_reward_moves_away(make_trainer):
+    class Farness(Nearness):
+        name, range = "farness", (0.0, 100.0)
+
+        def score_one(self, item):
+            return -super().score_one(item)
+
+    trainer = make_trainer(reward=Farness(), training={"iterations": 20})
+    trainer.train()
+    assert (trainer.policy.theta.detach() < 0).all()
+
+
+@pytest.mark.parametrize("micro_batch", [4, 8, 16])
+def test_gradients_do_not_depend_on_the_number_of_micro_batches(make_trainer, tmp_path, micro_batch):
+    """The same trajectories in k micro-batches give the gradient of one batch, for a batch-wide spread too."""
+    whole = make_trainer(run=tmp_path / "whole", micro_batch=32)
+    parts = make_trainer(run=tmp_path / "parts", micro_batch=micro_batch)
+    experience = whole.source.collect(0, 0.0, _phases())
+    rollout = experience.micro_batches[0]
+    sliced = _slice(rollout, micro_batch)
+    gradients = []
+    for trainer, batches in ((whole, [rollout]), (parts, sliced)):
+        for batch in batches:
+            trainer.objective.accumulate(batch, 1 / len(batches), 0, _gauges())
+        gradients.append(trainer.policy.theta.grad.clone())
+    torch.testing.assert_close(gradients[0], gradients[1])
+
+
+def test_resume_is_exact(make_trainer, tmp_path):
+    straight = make_trainer(run=tmp_path / "a", optimizer={"ema": 0.9, "schedule": "cosine", "warmup": 2})
+    straight.train()
+    broken = make_trainer(run=tmp_path / "b", optimizer={"ema": 0.9, "schedule": "cosine", "warmup": 2})
+    original, calls = broken.iterate, []
+
+    def stop_in_the_fourth():
+        calls.append(None)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return original()
+
+    broken.iterate = stop_in_the_fourth
+    with pytest.raises(KeyboardInterrupt):
+        broken.train()
+    again = make_trainer(run=tmp_path / "b", optimizer={"ema": 0.9, "schedule": "cosine", "warmup": 2})
+    again.resume()
+    assert again.step == 2  # the last checkpoint; iteration 3 is done again
+    again.train()
+    assert torch.equal(again.policy.theta, straight.policy.theta)
+    for part in ("parameters", "optimizer", "average"):
+        one, other = (t.checkpoints.load_state().tensors[part] for t in (straight, again))
+        assert all(torch.equal(one[name], other[name]) for name in one), part
+    assert without_timings(lines(tmp_path / "a")) == without_timings(lines(tmp_path / "b"))
+
+
+def test_best_and_last_checkpoints_are_kept(make_trainer):
+    scores = {0: 0.0, 2: 0.5, 4: 0.9, 6: 0.7}
+    trainer = make_trainer(evaluate=lambda step: {"evaluation/total": scores[step]}, evaluate_every=2)
+    trainer.train()
+    index = Checkpoints(trainer.run).index()
+    assert (index["best"], index["last"]) == ("step-4", "step-6")
+    assert {p.name for p in (trainer.run / "checkpoints").iterdir()} == {"step-4", "step-6", "index.json"}
+
+
+def test_a_replay_gap_stops_the_run_before_any_update(make_trainer):
+    trainer = make_trainer()
+    trainer.policy.drift = 1e-3
+    with pytest.raises(RunError, match="replay differs from the rollout by 1.0e-03"):
+        trainer.train()
+    assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2))
+
+
+def test_too_many_failed_scores_stop_the_run(make_trainer):
+    reward = Nearness()
+    reward.fails_on = lambda item: True
+    with pytest.raises(RunError, match=r"only 0% of the answers could be scored.*error.*the scorer is down"):
+        make_trainer(reward=reward).train()
+
+
+def test_an_unscored_answer_teaches_nothing(make_trainer):
+    """A trajectory whose scorer failed gets no advantage, is counted, and is not in the mean."""
+    reward = Nearness()
+    reward.fails_on = lambda item: item.id.endswith("/0")
+    trainer = make_trainer(reward=reward, groups=1)
+    experience = trainer.source.collect(0, 0.0, _phases())
+    batch = experience.micro_batches[0]
+    assert batch.advantages[0] == 0 and not batch.scored[0] and batch.scored[1:].all()
+    assert (batch.advantages[1:] != 0).all() and abs(batch.advantages.sum()) < 1e-4
+    assert experience.metrics["status/nearness/error"] == 1
+    assert torch.isfinite(torch.tensor(experience.metrics["reward/total"]))
+
+
+def test_metrics_name_rewards_sources_phases_and_gauges(make_trainer):
+    trainer = make_trainer(algorithm=GRPOConfig(clip={"low": 0.2}, kl={"kind": "mean_distance", "coef": 0.1}))
+    trainer.train()
+    row = lines(trainer.run)[-1]
+    expected = {
+        "reward/total", "reward/nearness", "reward_by_source/even", "reward_by_source/odd", "zero_variance_share",
+        "clip_fraction", "ratio_mean", "ratio_max", "kl", "replay_gap", "grad_norm", "learning_rate",
+        "seconds/rollout", "seconds/reward", "seconds/update", "memory_mib/update",
+    }  # fmt: skip
+    assert expected <= row.keys()
+    assert row["replay_gap"] <= 1e-6 and row["kl"] > 0
+
+
+@pytest.mark.parametrize("kind", ["mean_distance", "velocity_mse"])
+def test_the_penalty_holds_the_policy_back(make_trainer, tmp_path, kind):
+    free = make_trainer(run=tmp_path / "free", training={"iterations": 25})
+    algorithm = GRPOConfig(clip={"low": 0.2}, kl={"kind": kind, "coef": 20.0})
+    held = make_trainer(run=tmp_path / "held", algorithm=algorithm, training={"iterations": 25})
+    free.train()
+    held.train()
+    assert held.policy.theta.abs().max() < 0.5 * free.policy.theta.abs().max()
+
+
+@pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])
+def test_every_advantage_learns(make_trainer, name):
+    trainer = make_trainer(
+        algorithm=GRPOConfig(advantage=AdvantageConfig(name=name), clip={"low": 0.2}), training={"iterations": 25}
+    )
+    trainer.train()
+    assert (trainer.policy.theta.detach() > 0.4).all()
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(make_trainer):
+    trainer = make_trainer()
+    trainer.policy.theta.register_hook(lambda gradient: gradient * float("nan"))
+    with pytest.raises(RunError, match="the gradient's norm is nan at iteration 1"):
+        trainer.train()
+
+
+def _phases():
+    from mmrl.training.phases import Phases
+
+    return Phases()
+
+
+def _gauges():
+    from mmrl.training.objectives.base import Gauges
+
+    return Gauges()
+
+
+def _slice(batch, rows):
+    from dataclasses import replace
+
+    def cut(start):
+        part = slice(start, start + rows)
+        whole = batch.rollout
+        rollout = replace(
+            whole,
+            samples=whole.samples[part],
+            group_index=whole.group_index[part],
+            log_probs=whole.log_probs[part],
+            mask=whole.mask[part],
+            channel=whole.channel[part],
+            media=whole.media[part],
+            recording=whole.recording[part],
+        )
+        return replace(
+            batch,
+            rollout=rollout,
+            advantages=batch.advantages[part],
+            scored=batch.scored[part],
+            credit=batch.credit[part],
+        )
+
+    return [cut(start) for start in range(0, batch.rollout.rows, rows)]
