@@ -97,7 +97,7 @@ def test_best_and_last_checkpoints_are_kept(make_trainer):
 def test_a_replay_gap_stops_the_run_before_any_update(make_trainer):
     trainer = make_trainer()
     trainer.policy.drift = 1e-3
-    with pytest.raises(RunError, match="replay differs from the rollout by 1.0e-03"):
+    with pytest.raises(RunError, match=r"replay differs from the rollout by 1\.0e-03"):
         trainer.train()
     assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2))
 

@@ -43,7 +43,9 @@ def train(folder: Path, vae_folder: Path, minutes: float, seed: int = 0, batch: 
     while spent < 1:
         spent = (time.monotonic() - started) / (60 * minutes)
         for group in optimizer.param_groups:
-            group["lr"] = lr * min(1, (step + 1) / 100) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, spent))))
+            group["lr"] = (
+                lr * min(1, (step + 1) / 100) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, spent))))
+            )
         long = step % LONG_EVERY == LONG_EVERY - 1
         rows = torch.randint(len(latents), (batch // LONG_SHRINK if long else batch,))
         ids = torch.where(torch.rand(len(rows), 1) < EMPTY_SHARE, empty, tokens[rows])

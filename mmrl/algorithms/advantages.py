@@ -1,0 +1,175 @@
+"""Advantages: how much better a trajectory did than was to be expected.
+
+Rewards [B] and group ids [B] in, advantages [B] out. A reward that is not finite could not be scored: it is left
+out of every mean and spread, and its own advantage is 0. A group whose rewards are all equal says nothing, and its
+group-relative advantages are exactly 0 whatever `eps` is (GDPO's, which are whitened last, up to rounding). "Batch"
+means the rows that are given: gather a batch that is spread over processes or micro-batches first.
+`broadcast_to_decisions` gives the [B, T] that losses take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mmrl.algorithms.groups import group_counts, group_mean, group_spread, group_std
+from mmrl.checks import check_dtypes, check_shapes
+
+
+def grpo_advantages(
+    rewards: Tensor,  # [B] float; NaN = could not be scored
+    group_index: Tensor,  # [B] int; the prompt each rollout answers
+    *,
+    std: Literal["group", "batch"],
+    ddof: Literal[0, 1],
+    eps: float = 1e-4,
+) -> Tensor:  # [B]; 0 if unscored or alone in its group
+    """Each reward minus its group's mean, over a standard deviation plus `eps` (GRPO, arXiv:2402.03300).
+
+    `std` is that of the group, or that of all raw rewards of the batch (Flow-GRPO's global std, arXiv:2505.05470).
+    `ddof` differs between peers: 0 in flow_grpo, 1 in DanceGRPO, verl-omni and trl. flow_grpo and trl have eps = 1e-4.
+
+    >>> grpo_advantages(torch.tensor([0.0, 2.0]), torch.tensor([5, 5]), std="group", ddof=0, eps=0.0)
+    tensor([-1.,  1.])
+    """
+    spread_over = {"group": group_index, "batch": torch.zeros_like(group_index)}
+    if std not in spread_over:
+        raise ValueError(f"std: expected 'group' or 'batch', got {std!r}")
+    return _over(_centred(rewards, group_index), group_std(rewards, spread_over[std], ddof), eps)
+
+
+def dr_grpo_advantages(
+    rewards: Tensor,  # [B] float; NaN = could not be scored
+    group_index: Tensor,  # [B] int
+) -> Tensor:  # [B]; 0 if unscored or alone in its group
+    """Each reward minus its group's mean, and nothing else (Dr. GRPO, arXiv:2503.20783).
+
+    (1 - 1/n) times the RLOO advantage, n rows in the group, because the mean includes the row itself.
+
+    >>> dr_grpo_advantages(torch.tensor([0.0, 2.0]), torch.tensor([5, 5]))
+    tensor([-1.,  1.])
+    """
+    return _centred(rewards, group_index)
+
+
+def rloo_advantages(
+    rewards: Tensor,  # [B] float; NaN = could not be scored
+    group_index: Tensor,  # [B] int
+) -> Tensor:  # [B]; 0 if unscored or alone in its group
+    """Each reward minus the mean reward of the *others* in its group (RLOO, arXiv:2402.14740).
+
+    >>> rloo_advantages(torch.tensor([0.0, 2.0]), torch.tensor([5, 5]))
+    tensor([-2.,  2.])
+    """
+    count = group_counts(rewards, group_index)
+    # r - (sum - r) / (n - 1) = (r - mean) n / (n - 1): the centred form keeps equal rewards at exactly 0.
+    return _centred(rewards, group_index) * (count / (count - 1).clamp(min=1))
+
+
+def reinforce_pp_advantages(
+    rewards: Tensor,  # [B] float; NaN = could not be scored
+    group_index: Tensor,  # [B] int
+    *,
+    baseline: Literal["batch", "group"],
+    ddof: Literal[0, 1],
+    eps: float = 1e-8,
+) -> Tensor:  # [B]; 0 if unscored
+    """Rewards minus a baseline, divided by the standard deviation *of those differences* over the batch.
+
+    `baseline="batch"` is REINFORCE++ (whitening by the batch's mean and spread; group_index plays no part),
+    `"group"` is REINFORCE++-baseline (arXiv:2501.03262). The second is not `grpo_advantages(std="batch")`, which
+    divides by the spread of the raw rewards. OpenRLHF whitens over tokens, so that long answers count for more;
+    here each rollout counts once. It uses ddof = 0, verl's `masked_whiten` 1.
+
+    >>> easy_and_hard = torch.tensor([8.0, 10.0, 0.0, 2.0]), torch.tensor([0, 0, 1, 1])
+    >>> reinforce_pp_advantages(*easy_and_hard, baseline="group", ddof=0)
+    tensor([-1.,  1., -1.,  1.])
+    """
+    everyone = torch.zeros_like(group_index)
+    baselines = {"batch": everyone, "group": group_index}
+    if baseline not in baselines:
+        raise ValueError(f"baseline: expected 'batch' or 'group', got {baseline!r}")
+    centred = _centred(rewards, baselines[baseline])
+    return _over(centred, group_std(centred.where(rewards.isfinite(), math.nan), everyone, ddof), eps)
+
+
+def gdpo_advantages(
+    rewards: Tensor,  # [B, R] float, one column a reward; NaN = could not be scored
+    group_index: Tensor,  # [B] int
+    weights: Sequence[float] | None = None,  # R of them; None = all 1
+    *,
+    ddof: Literal[0, 1],
+    eps: float = 1e-4,
+    renormalise: bool = False,
+) -> Tensor:  # [B]; 0 if unscored
+    """Each reward's group z-score, summed with weights, then whitened over the batch (GDPO, arXiv:2601.05242).
+
+    A sum of rewards lets two different combinations of them end in one advantage; z-scores first keep them apart.
+    A row with one NaN among its rewards is unscored and takes no part in any of them, unless `renormalise`: then
+    the rewards it has are scaled up by the weight of those it lacks. (NVlabs/GDPO reads NaN as a reward of zero.)
+    A reward of weight 0 is only watched: its NaN unscores nobody. Published code has ddof = 1.
+    """
+    sizes = check_shapes("B R", rewards=rewards)
+    check_shapes("B", {"B": sizes["B"]}, group_index=group_index)
+    weight = rewards.new_tensor([1.0] * sizes["R"] if weights is None else list(weights))
+    check_shapes("R", {"R": sizes["R"]}, weights=weight)
+    used = weight != 0
+    if not used.any():
+        raise ValueError(f"weights: at least one must differ from 0, got {weight.tolist()}")
+    rewards, weight = rewards[:, used], weight[used]
+    present = rewards.isfinite()
+    if not renormalise:
+        present = present.all(1, keepdim=True).expand_as(present)
+    columns = rewards.where(present, math.nan).unbind(1)
+    scores = torch.stack([grpo_advantages(r, group_index, std="group", ddof=ddof, eps=eps) for r in columns], 1)
+    available = (present * weight.abs()).sum(1)
+    total = (scores * weight).sum(1) * weight.abs().sum() / available  # 0 / 0 = NaN where nothing is scored
+    everyone = torch.zeros_like(group_index)
+    return _over(_centred(total, everyone), group_std(total, everyone, ddof), eps)
+
+
+def zero_variance_share(
+    rewards: Tensor,  # [B] float; NaN = could not be scored
+    group_index: Tensor,  # [B] int
+) -> float:
+    """The share of groups, in [0, 1], whose scored rewards are all equal: they teach a group-relative method nothing.
+
+    A group with fewer than two scored rewards counts among them.
+
+    >>> zero_variance_share(torch.tensor([1.0, 1.0, 0.0, 1.0]), torch.tensor([3, 3, 4, 4]))
+    0.5
+    """
+    flat = group_index[group_spread(rewards, group_index) == 0]
+    return len(torch.unique(flat)) / len(torch.unique(group_index))
+
+
+def broadcast_to_decisions(
+    advantages: Tensor,  # [B]
+    mask: Tensor,  # [B, T] bool; False = not a decision of the policy
+) -> Tensor:  # [B, T]; 0 where masked
+    """Give every decision of a trajectory the advantage of the whole trajectory.
+
+    >>> broadcast_to_decisions(torch.tensor([2.0, -1.0]), torch.tensor([[True, True], [True, False]]))
+    tensor([[ 2.,  2.],
+            [-1.,  0.]])
+    """
+    sizes = check_shapes("B T", mask=mask)
+    check_shapes("B", {"B": sizes["B"]}, advantages=advantages)
+    check_dtypes("bool", mask=mask)
+    return advantages[:, None].where(mask, 0.0)
+
+
+def _centred(rewards: Tensor, group_index: Tensor) -> Tensor:
+    """Rewards minus their group's mean: exactly 0 where unscored or where the group has no spread."""
+    # The mean of n equal floats may be off by a unit of rounding, which a division by a tiny std would blow up to 1.
+    tells = rewards.isfinite() & (group_spread(rewards, group_index) > 0)
+    return (rewards - group_mean(rewards, group_index)).where(tells, 0.0)
+
+
+def _over(centred: Tensor, std: Tensor, eps: float) -> Tensor:
+    """centred / (std + eps), and 0 where the numerator is 0 or the spread is undefined."""
+    return (centred / (std + eps)).where((centred != 0) & (std + eps > 0), 0.0)

@@ -1,0 +1,84 @@
+"""How far a policy is from its reference: estimators for tokens, distances for flows.
+
+Token estimators give one number a decision, on decisions that the *policy* drew, and 0 where masked. Their values
+all estimate KL(policy || reference). As losses they differ (arXiv:2506.09477, arXiv:2510.01555): the expected
+gradient of k1 is 0, of k2 that of KL(policy || reference), of k3 that of KL(reference || policy). No gradient reaches
+the reference.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from mmrl.algorithms.rows import at_least_float32, row_mean
+from mmrl.checks import check_dtypes, check_shapes
+
+
+def kl_k1(
+    log_probs: Tensor,  # [B, T]
+    reference_log_probs: Tensor,  # [B, T]
+    mask: Tensor,  # [B, T] bool
+) -> Tensor:  # [B, T], any sign; 0 where masked
+    """log(p / q), unbiased and of high variance (Schulman, joschu.net/blog/kl-approx.html). No use as a loss."""
+    return _log_ratio(log_probs, reference_log_probs, mask)
+
+
+def kl_k2(
+    log_probs: Tensor,  # [B, T]
+    reference_log_probs: Tensor,  # [B, T]
+    mask: Tensor,  # [B, T] bool
+) -> Tensor:  # [B, T], >= 0; 0 where masked
+    """log(p / q)^2 / 2: biased in value, and the one whose gradient is that of KL(policy || reference)."""
+    return _log_ratio(log_probs, reference_log_probs, mask) ** 2 / 2
+
+
+def kl_k3(
+    log_probs: Tensor,  # [B, T]
+    reference_log_probs: Tensor,  # [B, T]
+    mask: Tensor,  # [B, T] bool
+) -> Tensor:  # [B, T], >= 0; 0 where masked
+    """q/p - 1 - log(q/p): unbiased, of low variance, never negative; GRPO's penalty (arXiv:2402.03300)."""
+    d = -_log_ratio(log_probs, reference_log_probs, mask)
+    return d.expm1() - d
+
+
+def gaussian_mean_distance(
+    mean: Tensor,  # [B, ...] of the transition under the policy
+    reference_mean: Tensor,  # [B, ...] of the transition from the same state under the reference
+    std: Tensor,  # [B], of both; 0 = deterministic, not a decision
+) -> Tensor:  # [B], >= 0; 0 where std is 0
+    """Mean over latent dimensions of (mean - reference_mean)^2 / (2 std^2): Flow-GRPO's KL, arXiv:2505.05470.
+
+    The KL divergence of two Gaussians of equal spread, divided by their number of dimensions, as the log-probs of
+    denoising steps are. `std` is that of the whole transition, s * sqrt(-dt). flow_grpo's code passes s alone, and so
+    its penalty is smaller by the factor -dt (yifan123/flow_grpo issue #78): published coefficients belong to that s.
+    """
+    sizes = check_shapes("B ...", mean=mean, reference_mean=reference_mean)
+    check_shapes("B", {"B": sizes["B"]}, std=std)
+    decided = std > 0
+    variance = at_least_float32(std).where(decided, 1.0) ** 2
+    return (velocity_mse(mean, reference_mean) / (2 * variance)).where(decided, 0.0)
+
+
+def velocity_mse(
+    velocity: Tensor,  # [B, ...]
+    reference_velocity: Tensor,  # [B, ...]
+) -> Tensor:  # [B], >= 0
+    """Mean over latent dimensions of (velocity - reference_velocity)^2: a penalty that no noise level scales.
+
+    The KL term of DiffusionNFT (arXiv:2509.16117) and of UniGRPO (arXiv:2603.23500). Needs no noise at all.
+
+    >>> import torch
+    >>> velocity_mse(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
+    tensor([2.])
+    """
+    check_shapes("B ...", velocity=velocity, reference_velocity=reference_velocity)
+    return row_mean((at_least_float32(velocity) - at_least_float32(reference_velocity).detach()) ** 2)
+
+
+def _log_ratio(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
+    """log p - log q, and 0 with a zero gradient where masked, whatever the padding holds."""
+    check_shapes("B T", log_probs=log_probs, reference_log_probs=reference_log_probs, mask=mask)
+    check_dtypes("float32", log_probs=log_probs, reference_log_probs=reference_log_probs)
+    check_dtypes("bool", mask=mask)
+    return (log_probs - reference_log_probs.detach()).where(mask, 0.0)
