@@ -8,6 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
+from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig
 from mmrl.config.geometry import Geometry
 from mmrl.config.load import dump_config
 from mmrl.config.policy import PolicyConfig
@@ -35,7 +36,10 @@ from mmrl.training.trackers import build_trackers
 from mmrl.training.trainer import Trainer
 
 POLICIES: dict[str, type[PipelinePolicy]] = {"pipeline": PipelinePolicy}
-OBJECTIVES: dict[str, type[Objective]] = {"grpo": PolicyGradient, "diffusion_nft": DiffusionNFT}
+OBJECTIVES: dict[str, type[PolicyGradient] | type[DiffusionNFT]] = {
+    "grpo": PolicyGradient,
+    "diffusion_nft": DiffusionNFT,
+}
 
 
 def check(config: TrainConfig) -> None:
@@ -53,7 +57,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     check(config)
     run = resume or create_run_folder(run_folder(config), dump_config(config))
     policy = build_policy(config.policy, config.sampling)
-    objective = OBJECTIVES[config.algorithm.name](policy, config.algorithm)
+    objective = build_objective(config.algorithm, policy)
     suite = RewardSuite([(registry.load(r.name, **r.args), r.weight) for r in config.rewards])
     source = OnlineRollouts(
         policy=policy,
@@ -87,6 +91,13 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     write_model_card(run, config)
     write_report(run)
     return run
+
+
+def build_objective(algorithm: AlgorithmConfig, policy: Policy) -> Objective:
+    """The objective that a configuration names."""
+    if isinstance(algorithm, GRPOConfig):
+        return PolicyGradient(policy, algorithm)
+    return DiffusionNFT(policy, algorithm)
 
 
 def build_policy(policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:

@@ -24,8 +24,8 @@ def outcome(run: Path, pictures: int = 6) -> RenderableType:
     steps = evaluation_steps(run)
     if len(steps) > 1:
         parts += _pictures(run, steps[-1], pictures)
-        parts += render(summarise([run]))
-        parts += heldout_tables([run])
+        parts += render(summarise([run]))[:1]  # by source: `mmrl evaluate`
+        parts += heldout_tables([run])[:2]
     parts += [Text(), Text(f"Report:  {run / 'report.html'}"), Text("Open it: ", end=""), Text(_open_command(run))]
     return Group(*parts)
 

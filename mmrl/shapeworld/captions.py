@@ -100,7 +100,8 @@ def sample_caption(rng: np.random.Generator, kinds: tuple[Kind, ...]) -> Caption
         return Caption((Clause(1, a[0], a[1], size=(None, "small", "large")[int(rng.choice(3))]),))
     if form == "count":
         return Caption((Clause(int(rng.integers(2, 5)), a[0], a[1]),))
-    return Caption((Clause(1, a[0], a[1]), Clause(1, b[0], b[1])), str(rng.choice(RELATIONS)) if form == "relation" else None)
+    relation = str(rng.choice(RELATIONS)) if form == "relation" else None
+    return Caption((Clause(1, a[0], a[1]), Clause(1, b[0], b[1])), relation)
 
 
 def sample_scene(caption: Caption, rng: np.random.Generator) -> Scene:

@@ -1,0 +1,83 @@
+# `make help` lists the targets. PYTHON names the interpreter that makes .venv; SEEDS the number of quickstart runs.
+PYTHON ?= python3
+SEEDS ?= 1
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+INSTALLED_DEMO := $(VENV)/.installed-demo
+UNFINISHED := $(VENV)-unfinished
+COMMA := ,
+RUNS := runs/quickstart
+
+# Models and batches here are small: more threads a process only wait for each other.
+export OMP_NUM_THREADS ?= 1
+# A damaged .venv must not make pip install into the Python that it was made from.
+export PIP_REQUIRE_VIRTUALENV := 1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: bench clean demo help install lint quickstart test
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seeds 0, 1 and 2)
+	@set --; seed=0; while [ $$seed -lt $(SEEDS) ]; do \
+		run=$(RUNS)/seed-$$seed; set -- "$$@" $$run; \
+		echo "mmrl train quickstart seed=$$seed run.dir=$$run"; \
+		$(BIN)/mmrl train quickstart seed=$$seed run.dir=$$run || exit $$?; \
+		seed=$$((seed + 1)); \
+	done; \
+	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"
+
+test: $(INSTALLED) ## Run the tests
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED) ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(INSTALLED) ## Run the kernels' benchmarks
+	@set -- kernels/benchmarks/bench_*.py; \
+	if [ ! -e "$$1" ]; then echo "There is no kernels/benchmarks/bench_*.py yet."; exit 1; fi; \
+	for script; do echo "$$script"; $(BIN)/python "$$script" || exit $$?; done
+
+demo: $(INSTALLED_DEMO) ## Open the app that compares checkpoints
+	$(BIN)/mmrl demo
+
+install: $(INSTALLED) ## Make .venv and install mmrl in it, with the locked versions
+
+clean: ## Remove the environment and every cache (runs/ stays)
+	rm -rf $(VENV) $(UNFINISHED) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# pip killed half-way can leave a package that it afterwards believes to be whole, so an environment whose installation
+# began and never ended is made anew. A plain failure (no network, a bad requirement) keeps it.
+define pip_install
+@touch $(UNFINISHED)
+@trap 'exit 130' INT TERM; \
+	$(BIN)/python -m pip install -c constraints.txt -e "$(1)" || { \
+	code=$$?; if [ $$code -lt 128 ]; then rm -f $(UNFINISHED); fi; exit $$code; }
+@rm -f $(UNFINISHED)
+endef
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "mmrl needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
+		echo "Name another one: make PYTHON=python3.12 $(or $(MAKECMDGOALS),help)" >&2; exit 1; }
+	@if [ -e $(UNFINISHED) ]; then \
+		echo "Making $(VENV) anew: its installation was begun and never ended"; rm -rf $(VENV); fi
+	@if [ -e $(VENV) ] && ! $(VENV)/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then \
+		echo "$(VENV) has no working Python of 3.11 or newer. 'make clean' removes it." >&2; exit 1; fi
+	@touch $(UNFINISHED)
+	@if ! $(VENV)/bin/python -c 'import pip' 2>/dev/null; then \
+		echo "Making $(VENV), about 5 GB"; $(PYTHON) -m venv $(VENV) || { rm -f $(UNFINISHED); exit 1; }; fi
+	$(call pip_install,.[test])
+	@touch $@
+
+$(INSTALLED_DEMO): $(INSTALLED)
+	$(call pip_install,.[test$(COMMA)demo])
+	@touch $@

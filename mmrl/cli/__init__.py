@@ -1,0 +1,38 @@
+"""`mmrl ...`: thin commands, one file each. What they need loads inside them, so that help is instant.
+
+To add a command: a file with one function that parses and calls, and a line here. Errors that tell users what to do
+(`errors.USER_ERRORS`) end as one red message and an exit code; anything else is a bug and keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from mmrl.cli import recipes, rewards
+from mmrl.cli.doctor import doctor
+from mmrl.cli.errors import CommandGroup
+from mmrl.cli.evaluate import evaluate
+from mmrl.cli.sample import sample
+from mmrl.cli.train import train
+from mmrl.cli.version import show_version
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="mmrl",
+    cls=CommandGroup,
+    callback=show_version,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (train, sample, evaluate, doctor):
+    app.command()(command)
+app.add_typer(recipes.app, name="recipes")
+app.add_typer(rewards.app, name="rewards")
+
+
+def main() -> None:
+    """The entry point of `mmrl` and `python -m mmrl`."""
+    app(prog_name="mmrl")

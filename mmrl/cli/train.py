@@ -1,0 +1,80 @@
+"""`mmrl train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mmrl.config import Geometry, TrainConfig
+
+
+def train(
+    recipe: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RECIPE", help="A YAML file, or the name of a shipped recipe or of a task.", show_default=False
+        ),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the resolved configuration and batch sizes; load no model.")
+    ] = False,
+    resume: Annotated[
+        Path | None, typer.Option("--resume", metavar="RUN", help="Continue the run in this folder; needs no RECIPE.")
+    ] = None,
+) -> None:
+    """Train a policy as a recipe says."""
+    from mmrl.config import Geometry, dump_config
+
+    config = _configuration(recipe, overrides or [], resume)
+    geometry = Geometry.of(config)
+
+    from mmrl import assemble  # loads torch: after everything that can be refused without it
+
+    assemble.check(config)
+    if dry_run:
+        typer.echo(dump_config(config))
+        _print_geometry(geometry)
+        return
+    folder = assemble.train(config, resume=resume)
+
+    from rich.console import Console
+
+    from mmrl.evaluation.outcome import outcome
+
+    Console().print(outcome(folder))
+
+
+def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
+    from mmrl.config import ConfigError, load_config
+    from mmrl.config.overrides import refuse_changes_on_resume
+
+    if resume is None:
+        if recipe is None:
+            raise ConfigError("say what to train: mmrl train RECIPE, where `mmrl recipes list` shows what ships")
+        return load_config(recipe, overrides)
+    if recipe is not None and "=" in recipe and not Path(recipe).is_file():
+        overrides, recipe = [recipe, *overrides], None
+    refuse_changes_on_resume(overrides)
+    written = resume / "config.yaml"
+    if not written.is_file():
+        raise ConfigError(f"{resume} is not a run: it holds no config.yaml")
+    config = load_config(str(written), overrides)
+    if recipe is not None and (asked := load_config(recipe).name) != config.name:
+        raise ConfigError(f"{resume} is a run of {config.name}, not of {asked}; leave RECIPE out to resume it")
+    return config
+
+
+def _print_geometry(geometry: Geometry) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="What this asks for", title_justify="left", show_header=False)
+    for name, figures in geometry.rows():
+        table.add_row(name, figures)
+    Console().print(table)

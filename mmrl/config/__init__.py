@@ -1,0 +1,33 @@
+"""The typed configuration: YAML in, frozen sections out.
+
+    ConfigError(ValueError)    a configuration that cannot be used; one line a problem
+
+Each section is a file of its own (`policy`, `sampling`, `algorithm`, ...), and the text under a field is that field's
+help. To add a key, add a field with a default and its reason: loading, overrides, suggestions for misspelt keys and
+the resolved `config.yaml` of a run follow from the type.
+
+Gotchas:
+
+- A section given in part keeps the other defaults *of its field*, which may differ from those of its class:
+  `algorithm.kl.kind` is `velocity_mse` under DiffusionNFT.
+- Numbers and booleans follow YAML 1.2: `1e-4` is a number, and `no` and `on` are words.
+"""
+
+from mmrl.config.geometry import Geometry
+from mmrl.config.load import dump_config, load_config
+from mmrl.config.recipes import Recipe, copy_recipe, find_recipe, list_recipes
+from mmrl.config.section import ConfigError, Section
+from mmrl.config.train import TrainConfig
+
+__all__ = [
+    "ConfigError",
+    "Geometry",
+    "Recipe",
+    "Section",
+    "TrainConfig",
+    "copy_recipe",
+    "dump_config",
+    "find_recipe",
+    "list_recipes",
+    "load_config",
+]

@@ -1,0 +1,104 @@
+"""The recipes that ship with the package: finding, listing and copying them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import mmrl
+from mmrl.config.section import ConfigError
+
+TASKS: dict[str, str | None] = {
+    "text-to-image": "quickstart",
+    "edit": None,
+    "inpaint": None,
+    "text-to-video": None,
+    "image-to-video": None,
+    "token-image": None,
+    "grounding": None,
+    "detection": None,
+    "counting": None,
+    "ocr": None,
+    "chart": None,
+    "math": None,
+    "puzzle": None,
+    "science": None,
+    "video-qa": None,
+    "temporal-grounding": None,
+    "gui": None,
+    "table2latex": None,
+    "reward": None,
+}
+"""Tasks by name, each with the recipe that starts it; None: none ships yet."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One YAML file that `mmrl train` takes."""
+
+    name: str
+    """The file's name without its suffix; unique among the shipped recipes."""
+    path: Path
+
+    @property
+    def description(self) -> str:
+        """The first comment line."""
+        with self.path.open(encoding="utf-8") as lines:
+            first = next((line for line in lines if line.strip()), "")
+        return first.lstrip("#").strip() if first.startswith("#") else ""
+
+
+def recipes_folder() -> Path:
+    """`_configs` inside an installed package; `configs` beside the package in a checkout."""
+    package = Path(mmrl.__file__).parent
+    inside = package / "_configs"
+    return inside if inside.is_dir() else package.parent / "configs"
+
+
+def list_recipes() -> list[Recipe]:
+    """Every shipped recipe, by folder and name."""
+    return [Recipe(path.stem, path) for path in sorted(recipes_folder().rglob("*.yaml"))]
+
+
+def find_recipe(recipe: str) -> Recipe:
+    """The recipe of a YAML path, a shipped recipe's name or a task's name.
+
+    Raises:
+        ConfigError: it is none of them, or no recipe ships for the task yet.
+    """
+    if Path(recipe).suffix in (".yaml", ".yml") or "/" in recipe:
+        if not Path(recipe).is_file():
+            raise ConfigError(f"there is no file {recipe}{_nearest_name(Path(recipe).stem)}")
+        return Recipe(Path(recipe).stem, Path(recipe))
+    shipped = {each.name: each for each in list_recipes()}
+    name = TASKS.get(recipe, recipe)
+    if name is None:
+        started = ", ".join(task for task, starter in TASKS.items() if starter)
+        raise ConfigError(f"no recipe ships for the task {recipe} yet; tasks that have one: {started}")
+    if name not in shipped:
+        raise ConfigError(
+            f"{recipe} is neither a YAML file, nor a shipped recipe ({', '.join(sorted(shipped))}), nor a task"
+            f"{_nearest_name(recipe)}"
+        )
+    return shipped[name]
+
+
+def copy_recipe(recipe: str, to: Path | None = None) -> Path:
+    """Copy a shipped recipe to a file or into a folder (default: here), never over another file."""
+    source = find_recipe(recipe).path
+    target = Path(source.name) if to is None else to
+    if target.is_dir():
+        target /= source.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with target.open("x", encoding="utf-8") as file:
+        file.write(source.read_text(encoding="utf-8"))
+    return target
+
+
+def _nearest_name(wrong: str) -> str:
+    from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
+
+    known = {each.name for each in list_recipes()} | {task for task, starter in TASKS.items() if starter}
+    nearest = min(sorted(known), key=lambda name: OSA.distance(wrong, name), default=wrong)
+    close = known and OSA.distance(wrong, nearest) <= max(1, len(wrong) / 3)
+    return f": did you mean {nearest}?" if close else ""

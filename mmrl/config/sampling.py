@@ -1,0 +1,45 @@
+"""How a policy draws: steps, guidance, the noise it explores with."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, NonNegativeFloat, PositiveInt
+
+from mmrl.config.section import Section
+
+
+class TransitionConfig(Section):
+    """How the sampler draws x' from x."""
+
+    name: Literal["ode", "flow_sde", "dance_sde", "cps", "ddim"] = "ode"
+    """`ode`: the scheduler's own step, deterministic for flows: it leaves no decisions, so no log-probabilities."""
+    noise_level: NonNegativeFloat = 0.7
+    """flow_sde: a; dance_sde: eta; cps: a in [0, 1]; ddim: eta."""
+
+
+class WindowConfig(Section):
+    """Which denoising steps are stochastic and trained; the others follow the ODE."""
+
+    size: PositiveInt | None = None
+    """Steps in the window; unset: all of them."""
+    low: Annotated[int, Field(ge=0)] = 0
+    """First step that a window may begin at."""
+    high: PositiveInt | None = None
+    """One past the last step that a window may cover; unset: the last stochastic step."""
+
+
+class SamplingConfig(Section):
+    """One call of the policy's sampler."""
+
+    steps: PositiveInt = 10
+    guidance_scale: NonNegativeFloat | None = None
+    """Passed to the pipeline; unset: the pipeline's own default."""
+    height: PositiveInt | None = None
+    width: PositiveInt | None = None
+    num_frames: PositiveInt | None = None
+    negative_prompt: str | None = None
+    transition: TransitionConfig = TransitionConfig()
+    window: WindowConfig = WindowConfig()
+    pipeline_args: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of the pipeline's `__call__` by name; checked against its signature."""

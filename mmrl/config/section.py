@@ -1,0 +1,31 @@
+"""The base of every configuration section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be used. One line a problem: which key, what came, what was due."""
+
+
+class Section(BaseModel):
+    """Frozen, refuses unknown keys, and takes the text under each field as that field's help."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _partial_sections_keep_the_defaults_of_their_field(cls, given: Any) -> Any:
+        """`kl: {coef: 0.1}` where the field's default is `KLConfig(kind="velocity_mse")` changes `coef` alone."""
+        if not isinstance(given, Mapping):
+            return given
+        filled = dict(given)
+        for name, field in cls.model_fields.items():
+            part, default = given.get(name), field.default
+            if isinstance(part, Mapping) and isinstance(default, Section) and field.annotation is type(default):
+                filled[name] = default.model_dump(exclude_unset=True) | dict(part)
+        return filled

@@ -1,0 +1,62 @@
+"""How long to train, how often to look, where to write."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from mmrl.config.sampling import SamplingConfig
+from mmrl.config.section import Section
+
+
+class TrainingConfig(Section):
+    """The loop."""
+
+    iterations: PositiveInt = 100
+    """Rounds of rollout, scoring and update."""
+    updates: PositiveInt = 1
+    """Optimizer updates in one pass over an iteration's rollouts; each takes an equal share of the micro-batches."""
+    epochs: PositiveInt = 1
+    """Passes over each iteration's rollouts."""
+    max_replay_gap: PositiveFloat = 1e-5
+    """The run fails when a replay differs from its rollout by more."""
+    min_valid_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The run fails when fewer rewards than this could be scored."""
+    save_every: PositiveInt = 50
+    """Iterations between checkpoints; best and last are always kept."""
+
+
+class EvaluationConfig(Section):
+    """Scoring a fixed set of prompts with fixed noise."""
+
+    every: PositiveInt | None = None
+    """Iterations between evaluations; unset: only before and after training."""
+    prompts: PositiveInt = 64
+    """How many validation prompts, from the first."""
+    samples: PositiveInt = 1
+    """Draws per prompt."""
+    batch: PositiveInt = 64
+    """Trajectories in one pipeline call."""
+    diversity_prompts: Annotated[int, Field(ge=0)] = 0
+    """Validation prompts that are drawn several times each, to measure the diversity in a group; 0: do not."""
+    diversity_draws: Annotated[int, Field(ge=2)] = 8
+    """Draws of each of those."""
+    seed: int = 1234
+    rewards: tuple[str, ...] = ()
+    """Rewards that are watched and never trained on."""
+    sampling: SamplingConfig | None = None
+    """Unset: as in training, but along the ODE. Set: it stands alone, and takes nothing from the training's."""
+
+
+class RunConfig(Section):
+    """Where results go."""
+
+    dir: str = "runs/{name}"
+    """The run folder; `{name}` and `{seed}` are filled in."""
+    trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """Besides metrics.jsonl, which is always written."""
+    display: Literal["auto", "rich", "plain", "quiet"] = "auto"
+    """`auto`: a live panel in a terminal, plain lines elsewhere."""
+    pictures: Annotated[int, Field(ge=0)] = 16
+    """Prompts in the before/after grid."""

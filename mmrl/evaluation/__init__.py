@@ -1,0 +1,40 @@
+"""Whether training helped, and what it changed.
+
+    result = evaluate(policy, samples, suite, draws=1, batch=64, seed=1234)
+    result.save(run)                      # evaluations/step-N.jsonl and pictures
+    render(summarise([run_a, run_b]))     # paired differences, per run and over runs
+    write_report(run)                     # report.html
+
+A comparison is fair where prompts and noise are the same; intervals are then over paired differences. Reading results
+loads no torch.
+"""
+
+from mmrl.evaluation.diversity import group_diversity, pairwise_distance
+from mmrl.evaluation.errors import EvaluationError
+from mmrl.evaluation.evaluate import evaluate
+from mmrl.evaluation.grid import before_after_grid, curve_text
+from mmrl.evaluation.paired import Interval, mean_over_seeds, paired_difference
+from mmrl.evaluation.report import write_report
+from mmrl.evaluation.results import Evaluation, evaluation_steps
+from mmrl.evaluation.summary import Change, RunSummary, Summary, render, summarise, summarise_run
+
+__all__ = [
+    "Change",
+    "Evaluation",
+    "EvaluationError",
+    "Interval",
+    "RunSummary",
+    "Summary",
+    "before_after_grid",
+    "curve_text",
+    "evaluate",
+    "evaluation_steps",
+    "group_diversity",
+    "mean_over_seeds",
+    "paired_difference",
+    "pairwise_distance",
+    "render",
+    "summarise",
+    "summarise_run",
+    "write_report",
+]

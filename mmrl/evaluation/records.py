@@ -1,0 +1,124 @@
+"""What a run folder says about itself: its configuration, its metrics, its evaluations. Works on unfinished runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mmrl.evaluation.errors import EvaluationError
+from mmrl.evaluation.results import evaluation_steps
+
+HELDOUT = "heldout"
+"""The folder inside a run that holds its evaluations on held-out prompts, and reads like a run."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One number over a run; NaN where it was not known."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def __bool__(self) -> bool:
+        return any(math.isfinite(value) for value in self.values)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run folder, read."""
+
+    folder: Path
+    config: Mapping[str, Any]
+    metrics: tuple[Mapping[str, Any], ...]  # lines of metrics.jsonl: kind, step and numbers by name
+    steps: tuple[int, ...]  # that were evaluated
+
+    @property
+    def comparable(self) -> bool:
+        """Whether there is an evaluation of the base and a later one."""
+        return len(self.steps) > 1 and self.steps[0] == 0
+
+    @property
+    def name(self) -> str:
+        """As the configuration names it, else the folder."""
+        return str(self.config.get("name") or self.folder.resolve().name)
+
+    @property
+    def trained(self) -> dict[str, float]:
+        """Weights of the rewards that were trained on."""
+        rewards = self.config.get("rewards") or ()
+        return {r["name"]: float(r.get("weight", 1.0)) for r in rewards if isinstance(r, Mapping) and "name" in r}
+
+    @property
+    def shows_total(self) -> bool:
+        """Whether the total says more than the one reward that was trained on."""
+        return sum(weight != 0 for weight in self.trained.values()) != 1
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """Rewards that were measured and never trained on."""
+        return tuple(str(name) for name in self.setting("evaluation.rewards") or ())
+
+    @property
+    def iterations(self) -> tuple[int, int | None]:
+        """How many are done, and how many there will be (None: not stated)."""
+        planned = self.setting("training.iterations")
+        done = max((int(row["step"]) for row in self.metrics), default=0)
+        return done, planned if isinstance(planned, int) else None
+
+    def setting(self, path: str) -> Any:
+        """A configuration value by dotted path; None where there is none."""
+        value: Any = self.config
+        for key in path.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+    def names(self, kind: str, prefix: str = "") -> list[str]:
+        """Metrics that lines of this kind hold, sorted."""
+        found = {name for row in self.metrics if row["kind"] == kind for name in row if name.startswith(prefix)}
+        return sorted(found - {"kind", "step"})
+
+    def curve(self, kind: str, name: str) -> Curve:
+        """One metric over the lines of this kind that hold it."""
+        rows = {int(row["step"]): row[name] for row in self.metrics if row["kind"] == kind and name in row}
+        values = (float(v) if isinstance(v, int | float) else math.nan for _, v in sorted(rows.items()))
+        return Curve(tuple(sorted(rows)), tuple(values))
+
+
+def read_run(folder: Path) -> RunRecord:
+    """Read a run folder.
+
+    Raises:
+        EvaluationError: the folder is no run, or one of its files is damaged.
+    """
+    path = folder / "config.yaml"
+    if not path.is_file():
+        raise EvaluationError(f"{folder} is no run: it has no config.yaml")
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as why:
+        raise EvaluationError(f"{path} is not YAML: {why}") from None
+    if not isinstance(config, Mapping):
+        raise EvaluationError(f"{path} holds no configuration")
+    return RunRecord(folder, config, _read_metrics(folder / "metrics.jsonl"), tuple(evaluation_steps(folder)))
+
+
+def _read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:
+    """A last line that was cut off is left out: the run is being written, or was killed."""
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    rows: list[Mapping[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line) if line.strip() else None
+            if row is not None:
+                rows.append(row | {"kind": row["kind"], "step": int(row["step"])})
+        except (ValueError, KeyError, TypeError):
+            if number == len(lines):
+                break
+            raise EvaluationError(f"{path}:{number}: is no line of metrics") from None
+    return tuple(rows)

@@ -1,0 +1,229 @@
+"""The commands, over a stand-in for `mmrl.assemble`: what they pass on, print and refuse."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import mmrl
+from mmrl.cli import app
+from mmrl.config import ConfigError, dump_config, list_recipes, load_config
+
+
+class Assemble(ModuleType):
+    """Remembers what it was asked for."""
+
+    def __init__(self):
+        super().__init__("mmrl.assemble")
+        self.trained, self.sampled, self.evaluated = [], [], []
+        self.misfit: Exception | None = None
+
+    def check(self, config):
+        if self.misfit:
+            raise self.misfit
+
+    def train(self, config, resume):
+        self.trained.append((config, resume))
+        return Path("runs/it")
+
+    def sample_images(self, *arguments):
+        self.sampled.append(arguments)
+        return [Image.new("RGB", (8, 4), (40 * i, 0, 0)) for i in range(len(arguments[1]) * arguments[2])]
+
+    def evaluate_run(self, run):
+        self.evaluated.append(run)
+
+
+@pytest.fixture
+def assemble(monkeypatch) -> Assemble:
+    fake = Assemble()
+    monkeypatch.setitem(sys.modules, "mmrl.assemble", fake)
+    monkeypatch.setattr(mmrl, "assemble", fake, raising=False)
+    return fake
+
+
+def run(*arguments: object, code: int = 0):
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+# train
+
+
+def test_train_hands_over_the_recipe_with_its_overrides(assemble):
+    result = run("train", "quickstart", "seed=3", "optimizer.lr=1e-3")
+    assert assemble.trained == [(load_config("quickstart", ["seed=3", "optimizer.lr=1e-3"]), None)]
+    assert "runs/it" in result.stdout
+
+
+def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(assemble):
+    result = run("train", "quickstart", "seed=3", "--dry-run")
+    assert result.stdout.startswith(dump_config(load_config("quickstart", ["seed=3"])))
+    assert "8 prompts x 12 = 96 samples" in result.stdout
+    assert not assemble.trained
+
+
+@pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
+def test_every_recipe_passes_the_real_check(recipe):
+    run("train", recipe, "--dry-run")
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_train_refuses_before_anything_starts(assemble, dry_run):
+    assemble.misfit = ConfigError("algorithm needs log_probs")
+    assert run("train", "quickstart", *dry_run, code=2).stderr == "error: algorithm needs log_probs\n"
+    assert "data.micro_batch: 7 does not divide" in run("train", "quickstart", "data.micro_batch=7", code=2).stderr
+    assert "did you mean seed?" in run("train", "quickstart", "sede=7", code=2).stderr
+    assert "recipes list" in run("train", code=2).stderr
+    assert not assemble.trained
+
+
+@pytest.fixture
+def started(tmp_path) -> Path:
+    """A run's folder."""
+    folder = tmp_path / "runs" / "quickstart"
+    folder.mkdir(parents=True)
+    (folder / "config.yaml").write_text(dump_config(load_config("quickstart", ["seed=5"])))
+    return folder
+
+
+def test_resume_takes_the_configuration_of_the_run(assemble, started):
+    run("train", "--resume", started)
+    run("train", "quickstart", "--resume", started)
+    run("train", "training.iterations=500", "run.display=plain", "evaluation.every=5", "--resume", started)
+    configs = [config for config, _ in assemble.trained]
+    assert [config.seed for config in configs] == [5, 5, 5]
+    assert configs[2].training.iterations == 500
+    assert configs[2].evaluation.every == 5
+    assert {resume for _, resume in assemble.trained} == {started}
+
+
+def test_resume_refuses_what_a_run_under_way_cannot_take(assemble, started, tmp_path):
+    refused = run("train", "--resume", started, "optimizer.lr=1", "training.updates=1", "seed=2", code=2).stderr
+    assert refused.count("cannot change on resume") == 3
+    assert "training.iterations, training.save_every, run, evaluation" in refused
+    assert "is a run of quickstart, not of flow_grpo" in run("train", "flow_grpo", "--resume", started, code=2).stderr
+    assert "holds no config.yaml" in run("train", "--resume", tmp_path, code=2).stderr
+    assert not assemble.trained
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "error, code", [(ConfigError("bad"), 2), (FileNotFoundError(2, "No such file", "x.jsonl"), 1), ("RunError", 1)]
+)
+def test_errors_of_ours_are_one_message(assemble, monkeypatch, error, code):
+    if error == "RunError":
+        from mmrl.training.errors import RunError
+
+        error = RunError("bad")
+    assemble.misfit = error
+    assert run("train", "quickstart", code=code).stderr == f"error: {error}\n"
+    monkeypatch.setenv("MMRL_TRACEBACK", "1")
+    assert CliRunner().invoke(app, ["train", "quickstart"]).exception is error
+
+
+def test_bugs_keep_their_traceback(assemble):
+    assemble.misfit = ZeroDivisionError()
+    assert CliRunner().invoke(app, ["train", "quickstart"]).exception is assemble.misfit
+
+
+# sample
+
+
+def test_sample_writes_every_picture_and_a_contact_sheet(assemble, tmp_path):
+    out = tmp_path / "pictures"
+    arguments = ["sample", "runs/it", "-p", "a red square", "--prompt", "zwei Kreise ○", "--n", 3, "--steps", 5]
+    result = run(*arguments, "--guidance", 2, "--seed", 9, "--base", "--out", out)
+    assert assemble.sampled == [("runs/it", ["a red square", "zwei Kreise ○"], 3, 9, 5, 2.0, True)]
+    names = [f"prompt{row}-{column}.png" for row in range(2) for column in range(3)]
+    assert sorted(path.name for path in out.iterdir()) == sorted([*names, "grid.png"])
+    assert result.stdout.split() == [str(out / name) for name in [*names, "grid.png"]]
+    sheet = Image.open(out / "grid.png")
+    assert sheet.size == (3 * 8 * 16, 2 * (4 * 16 + 18))  # tiles enlarged 16 times to 128 pixels, captions of 18
+    centres = [sheet.getpixel((64 + 128 * (i % 3), 18 + 32 + 82 * (i // 3))) for i in range(6)]
+    assert centres == [(40 * i, 0, 0) for i in range(6)]  # a row a prompt
+
+
+def test_sample_has_defaults_and_needs_a_prompt(assemble, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run("sample", "shapeworld", "-p", "a circle")
+    assert assemble.sampled == [("shapeworld", ["a circle"], 4, 0, None, None, False)]
+    assert (tmp_path / "samples" / "grid.png").is_file()
+    run("sample", "shapeworld", code=2)
+
+
+# evaluate
+
+
+def test_evaluate_prints_the_summary_and_can_draw_again(assemble, started, monkeypatch):
+    summary = ModuleType("mmrl.evaluation.summary")
+    summary.summarise = lambda runs: [run.name for run in runs]
+    summary.render = lambda names: [f"summary of {names}"]
+    monkeypatch.setitem(sys.modules, "mmrl.evaluation.summary", summary)
+    assert "summary of ['quickstart']" in run("evaluate", started).stdout
+    assert not assemble.evaluated
+    run("evaluate", started, "--fresh")
+    assert assemble.evaluated == [started]
+    assert "is not a run" in run("evaluate", started.parent, code=2).stderr
+
+
+# recipes and rewards
+
+
+def test_recipes_are_listed_shown_and_copied(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    listed = run("recipes", "list").stdout
+    assert all(recipe.name in listed for recipe in list_recipes())
+    shown = run("recipes", "show", "quickstart").stdout
+    assert run("recipes", "copy", "quickstart").stdout == "quickstart.yaml\n"
+    assert (tmp_path / "quickstart.yaml").read_text() == shown
+    refused = run("recipes", "copy", "quickstart", code=1)
+    assert "File exists" in refused.stderr
+    assert "quickstart.yaml" in refused.stderr
+    run("recipes", "show", "quikstart", code=2)
+
+
+def test_rewards_are_listed_and_shown():
+    assert "compressibility" in run("rewards", "list").stdout
+    assert "range" in run("rewards", "show", "compressibility").stdout
+    assert "no reward is called" in run("rewards", "show", "xyzzy", code=1).stderr
+
+
+# The program
+
+
+def test_help_opens_from_the_shell_without_anything_heavy():
+    code = (
+        "import sys; sys.argv = ['mmrl', '--help']\n"
+        "from mmrl.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print('loaded:', *sorted(sys.modules))"
+    )
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    after = os.times()
+    shown, _, loaded = done.stdout.partition("loaded:")
+    assert all(command in shown for command in ("train", "sample", "evaluate", "recipes", "rewards", "doctor"))
+    assert not {"torch", "pydantic", "yaml", "numpy", "PIL", "diffusers", "mmrl.config"} & set(loaded.split())
+    spent = after.children_user - before.children_user + after.children_system - before.children_system
+    assert spent < 0.5
+
+
+def test_the_module_runs():
+    done = subprocess.run([sys.executable, "-m", "mmrl", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"mmrl {mmrl.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in ("train", "sample", "evaluate", "recipes", "doctor"))])
+def test_every_command_has_help(command):
+    assert "Usage" in run(*command, "--help").stdout

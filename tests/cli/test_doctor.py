@@ -1,0 +1,100 @@
+"""The doctor: each state is told from the others, and each remedy is a command."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from mmrl.cli import app
+from mmrl.cli import doctor as doctor_command
+from mmrl.cli.doctor import PARTS, Finding, Part, examine, install, requirement, shipped_weights, unusable
+
+
+@pytest.fixture
+def modules(tmp_path, monkeypatch):
+    """A folder on the path, for packages that break in their own way."""
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def part(module: str, **more: object) -> Part:
+    return Part(module, module, "a test", **more)
+
+
+def test_what_imports_is_ok_and_has_its_version():
+    finding = examine(Part("yaml", "PyYAML", "recipes", required=True))
+    assert (finding.state, finding.remedy) == ("ok", "")
+    assert finding.version[0].isdigit()
+    assert not unusable([finding])
+
+
+def test_what_is_not_there_is_missing_and_has_a_command():
+    finding = examine(part("mmrl_no_such_part", extra="demo"))
+    assert (finding.state, finding.remedy) == ("missing", 'pip install "mmrl-suite[demo]"')
+
+
+def test_what_cannot_be_had_here_says_why():
+    finding = examine(part("mmrl_no_such_part", not_for_here=lambda: "no wheels"))
+    assert (finding.state, finding.remedy) == ("not for here", "no wheels")
+
+
+@pytest.mark.parametrize(
+    "line", ["raise RuntimeError('operator\\n  torchvision::nms does not exist')", "import absent_x"]
+)
+def test_what_breaks_on_import_is_broken_in_one_line(modules, line):
+    name = f"mmrl_breaks_{len(line)}"
+    (modules / f"{name}.py").write_text(line)
+    finding = examine(part(name, required=True))
+    sys.modules.pop(name, None)
+    assert finding.state == "broken"
+    assert "\n" not in finding.remedy
+    assert "nms does not exist" in finding.remedy or "No module named 'absent_x'" in finding.remedy
+    assert finding.remedy.endswith(f'pip install --force-reinstall "{name}"')
+    assert unusable([finding]) == [name]
+
+
+def test_remedies_name_the_versions_that_the_package_asks_for(monkeypatch):
+    monkeypatch.setattr(
+        "importlib.metadata.requires", lambda name: ["open_clip_torch>=3.2", 'gradio>=6; extra == "demo"']
+    )
+    assert requirement("open-clip-torch") == "open_clip_torch>=3.2"
+    assert requirement("gradio") == "gradio>=6"
+    assert requirement("unheard-of") == "unheard-of"
+
+
+def test_vllm_gets_an_environment_of_its_own():
+    (vllm,) = (each for each in PARTS if each.module == "vllm")
+    assert install(vllm).startswith("python -m venv")
+
+
+def test_weights_are_looked_for(tmp_path):
+    home = tmp_path / "mmrl" / "shapeworld" / "weights"
+    assert shipped_weights(home).state == "missing"
+    assert "--force-reinstall" in shipped_weights(home).remedy
+    (tmp_path / "pyproject.toml").touch()
+    assert "git checkout" in shipped_weights(home).remedy
+    home.mkdir(parents=True)
+    (home / "model.safetensors").write_bytes(b"x" * 2_000_000)
+    assert shipped_weights(home).version == "2.0 MB"
+
+
+@pytest.mark.parametrize("required, code", [(True, 1), (False, 0)])
+def test_only_a_required_part_fails_the_command(monkeypatch, required, code):
+    weights = Finding("ShapeWorld weights", "ok", "", "", required=True)
+    monkeypatch.setattr(doctor_command_module(), "shipped_weights", lambda: weights)
+    monkeypatch.setattr(doctor_command_module(), "PARTS", (part("mmrl_no_such_part", required=required),))
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code == code, result.output
+    assert 'mmrl_no_such_part: pip install "mmrl_no_such_part"' in result.stdout
+
+
+def doctor_command_module():
+    return sys.modules[doctor_command.__module__]
+
+
+def test_the_real_one_names_every_part():
+    result = CliRunner().invoke(app, ["doctor"])
+    assert result.exit_code in (0, 1)
+    assert all(each.module in result.stdout for each in PARTS)

@@ -1,0 +1,287 @@
+"""Loading recipes: what comes back, and what every mistake is told."""
+
+from __future__ import annotations
+
+import string
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from mmrl.config import ConfigError, TrainConfig, dump_config, list_recipes, load_config
+from mmrl.config.algorithm import DiffusionNFTConfig, KLConfig
+from mmrl.config.load import parse_config
+from mmrl.config.rewards import RewardConfig
+from mmrl.config.schema import dotted, key_paths
+
+SMALLEST = "{name: tiny, policy: {model: m}, rewards: [{name: r}], data: {path: d.jsonl}}"
+RECIPES = [recipe.name for recipe in list_recipes()]
+
+
+def parse(text: str, *overrides: str) -> TrainConfig:
+    return parse_config(text, "tiny.yaml", overrides)
+
+
+def problems(text: str, *overrides: str) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        parse(text, *overrides)
+    return str(caught.value).splitlines()
+
+
+# What comes back
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_dumped_config_loads_back_equal(recipe, tmp_path):
+    config = load_config(recipe)
+    path = tmp_path / "config.yaml"
+    path.write_text(dump_config(config), encoding="utf-8")
+    assert load_config(str(path)) == config
+
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+yaml_like = st.sampled_from(
+    ["no", "on", "1e-4", "010", "0x1F", "~", "", "1:30", "2024-01-01", "<<", "=", ".inf", "a: b"]
+)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | words | yaml_like,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words | yaml_like, inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(words | yaml_like, values, max_size=4), words | yaml_like)
+@settings(deadline=None)
+def test_any_argument_and_text_survives_the_round_trip(args, name):
+    config = parse(SMALLEST).model_copy(update={"name": name, "rewards": (RewardConfig(name="r", args=args),)})
+    text = dump_config(config)
+    assert parse(text) == config
+    assert yaml.safe_load(text)["rewards"][0]["args"] == args  # YAML 1.1 readers agree
+
+
+def test_scalars_follow_yaml_1_2():
+    config = parse(SMALLEST, "optimizer.lr=1e-4", "name=no", "training.iterations=1000", "policy.revision=on")
+    assert config.optimizer.lr == 1e-4
+    assert config.name == "no"
+    assert config.policy.revision == "on"
+    assert config.training.iterations == 1000
+
+
+def test_a_partial_section_keeps_the_defaults_of_its_field():
+    """DiffusionNFT's advantage clips at 5 and its KL compares velocities; the classes' own defaults differ."""
+    config = parse(SMALLEST, "algorithm={name: diffusion_nft, kl: {coef: 0.1}, advantage: {ddof: 1}}")
+    assert config.algorithm.kl.kind == "velocity_mse"
+    assert config.algorithm.kl.coef == 0.1
+    assert config.algorithm.advantage.clip == 5.0
+    assert DiffusionNFTConfig(kl={"coef": 0.1}).kl.kind == "velocity_mse"
+    assert DiffusionNFTConfig(kl=KLConfig(coef=0.1)).kl.kind == "mean_distance"  # a whole section is taken as it is
+
+
+def test_a_section_without_a_name_changes_the_default_algorithm():
+    assert parse(SMALLEST, "algorithm.clip.low=0.5").algorithm.clip.low == 0.5
+    assert parse(SMALLEST).algorithm.name == "grpo"
+
+
+# Overrides
+
+
+def test_overrides_reach_scalars_lists_maps_and_arguments():
+    config = parse(
+        SMALLEST,
+        "rewards.0.weight=2",
+        "rewards.1={name: second, args: {a: 1}}",
+        "rewards.1.args.b.c=[x, 2]",
+        "optimizer.betas.1=0.95",
+        "policy.lora.targets.0=to_q",
+        "evaluation.sampling.steps=3",
+        "sampling.pipeline_args={max_sequence_length: 1}",
+        "run.trackers=[wandb]",
+        "data.validation=shapeworld:validation",
+        "data.micro_batch=",
+    )
+    assert config.rewards[0].weight == 2
+    assert config.rewards[1].args == {"a": 1, "b": {"c": ["x", 2]}}
+    assert config.optimizer.betas == (0.9, 0.95)
+    assert config.policy.lora.targets == ("to_q",)
+    assert config.evaluation.sampling.steps == 3
+    assert config.sampling.pipeline_args == {"max_sequence_length": 1}
+    assert config.run.trackers == ("wandb",)
+    assert config.data.validation == "shapeworld:validation"
+    assert config.data.micro_batch is None
+
+
+def test_the_last_override_wins():
+    assert parse(SMALLEST, "seed=1", "seed=2").seed == 2
+
+
+@pytest.mark.parametrize(
+    "override, said",
+    [
+        ("seed", "'seed' is not an override"),
+        ("=3", "'=3' is not an override"),
+        ("data..path=3", "is not an override"),
+        ("rewards.3.name=x", "rewards is a list of 1"),
+        ("rewards.first.name=x", "rewards is a list of 1"),
+        ("policy.model.x=1", "policy.model is a single value and has no keys"),
+        ("name=123", "name: got 123, expected text (in quotes, if it looks like a number)"),
+        ("seed=[1", "not valid YAML"),
+        ("rewards={}", "rewards: got a map, expected a list"),
+        ("policy=shapeworld", "policy: got 'shapeworld', expected a map"),
+        ("rewards.0.args={a: 1, a: 2}", "a is already set in line 1"),
+    ],
+)
+def test_a_wrong_override_is_refused(override, said):
+    (line,) = problems(SMALLEST, override)
+    assert said in line
+    assert line.startswith("command line")
+
+
+def test_an_override_below_a_wrong_value_does_not_hide_it():
+    assert "policy is 'shapeworld', not a map" in problems("policy: shapeworld", "policy.train=full")[0]
+
+
+# Mistakes in the file
+
+
+def test_an_unknown_key_names_the_nearest_and_its_line():
+    text = "name: tiny\npolicy: {model: m}\nrewards: [{name: r}]\ndata: {path: d}\nalgorithm:\n  clip:\n    hihg: 1\n"
+    assert problems(text) == [
+        "tiny.yaml:7: algorithm.clip.hihg is not a key of ClipConfig: did you mean algorithm.clip.high?"
+    ]
+
+
+def test_all_problems_come_at_once_each_with_its_place():
+    text = "name: tiny\npolcy: {model: m}\nrewards:\n- {name: r}\n- {weight: heavy}\ndata: {path: d, groups: -1}\n"
+    assert problems(text, "sampling.steps=ten", "optimizer.lr=0", "sampling.transition.name=flowsde") == [
+        "tiny.yaml:2: polcy is not a key of TrainConfig: did you mean policy?",  # and policy is not called missing
+        "command line: sampling.steps: got 'ten', expected a whole number",
+        "command line: sampling.transition.name: got 'flowsde', expected ode or flow_sde or dance_sde or cps or ddim: "
+        "did you mean flow_sde?",
+        "tiny.yaml:5: rewards.1.name is missing: As registered (`mmrl rewards list`), "
+        "or `path/to/file.py:function` for one of your own.",
+        "tiny.yaml:5: rewards.1.weight: got 'heavy', expected a number",
+        "tiny.yaml:6: data.groups: got -1, expected greater than 0",
+        "command line: optimizer.lr: got 0, expected greater than 0",
+    ]
+
+
+def test_an_override_takes_the_place_of_a_line():
+    (line,) = problems(
+        "name: tiny\npolicy: {model: m}\nrewards: [{name: r}]\ndata: {path: d, groups: 8}", "data.groups=0"
+    )
+    assert line == "command line: data.groups: got 0, expected greater than 0"
+
+
+@pytest.mark.parametrize(
+    "value, said",
+    [("8.0", "a whole number"), ("true", "a whole number"), ("'8'", "a whole number"), ("null", "a whole number")],
+)
+def test_nothing_is_converted_silently(value, said):
+    (line,) = problems(SMALLEST, f"data.groups={value}")
+    assert line.endswith(f"expected {said}")
+
+
+def test_infinity_is_no_learning_rate():
+    assert "finite" in problems(SMALLEST, "optimizer.lr=.inf")[0]
+
+
+def test_the_name_of_an_algorithm_is_checked():
+    assert problems(SMALLEST, "algorithm={name: grop, clip: {low: 1}}") == [
+        "command line: algorithm.name: got 'grop', expected grpo or diffusion_nft: did you mean grpo?"
+    ]
+
+
+def test_a_key_of_another_algorithm_is_refused():
+    (line,) = problems(SMALLEST, "algorithm={name: grpo, beta: 1}")
+    assert line.startswith("command line: algorithm.beta is not a key of GRPOConfig")
+
+
+def test_duplicate_keys_are_refused_with_both_lines():
+    assert problems("name: a\ndata:\n  path: x\n  path: y\nname: b\n") == [
+        "tiny.yaml:4: data.path is already set in line 3",
+        "tiny.yaml:5: name is already set in line 1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("name: [", "tiny.yaml:1: not valid YAML"),
+        ("name: !!python/object:os.system x", "tiny.yaml:1: not valid YAML"),
+        ("a: &a {b: *a}", "an anchor that holds itself"),
+        ("[1, 2]: x", "a key is a word"),
+        ("- 1", "tiny.yaml: got a list, expected a map"),
+        ("name: \x00", "tiny.yaml: not valid YAML"),
+        ("1: x", "1 is not a key of TrainConfig"),
+    ],
+)
+def test_what_is_no_recipe_is_refused(text, said):
+    assert any(said in line for line in problems(text))
+
+
+def test_an_empty_file_is_told_what_is_missing():
+    missing = [line.split()[1] for line in problems("")]
+    assert missing == ["name", "policy", "rewards", "data"]
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_config(str(tmp_path / "x.yaml"))
+
+
+# Suggestions
+
+VARIANTS = {name: f"algorithm: {{name: {name}}}" for name in ("grpo", "diffusion_nft")}
+KEYS = [
+    (variant, path)
+    for variant in VARIANTS
+    for path in key_paths(TrainConfig, {"algorithm": {"name": variant}})
+    if isinstance(path[-1], str)
+]
+
+
+@st.composite
+def typos(draw):
+    """A key path, and the same path with one letter of its last key dropped, added, changed or swapped."""
+    variant, path = draw(st.sampled_from(KEYS))
+    key, at = path[-1], draw(st.integers(0, len(path[-1]) - 1))
+    letter = draw(st.sampled_from(string.ascii_lowercase + "_"))
+    wrong = draw(
+        st.sampled_from(
+            [
+                key[:at] + key[at + 1 :],
+                key[:at] + letter + key[at:],
+                key[:at] + letter + key[at + 1 :],
+                key[:at] + key[at + 1 : at + 2] + key[at] + key[at + 2 :],
+            ]
+        )
+    )
+    siblings = {known[-1] for v, known in KEYS if v == variant and known[:-1] == path[:-1]}
+    assume(wrong and wrong not in siblings)
+    return variant, path, (*path[:-1], wrong)
+
+
+@given(typos())
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+def test_a_typo_of_any_key_is_refused_and_told_the_right_one(typo):
+    variant, right, wrong = typo
+    (line,) = problems(f"{SMALLEST[:-1]}, {VARIANTS[variant]}}}", f"{dotted(wrong)}=1")
+    said = line.removeprefix(f"command line: {dotted(wrong)} is not a key of ")
+    assert said != line
+    assert dotted(right) in said.partition("did you mean ")[2].removesuffix("?").split(" or ")
+
+
+@pytest.mark.parametrize(
+    "wrong, right",
+    [("lr", "optimizer.lr"), ("learning_rate", "optimizer.lr"), ("data.num_generations", "data.group_size")],
+)
+def test_a_key_in_the_wrong_place_is_told_the_right_one(wrong, right):
+    assert problems(SMALLEST, f"{wrong}=1")[0].endswith(f"did you mean {right}?")
+
+
+def test_a_key_like_no_other_is_told_what_there_is():
+    assert problems(SMALLEST, "algorithm.clip.xyzzy=1") == [
+        "command line: algorithm.clip.xyzzy is not a key of ClipConfig, whose keys are low, high"
+    ]

@@ -1,0 +1,74 @@
+"""The recipes that ship: each loads, fits together and says what it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import mmrl
+from mmrl.config import ConfigError, Geometry, copy_recipe, find_recipe, list_recipes, load_config
+from mmrl.config.recipes import TASKS, recipes_folder
+
+FILES = sorted(recipes_folder().rglob("*.y*ml"))
+
+
+def test_every_file_is_a_recipe_of_its_own_name():
+    assert FILES
+    assert [recipe.path for recipe in list_recipes()] == FILES
+    assert len({path.stem for path in FILES}) == len(FILES)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_recipe_loads_fits_and_is_described(path):
+    config = load_config(path.stem)
+    assert config == load_config(str(path))
+    assert config.name == path.stem
+    Geometry.of(config)
+    description = find_recipe(path.stem).description
+    assert 20 < len(description) <= 120
+    assert description.endswith(".")
+
+
+def test_a_task_leads_to_a_recipe():
+    assert find_recipe("text-to-image").name == "quickstart"
+    assert {recipe for recipe in TASKS.values() if recipe} <= {recipe.name for recipe in list_recipes()}
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("gui", "no recipe ships for the task gui yet; tasks that have one: text-to-image"),
+        ("quikstart", "did you mean quickstart?"),
+        ("text-to-imge", "did you mean text-to-image?"),
+        ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
+        ("xyzzy", "neither a YAML file, nor a shipped recipe (flow_grpo, flux_dev_lora,"),
+    ],
+)
+def test_what_is_no_recipe_is_told_what_is(name, said):
+    with pytest.raises(ConfigError) as caught:
+        find_recipe(name)
+    assert said in str(caught.value)
+
+
+def test_a_copy_is_equal_and_overwrites_nothing(tmp_path):
+    copied = copy_recipe("quickstart", tmp_path)
+    assert copied == tmp_path / "quickstart.yaml"
+    assert load_config(str(copied)) == load_config("quickstart")
+    copied.write_text("mine")
+    for to in (tmp_path, copied):
+        with pytest.raises(FileExistsError):
+            copy_recipe("quickstart", to)
+    assert copied.read_text() == "mine"
+    assert copy_recipe("quickstart", tmp_path / "new" / "a.yaml").is_file()
+
+
+def test_an_installed_package_finds_the_recipes_inside_it(tmp_path, monkeypatch):
+    package = tmp_path / "mmrl"
+    (package / "_configs" / "quickstart").mkdir(parents=True)
+    (package / "_configs" / "quickstart" / "only.yaml").write_text("\nname: only\n")
+    monkeypatch.setattr(mmrl, "__file__", str(package / "__init__.py"))
+    assert recipes_folder() == Path(package / "_configs")
+    (recipe,) = list_recipes()
+    assert recipe.name == "only"
+    assert recipe.description == ""

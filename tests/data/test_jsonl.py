@@ -1,0 +1,90 @@
+"""Data sets are read exactly, or refused with file and line."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmrl.data import DataError, RewardChoice, Sample, read_samples, write_samples
+
+FULL = Sample(
+    id="a",
+    prompt="zwei rote Kreise ●",
+    messages=({"role": "user", "content": "how many?"},),
+    images=("a.png",),
+    answer={"box": [0, 1.5]},
+    task="counting",
+    source="pets",
+    rewards=(RewardChoice("box_iou", 0.5, {"space": "pixel"}), RewardChoice("format")),
+    metadata={"space": "pixel", "missing": None},
+)
+
+
+def test_what_is_written_is_read_back(tmp_path):
+    path = tmp_path / "new" / "data.jsonl"
+    write_samples([FULL, Sample(id="b", prompt="x")], path)
+    assert read_samples(path) == [FULL, Sample(id="b", prompt="x")]
+    assert path.read_text(encoding="utf-8").splitlines()[1] == '{"id": "b", "prompt": "x"}'
+    assert [p.name for p in path.parent.iterdir()] == ["data.jsonl"]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(prompt=st.text(min_size=1), answer=json_values, metadata=st.dictionaries(st.text(), json_values, max_size=3))
+def test_any_text_and_any_json_survive(tmp_path_factory, prompt, answer, metadata):
+    path = tmp_path_factory.mktemp("data") / "data.jsonl"
+    sample = Sample(id="a", prompt=prompt, answer=answer, metadata=metadata)
+    write_samples([sample], path)
+    assert read_samples(path) == [sample]
+
+
+def test_a_line_without_id_is_named_after_its_place_and_blank_lines_are_skipped(tmp_path):
+    path = tmp_path / "mine.jsonl"
+    path.write_text('\ufeff{"prompt": "x"}\n\n{"prompt": "y"}\n', encoding="utf-8")
+    assert [sample.id for sample in read_samples(path)] == ["mine-1", "mine-3"]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ('{"prompt": "y"', r"data.jsonl:2: is not JSON: Expecting ',' delimiter at column 15"),
+        ('["y"]', r"data.jsonl:2: is a list; a sample is an object"),
+        ('{"promt": "y"}', r"data.jsonl:2: 'promt' is not a key of Sample: did you mean 'prompt'\?"),
+        ('{"prompt": "y", "zzz": 1}', r":2: 'zzz' is not a key of Sample: .*'metadata'"),
+        ('{"prompt": "y", "rewards": [{"name": "a", "wieght": 2}]}', r":2: rewards: 'wieght'.*did you mean 'weight'"),
+        ('{"prompt": "y", "rewards": ["a"]}', r":2: rewards.0: "),
+        ('{"prompt": 3}', r":2: prompt: Input should be a valid string, not 3"),
+        ('{"prompt": "y", "images": "a.png"}', r":2: images: .*not 'a.png'"),
+        ('{"id": 7, "prompt": "y"}', r":2: id: "),
+        ('{"id": "b"}', r":2: has neither a prompt nor messages"),
+        ('{"id": "a", "prompt": "y"}', r":2: the id 'a' is already that of line 1"),
+    ],
+)
+def test_a_bad_line_is_one_message_with_file_and_line(tmp_path, line, message):
+    path = tmp_path / "data.jsonl"
+    path.write_text('{"id": "a", "prompt": "x"}\n' + line + "\n")
+    with pytest.raises(DataError, match=message):
+        read_samples(path)
+
+
+def test_files_that_hold_no_data_set(tmp_path):
+    with pytest.raises(DataError, match=r"none.jsonl: cannot be read: No such file"):
+        read_samples(tmp_path / "none.jsonl")
+    (tmp_path / "empty.jsonl").write_text("\n\n")
+    with pytest.raises(DataError, match=r"empty.jsonl: holds no samples"):
+        read_samples(tmp_path / "empty.jsonl")
+    (tmp_path / "binary.jsonl").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"binary.jsonl: is not UTF-8"):
+        read_samples(tmp_path / "binary.jsonl")
+
+
+def test_a_sample_that_is_no_json_leaves_the_old_file_alone(tmp_path):
+    path = tmp_path / "data.jsonl"
+    write_samples([FULL], path)
+    with pytest.raises(DataError, match=r"sample 'bad' cannot be written as JSON"):
+        write_samples([Sample(id="bad", prompt="x", answer=object())], path)
+    assert read_samples(path) == [FULL] and len(list(tmp_path.iterdir())) == 1

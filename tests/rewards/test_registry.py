@@ -1,0 +1,181 @@
+"""Rewards are found by name, in other packages and in files, and a wrong name is told the right one."""
+
+import io
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.rewards import Reward, RewardError, RewardInput, available, describe, load, register, registry
+
+
+@pytest.fixture(autouse=True)
+def own_registry(monkeypatch):
+    """What a test registers ends with it."""
+    monkeypatch.setattr(registry, "_registered", {})
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Installs a small distribution that offers rewards as entry points."""
+
+    def install(module: str, source: str, *points: str):
+        (tmp_path / f"{module}.py").write_text(source)
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text("[mmrl.rewards]\n" + "\n".join(points))
+        monkeypatch.syspath_prepend(tmp_path)
+        return tmp_path
+
+    yield install
+    for name in [name for name, module in sys.modules.items() if str(tmp_path) in str(getattr(module, "__file__", ""))]:
+        del sys.modules[name]
+
+
+CLASS = '''
+from mmrl.rewards import Reward
+
+class Sharpness(Reward):
+    """How sharp."""
+    name, needs, range = "sharpness", ("image",), (0.0, 1.0)
+    def __init__(self, radius: float = 1.0):
+        self.radius = radius
+    def score_one(self, item):
+        return self.radius / 10
+'''
+
+
+def ask(image=None, text=None, **references):
+    return RewardInput(id="a", group=0, prompt="a red circle", image=image, text=text, references=references)
+
+
+def test_importing_the_zoo_loads_no_torch():
+    code = "import mmrl.rewards, mmrl.data, sys; assert not {'torch', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_compressibility_is_the_negative_size_of_the_jpeg_in_kilobytes():
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    images = [Image.fromarray(noise), Image.new("RGBA", (64, 64), "red")]
+    values = load("compressibility", quality=50).score([ask(image=i) for i in images]).values["compressibility"]
+    buffer = io.BytesIO()
+    images[0].save(buffer, "JPEG", quality=50)
+    assert values[0] == pytest.approx(-len(buffer.getvalue()) / 1000)
+    assert values[0] < values[1] < 0
+
+
+def test_a_wrong_name_is_told_the_nearest():
+    with pytest.raises(RewardError, match=r"no reward is called 'compresibility': did you mean compressibility\?"):
+        load("compresibility")
+    with pytest.raises(RewardError, match=r"'zzz': there are .*compressibility"):
+        load("zzz")
+
+
+def test_wrong_arguments_are_refused_with_the_signature():
+    with pytest.raises(RewardError, match=r"compressibility\(quality.* = 95\).*'qualty'"):
+        load("compressibility", qualty=3)
+    with pytest.raises(RewardError, match="quality is 0; JPEG takes 1 to 95"):
+        load("compressibility", quality=0)
+
+
+def test_an_entry_point_is_resolved_only_when_asked_for(package):
+    package("sharp_rewards", CLASS, "sharpness = sharp_rewards:Sharpness")
+    assert "sharpness" in available() and available() == sorted(available())
+    assert "sharp_rewards" not in sys.modules
+    reward = load("sharpness", radius=5.0)
+    assert reward.score([ask(image=Image.new("L", (2, 2)))]).values["sharpness"][0] == pytest.approx(0.5)
+    assert describe("sharpness").splitlines() == [
+        "sharpness: How sharp.",
+        "",
+        "range      0 to 1",
+        "needs      image",
+        "arguments  radius: float = 1.0",
+    ]
+
+
+def test_an_entry_point_that_cannot_be_imported_says_why(package):
+    package("broken_rewards", "import a_missing_module", "broken = broken_rewards:Thing")
+    with pytest.raises(RewardError, match=r"'broken' cannot be imported from broken_rewards:Thing.*a_missing_module"):
+        load("broken")
+
+
+def test_an_entry_point_must_carry_its_rewards_own_name(package):
+    package("sharp_rewards", CLASS, "crispness = sharp_rewards:Sharpness")
+    with pytest.raises(RewardError, match="'crispness' is sharp_rewards:Sharpness, which calls itself 'sharpness'"):
+        load("crispness")
+
+
+def test_two_packages_with_one_name_are_refused(package):
+    package("sharp_rewards", CLASS, "sharpness = sharp_rewards:Sharpness")
+    package("sharper_rewards", CLASS, "sharpness = sharper_rewards:Sharpness")
+    with pytest.raises(RewardError, match="several packages offer a reward 'sharpness'"):
+        load("sharpness")
+
+
+def test_register_takes_classes_and_functions_once():
+    @register
+    class Half(Reward):
+        name, needs, range = "half", (), (0.0, 1.0)
+
+        def score_one(self, item):
+            return 0.5
+
+    @register
+    def redness(image, prompt, references, scale=1.0):
+        """How red."""
+        return scale * image.getpixel((0, 0))[0] / 255 + references["bonus"]
+
+    assert {"half", "redness"} <= set(available())
+    assert load("half").score([ask()]).values["half"][0] == 0.5
+    red = ask(image=Image.new("RGB", (1, 1), "red"), bonus=2)
+    assert load("redness", scale=0.5).score([red]).values["redness"][0] == 2.5
+    assert load("redness").score([ask()]).detail[0]["redness"] == "redness needs image"
+    register(Half)  # a notebook cell that is run again
+    with pytest.raises(RewardError, match="already a reward 'half'"):
+
+        @register
+        class Other(Half):
+            pass
+
+    with pytest.raises(RewardError, match=r"already a reward 'compressibility': mmrl.rewards.compressibility"):
+
+        @register
+        def compressibility(image):
+            return 0.0
+
+
+def test_a_file_offers_functions_and_classes(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        CLASS + "def longer(item, than: int): return float(len(item.text) > than)\n"
+        "def shout(text): return {'shout': text.isupper(), 'letters': len(text)}\n"
+        "def nothing(x=1): return x\n"
+        "def many(*images): return 0\n"
+        "LEVEL = 3\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert load("mine.py:longer", than=2).score([ask(text="abc"), ask(text="a")]).values["longer"].tolist() == [1, 0]
+    assert load("mine.py:shout").score([ask(text="AB")]).values["letters"].tolist() == [2]
+    assert load(f"{tmp_path}/mine.py:Sharpness", radius=1).name == "sharpness"
+    for wrong, message in {
+        "mine.py:longer": r"mine.py:longer\(\*, than: 'int'\)|missing a required .*argument: 'than'",
+        "mine.py:shuot": "no 'shuot' in it; did you mean shout?",
+        "mine.py:nothing": r"nothing\(x\) takes nothing to score",
+        "mine.py:many": "many: parameters are filled by name, but images cannot be",
+        "mine.py:LEVEL": "LEVEL is a int; a reward is a Reward class or a function",
+        "mine.py": "say which reward of the file, as in mine.py:my_reward",
+        "yours.py:shout": re.escape(f"yours.py: no such file; paths of rewards are relative to {tmp_path}"),
+    }.items():
+        with pytest.raises(RewardError, match=message):
+            load(wrong)
+    (tmp_path / "bad.py").write_text("1 / 0")
+    with pytest.raises(RewardError, match=r"bad.py cannot be imported: ZeroDivisionError"):
+        load("bad.py:shout")
+
+
+def test_every_reward_that_ships_describes_itself():
+    for name in registry._built_in:
+        assert re.search(r"\nrange .*\nneeds .*\narguments ", describe(name))

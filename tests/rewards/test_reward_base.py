@@ -1,0 +1,80 @@
+"""What a reward does with answers that it cannot score."""
+
+import math
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.rewards import InvalidAnswer, Reward, RewardError, RewardInput, Status
+
+
+class Length(Reward):
+    """Length of a number's text, in [1, 9], and whether it is even."""
+
+    name, needs, range = "length", ("text", "references.most"), (1.0, 9.0)
+
+    def score_one(self, item):
+        if not item.text.isdigit():
+            raise InvalidAnswer(f"{item.text!r} is no number")
+        if item.text == "500":
+            raise ConnectionError("503 from the judge")
+        if item.text == "0":
+            return math.inf
+        return {"length": len(item.text), "even": math.nan if item.text == "7" else 1 - int(item.text) % 2}
+
+
+def ask(text, most=9):
+    return RewardInput(id=str(text), group=0, prompt="a number", text=text, references={"most": most})
+
+
+def test_every_kind_of_failure_has_its_status_and_is_never_a_zero():
+    output = Length().score([ask("1234"), ask("x"), ask("500"), ask("0"), ask(None), ask("1", most=None)])
+    np.testing.assert_array_equal(output.values["length"], np.float32([4, 1, math.nan, math.nan, math.nan, math.nan]))
+    assert output.status["length"] == [Status.OK, Status.INVALID, *[Status.ERROR] * 4]
+    assert [row.get("length") for row in output.detail] == [
+        None,
+        "'x' is no number",
+        "ConnectionError: 503 from the judge",
+        "length returned inf, not a finite number",
+        "length needs text",
+        "length needs references.most",
+    ]
+    assert output.values["length"].dtype == np.float32 and output.seconds > 0
+
+
+def test_a_further_score_shares_the_range_and_its_absence_is_an_error():
+    output = Length().score([ask("12"), ask("x"), ask("500"), ask("7")])
+    np.testing.assert_array_equal(output.values["even"], np.float32([1, 1, math.nan, math.nan]))
+    assert output.status["even"] == [Status.OK, Status.INVALID, Status.ERROR, Status.ERROR]
+    assert output.values["length"][3] == 1 and output.status["length"][3] is Status.OK
+
+
+def test_an_empty_batch_scores_nothing():
+    output = Length().score([])
+    assert list(output.values) == ["length"] and output.values["length"].shape == (0,) and output.detail == []
+
+
+def test_an_invalid_answer_without_a_lowest_value_is_an_error_not_minus_infinity():
+    class Unbounded(Length):
+        range = (-math.inf, 0.0)
+
+    output = Unbounded().score([ask("x")])
+    assert np.isnan(output.values["length"][0]) and output.status["length"] == [Status.ERROR]
+    assert "no lowest value" in output.detail[0]["length"]
+
+
+def test_a_need_that_no_input_has_is_refused_with_the_class():
+    with pytest.raises(RewardError, match=r"Wrong.needs names pictures; a RewardInput has id, group, prompt, image"):
+
+        class Wrong(Length):
+            needs = ("pictures",)
+
+
+def test_a_wrong_type_from_a_scorer_is_recorded():
+    class Text(Length):
+        def score_one(self, item):
+            return "high"
+
+    output = Text().score([ask("1"), RewardInput(id="2", group=0, prompt="", image=Image.new("RGB", (2, 2)))])
+    assert output.status["length"] == [Status.ERROR] * 2 and np.isnan(output.values["length"]).all()

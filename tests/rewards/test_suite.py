@@ -1,0 +1,162 @@
+"""A suite adds rewards up and never turns a failure into a number."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mmrl.rewards import (
+    InvalidAnswer,
+    Reward,
+    RewardContext,
+    RewardError,
+    RewardInput,
+    RewardOutput,
+    RewardSuite,
+    Status,
+)
+
+FAIL, GARBAGE = "fail", "garbage"
+
+
+def scripted(reward_name, low=0.0, extra=None):
+    """A reward that reads its score, or how it fails, from the input's references."""
+
+    class Scripted(Reward):
+        name, needs, range = reward_name, (), (low, 100.0)
+
+        def score_one(self, item):
+            value = item.references[reward_name]
+            if value == FAIL:
+                raise TimeoutError("judge down")
+            if value == GARBAGE:
+                raise InvalidAnswer("unreadable")
+            return {reward_name: value, extra: 1.0} if extra else value
+
+    return Scripted()
+
+
+def rows(**columns):
+    return [
+        RewardInput(id=str(i), group=0, prompt="", references=dict(zip(columns, values, strict=True)))
+        for i, values in enumerate(zip(*columns.values(), strict=True))
+    ]
+
+
+def test_the_total_is_weighted_and_unknown_where_a_part_is():
+    suite = RewardSuite([(scripted("a", low=-1.0), 2.0), (scripted("b"), -0.5)])
+    output = suite.score(rows(a=[1.0, FAIL, GARBAGE, 3.0], b=[4.0, 1.0, 2.0, FAIL]))
+    np.testing.assert_array_equal(output.values["a"], np.float32([1, math.nan, -1, 3]))
+    np.testing.assert_array_equal(output.values["total"], np.float32([0, math.nan, -3, math.nan]))
+    assert output.status["total"] == [Status.OK, Status.ERROR, Status.INVALID, Status.ERROR]
+    assert suite.counts(output) == {"a": {"ok": 2, "error": 1, "invalid": 1}, "b": {"ok": 3, "error": 1}}
+    assert suite.valid_share(output) == 0.5
+    assert output.detail[1] == {"a": "TimeoutError: judge down"} and output.detail[0] == {}
+    assert suite.names == ("a", "b") and suite.weights == {"a": 2.0, "b": -0.5}
+    assert output.seconds > 0
+
+
+def test_a_watched_reward_is_no_part_of_the_total():
+    suite = RewardSuite([(scripted("a"), 1.0), (scripted("held_out"), 0.0)])
+    output = suite.score(rows(a=[1.0, 2.0], held_out=[5.0, FAIL]))
+    assert output.values["total"].tolist() == [1.0, 2.0] and output.status["total"] == [Status.OK] * 2
+    assert np.isnan(output.values["held_out"][1]) and suite.valid_share(output) == 1.0
+
+
+@given(st.lists(st.tuples(*[st.one_of(st.integers(-99, 99), st.sampled_from([FAIL, GARBAGE]))] * 2), max_size=8))
+def test_the_total_is_known_exactly_where_every_part_is(pairs):
+    suite = RewardSuite([(scripted("a", low=-100), 0.5), (scripted("b", low=-100), 2.0)])
+    output = suite.score(rows(a=[a for a, _ in pairs], b=[b for _, b in pairs]))
+    for row, pair in enumerate(pairs):
+        total = output.values["total"][row]
+        if FAIL in pair:
+            assert np.isnan(total)
+        else:
+            a, b = (-100 if v == GARBAGE else v for v in pair)
+            assert total == pytest.approx(0.5 * a + 2 * b)
+
+
+class Broken(Reward):
+    """Overrides `score`, as rewards with a model do, in ways that a suite must survive or refuse."""
+
+    name, range = "broken", (0.0, 1.0)
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def score_one(self, item):
+        raise NotImplementedError
+
+    def score(self, batch, context=None):
+        return self.answer(batch, context)
+
+
+def output_of(values, status, **further):
+    return RewardOutput({"broken": np.float32(values)}, {"broken": status}, [{} for _ in values], **further)
+
+
+def test_a_scorer_that_breaks_down_is_an_error_in_every_row():
+    suite = RewardSuite([(Broken(lambda batch, context: 1 / 0), 1.0), (scripted("a"), 1.0)])
+    output = suite.score(rows(a=[1.0, 2.0]))
+    assert np.isnan(output.values["total"]).all() and suite.counts(output)["broken"] == {"error": 2}
+    assert output.values["a"].tolist() == [1, 2] and "ZeroDivisionError" in output.detail[0]["broken"]
+
+
+def test_a_number_beside_a_failure_and_a_nan_beside_ok_are_both_failures():
+    answer = output_of([1.0, math.nan, 0.0, math.inf], [Status.OK, Status.OK, Status.TIMEOUT, Status.OK])
+    output = RewardSuite([(Broken(lambda batch, context: answer), 1.0)]).score(rows(a=[1.0] * 4))
+    np.testing.assert_array_equal(output.values["broken"], np.float32([1, math.nan, math.nan, math.nan]))
+    assert output.status["broken"] == [Status.OK, Status.ERROR, Status.TIMEOUT, Status.ERROR]
+
+
+def test_events_are_weighted_and_merged_and_the_context_is_passed_on():
+    def answer(batch, context):
+        return output_of([context.progress] * 2, [Status.OK] * 2, events=[[(0, 1.0), (3, 2.0)], []])
+
+    suite = RewardSuite([(scripted("a"), 1.0), (Broken(answer), 0.5)])
+    output = suite.score(rows(a=[1.0, 2.0]), RewardContext(progress=0.25))
+    assert output.events == [[(0, 0.5), (3, 1.0)], []]
+    assert output.values["total"].tolist() == [1.125, 2.125]
+
+
+@pytest.mark.parametrize(
+    "answer, message",
+    [
+        (output_of([1.0], [Status.OK]), r"broken.score gave 1 rows of values\[broken\] for a batch of 2"),
+        (RewardOutput({}, {}, [{}, {}]), "gave nothing, but not its own name"),
+        (RewardOutput({"broken": np.zeros(2)}, {}, [{}, {}]), "statuses of"),
+        (output_of([1.0, 1.0], [Status.OK] * 2, events=[[]]), "1 rows of events"),
+    ],
+)
+def test_an_output_of_the_wrong_form_is_refused(answer, message):
+    with pytest.raises(RewardError, match=message):
+        RewardSuite([(Broken(lambda batch, context: answer), 1.0)]).score(rows(a=[1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "parts, message",
+    [
+        ([("a", 1.0), ("a", 2.0)], "two rewards called a"),
+        ([("total", 1.0)], "no reward may be called 'total'"),
+        ([("a", 0.0)], "no reward of the suite has a weight other than 0"),
+        ([], "no reward of the suite"),
+        ([("a", math.nan)], "weights must be finite"),
+    ],
+)
+def test_a_suite_that_cannot_add_up_is_refused(parts, message):
+    with pytest.raises(RewardError, match=message):
+        RewardSuite([(scripted(name), weight) for name, weight in parts])
+
+
+def test_two_rewards_that_give_the_same_further_score_are_refused():
+    suite = RewardSuite([(scripted("a", extra="strict"), 1.0), (scripted("b", extra="strict"), 1.0)])
+    with pytest.raises(RewardError, match="b gives scores called 'strict', a name that is already taken"):
+        suite.score(rows(a=[1.0], b=[1.0]))
+
+
+def test_an_empty_batch():
+    suite = RewardSuite([(scripted("a"), 1.0)])
+    output = suite.score([])
+    assert output.values["total"].shape == (0,) and suite.valid_share(output) == 1.0 and output.events == []

@@ -1,0 +1,56 @@
+"""The package and its help open at once: nothing heavy loads before a command needs it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("torch", "transformers", "diffusers", "numpy", "PIL")
+CPU_SECONDS = 0.5
+
+IMPORT = "import mmrl"
+HELP = """
+import sys
+from mmrl.cli import main
+sys.argv = ["mmrl", "--help"]
+try:
+    main()
+except SystemExit as stop:
+    assert not stop.code, stop.code
+"""
+REPORT = "\nimport sys; print('loaded:', *sorted({name.partition('.')[0] for name in sys.modules}))"
+
+
+def run_python(code: str) -> tuple[set[str], float]:
+    """The top-level modules that `code` has loaded at its end, and the CPU time of the whole process in seconds."""
+    before = os.times()
+    done = subprocess.run([sys.executable, "-c", code + REPORT], capture_output=True, text=True, check=False)
+    after = os.times()
+    assert done.returncode == 0, done.stderr
+    loaded = set(done.stdout.rpartition("loaded:")[2].split())
+    spent = after.children_user - before.children_user + after.children_system - before.children_system
+    return loaded, spent
+
+
+@pytest.mark.parametrize("code", [IMPORT, HELP], ids=["import mmrl", "mmrl --help"])
+def test_opens_at_once_and_without_torch(code):
+    runs = [run_python(code) for _ in range(3)]
+    loaded = runs[0][0]
+    assert "mmrl" in loaded
+    assert not loaded & set(HEAVY)
+    # CPU time, best of three: a busy machine stretches the wall clock, not this.
+    assert min(seconds for _, seconds in runs) < CPU_SECONDS
+
+
+def test_the_measure_sees_torch():
+    loaded, seconds = run_python("import torch")
+    assert "torch" in loaded
+    assert seconds > CPU_SECONDS
+
+
+def test_importing_a_subpackage_by_name_works():
+    loaded, _ = run_python("import mmrl.config, mmrl.data, mmrl.rewards, mmrl.algorithms, mmrl_kernels")
+    assert {"mmrl", "mmrl_kernels"} <= loaded

@@ -1,0 +1,81 @@
+"""What a user installs: the wheel works away from the repository and carries the recipes and the kernels."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def wheel(repository, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(repository)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    target = tmp_path_factory.mktemp("elsewhere") / "site"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", str(target)]
+    done = subprocess.run([*install, str(wheel)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+def run_installed(installed: Path, code: str, *arguments: str) -> str:
+    """Run `code` from another folder with the installed copy first on the path."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=installed.parent,
+        env=os.environ | {"PYTHONPATH": str(installed), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_wheel_holds_what_the_repository_holds(repository, wheel):
+    """Every code file, recipe, weight and type marker, and nothing but them."""
+    files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    due = {
+        prefix + path.relative_to(folder).as_posix()
+        for folder, prefix in (
+            (repository / "mmrl", "mmrl/"),
+            (repository / "kernels" / "mmrl_kernels", "mmrl_kernels/"),
+            (repository / "configs", "mmrl/_configs/"),
+        )
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts and path.name != ".DS_Store"
+    }
+    assert {"mmrl/__init__.py", "mmrl/py.typed", "mmrl_kernels/__init__.py", "mmrl_kernels/py.typed"} <= due
+    assert files == due
+
+
+def test_wheel_names_its_licence_and_command(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (points,) = [name for name in names if name.endswith("dist-info/entry_points.txt")]
+        assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
+        assert "mmrl = mmrl.cli:main" in archive.read(points).decode()
+
+
+def test_the_imported_packages_are_the_installed_ones(installed):
+    code = "import mmrl, mmrl_kernels; print(mmrl.__file__); print(mmrl_kernels.__file__)"
+    files = [Path(line) for line in run_installed(installed, code).split("\n") if line]
+    assert files == [installed / "mmrl" / "__init__.py", installed / "mmrl_kernels" / "__init__.py"]
+
+
+def test_recipes_are_listed_away_from_the_repository(installed):
+    code = "import sys; from mmrl.cli import main; sys.argv[0] = 'mmrl'; main()"
+    listed = run_installed(installed, code, "recipes", "list")
+    assert "quickstart" in listed

@@ -1,0 +1,107 @@
+"""DiffusionNFT on a flow whose velocity is known in closed form."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mmrl.config.algorithm import AdvantageConfig, DiffusionNFTConfig, KLConfig, OldPolicyConfig
+from mmrl.config.section import ConfigError
+from mmrl.data.prompts import PromptSampler
+from mmrl.rewards.suite import RewardSuite
+from mmrl.training.credit import Credit
+from mmrl.training.experience import OnlineRollouts
+from mmrl.training.objectives.base import Gauges, refuse_misfit
+from mmrl.training.objectives.diffusion_nft import DiffusionNFT
+from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.phases import Phases
+from tests.training.conftest import TARGET, Nearness, samples
+from tests.training.gaussian_flow import GaussianFlow
+
+
+def source_of(policy, objective, reward=None, group_size=32):
+    suite = RewardSuite([(reward or Nearness(), 1.0)])
+    return OnlineRollouts(
+        policy=policy,
+        acting=objective.acting,
+        prompts=PromptSampler(samples(), 2, seed=0),
+        suite=suite,
+        credit=Credit(AdvantageConfig(clip=5.0), suite.weights),
+        group_size=group_size,
+        micro_batch=2 * group_size,
+        min_valid_share=0.5,
+        seed=0,
+    )
+
+
+def run(iterations: int = 60, lr: float = 0.03, reward=None, **config):
+    policy = GaussianFlow()
+    objective = DiffusionNFT(policy, DiffusionNFTConfig(advantage=AdvantageConfig(clip=5.0), **config))
+    source = source_of(policy, objective, reward)
+    optimizer = torch.optim.Adam(policy.parameters_to_train().values(), lr=lr)
+    gauges = Gauges()
+    for step in range(iterations):
+        (batch,) = source.collect(step, 0.0, Phases()).micro_batches
+        optimizer.zero_grad()
+        objective.accumulate(batch, 1.0, seed=step, gauges=gauges)
+        optimizer.step()
+        objective.finish_iteration(step + 1)
+    return policy, objective, gauges
+
+
+def test_the_flow_moves_to_the_target():
+    policy, _, _ = run()
+    assert policy.mean.item() == pytest.approx(TARGET, abs=0.25)
+
+
+def test_a_flipped_reward_moves_away():
+    class Farness(Nearness):
+        name, range = "farness", (0.0, 100.0)
+
+        def score_one(self, item):
+            return -super().score_one(item)
+
+    policy, _, _ = run(iterations=20, reward=Farness())
+    assert policy.mean.item() < -0.1
+
+
+def test_the_penalty_holds_the_policy_back():
+    free, _, _ = run(iterations=30)
+    held, _, gauges = run(iterations=30, kl=KLConfig(kind="velocity_mse", coef=20.0))
+    assert abs(held.mean.item()) < 0.6 * abs(free.mean.item())
+    assert gauges.values()["kl"] > 0
+
+
+def test_rollouts_come_from_the_old_policy_and_it_follows():
+    policy, objective, _ = run(iterations=10, old=OldPolicyConfig(flat=0, rate=0.05, cap=0.9))
+    old = objective.state_dict()["mean"].item()
+    live = policy.mean.item()
+    assert 0 < old < live
+    with objective.acting():
+        assert policy.mean.item() == pytest.approx(old)
+    assert policy.mean.item() == pytest.approx(live)
+
+
+def test_an_unscored_row_gives_no_gradient():
+    """What a row marked as unscored says cannot matter."""
+    policy = GaussianFlow()
+    objective = DiffusionNFT(policy, DiffusionNFTConfig(times=1))
+    (batch,) = source_of(policy, objective, group_size=4).collect(0, 0.0, Phases()).micro_batches
+    scored = torch.ones(8, dtype=torch.bool)
+    scored[3] = False
+    wild = batch.advantages.clone()
+    wild[3] = 5.0
+    gradients = []
+    for advantages in (batch.advantages, wild):
+        policy.mean.grad = None
+        objective.accumulate(replace(batch, advantages=advantages, scored=scored), 1.0, seed=7, gauges=Gauges())
+        gradients.append(policy.mean.grad.clone())
+    assert torch.equal(*gradients) and gradients[0].abs() > 0
+
+
+def test_misfits_are_refused_by_name():
+    with pytest.raises(ConfigError, match="PolicyGradient needs log_probs, moments, which GaussianFlow does not have"):
+        refuse_misfit(PolicyGradient, GaussianFlow)
+    refuse_misfit(DiffusionNFT, GaussianFlow)
