@@ -25,8 +25,10 @@ help: ## Show this list
 quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seeds 0, 1 and 2)
 	@set --; seed=0; while [ $$seed -lt $(SEEDS) ]; do \
 		run=$(RUNS)/seed-$$seed; set -- "$$@" $$run; \
-		echo "mmrl train quickstart seed=$$seed run.dir=$$run"; \
-		$(BIN)/mmrl train quickstart seed=$$seed run.dir=$$run || exit $$?; \
+		if [ -e $$run/report.html ]; then echo "$$run is trained already; delete it to train it again"; \
+		elif [ -e $$run/checkpoints/index.json ]; then $(BIN)/mmrl train --resume $$run || exit $$?; \
+		else rm -rf $$run; echo "mmrl train quickstart seed=$$seed run.dir=$$run"; \
+			$(BIN)/mmrl train quickstart seed=$$seed run.dir=$$run || exit $$?; fi; \
 		seed=$$((seed + 1)); \
 	done; \
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"

@@ -15,8 +15,7 @@ def evaluate(
     fresh: Annotated[bool, typer.Option("--fresh", help="Draw and score again, with the last checkpoint.")] = False,
 ) -> None:
     """Say what training changed: before and after, with intervals."""
-    from rich.console import Console
-
+    from mmrl.cli.console import console
     from mmrl.config import ConfigError
 
     if strangers := [str(run) for run in runs if not (run / "config.yaml").is_file()]:
@@ -28,4 +27,4 @@ def evaluate(
             evaluate_run(run)
     from mmrl.evaluation.summary import render, summarise
 
-    Console().print(*render(summarise(runs)))
+    console().print(*render(summarise(runs)))

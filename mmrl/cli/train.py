@@ -43,11 +43,10 @@ def train(
         return
     folder = assemble.train(config, resume=resume)
 
-    from rich.console import Console
-
+    from mmrl.cli.console import console
     from mmrl.evaluation.outcome import outcome
 
-    Console().print(outcome(folder))
+    console().print(outcome(folder))
 
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:

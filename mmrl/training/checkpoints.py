@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -76,7 +77,7 @@ class Checkpoints:
         try:
             values = json.loads((folder / "state.json").read_text())
             tensors = {file.stem: load_file(file) for file in sorted(folder.glob("*.safetensors"))}
-        except (OSError, ValueError) as why:
+        except (OSError, ValueError, SafetensorError) as why:
             raise RunError(f"{folder} cannot be read ({why}): delete that checkpoint or start a new run") from why
         return TrainerState(values.pop("step"), tensors, values)
 

@@ -20,8 +20,9 @@ from mmrl.config import ConfigError, dump_config, list_recipes, load_config
 class Assemble(ModuleType):
     """Remembers what it was asked for."""
 
-    def __init__(self):
+    def __init__(self, folder: Path) -> None:
         super().__init__("mmrl.assemble")
+        self.folder = folder
         self.trained, self.sampled, self.evaluated = [], [], []
         self.misfit: Exception | None = None
 
@@ -31,7 +32,9 @@ class Assemble(ModuleType):
 
     def train(self, config, resume):
         self.trained.append((config, resume))
-        return Path("runs/it")
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "config.yaml").write_text(dump_config(config))
+        return self.folder
 
     def sample_images(self, *arguments):
         self.sampled.append(arguments)
@@ -42,8 +45,8 @@ class Assemble(ModuleType):
 
 
 @pytest.fixture
-def assemble(monkeypatch) -> Assemble:
-    fake = Assemble()
+def assemble(monkeypatch, tmp_path) -> Assemble:
+    fake = Assemble(tmp_path / "it")
     monkeypatch.setitem(sys.modules, "mmrl.assemble", fake)
     monkeypatch.setattr(mmrl, "assemble", fake, raising=False)
     return fake
@@ -61,7 +64,7 @@ def run(*arguments: object, code: int = 0):
 def test_train_hands_over_the_recipe_with_its_overrides(assemble):
     result = run("train", "quickstart", "seed=3", "optimizer.lr=1e-3")
     assert assemble.trained == [(load_config("quickstart", ["seed=3", "optimizer.lr=1e-3"]), None)]
-    assert "runs/it" in result.stdout
+    assert str(assemble.folder / "report.html") in result.stdout.replace("\n", "")
 
 
 def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(assemble):

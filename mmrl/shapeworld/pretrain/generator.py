@@ -27,18 +27,32 @@ LONG_EVERY, LONG_TOKENS, LONG_SHRINK = 16, 256, 8
 so that the plain `pipe(prompt)` works as well as the cheap `pipe(prompt, max_sequence_length=1)`."""
 
 
-def train(folder: Path, vae_folder: Path, minutes: float, seed: int = 0, batch: int = 128, lr: float = 1e-3) -> None:
-    """Train for a given time, printing strict correctness as it goes, and save the whole pipeline."""
+def train(
+    folder: Path,
+    vae_folder: Path,
+    minutes: float,
+    seed: int = 0,
+    batch: int = 64,
+    lr: float = 1e-3,
+    start: Path | None = None,
+) -> None:
+    """Train for a given time, printing strict correctness as it goes, and save the whole pipeline.
+
+    `start` is a pipeline to go on from instead of a new one.
+    """
     torch.manual_seed(seed)
     vae = AutoencoderKL.from_pretrained(vae_folder)
-    pipe = models.build_pipeline([str(c) for c in captions("train")], vae)
+    if start is None:
+        pipe = models.build_pipeline([str(c) for c in captions("train")], vae)
+    else:
+        pipe = StableDiffusion3Pipeline.from_pretrained(start, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
     named, pictures = rendered(40_000, seed=300, kinds=SEEN_KINDS)
     latents, tokens = encode(vae, pictures), tokenize(pipe, [str(c) for c in named])
     empty = tokenize(pipe, [""])
     trained = nn.ModuleList([pipe.transformer, pipe.text_encoder, pipe.text_encoder_2]).train()
     average = copy.deepcopy(trained).requires_grad_(False)
-    optimizer = torch.optim.AdamW(trained.parameters(), lr=lr, betas=(0.9, 0.99), weight_decay=0.01)
+    optimizers = build_optimizers(trained)
     started, step, spent = time.monotonic(), 0, 0.0
     while spent < 1:
         spent = (time.monotonic() - started) / (60 * minutes)
@@ -50,12 +64,13 @@ def train(folder: Path, vae_folder: Path, minutes: float, seed: int = 0, batch: 
         rows = torch.randint(len(latents), (batch // LONG_SHRINK if long else batch,))
         ids = torch.where(torch.rand(len(rows), 1) < EMPTY_SHARE, empty, tokens[rows])
         loss = flow_matching_loss(pipe, latents[rows], ids, LONG_TOKENS if long else 1)
-        optimizer.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
         step += 1
-        decay = min(0.998, step / (step + 20))
+        decay = min(0.999, step / (step + 20))
         torch._foreach_lerp_(list(average.parameters()), list(trained.parameters()), 1 - decay)
         if step % 200 == 0:
             print(f"generator step {step} ({spent:.0%}) loss {loss.item():.4f}", flush=True)
@@ -63,6 +78,16 @@ def train(folder: Path, vae_folder: Path, minutes: float, seed: int = 0, batch: 
             strict, score = _with_average(pipe, trained, average, lambda: skill(pipe))
             print(f"generator step {step} ({spent:.0%}) strict {strict:.3f} score {score:.3f}", flush=True)
             _with_average(pipe, trained, average, lambda: pipe.save_pretrained(folder, safe_serialization=True))
+
+
+def build_optimizers(trained: nn.Module) -> list[torch.optim.Optimizer]:
+    """Muon for the matrices inside attention and feed-forward layers, AdamW for all else."""
+    inner = {n for n, p in trained.named_parameters() if p.ndim == 2 and any(k in n for k in ("attn", "ff", "mlp"))}
+    named = dict(trained.named_parameters())
+    return [
+        torch.optim.Muon([named[n] for n in sorted(inner)], weight_decay=0.01, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW([p for n, p in named.items() if n not in inner], betas=(0.9, 0.99), weight_decay=0.01),
+    ]
 
 
 def flow_matching_loss(pipe: StableDiffusion3Pipeline, clean: Tensor, ids: Tensor, silent_tokens: int) -> Tensor:

@@ -1,0 +1,54 @@
+"""What a terminal shows at the end of a run."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+
+from mmrl.evaluation.outcome import outcome
+from mmrl.evaluation.terminal import before_after, picture_text
+
+
+def printed(renderable) -> str:
+    console = Console(width=140, record=True, file=io.StringIO())
+    console.print(renderable)
+    return console.export_text()
+
+
+def test_a_picture_keeps_its_colours():
+    pixels = np.zeros((32, 32, 3), np.uint8)
+    pixels[:16] = (220, 45, 45)
+    pixels[16:] = (50, 85, 220)
+    text = picture_text(Image.fromarray(pixels), width=8)
+    lines = text.split("\n")
+    assert [len(line.plain) for line in lines] == [8] * 4
+    styles = [lines[row].spans[0].style for row in (0, 3)]
+    assert [style.color.name for style in styles] == ["#dc2d2d", "#3255dc"]
+
+
+def test_rows_of_pictures_stand_under_their_captions():
+    image = Image.new("RGB", (32, 32), "red")
+    shown = printed(before_after([image] * 7, [image] * 7, [f"caption {n}" for n in range(7)]))
+    assert all(f"caption {n}" in shown for n in range(7))
+    assert shown.count("▀" * 16) == 7 * 2 * 8
+
+
+def test_the_end_of_a_run_shows_curve_pictures_numbers_and_where_to_look(make_run):
+    run = make_run(steps=(0, 5, 10), iterations=10)
+    shown = printed(outcome(run))
+    for expected in (
+        "reward while training",
+        "the same prompts and noise",
+        "report.html",
+        "python -m webbrowser file://",
+    ):
+        assert expected in shown
+    assert "▀" * 16 in shown
+
+
+def test_a_run_without_evaluations_still_ends_well(make_run):
+    run = make_run(steps=(), iterations=3)
+    assert "report.html" in printed(outcome(run))

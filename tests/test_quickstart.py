@@ -1,0 +1,144 @@
+"""The whole way on the shipped pipeline, cut short: train, resume, sample, evaluate, load in plain diffusers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from diffusers import DiffusionPipeline
+from typer.testing import CliRunner
+
+from mmrl import assemble
+from mmrl.cli import app
+from mmrl.config import load_config
+from mmrl.config.section import ConfigError
+from mmrl.shapeworld.models import PIPELINE
+from mmrl.training.errors import RunError
+
+SHORT = [
+    "data.groups=2",
+    "data.group_size=4",
+    "data.micro_batch=4",
+    "training.iterations=3",
+    "training.save_every=2",
+    "evaluation.prompts=6",
+    "evaluation.diversity_prompts=2",
+    "evaluation.diversity_draws=2",
+    "run.display=plain",
+]
+
+
+def mmrl(*words: str):
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.fixture(scope="module", params=["quickstart", "flow_grpo"])
+def finished(request, tmp_path_factory):
+    run = tmp_path_factory.mktemp(request.param) / "run"
+    return run, mmrl("train", request.param, *SHORT, f"run.dir={run}")
+
+
+def test_a_run_leaves_what_it_should(finished):
+    run, output = finished
+    assert "report.html" in output and "reward while training" in output
+    kept = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+    expected = {
+        "config.yaml",
+        "metrics.jsonl",
+        "report.html",
+        "README.md",
+        "checkpoints/index.json",
+        "checkpoints/step-3/transformer/diffusion_pytorch_model.safetensors",
+        "evaluations/step-0.jsonl",
+        "evaluations/step-3.jsonl",
+        "heldout/evaluations/step-3.jsonl",
+        "samples/step-0/0000-0.png",
+    }
+    assert expected <= kept
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row["kind"] == "train"]
+    assert [row["step"] for row in trained] == [1, 2, 3]
+    assert all(row["replay_gap"] <= 1e-6 and row["grad_norm"] > 0 for row in trained)
+    assert (
+        rows[0]["kind"] == "evaluation" and {"evaluation/shapeworld_heldout", "evaluation/diversity"} <= rows[0].keys()
+    )
+
+
+def test_evaluate_and_sample_read_the_run(finished, tmp_path):
+    run, _ = finished
+    assert "shapeworld_strict" in mmrl("evaluate", run)
+    mmrl("sample", run, "--prompt", "a red circle", "--n", 2, "--out", tmp_path)
+    assert len(list(tmp_path.glob("*.png"))) == 3  # two pictures and the sheet
+
+
+def test_the_base_is_drawn_on_request_and_differs(finished):
+    run, _ = finished
+    base = assemble.sample_images(str(run), ["a red circle"], n=1, seed=0, base=True)
+    tuned = assemble.sample_images(str(run), ["a red circle"], n=1, seed=0)
+    assert base[0].tobytes() != tuned[0].tobytes()
+
+
+def test_resume_repeats_what_an_uninterrupted_run_does(finished, tmp_path):
+    """Stopped after two of three iterations and resumed: the same parameters to the last bit."""
+    run, _ = finished
+    broken = tmp_path / "run"
+    name = load_config(str(run / "config.yaml")).name
+    mmrl("train", name, *SHORT, "training.iterations=2", "optimizer.schedule=constant", f"run.dir={broken}")
+    mmrl("train", "--resume", broken, "training.iterations=3")
+    one, other = (r / "checkpoints/step-3/transformer/diffusion_pytorch_model.safetensors" for r in (run, broken))
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_full_checkpoint_loads_in_plain_diffusers(finished):
+    run, _ = finished
+    pipe = DiffusionPipeline.from_pretrained(PIPELINE)
+    trained = type(pipe.transformer).from_pretrained(run / "checkpoints/step-3/transformer")
+    before, after = pipe.transformer.state_dict(), trained.state_dict()
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
+    """`pipe.load_lora_weights(run)` draws what the policy draws."""
+    run = tmp_path / "lora"
+    arguments = [*SHORT, "policy.train=lora", "policy.lora.rank=4", "optimizer.lr=0.01", f"run.dir={run}"]
+    mmrl("train", "flow_grpo", *arguments)
+    pipe = DiffusionPipeline.from_pretrained(PIPELINE)
+    pipe.set_progress_bar_config(disable=True)
+
+    def draw():
+        call = {"num_inference_steps": 4, "guidance_scale": 1.0, "max_sequence_length": 1, "output_type": "pt"}
+        return pipe("a red circle", generator=torch.Generator().manual_seed(0), **call).images
+
+    base = draw()
+    pipe.load_lora_weights(str(run))
+    tuned = draw()
+    assert not torch.equal(base, tuned)
+    policy = assemble.build_policy(
+        load_config(str(run / "config.yaml")).policy, load_config(str(run / "config.yaml")).sampling
+    )
+    policy.load(run / "checkpoints" / "step-3")
+    pipe = policy.pipeline
+    torch.testing.assert_close(draw(), tuned, atol=1e-5, rtol=0)
+
+
+def test_a_second_run_never_overwrites_the_first(finished):
+    run, _ = finished
+    config = load_config("quickstart", [*SHORT, f"run.dir={run}"])
+    with pytest.raises(ConfigError, match="holds a run already"):
+        assemble.train(config)
+
+
+def test_a_checkpoint_cut_in_half_is_refused_by_name(finished, tmp_path):
+    run, _ = finished
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    damaged = copy / "checkpoints/step-3/trainer/parameters.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    with pytest.raises(RunError, match="cannot be read"):
+        assemble.train(load_config(str(copy / "config.yaml")), resume=Path(copy))
