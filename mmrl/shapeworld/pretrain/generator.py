@@ -56,10 +56,10 @@ def train(
     started, step, spent = time.monotonic(), 0, 0.0
     while spent < 1:
         spent = (time.monotonic() - started) / (60 * minutes)
-        for group in optimizer.param_groups:
-            group["lr"] = (
-                lr * min(1, (step + 1) / 100) * (0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, spent))))
-            )
+        falling = 0.02 + 0.98 * (0.5 + 0.5 * math.cos(math.pi * min(1, spent)))
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = lr * min(1, (step + 1) / 100) * falling
         long = step % LONG_EVERY == LONG_EVERY - 1
         rows = torch.randint(len(latents), (batch // LONG_SHRINK if long else batch,))
         ids = torch.where(torch.rand(len(rows), 1) < EMPTY_SHARE, empty, tokens[rows])

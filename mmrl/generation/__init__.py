@@ -1,0 +1,48 @@
+"""Policies that draw: any diffusers pipeline, trained through its own `__call__`.
+
+    policy = PipelinePolicy(DiffusionPipeline.from_pretrained(model), SamplingConfig(transition={"name": "flow_sde"}))
+    rollout = policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=8, group=0)], seed=0)
+    policy.replay(rollout, columns=[0, 1], visit=lambda now: (-advantage * now.log_probs[:, 0]).mean().backward())
+
+How it works, from the outside in:
+
+    pipeline_policy  the policy: an ordinary pipeline call, watched
+    loops            what happens at a denoiser call and at a scheduler step: record, replay, velocity
+    tape             encoders and initial noise, recorded once and played back
+    scheduler_hook, denoiser_hook  where a loop is watched; nothing stays patched afterwards
+    families         which transitions a scheduler allows, and its noise levels
+    transitions      the Gaussian of one step: flow-SDE, Dance-SDE, CPS, DDIM
+    trainables       adapters or all parameters, the reference, checkpoints
+
+To add a transition: a frozen dataclass with `moments` and `log_prob`, named in its family and in `TransitionConfig`.
+
+Gotchas: a log-probability is the *mean* over latent dimensions. A replay must have the batch shape of its rollout: rows
+computed in another shape differ in the last bits. `visit` may call `backward()`, but not the policy.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "CPS": "transitions",
+    "DDIM": "transitions",
+    "DanceSDE": "transitions",
+    "FlowSDE": "transitions",
+    "GenerationError": "errors",
+    "ODE": "transitions",
+    "PipelinePolicy": "pipeline_policy",
+    "TapeError": "errors",
+    "Transition": "transitions",
+    "UnsupportedError": "errors",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Torch and diffusers load when a name is used, not when the package is imported."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,237 @@
+"""A diffusers pipeline as a policy: record, replay and velocity are modes of one ordinary call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from diffusers import DiffusionPipeline, ModelMixin
+from torch import Tensor, nn
+
+from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.config.sampling import SamplingConfig
+from mmrl.config.section import ConfigError
+from mmrl.generation.arguments import call_arguments
+from mmrl.generation.denoiser_hook import find_denoisers, watched_denoisers
+from mmrl.generation.errors import GenerationError
+from mmrl.generation.families import check_transition, family_of
+from mmrl.generation.loops import LeavePipeline, Loop, ProbeLoop, RecordLoop, ReplayLoop, VelocityLoop
+from mmrl.generation.recording import Recording
+from mmrl.generation.scheduler_hook import watched_scheduler
+from mmrl.generation.seeds import row_generators
+from mmrl.generation.tape import Deck, on_tape, tape_targets
+from mmrl.generation.trainables import FullTrainable, LoraTrainable, Trainable
+from mmrl.policy import Decisions, Power, Rollout, RolloutRequest, Visit
+
+
+class PipelinePolicy:
+    """Any diffusers pipeline with a covered scheduler, trained through its own `__call__`.
+
+    A rollout is the unmodified pipeline, recorded. A replay calls it again with the same arguments: encoders and
+    initial noise come from a tape, untrained denoiser calls are skipped, and only the trained ones are computed, with
+    gradients. Guidance, latent packing and the choice between two transformers are the pipeline's own arithmetic, so a
+    replay under unchanged parameters repeats the rollout's log-probabilities exactly.
+
+    >>> pipeline = DiffusionPipeline.from_pretrained("stabilityai/stable-diffusion-3.5-medium")  # doctest: +SKIP
+    >>> policy = PipelinePolicy(pipeline, SamplingConfig(transition={"name": "flow_sde"}))  # doctest: +SKIP
+    """
+
+    powers = frozenset({Power.LOG_PROBS, Power.MOMENTS, Power.PREDICT_VELOCITY})
+
+    def __init__(
+        self,
+        pipeline: DiffusionPipeline,
+        sampling: SamplingConfig,
+        train: Literal["lora", "full"] = "lora",
+        lora: LoraConfig | None = None,
+        denoisers: Sequence[str] = (),
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        """Prepare a loaded pipeline, in place, for training.
+
+        Args:
+            denoisers: components to train; empty: all of the pipeline's denoisers.
+
+        Raises:
+            UnsupportedError: the scheduler's family is not covered, or there is no known denoiser.
+            ConfigError: the sampling does not fit the pipeline.
+        """
+        self.pipeline = pipeline
+        self.sampling = sampling
+        self.version = 0
+        self._denoisers = find_denoisers(pipeline)
+        self._check(sampling)
+        chosen = _chosen(self._denoisers, denoisers)
+        for component in pipeline.components.values():
+            if isinstance(component, nn.Module):
+                component.requires_grad_(False).eval()
+        self._trainable: Trainable
+        self._trainable = LoraTrainable(chosen, lora or LoraConfig()) if train == "lora" else FullTrainable(chosen)
+        if gradient_checkpointing:
+            for denoiser in chosen.values():
+                denoiser.enable_gradient_checkpointing()
+        pipeline.set_progress_bar_config(disable=True)
+        self._targets = tape_targets(pipeline)
+        self._busy = False
+
+    @classmethod
+    def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
+        """Load a pipeline from a folder or the hub: safetensors only, none of its code."""
+        pipeline = DiffusionPipeline.from_pretrained(
+            policy.model,
+            revision=policy.revision,
+            dtype=getattr(torch, policy.dtype),
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+        device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        return cls(
+            pipeline.to(device),
+            sampling,
+            train=policy.train,
+            lora=policy.lora,
+            denoisers=policy.denoisers,
+            gradient_checkpointing=policy.gradient_checkpointing,
+        )
+
+    def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Draw sum(r.n) trajectories. What row i starts from depends on (seed, i) alone."""
+        sampling = self._sampling_of(requests)
+        self._check(sampling)
+        samples = [request.sample for request in requests for _ in range(request.n)]
+        groups = [request.group for request in requests for _ in range(request.n)]
+        arguments = call_arguments(self.pipeline, sampling, [sample.prompt for sample in samples])
+        recording = Recording(arguments, seed, rows=len(samples))
+        loop = RecordLoop(recording, sampling)
+        generators = row_generators(seed, recording.rows)
+        output = self._call(loop, recording, recording.tape.recorder(generators), generators)
+        media = list(output[0])
+        if loop.clean is None or len(media) != len(samples):
+            name = type(self.pipeline).__name__
+            raise GenerationError(f"{name} gave {len(media)} outputs for {len(samples)} prompts")
+        clean = loop.clean
+        log_probs = torch.stack(loop.log_probs, dim=1) if loop.log_probs else clean.new_zeros(len(samples), 0).float()
+        return Rollout(
+            samples=samples,
+            group_index=torch.tensor(groups, device=clean.device),
+            log_probs=log_probs,
+            mask=torch.ones_like(log_probs, dtype=torch.bool),
+            channel=torch.zeros_like(log_probs, dtype=torch.int64),
+            media=media,
+            policy_version=self.version,
+            clean=clean,
+            recording=recording,
+        )
+
+    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+        """Recompute the named decisions in order, one at a time, in a single call of the pipeline."""
+        recording = _recording(rollout)
+        if list(columns) != sorted(set(columns)) or any(not 0 <= c < len(recording.decisions) for c in columns):
+            raise ValueError(f"columns {list(columns)} are not increasing numbers below {len(recording.decisions)}")
+        if columns:
+            self._fast_forward(ReplayLoop(recording, columns, visit), recording)
+
+    def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
+        """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
+
+        `noisy` is in the loop's own packing, that of `rollout.clean`.
+        """
+        if not 0 < sigma <= 1:
+            raise ValueError(f"sigma is {sigma}, due in (0, 1]")
+        recording = _recording(rollout)
+        loop = VelocityLoop(recording, noisy, sigma)
+        self._fast_forward(loop, recording)
+        if loop.velocity is None:
+            raise GenerationError("the pipeline took a single step, which leaves none to ask for a velocity")
+        return loop.velocity
+
+    def reference(self) -> AbstractContextManager[None]:
+        """While open, the policy computes with the parameters that training started from."""
+        return self._trainable.reference()
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """`transformer.blocks...` and so on; float32 whatever the model computes in."""
+        return self._trainable.parameters()
+
+    def save(self, folder: Path) -> None:
+        """Adapters as `pipeline.load_lora_weights(folder)` takes them, or each denoiser in a folder of its name."""
+        self._trainable.save(self.pipeline, folder)
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote, into the same parameters."""
+        self._trainable.load(folder)
+
+    def export(self, folder: Path) -> None:
+        """Write what plain diffusers loads: the same as `save`."""
+        self.save(folder)
+
+    @torch.no_grad()
+    def replay_gap(self, rollout: Rollout) -> float:
+        """max |log-prob difference| over decisions, or max |velocity difference| at the probe; 0 where exact."""
+        recording = _recording(rollout)
+        gaps: list[Tensor] = []
+
+        def compare(now: Decisions) -> None:
+            gaps.append((now.log_probs[:, 0] - rollout.log_probs[:, now.columns[0]]).abs().max())
+
+        if recording.decisions:
+            self.replay(rollout, range(len(recording.decisions)), compare)
+        elif recording.probe is not None:
+            step, expected = recording.probe
+            loop = ProbeLoop(recording, step)
+            self._fast_forward(loop, recording)
+            if loop.output is None:
+                raise GenerationError(f"the replay ended before step {step}")
+            gaps.append((loop.output.float() - expected.float()).abs().max())
+        return max((gap.item() for gap in gaps), default=0.0)
+
+    def _fast_forward(self, loop: Loop, recording: Recording) -> None:
+        generators = row_generators(recording.seed, recording.rows)
+        self._call(loop, recording, recording.tape.player(generators), generators)
+
+    def _call(self, loop: Loop, recording: Recording, deck: Deck, generators: list[torch.Generator]) -> Any:
+        """One call of the pipeline under a loop; None if the loop left early."""
+        if self._busy:
+            raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
+        self._busy = True
+
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                stack.enter_context(on_tape(self._targets, deck))
+                stack.enter_context(watched_denoisers(self._denoisers, loop, self._trainable.precision))
+                stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
+                return self.pipeline(**recording.arguments, generator=generators)
+        except LeavePipeline:
+            return None
+        finally:
+            self._busy = False
+
+    def _sampling_of(self, requests: Sequence[RolloutRequest]) -> SamplingConfig:
+        if not requests or any(request.n < 1 for request in requests):
+            raise ValueError("a rollout needs requests, each for one trajectory or more")
+        if any(request.prefix is not None for request in requests):
+            raise ValueError("a pipeline takes no prefix: its decisions are denoising steps")
+        sampling = requests[0].sampling
+        if any(request.sampling != sampling for request in requests):
+            raise ValueError("requests of one call must share their sampling: make a call for each")
+        return self.sampling if sampling is None else sampling
+
+    def _check(self, sampling: SamplingConfig) -> None:
+        check_transition(sampling.transition, family_of(self.pipeline.scheduler))
+        call_arguments(self.pipeline, sampling, [])
+
+
+def _chosen(found: dict[str, ModelMixin], wanted: Sequence[str]) -> dict[str, ModelMixin]:
+    if missing := [name for name in wanted if name not in found]:
+        raise ConfigError(f"policy.denoisers: the pipeline has no {', '.join(missing)}; it has {', '.join(found)}")
+    return {name: found[name] for name in wanted or found}
+
+
+def _recording(rollout: Rollout) -> Recording:
+    if not isinstance(rollout.recording, Recording):
+        raise ValueError("this rollout was not made by a pipeline policy, or its recording was dropped")
+    return rollout.recording

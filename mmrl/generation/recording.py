@@ -1,0 +1,31 @@
+"""What a rollout leaves behind for its replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from mmrl.generation.tape import Tape
+from mmrl.generation.transitions import Transition
+
+
+@dataclass
+class Recording:
+    """One rollout of a pipeline, as its replays need it. Steps count from the loop's first."""
+
+    arguments: dict[str, Any]  # of the pipeline's call, without generators
+    seed: int
+    rows: int
+    tape: Tape = field(default_factory=Tape)
+    transition: Transition | None = None  # None: the scheduler's own step, deterministic
+    decisions: tuple[int, ...] = ()  # the step behind each column
+    next_latents: list[Tensor] = field(default_factory=list)  # what each step returned, up to the last that is replayed
+    outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
+    probe: tuple[int, Tensor] | None = None  # a step and its model output, where there are no decisions to compare
+
+    def outline_of(self, step: int, call: int) -> Any:
+        """The shape of a denoiser's answer; for calls that the rollout did not make, that of its first."""
+        answers = self.outlines[step] if step < len(self.outlines) else []
+        return answers[call] if call < len(answers) else self.outlines[0][0]

@@ -1,0 +1,211 @@
+"""What of a denoiser is trained: adapters, or all of it. And with it the reference, and what a checkpoint holds.
+
+Trained parameters are float32 whatever the model computes in: an update of 1e-5 is lost in bfloat16. Adapters cast
+their input; a fully trained denoiser keeps float32 weights and computes under autocast.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from diffusers import DiffusionPipeline, ModelMixin
+from diffusers.loaders.lora_base import LORA_WEIGHT_NAME_SAFE
+from peft import LoraConfig as PeftLoraConfig
+from peft import get_peft_model_state_dict, set_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from mmrl.config.policy import LoraConfig
+from mmrl.config.section import ConfigError
+from mmrl.generation.errors import UnsupportedError
+
+ATTENTION = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")
+"""What diffusers calls the projections of attention, those of a joint stream included."""
+
+ADAPTER = "default"
+
+_ROUNDED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+"""Layers whose weights autocast rounds to the dtype that it computes in."""
+
+
+class Trainable(Protocol):
+    """The trained part of some denoisers."""
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """By stable name, in stable order."""
+        ...
+
+    def reference(self) -> AbstractContextManager[None]:
+        """While open, the denoisers compute with the parameters that training started from."""
+        ...
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """What denoiser calls run under."""
+        ...
+
+    def save(self, pipeline: DiffusionPipeline, folder: Path) -> None:
+        """Write what was trained."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote, into the same parameters."""
+        ...
+
+
+class LoraTrainable:
+    """Low-rank adapters on linear layers; the model itself is frozen, and is the reference."""
+
+    def __init__(self, denoisers: Mapping[str, ModelMixin], config: LoraConfig) -> None:
+        self._denoisers = dict(denoisers)
+        for name, denoiser in self._denoisers.items():
+            if not hasattr(denoiser, "add_adapter"):
+                raise UnsupportedError(f"{type(denoiser).__name__} takes no adapters: choose policy.train: full")
+            denoiser.requires_grad_(False)
+            targets = _lora_targets(name, denoiser, config.targets)
+            adapter = PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)
+            denoiser.add_adapter(adapter, ADAPTER)
+            for parameter in denoiser.parameters():
+                if parameter.requires_grad:
+                    parameter.data = parameter.data.float()
+        self._layers = [m for d in self._denoisers.values() for m in d.modules() if isinstance(m, BaseTunerLayer)]
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return _trained(self._denoisers)
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        # Not `enable_adapters(False)`: it clears `requires_grad` of parameters whose graph may be waiting for backward.
+        before = [layer._disable_adapters for layer in self._layers]
+        self._disable([True] * len(before))
+        try:
+            yield
+        finally:
+            self._disable(before)
+
+    def precision(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def save(self, pipeline: DiffusionPipeline, folder: Path) -> None:
+        """What `pipeline.load_lora_weights(folder)` takes.
+
+        A second denoiser that diffusers' own format has no place for (Wan 2.2) goes to a folder of its name.
+        """
+        save = getattr(pipeline, "save_lora_weights", None)
+        known = inspect.signature(save).parameters if save else {}
+        places = [name for name in ("transformer", "unet") if f"{name}_lora_layers" in known]
+        for name, denoiser in self._denoisers.items():
+            if save is None or not places:
+                denoiser.save_lora_adapter(folder / name, adapter_name=ADAPTER)
+                continue
+            place = name if name in places else places[0]
+            layers = get_peft_model_state_dict(denoiser, adapter_name=ADAPTER)
+            metadata = denoiser.peft_config[ADAPTER].to_dict()  # without it, alpha = rank is assumed on loading
+            arguments = {f"{place}_lora_layers": layers, f"{place}_lora_adapter_metadata": metadata}
+            save(folder if name == place else folder / name, **arguments)
+
+    def load(self, folder: Path) -> None:
+        for name, denoiser in self._denoisers.items():
+            own = folder / name / LORA_WEIGHT_NAME_SAFE
+            path = own if own.is_file() else folder / LORA_WEIGHT_NAME_SAFE
+            _load_adapter(denoiser, _without_prefix(load_file(path)), path)
+
+    def _disable(self, flags: list[bool]) -> None:
+        for layer, flag in zip(self._layers, flags, strict=True):
+            layer._disable_adapters = flag
+
+
+class FullTrainable:
+    """All parameters of the denoisers; the reference is a frozen copy.
+
+    The weights of linear and convolutional layers, which autocast rounds anyway, are kept in the dtype that they came
+    in; so the copy is as small as the model was, and computes exactly what an untrained policy does.
+    """
+
+    def __init__(self, denoisers: Mapping[str, ModelMixin]) -> None:
+        self._denoisers = dict(denoisers)
+        largest = max((p for d in self._denoisers.values() for p in d.parameters()), key=Tensor.numel)
+        self._device, self._dtype = largest.device.type, largest.dtype
+        self._slots: list[tuple[nn.Module, str]] = []
+        self._frozen: list[nn.Parameter] = []
+        for denoiser in self._denoisers.values():
+            denoiser.requires_grad_(True)
+            for module in denoiser.modules():
+                for name, parameter in module.named_parameters(recurse=False):
+                    kept = parameter.dtype if isinstance(module, _ROUNDED) else torch.float32
+                    self._slots.append((module, name))
+                    self._frozen.append(nn.Parameter(parameter.detach().to(kept, copy=True), requires_grad=False))
+                    parameter.data = parameter.data.float()
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        return _trained(self._denoisers)
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        # Slots are exchanged rather than values: graphs that wait for backward keep their parameters.
+        live = [module._parameters[name] for module, name in self._slots]
+        self._fill(self._frozen)
+        try:
+            yield
+        finally:
+            self._fill(live)
+
+    def precision(self) -> AbstractContextManager[Any]:
+        if self._dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self._device, dtype=self._dtype)
+
+    def save(self, pipeline: DiffusionPipeline, folder: Path) -> None:
+        """Each denoiser under its component name, as `from_pretrained` reads it."""
+        for name, denoiser in self._denoisers.items():
+            denoiser.save_pretrained(folder / name)
+
+    def load(self, folder: Path) -> None:
+        for name, denoiser in self._denoisers.items():
+            saved = type(denoiser).from_pretrained(folder / name, use_safetensors=True)
+            denoiser.load_state_dict(saved.state_dict())
+
+    def _fill(self, parameters: list[Any]) -> None:
+        for (module, name), parameter in zip(self._slots, parameters, strict=True):
+            module._parameters[name] = parameter
+
+
+def _trained(denoisers: Mapping[str, ModelMixin]) -> dict[str, nn.Parameter]:
+    return {
+        f"{name}.{path}": parameter
+        for name, denoiser in denoisers.items()
+        for path, parameter in denoiser.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def _lora_targets(name: str, denoiser: ModelMixin, wanted: tuple[str, ...]) -> list[str]:
+    linear = [path for path, module in denoiser.named_modules() if isinstance(module, nn.Linear)]
+    found = [target for target in wanted or ATTENTION if any(f".{path}".endswith(f".{target}") for path in linear)]
+    missing = [target for target in wanted if target not in found]
+    if missing or not found:
+        ends = sorted({path.rsplit(".", 1)[-1] for path in linear})
+        raise ConfigError(f"policy.lora.targets: {name} has no linear layer {', '.join(missing) or 'of attention'}; "
+                          f"it has {', '.join(ends)}")  # fmt: skip
+    return found
+
+
+def _without_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Pipelines save `transformer.blocks...`, denoisers alone `blocks...`."""
+    return {key.removeprefix("transformer.").removeprefix("unet."): value for key, value in state.items()}
+
+
+def _load_adapter(denoiser: ModelMixin, state: dict[str, Tensor], path: Path) -> None:
+    due = get_peft_model_state_dict(denoiser, adapter_name=ADAPTER)
+    if state.keys() != due.keys():
+        odd = sorted(state.keys() ^ due.keys())[:3]
+        raise ConfigError(f"{path} holds another adapter than policy.lora describes; they differ in {', '.join(odd)}")
+    if wrong := next((key for key in due if state[key].shape != due[key].shape), None):
+        came, wanted = list(state[wrong].shape), list(due[wrong].shape)
+        raise ConfigError(f"{path}: {wrong} is {came}, policy.lora makes it {wanted}")
+    set_peft_model_state_dict(denoiser, state, adapter_name=ADAPTER)

@@ -1,0 +1,55 @@
+"""Walking over what pipelines pass around: tensors in tuples, lists, dicts and model outputs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def map_leaves(kind: type, change: Callable[[Any], Any], value: Any) -> Any:
+    """The same structure with every instance of `kind` changed. What is no container stays the same object."""
+    if isinstance(value, kind):
+        return change(value)
+    if isinstance(value, tuple):
+        changed = [map_leaves(kind, change, each) for each in value]
+        return type(value)(*changed) if hasattr(value, "_fields") else tuple(changed)
+    if isinstance(value, list):
+        return [map_leaves(kind, change, each) for each in value]
+    if type(value) is dict:
+        return {key: map_leaves(kind, change, each) for key, each in value.items()}
+    if isinstance(value, OrderedDict):  # the outputs of diffusers and transformers, built from keywords
+        return type(value)(**{key: map_leaves(kind, change, each) for key, each in value.items()})
+    return value
+
+
+def clone(value: Any) -> Any:
+    """Tensors copied and cut from any graph, everything else shared."""
+    return map_leaves(Tensor, lambda tensor: tensor.detach().clone(), value)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """A tensor without its numbers."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def zeros(self) -> Tensor:
+        """A tensor of this outline."""
+        return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+
+
+def outline(value: Any) -> Any:
+    """The structure with each tensor replaced by its outline."""
+    return map_leaves(Tensor, lambda tensor: Outline(tensor.shape, tensor.dtype, tensor.device), value)
+
+
+def zeros(outlined: Any) -> Any:
+    """The structure that `outline` saw, filled with zeros."""
+    return map_leaves(Outline, Outline.zeros, outlined)

@@ -1,0 +1,46 @@
+"""What the tests of pipelines share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mmrl.generation import PipelinePolicy
+from mmrl.generation.seeds import row_generators
+from mmrl.policy import Rollout
+
+CLASSES = ["sd3", "flux", "qwen_image", "wan"]
+EVERY = [*CLASSES, "wan22", "sd15"]
+EXACT = 1e-6
+
+
+def assert_untouched(policy: PipelinePolicy) -> None:
+    """No attribute or hook of ours is left on a tiny SD3."""
+    pipeline = policy.pipeline
+    assert "_mmrl_watch" not in vars(pipeline.scheduler)
+    assert type(pipeline.scheduler).step.__qualname__ == "FlowMatchEulerDiscreteScheduler.step"
+    assert "forward" not in vars(pipeline.transformer) and "forward" not in vars(pipeline.text_encoder)
+    assert not pipeline.transformer._forward_pre_hooks
+    assert not any(name.startswith(("encode_", "prepare_", "_get_")) for name in vars(pipeline))
+    assert "encode" not in vars(pipeline.vae)
+
+
+def count_denoiser_calls(policy: PipelinePolicy, do: Callable[[], Any]) -> int:
+    """How often a denoiser is really computed."""
+    calls: list[int] = []
+    blocks = [
+        next(module for path, module in denoiser.named_modules() if path.endswith("blocks.0"))
+        for denoiser in policy._denoisers.values()
+    ]
+    handles = [block.register_forward_hook(lambda *_: calls.append(1)) for block in blocks]
+    do()
+    for handle in handles:
+        handle.remove()
+    return len(calls)
+
+
+def plain_arguments(rollout: Rollout) -> dict[str, Any]:
+    """Of a call of the plain pipeline that starts from a rollout's initial noise and returns latents."""
+    recording = rollout.recording
+    generators = row_generators(recording.seed, recording.rows)
+    return {**recording.arguments, "generator": generators, "output_type": "latent"}

@@ -1,0 +1,174 @@
+"""The reference, and checkpoints that plain diffusers loads."""
+
+from __future__ import annotations
+
+import pytest
+import tiny_pipelines
+import torch
+from pipeline_checks import CLASSES, EXACT, plain_arguments
+
+from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.config.section import ConfigError
+from mmrl.generation import PipelinePolicy, UnsupportedError
+
+
+def shake(policy: PipelinePolicy) -> None:
+    """An update that every parameter feels."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in policy.parameters_to_train().values():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+@pytest.mark.parametrize("name", [*CLASSES, "wan22"])
+def test_reference_is_where_training_started(name, train, make_policy, requests):
+    policy = make_policy(name, train)
+    rollout = policy.rollout(requests, seed=3)
+    with policy.reference():
+        assert policy.replay_gap(rollout) <= EXACT
+    shake(policy)
+    assert policy.replay_gap(rollout) > 1e-3
+    with policy.reference():
+        assert policy.replay_gap(rollout) <= EXACT
+    assert policy.replay_gap(rollout) > 1e-3
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+def test_a_graph_survives_a_look_at_the_reference(train, make_policy, requests):
+    policy = make_policy("sd3", train)
+    rollout = policy.rollout(requests, seed=3)
+
+    def gradients(look: bool) -> list[torch.Tensor]:
+        velocity = policy.predict_velocity(rollout, rollout.clean, 0.5)
+        if look:
+            with policy.reference(), torch.no_grad():
+                policy.predict_velocity(rollout, rollout.clean, 0.5)
+        parameters = list(policy.parameters_to_train().values())
+        return torch.autograd.grad(velocity.square().mean(), parameters, allow_unused=True)
+
+    shake(policy)
+    for plain, looked in zip(gradients(False), gradients(True), strict=True):
+        assert (plain is None and looked is None) or torch.equal(plain, looked)
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_plain_diffusers_loads_the_adapters(name, make_policy, requests, tmp_path):
+    policy = make_policy(name, transition={"name": "ode"})
+    shake(policy)
+    policy.save(tmp_path)
+    rollout = policy.rollout(requests, seed=3)
+    plain = tiny_pipelines.build(name)
+    before = plain(**plain_arguments(rollout))[0]
+    plain.load_lora_weights(tmp_path)
+    after = plain(**plain_arguments(rollout))[0]
+    torch.testing.assert_close(after, rollout.clean, atol=1e-6, rtol=1e-6)
+    assert (before - after).abs().max() > 1e-3
+
+
+def test_the_second_transformers_adapters_have_their_own_folder(make_policy, requests, tmp_path):
+    policy = make_policy("wan22", transition={"name": "ode"})
+    shake(policy)
+    policy.save(tmp_path)
+    rollout = policy.rollout(requests, seed=3)
+    plain = tiny_pipelines.build("wan22")
+    plain.load_lora_weights(tmp_path)
+    plain.load_lora_weights(tmp_path / "transformer_2", load_into_transformer_2=True)
+    after = plain(**plain_arguments(rollout))[0]
+    torch.testing.assert_close(after, rollout.clean, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sd3", "wan22"])
+def test_plain_diffusers_loads_whole_denoisers(name, make_policy, requests, tmp_path):
+    policy = make_policy(name, "full", transition={"name": "ode"})
+    shake(policy)
+    policy.save(tmp_path)
+    rollout = policy.rollout(requests, seed=3)
+    plain = tiny_pipelines.build(name)
+    for component in policy._denoisers:
+        setattr(plain, component, type(getattr(plain, component)).from_pretrained(tmp_path / component))
+    after = plain(**plain_arguments(rollout))[0]
+    torch.testing.assert_close(after, rollout.clean, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+@pytest.mark.parametrize("name", ["sd3", "wan22", "sd15"])
+def test_load_reads_back_into_the_same_parameters(name, train, make_policy, tmp_path):
+    policy, fresh = make_policy(name, train), make_policy(name, train)
+    shake(policy)
+    policy.save(tmp_path)
+    held = fresh.parameters_to_train()  # as an optimizer holds them
+    fresh.load(tmp_path)
+    assert list(held) == list(policy.parameters_to_train())
+    for path, parameter in policy.parameters_to_train().items():
+        assert held[path] is fresh.parameters_to_train()[path]
+        assert torch.equal(held[path], parameter)
+
+
+def test_another_adapter_is_refused(make_policy, tmp_path):
+    make_policy("sd3").save(tmp_path)
+    wider = PipelinePolicy(tiny_pipelines.build("sd3"), tiny_pipelines.sampling("sd3"), lora=LoraConfig(rank=8))
+    with pytest.raises(ConfigError, match=r"is \[4, 16\], policy.lora makes it \[8, 16\]"):
+        wider.load(tmp_path)
+    narrower = PipelinePolicy(
+        tiny_pipelines.build("sd3"), tiny_pipelines.sampling("sd3"), lora=LoraConfig(rank=4, targets=("to_q",))
+    )
+    with pytest.raises(ConfigError, match="they differ in"):
+        narrower.load(tmp_path)
+
+
+def test_wrong_targets_and_denoisers_are_named(make_policy):
+    with pytest.raises(ConfigError, match=r"policy.lora.targets: transformer has no linear layer to_x; it has .*to_q"):
+        PipelinePolicy(tiny_pipelines.build("sd3"), tiny_pipelines.sampling("sd3"), lora=LoraConfig(targets=("to_x",)))
+    with pytest.raises(ConfigError, match=r"policy.denoisers: the pipeline has no unet; it has transformer"):
+        make_policy("sd3", denoisers=("unet",))
+
+
+def test_one_of_two_denoisers_can_be_trained(make_policy, requests):
+    policy = make_policy("wan22", denoisers=("transformer_2",))
+    assert {path.split(".")[0] for path in policy.parameters_to_train()} == {"transformer_2"}
+    assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
+
+
+@pytest.mark.parametrize("train", ["lora", "full"])
+@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # torch: a slower kernel
+def test_half_precision_trains_float32_parameters(name, train, requests):
+    pipeline = tiny_pipelines.build(name).to(torch.bfloat16)
+    policy = PipelinePolicy(pipeline, tiny_pipelines.sampling(name), train=train, lora=LoraConfig(rank=4))
+    assert {parameter.dtype for parameter in policy.parameters_to_train().values()} == {torch.float32}
+    rollout = policy.rollout(requests, seed=3)
+    assert rollout.log_probs.dtype == torch.float32
+    assert rollout.clean.dtype == (torch.float32 if name == "wan" else torch.bfloat16)  # as the pipeline has it
+    columns = range(rollout.log_probs.shape[1])
+    moved = []
+
+    def visit(now):
+        moved.append((now.log_probs[:, 0] - rollout.log_probs[:, now.columns[0]]).abs().max().item())
+        now.log_probs.sum().backward()
+
+    policy.replay(rollout, columns, visit)
+    assert max(moved) <= EXACT
+    with policy.reference():
+        assert policy.replay_gap(rollout) <= EXACT
+
+
+def test_from_config_loads_a_folder(requests, tmp_path):
+    tiny_pipelines.build("sd3").save_pretrained(tmp_path)
+    config = PolicyConfig(model=str(tmp_path), train="full", device="cpu", gradient_checkpointing=True)
+    policy = PipelinePolicy.from_config(config, tiny_pipelines.sampling("sd3"))
+    assert policy.pipeline.transformer.is_gradient_checkpointing
+    assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
+
+
+def test_pickled_weights_are_not_loaded(tmp_path):
+    tiny_pipelines.build("sd3").save_pretrained(tmp_path, safe_serialization=False)
+    with pytest.raises(OSError, match="safetensors"):
+        PipelinePolicy.from_config(PolicyConfig(model=str(tmp_path), device="cpu"), tiny_pipelines.sampling("sd3"))
+
+
+def test_a_pipeline_without_a_denoiser_is_refused():
+    pipeline = tiny_pipelines.build("sd3")
+    pipeline.transformer = None
+    with pytest.raises(UnsupportedError, match="has no transformer, transformer_2, unet to train"):
+        PipelinePolicy(pipeline, tiny_pipelines.sampling("sd3"))

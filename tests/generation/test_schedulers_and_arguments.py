@@ -1,0 +1,156 @@
+"""What is refused before anything is trained wrongly, and what a hooked scheduler still is."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import diffusers
+import pytest
+import tiny_pipelines
+
+import mmrl.generation
+from mmrl.config.section import ConfigError
+from mmrl.data.sample import Sample
+from mmrl.generation import PipelinePolicy, UnsupportedError
+from mmrl.generation.arguments import call_arguments
+from mmrl.generation.families import FlowFamily, refusal
+from mmrl.generation.scheduler_hook import watched_scheduler
+from mmrl.policy import RolloutRequest
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "settings", "why"),
+    [
+        ("PNDMScheduler", {}, "family is not covered.*DDIMScheduler.from_config"),
+        ("FlowMatchHeunDiscreteScheduler", {}, "family is not covered"),
+        ("UniPCMultistepScheduler", {}, "solves a noise model.*DDIMScheduler.from_config"),
+        ("DPMSolverMultistepScheduler", {"prediction_type": "flow_prediction"}, "solves a noise model"),
+        ("FlowMatchEulerDiscreteScheduler", {"invert_sigmas": True}, "from 0 to 1"),
+        ("FlowMatchEulerDiscreteScheduler", {"stochastic_sampling": True}, "noise of its own"),
+        (
+            "DPMSolverMultistepScheduler",
+            {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "algorithm_type": "sde-dpmsolver++"},
+            "noise of its own",
+        ),
+        ("DDIMScheduler", {"thresholding": True}, "couples the pixels"),
+    ],
+)
+def test_schedulers_that_cannot_work_are_refused_by_name(scheduler, settings, why):
+    pipeline = tiny_pipelines.build("sd3")
+    pipeline.scheduler = getattr(diffusers, scheduler)(**settings)
+    with pytest.raises(UnsupportedError, match=f"{scheduler} cannot be trained through: .*{why}"):
+        PipelinePolicy(pipeline, tiny_pipelines.sampling("sd3"))
+
+
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' own, under NumPy 2
+def test_dpm_solver_on_flows_is_covered(requests):
+    pipeline = tiny_pipelines.build("wan")
+    pipeline.scheduler = diffusers.DPMSolverMultistepScheduler(
+        prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
+    )
+    assert refusal(pipeline.scheduler) is None
+    policy = PipelinePolicy(pipeline, tiny_pipelines.sampling("wan"))
+    rollout = policy.rollout(requests, seed=3)
+    assert rollout.log_probs.shape == (3, 5) and policy.replay_gap(rollout) == 0
+
+
+@pytest.mark.parametrize(("name", "transition", "family"), [("sd3", "ddim", "flow"), ("sd15", "flow_sde", "vp")])
+def test_a_transition_of_another_family_is_refused(name, transition, family):
+    with pytest.raises(ConfigError, match=f"{transition} does not fit .* {family} family"):
+        PipelinePolicy(tiny_pipelines.build(name), tiny_pipelines.sampling(name, transition={"name": transition}))
+
+
+@pytest.mark.parametrize("name", ["sd3", "wan", "sd15"])
+def test_a_watched_scheduler_looks_like_itself(name, tmp_path):
+    class Nobody:
+        def on_schedule(self, scheduler, family):
+            """Nothing."""
+
+    scheduler = tiny_pipelines.build(name).scheduler
+    kind = type(scheduler)
+    with watched_scheduler(scheduler, Nobody()):
+        assert isinstance(scheduler, kind) and type(scheduler).__name__ == kind.__name__
+        for method in ("step", "set_timesteps"):
+            assert inspect.signature(getattr(scheduler, method)) == inspect.signature(getattr(kind(), method))
+        scheduler.save_pretrained(tmp_path)
+    assert type(scheduler) is kind
+    loaded = kind.from_pretrained(tmp_path)
+    assert {name: loaded.config[name] for name in scheduler.config if name[0] != "_"} == {
+        name: value for name, value in scheduler.config.items() if name[0] != "_"
+    }
+
+
+def test_levels_of_ddim_are_its_own_schedule():
+    scheduler = tiny_pipelines.build("sd15").scheduler
+    scheduler.set_timesteps(5)
+    levels = mmrl.generation.families.VPFamily().levels(scheduler)
+    assert [sigma_next for _, sigma_next in levels[:-1]] == pytest.approx([sigma for sigma, _ in levels[1:]])
+    assert 0 < levels[-1][1] < 0.05  # set_alpha_to_one is off, as in Stable Diffusion
+
+
+def test_holding_a_schedule_at_one_level():
+    scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)
+    scheduler.set_timesteps(10)
+    sigmas = scheduler.sigmas.tolist()
+    assert FlowFamily().hold(scheduler, 0.5) == min(range(10), key=lambda step: abs(sigmas[step] - 0.5))
+    assert scheduler.timesteps.tolist() == [500.0] * 10  # not shifted again
+    assert scheduler.sigmas.tolist() == [0.5] * 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"pipeline_args": {"max_sequence_lenght": 4}},
+            "of StableDiffusion3Pipeline: did you mean max_sequence_length",
+        ),
+        ({"pipeline_args": {"zzz": 4}}, "zzz is not an argument of StableDiffusion3Pipeline$"),
+        ({"pipeline_args": {"self": 4}}, "is not an argument"),
+        ({"pipeline_args": {"num_inference_steps": 4}}, "set sampling.steps instead"),
+        ({"pipeline_args": {"generator": 4}}, "seeds are the run's"),
+        ({"num_frames": 5}, "sampling.num_frames: StableDiffusion3Pipeline takes no num_frames"),
+    ],
+)
+def test_arguments_are_checked_against_the_signature(changes, message):
+    pipeline = tiny_pipelines.build("sd3")
+    with pytest.raises(ConfigError, match=message):
+        PipelinePolicy(pipeline, tiny_pipelines.sampling("sd3", **changes))
+
+
+def test_arguments_of_a_call():
+    pipeline, sampling = tiny_pipelines.build("qwen_image"), tiny_pipelines.sampling("qwen_image")
+    arguments = call_arguments(pipeline, sampling, ["one", "two"])
+    assert arguments == {
+        "num_inference_steps": 6,
+        "height": 32,
+        "width": 32,
+        "negative_prompt": ["blurry", "blurry"],
+        "true_cfg_scale": 3.0,
+        "prompt": ["one", "two"],
+        "output_type": "pil",
+    }
+
+
+def test_requests_that_cannot_be_drawn_together(make_policy):
+    policy = make_policy("sd3")
+    request = RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)
+    other = tiny_pipelines.sampling("sd3", steps=3)
+    with pytest.raises(ValueError, match="share their sampling"):
+        policy.rollout([request, RolloutRequest(request.sample, 1, 0, sampling=other)], seed=0)
+    with pytest.raises(ValueError, match="takes no prefix"):
+        policy.rollout([RolloutRequest(request.sample, 1, 0, prefix="forced")], seed=0)
+    for requests in ([], [RolloutRequest(request.sample, 0, 0)]):
+        with pytest.raises(ValueError, match="needs requests"):
+            policy.rollout(requests, seed=0)
+    assert policy.rollout([RolloutRequest(request.sample, 1, 0, sampling=other)], seed=0).log_probs.shape == (1, 2)
+
+
+def test_importing_the_package_loads_no_model_library():
+    code = "import sys, mmrl.generation; sys.exit('torch' in sys.modules or 'diffusers' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    assert sorted(mmrl.generation.__all__) == mmrl.generation.__all__
+    assert all(hasattr(mmrl.generation, name) for name in mmrl.generation.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = mmrl.generation.Nothing

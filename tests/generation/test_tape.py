@@ -1,0 +1,113 @@
+"""The tape: outermost calls, clones, and generators that stand where they stood."""
+
+from __future__ import annotations
+
+import pytest
+import tiny_pipelines
+import torch
+
+from mmrl.generation.errors import TapeError
+from mmrl.generation.tape import Tape, on_tape, replaced_attributes, tape_targets
+
+
+class Parts:
+    """Something with a method inside of a method."""
+
+    def __init__(self) -> None:
+        self.computed: list[str] = []
+
+    def encode_prompt(self, text: str) -> dict:
+        """The outer one."""
+        self.computed.append("encode_prompt")
+        return {"embeds": self.encode_words(text), "length": len(text)}
+
+    def encode_words(self, text: str) -> torch.Tensor:
+        """The inner one."""
+        self.computed.append("encode_words")
+        return torch.full((2,), float(len(text)))
+
+    def prepare_latents(self, generator: torch.Generator) -> tuple[torch.Tensor]:
+        """Uses randomness."""
+        self.computed.append("prepare_latents")
+        return (torch.randn(2, generator=generator),)
+
+
+TARGETS = ("encode_prompt", "encode_words", "prepare_latents")
+
+
+def recorded(parts: Parts) -> tuple[Tape, torch.Tensor]:
+    """A tape of two calls, and what the generator draws afterwards."""
+    tape, generator = Tape(), torch.Generator().manual_seed(0)
+    with on_tape([(parts, name, name) for name in TARGETS], tape.recorder([generator])):
+        parts.encode_prompt("red")
+        parts.prepare_latents(generator)
+    return tape, torch.randn(3, generator=generator)
+
+
+def test_outermost_calls_are_played_back_without_computing():
+    parts = Parts()
+    tape, drawn_after = recorded(parts)
+    assert [entry.name for entry in tape.entries] == ["encode_prompt", "prepare_latents"]
+    parts.computed.clear()
+    generator = torch.Generator().manual_seed(99)
+    with on_tape([(parts, name, name) for name in TARGETS], tape.player([generator])):
+        prompt, latents = parts.encode_prompt("another"), parts.prepare_latents(generator)
+    assert parts.computed == []
+    assert prompt["length"] == 3 and prompt["embeds"].tolist() == [3, 3]
+    assert torch.equal(latents[0], tape.entries[1].value[0])
+    assert torch.equal(torch.randn(3, generator=generator), drawn_after)
+    assert parts.encode_prompt("gone")["length"] == 4  # nothing stays patched
+
+
+def test_what_is_played_may_be_changed_in_place():
+    parts = Parts()
+    tape, _ = recorded(parts)
+    for _ in range(2):
+        play = tape.player([])
+        tape.entries[:] = [type(e)(e.name, e.value, ()) for e in tape.entries]
+        assert play("encode_prompt", pytest.fail)["embeds"].mul_(5).tolist() == [15, 15]
+
+
+def test_a_call_out_of_turn_names_both():
+    tape, _ = recorded(Parts())
+    play = tape.player([torch.Generator()])
+    with pytest.raises(
+        TapeError, match=r"entry 0: the rollout made encode_prompt\(\) here, the replay calls prepare_l"
+    ):
+        play("prepare_latents", pytest.fail)
+    play = tape.player([torch.Generator()])
+    play("encode_prompt", pytest.fail)
+    play("prepare_latents", pytest.fail)
+    with pytest.raises(TapeError, match="entry 2: the rollout made no further call here"):
+        play("prepare_latents", pytest.fail)
+
+
+def test_a_failing_call_leaves_the_next_one_outermost():
+    class Fails:
+        def encode_prompt(self, fail: bool) -> int:
+            """Fails if told to."""
+            if fail:
+                raise OSError("no text")
+            return 1
+
+    tape, owner = Tape(), Fails()
+    with on_tape([(owner, "encode_prompt", "encode_prompt")], tape.recorder([])):
+        with pytest.raises(OSError, match="no text"):
+            owner.encode_prompt(True)
+        owner.encode_prompt(False)
+    assert len(tape.entries) == 1
+
+
+def test_an_earlier_instance_attribute_comes_back():
+    module = torch.nn.Linear(1, 1)
+    module.forward = hook = lambda x: x + 1  # as accelerate's offloading hooks set it
+    with replaced_attributes([(module, "forward", lambda x: x * 10)]):
+        assert module(torch.tensor([2.0])).item() == 20
+    assert module.forward is hook
+
+
+@pytest.mark.parametrize("name", ["sd3", "flux", "qwen_image", "wan", "sd15"])
+def test_what_belongs_on_the_tape_of_a_pipeline(name):
+    labels = {label for _, _, label in tape_targets(tiny_pipelines.build(name))}
+    assert {"encode_prompt", "prepare_latents", "text_encoder", "vae.encode"} <= labels
+    assert not labels & {"transformer", "unet", "_get_signature_keys", "_get_signature_types"}

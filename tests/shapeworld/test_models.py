@@ -1,0 +1,105 @@
+"""The shipped weights: that they load anywhere, and are as good as they are said to be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
+
+from mmrl.rewards import registry
+from mmrl.rewards.inputs import reward_input
+from mmrl.shapeworld import models, observer
+from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl.shapeworld.checker import judge
+from mmrl.shapeworld.pretrain.autoencoder import reconstruction_share
+from mmrl.shapeworld.pretrain.generator import encode_text, tokenize
+from mmrl.shapeworld.pretrain.pictures import rendered, to_pictures, to_tensor
+from mmrl.shapeworld.scenes import draw
+from mmrl.shapeworld.splits import captions, samples
+
+
+@pytest.fixture(scope="module")
+def pipe() -> StableDiffusion3Pipeline:
+    loaded = DiffusionPipeline.from_pretrained(models.PIPELINE)
+    loaded.set_progress_bar_config(disable=True)
+    return loaded
+
+
+def strict_share(pipe, count, **arguments):
+    chosen = captions("validation")[:count]
+    pictures = pipe([str(c) for c in chosen], generator=torch.Generator().manual_seed(3), **arguments).images
+    return np.mean([judge(p, c).strict for p, c in zip(pictures, chosen, strict=True)])
+
+
+def test_plain_diffusers_loads_it_from_safetensors_alone(pipe):
+    assert type(pipe) is StableDiffusion3Pipeline
+    weights = {path.suffix for path in models.PIPELINE.rglob("*") if path.is_file() and path.suffix != ".json"}
+    assert weights == {".safetensors"}
+    assert sum(path.stat().st_size for path in models.WEIGHTS.rglob("*") if path.is_file()) < 12e6
+    assert 1e6 < sum(p.numel() for p in pipe.transformer.parameters()) < 4e6
+
+
+def test_the_third_text_encoder_is_silent(pipe):
+    text, _, pooled, _ = pipe.encode_prompt(["a red circle", "two blue squares"], None, None)
+    assert text[:, models.CAPTION_TOKENS :].abs().max() == 0
+    ours, our_pooled = encode_text(pipe, tokenize(pipe, ["a red circle", "two blue squares"]), 256)
+    assert torch.equal(text, ours) and torch.equal(pooled, our_pooled)
+
+
+def test_every_caption_fits_the_tokenizer_word_by_word(pipe):
+    for caption in captions("train")[:200] + captions("heldout")[:100]:
+        ids = pipe.tokenizer(str(caption)).input_ids
+        assert len(ids) == len(str(caption).split()) + 2 <= models.CAPTION_TOKENS
+        assert pipe.tokenizer.decode(ids, skip_special_tokens=True).strip() == str(caption)
+
+
+def test_the_base_is_middling(pipe):
+    """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
+    assert 0.25 < strict_share(pipe, 192, num_inference_steps=10, guidance_scale=1.0, max_sequence_length=1) < 0.6
+
+
+def test_diffusers_own_defaults_draw_as_well(pipe):
+    """256 silent tokens, 28 steps, guidance 7: what a newcomer types."""
+    assert strict_share(pipe, 24) > 0.2
+
+
+def test_the_autoencoder_keeps_pictures(pipe):
+    assert reconstruction_share(pipe.vae, count=300) >= 0.98
+
+
+def test_pictures_and_tensors_are_inverse():
+    _, pictures = rendered(4, seed=1)
+    assert torch.equal(to_tensor(to_pictures(pictures)), pictures)
+
+
+def test_the_observer_counts_what_was_drawn_at_any_size():
+    rng = np.random.default_rng(9)
+    right, wrong = [], []
+    for number in range(150):
+        caption, other = sample_caption(rng, KINDS), sample_caption(rng, KINDS)
+        picture = draw(sample_scene(caption, rng), (32, 64, 128)[number % 3])
+        right.append(observer.agreement(observer.load(), picture, caption))
+        if observer.counts(other) != observer.counts(caption):
+            wrong.append(observer.agreement(observer.load(), picture, other))
+    assert np.mean(right) > 0.8 and np.mean(wrong) < 0.02
+
+
+def test_both_rewards_are_found_by_name_and_tell_right_from_wrong():
+    sample, other = samples("validation")[:2]
+    rng = np.random.default_rng(0)
+    picture = draw(sample_scene(captions("validation")[0], rng), 32)
+    for name in ("shapeworld", "shapeworld_heldout"):
+        reward = registry.load(name)
+        output = reward.score([reward_input(each, picture, group=0, id=each.id) for each in (sample, other)])
+        good, bad = output.values[name]
+        assert good > bad + 0.4
+
+
+def test_a_sample_without_its_caption_is_an_error_not_a_zero():
+    from dataclasses import replace
+
+    picture = draw(sample_scene(captions("validation")[0], np.random.default_rng(0)), 32)
+    blind = replace(samples("validation")[0], answer=None)
+    output = registry.load("shapeworld").score([reward_input(blind, picture, group=0, id="x")])
+    assert np.isnan(output.values["shapeworld"][0]) and output.status["shapeworld"] == ["error"]
