@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from PIL import Image
 
 from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig
@@ -56,6 +57,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     """Train as configured, and return the run's folder."""
     check(config)
     run = resume or create_run_folder(run_folder(config), dump_config(config))
+    torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = build_policy(config.policy, config.sampling)
     objective = build_objective(config.algorithm, policy)
     suite = RewardSuite([(registry.load(r.name, **r.args), r.weight) for r in config.rewards])

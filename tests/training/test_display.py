@@ -1,0 +1,69 @@
+"""Progress: the same numbers as a line and as a live panel."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from mmrl.training import display
+from mmrl.training.display import PlainDisplay, QuietDisplay, RichDisplay, StepReport, build_display, clock, sparkline
+
+REPORT = StepReport(
+    index=3,
+    total=60,
+    reward=0.5,
+    best=0.625,
+    replay_gap=0.0,
+    seconds=2.0,
+    metrics={"grad_norm": 0.125, "clip_fraction": 0.25, "kl": 0.01},
+)
+
+
+def test_the_line_holds_reward_gap_and_time_left():
+    line = display.status_line(REPORT)
+    for part in ("3/60", "+0.500", "best +0.625", "replay gap 0e+00", "clipped 25.0%", "kl 0.01", "1:54 left"):
+        assert part in line
+    assert "\n" not in line
+
+
+def test_the_panel_shows_the_same_numbers():
+    shown = RichDisplay()
+    shown._console = shown._live.console = shown._progress.live.console = Console(width=120, file=io.StringIO())
+    shown.start("quickstart", 60)
+    shown.step(REPORT)
+    shown.close()
+    text = shown._console.file.getvalue()
+    for part in ("quickstart", "3/60", "+0.500", "+0.625", "0e+00", "25.0%", "1:54 left"):
+        assert part in text
+
+
+def test_plain_lines_go_to_standard_error(capsys):
+    shown = PlainDisplay()
+    shown.start("quickstart", 60)
+    shown.step(REPORT)
+    shown.close()
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.splitlines() == ["quickstart: 60 iterations", display.status_line(REPORT)]
+
+
+@pytest.mark.parametrize("kind, due", [("plain", PlainDisplay), ("quiet", QuietDisplay), ("rich", RichDisplay)])
+def test_displays_by_name_and_lines_where_there_is_no_terminal(kind, due):
+    assert type(build_display(kind)) is due
+    assert type(build_display("auto")) is PlainDisplay
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=500), st.integers(1, 80))
+def test_a_sparkline_fits_and_spans_its_range(values, width):
+    line = sparkline(values, width)
+    assert 1 <= len(line) <= width
+    if len(values) <= width and max(values) > min(values):
+        assert line[values.index(min(values))] == "▁" and line[values.index(max(values))] == "█"
+
+
+def test_clocks():
+    assert [clock(s) for s in (0, 59.9, 125, 3600)] == ["0:00", "0:59", "2:05", "60:00"]

@@ -1,0 +1,86 @@
+"""Schedules, snapshots, request planning, gauges, seeds and run folders."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from mmrl.config import dump_config, load_config
+from mmrl.config.section import ConfigError
+from mmrl.training.experience import fold_in, plan_requests
+from mmrl.training.objectives.base import Gauges
+from mmrl.training.phases import Phases
+from mmrl.training.runs import create_run_folder, load_run
+from mmrl.training.schedules import learning_rate
+from mmrl.training.snapshots import ParameterSnapshot
+from tests.training.conftest import samples
+
+
+@given(st.integers(1, 6), st.integers(2, 9), st.integers(1, 60))
+def test_requests_cover_every_group_in_calls_of_one_size(groups, group_size, micro_batch):
+    calls = plan_requests(samples(groups), group_size, micro_batch)
+    rows = [(request.group, request.sample.id) for call in calls for request in call for _ in range(request.n)]
+    assert rows == [(group, f"s{group}") for group in range(groups) for _ in range(group_size)]
+    sizes = [sum(request.n for request in call) for call in calls]
+    assert all(size == micro_batch for size in sizes[:-1]) and 0 < sizes[-1] <= micro_batch
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_schedules_warm_up_and_end_where_they_should(schedule):
+    rates = [learning_rate(2.0, update, 100, 10, schedule) for update in range(101)]
+    assert rates[0] == pytest.approx(0.2) and rates[9] == rates[10] == pytest.approx(2.0)
+    assert rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
+    assert rates[100] == pytest.approx(2.0 if schedule == "constant" else 0.0)
+    assert rates[55] == pytest.approx(2.0 if schedule == "constant" else 1.0)
+
+
+def test_a_snapshot_follows_and_stands_in():
+    weight = nn.Parameter(torch.tensor([0.0]))
+    snapshot = ParameterSnapshot({"w": weight})
+    weight.data.fill_(1.0)
+    snapshot.follow(0.75)
+    with snapshot.in_place():
+        assert weight.item() == 0.25
+    assert weight.item() == 1.0
+    with pytest.raises(ValueError, match="stop"), snapshot.in_place():
+        raise ValueError("stop")
+    assert weight.item() == 1.0 and snapshot.state_dict()["w"].item() == 0.25
+
+
+def test_gauges_weigh_means_and_keep_maxima():
+    gauges, other = Gauges(), Gauges()
+    gauges.mean("loss", 1.0)
+    gauges.maximum("ratio", 1.5)
+    other.mean("loss", 4.0, weight=2.0)
+    other.maximum("ratio", 1.2)
+    other.maximum("gap", 9.0)
+    gauges.absorb(other, without=("gap",))
+    assert gauges.values() == {"loss": 3.0, "ratio": 1.5}
+
+
+def test_phases_add_up_and_measure_errors_too():
+    phases = Phases()
+    with phases("rollout"):
+        pass
+    with pytest.raises(KeyError), phases("rollout"):
+        raise KeyError
+    metrics = phases.metrics()
+    assert metrics["seconds/rollout"] == phases.total_seconds > 0 and metrics["memory_mib/rollout"] > 1
+
+
+def test_seeds_of_neighbours_differ():
+    seeds = {fold_in(seed, step, number) for seed in range(8) for step in range(8) for number in range(8)}
+    assert len(seeds) == 512 and all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_run_folders_are_made_once_and_read_back(tmp_path):
+    config = load_config("quickstart", ["seed=3"])
+    folder = create_run_folder(tmp_path / "run", dump_config(config))
+    assert load_run(folder).config == config and load_run(folder).metrics() == []
+    with pytest.raises(ConfigError, match="holds a run already: continue it with --resume"):
+        create_run_folder(folder, dump_config(config))
+    with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml"):
+        load_run(tmp_path)
