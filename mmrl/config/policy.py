@@ -33,7 +33,7 @@ class PolicyConfig(Section):
     lora: LoraConfig = LoraConfig()
     denoisers: tuple[str, ...] = ()
     """Pipeline components to train; empty: every denoiser (`transformer`, `transformer_2` or `unet`)."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     """Of the frozen weights and of the denoiser's computation; trained parameters are always float32."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
