@@ -71,15 +71,17 @@ def test_a_relation_and_its_opposite_exclude_each_other(relation, dx, dy):
 
 def test_splits_are_fixed_and_held_out_kinds_stay_held_out():
     assert captions("train") == captions("train")
-    assert not any(names_held_out(caption) for split in ("train", "validation") for caption in captions(split))
+    assert not any(
+        names_held_out(caption) for split in ("train", "development", "validation") for caption in captions(split)
+    )
     assert all(names_held_out(caption) for caption in captions("heldout"))
     assert {len(captions(split)) for split in SPLITS} == {4096, 768}
     assert {sample.source for sample in samples("validation")} == {"single", "count", "pair", "relation"}
-    assert len({sample.id for split in SPLITS for sample in samples(split)}) == 4096 + 2 * 768
+    assert len({sample.id for split in SPLITS for sample in samples(split)}) == 4096 + 3 * 768
     named = {(c.colour, c.shape) for caption in captions("heldout") for c in caption.clauses}
     assert set(HELD_OUT_KINDS) < named
 
 
 def test_an_unknown_split_names_the_known_ones():
-    with pytest.raises(KeyError, match="choose one of train, validation, heldout"):
+    with pytest.raises(KeyError, match="choose one of train, development, validation, heldout"):
         captions("test")

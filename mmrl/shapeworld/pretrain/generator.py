@@ -125,8 +125,8 @@ def encode(vae: AutoencoderKL, pictures: Tensor) -> Tensor:
 
 @torch.no_grad()
 def skill(pipe: StableDiffusion3Pipeline, prompts: int = 192, steps: int = 10) -> tuple[float, float]:
-    """Mean strict correctness and partial credit on validation captions, without guidance."""
-    chosen: list[Caption] = captions("validation")[:prompts]
+    """Mean strict correctness and partial credit on development captions, without guidance."""
+    chosen: list[Caption] = captions("development")[:prompts]
     pictures = pipe(
         [str(caption) for caption in chosen],
         num_inference_steps=steps,
