@@ -20,6 +20,7 @@ from mmrl.data.jsonl import read_samples
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
+from mmrl.evaluation.outcome import write_grid
 from mmrl.evaluation.report import write_report
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.policy import Policy, RolloutRequest
@@ -91,6 +92,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     trainer.train()
     policy.export(run)
     write_model_card(run, config)
+    write_grid(run)
     write_report(run)
     return run
 
@@ -182,6 +184,7 @@ def evaluate_run(run: Path) -> None:
         evaluator(0)
     policy.load(loaded.checkpoint())
     evaluator(loaded.step())
+    write_grid(run)
     write_report(run)
 
 

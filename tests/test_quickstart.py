@@ -52,6 +52,7 @@ def test_a_run_leaves_what_it_should(finished):
         "metrics.jsonl",
         "report.html",
         "README.md",
+        "before_after.png",
         "checkpoints/index.json",
         "checkpoints/step-3/transformer/diffusion_pytorch_model.safetensors",
         "evaluations/step-0.jsonl",

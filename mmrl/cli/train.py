@@ -46,7 +46,8 @@ def train(
     from mmrl.cli.console import console
     from mmrl.evaluation.outcome import outcome
 
-    console().print(outcome(folder))
+    out = console()
+    out.print(outcome(folder, colours=out.color_system is not None))
 
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:

@@ -4,29 +4,51 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from PIL import Image
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from mmrl.evaluation.grid import curve_text
+from mmrl.evaluation.grid import before_after_grid, curve_text
 from mmrl.evaluation.records import read_run
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.summary import render, summarise
 from mmrl.evaluation.terminal import before_after
 
+GRID = "before_after.png"
 
-def outcome(run: Path, pictures: int = 6) -> RenderableType:
-    """The end of a run, for a terminal. Works without evaluations too."""
+
+def write_grid(run: Path, pictures: int = 12) -> Path | None:
+    """Write the pictures before and after as one file into a run folder; None if it was not evaluated twice."""
+    shown = _pictures(run, pictures)
+    if not shown:
+        return None
+    before, after, captions = shown
+    path = run / GRID
+    before_after_grid(before, after, captions).save(path)
+    return path
+
+
+def outcome(run: Path, colours: bool, pictures: int = 6) -> RenderableType:
+    """The end of a run, for a terminal. Works without evaluations too.
+
+    Pictures are drawn where the terminal has `colours`, and named elsewhere.
+    """
     record = read_run(run)
     parts: list[RenderableType] = []
     curve = record.curve("train", "reward/total")
     if curve:
         parts += [Text("reward while training", style="bold"), Text(curve_text(curve.values)), Text()]
-    steps = evaluation_steps(run)
-    if len(steps) > 1:
-        parts += _pictures(run, steps[-1], pictures)
+    if len(evaluation_steps(run)) > 1:
+        shown = _pictures(run, pictures)
+        if shown and colours:
+            parts += [Text("the same prompts and noise before (above) and after (below)", style="bold")]
+            parts += [before_after(*shown)]
         parts += render(summarise([run]))[:1]  # by source: `mmrl evaluate`
         parts += heldout_tables([run])[:2]
-    parts += [Text(), Text(f"Report:  {run / 'report.html'}"), Text("Open it: ", end=""), Text(_open_command(run))]
+    parts += [Text()]
+    if (run / GRID).exists():
+        parts += [Text(f"Pictures before and after: {run / GRID}")]
+    parts += [Text(f"Report:  {run / 'report.html'}"), Text("Open it: ", end=""), Text(_open_command(run))]
     return Group(*parts)
 
 
@@ -36,21 +58,22 @@ def heldout_tables(runs: list[Path]) -> list[RenderableType]:
     return [Text("on compositions held out from training", style="bold"), *render(summarise(inner))] if inner else []
 
 
-def _pictures(run: Path, last: int, count: int) -> list[RenderableType]:
-    before, after = Evaluation.load(run, 0), Evaluation.load(run, last)
-    rows = [i for i in range(len(before.ids)) if before.images[i * before.draws] is not None][:count]
-    shown = [
-        (before.images[i * before.draws], after.images[i * after.draws], before.prompts[i])
-        for i in rows
-        if after.images[i * after.draws] is not None
-    ]
-    if not shown:
-        return []
-    first, second, captions = zip(*shown, strict=True)
-    return [
-        Text("the same prompts and noise before (above) and after (below)", style="bold"),
-        before_after(list(first), list(second), list(captions)),
-    ]
+def _pictures(run: Path, count: int) -> tuple[list[Image.Image], list[Image.Image], list[str]] | None:
+    """The first prompts' pictures before and after, and the prompts."""
+    steps = evaluation_steps(run)
+    if len(steps) < 2:
+        return None
+    before, after = Evaluation.load(run, 0), Evaluation.load(run, steps[-1])
+    pairs = [
+        (first, last, prompt)
+        for first, last, prompt in zip(
+            before.images[:: before.draws], after.images[:: after.draws], before.prompts, strict=True
+        )
+        if first is not None and last is not None
+    ][:count]
+    if not pairs:
+        return None
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs], [pair[2] for pair in pairs]
 
 
 def _open_command(run: Path) -> str:

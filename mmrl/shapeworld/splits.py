@@ -8,7 +8,7 @@ from mmrl.data.sample import Sample
 from mmrl.shapeworld.captions import HELD_OUT_KINDS, KINDS, Caption, sample_caption
 
 SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELD_OUT_KINDS)
-SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 768)}
+SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
 
 

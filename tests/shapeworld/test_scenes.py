@@ -75,9 +75,9 @@ def test_splits_are_fixed_and_held_out_kinds_stay_held_out():
         names_held_out(caption) for split in ("train", "development", "validation") for caption in captions(split)
     )
     assert all(names_held_out(caption) for caption in captions("heldout"))
-    assert {len(captions(split)) for split in SPLITS} == {4096, 768}
+    assert {len(captions(split)) for split in SPLITS} == {4096, 768, 384}
     assert {sample.source for sample in samples("validation")} == {"single", "count", "pair", "relation"}
-    assert len({sample.id for split in SPLITS for sample in samples(split)}) == 4096 + 3 * 768
+    assert len({sample.id for split in SPLITS for sample in samples(split)}) == 4096 + 2 * 768 + 384
     named = {(c.colour, c.shape) for caption in captions("heldout") for c in caption.clauses}
     assert set(HELD_OUT_KINDS) < named
 
