@@ -27,8 +27,8 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 		run=$(RUNS)/seed-$$seed; set -- "$$@" $$run; \
 		if [ -e $$run/report.html ]; then echo "$$run is trained already; delete it to train it again"; \
 		elif [ -e $$run/checkpoints/index.json ]; then $(BIN)/mmrl train --resume $$run || exit $$?; \
-		else rm -rf $$run; echo "mmrl train quickstart seed=$$seed run.dir=$$run"; \
-			$(BIN)/mmrl train quickstart seed=$$seed run.dir=$$run || exit $$?; fi; \
+		else rm -rf $$run; echo "mmrl train quickstart seed=$$seed"; \
+			$(BIN)/mmrl train quickstart seed=$$seed || exit $$?; fi; \
 		seed=$$((seed + 1)); \
 	done; \
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"

@@ -52,7 +52,7 @@ class EvaluationConfig(Section):
 class RunConfig(Section):
     """Where results go."""
 
-    dir: str = "runs/{name}"
+    dir: str = "runs/{name}/seed-{seed}"
     """The run folder; `{name}` and `{seed}` are filled in."""
     trackers: tuple[Literal["tensorboard", "wandb"], ...] = ()
     """Besides metrics.jsonl, which is always written."""
