@@ -5,9 +5,7 @@ SEEDS ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
-INSTALLED_DEMO := $(VENV)/.installed-demo
 UNFINISHED := $(VENV)-unfinished
-COMMA := ,
 RUNS := runs/quickstart
 
 # Models and batches here are small: more threads a process only wait for each other.
@@ -47,8 +45,8 @@ bench: $(INSTALLED) ## Run the kernels' benchmarks
 	if [ ! -e "$$1" ]; then echo "There is no kernels/benchmarks/bench_*.py yet."; exit 1; fi; \
 	for script; do echo "$$script"; $(BIN)/python "$$script" || exit $$?; done
 
-demo: $(INSTALLED_DEMO) ## Open the app that compares checkpoints
-	$(BIN)/mmrl demo
+demo: ## Open the app that compares checkpoints (not there yet)
+	@echo "There is no demo yet: look at runs/*/*/report.html, or run mmrl evaluate RUN."; exit 1
 
 install: $(INSTALLED) ## Make .venv and install mmrl in it, with the locked versions
 
@@ -78,8 +76,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@if ! $(VENV)/bin/python -c 'import pip' 2>/dev/null; then \
 		echo "Making $(VENV), about 5 GB"; $(PYTHON) -m venv $(VENV) || { rm -f $(UNFINISHED); exit 1; }; fi
 	$(call pip_install,.[test])
-	@touch $@
-
-$(INSTALLED_DEMO): $(INSTALLED)
-	$(call pip_install,.[test$(COMMA)demo])
 	@touch $@

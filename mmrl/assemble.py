@@ -24,7 +24,7 @@ from mmrl.evaluation.outcome import write_grid
 from mmrl.evaluation.report import write_report
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.policy import Policy, RolloutRequest
-from mmrl.rewards import RewardSuite, registry
+from mmrl.rewards import Reward, RewardSuite, registry
 from mmrl.shapeworld import models, splits
 from mmrl.training.credit import Credit
 from mmrl.training.display import build_display
@@ -34,7 +34,7 @@ from mmrl.training.objectives.base import Objective, refuse_misfit
 from mmrl.training.objectives.diffusion_nft import DiffusionNFT
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.runs import CONFIG, create_run_folder, load_run, run_folder
-from mmrl.training.trackers import build_trackers
+from mmrl.training.trackers import JsonlTracker, build_trackers
 from mmrl.training.trainer import Trainer
 
 POLICIES: dict[str, type[PipelinePolicy]] = {"pipeline": PipelinePolicy}
@@ -57,11 +57,11 @@ def check(config: TrainConfig) -> None:
 def train(config: TrainConfig, resume: Path | None = None) -> Path:
     """Train as configured, and return the run's folder."""
     check(config)
-    run = resume or create_run_folder(run_folder(config), dump_config(config))
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = build_policy(config.policy, config.sampling)
     objective = build_objective(config.algorithm, policy)
-    suite = RewardSuite([(registry.load(r.name, **r.args), r.weight) for r in config.rewards])
+    trained = [(registry.load(r.name, **r.args), r.weight) for r in config.rewards]
+    suite = RewardSuite(trained)
     source = OnlineRollouts(
         policy=policy,
         acting=objective.acting,
@@ -73,6 +73,9 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         min_valid_share=config.training.min_valid_share,
         seed=config.seed,
     )
+    run = resume or create_run_folder(run_folder(config), dump_config(config))  # after all that may fail
+    if resume is not None:
+        (run / CONFIG).write_text(dump_config(config), encoding="utf-8")
     trainer = Trainer(
         policy=policy,
         objective=objective,
@@ -83,16 +86,17 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         run=run,
         trackers=build_trackers(run, config.run.trackers, config.name, config.model_dump(mode="json")),
         display=build_display(config.run.display),
-        evaluate=Evaluator(config, policy, run) if config.data.validation else None,
+        evaluate=Evaluator(config, policy, trained, run) if config.data.validation else None,
         evaluate_every=config.evaluation.every,
         name=config.name,
     )
     if resume is not None:
         trainer.resume()
     trainer.train()
-    policy.export(run)
+    with trainer.averaged():
+        policy.export(run)
     write_model_card(run, config)
-    write_grid(run)
+    write_grid(run, config.run.pictures)
     write_report(run)
     return run
 
@@ -124,7 +128,7 @@ def load_samples(path: str) -> list[Sample]:
 class Evaluator:
     """Scores a policy on the validation set and its companions, always with the same noise."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, run: Path) -> None:
+    def __init__(self, config: TrainConfig, policy: Policy, trained: list[tuple[Reward, float]], run: Path) -> None:
         settings, data = config.evaluation, config.data
         self._policy, self._run, self._settings = policy, run, settings
         self._pictures = config.run.pictures
@@ -136,7 +140,7 @@ class Evaluator:
         if settings.diversity_prompts:
             self._sets["groups"] = (validation[: settings.diversity_prompts], settings.diversity_draws)
         watched = [(registry.load(name), 0.0) for name in settings.rewards]
-        self._suite = RewardSuite([(registry.load(r.name, **r.args), r.weight) for r in config.rewards] + watched)
+        self._suite = RewardSuite(trained + watched)
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """Evaluate, keep scores and pictures in the run's folder, and return means by name."""
@@ -178,13 +182,16 @@ def along_the_ode(sampling: SamplingConfig) -> SamplingConfig:
 def evaluate_run(run: Path) -> None:
     """Score the base model and the last checkpoint of a run again."""
     loaded = load_run(run)
+    if not loaded.config.data.validation:
+        raise ConfigError(f"{run} has no data.validation to be evaluated on")
     policy = build_policy(loaded.config.policy, loaded.config.sampling)
-    evaluator = Evaluator(loaded.config, policy, run)
-    with policy.reference():
-        evaluator(0)
+    trained = [(registry.load(r.name, **r.args), r.weight) for r in loaded.config.rewards]
+    evaluator = Evaluator(loaded.config, policy, trained, run)
+    tracker = JsonlTracker(run)
+    tracker.log("evaluation", 0, evaluator(0))
     policy.load(loaded.checkpoint())
-    evaluator(loaded.step())
-    write_grid(run)
+    tracker.log("evaluation", loaded.step(), evaluator(loaded.step()))
+    write_grid(run, loaded.config.run.pictures)
     write_report(run)
 
 
@@ -196,9 +203,11 @@ def sample_images(
     steps: int | None = None,
     guidance: float | None = None,
     base: bool = False,
-) -> list[Image.Image]:
-    """n images of each prompt, prompt by prompt, from a run's last checkpoint (or, with `base`, what it began from),
-    or from any model."""
+) -> list[Image.Image | list[Image.Image]]:
+    """n images (or videos, as lists of frames) of each prompt, prompt by prompt.
+
+    `target` is a run, whose last checkpoint draws (with `base`, what it began from), or a model.
+    """
     run = load_run(Path(target)) if (Path(target) / "config.yaml").is_file() else None
     policy_config = run.config.policy if run else PolicyConfig(model=target)
     sampling = along_the_ode(run.config.sampling) if run else SamplingConfig()

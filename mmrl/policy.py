@@ -43,6 +43,9 @@ class RolloutRequest:
     """The group these trajectories belong to; two requests may share a group (it was split over micro-batches)."""
     prefix: Any = None
     """Decisions that are forced rather than sampled (hints, rethinking, budgets)."""
+    shared_seed: int | None = None
+    """Decides what all calls of an iteration share, such as which steps explore: a group may span two calls.
+    None: the call's own seed does."""
     sampling: Any = None
     """The policy's own sampling configuration; None is its default. Equal for all requests of one call."""
 

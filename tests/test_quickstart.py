@@ -17,6 +17,7 @@ from mmrl.config import load_config
 from mmrl.config.section import ConfigError
 from mmrl.shapeworld.models import PIPELINE
 from mmrl.training.errors import RunError
+from mmrl.training.experience import plan_requests
 
 SHORT = [
     "data.groups=2",
@@ -107,7 +108,8 @@ def test_a_full_checkpoint_loads_in_plain_diffusers(finished):
 def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
     """`pipe.load_lora_weights(run)` draws what the policy draws."""
     run = tmp_path / "lora"
-    arguments = [*SHORT, "policy.train=lora", "policy.lora.rank=4", "optimizer.lr=0.01", f"run.dir={run}"]
+    arguments = [*SHORT, "policy.train=lora", "policy.lora.rank=4", "optimizer.lr=0.01", "optimizer.ema=0.9"]
+    arguments.append(f"run.dir={run}")
     mmrl("train", "flow_grpo", *arguments)
     pipe = DiffusionPipeline.from_pretrained(PIPELINE)
     pipe.set_progress_bar_config(disable=True)
@@ -143,3 +145,32 @@ def test_a_checkpoint_cut_in_half_is_refused_by_name(finished, tmp_path):
     damaged.write_bytes(damaged.read_bytes()[:1000])
     with pytest.raises(RunError, match="cannot be read"):
         assemble.train(load_config(str(copy / "config.yaml")), resume=Path(copy))
+
+
+def test_a_start_that_fails_leaves_no_run_behind(tmp_path):
+    run = tmp_path / "run"
+    config = load_config("quickstart", [*SHORT, "data.path=nothing.jsonl", f"run.dir={run}"])
+    with pytest.raises(ValueError, match=r"nothing\.jsonl"):
+        assemble.train(config)
+    assert not run.exists()
+
+
+def test_fresh_evaluation_scores_again_what_training_left(finished):
+    run, _ = finished
+    step = run / "evaluations" / "step-3.jsonl"
+    kept = step.read_text()
+    mmrl("evaluate", run, "--fresh")
+    assert step.read_text() == kept
+
+
+def test_a_window_is_the_same_for_all_calls_of_an_iteration():
+    config = load_config("flow_grpo", ["sampling.window.size=1"])
+    policy = assemble.build_policy(config.policy, config.sampling)
+    chosen = assemble.load_samples("shapeworld:train")[:2]
+    windows = set()
+    for shared in range(6):
+        calls = plan_requests(chosen, group_size=4, micro_batch=2, shared_seed=shared)
+        drawn = {policy.rollout(requests, seed).recording.decisions for seed, requests in enumerate(calls)}
+        assert len(drawn) == 1
+        windows |= drawn
+    assert len(windows) > 1

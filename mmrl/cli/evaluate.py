@@ -25,6 +25,7 @@ def evaluate(
 
         for run in runs:
             evaluate_run(run)
+    from mmrl.evaluation.outcome import heldout_tables
     from mmrl.evaluation.summary import render, summarise
 
-    console().print(*render(summarise(runs)))
+    console().print(*render(summarise(runs)), *heldout_tables(runs))

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SMALLEST_TILE = 128  # pixels; smaller pictures are enlarged, by whole factors, on the contact sheet
 CAPTION_HEIGHT = 18  # pixels
+FRAMES_A_SECOND = 8
 
 
 def sample(
@@ -24,7 +25,7 @@ def sample(
     n: Annotated[int, typer.Option("--n", min=1, help="Pictures of each prompt.")] = 4,
     seed: Annotated[int, typer.Option(help="The same seed draws the same pictures.")] = 0,
     steps: Annotated[
-        int | None, typer.Option(min=1, help="Denoising steps.", show_default="the run's or the pipeline's own")
+        int | None, typer.Option(min=1, help="Denoising steps.", show_default="the run's; 10 for a model")
     ] = None,
     guidance: Annotated[
         float | None, typer.Option(min=0.0, help="Guidance scale.", show_default="the run's or the pipeline's own")
@@ -38,11 +39,17 @@ def sample(
     images = sample_images(target, prompt, n, seed, steps, guidance, base)
     out.mkdir(parents=True, exist_ok=True)
     for i, image in enumerate(images):
-        path = out / f"prompt{i // n}-{i % n}.png"
-        image.save(path)
+        path = out / f"prompt{i // n}-{i % n}"
+        if isinstance(image, list):
+            path = path.with_suffix(".gif")
+            image[0].save(path, save_all=True, append_images=image[1:], duration=1000 // FRAMES_A_SECOND, loop=0)
+        else:
+            path = path.with_suffix(".png")
+            image.save(path)
         typer.echo(path)
     sheet = out / "grid.png"
-    contact_sheet(images, prompt, n).save(sheet)
+    stills = [image[len(image) // 2] if isinstance(image, list) else image for image in images]
+    contact_sheet(stills, prompt, n).save(sheet)
     typer.echo(sheet)
 
 

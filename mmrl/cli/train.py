@@ -47,7 +47,7 @@ def train(
     from mmrl.evaluation.outcome import outcome
 
     out = console()
-    out.print(outcome(folder, colours=out.color_system is not None))
+    out.print(outcome(folder, colours=out.color_system is not None, width=out.width))
 
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
@@ -65,6 +65,11 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
     if not written.is_file():
         raise ConfigError(f"{resume} is not a run: it holds no config.yaml")
     config = load_config(str(written), overrides)
+    if config.optimizer.schedule != "constant" and config.training != load_config(str(written)).training:
+        raise ConfigError(
+            f"training.iterations cannot change on resume: optimizer.schedule is {config.optimizer.schedule}, "
+            "which falls to zero at the last iteration it was planned for"
+        )
     if recipe is not None and (asked := load_config(recipe).name) != config.name:
         raise ConfigError(f"{resume} is a run of {config.name}, not of {asked}; leave RECIPE out to resume it")
     return config

@@ -72,6 +72,10 @@ def _of_algorithm(config: TrainConfig) -> list[tuple[bool, str]]:
             "choose velocity_mse",
         ),
         (
+            algorithm.name == "diffusion_nft" and advantage.clip is None,
+            "algorithm.advantage.clip: diffusion_nft maps [-clip, clip] to how good a sample is: set it, to 5.0 say",
+        ),
+        (
             advantage.name == "gdpo" and len(config.rewards) < 2,
             "algorithm.advantage.name: gdpo normalises each of several rewards, and there is one: choose grpo",
         ),

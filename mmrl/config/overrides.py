@@ -11,7 +11,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.config.yaml_text import Path, parse_yaml
 
 COMMAND_LINE = "command line"
-_MAY_CHANGE_ON_RESUME = ("training.iterations", "training.save_every", "run", "evaluation")
+_MAY_CHANGE_ON_RESUME = ("training.iterations", "training.save_every", "evaluation.every", "run.display")
 
 
 def parse_override(text: str) -> tuple[Path, Any]:

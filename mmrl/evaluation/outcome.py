@@ -15,9 +15,10 @@ from mmrl.evaluation.summary import render, summarise
 from mmrl.evaluation.terminal import before_after
 
 GRID = "before_after.png"
+TILE = 18  # characters that a picture and the gap beside it take
 
 
-def write_grid(run: Path, pictures: int = 12) -> Path | None:
+def write_grid(run: Path, pictures: int) -> Path | None:
     """Write the pictures before and after as one file into a run folder; None if it was not evaluated twice."""
     shown = _pictures(run, pictures)
     if not shown:
@@ -28,10 +29,10 @@ def write_grid(run: Path, pictures: int = 12) -> Path | None:
     return path
 
 
-def outcome(run: Path, colours: bool, pictures: int = 6) -> RenderableType:
+def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> RenderableType:
     """The end of a run, for a terminal. Works without evaluations too.
 
-    Pictures are drawn where the terminal has `colours`, and named elsewhere.
+    Pictures are drawn where the terminal has `colours`, as many a row as its `width` takes, and named elsewhere.
     """
     record = read_run(run)
     parts: list[RenderableType] = []
@@ -42,7 +43,7 @@ def outcome(run: Path, colours: bool, pictures: int = 6) -> RenderableType:
         shown = _pictures(run, pictures)
         if shown and colours:
             parts += [Text("the same prompts and noise before (above) and after (below)", style="bold")]
-            parts += [before_after(*shown)]
+            parts += [before_after(*shown, columns=max(1, min(pictures, width // TILE)))]
         parts += render(summarise([run]))[:1]  # by source: `mmrl evaluate`
         parts += heldout_tables([run])[:2]
     parts += [Text()]

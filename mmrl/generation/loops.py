@@ -117,7 +117,8 @@ class RecordLoop(Loop):
         if config.name == "ode" or config.noise_level == 0:
             return
         recording.transition = step.family.transition(config, step.scheduler, step.levels)
-        recording.decisions = tuple(draw_window(self.sampling.window, len(step.levels) - step.index, recording.seed))
+        steps = len(step.levels) - step.index
+        recording.decisions = tuple(draw_window(self.sampling.window, steps, recording.shared_seed))
         self._last_replayed = max(recording.decisions, default=0)
         device = step.sample.device
         self._explorer = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))

@@ -104,7 +104,8 @@ class PipelinePolicy:
         samples = [request.sample for request in requests for _ in range(request.n)]
         groups = [request.group for request in requests for _ in range(request.n)]
         arguments = call_arguments(self.pipeline, sampling, [sample.prompt for sample in samples])
-        recording = Recording(arguments, seed, rows=len(samples))
+        shared = requests[0].shared_seed
+        recording = Recording(arguments, seed, rows=len(samples), shared_seed=seed if shared is None else shared)
         loop = RecordLoop(recording, sampling)
         generators = row_generators(seed, recording.rows)
         output = self._call(loop, recording, recording.tape.recorder(generators), generators)
@@ -186,7 +187,7 @@ class PipelinePolicy:
             if loop.output is None:
                 raise GenerationError(f"the replay ended before step {step}")
             gaps.append((loop.output.float() - expected.float()).abs().max())
-        return max((gap.item() for gap in gaps), default=0.0)
+        return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
 
     def _fast_forward(self, loop: Loop, recording: Recording) -> None:
         generators = row_generators(recording.seed, recording.rows)

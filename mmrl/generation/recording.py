@@ -18,6 +18,7 @@ class Recording:
     arguments: dict[str, Any]  # of the pipeline's call, without generators
     seed: int
     rows: int
+    shared_seed: int  # decides the window: equal for all calls of an iteration
     tape: Tape = field(default_factory=Tape)
     transition: Transition | None = None  # None: the scheduler's own step, deterministic
     decisions: tuple[int, ...] = ()  # the step behind each column

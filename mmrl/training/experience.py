@@ -32,6 +32,11 @@ class MicroBatch:
     scored: Tensor  # [B] bool; False = the scorer failed, leave the row out
     credit: Tensor  # [B, T] of single decisions: the advantages, broadcast, where a reward is for the whole
 
+    @property
+    def scored_rows(self) -> int:
+        """How many trajectories could be scored."""
+        return int(self.scored.sum())
+
 
 @dataclass(frozen=True)
 class Experience:
@@ -81,12 +86,15 @@ class OnlineRollouts:
         with phases("rollout"), torch.no_grad(), self.acting():
             rollouts = [
                 self.policy.rollout(requests, seed=fold_in(self.seed, iteration, number))
-                for number, requests in enumerate(plan_requests(chosen, self.group_size, self.micro_batch))
+                for number, requests in enumerate(
+                    plan_requests(chosen, self.group_size, self.micro_batch, fold_in(self.seed, iteration))
+                )
             ]
         with phases("reward"):
             output = self.suite.score(reward_inputs(rollouts), RewardContext(progress=progress))
             self._refuse_unscored(output)
-        group_index = torch.cat([rollout.group_index for rollout in rollouts])
+            self._refuse_events(output)
+        group_index = torch.cat([rollout.group_index.cpu() for rollout in rollouts])
         advantages = self.credit.advantages(output, group_index)
         scored = torch.from_numpy(np.isfinite(output.values["total"]))
         sizes = [rollout.rows for rollout in rollouts]
@@ -105,6 +113,10 @@ class OnlineRollouts:
         """Continue exactly where `state_dict` was taken."""
         self.prompts.load_state_dict(state["prompts"])
 
+    def _refuse_events(self, output: RewardOutput) -> None:
+        if any(output.events):
+            raise RunError("a reward gave events at single decisions, for which this loop has no credit yet")
+
     def _refuse_unscored(self, output: RewardOutput) -> None:
         share = float(np.isfinite(output.values["total"]).mean())
         if share < self.min_valid_share:
@@ -116,7 +128,9 @@ class OnlineRollouts:
             )
 
 
-def plan_requests(chosen: Sequence[Sample], group_size: int, micro_batch: int) -> list[list[RolloutRequest]]:
+def plan_requests(
+    chosen: Sequence[Sample], group_size: int, micro_batch: int, shared_seed: int
+) -> list[list[RolloutRequest]]:
     """Cut groups, laid end to end, into calls of `micro_batch` rows; a group may span two calls."""
     calls: list[list[RolloutRequest]] = []
     room = 0
@@ -127,7 +141,7 @@ def plan_requests(chosen: Sequence[Sample], group_size: int, micro_batch: int) -
                 calls.append([])
                 room = micro_batch
             rows = min(left, room)
-            calls[-1].append(RolloutRequest(sample, n=rows, group=group))
+            calls[-1].append(RolloutRequest(sample, n=rows, group=group, shared_seed=shared_seed))
             left, room = left - rows, room - rows
     return calls
 
@@ -169,5 +183,5 @@ def _mean(values: np.ndarray) -> float:
 
 
 def fold_in(seed: int, *numbers: int) -> int:
-    """A seed that depends on all of its arguments and collides with no neighbour's."""
+    """A seed in [0, 2**63) that depends on all of its arguments; compare only seeds of equally many."""
     return int(np.random.SeedSequence((seed, *numbers)).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -62,10 +62,9 @@ def create_run_folder(folder: Path, config_text: str) -> Path:
         ConfigError: there is a run in it already, which is never overwritten.
     """
     if (folder / CONFIG).exists():
-        raise ConfigError(
-            f"{folder} holds a run already: continue it with --resume {folder}, "
-            "or choose another folder with run.dir=..., or delete it"
-        )
+        started = bool(Checkpoints(folder).index())
+        remedy = f"continue it with --resume {folder}, or delete it" if started else "delete it (it has no checkpoint)"
+        raise ConfigError(f"{folder} holds a run already: {remedy}, or choose another folder with run.dir=...")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / CONFIG).write_text(config_text, encoding="utf-8")
     return folder

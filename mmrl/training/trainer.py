@@ -118,7 +118,7 @@ class Trainer:
             tensors["average"] = self.average.state_dict()
         tensors = {part: {k: t.clone() for k, t in held.items()} for part, held in tensors.items()}
         values = {"updates": self.updates, "best_reward": self._best_reward, "source": self.source.state_dict()}
-        with self._averaged():
+        with self.averaged():
             return self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
 
     def resume(self) -> None:
@@ -141,9 +141,11 @@ class Trainer:
         """One optimizer update; returns the replay gap where this update can show it, else 0."""
         self.optimizer.zero_grad(set_to_none=True)
         before = Gauges()
+        scored = sum(batch.scored_rows for batch in share)
         for number, batch in enumerate(share):
             held = before if check_gap else gauges
-            self.objective.accumulate(batch, 1 / len(share), fold_in(self.seed, self.step, self.updates, number), held)
+            part = batch.scored_rows / max(1, scored)
+            self.objective.accumulate(batch, part, fold_in(self.seed, self.step, self.updates, number), held)
         gap = 0.0
         if check_gap:
             gap = before.values().get("log_prob_change_max", 0.0)
@@ -196,7 +198,7 @@ class Trainer:
         """Evaluate, log, and return what decides the best checkpoint."""
         if self.evaluate is None:
             return None
-        with self._averaged():
+        with self.averaged():
             metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
@@ -222,7 +224,7 @@ class Trainer:
         )
 
     @contextmanager
-    def _averaged(self) -> Iterator[None]:
+    def averaged(self) -> Iterator[None]:
         """While open, the policy holds the moving average, if there is one."""
         if self.average is None:
             yield

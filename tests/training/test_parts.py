@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given
@@ -21,7 +23,7 @@ from tests.training.conftest import samples
 
 @given(st.integers(1, 6), st.integers(2, 9), st.integers(1, 60))
 def test_requests_cover_every_group_in_calls_of_one_size(groups, group_size, micro_batch):
-    calls = plan_requests(samples(groups), group_size, micro_batch)
+    calls = plan_requests(samples(groups), group_size, micro_batch, shared_seed=1)
     rows = [(request.group, request.sample.id) for call in calls for request in call for _ in range(request.n)]
     assert rows == [(group, f"s{group}") for group in range(groups) for _ in range(group_size)]
     sizes = [sum(request.n for request in call) for call in calls]
@@ -59,6 +61,9 @@ def test_gauges_weigh_means_and_keep_maxima():
     other.maximum("gap", 9.0)
     gauges.absorb(other, without=("gap",))
     assert gauges.values() == {"loss": 3.0, "ratio": 1.5}
+    gauges.maximum("ratio", float("nan"))
+    gauges.maximum("ratio", 0.1)
+    assert math.isnan(gauges.values()["ratio"])
 
 
 def test_phases_add_up_and_measure_errors_too():
@@ -80,7 +85,7 @@ def test_run_folders_are_made_once_and_read_back(tmp_path):
     config = load_config("quickstart", ["seed=3"])
     folder = create_run_folder(tmp_path / "run", dump_config(config))
     assert load_run(folder).config == config and load_run(folder).metrics() == []
-    with pytest.raises(ConfigError, match="holds a run already: continue it with --resume"):
+    with pytest.raises(ConfigError, match=r"holds a run already: delete it \(it has no checkpoint\)"):
         create_run_folder(folder, dump_config(config))
     with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml"):
         load_run(tmp_path)

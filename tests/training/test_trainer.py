@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -45,7 +46,7 @@ def test_a_flipped_reward_moves_away(make_trainer):
 
 @pytest.mark.parametrize("micro_batch", [4, 8, 16])
 def test_gradients_do_not_depend_on_the_number_of_micro_batches(make_trainer, tmp_path, micro_batch):
-    """The same trajectories in k micro-batches give the gradient of one batch, for a batch-wide spread too."""
+    """The same trajectories in k micro-batches give the gradient of one batch."""
     whole = make_trainer(run=tmp_path / "whole", micro_batch=32)
     parts = make_trainer(run=tmp_path / "parts", micro_batch=micro_batch)
     experience = whole.source.collect(0, 0.0, _phases())
@@ -122,6 +123,33 @@ def test_an_unscored_answer_teaches_nothing(make_trainer):
     assert torch.isfinite(torch.tensor(experience.metrics["reward/total"]))
 
 
+def test_an_unscored_row_has_no_part_in_the_update(make_trainer, tmp_path):
+    """Whatever it says and however far it strays: the gradient is that of the scored rows, penalty and all."""
+    trainer = make_trainer(algorithm=GRPOConfig(clip={"low": 0.2}, kl={"kind": "mean_distance", "coef": 1.0}), groups=1)
+    (batch,) = trainer.source.collect(0, 0.0, _phases()).micro_batches
+    trainer.policy.theta.data += 0.1
+    scored = torch.ones(batch.rollout.rows, dtype=torch.bool)
+    scored[3] = False
+    kept = _rows(batch, scored)
+    gradients = []
+    for each in (replace(batch, scored=scored), kept):
+        trainer.policy.theta.grad = None
+        trainer.objective.accumulate(each, 1.0, 0, _gauges())
+        gradients.append(trainer.policy.theta.grad.clone())
+    torch.testing.assert_close(*gradients)
+
+
+def test_events_at_decisions_are_refused_rather_than_dropped(make_trainer):
+    class Eventful(Nearness):
+        name = "eventful"
+
+        def score(self, batch, context=None):
+            return replace(super().score(batch, context), events=[[(0, 1.0)] for _ in batch])
+
+    with pytest.raises(RunError, match="events at single decisions"):
+        make_trainer(reward=Eventful()).train()
+
+
 def test_metrics_name_rewards_sources_phases_and_gauges(make_trainer):
     trainer = make_trainer(algorithm=GRPOConfig(clip={"low": 0.2}, kl={"kind": "mean_distance", "coef": 0.1}))
     trainer.train()
@@ -174,27 +202,27 @@ def _gauges():
 
 
 def _slice(batch, rows):
-    from dataclasses import replace
+    whole = torch.arange(batch.rollout.rows)
+    return [_rows(batch, (whole >= start) & (whole < start + rows)) for start in range(0, len(whole), rows)]
 
-    def cut(start):
-        part = slice(start, start + rows)
-        whole = batch.rollout
-        rollout = replace(
-            whole,
-            samples=whole.samples[part],
-            group_index=whole.group_index[part],
-            log_probs=whole.log_probs[part],
-            mask=whole.mask[part],
-            channel=whole.channel[part],
-            media=whole.media[part],
-            recording=whole.recording[part],
-        )
-        return replace(
-            batch,
-            rollout=rollout,
-            advantages=batch.advantages[part],
-            scored=batch.scored[part],
-            credit=batch.credit[part],
-        )
 
-    return [cut(start) for start in range(0, batch.rollout.rows, rows)]
+def _rows(batch, chosen):
+    """The micro-batch without the rows that are not chosen."""
+    whole, numbers = batch.rollout, chosen.nonzero()[:, 0].tolist()
+    rollout = replace(
+        whole,
+        samples=[whole.samples[n] for n in numbers],
+        group_index=whole.group_index[chosen],
+        log_probs=whole.log_probs[chosen],
+        mask=whole.mask[chosen],
+        channel=whole.channel[chosen],
+        media=[whole.media[n] for n in numbers],
+        recording=whole.recording[chosen],
+    )
+    return replace(
+        batch,
+        rollout=rollout,
+        advantages=batch.advantages[chosen],
+        scored=batch.scored[chosen],
+        credit=batch.credit[chosen],
+    )

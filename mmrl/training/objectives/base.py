@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from contextlib import AbstractContextManager
 from typing import ClassVar, Protocol
@@ -27,8 +28,9 @@ class Gauges:
         self._counts[name] += weight
 
     def maximum(self, name: str, value: float) -> None:
-        """Raise a maximum."""
-        self._maxima[name] = max(self._maxima.get(name, value), value)
+        """Raise a maximum; once NaN, it stays NaN."""
+        known = self._maxima.get(name, value)
+        self._maxima[name] = value if math.isnan(value) else max(known, value) if not math.isnan(known) else known
 
     def absorb(self, other: Gauges, without: tuple[str, ...] = ()) -> None:
         """Take in what another has gathered, but for the names in `without`."""

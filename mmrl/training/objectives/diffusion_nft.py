@@ -42,7 +42,9 @@ class DiffusionNFT:
         if clean is None:
             raise ValueError("DiffusionNFT needs rollouts that keep their last latent")
         generator = torch.Generator(device="cpu").manual_seed(seed)
-        rho = optimality(batch.advantages, config.advantage.clip or 5.0).to(clean.device)
+        if config.advantage.clip is None:
+            raise ValueError("DiffusionNFT needs algorithm.advantage.clip")
+        rho = optimality(batch.advantages, config.advantage.clip).to(clean.device)
         for number in range(config.times):
             place = (number + torch.rand((), generator=generator).item()) / config.times
             sigma = EARLIEST + (LATEST - EARLIEST) * place
@@ -74,8 +76,8 @@ class DiffusionNFT:
             old_velocity = policy.predict_velocity(rollout, noisy, sigma)
         with torch.enable_grad():
             velocity = policy.predict_velocity(rollout, noisy, sigma)
-            loss = nft_loss(velocity, old_velocity, noisy, sigma, clean, rho, config.beta)[batch.scored].sum()
-            loss = loss / max(1, int(batch.scored.sum()))
+            each = nft_loss(velocity, old_velocity, noisy, sigma, clean, rho, config.beta)
+            loss = each[batch.scored.to(each.device)].sum() / max(1, batch.scored_rows)
             if config.kl.coef:
                 with torch.no_grad(), policy.reference():
                     reference = policy.predict_velocity(rollout, noisy, sigma)

@@ -31,13 +31,14 @@ class PolicyGradient:
     def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
         """Replay the micro-batch's decisions one by one and backpropagate each as soon as it is computed."""
         rollout, config = batch.rollout, self._config
-        weights = share * aggregation_weights(rollout.mask, config.aggregate)
-        columns = [t for t in range(rollout.mask.shape[1]) if bool(rollout.mask[:, t].any())]
+        trained = rollout.mask & batch.scored.to(rollout.mask.device)[:, None]
+        weights = share * aggregation_weights(trained, config.aggregate)
+        columns = [t for t in range(trained.shape[1]) if bool(trained[:, t].any())]
         reference = self._reference_moments(rollout, columns) if config.kl.coef else {}
 
         def visit(now: Decisions) -> None:
             here = list(now.columns)
-            mask = rollout.mask[:, here]
+            mask = trained[:, here]
             terms = clipped_policy_loss(
                 now.log_probs,
                 rollout.log_probs[:, here],
@@ -53,7 +54,7 @@ class PolicyGradient:
                 gauges.mean("kl", distance.detach()[mask].mean().item())
             loss.backward()
             moved = (now.log_probs.detach() - rollout.log_probs[:, here])[mask]
-            gauges.mean("loss", loss.item() / share * len(columns))
+            gauges.mean("loss", loss.item() / share * len(columns))  # loss is one column's part of the mean
             gauges.mean("ratio_mean", terms.ratio[mask].mean().item())
             gauges.maximum("ratio_max", terms.ratio[mask].max().item())
             gauges.mean("clip_fraction", terms.clipped[mask].float().mean().item())
