@@ -44,8 +44,8 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
         if shown and colours:
             parts += [Text("the same prompts and noise before (above) and after (below)", style="bold")]
             parts += [before_after(*shown, columns=max(1, min(pictures, width // TILE)))]
-        parts += render(summarise([run]))[:1]  # by source: `mmrl evaluate`
-        parts += heldout_tables([run])[:2]
+        parts += render(summarise([run]), by_source=False)
+        parts += heldout_tables([run])
     parts += [Text()]
     if (run / GRID).exists():
         parts += [Text(f"Pictures before and after: {run / GRID}")]
@@ -56,7 +56,11 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
 def heldout_tables(runs: list[Path]) -> list[RenderableType]:
     """The same tables for the held-out compositions, where the runs were evaluated on some."""
     inner = [run / "heldout" for run in runs if evaluation_steps(run / "heldout")]
-    return [Text("on compositions held out from training", style="bold"), *render(summarise(inner))] if inner else []
+    return (
+        [Text("on compositions held out from training", style="bold"), *render(summarise(inner), by_source=False)]
+        if inner
+        else []
+    )
 
 
 def _pictures(run: Path, count: int) -> tuple[list[Image.Image], list[Image.Image], list[str]] | None:

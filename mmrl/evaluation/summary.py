@@ -107,12 +107,12 @@ def order_names(names: Sequence[str], trained: Sequence[str], watched: Sequence[
     return sorted(names, key=rank)
 
 
-def render(summary: Summary) -> list[Table]:
+def render(summary: Summary, by_source: bool = True) -> list[Table]:
     """Tables for a terminal: rewards by run, over runs where there are several, by source where there are several."""
     tables = [_run_table(summary.runs)]
     if len(summary.runs) > 1:
         tables.append(_over_runs_table(summary))
-    if any(len(run.by_source) > 1 for run in summary.runs):
+    if by_source and any(len(run.by_source) > 1 for run in summary.runs):
         tables.append(_source_table(summary.runs))
     return tables
 
