@@ -93,8 +93,9 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     if resume is not None:
         trainer.resume()
     trainer.train()
-    with trainer.averaged():
-        policy.export(run)
+    if config.policy.train == "lora":
+        with trainer.averaged():
+            policy.save(run)  # so that `pipe.load_lora_weights(run)` works; whole denoisers are not stored twice
     write_model_card(run, config)
     write_grid(run, config.run.pictures)
     write_report(run)

@@ -1,0 +1,1 @@
+"""The app that compares checkpoints. Empty so far."""

@@ -165,10 +165,6 @@ class PipelinePolicy:
         """Read back what `save` wrote, into the same parameters."""
         self._trainable.load(folder)
 
-    def export(self, folder: Path) -> None:
-        """Write what plain diffusers loads: the same as `save`."""
-        self.save(folder)
-
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
         """max |log-prob difference| over decisions, or max |velocity difference| at the probe; 0 where exact."""

@@ -7,6 +7,7 @@ to leave it out of the folder.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,14 +89,8 @@ def clip_tokenizer(captions: Iterable[str]) -> CLIPTokenizer:
             show_progress=False,
         ),
     )
-    merges = [tuple(pair) for pair in _bpe_state(bpe)["merges"]]
+    merges = [tuple(pair) for pair in json.loads(bpe.to_str())["model"]["merges"]]
     return CLIPTokenizer(vocab=bpe.get_vocab(), merges=merges, model_max_length=CAPTION_TOKENS)
-
-
-def _bpe_state(tokenizer: Tokenizer) -> dict:
-    import json
-
-    return json.loads(tokenizer.to_str())["model"]
 
 
 def clip_text_encoder(tokenizer: PreTrainedTokenizerBase) -> CLIPTextModelWithProjection:

@@ -1,0 +1,1 @@
+"""What every token policy will share: log-probabilities of sampled tokens, sampling, packing. Empty so far."""

@@ -1,0 +1,40 @@
+"""The loop: experience, objectives, updates, checkpoints.
+
+    trainer     collect experience, accumulate gradients, update, look, save
+    experience  where training data comes from: fresh rollouts, scored
+    objectives  which loss on which powers of a policy: the clipped policy gradient, DiffusionNFT
+    credit      from rewards to advantages
+    snapshots   copies of the trained parameters: old policies, moving averages
+    checkpoints, trackers, display, runs, model_card  what a run writes and shows
+
+To add an objective: a class with the methods of `objectives.base.Objective`, named in `mmrl.assemble`, and its section
+in `mmrl.config.algorithm`.
+
+Gotchas: all randomness follows from the seed and the step, so nothing may draw from global generators. One rollout is
+one replay is one micro-batch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "Checkpoints": "checkpoints",
+    "Experience": "experience",
+    "ExperienceSource": "experience",
+    "MicroBatch": "experience",
+    "OnlineRollouts": "experience",
+    "RunError": "errors",
+    "Trainer": "trainer",
+    "load_run": "runs",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    """Torch loads when a name is used, not when the package is imported."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

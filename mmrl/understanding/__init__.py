@@ -1,0 +1,1 @@
+"""Policies that look: vision-language models. Empty so far."""

@@ -89,3 +89,11 @@ def test_run_folders_are_made_once_and_read_back(tmp_path):
         create_run_folder(folder, dump_config(config))
     with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml"):
         load_run(tmp_path)
+
+
+def test_public_names_resolve():
+    import mmrl.training
+
+    assert all(getattr(mmrl.training, name) is not None for name in mmrl.training.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'Trainr'"):
+        _ = mmrl.training.Trainr
