@@ -163,7 +163,8 @@ class RichDisplay:
             "clipped": f"{report.metrics['clip_fraction']:.1%}" if "clip_fraction" in report.metrics else "-",
             "s/step": f"{report.seconds:.1f}",
         }
-        numbers.add_row(*(f"[dim]{name}[/] {value}" for name, value in shown.items()))
+        # Text, not markup: what `say` prints above is drawn without markup, and the panel along with it
+        numbers.add_row(*(Text.assemble((name, "dim"), " ", value) for name, value in shown.items()))
         curve = Text(sparkline(self._rewards), style="green")
         self._live.update(Panel(Group(self._progress, Text(), curve, Text(), numbers)))
 

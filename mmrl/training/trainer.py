@@ -202,7 +202,11 @@ class Trainer:
             metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
-        shown = "  ".join(f"{name.removeprefix('evaluation/')} {value:.3f}" for name, value in metrics.items())
+        shown = "  ".join(
+            f"{name.replace('evaluation/', '')} {value:.3f}"
+            for name, value in metrics.items()
+            if "by_source" not in name
+        )
         self.display.say(f"evaluation after {self.step} iterations: {shown}")
         return metrics.get("evaluation/total")
 

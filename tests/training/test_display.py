@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from hypothesis import given
@@ -32,13 +33,16 @@ def test_the_line_holds_reward_gap_and_time_left():
 
 def test_the_panel_shows_the_same_numbers():
     shown = RichDisplay()
-    shown._console = shown._live.console = shown._progress.live.console = Console(width=120, file=io.StringIO())
+    console = Console(width=120, file=io.StringIO(), force_terminal=True, force_interactive=True, color_system=None)
+    shown._console = shown._live.console = shown._progress.live.console = console
     shown.start("quickstart", 60)
     shown.step(REPORT)
+    shown.say("[checkpoint] evaluation")
     shown.close()
-    text = shown._console.file.getvalue()
-    for part in ("quickstart", "3/60", "+0.500", "+0.625", "0e+00", "25.0%", "1:54 left"):
+    text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
+    for part in ("quickstart", "3/60", "+0.500", "+0.625", "0e+00", "25.0%", "1:54 left", "[checkpoint] evaluation"):
         assert part in text
+    assert "[dim]" not in text and "[/]" not in text
 
 
 def test_plain_lines_go_to_standard_error(capsys):
