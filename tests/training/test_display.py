@@ -37,6 +37,7 @@ def test_the_panel_shows_the_same_numbers():
     shown._console = shown._live.console = shown._progress.live.console = console
     shown.start("quickstart", 60)
     shown.step(REPORT)
+    shown._live.refresh()
     shown.say("[checkpoint] evaluation")
     shown.close()
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
