@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -174,3 +177,23 @@ def test_a_window_is_the_same_for_all_calls_of_an_iteration():
         assert len(drawn) == 1
         windows |= drawn
     assert len(windows) > 1
+
+
+def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, tmp_path):
+    """SIGTERM to the real program in the middle of training: it ends by itself, and loses nothing."""
+    run, _ = finished
+    stopped = tmp_path / "run"
+    name = load_config(str(run / "config.yaml")).name
+    command = [sys.executable, "-m", "mmrl", "train", name, *SHORT, "training.save_every=50", f"run.dir={stopped}"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as program:
+        for line in program.stderr:
+            if line.startswith("step    1/3"):
+                program.send_signal(signal.SIGTERM)
+                break
+        rest = program.stderr.read()
+        assert program.wait(timeout=60) == 130, rest
+    assert "SIGTERM: finishing this iteration" in rest and f"mmrl train --resume {stopped}" in rest
+    assert not (stopped / "report.html").exists()
+    mmrl("train", "--resume", stopped)
+    one, other = (r / "checkpoints/step-3/transformer/diffusion_pytorch_model.safetensors" for r in (run, stopped))
+    assert one.read_bytes() == other.read_bytes()

@@ -16,6 +16,7 @@ USER_ERRORS = {
     ("mmrl.evaluation.errors", "EvaluationError"): 1,
     ("mmrl.generation.errors", "UnsupportedError"): 1,
     ("mmrl.rewards.base", "RewardError"): 1,
+    ("mmrl.training.errors", "RunStopped"): 130,  # as shells say of a program that Ctrl-C ended
     ("mmrl.training.errors", "RunError"): 1,
     ("builtins", "OSError"): 1,
 }

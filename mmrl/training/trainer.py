@@ -21,8 +21,9 @@ from mmrl.training.checkpoints import (
     optimizer_tensors,
 )
 from mmrl.training.display import Display, StepReport
-from mmrl.training.errors import RunError
+from mmrl.training.errors import RunError, RunStopped
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch, fold_in
+from mmrl.training.interrupts import stop_requests
 from mmrl.training.objectives.base import Gauges, Objective
 from mmrl.training.phases import Phases
 from mmrl.training.schedules import learning_rate
@@ -74,23 +75,35 @@ class Trainer:
 
         Raises:
             RunError: the run must not go on; the last checkpoint stays.
+            RunStopped: Ctrl-C or SIGTERM came; a checkpoint of the last finished iteration is written.
         """
         self.display.start(self.name, self.config.iterations)
         try:
             if self.step == 0:
                 self._look()
-            while self.step < self.config.iterations:
-                self._report(*self.iterate())
-                last = self.step == self.config.iterations
-                score = None
-                if last or (self.evaluate_every and self.step % self.evaluate_every == 0):
-                    score = self._look()
-                if last or score is not None or self.step % self.config.save_every == 0:
-                    self.save(score)
+            with stop_requests(self.display.say) as stop_asked:
+                while self.step < self.config.iterations:
+                    self._step()
+                    if stop_asked() and self.step < self.config.iterations:
+                        self.save()
+                        raise RunStopped(
+                            f"stopped after iteration {self.step} of {self.config.iterations}, which is saved; "
+                            f"go on with: mmrl train --resume {self.run}"
+                        )
         finally:
             self.display.close()
             for tracker in self.trackers:
                 tracker.close()
+
+    def _step(self) -> None:
+        """An iteration, and what is due after it."""
+        self._report(*self.iterate())
+        last = self.step == self.config.iterations
+        score = None
+        if last or (self.evaluate_every and self.step % self.evaluate_every == 0):
+            score = self._look()
+        if last or score is not None or self.step % self.config.save_every == 0:
+            self.save(score)
 
     def iterate(self) -> tuple[dict[str, float], Phases]:
         """One iteration: experience, then `epochs` passes of `updates` updates over it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import signal
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 from mmrl.config import dump_config, load_config
 from mmrl.config.section import ConfigError
 from mmrl.training.experience import fold_in, plan_requests
+from mmrl.training.interrupts import stop_requests
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.phases import Phases
 from mmrl.training.runs import create_run_folder, load_run
@@ -97,3 +99,15 @@ def test_public_names_resolve():
     assert all(getattr(mmrl.training, name) is not None for name in mmrl.training.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'Trainr'"):
         _ = mmrl.training.Trainr
+
+
+def test_the_first_signal_asks_and_the_second_acts():
+    said: list[str] = []
+    before = signal.getsignal(signal.SIGINT)
+    with stop_requests(said.append) as asked:
+        assert not asked()
+        signal.raise_signal(signal.SIGINT)
+        assert asked() and said[0].startswith("SIGINT: finishing this iteration")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before

@@ -1,0 +1,42 @@
+"""Stopping on request: the first Ctrl-C or SIGTERM lets the iteration finish, the second acts at once."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """While open, the function given tells whether a stop was asked for.
+
+    At the first signal the handlers of before come back, so that a second one does what it always does. Outside of
+    the main thread, which alone may handle signals, nothing is ever asked for.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    asked = False
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        restore()
+        say(f"{signal.Signals(number).name}: finishing this iteration, then saving; once more to leave at once")
+
+    for number in SIGNALS:
+        signal.signal(number, ask)
+    try:
+        yield lambda: asked
+    finally:
+        restore()
