@@ -197,3 +197,25 @@ def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, 
     mmrl("train", "--resume", stopped)
     one, other = (r / "checkpoints/step-3/transformer/diffusion_pytorch_model.safetensors" for r in (run, stopped))
     assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "recipe, changes",
+    [
+        ("quickstart", ["policy.dtype=bfloat16"]),
+        ("quickstart", ["algorithm.kl.coef=0.1", "optimizer.ema=0.9", "training.updates=2"]),
+        ("flow_grpo", ["policy.dtype=bfloat16", "policy.train=lora", "policy.gradient_checkpointing=true"]),
+        ("flow_grpo", ["sampling.transition={name: dance_sde, noise_level: 0.3}", "algorithm.kl.coef=0.01"]),
+        ("flow_grpo", ["sampling.transition.name=cps", "algorithm.advantage.name=rloo", "training.epochs=2"]),
+        ("flow_grpo", ["sampling.window={size: 2, high: 4}", "algorithm.kl={kind: velocity_mse, coef: 0.01}"]),
+    ],
+)
+def test_what_the_configuration_offers_trains_and_replays_exactly(recipe, changes, tmp_path):
+    run = tmp_path / "run"
+    mmrl("train", recipe, *SHORT, "training.iterations=2", "evaluation.prompts=2", *changes, f"run.dir={run}")
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if row["kind"] == "train"]
+    assert len(trained) == 2
+    assert all(row["replay_gap"] == 0 and row["grad_norm"] > 0 for row in trained)
+    if any("kl" in change for change in changes):
+        assert trained[0]["kl"] >= 0 and trained[1]["kl"] > 0
