@@ -16,13 +16,14 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
     """While open, the function given tells whether a stop was asked for.
 
     At the first signal the handlers of before come back, so that a second one does what it always does. Outside of
-    the main thread, which alone may handle signals, nothing is ever asked for.
+    the main thread, which alone may handle signals, nothing is ever asked for; nor by signals that are ignored, as
+    Ctrl-C is by a program in the background.
     """
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     asked = False
-    before = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN}
 
     def restore() -> None:
         for number, handler in before.items():
@@ -34,7 +35,7 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         restore()
         say(f"{signal.Signals(number).name}: finishing this iteration, then saving; once more to leave at once")
 
-    for number in SIGNALS:
+    for number in before:
         signal.signal(number, ask)
     try:
         yield lambda: asked

@@ -101,9 +101,29 @@ def test_public_names_resolve():
         _ = mmrl.training.Trainr
 
 
-def test_the_first_signal_asks_and_the_second_acts():
-    said: list[str] = []
+@pytest.fixture
+def sigint():
+    """Sets what Ctrl-C does, and puts back what it did: in the background it is ignored."""
     before = signal.getsignal(signal.SIGINT)
+
+    def set_to(handler):
+        signal.signal(signal.SIGINT, handler)
+        return handler
+
+    yield set_to
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(sigint):
+    sigint(signal.SIG_IGN)
+    with stop_requests(lambda text: None) as asked:
+        signal.raise_signal(signal.SIGINT)
+        assert not asked()
+
+
+def test_the_first_signal_asks_and_the_second_acts(sigint):
+    said: list[str] = []
+    before = sigint(signal.default_int_handler)
     with stop_requests(said.append) as asked:
         assert not asked()
         signal.raise_signal(signal.SIGINT)
