@@ -21,6 +21,7 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.outcome import write_grid
+from mmrl.evaluation.records import HELDOUT
 from mmrl.evaluation.report import write_report
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.policy import Policy, RolloutRequest
@@ -60,7 +61,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = build_policy(config.policy, config.sampling)
     objective = build_objective(config.algorithm, policy)
-    trained = [(registry.load(r.name, **r.args), r.weight) for r in config.rewards]
+    trained = load_rewards(config)
     suite = RewardSuite(trained)
     source = OnlineRollouts(
         policy=policy,
@@ -116,6 +117,11 @@ def build_policy(policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePoli
     return POLICIES[policy.kind].from_config(policy, sampling)
 
 
+def load_rewards(config: TrainConfig) -> list[tuple[Reward, float]]:
+    """The rewards that are trained on, with their weights."""
+    return [(registry.load(r.name, **r.args), r.weight) for r in config.rewards]
+
+
 def load_samples(path: str) -> list[Sample]:
     """A JSON Lines file, or an embedded split such as `shapeworld:train`."""
     if not path.startswith("shapeworld:"):
@@ -137,7 +143,7 @@ class Evaluator:
         validation = load_samples(str(data.validation))
         self._sets = {"validation": (validation[: settings.prompts], settings.samples)}
         if data.heldout:
-            self._sets["heldout"] = (load_samples(data.heldout)[: settings.prompts], settings.samples)
+            self._sets[HELDOUT] = (load_samples(data.heldout)[: settings.prompts], settings.samples)
         if settings.diversity_prompts:
             self._sets["groups"] = (validation[: settings.diversity_prompts], settings.diversity_draws)
         watched = [(registry.load(name), 0.0) for name in settings.rewards]
@@ -186,8 +192,7 @@ def evaluate_run(run: Path) -> None:
     if not loaded.config.data.validation:
         raise ConfigError(f"{run} has no data.validation to be evaluated on")
     policy = build_policy(loaded.config.policy, loaded.config.sampling)
-    trained = [(registry.load(r.name, **r.args), r.weight) for r in loaded.config.rewards]
-    evaluator = Evaluator(loaded.config, policy, trained, run)
+    evaluator = Evaluator(loaded.config, policy, load_rewards(loaded.config), run)
     tracker = JsonlTracker(run)
     tracker.log("evaluation", 0, evaluator(0))
     policy.load(loaded.checkpoint())
@@ -209,7 +214,7 @@ def sample_images(
 
     `target` is a run, whose last checkpoint draws (with `base`, what it began from), or a model.
     """
-    run = load_run(Path(target)) if (Path(target) / "config.yaml").is_file() else None
+    run = load_run(Path(target)) if (Path(target) / CONFIG).is_file() else None
     policy_config = run.config.policy if run else PolicyConfig(model=target)
     sampling = along_the_ode(run.config.sampling) if run else SamplingConfig()
     changes = {name: value for name, value in (("steps", steps), ("guidance_scale", guidance)) if value is not None}

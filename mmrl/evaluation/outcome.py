@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from mmrl.evaluation.grid import before_after_grid, curve_text
-from mmrl.evaluation.records import read_run
+from mmrl.evaluation.records import HELDOUT, read_run
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.summary import render, summarise
 from mmrl.evaluation.terminal import before_after
@@ -39,7 +39,7 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
     curve = record.curve("train", "reward/total")
     if curve:
         parts += [Text("reward while training", style="bold"), Text(curve_text(curve.values)), Text()]
-    if len(evaluation_steps(run)) > 1:
+    if record.comparable:
         shown = _pictures(run, pictures)
         if shown and colours:
             parts += [Text("the same prompts and noise before (above) and after (below)", style="bold")]
@@ -55,7 +55,7 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
 
 def heldout_tables(runs: list[Path]) -> list[RenderableType]:
     """The same tables for the held-out compositions, where the runs were evaluated on some."""
-    inner = [run / "heldout" for run in runs if evaluation_steps(run / "heldout")]
+    inner = [run / HELDOUT for run in runs if evaluation_steps(run / HELDOUT)]
     return (
         [Text("on compositions held out from training", style="bold"), *render(summarise(inner), by_source=False)]
         if inner

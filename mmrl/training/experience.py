@@ -118,13 +118,12 @@ class OnlineRollouts:
             raise RunError("a reward gave events at single decisions, for which this loop has no credit yet")
 
     def _refuse_unscored(self, output: RewardOutput) -> None:
-        share = float(np.isfinite(output.values["total"]).mean())
+        share = self.suite.valid_share(output)
         if share < self.min_valid_share:
-            counts = {name: dict(by_status) for name, by_status in self.suite.counts(output).items()}
             reasons = sorted({str(text) for row in output.detail for text in row.values() if text})[:3]
             raise RunError(
                 f"only {share:.0%} of the answers could be scored (training.min_valid_share is "
-                f"{self.min_valid_share:.0%}); statuses: {counts}; reasons: {'; '.join(reasons) or 'none given'}"
+                f"{self.min_valid_share:.0%}); statuses: {self.suite.counts(output)}; reasons: {'; '.join(reasons) or 'none given'}"
             )
 
 

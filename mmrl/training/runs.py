@@ -35,7 +35,7 @@ class Run:
 
     def step(self) -> int:
         """Iterations done at the last checkpoint."""
-        return Checkpoints(self.folder).load_state().step
+        return int(self.checkpoint().name.removeprefix("step-"))
 
 
 def load_run(folder: Path) -> Run:

@@ -50,7 +50,7 @@ class DiffusionNFT:
             sigma = EARLIEST + (LATEST - EARLIEST) * place
             noise = torch.randn(clean.shape, generator=generator).to(clean.device)
             noisy = interpolate(clean.float(), noise, sigma).to(clean.dtype)
-            loss = self._loss_at(batch, noisy, sigma, rho, gauges)
+            loss = self._loss_at(batch, clean, noisy, sigma, rho, gauges)
             (loss * (share / config.times)).backward()
             gauges.mean("loss", loss.item())
 
@@ -67,11 +67,10 @@ class DiffusionNFT:
         """Continue exactly where `state_dict` was taken."""
         self._old.load_state_dict(state)
 
-    def _loss_at(self, batch: MicroBatch, noisy: Tensor, sigma: float, rho: Tensor, gauges: Gauges) -> Tensor:
+    def _loss_at(
+        self, batch: MicroBatch, clean: Tensor, noisy: Tensor, sigma: float, rho: Tensor, gauges: Gauges
+    ) -> Tensor:
         policy, rollout, config = self._policy, batch.rollout, self._config
-        clean = rollout.clean
-        if clean is None:
-            raise ValueError("DiffusionNFT needs rollouts that keep their last latent")
         with torch.no_grad(), self._old.in_place():
             old_velocity = policy.predict_velocity(rollout, noisy, sigma)
         with torch.enable_grad():
