@@ -123,7 +123,8 @@ class OnlineRollouts:
             reasons = sorted({str(text) for row in output.detail for text in row.values() if text})[:3]
             raise RunError(
                 f"only {share:.0%} of the answers could be scored (training.min_valid_share is "
-                f"{self.min_valid_share:.0%}); statuses: {self.suite.counts(output)}; reasons: {'; '.join(reasons) or 'none given'}"
+                f"{self.min_valid_share:.0%}); statuses: {self.suite.counts(output)}; "
+                f"reasons: {'; '.join(reasons) or 'none given'}"
             )
 
 
