@@ -50,6 +50,29 @@ class RolloutRequest:
     """The policy's own sampling configuration; None is its default. Equal for all requests of one call."""
 
 
+def plan_calls(
+    samples: Sequence[Sample], n: int, rows: int, shared_seed: int | None = None, sampling: Any = None
+) -> list[list[RolloutRequest]]:
+    """n trajectories of each sample, laid end to end and cut into calls of `rows`; a group may span two calls.
+
+    A sample with conditions (pictures, videos) is drawn in calls of its own, which may be shorter.
+    """
+    calls: list[list[RolloutRequest]] = []
+    room = 0
+    for group, sample in enumerate(samples):
+        left = n
+        room = 0 if sample.conditions else room
+        while left:
+            if not room:
+                calls.append([])
+                room = rows
+            now = min(left, room)
+            calls[-1].append(RolloutRequest(sample, now, group, shared_seed=shared_seed, sampling=sampling))
+            left, room = left - now, room - now
+        room = 0 if sample.conditions else room
+    return calls
+
+
 @dataclass
 class Rollout:
     """One batch of trajectories: B rows, T decisions. One rollout is one replay is one micro-batch."""

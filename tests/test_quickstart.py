@@ -18,9 +18,9 @@ from mmrl import assemble
 from mmrl.cli import app
 from mmrl.config import load_config
 from mmrl.config.section import ConfigError
+from mmrl.policy import plan_calls
 from mmrl.shapeworld.models import PIPELINE
 from mmrl.training.errors import RunError
-from mmrl.training.experience import plan_requests
 
 SHORT = [
     "data.groups=2",
@@ -172,7 +172,7 @@ def test_a_window_is_the_same_for_all_calls_of_an_iteration():
     chosen = assemble.load_samples("shapeworld:train")[:2]
     windows = set()
     for shared in range(6):
-        calls = plan_requests(chosen, group_size=4, micro_batch=2, shared_seed=shared)
+        calls = plan_calls(chosen, n=4, rows=2, shared_seed=shared)
         drawn = {policy.rollout(requests, seed).recording.decisions for seed, requests in enumerate(calls)}
         assert len(drawn) == 1
         windows |= drawn

@@ -32,11 +32,17 @@ def sample(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.")] = Path("samples"),
     base: Annotated[bool, typer.Option("--base", help="Draw with the model as it was before training.")] = False,
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="NAME=VALUE", help="What the pipeline takes beside a prompt: image=cat.png."),
+    ] = None,
 ) -> None:
     """Draw pictures with a trained run or a model."""
     from mmrl.assemble import sample_images
+    from mmrl.config.overrides import parse_override
 
-    images = sample_images(target, prompt, n, seed, steps, guidance, base)
+    conditions = {".".join(map(str, path)): value for path, value in map(parse_override, given or [])}
+    images = sample_images(target, prompt, n, seed, steps, guidance, base, conditions)
     out.mkdir(parents=True, exist_ok=True)
     for i, image in enumerate(images):
         path = out / f"prompt{i // n}-{i % n}"

@@ -12,10 +12,11 @@ from mmrl.config.section import Section
 class TransitionConfig(Section):
     """How the sampler draws x' from x."""
 
-    name: Literal["ode", "flow_sde", "dance_sde", "cps", "ddim"] = "ode"
+    name: Literal["ode", "flow_sde", "dance_sde", "cps", "ddim", "native"] = "ode"
     """`ode`: the scheduler's own step, deterministic for flows: it leaves no decisions, so no log-probabilities."""
     noise_level: NonNegativeFloat = 0.7
-    """flow_sde: a; dance_sde: eta; cps: a in [0, 1]; ddim: eta."""
+    """flow_sde: a; dance_sde: eta; cps: a in [0, 1]; ddim: eta. `native` (DDPM, LCM, Euler ancestral, SCM) draws the
+    scheduler's own noise, whatever this says."""
 
 
 class WindowConfig(Section):

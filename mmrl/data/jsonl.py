@@ -1,6 +1,7 @@
 """Data sets as JSON Lines: one `Sample` a line, keys as its fields.
 
     {"id": "a1", "prompt": "two red circles", "answer": 2, "source": "counting"}
+    {"id": "a2", "prompt": "make the circle blue", "image": "pictures/7.png"}
 
 DataError(ValueError)
     a data set that cannot be used; the message names the file and the line
@@ -18,6 +19,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from mmrl.data.conditions import KEYS as CONDITIONS
 from mmrl.data.sample import RewardChoice, Sample
 
 
@@ -77,12 +79,13 @@ def _parse(line: str, place: str, default_id: str) -> Sample:
         raise DataError(f"{place}: is not JSON: {why.msg} at column {why.colno}") from None
     if not isinstance(row, dict):
         raise DataError(f"{place}: is a {type(row).__name__}; a sample is an object with keys, like a prompt")
+    row = _gather_conditions(row, place)
     _refuse_unknown(row, Sample, place)
     choices = row.get("rewards")
     for choice in choices if isinstance(choices, list) else []:
         if isinstance(choice, dict):
             _refuse_unknown(choice, RewardChoice, f"{place}: rewards")
-    if not row.get("prompt") and not row.get("messages"):
+    if not any(row.get(key) for key in ("prompt", "messages", "conditions")):
         raise DataError(f"{place}: has neither a prompt nor messages")
     try:  # strict JSON: a list becomes a tuple, but no number becomes a text
         return _sample.validate_json(json.dumps({"id": default_id} | row), strict=True)
@@ -92,8 +95,21 @@ def _parse(line: str, place: str, default_id: str) -> Sample:
         raise DataError(f"{place}: {where}: {error['msg']}, not {error['input']!r:.80}") from None
 
 
+def _gather_conditions(row: dict[str, Any], place: str) -> dict[str, Any]:
+    """The conditions that have a key of their own, moved to the others."""
+    own = {key: row[key] for key in CONDITIONS if key in row}
+    if not own:
+        return row
+    others = row.get("conditions", {})
+    if not isinstance(others, dict):
+        return row  # refused by its type later
+    if twice := sorted(own.keys() & others.keys()):
+        raise DataError(f"{place}: {', '.join(twice)} stands both in the line and in its 'conditions'")
+    return {key: value for key, value in row.items() if key not in own} | {"conditions": own | others}
+
+
 def _refuse_unknown(row: Mapping[str, Any], schema: type, place: str) -> None:
-    known = [field.name for field in fields(schema)]
+    known = [field.name for field in fields(schema)] + (list(CONDITIONS) if schema is Sample else [])
     for key in row:
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)

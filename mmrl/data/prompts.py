@@ -32,7 +32,7 @@ class PromptSampler:
             )
         self._samples = list(samples)
         self._groups = groups
-        self._fingerprint = hashlib.sha256("\0".join(s.id for s in self._samples).encode()).hexdigest()
+        self._fingerprint = hashlib.sha256("\0".join(f"{s.id}\0{s.prompt}" for s in self._samples).encode()).hexdigest()
         self._seed = seed
         self._begin(epoch=0, after=[])
 
@@ -63,7 +63,7 @@ class PromptSampler:
         """Go on where `state_dict` was taken.
 
         Raises:
-            DataError: the state belongs to other samples, or to the same ones in another order.
+            DataError: the state belongs to samples with other ids or prompts, or in another order.
         """
         if state["samples"] != self._fingerprint:
             raise DataError("the data set is not the one that the run began with: resume with the same samples")

@@ -26,6 +26,8 @@ class Sample:
     images: tuple[str, ...] = ()
     videos: tuple[str, ...] = ()
     mask: str | None = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    """What a generator is given beside the prompt, by argument of its pipeline: see `mmrl.data.conditions`."""
     answer: Any = None
     task: str | None = None
     source: str = "default"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from mmrl.data import Sample
@@ -14,7 +13,7 @@ from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardSuite, reward_input
 
 if TYPE_CHECKING:
-    from mmrl.policy import Policy, RolloutRequest
+    from mmrl.policy import Policy
 
 
 def evaluate(
@@ -35,11 +34,13 @@ def evaluate(
     """
     import torch  # here, so that reading results does not load it
 
+    from mmrl.policy import plan_calls
+
     if not samples or draws < 1 or batch < 1:
         raise EvaluationError(f"cannot evaluate {len(samples)} samples with {draws} draws, {batch} rows a call")
     media: list[Any] = []
     with torch.no_grad():
-        for number, requests in enumerate(_chunks(samples, draws, batch, sampling)):
+        for number, requests in enumerate(plan_calls(samples, draws, batch, sampling=sampling)):
             rollout = policy.rollout(requests, seed=seed + number)
             due = [request.sample.id for request in requests for _ in range(request.n)]
             if (came := [sample.id for sample in rollout.samples]) != due or len(rollout.media) != len(due):
@@ -65,20 +66,6 @@ def evaluate(
         images=images,
         diversity_by_sample=_diversity(images, draws),
     )
-
-
-def _chunks(samples: Sequence[Sample], draws: int, batch: int, sampling: Any) -> list[list[RolloutRequest]]:
-    """All rows end to end, cut into calls of `batch`; a sample's draws may span two calls."""
-    from mmrl.policy import RolloutRequest
-
-    rows = [index for index in range(len(samples)) for _ in range(draws)]
-    return [
-        [
-            RolloutRequest(samples[index], n=len(list(same)), group=index, sampling=sampling)
-            for index, same in groupby(rows[start : start + batch])
-        ]
-        for start in range(0, len(rows), batch)
-    ]
 
 
 def _diversity(images: list[Any], draws: int) -> list[float] | None:

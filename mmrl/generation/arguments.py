@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
 from diffusers import DiffusionPipeline
+from diffusers.guiders import BaseGuidance
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
+from mmrl.data.conditions import Kind, map_media, media_kind
+from mmrl.data.media import load_image, load_mask, load_video
+from mmrl.data.sample import Sample
+from mmrl.generation.rows import COUNTS, PICTURE_PER_ROW
 
 _SET_BY = {
     "num_inference_steps": "sampling.steps",
@@ -32,32 +38,104 @@ _OURS = {
 }
 
 
-def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, prompts: list[str]) -> dict[str, Any]:
-    """Keywords for `pipeline(...)`, one row a prompt; generators are the caller's to add.
+def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: Sequence[Sample]) -> dict[str, Any]:
+    """Keywords for `pipeline(...)`, one row a sample; generators are the caller's to add.
+
+    Samples with conditions must all be the same one: what a list of pictures means differs between pipelines (one for
+    each row, or several for every row), while one prompt, its pictures and a number of outputs mean the same to all.
 
     Raises:
         ConfigError: an argument that this pipeline does not take, or that is set elsewhere.
+        ValueError: samples with conditions that differ.
+        DataError: a picture or video that cannot be read.
     """
     known = inspect.signature(type(pipeline).__call__).parameters
+    alone = any(sample.conditions for sample in samples)
+    if alone and any(sample != samples[0] for sample in samples):
+        raise ValueError("samples with pictures or other conditions are drawn in a call of their own each")
+    per_row = type(pipeline).__name__ in PICTURE_PER_ROW
+    counted = next((name for name in COUNTS if name in known), None) if alone and not per_row else None
+    rows = 1 if counted else len(samples)
     chosen: dict[str, Any] = {
         "num_inference_steps": sampling.steps,
         "guidance_scale": sampling.guidance_scale,
         "height": sampling.height,
         "width": sampling.width,
         "num_frames": sampling.num_frames,
-        "negative_prompt": None if sampling.negative_prompt is None else [sampling.negative_prompt] * len(prompts),
+        "negative_prompt": None if sampling.negative_prompt is None else [sampling.negative_prompt] * rows,
     }
     arguments = {name: value for name, value in chosen.items() if value is not None}
+    if guiders_take_scale(pipeline):
+        arguments.pop("guidance_scale", None)
     for name in arguments:
         if name not in known:
             raise ConfigError(f"{_SET_BY[name]}: {type(pipeline).__name__} takes no {name}")
     for name, value in sampling.pipeline_args.items():
         _check_extra(name, pipeline, known)
         arguments[name] = value
-    arguments["prompt"] = prompts
+    if "prompt" in known:
+        arguments["prompt"] = [sample.prompt for sample in samples[:rows]]
+    if alone:
+        arguments |= load_conditions(samples[0], rows if per_row else None)
+    if counted:
+        arguments[counted] = len(samples)
     if "output_type" in known:
         arguments["output_type"] = "pil"
     return arguments
+
+
+def guiders_take_scale(pipeline: DiffusionPipeline) -> bool:
+    """Whether the guidance scale is set on the pipeline's guider, and is no argument of its call."""
+    known = inspect.signature(type(pipeline).__call__).parameters
+    return "guidance_scale" not in known and any(
+        isinstance(each, BaseGuidance) for each in pipeline.components.values()
+    )
+
+
+def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> None:
+    """Whether the pipeline takes what the samples give, and gets all that it needs.
+
+    Raises:
+        ConfigError: a condition that is no argument of the pipeline or that the run sets; a condition that is missing,
+            or that some samples have and others do not.
+    """
+    known = inspect.signature(type(pipeline).__call__).parameters
+    needed = {name for name, each in known.items() if name != "self" and _must_be_given(name, each)}
+    name = type(pipeline).__name__
+    first: Sample | None = None
+    for sample in samples:
+        _check_conditions(sample, name, known)
+        if missing := ", ".join(sorted(needed - sample.conditions.keys())):
+            raise ConfigError(f"sample {sample.id!r} gives no {missing}, which {name} needs")
+        first = first or sample
+        if odd := ", ".join(sorted(sample.conditions.keys() ^ first.conditions.keys())):
+            raise ConfigError(f"samples {first.id!r} and {sample.id!r} differ in what they give: {odd}")
+
+
+def _must_be_given(name: str, argument: inspect.Parameter) -> bool:
+    ours = name in _OURS or name in _SET_BY
+    return not ours and argument.default is inspect.Parameter.empty and argument.kind is not argument.VAR_KEYWORD
+
+
+def _check_conditions(sample: Sample, pipeline: str, known: Mapping[str, Any]) -> None:
+    for name in sample.conditions:
+        if name in _OURS:
+            raise ConfigError(f"sample {sample.id!r}: {name}: {_OURS[name]}")
+        if name not in known or name == "self":
+            taken = ", ".join(each for each in known if media_kind(each)) or "none"
+            raise ConfigError(f"sample {sample.id!r}: {name!r} is not an argument of {pipeline}{_near(name, known)}; "
+                              f"it takes these pictures and videos: {taken}")  # fmt: skip
+
+
+def load_conditions(sample: Sample, rows: int | None) -> dict[str, Any]:
+    """A sample's conditions with pictures as PIL images and videos as lists of them; with `rows`, that many of each."""
+
+    def load(kind: Kind, path: str) -> Any:
+        read: Callable[..., Any] = {"image": load_image, "mask": load_mask, "video": load_video}[kind]
+        media = read(path, sample.id)
+        return media if rows is None else [media] * rows
+
+    return map_media(sample.conditions, load)
 
 
 def _check_extra(name: str, pipeline: DiffusionPipeline, known: Any) -> None:
@@ -66,6 +144,10 @@ def _check_extra(name: str, pipeline: DiffusionPipeline, known: Any) -> None:
     if name in _OURS:
         raise ConfigError(f"sampling.pipeline_args.{name}: {_OURS[name]}")
     if name not in known or name == "self":
-        near = get_close_matches(name, known, n=1)
-        hint = f": did you mean {near[0]}?" if near else ""
-        raise ConfigError(f"sampling.pipeline_args.{name} is not an argument of {type(pipeline).__name__}{hint}")
+        raise ConfigError(f"sampling.pipeline_args.{name} is not an argument of {type(pipeline).__name__}"
+                          f"{_near(name, known)}")  # fmt: skip
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f": did you mean {near[0]}?" if near else ""

@@ -1,27 +1,45 @@
 """Families of schedulers: which transitions they allow, and what their steps mean in noise levels.
 
-    flow  sigma-based: FlowMatchEuler, and multistep solvers (UniPC, DPM++) whose model predicts a flow
-    vp    variance-preserving: DDIM
+    flow    x = (1 - sigma) x_0 + sigma noise: FlowMatchEuler, and solvers (UniPC, DPM++) whose model predicts a flow
+    vp      variance-preserving: DDIM, CogVideoX's DDIM, and the same solvers where the model predicts noise or v
+    ve      variance-exploding: Euler and LMS
+    native  schedulers that draw noise of their own: DDPM, LCM, TCD, Euler ancestral, SCM
 
-A stochastic rollout replaces the scheduler's own step, so any solver of a family serves: only its noise levels count.
-To add a family: extend `Family`, and name its schedulers in `_FAMILIES`.
+A stochastic rollout of the first three replaces the scheduler's own step, so any solver of a family serves: only its
+noise levels count. The fourth keeps the scheduler's step, and asks it for its mean and standard deviation.
+To add a family: extend `Family`, and name its schedulers in `family_of`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol
 
 import torch
+from torch import Tensor
 
 from mmrl.config.sampling import TransitionConfig
 from mmrl.config.section import ConfigError
 from mmrl.generation.errors import UnsupportedError
-from mmrl.generation.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE, Transition
+from mmrl.generation.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE, Level, Native, Transition
 
 Levels = list[tuple[float, float]]
 """(sigma, sigma') of every step of a schedule."""
+
+
+class StepLike(Protocol):
+    """What a family needs to know of a step (`mmrl.generation.scheduler_hook.Step`)."""
+
+    output: Tensor
+    sample: Tensor
+    index: int
+    levels: Levels
+
+    def with_noise(self, noise: float) -> Tensor:
+        """The scheduler's own x' with `noise` in place of every number that it would draw."""
+        ...
 
 
 class Family(Protocol):
@@ -29,6 +47,7 @@ class Family(Protocol):
 
     name: ClassVar[str]
     transitions: ClassVar[tuple[str, ...]]
+    has_by_products: ClassVar[bool]  # whether its steps return more than x', which pipelines unpack
 
     def levels(self, scheduler: Any) -> Levels:
         """(sigma, sigma') of every step of the present schedule."""
@@ -42,8 +61,12 @@ class Family(Protocol):
         """The configured transition on this schedule."""
         ...
 
-    def deterministic(self, scheduler: Any) -> Transition:
-        """What steps outside of the window follow."""
+    def deterministic(self, scheduler: Any) -> Transition | None:
+        """What steps outside of the window follow; None: the scheduler's own step."""
+        ...
+
+    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+        """Mean [B, ...] float32 and standard deviation of x'."""
         ...
 
 
@@ -52,14 +75,13 @@ class FlowFamily:
 
     name: ClassVar[str] = "flow"
     transitions: ClassVar[tuple[str, ...]] = ("ode", "flow_sde", "dance_sde", "cps")
+    has_by_products: ClassVar[bool] = False
 
     def levels(self, scheduler: Any) -> Levels:
         return list(pairwise(scheduler.sigmas.tolist()))
 
     def first_step(self, scheduler: Any, timestep: Any) -> int:
-        if scheduler.step_index is None:
-            scheduler._init_step_index(timestep)
-        return int(scheduler.step_index)
+        return _step_index(scheduler, timestep)
 
     def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
         first_sigma = levels[min(1, len(levels) - 1)][0]
@@ -71,8 +93,11 @@ class FlowFamily:
         }
         return kinds[config.name]()
 
-    def deterministic(self, scheduler: Any) -> Transition:
+    def deterministic(self, scheduler: Any) -> Transition | None:
         return ODE()
+
+    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+        return transition.moments(step.sample.float(), step.output.float(), *step.levels[step.index])
 
     def hold(self, scheduler: Any, sigma: float) -> int:
         """Set every step of the schedule to one noise level; return the step that would have come nearest to it.
@@ -98,6 +123,7 @@ class VPFamily:
 
     name: ClassVar[str] = "vp"
     transitions: ClassVar[tuple[str, ...]] = ("ode", "ddim")
+    has_by_products: ClassVar[bool] = False
 
     def levels(self, scheduler: Any) -> Levels:
         kept, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
@@ -108,26 +134,95 @@ class VPFamily:
         ]
 
     def first_step(self, scheduler: Any, timestep: Any) -> int:
-        return int(scheduler.timesteps.tolist().index(int(timestep)))
+        return _nearest_timestep(scheduler, timestep)
 
     def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
         return self._ddim(scheduler, config.noise_level if config.name == "ddim" else 0.0)
 
-    def deterministic(self, scheduler: Any) -> Transition:
+    def deterministic(self, scheduler: Any) -> Transition | None:
         return self._ddim(scheduler, 0.0)
+
+    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+        return transition.moments(step.sample.float(), step.output.float(), *step.levels[step.index])
 
     def _ddim(self, scheduler: Any, eta: float) -> DDIM:
         config = scheduler.config
-        return DDIM(eta, config.prediction_type, config.clip_sample_range if config.clip_sample else None)
+        return DDIM(eta, config.prediction_type, config.clip_sample_range if config.get("clip_sample") else None)
 
 
-_FLOW, _VP = FlowFamily(), VPFamily()
-_FLOW_SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler")
+class VPSolverFamily(VPFamily):
+    """The same, for solvers that count in sigma / sqrt(1 - sigma²), the ratio of noise to signal."""
+
+    def levels(self, scheduler: Any) -> Levels:
+        return list(pairwise(_share(ratio) for ratio in scheduler.sigmas.tolist()))
+
+    def first_step(self, scheduler: Any, timestep: Any) -> int:
+        return _step_index(scheduler, timestep)
+
+
+class VEFamily(VPSolverFamily):
+    """x = x_0 + ratio noise: the variance-preserving x over its signal. Steps are taken in the latter's terms."""
+
+    name: ClassVar[str] = "ve"
+
+    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+        sigma, sigma_next = step.levels[step.index]
+        signal, signal_next = (1 - sigma**2) ** 0.5, (1 - sigma_next**2) ** 0.5
+        mean, std = transition.moments(step.sample.float() * signal, step.output.float(), sigma, sigma_next)
+        return mean / signal_next, std / signal_next
+
+
+class NativeFamily:
+    """The scheduler draws x' itself, from a Gaussian that it is asked for by handing it chosen noise."""
+
+    name: ClassVar[str] = "native"
+    transitions: ClassVar[tuple[str, ...]] = ("ode", "native")
+    has_by_products: ClassVar[bool] = True
+
+    def levels(self, scheduler: Any) -> Levels:
+        ends = type(scheduler).__name__ in _SCHEDULES_WITH_END
+        return [(math.nan, math.nan)] * (len(scheduler.timesteps) - ends)  # nobody needs to know
+
+    def first_step(self, scheduler: Any, timestep: Any) -> int:
+        if hasattr(scheduler, "_init_step_index"):
+            return _step_index(scheduler, timestep)
+        return _nearest_timestep(scheduler, timestep)
+
+    def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
+        return Native()
+
+    def deterministic(self, scheduler: Any) -> Transition | None:
+        return None
+
+    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+        mean = step.with_noise(0.0)
+        with torch.no_grad():
+            std = (step.with_noise(1.0) - mean).double().mean().item()
+        return mean, std
+
+
+_FLOW, _VP, _VP_SOLVER, _VE, _NATIVE = FlowFamily(), VPFamily(), VPSolverFamily(), VEFamily(), NativeFamily()
+_SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler")  # of flows and of noise
 _FAMILIES: dict[str, Family] = {
     "FlowMatchEulerDiscreteScheduler": _FLOW,
-    **dict.fromkeys(_FLOW_SOLVERS, _FLOW),
-    "DDIMScheduler": _VP,
+    **dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), _VP),
+    **dict.fromkeys((*_SOLVERS, "DEISMultistepScheduler"), _VP_SOLVER),
+    **dict.fromkeys(("EulerDiscreteScheduler", "LMSDiscreteScheduler"), _VE),
+    **dict.fromkeys(
+        (
+            "DDPMScheduler",
+            "DDPMWuerstchenScheduler",
+            "EulerAncestralDiscreteScheduler",
+            "FlowMatchLCMScheduler",
+            "LCMScheduler",
+            "SCMScheduler",
+            "TCDScheduler",
+        ),
+        _NATIVE,
+    ),
 }
+_SCHEDULES_WITH_END = ("SCMScheduler", "DDPMWuerstchenScheduler")
+"""Their timesteps end with the 0 that the last step arrives at."""
 
 
 def family_of(scheduler: Any) -> Family:
@@ -139,7 +234,12 @@ def family_of(scheduler: Any) -> Family:
     name = type(scheduler).__name__
     if why := refusal(scheduler):
         raise UnsupportedError(f"{name} cannot be trained through: {why}")
-    return _FAMILIES[name]
+    return _FLOW if _solves_flow(scheduler) else _FAMILIES[name]
+
+
+def covered_schedulers() -> tuple[str, ...]:
+    """The classes that have a family."""
+    return tuple(_FAMILIES)
 
 
 def refusal(scheduler: Any) -> str | None:
@@ -147,16 +247,22 @@ def refusal(scheduler: Any) -> str | None:
     name, config = type(scheduler).__name__, scheduler.config
     if name not in _FAMILIES:
         return (f"its family is not covered (covered: {', '.join(_FAMILIES)}). For a model that predicts noise or v, "
-                "set pipeline.scheduler = DDIMScheduler.from_config(pipeline.scheduler.config)")  # fmt: skip
-    if name in _FLOW_SOLVERS and not (config.prediction_type == "flow_prediction" and config.use_flow_sigmas):
-        return ("it solves a noise model here (prediction_type is not flow_prediction with use_flow_sigmas): "
-                "set pipeline.scheduler = DDIMScheduler.from_config(pipeline.scheduler.config)")  # fmt: skip
+                "set policy.scheduler=DDIMScheduler")  # fmt: skip
+    prediction = config.get("prediction_type", "epsilon")
+    if prediction == "flow_prediction" and not config.get("use_flow_sigmas"):
+        return "its model predicts a flow, but use_flow_sigmas is off"
+    if _FAMILIES[name] is not _NATIVE and prediction not in ("flow_prediction", "epsilon", "v_prediction", "sample"):
+        return f"prediction_type {prediction} is not known here"
     if config.get("invert_sigmas"):
         return "invert_sigmas counts noise levels upwards, from 0 to 1"
     if config.get("stochastic_sampling") or str(config.get("algorithm_type", "")).startswith("sde"):
         return "it is set to draw noise of its own: leave that off and choose a transition"
-    if config.get("thresholding"):
+    if config.get("thresholding") and _FAMILIES[name] is not _NATIVE:
         return "thresholding couples the pixels of a step, which leaves it without a Gaussian mean"
+    if config.get("rescale_betas_zero_snr") and _FAMILIES[name] in (_VE, _VP_SOLVER):
+        return "zero terminal SNR has no ratio of noise to signal: set policy.scheduler=DDIMScheduler"
+    if str(config.get("variance_type", "")).startswith("learned") and _FAMILIES[name] is _NATIVE:
+        return "its variance is learned: a step's noise would be trained away, not its mean"
     return None
 
 
@@ -165,3 +271,22 @@ def check_transition(config: TransitionConfig, family: Family) -> None:
     if config.name not in family.transitions:
         raise ConfigError(f"sampling.transition.name: {config.name} does not fit the pipeline's scheduler, which is of "
                           f"the {family.name} family: choose {', '.join(family.transitions)}")  # fmt: skip
+
+
+def _solves_flow(scheduler: Any) -> bool:
+    return type(scheduler).__name__ in _SOLVERS and scheduler.config.prediction_type == "flow_prediction"
+
+
+def _share(ratio: float) -> float:
+    return ratio / (1 + ratio**2) ** 0.5
+
+
+def _step_index(scheduler: Any, timestep: Any) -> int:
+    if scheduler.step_index is None:
+        scheduler._init_step_index(timestep)
+    return int(scheduler.step_index)
+
+
+def _nearest_timestep(scheduler: Any, timestep: Any) -> int:
+    wanted = torch.as_tensor(timestep, dtype=torch.float64).flatten()[0].cpu()  # some pipelines hand in one a row
+    return int((scheduler.timesteps.double().cpu() - wanted).abs().argmin())

@@ -8,6 +8,7 @@ so that everything between, such as guidance, is differentiated and nothing else
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,10 +17,13 @@ from torch import Tensor
 from mmrl.config.sampling import SamplingConfig
 from mmrl.generation.errors import GenerationError, UnsupportedError
 from mmrl.generation.families import Family, FlowFamily, check_transition
+from mmrl.generation.guiders import Guiders
+from mmrl.generation.joint import join, join_log_probs, shared_std, split
 from mmrl.generation.recording import Recording
 from mmrl.generation.scheduler_hook import Step
 from mmrl.generation.seeds import stream_seed
-from mmrl.generation.tree import outline, zeros
+from mmrl.generation.transitions import Level
+from mmrl.generation.tree import outline, stranger, zeros
 from mmrl.generation.windows import draw_window
 from mmrl.policy import Decisions, Visit
 
@@ -31,16 +35,17 @@ class LeavePipeline(BaseException):
 class Loop:
     """Counts steps and the denoiser calls of each. A step is over when the next denoiser call begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, guiders: Guiders) -> None:
         self.step = 0
         self.calls = 0
-        self._stepped = False
+        self._guiders = guiders
+        self._stepped: list[Any] = []  # the schedulers that took this step
         self._with_grad = torch.is_grad_enabled()
 
     def on_denoiser_call(self) -> None:
         """A denoiser is about to be called."""
         if self._stepped:
-            self.step, self.calls, self._stepped = self.step + 1, 0, False
+            self.step, self.calls, self._stepped = self.step + 1, 0, []
         torch.set_grad_enabled(self._with_grad and self.is_trained())
 
     def on_denoise(self, compute: Callable[[], Any]) -> Any:
@@ -50,14 +55,20 @@ class Loop:
         return answer
 
     def on_step(self, step: Step) -> Tensor:
-        """Answer a step of the scheduler."""
-        if self._stepped or not self.calls:
-            raise UnsupportedError("the pipeline took two scheduler steps for one denoiser call, or called a denoiser "
-                                   "that is not known: neither can be replayed")  # fmt: skip
-        self._stepped = True
-        following = self.advance(step)
-        torch.set_grad_enabled(False)
-        return following
+        """Answer a step of a scheduler."""
+        if not self.calls:
+            raise UnsupportedError("the pipeline took a step without calling a denoiser that is known: it cannot be "
+                                   "replayed")  # fmt: skip
+        if any(step.scheduler is each for each in self._stepped):
+            raise UnsupportedError("the pipeline took two steps of one scheduler for one denoiser call: they cannot be "
+                                   "replayed")  # fmt: skip
+        self._stepped.append(step.scheduler)
+        return self.advance(step)
+
+    @property
+    def part(self) -> int:
+        """Which of the latents that are denoised together the present step is of."""
+        return len(self._stepped) - 1
 
     def on_schedule(self, scheduler: Any, family: Family) -> None:
         """A schedule was set."""
@@ -78,43 +89,66 @@ class Loop:
 class RecordLoop(Loop):
     """Samples, and writes down what replays need."""
 
-    def __init__(self, recording: Recording, sampling: SamplingConfig) -> None:
-        super().__init__()
+    def __init__(self, guiders: Guiders, recording: Recording, sampling: SamplingConfig) -> None:
+        super().__init__(guiders)
         self.recording, self.sampling = recording, sampling
-        self.log_probs: list[Tensor] = []
-        self.clean: Tensor | None = None
+        self._log_probs: list[list[Tensor]] = []  # of each decision and part
+        self._last: list[Tensor] = []  # what the last step returned
         self._explorer: torch.Generator | None = None
         self._last_replayed = 0  # of a rollout without decisions: its second step is the probe
 
+    def clean(self) -> Tensor:
+        """[B, ...] x_0, all parts of it."""
+        if not self._last:
+            raise UnsupportedError("the pipeline called no scheduler: there is nothing to train")
+        return join(self._last)
+
+    def log_probs(self) -> Tensor:
+        """[B, T] float32."""
+        if not self._log_probs:
+            return self.clean().new_zeros(len(self._last[0]), 0, dtype=torch.float32)
+        return torch.stack([join_log_probs(each, self._last) for each in self._log_probs], dim=1)
+
     def denoise(self, compute: Callable[[], Any]) -> Any:
         answer = compute()
+        if kind := stranger(answer):
+            raise UnsupportedError(f"a denoiser returns a {kind} beside its prediction, which later steps would read: "
+                                   "a replay that skips steps cannot")  # fmt: skip
         if self.calls == 0:
             self.recording.outlines.append([])
         self.recording.outlines[self.step].append(outline(answer))
         return answer
 
     def advance(self, step: Step) -> Tensor:
-        if self.step == 0:
+        recording = self.recording
+        if self.step == self.part == 0:
             self._plan(step)
-        if self.step in self.recording.decisions:
+        if self.step in recording.decisions:
             following = self._explore(step)
-        elif self.recording.transition is None:
+        elif recording.transition is None or (deterministic := step.family.deterministic(step.scheduler)) is None:
             following = step.own()
         else:
-            mean, _ = step.family.deterministic(step.scheduler).moments(*_operands(step))
+            mean, _ = step.family.moments(deterministic, step)
             following = mean.to(step.sample.dtype)
-        if not self.recording.decisions and self.step <= 1:
-            self.recording.probe = (self.step, step.output.detach().clone())
-        self.clean = following.clone()  # pipelines may change in place what they are handed
+        kept = following.clone()  # pipelines may change in place what they are handed
+        if self.part == 0:
+            self._last = []
+            recording.guidance.append(self._guiders.read())
+        self._last.append(kept)
+        if not recording.decisions and self.step <= 1:
+            others = recording.probe[1] if recording.probe is not None and self.part else []
+            recording.probe = (self.step, [*others, step.output.detach().clone()])
         if self.step <= self._last_replayed:
-            self.recording.next_latents.append(self.clean)
+            if self.part == 0:
+                recording.next_latents.append([])
+            recording.next_latents[self.step].append(kept)
         return following
 
     def _plan(self, step: Step) -> None:
         """Now the loop's length is known, which `strength` arguments shorten: decide which steps explore."""
         config, recording = self.sampling.transition, self.recording
         check_transition(config, step.family)
-        if config.name == "ode" or config.noise_level == 0:
+        if config.name == "ode" or (config.noise_level == 0 and config.name != "native"):
             return
         recording.transition = step.family.transition(config, step.scheduler, step.levels)
         steps = len(step.levels) - step.index
@@ -126,69 +160,89 @@ class RecordLoop(Loop):
     def _explore(self, step: Step) -> Tensor:
         transition = self.recording.transition
         assert transition is not None
-        mean, std = transition.moments(*_operands(step))
+        mean, std = step.family.moments(transition, step)
         noise = torch.randn(mean.shape, generator=self._explorer, device=mean.device)
         following = (mean + std * noise).to(step.sample.dtype)
-        self.log_probs.append(transition.log_prob(following.float(), mean, std))
+        if self.part == 0:
+            self._log_probs.append([])
+        self._log_probs[-1].append(transition.log_prob(following.float(), mean, std))
         return following
 
 
-class ReplayLoop(Loop):
-    """Fast-forwards: the past is played back, and only the steps that are asked for are computed."""
+class FastForward(Loop):
+    """The past is played back: steps that are not asked for return what they did, and their denoisers are skipped."""
 
-    def __init__(self, recording: Recording, columns: Sequence[int], visit: Visit) -> None:
-        super().__init__()
-        self.recording, self.visit = recording, visit
+    def __init__(self, guiders: Guiders, recording: Recording) -> None:
+        super().__init__(guiders)
+        self.recording = recording
+
+    def denoise(self, compute: Callable[[], Any]) -> Any:
+        return compute() if self.is_asked() else zeros(self.recording.outline_of(self.step, self.calls))
+
+    def is_asked(self) -> bool:
+        """Whether this step is computed."""
+        return self.is_trained()
+
+    def play_back(self) -> Tensor:
+        """What this step returned in the rollout."""
+        parts = self.recording.next_latents[self.step]
+        if self.part == len(parts) - 1:
+            torch.set_grad_enabled(False)
+            self._guiders.write(self.recording.guidance[self.step])
+        return parts[self.part].clone()
+
+
+class ReplayLoop(FastForward):
+    """Computes the steps behind some columns, and hands each to a visitor."""
+
+    def __init__(self, guiders: Guiders, recording: Recording, columns: Sequence[int], visit: Visit) -> None:
+        super().__init__(guiders, recording)
+        self.visit = visit
         self._column_of = {recording.decisions[column]: column for column in columns}
         self._last = max(self._column_of)
+        self._parts: list[_Part] = []
 
     def is_trained(self) -> bool:
         return self.step in self._column_of
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
-        return compute() if self.is_trained() else zeros(self.recording.outline_of(self.step, self.calls))
-
     def advance(self, step: Step) -> Tensor:
-        following = self.recording.next_latents[self.step]
         if self.is_trained():
-            self.visit(self._decisions(step, following))
-            if self.step == self._last:
-                raise LeavePipeline
-        return following.clone()
+            self._parts.append(self._score(step))
+            if len(self._parts) == len(self.recording.next_latents[self.step]):
+                parts, self._parts = self._parts, []
+                self.visit(_decisions(self._column_of[self.step], parts))
+                if self.step == self._last:
+                    raise LeavePipeline
+        return self.play_back()
 
-    def _decisions(self, step: Step, following: Tensor) -> Decisions:
-        transition = self.recording.transition
+    def _score(self, step: Step) -> _Part:
+        transition, following = self.recording.transition, self.recording.next_latents[self.step][self.part]
         assert transition is not None
-        mean, std = transition.moments(*_operands(step))
-        log_prob = transition.log_prob(following.float(), mean, std)
-        return Decisions(
-            columns=(self._column_of[self.step],),
-            log_probs=log_prob[:, None],
-            mean=mean[:, None],
-            std=torch.as_tensor(std, dtype=torch.float32, device=mean.device).reshape(-1, 1).expand(len(mean), 1),
-            velocity=step.output[:, None],
-        )
+        mean, std = step.family.moments(transition, step)
+        return _Part(transition.log_prob(following.float(), mean, std), mean, std, step.output)
 
 
-class ProbeLoop(Loop):
+class ProbeLoop(FastForward):
     """Fast-forwards to one step and takes its model output: the gauge of rollouts without decisions."""
 
-    def __init__(self, recording: Recording, probe: int) -> None:
-        super().__init__()
-        self.recording, self._probe = recording, probe
-        self.output: Tensor | None = None
+    def __init__(self, guiders: Guiders, recording: Recording, probe: int) -> None:
+        super().__init__(guiders, recording)
+        self.outputs: list[Tensor] = []
+        self._probe = probe
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
-        return compute() if self.step == self._probe else zeros(self.recording.outline_of(self.step, self.calls))
+    def is_asked(self) -> bool:
+        return self.step == self._probe
 
     def advance(self, step: Step) -> Tensor:
-        if self.step == self._probe:
-            self.output = step.output
+        if not self.is_asked():
+            return self.play_back()
+        self.outputs.append(step.output)
+        if self.recording.probe is not None and len(self.outputs) == len(self.recording.probe[1]):
             raise LeavePipeline
-        return self.recording.next_latents[self.step].clone()
+        return step.sample
 
 
-class VelocityLoop(Loop):
+class VelocityLoop(FastForward):
     """Asks for the model's output at any (x_t, sigma), as the pipeline would use it.
 
     Every step of the schedule is set to sigma. The steps before the one that would have come nearest to sigma are
@@ -196,10 +250,12 @@ class VelocityLoop(Loop):
     number (skipped layers, truncation) is what the sampler would apply at this noise level.
     """
 
-    def __init__(self, recording: Recording, noisy: Tensor, sigma: float) -> None:
-        super().__init__()
-        self.recording, self.noisy, self.sigma = recording, noisy, sigma
+    def __init__(self, guiders: Guiders, recording: Recording, noisy: Tensor, sigma: float) -> None:
+        super().__init__(guiders, recording)
+        self.sigma = sigma
         self.velocity: Tensor | None = None
+        self._noisy = split(noisy, recording.next_latents[0])
+        self._outputs: list[Tensor] = []
         self._target = 1
         self._nearest = 1
 
@@ -212,21 +268,38 @@ class VelocityLoop(Loop):
                                    f"the {family.name} family")  # fmt: skip
         self._nearest = family.hold(scheduler, self.sigma)
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
-        return compute() if self.is_trained() else zeros(self.recording.outline_of(self.step, self.calls))
-
     def advance(self, step: Step) -> Tensor:
         if self.step == 0:
             self._target = max(1, self._nearest - step.index)
-            if step.sample.shape != self.noisy.shape:
-                raise GenerationError(f"noisy is {list(self.noisy.shape)}, the pipeline's latents are "
+            if step.sample.shape != self._noisy[self.part].shape:
+                raise GenerationError(f"noisy is {list(self._noisy[self.part].shape)}, the pipeline's latents are "
                                       f"{list(step.sample.shape)}")  # fmt: skip
+        last = self.part == len(self._noisy) - 1
         if self.is_trained():
-            self.velocity = step.output
-            raise LeavePipeline
-        return self.noisy.to(step.sample.dtype)
+            self._outputs.append(step.output)
+            if last:
+                self.velocity = join(self._outputs)
+                raise LeavePipeline
+        elif last:
+            self._guiders.write(self.recording.guidance[self.step])
+        return self._noisy[self.part].to(step.sample.dtype)
 
 
-def _operands(step: Step) -> tuple[Tensor, Tensor, float, float]:
-    sigma, sigma_next = step.levels[step.index]
-    return step.sample.float(), step.output.float(), sigma, sigma_next
+@dataclass(frozen=True)
+class _Part:
+    log_prob: Tensor  # [B]
+    mean: Tensor  # [B, ...]
+    std: Level
+    output: Tensor  # [B, ...]
+
+
+def _decisions(column: int, parts: list[_Part]) -> Decisions:
+    means = [part.mean for part in parts]
+    std = torch.as_tensor(shared_std([part.std for part in parts]), dtype=torch.float32, device=means[0].device)
+    return Decisions(
+        columns=(column,),
+        log_probs=join_log_probs([part.log_prob for part in parts], means)[:, None],
+        mean=join(means)[:, None],
+        std=std.reshape(-1, 1).expand(len(means[0]), 1),
+        velocity=join([part.output for part in parts])[:, None],
+    )

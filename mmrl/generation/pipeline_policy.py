@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -14,17 +14,21 @@ from torch import Tensor, nn
 from mmrl.config.policy import LoraConfig, PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
-from mmrl.generation.arguments import call_arguments
+from mmrl.generation.arguments import call_arguments, guiders_take_scale
 from mmrl.generation.denoiser_hook import find_denoisers, watched_denoisers
 from mmrl.generation.errors import GenerationError
 from mmrl.generation.families import check_transition, family_of
+from mmrl.generation.guiders import Guiders
 from mmrl.generation.loops import LeavePipeline, Loop, ProbeLoop, RecordLoop, ReplayLoop, VelocityLoop
 from mmrl.generation.recording import Recording
 from mmrl.generation.scheduler_hook import watched_scheduler
-from mmrl.generation.seeds import row_generators
+from mmrl.generation.seeds import global_generators, row_generators
 from mmrl.generation.tape import Deck, on_tape, tape_targets
 from mmrl.generation.trainables import FullTrainable, LoraTrainable, Trainable
 from mmrl.policy import Decisions, Power, Rollout, RolloutRequest, Visit
+
+_ONE_AT_A_TIME = ("AutoencoderKLHunyuanVideo15",)
+"""Autoencoders that fail on a batch of two (diffusers 0.42: the attention mask does not broadcast)."""
 
 
 class PipelinePolicy:
@@ -74,7 +78,9 @@ class PipelinePolicy:
             for denoiser in chosen.values():
                 denoiser.enable_gradient_checkpointing()
         pipeline.set_progress_bar_config(disable=True)
-        self._targets = tape_targets(pipeline)
+        if type(getattr(pipeline, "vae", None)).__name__ in _ONE_AT_A_TIME:
+            pipeline.vae.enable_slicing()
+        self._targets, self._guiders = tape_targets(pipeline), Guiders(pipeline)
         self._busy = False
 
     @classmethod
@@ -103,18 +109,19 @@ class PipelinePolicy:
         self._check(sampling)
         samples = [request.sample for request in requests for _ in range(request.n)]
         groups = [request.group for request in requests for _ in range(request.n)]
-        arguments = call_arguments(self.pipeline, sampling, [sample.prompt for sample in samples])
+        arguments = call_arguments(self.pipeline, sampling, samples)
         shared = requests[0].shared_seed
         recording = Recording(arguments, seed, rows=len(samples), shared_seed=seed if shared is None else shared)
-        loop = RecordLoop(recording, sampling)
+        if guiders_take_scale(self.pipeline):
+            recording.guidance_scale = sampling.guidance_scale
+        loop = RecordLoop(self._guiders, recording, sampling)
         generators = row_generators(seed, recording.rows)
-        output = self._call(loop, recording, recording.tape.recorder(generators), generators)
+        output = self._call(loop, recording, recording.tape.recorder, generators)
         media = list(output[0])
-        if loop.clean is None or len(media) != len(samples):
+        clean, log_probs = loop.clean(), loop.log_probs()
+        if not len(media) == len(clean) == len(samples):
             name = type(self.pipeline).__name__
-            raise GenerationError(f"{name} gave {len(media)} outputs for {len(samples)} prompts")
-        clean = loop.clean
-        log_probs = torch.stack(loop.log_probs, dim=1) if loop.log_probs else clean.new_zeros(len(samples), 0).float()
+            raise GenerationError(f"{name} gave {len(media)} outputs from {len(clean)} latents for {len(samples)} rows")
         return Rollout(
             samples=samples,
             group_index=torch.tensor(groups, device=clean.device),
@@ -133,7 +140,7 @@ class PipelinePolicy:
         if list(columns) != sorted(set(columns)) or any(not 0 <= c < len(recording.decisions) for c in columns):
             raise ValueError(f"columns {list(columns)} are not increasing numbers below {len(recording.decisions)}")
         if columns:
-            self._fast_forward(ReplayLoop(recording, columns, visit), recording)
+            self._fast_forward(ReplayLoop(self._guiders, recording, columns, visit), recording)
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
@@ -143,7 +150,7 @@ class PipelinePolicy:
         if not 0 < sigma <= 1:
             raise ValueError(f"sigma is {sigma}, due in (0, 1]")
         recording = _recording(rollout)
-        loop = VelocityLoop(recording, noisy, sigma)
+        loop = VelocityLoop(self._guiders, recording, noisy, sigma)
         self._fast_forward(loop, recording)
         if loop.velocity is None:
             raise GenerationError("the pipeline took a single step, which leaves none to ask for a velocity")
@@ -178,18 +185,24 @@ class PipelinePolicy:
             self.replay(rollout, range(len(recording.decisions)), compare)
         elif recording.probe is not None:
             step, expected = recording.probe
-            loop = ProbeLoop(recording, step)
+            loop = ProbeLoop(self._guiders, recording, step)
             self._fast_forward(loop, recording)
-            if loop.output is None:
+            if len(loop.outputs) != len(expected):
                 raise GenerationError(f"the replay ended before step {step}")
-            gaps.append((loop.output.float() - expected.float()).abs().max())
+            gaps += [(now.float() - then.float()).abs().max() for now, then in zip(loop.outputs, expected, strict=True)]
         return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
 
     def _fast_forward(self, loop: Loop, recording: Recording) -> None:
         generators = row_generators(recording.seed, recording.rows)
-        self._call(loop, recording, recording.tape.player(generators), generators)
+        self._call(loop, recording, recording.tape.player, generators)
 
-    def _call(self, loop: Loop, recording: Recording, deck: Deck, generators: list[torch.Generator]) -> Any:
+    def _call(
+        self,
+        loop: Loop,
+        recording: Recording,
+        deck: Callable[[list[torch.Generator]], Deck],
+        generators: list[torch.Generator],
+    ) -> Any:
         """One call of the pipeline under a loop; None if the loop left early."""
         if self._busy:
             raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
@@ -198,7 +211,10 @@ class PipelinePolicy:
         try:
             with ExitStack() as stack:
                 stack.enter_context(torch.no_grad())
-                stack.enter_context(on_tape(self._targets, deck))
+                # some pipelines draw the latents of a picture without being told from which generator
+                ambient = stack.enter_context(global_generators(recording.seed))
+                stack.enter_context(on_tape(self._targets, deck([*generators, *ambient])))
+                stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
                 stack.enter_context(watched_denoisers(self._denoisers, loop, self._trainable.precision))
                 stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
                 return self.pipeline(**recording.arguments, generator=generators)

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmrl.generation.guiders import Memory
 from mmrl.generation.tape import Tape
 from mmrl.generation.transitions import Transition
 
@@ -19,12 +20,15 @@ class Recording:
     seed: int
     rows: int
     shared_seed: int  # decides the window: equal for all calls of an iteration
+    guidance_scale: float | None = None  # of guiders, where the call takes none
     tape: Tape = field(default_factory=Tape)
     transition: Transition | None = None  # None: the scheduler's own step, deterministic
     decisions: tuple[int, ...] = ()  # the step behind each column
-    next_latents: list[Tensor] = field(default_factory=list)  # what each step returned, up to the last that is replayed
+    next_latents: list[list[Tensor]] = field(default_factory=list)  # per step what each scheduler returned, up to the
+    # last step that is replayed; there are two schedulers where sound comes with the picture
+    guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each of these steps
     outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
-    probe: tuple[int, Tensor] | None = None  # a step and its model output, where there are no decisions to compare
+    probe: tuple[int, list[Tensor]] | None = None  # a step and its model outputs, if there are no decisions to compare
 
     def outline_of(self, step: int, call: int) -> Any:
         """The shape of a denoiser's answer; for calls that the rollout did not make, that of its first."""

@@ -7,11 +7,13 @@ inspect. What a step returns is the loop's to say (`mmrl.generation.loops`).
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from diffusers.schedulers.scheduling_utils import SchedulerOutput
 from torch import Tensor
 
@@ -21,7 +23,10 @@ from mmrl.generation.families import Family, Levels, family_of
 _WATCH = "_mmrl_watch"
 
 
-@dataclass(frozen=True)
+Own = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+
+
+@dataclass
 class Step:
     """One call of `scheduler.step`."""
 
@@ -31,7 +36,21 @@ class Step:
     levels: Levels  # of the whole schedule
     scheduler: Any
     family: Family
-    own: Callable[[], Tensor]  # the scheduler's own x'
+    compute: Own  # the scheduler's own step: x' first, then whatever else it returns
+    by_products: tuple[Tensor, ...] | None = None  # what else the last own step returned
+
+    def own(self) -> Tensor:
+        """The scheduler's own x', as the pipeline would get it."""
+        following, *others = self.compute(self.output, self.sample)
+        self.by_products = tuple(others)
+        return following
+
+    def with_noise(self, noise: float) -> Tensor:
+        """The scheduler's own x' in float32, with `noise` in place of every number that it would draw."""
+        with _constant_noise(self.scheduler, noise):
+            following, *others = self.compute(self.output.float(), self.sample.float())
+        self.by_products = tuple(each.to(self.sample.dtype) for each in others)
+        return following.float()
 
 
 class StepWatcher(Protocol):
@@ -96,14 +115,39 @@ def _watched_class(original: Any) -> type:
             watch.levels = watch.family.levels(self)
         index = watch.next
 
-        def own() -> Tensor:
-            return original.step(self, model_output, timestep, sample, *args, **kwargs, return_dict=False)[0]
+        def compute(output: Tensor, x: Tensor) -> tuple[Tensor, ...]:
+            _stand_at(self, index)  # it may be computed more than once
+            return original.step(self, output, timestep, x, *args, **kwargs, return_dict=False)
 
-        following = watch.watcher.on_step(Step(model_output, sample, index, watch.levels, self, watch.family, own))
+        step = Step(model_output, sample, index, watch.levels, self, watch.family, compute)
+        following = watch.watcher.on_step(step)
+        if watch.family.has_by_products and step.by_products is None:  # nobody asked, but the pipeline unpacks them
+            step.own()
         watch.next = index + 1
-        if hasattr(self, "_step_index"):
-            self._step_index = watch.next
-        return SchedulerOutput(prev_sample=following) if return_dict else (following,)
+        _stand_at(self, watch.next)
+        return SchedulerOutput(prev_sample=following) if return_dict else (following, *(step.by_products or ()))
 
     members = {"step": step, "set_timesteps": set_timesteps, "__module__": original.__module__}
     return type(original.__name__, (original,), members)
+
+
+def _stand_at(scheduler: Any, index: int) -> None:
+    if hasattr(scheduler, "_step_index"):
+        scheduler._step_index = index
+
+
+@contextmanager
+def _constant_noise(scheduler: Any, value: float) -> Iterator[None]:
+    """While open, the scheduler's `step` draws this number: it imports the function that draws into its module."""
+
+    def constant(shape: Any, *, device: Any = None, dtype: Any = None, **_: Any) -> Tensor:
+        return torch.full(tuple(shape), value, device=device, dtype=dtype)
+
+    original: Any = type(scheduler).__mro__[1]
+    names = inspect.unwrap(original.step).__globals__
+    drawn = names["randn_tensor"]
+    names["randn_tensor"] = constant
+    try:
+        yield
+    finally:
+        names["randn_tensor"] = drawn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 
 import torch
@@ -16,3 +18,14 @@ def stream_seed(seed: int, *stream: int | str) -> int:
 def row_generators(seed: int, rows: int) -> list[torch.Generator]:
     """One generator a row: what row i starts from depends on (seed, i) alone. On the CPU: equal on every device."""
     return [torch.Generator().manual_seed(stream_seed(seed, "row", row)) for row in range(rows)]
+
+
+@contextmanager
+def global_generators(seed: int) -> Iterator[list[torch.Generator]]:
+    """While open, torch's own generators follow from `seed`: of the CPU and of the present GPU. Then as before."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        generators = [torch.default_generator, *(torch.cuda.default_generators[device] for device in devices)]
+        for generator in generators:
+            generator.manual_seed(stream_seed(seed, "global"))
+        yield generators

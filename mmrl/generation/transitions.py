@@ -141,3 +141,11 @@ class DDIM(_Gaussian):
             clean = clean.clamp(-self.clip, self.clip)
         std = self.eta * (sigma_next / sigma) * (1 - (signal / signal_next) ** 2) ** 0.5
         return clean * signal_next + noise * (sigma_next**2 - std**2) ** 0.5, std
+
+
+@dataclass(frozen=True)
+class Native(_Gaussian):
+    """What the scheduler itself draws: its family asks it for the moments (`mmrl.generation.families`)."""
+
+    def moments(self, x: Tensor, velocity: Tensor, sigma: Level, sigma_next: Level) -> tuple[Tensor, Level]:
+        raise TypeError("only a scheduler's own step knows these moments")

@@ -53,3 +53,12 @@ def outline(value: Any) -> Any:
 def zeros(outlined: Any) -> Any:
     """The structure that `outline` saw, filled with zeros."""
     return map_leaves(Outline, Outline.zeros, outlined)
+
+
+def stranger(value: Any) -> str | None:
+    """The type of something that is neither tensor, number, text nor container of them; None: all of it is."""
+    if isinstance(value, dict | list | tuple):
+        inside = value.values() if isinstance(value, dict) else value
+        return next((kind for each in inside if (kind := stranger(each))), None)
+    known = value is None or isinstance(value, Tensor | str | int | float)
+    return None if known else type(value).__name__

@@ -16,8 +16,11 @@ def reward_input(
     group: int,
     id: str,
 ) -> RewardInput:
-    """One answer to `sample`, ready to score. `references` holds the sample's metadata and its `answer`, if any."""
-    references = dict(sample.metadata)
+    """One answer to `sample`, ready to score.
+
+    `references` holds the sample's conditions (a picture to edit, by path), its metadata, and its `answer`, if any.
+    """
+    references = {**sample.conditions, **sample.metadata}
     if sample.answer is not None:
         references["answer"] = sample.answer
     image, video, text = None, None, None

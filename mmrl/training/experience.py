@@ -13,8 +13,7 @@ from torch import Tensor
 
 from mmrl.algorithms import zero_variance_share
 from mmrl.data.prompts import PromptSampler
-from mmrl.data.sample import Sample
-from mmrl.policy import Policy, Rollout, RolloutRequest
+from mmrl.policy import Policy, Rollout, plan_calls
 from mmrl.rewards.base import RewardContext, RewardInput, RewardOutput
 from mmrl.rewards.inputs import reward_input
 from mmrl.rewards.suite import RewardSuite
@@ -87,7 +86,7 @@ class OnlineRollouts:
             rollouts = [
                 self.policy.rollout(requests, seed=fold_in(self.seed, iteration, number))
                 for number, requests in enumerate(
-                    plan_requests(chosen, self.group_size, self.micro_batch, fold_in(self.seed, iteration))
+                    plan_calls(chosen, self.group_size, self.micro_batch, fold_in(self.seed, iteration))
                 )
             ]
         with phases("reward"):
@@ -126,24 +125,6 @@ class OnlineRollouts:
                 f"{self.min_valid_share:.0%}); statuses: {self.suite.counts(output)}; "
                 f"reasons: {'; '.join(reasons) or 'none given'}"
             )
-
-
-def plan_requests(
-    chosen: Sequence[Sample], group_size: int, micro_batch: int, shared_seed: int
-) -> list[list[RolloutRequest]]:
-    """Cut groups, laid end to end, into calls of `micro_batch` rows; a group may span two calls."""
-    calls: list[list[RolloutRequest]] = []
-    room = 0
-    for group, sample in enumerate(chosen):
-        left = group_size
-        while left:
-            if not room:
-                calls.append([])
-                room = micro_batch
-            rows = min(left, room)
-            calls[-1].append(RolloutRequest(sample, n=rows, group=group, shared_seed=shared_seed))
-            left, room = left - rows, room - rows
-    return calls
 
 
 def reward_inputs(rollouts: Sequence[Rollout]) -> list[RewardInput]:

@@ -147,7 +147,7 @@ def test_sample_writes_every_picture_and_a_contact_sheet(assemble, tmp_path):
     out = tmp_path / "pictures"
     arguments = ["sample", "runs/it", "-p", "a red square", "--prompt", "zwei Kreise ○", "--n", 3, "--steps", 5]
     result = run(*arguments, "--guidance", 2, "--seed", 9, "--base", "--out", out)
-    assert assemble.sampled == [("runs/it", ["a red square", "zwei Kreise ○"], 3, 9, 5, 2.0, True)]
+    assert assemble.sampled == [("runs/it", ["a red square", "zwei Kreise ○"], 3, 9, 5, 2.0, True, {})]
     names = [f"prompt{row}-{column}.png" for row in range(2) for column in range(3)]
     assert sorted(path.name for path in out.iterdir()) == sorted([*names, "grid.png"])
     assert result.stdout.split() == [str(out / name) for name in [*names, "grid.png"]]
@@ -160,9 +160,14 @@ def test_sample_writes_every_picture_and_a_contact_sheet(assemble, tmp_path):
 def test_sample_has_defaults_and_needs_a_prompt(assemble, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("sample", "shapeworld", "-p", "a circle")
-    assert assemble.sampled == [("shapeworld", ["a circle"], 4, 0, None, None, False)]
+    assert assemble.sampled == [("shapeworld", ["a circle"], 4, 0, None, None, False, {})]
     assert (tmp_path / "samples" / "grid.png").is_file()
     run("sample", "shapeworld", code=2)
+
+
+def test_sample_hands_over_what_a_pipeline_takes_beside_the_prompt(assemble, tmp_path):
+    run("sample", "m", "-p", "bluer", "--with", "image=a.png", "--with", "strength=0.5", "--out", tmp_path)
+    assert assemble.sampled[0][-1] == {"image": "a.png", "strength": 0.5}
 
 
 # evaluate

@@ -57,6 +57,12 @@ def test_a_line_without_id_is_named_after_its_place_and_blank_lines_are_skipped(
         ('{"prompt": "y", "zzz": 1}', r":2: 'zzz' is not a key of Sample: .*'metadata'"),
         ('{"prompt": "y", "rewards": [{"name": "a", "wieght": 2}]}', r":2: rewards: 'wieght'.*did you mean 'weight'"),
         ('{"prompt": "y", "rewards": ["a"]}', r":2: rewards.0: "),
+        (
+            '{"prompt": "y", "image": "a.png", "conditions": {"image": "b.png"}}',
+            r":2: image stands both in the line and",
+        ),
+        ('{"prompt": "y", "image": "a.png", "conditions": 3}', r":2: '?image'?|:2: conditions: "),
+        ('{"prompt": "y", "mask_imag": "a.png"}', r"did you mean 'mask_image'"),
         ('{"prompt": 3}', r":2: prompt: Input should be a valid string, not 3"),
         ('{"prompt": "y", "images": "a.png"}', r":2: images: .*not 'a.png'"),
         ('{"id": 7, "prompt": "y"}', r":2: id: "),
@@ -88,3 +94,15 @@ def test_a_sample_that_is_no_json_leaves_the_old_file_alone(tmp_path):
     with pytest.raises(DataError, match=r"sample 'bad' cannot be written as JSON"):
         write_samples([Sample(id="bad", prompt="x", answer=object())], path)
     assert read_samples(path) == [FULL] and len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_a_pipeline_takes_beside_the_prompt_is_gathered(tmp_path):
+    path = tmp_path / "edits.jsonl"
+    path.write_text(
+        '{"prompt": "bluer", "image": "a.png", "conditions": {"strength": 0.5}}\n{"image": "b.png", "num_frames": 9}\n'
+    )
+    first, second = read_samples(path)
+    assert first.conditions == {"image": "a.png", "strength": 0.5}
+    assert second.conditions == {"image": "b.png", "num_frames": 9} and second.prompt == ""
+    write_samples([first, second], path)
+    assert read_samples(path) == [first, second]

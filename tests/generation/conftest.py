@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tiny_pipelines
+import tiny
 
 from mmrl.config.policy import LoraConfig
 from mmrl.data.sample import Sample
@@ -22,8 +22,8 @@ def make_policy() -> MakePolicy:
 
     def make(name: str, train: str = "lora", denoisers: tuple[str, ...] = (), **sampling: Any) -> PipelinePolicy:
         return PipelinePolicy(
-            tiny_pipelines.build(name),
-            tiny_pipelines.sampling(name, **sampling),
+            tiny.build(name),
+            tiny.sampling(name, **sampling),
             train=train,  # type: ignore[arg-type]
             lora=LoraConfig(rank=4, alpha=8),
             denoisers=denoisers,

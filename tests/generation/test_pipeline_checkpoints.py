@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import tiny_pipelines
+import tiny
 import torch
 from pipeline_checks import CLASSES, EXACT, plain_arguments
 
@@ -58,7 +58,7 @@ def test_plain_diffusers_loads_the_adapters(name, make_policy, requests, tmp_pat
     shake(policy)
     policy.save(tmp_path)
     rollout = policy.rollout(requests, seed=3)
-    plain = tiny_pipelines.build(name)
+    plain = tiny.build(name)
     before = plain(**plain_arguments(rollout))[0]
     plain.load_lora_weights(tmp_path)
     after = plain(**plain_arguments(rollout))[0]
@@ -71,7 +71,7 @@ def test_the_second_transformers_adapters_have_their_own_folder(make_policy, req
     shake(policy)
     policy.save(tmp_path)
     rollout = policy.rollout(requests, seed=3)
-    plain = tiny_pipelines.build("wan22")
+    plain = tiny.build("wan22")
     plain.load_lora_weights(tmp_path)
     plain.load_lora_weights(tmp_path / "transformer_2", load_into_transformer_2=True)
     after = plain(**plain_arguments(rollout))[0]
@@ -84,7 +84,7 @@ def test_plain_diffusers_loads_whole_denoisers(name, make_policy, requests, tmp_
     shake(policy)
     policy.save(tmp_path)
     rollout = policy.rollout(requests, seed=3)
-    plain = tiny_pipelines.build(name)
+    plain = tiny.build(name)
     for component in policy._denoisers:
         setattr(plain, component, type(getattr(plain, component)).from_pretrained(tmp_path / component))
     after = plain(**plain_arguments(rollout))[0]
@@ -107,19 +107,17 @@ def test_load_reads_back_into_the_same_parameters(name, train, make_policy, tmp_
 
 def test_another_adapter_is_refused(make_policy, tmp_path):
     make_policy("sd3").save(tmp_path)
-    wider = PipelinePolicy(tiny_pipelines.build("sd3"), tiny_pipelines.sampling("sd3"), lora=LoraConfig(rank=8))
+    wider = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3"), lora=LoraConfig(rank=8))
     with pytest.raises(ConfigError, match=r"is \[4, 16\], policy.lora makes it \[8, 16\]"):
         wider.load(tmp_path)
-    narrower = PipelinePolicy(
-        tiny_pipelines.build("sd3"), tiny_pipelines.sampling("sd3"), lora=LoraConfig(rank=4, targets=("to_q",))
-    )
+    narrower = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3"), lora=LoraConfig(rank=4, targets=("to_q",)))
     with pytest.raises(ConfigError, match="they differ in"):
         narrower.load(tmp_path)
 
 
 def test_wrong_targets_and_denoisers_are_named(make_policy):
     with pytest.raises(ConfigError, match=r"policy.lora.targets: transformer has no linear layer to_x; it has .*to_q"):
-        PipelinePolicy(tiny_pipelines.build("sd3"), tiny_pipelines.sampling("sd3"), lora=LoraConfig(targets=("to_x",)))
+        PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3"), lora=LoraConfig(targets=("to_x",)))
     with pytest.raises(ConfigError, match=r"policy.denoisers: the pipeline has no unet; it has transformer"):
         make_policy("sd3", denoisers=("unet",))
 
@@ -134,8 +132,8 @@ def test_one_of_two_denoisers_can_be_trained(make_policy, requests):
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.filterwarnings("ignore:Mismatch dtype between input and weight")  # torch: a slower kernel
 def test_half_precision_trains_float32_parameters(name, train, requests):
-    pipeline = tiny_pipelines.build(name).to(torch.bfloat16)
-    policy = PipelinePolicy(pipeline, tiny_pipelines.sampling(name), train=train, lora=LoraConfig(rank=4))
+    pipeline = tiny.build(name).to(torch.bfloat16)
+    policy = PipelinePolicy(pipeline, tiny.sampling(name), train=train, lora=LoraConfig(rank=4))
     assert {parameter.dtype for parameter in policy.parameters_to_train().values()} == {torch.float32}
     rollout = policy.rollout(requests, seed=3)
     assert rollout.log_probs.dtype == torch.float32
@@ -154,21 +152,21 @@ def test_half_precision_trains_float32_parameters(name, train, requests):
 
 
 def test_from_config_loads_a_folder(requests, tmp_path):
-    tiny_pipelines.build("sd3").save_pretrained(tmp_path)
+    tiny.build("sd3").save_pretrained(tmp_path)
     config = PolicyConfig(model=str(tmp_path), train="full", device="cpu", gradient_checkpointing=True)
-    policy = PipelinePolicy.from_config(config, tiny_pipelines.sampling("sd3"))
+    policy = PipelinePolicy.from_config(config, tiny.sampling("sd3"))
     assert policy.pipeline.transformer.is_gradient_checkpointing
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
 
 
 def test_pickled_weights_are_not_loaded(tmp_path):
-    tiny_pipelines.build("sd3").save_pretrained(tmp_path, safe_serialization=False)
+    tiny.build("sd3").save_pretrained(tmp_path, safe_serialization=False)
     with pytest.raises(OSError, match="safetensors"):
-        PipelinePolicy.from_config(PolicyConfig(model=str(tmp_path), device="cpu"), tiny_pipelines.sampling("sd3"))
+        PipelinePolicy.from_config(PolicyConfig(model=str(tmp_path), device="cpu"), tiny.sampling("sd3"))
 
 
 def test_a_pipeline_without_a_denoiser_is_refused():
-    pipeline = tiny_pipelines.build("sd3")
+    pipeline = tiny.build("sd3")
     pipeline.transformer = None
     with pytest.raises(UnsupportedError, match="has no transformer, transformer_2, unet to train"):
-        PipelinePolicy(pipeline, tiny_pipelines.sampling("sd3"))
+        PipelinePolicy(pipeline, tiny.sampling("sd3"))

@@ -170,7 +170,7 @@ def test_a_row_starts_from_its_seed_and_number_alone(make_policy, requests):
 def test_a_corrupt_latent_opens_the_gap(transition, make_policy, requests):
     policy = make_policy("sd3", transition={"name": transition})
     rollout = policy.rollout(requests, seed=3)
-    rollout.recording.next_latents[0] += 0.1
+    rollout.recording.next_latents[0][0] += 0.1
     assert policy.replay_gap(rollout) > 1e-3
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import tiny_pipelines
+import tiny
 import torch
 from pipeline_checks import CLASSES, assert_untouched, count_denoiser_calls
 
@@ -20,7 +20,7 @@ def test_velocity_at_a_recorded_step_is_the_recorded_one(name, make_policy, requ
         policy.replay(rollout, range(5), lambda now: recorded.update({now.columns[0]: now.velocity[:, 0]}))
     levels = FlowFamily().levels(policy.pipeline.scheduler)
     for column in (1, 4):  # wan22 changes transformers in between
-        noisy = rollout.recording.next_latents[column - 1]
+        (noisy,) = rollout.recording.next_latents[column - 1]
         velocity = policy.predict_velocity(rollout, noisy, levels[column][0])
         assert velocity.requires_grad
         assert torch.equal(velocity.detach(), recorded[column])
@@ -72,7 +72,7 @@ def test_velocity_depends_on_noise_level_latents_and_guidance(make_policy, reque
 def test_guidance_that_depends_on_the_step_is_that_of_the_noise_level(make_policy, requests):
     """SD3 skips layers in a band of steps: a velocity asked for inside of the band pays for the third branch."""
     band = {"skip_guidance_layers": [1], "skip_layer_guidance_start": 0.3, "skip_layer_guidance_stop": 0.8}
-    extra = tiny_pipelines.PIPELINES["sd3"].sampling["pipeline_args"] | band
+    extra = tiny.PIPELINES["sd3"].sampling["pipeline_args"] | band
     policy = make_policy("sd3", pipeline_args=extra)
     rollout = policy.rollout(requests, seed=3)
     assert policy.replay_gap(rollout) == 0

@@ -13,7 +13,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-import tiny_pipelines
+import tiny
 import torch
 from torch import Tensor, nn
 
@@ -103,8 +103,8 @@ def test_pipeline_gradient_is_the_finite_difference():
 def tiny_policy(noise_level: float) -> PipelinePolicy:
     """Four steps of an unguided SD3, so that what is added to its output is added to the velocity."""
     transition = {"name": "flow_sde", "noise_level": noise_level}
-    sampling = tiny_pipelines.sampling("sd3", steps=4, guidance_scale=1.0, transition=transition)
-    return PipelinePolicy(tiny_pipelines.build("sd3"), sampling, train="full")
+    sampling = tiny.sampling("sd3", steps=4, guidance_scale=1.0, transition=transition)
+    return PipelinePolicy(tiny.build("sd3"), sampling, train="full")
 
 
 def group(n: int) -> list[RolloutRequest]:

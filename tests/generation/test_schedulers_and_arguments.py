@@ -8,7 +8,7 @@ import sys
 
 import diffusers
 import pytest
-import tiny_pipelines
+import tiny
 
 import mmrl.generation
 from mmrl.config.section import ConfigError
@@ -23,10 +23,11 @@ from mmrl.policy import RolloutRequest
 @pytest.mark.parametrize(
     ("scheduler", "settings", "why"),
     [
-        ("PNDMScheduler", {}, "family is not covered.*DDIMScheduler.from_config"),
+        ("PNDMScheduler", {}, "family is not covered.*policy.scheduler=DDIMScheduler"),
         ("FlowMatchHeunDiscreteScheduler", {}, "family is not covered"),
-        ("UniPCMultistepScheduler", {}, "solves a noise model.*DDIMScheduler.from_config"),
-        ("DPMSolverMultistepScheduler", {"prediction_type": "flow_prediction"}, "solves a noise model"),
+        ("DPMSolverMultistepScheduler", {"prediction_type": "flow_prediction"}, "use_flow_sigmas is off"),
+        ("UniPCMultistepScheduler", {"rescale_betas_zero_snr": True}, "no ratio of noise to signal"),
+        ("DDPMScheduler", {"variance_type": "learned_range"}, "its variance is learned"),
         ("FlowMatchEulerDiscreteScheduler", {"invert_sigmas": True}, "from 0 to 1"),
         ("FlowMatchEulerDiscreteScheduler", {"stochastic_sampling": True}, "noise of its own"),
         (
@@ -38,20 +39,20 @@ from mmrl.policy import RolloutRequest
     ],
 )
 def test_schedulers_that_cannot_work_are_refused_by_name(scheduler, settings, why):
-    pipeline = tiny_pipelines.build("sd3")
+    pipeline = tiny.build("sd3")
     pipeline.scheduler = getattr(diffusers, scheduler)(**settings)
     with pytest.raises(UnsupportedError, match=f"{scheduler} cannot be trained through: .*{why}"):
-        PipelinePolicy(pipeline, tiny_pipelines.sampling("sd3"))
+        PipelinePolicy(pipeline, tiny.sampling("sd3"))
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' own, under NumPy 2
 def test_dpm_solver_on_flows_is_covered(requests):
-    pipeline = tiny_pipelines.build("wan")
+    pipeline = tiny.build("wan")
     pipeline.scheduler = diffusers.DPMSolverMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
     )
     assert refusal(pipeline.scheduler) is None
-    policy = PipelinePolicy(pipeline, tiny_pipelines.sampling("wan"))
+    policy = PipelinePolicy(pipeline, tiny.sampling("wan"))
     rollout = policy.rollout(requests, seed=3)
     assert rollout.log_probs.shape == (3, 5) and policy.replay_gap(rollout) == 0
 
@@ -59,7 +60,7 @@ def test_dpm_solver_on_flows_is_covered(requests):
 @pytest.mark.parametrize(("name", "transition", "family"), [("sd3", "ddim", "flow"), ("sd15", "flow_sde", "vp")])
 def test_a_transition_of_another_family_is_refused(name, transition, family):
     with pytest.raises(ConfigError, match=f"{transition} does not fit .* {family} family"):
-        PipelinePolicy(tiny_pipelines.build(name), tiny_pipelines.sampling(name, transition={"name": transition}))
+        PipelinePolicy(tiny.build(name), tiny.sampling(name, transition={"name": transition}))
 
 
 @pytest.mark.parametrize("name", ["sd3", "wan", "sd15"])
@@ -68,7 +69,7 @@ def test_a_watched_scheduler_looks_like_itself(name, tmp_path):
         def on_schedule(self, scheduler, family):
             """Nothing."""
 
-    scheduler = tiny_pipelines.build(name).scheduler
+    scheduler = tiny.build(name).scheduler
     kind = type(scheduler)
     with watched_scheduler(scheduler, Nobody()):
         assert isinstance(scheduler, kind) and type(scheduler).__name__ == kind.__name__
@@ -83,7 +84,7 @@ def test_a_watched_scheduler_looks_like_itself(name, tmp_path):
 
 
 def test_levels_of_ddim_are_its_own_schedule():
-    scheduler = tiny_pipelines.build("sd15").scheduler
+    scheduler = tiny.build("sd15").scheduler
     scheduler.set_timesteps(5)
     levels = mmrl.generation.families.VPFamily().levels(scheduler)
     assert [sigma_next for _, sigma_next in levels[:-1]] == pytest.approx([sigma for sigma, _ in levels[1:]])
@@ -114,14 +115,14 @@ def test_holding_a_schedule_at_one_level():
     ],
 )
 def test_arguments_are_checked_against_the_signature(changes, message):
-    pipeline = tiny_pipelines.build("sd3")
+    pipeline = tiny.build("sd3")
     with pytest.raises(ConfigError, match=message):
-        PipelinePolicy(pipeline, tiny_pipelines.sampling("sd3", **changes))
+        PipelinePolicy(pipeline, tiny.sampling("sd3", **changes))
 
 
 def test_arguments_of_a_call():
-    pipeline, sampling = tiny_pipelines.build("qwen_image"), tiny_pipelines.sampling("qwen_image")
-    arguments = call_arguments(pipeline, sampling, ["one", "two"])
+    pipeline, sampling = tiny.build("qwen_image"), tiny.sampling("qwen_image")
+    arguments = call_arguments(pipeline, sampling, [Sample(prompt, prompt=prompt) for prompt in ("one", "two")])
     assert arguments == {
         "num_inference_steps": 6,
         "height": 32,
@@ -136,7 +137,7 @@ def test_arguments_of_a_call():
 def test_requests_that_cannot_be_drawn_together(make_policy):
     policy = make_policy("sd3")
     request = RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)
-    other = tiny_pipelines.sampling("sd3", steps=3)
+    other = tiny.sampling("sd3", steps=3)
     with pytest.raises(ValueError, match="share their sampling"):
         policy.rollout([request, RolloutRequest(request.sample, 1, 0, sampling=other)], seed=0)
     with pytest.raises(ValueError, match="takes no prefix"):

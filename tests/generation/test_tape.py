@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-import tiny_pipelines
+import tiny
 import torch
 
 from mmrl.generation.errors import TapeError
@@ -108,6 +108,6 @@ def test_an_earlier_instance_attribute_comes_back():
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "qwen_image", "wan", "sd15"])
 def test_what_belongs_on_the_tape_of_a_pipeline(name):
-    labels = {label for _, _, label in tape_targets(tiny_pipelines.build(name))}
+    labels = {label for _, _, label in tape_targets(tiny.build(name))}
     assert {"encode_prompt", "prepare_latents", "text_encoder", "vae.encode"} <= labels
     assert not labels & {"transformer", "unet", "_get_signature_keys", "_get_signature_types"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from torch import nn
 
 from mmrl.config import dump_config, load_config
 from mmrl.config.section import ConfigError
-from mmrl.training.experience import fold_in, plan_requests
+from mmrl.policy import plan_calls
+from mmrl.training.experience import fold_in
 from mmrl.training.interrupts import stop_requests
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.phases import Phases
@@ -25,11 +27,21 @@ from tests.training.conftest import samples
 
 @given(st.integers(1, 6), st.integers(2, 9), st.integers(1, 60))
 def test_requests_cover_every_group_in_calls_of_one_size(groups, group_size, micro_batch):
-    calls = plan_requests(samples(groups), group_size, micro_batch, shared_seed=1)
+    calls = plan_calls(samples(groups), group_size, micro_batch, shared_seed=1)
     rows = [(request.group, request.sample.id) for call in calls for request in call for _ in range(request.n)]
     assert rows == [(group, f"s{group}") for group in range(groups) for _ in range(group_size)]
     sizes = [sum(request.n for request in call) for call in calls]
     assert all(size == micro_batch for size in sizes[:-1]) and 0 < sizes[-1] <= micro_batch
+
+
+def test_samples_with_pictures_are_drawn_in_calls_of_their_own():
+    plain, *edits = [
+        replace(sample, conditions={"image": "a.png"}) if n else sample for n, sample in enumerate(samples(3))
+    ]
+    calls = plan_calls([plain, *edits], n=3, rows=2)
+    assert [[(request.sample.id, request.n) for request in call] for call in calls] == [
+        [("s0", 2)], [("s0", 1)], [("s1", 2)], [("s1", 1)], [("s2", 2)], [("s2", 1)],
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
@@ -87,7 +99,7 @@ def test_run_folders_are_made_once_and_read_back(tmp_path):
     config = load_config("quickstart", ["seed=3"])
     folder = create_run_folder(tmp_path / "run", dump_config(config))
     assert load_run(folder).config == config and load_run(folder).metrics() == []
-    with pytest.raises(ConfigError, match=r"holds a run already: delete it \(it has no checkpoint\)"):
+    with pytest.raises(ConfigError, match=r"holds a run already: continue it with --resume"):
         create_run_folder(folder, dump_config(config))
     with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml"):
         load_run(tmp_path)

@@ -1,0 +1,38 @@
+"""How many outputs of one sample are asked for, where the sample has pictures.
+
+Most pipelines take one prompt, its pictures and a number of outputs. Those named here ignore the number, or look up a
+picture for every row: they get the prompt and the pictures once a row. That cannot be the rule, for to others several
+pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the source of diffusers 0.42.
+"""
+
+from __future__ import annotations
+
+COUNTS = ("num_images_per_prompt", "num_videos_per_prompt")
+"""What pipelines call the number of outputs of one prompt."""
+
+PICTURE_PER_ROW = frozenset(
+    {
+        "AnimateDiffVideoToVideoControlNetPipeline",
+        "AnimateDiffVideoToVideoPipeline",
+        "CogVideoXFunControlPipeline",
+        "CogVideoXImageToVideoPipeline",
+        "CogVideoXVideoToVideoPipeline",
+        "ConsisIDPipeline",
+        "Cosmos2VideoToWorldPipeline",
+        "Cosmos2_5_PredictBasePipeline",
+        "Cosmos2_5_TransferPipeline",
+        "CosmosVideoToWorldPipeline",
+        "HunyuanImageRefinerPipeline",
+        "HunyuanSkyreelsImageToVideoPipeline",
+        "HunyuanVideoImageToVideoPipeline",
+        "LTX2ImageToVideoPipeline",
+        "LTXImageToVideoPipeline",
+        "PIAPipeline",
+        "SkyReelsV2DiffusionForcingVideoToVideoPipeline",
+        "StableDiffusion3Img2ImgPipeline",
+        "StableDiffusion3PAGImg2ImgPipeline",
+        "StableDiffusionInstructPix2PixPipeline",
+        "StableDiffusionXLInstructPix2PixPipeline",
+        "WanVideoToVideoPipeline",
+    }
+)

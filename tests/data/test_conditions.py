@@ -1,0 +1,31 @@
+"""What an argument takes is told from its name."""
+
+import pytest
+
+from mmrl.data.conditions import map_media, media_kind
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("image", "image"),
+        ("reference_images", "image"),
+        ("image_reference", "image"),
+        ("mask_image", "mask"),
+        ("mask", "mask"),
+        ("control_mask", "mask"),
+        ("mask_video", "video"),
+        ("pose_video", "video"),
+        ("conditioning_frames", "video"),
+        ("strength", None),
+        ("prompt_2", None),
+    ],
+)
+def test_kinds(name, kind):
+    assert media_kind(name) == kind
+
+
+def test_only_paths_are_changed():
+    given = {"image": "a", "reference_images": ["b", "c"], "num_frames": 9, "prompt_2": "d", "mask": None}
+    changed = map_media(given, lambda kind, path: (kind, path))
+    assert changed == given | {"image": ("image", "a"), "reference_images": [("image", "b"), ("image", "c")]}

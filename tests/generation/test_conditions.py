@@ -1,0 +1,68 @@
+"""Pictures and other conditions reach the pipeline by the names of its arguments, or are refused."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+from tiny.files import picture
+
+from mmrl.config.section import ConfigError
+from mmrl.data.jsonl import DataError
+from mmrl.data.sample import Sample
+from mmrl.generation import PipelinePolicy
+from mmrl.generation.arguments import call_arguments, check_samples
+from mmrl.policy import RolloutRequest
+
+
+def edit(tmp_path, id="0", **conditions):
+    path = picture(tmp_path / "a", (16, 16), seed=1)
+    return Sample(id, prompt="a red circle", conditions={"image": str(path), **conditions})
+
+
+def test_one_prompt_its_pictures_and_a_number_of_outputs(tmp_path):
+    pipeline, sampling = tiny.build("flux_img2img"), tiny.sampling("flux_img2img", negative_prompt="blurry")
+    arguments = call_arguments(pipeline, sampling, [edit(tmp_path, strength=0.5)] * 3)
+    assert arguments["prompt"] == ["a red circle"] and arguments["negative_prompt"] == ["blurry"]
+    assert arguments["num_images_per_prompt"] == 3 and arguments["strength"] == 0.5
+    assert arguments["image"].size == (16, 16) and arguments["image"].mode == "RGB"
+
+
+def test_a_picture_a_row_where_the_pipeline_looks_one_up(tmp_path):
+    pipeline, sampling = tiny.build("sd3_img2img"), tiny.sampling("sd3_img2img")
+    arguments = call_arguments(pipeline, sampling, [edit(tmp_path)] * 3)
+    assert len(arguments["prompt"]) == len(arguments["image"]) == 3 and "num_images_per_prompt" not in arguments
+
+
+def test_samples_with_pictures_share_no_call(tmp_path):
+    policy = PipelinePolicy(tiny.build("flux_img2img"), tiny.sampling("flux_img2img"))
+    requests = [RolloutRequest(edit(tmp_path, id), n=1, group=0) for id in "ab"]
+    with pytest.raises(ValueError, match="a call of their own each"):
+        policy.rollout(requests, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        ({"imag": "a.png"}, "sample '0': 'imag' is not an argument of FluxImg2ImgPipeline: did you mean image"),
+        ({"image": "a.png", "latents": 3}, "sample '0': latents: initial noise comes from the run's seed"),
+    ],
+)
+def test_a_condition_that_the_pipeline_does_not_take_is_refused(conditions, message):
+    with pytest.raises(ConfigError, match=message):
+        check_samples(tiny.build("flux_img2img"), [Sample("0", prompt="x", conditions=conditions)])
+
+
+def test_samples_must_give_what_is_needed_and_all_the_same(tmp_path):
+    with pytest.raises(ConfigError, match="sample '0' gives no image, which StableDiffusionImageVariationPipeline"):
+        check_samples(tiny.build("sd_variations"), [Sample("0", prompt="x")])
+    with pytest.raises(ConfigError, match="samples '0' and '1' differ in what they give: strength"):
+        check_samples(tiny.build("flux_img2img"), [edit(tmp_path, "0"), edit(tmp_path, "1", strength=0.5)])
+
+
+def test_a_picture_that_cannot_be_read_is_named(tmp_path):
+    broken = tmp_path / "b.png"
+    broken.write_bytes(b"no picture")
+    policy = PipelinePolicy(tiny.build("flux_img2img"), tiny.sampling("flux_img2img"))
+    sample = Sample("7", prompt="x", conditions={"image": str(broken)})
+    with pytest.raises(DataError, match=r"b\.png: .*sample '7'"):
+        policy.rollout([RolloutRequest(sample, n=1, group=0)], seed=0)

@@ -1,0 +1,381 @@
+"""Tiny text-to-image pipelines of flow models, as data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tiny.components import CAUSAL_VAE, CLIP, FLOW, KL_VAE, LANGUAGE_MODEL, SHIFTED_FLOW, T5, VOCABULARY
+from tiny.factory import Tiny
+
+SIZE = {"height": 16, "width": 16}
+SHORT = {"pipeline_args": {"max_sequence_length": 8}}
+UNGUIDED = {"guidance_scale": 1.0}
+GEMMA2 = ("Gemma2Model", LANGUAGE_MODEL)
+QWEN3 = ("Qwen3Model", LANGUAGE_MODEL)
+
+PIPELINES = {
+    "sd3": Tiny(
+        "StableDiffusion3Pipeline",
+        {
+            "transformer": (
+                "SD3Transformer2DModel",
+                {
+                    "sample_size": 8,
+                    "patch_size": 2,
+                    "in_channels": 4,
+                    "out_channels": 4,
+                    "num_layers": 2,
+                    "attention_head_dim": 8,
+                    "num_attention_heads": 2,
+                    "caption_projection_dim": 16,
+                    "joint_attention_dim": 32,
+                    "pooled_projection_dim": 32,
+                    "pos_embed_max_size": 8,
+                    "qk_norm": "rms_norm",
+                },
+            ),
+            "scheduler": FLOW,
+            "vae": KL_VAE,
+            "text_encoder": ("CLIPTextModelWithProjection", CLIP),
+            "text_encoder_2": ("CLIPTextModelWithProjection", CLIP),
+            "text_encoder_3": T5,
+        },
+        {"height": 16, "width": 16, "guidance_scale": 3.0, "pipeline_args": {"max_sequence_length": 8}},
+        unguided={"guidance_scale": 1.0},
+        tokenizers=("tokenizer", "tokenizer_2", "tokenizer_3"),
+    ),
+    "flux": Tiny(
+        "FluxPipeline",
+        {
+            "transformer": (
+                "FluxTransformer2DModel",
+                {
+                    "patch_size": 1,
+                    "in_channels": 16,
+                    "num_layers": 1,
+                    "num_single_layers": 1,
+                    "attention_head_dim": 16,
+                    "num_attention_heads": 2,
+                    "joint_attention_dim": 32,
+                    "pooled_projection_dim": 16,
+                    "axes_dims_rope": (4, 4, 8),
+                    "guidance_embeds": True,
+                },
+            ),
+            "scheduler": ("FlowMatchEulerDiscreteScheduler", {"use_dynamic_shifting": True}),
+            "vae": KL_VAE,
+            "text_encoder": ("CLIPTextModel", CLIP),
+            "text_encoder_2": T5,
+        },
+        {"height": 16, "width": 16, "guidance_scale": 3.5, "pipeline_args": {"max_sequence_length": 8}},
+        tokenizers=("tokenizer", "tokenizer_2"),
+    ),
+    "qwen_image": Tiny(
+        "QwenImagePipeline",
+        {
+            "transformer": (
+                "QwenImageTransformer2DModel",
+                {
+                    "patch_size": 2,
+                    "in_channels": 16,
+                    "out_channels": 4,
+                    "num_layers": 2,
+                    "attention_head_dim": 16,
+                    "num_attention_heads": 2,
+                    "joint_attention_dim": 16,
+                    "axes_dims_rope": (8, 4, 4),
+                },
+            ),
+            "scheduler": ("FlowMatchEulerDiscreteScheduler", {"use_dynamic_shifting": True, "shift_terminal": 0.02}),
+            "vae": (
+                "AutoencoderKLQwenImage",
+                {**CAUSAL_VAE, "z_dim": 4, "latents_mean": [0.0] * 4, "latents_std": [1.0] * 4},
+            ),
+            "text_encoder": (
+                "Qwen2_5_VLForConditionalGeneration",
+                {
+                    "text_config": {
+                        "vocab_size": len(VOCABULARY),
+                        "hidden_size": 16,
+                        "intermediate_size": 16,
+                        "num_hidden_layers": 2,
+                        "num_attention_heads": 2,
+                        "num_key_value_heads": 2,
+                        "rope_scaling": {"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
+                        "rope_theta": 1000000.0,
+                    },
+                    "vision_config": {
+                        "depth": 1,
+                        "hidden_size": 16,
+                        "intermediate_size": 16,
+                        "num_heads": 2,
+                        "out_hidden_size": 16,
+                    },
+                },
+            ),
+        },
+        {"height": 32, "width": 32, "negative_prompt": "blurry", "pipeline_args": {"true_cfg_scale": 3.0}},
+        unguided={"pipeline_args": {"true_cfg_scale": 1.0}},
+    ),
+}
+
+FLUX2_VAE = ("AutoencoderKLFlux2", {key: value for key, value in KL_VAE[1].items() if key != "shift_factor"})
+PIPELINES["flux2"] = Tiny(
+    "Flux2Pipeline",
+    {
+        "transformer": (
+            "Flux2Transformer2DModel",
+            {
+                "in_channels": 16,
+                "num_layers": 1,
+                "num_single_layers": 1,
+                "attention_head_dim": 16,
+                "num_attention_heads": 2,
+                "joint_attention_dim": 32,
+                "timestep_guidance_channels": 16,
+                "axes_dims_rope": (4, 4, 4, 4),
+            },
+        ),
+        "scheduler": SHIFTED_FLOW,
+        "vae": FLUX2_VAE,
+        "text_encoder": (
+            "Mistral3ForConditionalGeneration",
+            {
+                "text_config": {"model_type": "mistral", **LANGUAGE_MODEL},
+                "vision_config": {
+                    "model_type": "pixtral",
+                    "hidden_size": 16,
+                    "intermediate_size": 16,
+                    "num_hidden_layers": 1,
+                    "num_attention_heads": 2,
+                    "image_size": 16,
+                    "patch_size": 4,
+                },
+            },
+        ),
+    },
+    {
+        **SIZE,
+        "guidance_scale": 4.0,
+        "pipeline_args": {"max_sequence_length": 64, "text_encoder_out_layers": [1, 2]},
+    },
+)
+PIPELINES["flux2_klein"] = replace(
+    PIPELINES["flux2"],
+    pipeline="Flux2KleinPipeline",
+    components={
+        **PIPELINES["flux2"].components,
+        "transformer": (
+            "Flux2Transformer2DModel",
+            {**PIPELINES["flux2"].components["transformer"][1], "guidance_embeds": False},
+        ),
+        "text_encoder": ("Qwen3ForCausalLM", LANGUAGE_MODEL),
+    },
+    sampling={
+        **PIPELINES["flux2"].sampling,
+        "pipeline_args": {"max_sequence_length": 8, "text_encoder_out_layers": [1, 2]},
+    },
+    unguided=UNGUIDED,
+)
+PIPELINES["sana"] = Tiny(
+    "SanaPipeline",
+    {
+        "transformer": (
+            "SanaTransformer2DModel",
+            {
+                "in_channels": 4,
+                "out_channels": 4,
+                "num_attention_heads": 2,
+                "attention_head_dim": 8,
+                "num_layers": 2,
+                "num_cross_attention_heads": 2,
+                "cross_attention_head_dim": 8,
+                "cross_attention_dim": 16,
+                "caption_channels": 16,
+                "sample_size": 8,
+            },
+        ),
+        "scheduler": (
+            "DPMSolverMultistepScheduler",
+            {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0},
+        ),
+        "vae": (
+            "AutoencoderDC",
+            {
+                "latent_channels": 4,
+                "attention_head_dim": 4,
+                "encoder_block_types": ("ResBlock", "EfficientViTBlock"),
+                "decoder_block_types": ("ResBlock", "EfficientViTBlock"),
+                "encoder_block_out_channels": (8, 8),
+                "decoder_block_out_channels": (8, 8),
+                "encoder_layers_per_block": (1, 1),
+                "decoder_layers_per_block": (1, 1),
+                "encoder_qkv_multiscales": ((), (5,)),
+                "decoder_qkv_multiscales": ((), (5,)),
+            },
+        ),
+        "text_encoder": GEMMA2,
+    },
+    {
+        "height": 32,
+        "width": 32,
+        "guidance_scale": 4.5,
+        "pipeline_args": {
+            "max_sequence_length": 8,
+            "use_resolution_binning": False,
+            "complex_human_instruction": None,
+        },
+    },
+    unguided=UNGUIDED,
+)
+PIPELINES["lumina2"] = Tiny(
+    "Lumina2Pipeline",
+    {
+        "transformer": (
+            "Lumina2Transformer2DModel",
+            {
+                "sample_size": 8,
+                "in_channels": 4,
+                "hidden_size": 32,
+                "num_layers": 1,
+                "num_refiner_layers": 1,
+                "num_attention_heads": 2,
+                "num_kv_heads": 1,
+                "multiple_of": 16,
+                "axes_dim_rope": (8, 4, 4),
+                "axes_lens": (32, 16, 16),
+                "cap_feat_dim": 16,
+            },
+        ),
+        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 6.0}),
+        "vae": KL_VAE,
+        "text_encoder": GEMMA2,
+    },
+    {**SIZE, "guidance_scale": 4.0, "pipeline_args": {"max_sequence_length": 16, "system_prompt": "an"}},
+    unguided=UNGUIDED,
+)
+PIPELINES["lumina"] = Tiny(
+    "LuminaPipeline",
+    {
+        "transformer": (
+            "LuminaNextDiT2DModel",
+            {
+                "sample_size": 8,
+                "in_channels": 4,
+                "hidden_size": 16,
+                "num_layers": 1,
+                "num_attention_heads": 2,
+                "num_kv_heads": 1,
+                "multiple_of": 16,
+                "cross_attention_dim": 16,
+            },
+        ),
+        "scheduler": FLOW,
+        "vae": KL_VAE,
+        "text_encoder": ("GemmaForCausalLM", LANGUAGE_MODEL),
+    },
+    {**SIZE, "guidance_scale": 4.0, "pipeline_args": {"max_sequence_length": 8, "clean_caption": False}},
+    unguided=UNGUIDED,
+    adapters=False,
+)
+PIPELINES["z_image"] = Tiny(
+    "ZImagePipeline",
+    {
+        "transformer": (
+            "ZImageTransformer2DModel",
+            {
+                "in_channels": 4,
+                "dim": 32,
+                "n_layers": 1,
+                "n_refiner_layers": 1,
+                "n_heads": 2,
+                "n_kv_heads": 2,
+                "cap_feat_dim": 16,
+                "axes_dims": [8, 4, 4],
+                "axes_lens": [64, 16, 16],
+            },
+        ),
+        "scheduler": SHIFTED_FLOW,
+        "vae": KL_VAE,
+        "text_encoder": QWEN3,
+    },
+    {**SIZE, "guidance_scale": 5.0, **SHORT},
+    unguided={"guidance_scale": 0.0},
+)
+PIPELINES["chroma"] = Tiny(
+    "ChromaPipeline",
+    {
+        "transformer": (
+            "ChromaTransformer2DModel",
+            {
+                "in_channels": 16,
+                "num_layers": 1,
+                "num_single_layers": 1,
+                "attention_head_dim": 16,
+                "num_attention_heads": 2,
+                "joint_attention_dim": 32,
+                "axes_dims_rope": (4, 4, 8),
+                "approximator_num_channels": 16,
+                "approximator_hidden_dim": 16,
+                "approximator_layers": 1,
+            },
+        ),
+        "scheduler": SHIFTED_FLOW,
+        "vae": KL_VAE,
+        "text_encoder": T5,
+    },
+    {**SIZE, "guidance_scale": 5.0, "negative_prompt": "blurry", **SHORT},
+    unguided=UNGUIDED,
+)
+PIPELINES["cogview4"] = Tiny(
+    "CogView4Pipeline",
+    {
+        "transformer": (
+            "CogView4Transformer2DModel",
+            {
+                "in_channels": 4,
+                "out_channels": 4,
+                "num_layers": 1,
+                "attention_head_dim": 8,
+                "num_attention_heads": 2,
+                "text_embed_dim": 16,
+                "time_embed_dim": 8,
+                "condition_dim": 4,
+                "sample_size": 8,
+            },
+        ),
+        "scheduler": (
+            "FlowMatchEulerDiscreteScheduler",
+            {"use_dynamic_shifting": True, "base_shift": 0.25, "max_shift": 0.75, "time_shift_type": "linear"},
+        ),
+        "vae": KL_VAE,
+        "text_encoder": ("GlmModel", LANGUAGE_MODEL),
+        "tokenizer": ("word_tokenizer", {"padding_side": "left"}),
+    },
+    {**SIZE, "guidance_scale": 5.0, "pipeline_args": {"max_sequence_length": 16}},
+    unguided=UNGUIDED,
+    tokenizers=(),
+)
+PIPELINES["aura_flow"] = Tiny(
+    "AuraFlowPipeline",
+    {
+        "transformer": (
+            "AuraFlowTransformer2DModel",
+            {
+                "sample_size": 8,
+                "num_mmdit_layers": 2,
+                "num_single_dit_layers": 1,
+                "attention_head_dim": 16,
+                "num_attention_heads": 2,
+                "joint_attention_dim": 32,
+                "caption_projection_dim": 32,
+                "pos_embed_max_size": 64,
+            },
+        ),
+        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 1.73}),
+        "vae": KL_VAE,
+        "text_encoder": ("UMT5EncoderModel", T5[1]),
+    },
+    {**SIZE, "guidance_scale": 7.0, **SHORT},
+    unguided=UNGUIDED,
+)
