@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mmrl.config.misfits import decisions_per_trajectory, misfits
+from mmrl.config.policy import Precision
 from mmrl.config.section import ConfigError
 from mmrl.config.train import TrainConfig
 
@@ -27,6 +28,8 @@ class Geometry:
     evaluations: int
     evaluation_size: int
     """Trajectories in one evaluation, at most; 0 without validation data."""
+    precision: Precision
+    max_replay_gap: float
 
     @classmethod
     def of(cls, config: TrainConfig) -> Geometry:
@@ -50,6 +53,8 @@ class Geometry:
             iterations=training.iterations,
             evaluations=0 if data.validation is None else _evaluations(training.iterations, evaluation.every),
             evaluation_size=0 if data.validation is None else _evaluation_size(config),
+            precision=config.policy.dtype,
+            max_replay_gap=training.replay_gap_bound(config.policy.dtype),
         )
         if problems := geometry.refusals() + misfits(config):
             raise ConfigError("\n".join(problems))
@@ -129,6 +134,7 @@ class Geometry:
                 f"{_count(self.iterations, 'iteration')}, {_count(self.total_trajectories, 'sample')}, "
                 f"{_count(self.total_updates, 'optimizer update')}",
             ),
+            ("precision", f"{self.precision}; a replay may differ from its rollout by {self.max_replay_gap:.0e}"),
             ("evaluation", looked if self.evaluations else "none: data.validation is not set"),
         ]
 

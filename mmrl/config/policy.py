@@ -8,6 +8,8 @@ from pydantic import PositiveInt
 
 from mmrl.config.section import Section
 
+Precision = Literal["float32", "bfloat16", "float16"]
+
 
 class LoraConfig(Section):
     """Low-rank adapters (peft) on the denoiser."""
@@ -27,14 +29,19 @@ class PolicyConfig(Section):
     model: str
     """A folder, a Hugging Face id, or `shapeworld` for the model that ships in the package."""
     revision: str | None = None
+    scheduler: str | None = None
+    """A scheduler of diffusers by its class's name, with the settings of the pipeline's own: `DDIMScheduler` where that
+    is PNDM or another that cannot be trained through. Unset: the pipeline's own."""
     train: Literal["lora", "full"] = "lora"
     """`lora`: adapters alone, the reference is the model with adapters off. `full`: all denoiser weights,
     the reference is a frozen copy."""
     lora: LoraConfig = LoraConfig()
     denoisers: tuple[str, ...] = ()
     """Pipeline components to train; empty: every denoiser (`transformer`, `transformer_2` or `unet`)."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Of the frozen weights and of the denoiser's computation; trained parameters are always float32."""
+    dtype: Precision = "float32"
+    """Of the frozen weights and of the denoiser's computation; trained parameters, transitions and log-probabilities
+    are always float32. float16 rounds eight times finer than bfloat16, but overflows at 65504; its losses are
+    scaled."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     device: str = "auto"

@@ -6,8 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import Section
+
+MAX_REPLAY_GAP: dict[Precision, float] = {"float32": 1e-6, "float16": 1e-5, "bfloat16": 1e-4}
+"""A replay repeats its rollout to the bit in every precision, so a gap is a fault. On pipelines as small as those of
+the tests, a forward pass that is rounded differently moves log-probabilities by about 1e-7 to 3e-6 in float32, 1e-5 to
+1e-3 in float16 and 1e-4 to 1e-2 in bfloat16. The bounds lie at the low ends of that, and none above 1e-4, the usual
+clip range: past it, rounding alone would clip."""
 
 
 class TrainingConfig(Section):
@@ -19,12 +26,17 @@ class TrainingConfig(Section):
     """Optimizer updates in one pass over an iteration's rollouts; each takes an equal share of the micro-batches."""
     epochs: PositiveInt = 1
     """Passes over each iteration's rollouts."""
-    max_replay_gap: PositiveFloat = 1e-5
-    """The run fails when a replay differs from its rollout by more."""
+    max_replay_gap: PositiveFloat | None = None
+    """The run fails when a replay differs from its rollout by more. Unset: by `policy.dtype`, 1e-6 in float32, 1e-5 in
+    float16, 1e-4 in bfloat16."""
     min_valid_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The run fails when fewer rewards than this could be scored."""
     save_every: PositiveInt = 50
-    """Iterations between checkpoints; best and last are always kept."""
+    """Iterations between checkpoints; the best and the last two are kept."""
+
+    def replay_gap_bound(self, precision: Precision) -> float:
+        """How far a replay may be from its rollout."""
+        return MAX_REPLAY_GAP[precision] if self.max_replay_gap is None else self.max_replay_gap
 
 
 class EvaluationConfig(Section):

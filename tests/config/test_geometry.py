@@ -61,6 +61,13 @@ def test_without_validation_nothing_is_evaluated():
     assert dict(sizes.rows())["evaluation"].startswith("none")
 
 
+@pytest.mark.parametrize("dtype, bound", [("float32", 1e-6), ("float16", 1e-5), ("bfloat16", 1e-4)])
+def test_the_replay_gap_is_bounded_by_precision_unless_it_is_set(dtype, bound):
+    unset, given = (geometry(GRPO, f"policy.dtype={dtype}", *more) for more in ([], ["training.max_replay_gap=2e-3"]))
+    assert (unset.precision, unset.max_replay_gap, given.max_replay_gap) == (dtype, bound, 2e-3)
+    assert dict(unset.rows())["precision"] == f"{dtype}; a replay may differ from its rollout by {bound:.0e}"
+
+
 @pytest.mark.parametrize(
     "window, decisions",
     [

@@ -42,7 +42,7 @@ def test_a_task_leads_to_a_recipe():
         ("quikstart", "did you mean quickstart?"),
         ("text-to-imge", "did you mean text-to-image?"),
         ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
-        ("xyzzy", "neither a YAML file, nor a shipped recipe (flow_grpo, flux_dev_lora,"),
+        ("xyzzy", "neither a YAML file, nor a shipped recipe (flow_grpo, flux2_klein_lora,"),
     ],
 )
 def test_what_is_no_recipe_is_told_what_is(name, said):

@@ -58,7 +58,10 @@ class Objective(Protocol):
         ...
 
     def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
-        """Backpropagate `share` times the micro-batch's loss into the policy's parameters."""
+        """Backpropagate `share` times the micro-batch's loss into the policy's parameters.
+
+        The loss is a mean over its scored rows. `share` is their part of the update's rows, times the loss scale.
+        """
         ...
 
     def finish_iteration(self, updates: int) -> None:

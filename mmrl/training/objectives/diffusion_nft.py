@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import ClassVar
 
@@ -37,22 +38,28 @@ class DiffusionNFT:
         return self._old.in_place()
 
     def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
-        """Backpropagate the loss at `times` random noise levels, spread evenly over the range (stratified)."""
+        """Backpropagate the loss at `times` random noise levels."""
         clean, config = batch.rollout.clean, self._config
         if clean is None:
             raise ValueError("DiffusionNFT needs rollouts that keep their last latent")
-        generator = torch.Generator(device="cpu").manual_seed(seed)
         if config.advantage.clip is None:
             raise ValueError("DiffusionNFT needs algorithm.advantage.clip")
         rho = optimality(batch.advantages, config.advantage.clip).to(clean.device)
-        for number in range(config.times):
-            place = (number + torch.rand((), generator=generator).item()) / config.times
-            sigma = EARLIEST + (LATEST - EARLIEST) * place
-            noise = torch.randn(clean.shape, generator=generator).to(clean.device)
+        if not batch.scored_rows:
+            return
+        for sigma, noise in self.draws(clean, seed):
             noisy = interpolate(clean.float(), noise, sigma).to(clean.dtype)
             loss = self._loss_at(batch, clean, noisy, sigma, rho, gauges)
             (loss * (share / config.times)).backward()
             gauges.mean("loss", loss.item())
+
+    def draws(self, clean: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
+        """`times` noise levels, spread evenly over the range (stratified), with float32 noise for each."""
+        generator, times = torch.Generator(device="cpu").manual_seed(seed), self._config.times
+        for number in range(times):
+            place = (number + torch.rand((), generator=generator).item()) / times
+            sigma = EARLIEST + (LATEST - EARLIEST) * place
+            yield sigma, torch.randn(clean.shape, generator=generator).to(clean.device)
 
     def finish_iteration(self, updates: int) -> None:
         """The old policy follows."""
@@ -76,11 +83,12 @@ class DiffusionNFT:
         with torch.enable_grad():
             velocity = policy.predict_velocity(rollout, noisy, sigma)
             each = nft_loss(velocity, old_velocity, noisy, sigma, clean, rho, config.beta)
-            loss = each[batch.scored.to(each.device)].sum() / max(1, batch.scored_rows)
+            scored = batch.scored.to(each.device)
+            loss = each[scored].mean()
             if config.kl.coef:
                 with torch.no_grad(), policy.reference():
                     reference = policy.predict_velocity(rollout, noisy, sigma)
-                distance = velocity_mse(velocity, reference).mean()
+                distance = velocity_mse(velocity, reference)[scored].mean()
                 loss = loss + config.kl.coef * distance
                 gauges.mean("kl", distance.item())
         gauges.mean("old_distance", velocity_mse(velocity.detach(), old_velocity).mean().item())
