@@ -12,9 +12,11 @@ import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import typer
+
+from mmrl.cli.pipelines import list_pipelines
 
 State = Literal["ok", "missing", "broken", "not for here"]
 
@@ -87,8 +89,16 @@ PARTS = (
 )  # fmt: skip
 
 
-def doctor() -> None:
+def doctor(
+    pipelines: Annotated[
+        bool,
+        typer.Option("--pipelines", help="List which pipelines of the installed diffusers can be trained instead."),
+    ] = False,
+) -> None:
     """Say what is installed, what is missing, and the command that mends it."""
+    if pipelines:
+        list_pipelines()
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

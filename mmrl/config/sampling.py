@@ -16,7 +16,7 @@ class TransitionConfig(Section):
     """`ode`: the scheduler's own step, deterministic for flows: it leaves no decisions, so no log-probabilities."""
     noise_level: NonNegativeFloat = 0.7
     """flow_sde: a; dance_sde: eta; cps: a in [0, 1]; ddim: eta. `native` (DDPM, LCM, Euler ancestral, SCM) draws the
-    scheduler's own noise, whatever this says."""
+    scheduler's own noise, whatever this says; to TCD it is gamma."""
 
 
 class WindowConfig(Section):

@@ -15,6 +15,9 @@ from typing import Any, Literal, TypeVar
 KEYS = ("image", "mask_image", "control_image", "video", "num_frames")
 """Conditions that are keys of a line themselves."""
 
+VIDEO_SUFFIXES = (".avi", ".gif", ".mkv", ".mov", ".mp4", ".webm")
+"""Of files that hold a video where an argument's name says picture or mask."""
+
 Kind = Literal["image", "mask", "video"]
 T = TypeVar("T")
 
@@ -26,6 +29,8 @@ def media_kind(name: str) -> Kind | None:
     ['image', 'mask', 'video', None]
     """
     words = name.split("_")
+    if {"embeds", "embeddings", "latents"} & set(words):
+        return None
     if {"video", "videos", "frames"} & set(words):
         return "video"
     if "mask" in words:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -12,9 +13,10 @@ from diffusers.guiders import BaseGuidance
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
-from mmrl.data.conditions import Kind, map_media, media_kind
+from mmrl.data.conditions import VIDEO_SUFFIXES, Kind, map_media, media_kind
 from mmrl.data.media import load_image, load_mask, load_video
 from mmrl.data.sample import Sample
+from mmrl.generation.errors import UnsupportedError
 from mmrl.generation.rows import COUNTS, PICTURE_PER_ROW
 
 _SET_BY = {
@@ -53,8 +55,9 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     alone = any(sample.conditions for sample in samples)
     if alone and any(sample != samples[0] for sample in samples):
         raise ValueError("samples with pictures or other conditions are drawn in a call of their own each")
-    per_row = type(pipeline).__name__ in PICTURE_PER_ROW
-    counted = next((name for name in COUNTS if name in known), None) if alone and not per_row else None
+    counted = next((name for name in COUNTS if name in known), None)
+    if not alone or type(pipeline).__name__ in PICTURE_PER_ROW:
+        counted = None
     rows = 1 if counted else len(samples)
     chosen: dict[str, Any] = {
         "num_inference_steps": sampling.steps,
@@ -76,9 +79,12 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     if "prompt" in known:
         arguments["prompt"] = [sample.prompt for sample in samples[:rows]]
     if alone:
-        arguments |= load_conditions(samples[0], rows if per_row else None)
+        _refuse_state(pipeline, samples[0].conditions)
+        arguments |= load_conditions(samples[0], None if counted else rows)
     if counted:
         arguments[counted] = len(samples)
+    if "eta" in known and sampling.transition.name == "native":  # TCD draws noise by it; no other native scheduler asks
+        arguments["eta"] = sampling.transition.noise_level
     if "output_type" in known:
         arguments["output_type"] = "pil"
     return arguments
@@ -90,6 +96,18 @@ def guiders_take_scale(pipeline: DiffusionPipeline) -> bool:
     return "guidance_scale" not in known and any(
         isinstance(each, BaseGuidance) for each in pipeline.components.values()
     )
+
+
+_WRITTEN_BEFORE_THE_LOOP = {"GlmImagePipeline": "image"}
+"""Conditions for which the denoiser is called before the loop, to leave something that every step reads."""
+
+
+def _refuse_state(pipeline: DiffusionPipeline, conditions: Iterable[str]) -> None:
+    name = type(pipeline).__name__
+    condition = _WRITTEN_BEFORE_THE_LOOP.get(name)
+    if condition is not None and condition in conditions:
+        raise UnsupportedError(f"{name} with {condition} writes a cache before its first step, which a replay does "
+                               f"not: train it without {condition}")  # fmt: skip
 
 
 def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> None:
@@ -131,8 +149,11 @@ def load_conditions(sample: Sample, rows: int | None) -> dict[str, Any]:
     """A sample's conditions with pictures as PIL images and videos as lists of them; with `rows`, that many of each."""
 
     def load(kind: Kind, path: str) -> Any:
-        read: Callable[..., Any] = {"image": load_image, "mask": load_mask, "video": load_video}[kind]
-        media = read(path, sample.id)
+        if kind == "video" or Path(path).suffix.lower() in VIDEO_SUFFIXES:
+            frames = load_video(path, sample.id)
+            media: Any = [frame.convert("L") for frame in frames] if kind == "mask" else frames
+        else:
+            media = load_mask(path, sample.id) if kind == "mask" else load_image(path, sample.id)
         return media if rows is None else [media] * rows
 
     return map_media(sample.conditions, load)

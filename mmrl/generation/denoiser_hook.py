@@ -16,7 +16,7 @@ from torch import nn
 from mmrl.generation.errors import UnsupportedError
 from mmrl.generation.tape import replaced_attributes
 
-DENOISERS = ("transformer", "transformer_2", "unet")
+DENOISERS = ("transformer", "transformer_2", "unconditional_transformer", "unet")
 """The names that pipelines give to the networks of their denoising loop."""
 
 

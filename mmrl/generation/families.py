@@ -69,6 +69,10 @@ class Family(Protocol):
         """Mean [B, ...] float32 and standard deviation of x'."""
         ...
 
+    def velocity(self, step: StepLike) -> Tensor:
+        """[B, ...] the model's output in the family's own terms."""
+        ...
+
 
 class FlowFamily:
     """x = (1 - sigma) x_0 + sigma noise; the model predicts the velocity noise - x_0."""
@@ -97,7 +101,10 @@ class FlowFamily:
         return ODE()
 
     def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
-        return transition.moments(step.sample.float(), step.output.float(), *step.levels[step.index])
+        return transition.moments(step.sample.float(), self.velocity(step).float(), *step.levels[step.index])
+
+    def velocity(self, step: StepLike) -> Tensor:
+        return step.output
 
     def hold(self, scheduler: Any, sigma: float) -> int:
         """Set every step of the schedule to one noise level; return the step that would have come nearest to it.
@@ -116,6 +123,19 @@ class FlowFamily:
         scheduler.sigmas = torch.full((steps + 1,), sigma, dtype=sigmas.dtype, device=sigmas.device)
         scheduler.set_begin_index(0)  # equal timesteps cannot be told apart by value
         return nearest
+
+
+class InvertedFlowFamily(FlowFamily):
+    """The same, for schedules that count upwards, with what is left of the noise, and predict x_0 - noise (Mochi)."""
+
+    def levels(self, scheduler: Any) -> Levels:
+        return list(pairwise(1 - left for left in scheduler.sigmas.tolist()))
+
+    def velocity(self, step: StepLike) -> Tensor:
+        return -step.output
+
+    def hold(self, scheduler: Any, sigma: float) -> int:
+        return super().hold(scheduler, 1 - sigma)
 
 
 class VPFamily:
@@ -145,9 +165,13 @@ class VPFamily:
     def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
         return transition.moments(step.sample.float(), step.output.float(), *step.levels[step.index])
 
+    def velocity(self, step: StepLike) -> Tensor:
+        return step.output
+
     def _ddim(self, scheduler: Any, eta: float) -> DDIM:
         config = scheduler.config
-        return DDIM(eta, config.prediction_type, config.clip_sample_range if config.get("clip_sample") else None)
+        clips = type(scheduler).__name__ == "DDIMScheduler" and config.clip_sample  # others have the key and ignore it
+        return DDIM(eta, config.get("prediction_type", "epsilon"), config.clip_sample_range if clips else None)
 
 
 class VPSolverFamily(VPFamily):
@@ -200,8 +224,12 @@ class NativeFamily:
             std = (step.with_noise(1.0) - mean).double().mean().item()
         return mean, std
 
+    def velocity(self, step: StepLike) -> Tensor:
+        return step.output
 
-_FLOW, _VP, _VP_SOLVER, _VE, _NATIVE = FlowFamily(), VPFamily(), VPSolverFamily(), VEFamily(), NativeFamily()
+
+_FLOW, _INVERTED_FLOW, _NATIVE = FlowFamily(), InvertedFlowFamily(), NativeFamily()
+_VP, _VP_SOLVER, _VE = VPFamily(), VPSolverFamily(), VEFamily()
 _SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler")  # of flows and of noise
 _FAMILIES: dict[str, Family] = {
     "FlowMatchEulerDiscreteScheduler": _FLOW,
@@ -234,7 +262,12 @@ def family_of(scheduler: Any) -> Family:
     name = type(scheduler).__name__
     if why := refusal(scheduler):
         raise UnsupportedError(f"{name} cannot be trained through: {why}")
-    return _FLOW if _solves_flow(scheduler) else _FAMILIES[name]
+    config = scheduler.config
+    if name in _SOLVERS and config.prediction_type == "flow_prediction":
+        return _FLOW
+    if _FAMILIES[name] is _FLOW and config.get("sigma_max", 0) > 1:  # Cosmos: the step of a flow, the x of noise
+        return _VE
+    return _INVERTED_FLOW if config.get("invert_sigmas") else _FAMILIES[name]
 
 
 def covered_schedulers() -> tuple[str, ...]:
@@ -253,8 +286,6 @@ def refusal(scheduler: Any) -> str | None:
         return "its model predicts a flow, but use_flow_sigmas is off"
     if _FAMILIES[name] is not _NATIVE and prediction not in ("flow_prediction", "epsilon", "v_prediction", "sample"):
         return f"prediction_type {prediction} is not known here"
-    if config.get("invert_sigmas"):
-        return "invert_sigmas counts noise levels upwards, from 0 to 1"
     if config.get("stochastic_sampling") or str(config.get("algorithm_type", "")).startswith("sde"):
         return "it is set to draw noise of its own: leave that off and choose a transition"
     if config.get("thresholding") and _FAMILIES[name] is not _NATIVE:
@@ -271,10 +302,6 @@ def check_transition(config: TransitionConfig, family: Family) -> None:
     if config.name not in family.transitions:
         raise ConfigError(f"sampling.transition.name: {config.name} does not fit the pipeline's scheduler, which is of "
                           f"the {family.name} family: choose {', '.join(family.transitions)}")  # fmt: skip
-
-
-def _solves_flow(scheduler: Any) -> bool:
-    return type(scheduler).__name__ in _SOLVERS and scheduler.config.prediction_type == "flow_prediction"
 
 
 def _share(ratio: float) -> float:

@@ -97,6 +97,10 @@ class RecordLoop(Loop):
         self._explorer: torch.Generator | None = None
         self._last_replayed = 0  # of a rollout without decisions: its second step is the probe
 
+    def on_schedule(self, scheduler: Any, family: Family) -> None:
+        if self._stepped:
+            self.recording.schedules += 1
+
     def clean(self) -> Tensor:
         """[B, ...] x_0, all parts of it."""
         if not self._last:
@@ -161,6 +165,9 @@ class RecordLoop(Loop):
         transition = self.recording.transition
         assert transition is not None
         mean, std = step.family.moments(transition, step)
+        if isinstance(std, float) and std <= 0:
+            raise UnsupportedError(f"step {self.step + 1} of the pipeline adds no noise under this transition: leave "
+                                   "it out of sampling.window, or raise noise_level")  # fmt: skip
         noise = torch.randn(mean.shape, generator=self._explorer, device=mean.device)
         following = (mean + std * noise).to(step.sample.dtype)
         if self.part == 0:
@@ -219,7 +226,7 @@ class ReplayLoop(FastForward):
         transition, following = self.recording.transition, self.recording.next_latents[self.step][self.part]
         assert transition is not None
         mean, std = step.family.moments(transition, step)
-        return _Part(transition.log_prob(following.float(), mean, std), mean, std, step.output)
+        return _Part(transition.log_prob(following.float(), mean, std), mean, std, step.family.velocity(step))
 
 
 class ProbeLoop(FastForward):
@@ -276,7 +283,7 @@ class VelocityLoop(FastForward):
                                       f"{list(step.sample.shape)}")  # fmt: skip
         last = self.part == len(self._noisy) - 1
         if self.is_trained():
-            self._outputs.append(step.output)
+            self._outputs.append(step.family.velocity(step))
             if last:
                 self.velocity = join(self._outputs)
                 raise LeavePipeline

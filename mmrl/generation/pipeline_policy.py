@@ -15,13 +15,16 @@ from mmrl.config.policy import LoraConfig, PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
 from mmrl.generation.arguments import call_arguments, guiders_take_scale
+from mmrl.generation.coverage import refusal_of_class
 from mmrl.generation.denoiser_hook import find_denoisers, watched_denoisers
-from mmrl.generation.errors import GenerationError
+from mmrl.generation.errors import GenerationError, UnsupportedError
 from mmrl.generation.families import check_transition, family_of
 from mmrl.generation.guiders import Guiders
 from mmrl.generation.loops import LeavePipeline, Loop, ProbeLoop, RecordLoop, ReplayLoop, VelocityLoop
 from mmrl.generation.recording import Recording
+from mmrl.generation.rows import ONE_GENERATOR
 from mmrl.generation.scheduler_hook import watched_scheduler
+from mmrl.generation.schedulers import scheduler_class
 from mmrl.generation.seeds import global_generators, row_generators
 from mmrl.generation.tape import Deck, on_tape, tape_targets
 from mmrl.generation.trainables import FullTrainable, LoraTrainable, Trainable
@@ -66,6 +69,8 @@ class PipelinePolicy:
         self.pipeline = pipeline
         self.sampling = sampling
         self.version = 0
+        if why := refusal_of_class(type(pipeline)):
+            raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {why}")
         self._denoisers = find_denoisers(pipeline)
         self._check(sampling)
         chosen = _chosen(self._denoisers, denoisers)
@@ -86,6 +91,7 @@ class PipelinePolicy:
     @classmethod
     def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
         """Load a pipeline from a folder or the hub: safetensors only, none of its code."""
+        scheduler = scheduler_class(policy.scheduler) if policy.scheduler else None
         pipeline = DiffusionPipeline.from_pretrained(
             policy.model,
             revision=policy.revision,
@@ -93,6 +99,8 @@ class PipelinePolicy:
             use_safetensors=True,
             trust_remote_code=False,
         )
+        if scheduler is not None:
+            pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
         device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         return cls(
             pipeline.to(device),
@@ -145,11 +153,15 @@ class PipelinePolicy:
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
 
-        `noisy` is in the loop's own packing, that of `rollout.clean`.
+        `noisy` is in the loop's own packing, that of `rollout.clean`. Of models that are also told where a step ends
+        (mean flows), this is the velocity at sigma itself.
         """
         if not 0 < sigma <= 1:
             raise ValueError(f"sigma is {sigma}, due in (0, 1]")
         recording = _recording(rollout)
+        if recording.schedules > 1:
+            raise UnsupportedError(f"{type(self.pipeline).__name__} draws in {recording.schedules} sections, each with "
+                                   "a schedule of its own: there is no one velocity to ask for")  # fmt: skip
         loop = VelocityLoop(self._guiders, recording, noisy, sigma)
         self._fast_forward(loop, recording)
         if loop.velocity is None:
@@ -217,7 +229,8 @@ class PipelinePolicy:
                 stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
                 stack.enter_context(watched_denoisers(self._denoisers, loop, self._trainable.precision))
                 stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
-                return self.pipeline(**recording.arguments, generator=generators)
+                one = type(self.pipeline).__name__ in ONE_GENERATOR
+                return self.pipeline(**recording.arguments, generator=generators[0] if one else generators)
         except LeavePipeline:
             return None
         finally:

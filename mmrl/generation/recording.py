@@ -28,6 +28,7 @@ class Recording:
     # last step that is replayed; there are two schedulers where sound comes with the picture
     guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each of these steps
     outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
+    schedules: int = 1  # a pipeline that draws section by section sets one for each
     probe: tuple[int, list[Tensor]] | None = None  # a step and its model outputs, if there are no decisions to compare
 
     def outline_of(self, step: int, call: int) -> Any:

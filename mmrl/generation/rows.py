@@ -1,8 +1,9 @@
 """How many outputs of one sample are asked for, where the sample has pictures.
 
-Most pipelines take one prompt, its pictures and a number of outputs. Those named here ignore the number, or look up a
-picture for every row: they get the prompt and the pictures once a row. That cannot be the rule, for to others several
-pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the source of diffusers 0.42.
+Most pipelines take one prompt, its pictures and a number of outputs. Those that take no number, and those named here,
+which ignore it or look up a picture for every row, get the prompt and the pictures once a row. That cannot be the rule,
+for to others several pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the source of
+diffusers 0.42.
 """
 
 from __future__ import annotations
@@ -19,20 +20,35 @@ PICTURE_PER_ROW = frozenset(
         "CogVideoXVideoToVideoPipeline",
         "ConsisIDPipeline",
         "Cosmos2VideoToWorldPipeline",
-        "Cosmos2_5_PredictBasePipeline",
         "Cosmos2_5_TransferPipeline",
         "CosmosVideoToWorldPipeline",
         "HunyuanImageRefinerPipeline",
         "HunyuanSkyreelsImageToVideoPipeline",
+        "HunyuanVideoFramepackPipeline",
         "HunyuanVideoImageToVideoPipeline",
-        "LTX2ImageToVideoPipeline",
-        "LTXImageToVideoPipeline",
+        "KandinskyImg2ImgCombinedPipeline",
+        "Kandinsky5I2IPipeline",
+        "LucyEditPipeline",
         "PIAPipeline",
         "SkyReelsV2DiffusionForcingVideoToVideoPipeline",
         "StableDiffusion3Img2ImgPipeline",
         "StableDiffusion3PAGImg2ImgPipeline",
         "StableDiffusionInstructPix2PixPipeline",
+        "StableDiffusionLatentUpscalePipeline",
         "StableDiffusionXLInstructPix2PixPipeline",
+        "StableVideoDiffusionPipeline",
         "WanVideoToVideoPipeline",
+        "ZImageControlNetInpaintPipeline",
     }
 )
+
+ONE_GENERATOR = frozenset(
+    {
+        "Cosmos2_5_PredictBasePipeline",
+        "LTX2ConditionPipeline",
+        "LTX2ImageToVideoPipeline",
+        "LTXImageToVideoPipeline",
+        "WanVACEPipeline",
+    }
+)
+"""Classes that take no list of random generators: one draws the noise of all rows, in order."""

@@ -128,6 +128,8 @@ def _watched_class(original: Any) -> type:
         return SchedulerOutput(prev_sample=following) if return_dict else (following, *(step.by_products or ()))
 
     members = {"step": step, "set_timesteps": set_timesteps, "__module__": original.__module__}
+    if not hasattr(original, "scale_model_input"):  # Bria calls it unless the scheduler is of *exactly* one class
+        members["scale_model_input"] = lambda self, sample, *_: sample
     return type(original.__name__, (original,), members)
 
 

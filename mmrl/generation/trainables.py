@@ -16,16 +16,16 @@ import torch
 from diffusers import DiffusionPipeline, ModelMixin
 from diffusers.loaders.lora_base import LORA_WEIGHT_NAME_SAFE
 from peft import LoraConfig as PeftLoraConfig
-from peft import get_peft_model_state_dict, set_peft_model_state_dict
+from peft import get_peft_model_state_dict, inject_adapter_in_model, set_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl.config.policy import LoraConfig
 from mmrl.config.section import ConfigError
-from mmrl.generation.errors import UnsupportedError
 
-ATTENTION = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out")
+ATTENTION = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out",
+             "to_query", "to_key", "to_value")  # fmt: skip
 """What diffusers calls the projections of attention, those of a joint stream included."""
 
 ADAPTER = "default"
@@ -64,12 +64,9 @@ class LoraTrainable:
     def __init__(self, denoisers: Mapping[str, ModelMixin], config: LoraConfig) -> None:
         self._denoisers = dict(denoisers)
         for name, denoiser in self._denoisers.items():
-            if not hasattr(denoiser, "add_adapter"):
-                raise UnsupportedError(f"{type(denoiser).__name__} takes no adapters: choose policy.train: full")
             denoiser.requires_grad_(False)
             targets = _lora_targets(name, denoiser, config.targets)
-            adapter = PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets)
-            denoiser.add_adapter(adapter, ADAPTER)
+            _add_adapter(denoiser, PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets))
             for parameter in denoiser.parameters():
                 if parameter.requires_grad:
                     parameter.data = parameter.data.float()
@@ -101,7 +98,7 @@ class LoraTrainable:
         places = [name for name in ("transformer", "unet") if f"{name}_lora_layers" in known]
         for name, denoiser in self._denoisers.items():
             if save is None or not places:
-                denoiser.save_lora_adapter(folder / name, adapter_name=ADAPTER)
+                _save_alone(denoiser, folder / name)
                 continue
             place = name if name in places else places[0]
             layers = get_peft_model_state_dict(denoiser, adapter_name=ADAPTER)
@@ -173,6 +170,25 @@ class FullTrainable:
     def _fill(self, parameters: list[Any]) -> None:
         for (module, name), parameter in zip(self._slots, parameters, strict=True):
             module._parameters[name] = parameter
+
+
+def _add_adapter(denoiser: ModelMixin, adapter: PeftLoraConfig) -> None:
+    """Also to models whose class in diffusers has no method for it (PixArt, Hunyuan-DiT, Stable Video Diffusion)."""
+    if hasattr(denoiser, "add_adapter"):
+        denoiser.add_adapter(adapter, ADAPTER)
+    else:
+        inject_adapter_in_model(adapter, denoiser, ADAPTER)
+        denoiser.peft_config = {ADAPTER: adapter}  # where peft looks when it reads the state
+
+
+def _save_alone(denoiser: ModelMixin, folder: Path) -> None:
+    """The adapter without a pipeline: models that can take it back with `load_lora_adapter(folder, prefix=None)`."""
+    if hasattr(denoiser, "save_lora_adapter"):
+        denoiser.save_lora_adapter(folder, adapter_name=ADAPTER)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    state = get_peft_model_state_dict(denoiser, adapter_name=ADAPTER)
+    save_file({key: value.contiguous() for key, value in state.items()}, folder / LORA_WEIGHT_NAME_SAFE)
 
 
 def _trained(denoisers: Mapping[str, ModelMixin]) -> dict[str, nn.Parameter]:

@@ -37,7 +37,7 @@ def samples(name: str, folder: Path) -> list[Sample]:
     """Two samples as a data set would give them, with the pictures and videos that the pipeline asks for."""
     return [
         Sample(str(number), prompt=prompt, conditions=_conditions(PIPELINES[name], folder, number))
-        for number, prompt in enumerate(("a red circle", "a big blue square"))
+        for number, prompt in enumerate(PIPELINES[name].prompts)
     ]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import Component
+from tiny.components import FLOW, QWEN2_VL_PROCESSOR, Component
 from tiny.factory import Tiny
 from tiny.flow_images import PIPELINES as FLOW_IMAGES
+from tiny.flow_images import UNGUIDED
 
 PICTURE, CONTROL = {"image": (16, 16)}, {"control_image": (16, 16)}
 MASKED = {**PICTURE, "mask_image": (16, 16)}
@@ -84,4 +85,259 @@ PIPELINES["flux_controlnet"] = replace(
     conditions=CONTROL,
     sampling=_args(FLUX, true_cfg_scale=3.0) | TRUE_CFG,
     unguided=_args(FLUX),
+)
+PIPELINES["sd3_controlnet_inpaint"] = replace(
+    SD3,
+    pipeline="StableDiffusion3ControlNetInpaintingPipeline",
+    components={
+        **SD3.components,
+        "controlnet": _part(SD3, "transformer", "SD3ControlNetModel", num_layers=1, extra_conditioning_channels=1),
+    },
+    conditions={**CONTROL, "control_mask": (16, 16)},
+)
+PIPELINES["sd3_pag_img2img"] = replace(
+    FLOW_IMAGES["sd3_pag"],
+    pipeline="StableDiffusion3PAGImg2ImgPipeline",
+    conditions=PICTURE,
+    sampling=_args(SD3, **STRENGTH),
+    unguided=_args(SD3, pag_scale=0.0, **STRENGTH) | UNGUIDED,
+)
+PIPELINES["flux_kontext_inpaint"] = replace(
+    PIPELINES["flux_kontext"],
+    pipeline="FluxKontextInpaintPipeline",
+    conditions={**MASKED, "image_reference": (16, 16)},
+)
+PIPELINES["flux_control_img2img"] = replace(
+    PIPELINES["flux_control"],
+    pipeline="FluxControlImg2ImgPipeline",
+    conditions={**PICTURE, **CONTROL},
+    sampling=_args(FLUX, **STRENGTH),
+)
+PIPELINES["flux_control_inpaint"] = replace(
+    PIPELINES["flux_control_img2img"],
+    pipeline="FluxControlInpaintPipeline",
+    components={**FLUX.components, "transformer": _part(FLUX, "transformer", in_channels=32, out_channels=16)},
+    conditions={**MASKED, **CONTROL},
+)
+PIPELINES["flux_controlnet_img2img"] = replace(
+    PIPELINES["flux_controlnet"],
+    pipeline="FluxControlNetImg2ImgPipeline",
+    conditions={**PICTURE, **CONTROL},
+    sampling=_args(FLUX, **STRENGTH),
+    unguided=None,
+)
+PIPELINES["flux_controlnet_inpaint"] = replace(
+    PIPELINES["flux_controlnet_img2img"],
+    pipeline="FluxControlNetInpaintPipeline",
+    conditions={**MASKED, **CONTROL},
+)
+PIPELINES["flux2_edit"] = replace(FLOW_IMAGES["flux2"], conditions={"image": (64, 64)})
+PIPELINES["flux2_klein_edit"] = replace(FLOW_IMAGES["flux2_klein"], conditions={"image": (64, 64)})
+PIPELINES["flux2_klein_inpaint"] = replace(
+    FLOW_IMAGES["flux2_klein"],
+    pipeline="Flux2KleinInpaintPipeline",
+    conditions={"image": (64, 64), "mask_image": (64, 64), "image_reference": (64, 64)},
+)
+PIPELINES["flux2_klein_kv"] = replace(
+    FLOW_IMAGES["flux2_klein"],
+    pipeline="Flux2KleinKVPipeline",
+    sampling={key: value for key, value in FLOW_IMAGES["flux2_klein"].sampling.items() if key != "guidance_scale"},
+    unguided=None,
+)
+
+QWEN = FLOW_IMAGES["qwen_image"]
+WIDE, WIDE_CONTROL = {"image": (32, 32)}, {"control_image": (32, 32)}
+PIPELINES["qwen_img2img"] = replace(
+    QWEN,
+    pipeline="QwenImageImg2ImgPipeline",
+    conditions=WIDE,
+    sampling=_args(QWEN, **STRENGTH),
+    unguided=_args(QWEN, true_cfg_scale=1.0, **STRENGTH),
+)
+PIPELINES["qwen_inpaint"] = replace(
+    PIPELINES["qwen_img2img"],
+    pipeline="QwenImageInpaintPipeline",
+    conditions={**WIDE, "mask_image": (32, 32)},
+)
+PIPELINES["qwen_controlnet"] = replace(
+    QWEN,
+    pipeline="QwenImageControlNetPipeline",
+    components={
+        **QWEN.components,
+        "controlnet": _part(QWEN, "transformer", "QwenImageControlNetModel", num_layers=1),
+    },
+    conditions=WIDE_CONTROL,
+)
+PIPELINES["qwen_controlnet_inpaint"] = replace(
+    QWEN,
+    pipeline="QwenImageControlNetInpaintPipeline",
+    components={
+        **QWEN.components,
+        "controlnet": _part(QWEN, "transformer", "QwenImageControlNetModel", num_layers=1, extra_condition_channels=4),
+    },
+    conditions={**WIDE_CONTROL, "control_mask": (32, 32)},
+)
+
+SANA = FLOW_IMAGES["sana"]
+PIPELINES["sana_controlnet"] = replace(
+    SANA,
+    pipeline="SanaControlNetPipeline",
+    components={
+        **SANA.components,
+        "controlnet": _part(SANA, "transformer", "SanaControlNetModel", num_layers=1),
+        "scheduler": FLOW,
+    },
+    conditions=WIDE_CONTROL,
+)
+
+Z_IMAGE = FLOW_IMAGES["z_image"]
+PIPELINES["z_image_img2img"] = replace(
+    Z_IMAGE, pipeline="ZImageImg2ImgPipeline", conditions=PICTURE, sampling=_args(Z_IMAGE, **STRENGTH)
+)
+PIPELINES["z_image_inpaint"] = replace(
+    Z_IMAGE, pipeline="ZImageInpaintPipeline", conditions=MASKED, sampling=_args(Z_IMAGE, **STRENGTH)
+)
+PIPELINES["z_image_controlnet"] = replace(
+    Z_IMAGE,
+    pipeline="ZImageControlNetPipeline",
+    components={
+        **Z_IMAGE.components,
+        "controlnet": (
+            "ZImageControlNetModel",
+            {
+                "control_layers_places": [0],
+                "control_refiner_layers_places": [0],
+                "control_in_dim": 4,
+                "dim": 32,
+                "n_refiner_layers": 1,
+                "n_heads": 2,
+                "n_kv_heads": 2,
+            },
+        ),
+    },
+    conditions=CONTROL,
+)
+PIPELINES["z_image_controlnet_inpaint"] = replace(
+    PIPELINES["z_image_controlnet"],
+    pipeline="ZImageControlNetInpaintPipeline",
+    components={
+        **Z_IMAGE.components,
+        "controlnet": (
+            "ZImageControlNetModel",
+            {**PIPELINES["z_image_controlnet"].components["controlnet"][1], "control_in_dim": 9},
+        ),
+    },
+    conditions={**MASKED, **CONTROL},
+)
+PIPELINES["z_image_omni"] = replace(
+    Z_IMAGE,
+    pipeline="ZImageOmniPipeline",
+    components={
+        **Z_IMAGE.components,
+        "transformer": _part(Z_IMAGE, "transformer", siglip_feat_dim=16, axes_lens=[256, 64, 64]),
+        "siglip": (
+            "Siglip2VisionModel",
+            {
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "num_patches": 16,
+                "patch_size": 16,
+            },
+        ),
+        "siglip_processor": ("Siglip2ImageProcessor", {"patch_size": 16, "max_num_patches": 16}),
+    },
+    conditions={"image": (64, 64)},
+    bfloat16=("vae",),
+)
+
+CHROMA = FLOW_IMAGES["chroma"]
+PIPELINES["chroma_img2img"] = replace(
+    CHROMA, pipeline="ChromaImg2ImgPipeline", conditions=PICTURE, sampling=_args(CHROMA, **STRENGTH)
+)
+COGVIEW4 = FLOW_IMAGES["cogview4"]
+PIPELINES["cogview4_control"] = replace(
+    COGVIEW4,
+    pipeline="CogView4ControlPipeline",
+    components={**COGVIEW4.components, "transformer": _part(COGVIEW4, "transformer", in_channels=8)},
+    conditions=CONTROL,
+)
+
+# These resize every picture to about 1024 x 1024: a deep autoencoder makes few tokens of it
+DEEP_VAE = _part(QWEN, "vae", base_dim=2, dim_mult=[1] * 6, temperal_downsample=[False] * 5)
+PIPELINES["qwen_edit"] = replace(
+    QWEN,
+    pipeline="QwenImageEditPipeline",
+    components={**QWEN.components, "vae": DEEP_VAE, "processor": QWEN2_VL_PROCESSOR},
+    conditions=WIDE,
+    sampling=_args(QWEN) | {"height": 64, "width": 64},
+    slow=True,
+)
+PIPELINES["qwen_edit_plus"] = replace(
+    PIPELINES["qwen_edit"],
+    pipeline="QwenImageEditPlusPipeline",
+    components={
+        **PIPELINES["qwen_edit"].components,
+        "transformer": _part(QWEN, "transformer", zero_cond_t=True),
+    },
+)
+PIPELINES["qwen_edit_inpaint"] = replace(
+    PIPELINES["qwen_edit"],
+    pipeline="QwenImageEditInpaintPipeline",
+    conditions={**WIDE, "mask_image": (32, 32)},
+    sampling=_args(QWEN, **STRENGTH) | {"height": 64, "width": 64},
+    unguided=_args(QWEN, true_cfg_scale=1.0, **STRENGTH),
+)
+PIPELINES["qwen_layered"] = replace(
+    QWEN,
+    pipeline="QwenImageLayeredPipeline",
+    components={
+        **QWEN.components,
+        "vae": (DEEP_VAE[0], {**DEEP_VAE[1], "input_channels": 4}),
+        "transformer": _part(QWEN, "transformer", use_additional_t_cond=True, use_layer3d_rope=True),
+        "processor": QWEN2_VL_PROCESSOR,
+    },
+    conditions=WIDE,
+    sampling={
+        "negative_prompt": "blurry",
+        "pipeline_args": {"true_cfg_scale": 3.0, "layers": 2, "cfg_normalize": True},
+    },
+    unguided={"pipeline_args": {"true_cfg_scale": 1.0, "layers": 2}},
+    slow=True,
+)
+LONGCAT = FLOW_IMAGES["longcat_image"]
+PIPELINES["longcat_edit"] = replace(
+    LONGCAT,
+    pipeline="LongCatImageEditPipeline",
+    components={
+        **LONGCAT.components,
+        "vae": _part(
+            LONGCAT,
+            "vae",
+            block_out_channels=(8,) * 6,
+            down_block_types=("DownEncoderBlock2D",) * 6,
+            up_block_types=("UpDecoderBlock2D",) * 6,
+        ),
+    },
+    conditions=WIDE,
+    sampling={"guidance_scale": 4.5, "negative_prompt": "blurry"},
+    slow=True,
+)
+FIBO = FLOW_IMAGES["bria_fibo"]
+PIPELINES["bria_fibo_edit"] = replace(
+    FIBO,
+    pipeline="BriaFiboEditPipeline",
+    conditions={"image": (64, 64), "mask": (64, 64)},
+    prompts=('{"edit_instruction": "a red circle"}', '{"edit_instruction": "a big blue square"}'),
+)
+KANDINSKY5 = FLOW_IMAGES["kandinsky5_image"]
+PIPELINES["kandinsky5_edit"] = replace(
+    KANDINSKY5,
+    pipeline="Kandinsky5I2IPipeline",
+    components={
+        **KANDINSKY5.components,
+        "transformer": _part(KANDINSKY5, "transformer", visual_cond=True),
+    },
+    conditions=WIDE,
 )

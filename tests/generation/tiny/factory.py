@@ -1,6 +1,6 @@
 """From a description to a pipeline: the one place where tiny pipelines are made.
 
-A component is `(class name, configuration)` of diffusers or transformers; a configuration may hold further components,
+A component is `(class name, configuration)` of diffusers or transformers (a dotted name where it is not public); a configuration may hold further components,
 as a processor holds its tokenizer. `WORD_TOKENIZER` names a real tokenizer that knows a few words.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any
 
 import diffusers
@@ -16,7 +17,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tiny.components import CHAT, EOS, VOCABULARY, WORD_TOKENIZER, Component
+from tiny.components import ALLOW_ALL, CHAT, EOS, MARKS, VOCABULARY, WORD_TOKENIZER, Component
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,14 @@ class Tiny:
     unguided: Mapping[str, Any] | None = None  # changes of `sampling` that turn guidance off; None: it has none
     conditions: Mapping[str, Any] = field(default_factory=dict)  # of a sample; (width, height) of a picture to be made,
     # (width, height, frames) of a video
+    prompts: tuple[str, str] = ("a red circle", "a big blue square")
     tokenizers: tuple[str, ...] = ("tokenizer",)
     empty: tuple[str, ...] = ()  # components that are None
     settings: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the pipeline
-    attributes: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # set on it afterwards: lengths that it fixes in its code
+    attributes: Mapping[str, Any] = field(default_factory=dict)  # set on it afterwards: lengths fixed in its code
+    bfloat16: tuple[str, ...] = ()  # components that must be, since their pipeline casts what it hands them
     adapters: bool = True  # False: its denoiser takes none and is trained in full
+    own_rows: bool = True  # False: by diffusers' own arithmetic a row depends on the longest prompt of its call
     slow: bool = False  # tested behind the marker
 
 
@@ -46,6 +48,8 @@ def make(tiny: Tiny, seed: int = 0) -> diffusers.DiffusionPipeline:
         parts: dict[str, Any] = {part: component(described) for part, described in tiny.components.items()}
     parts |= {part: word_tokenizer() for part in tiny.tokenizers} | dict.fromkeys(tiny.empty)
     pipeline = getattr(diffusers, tiny.pipeline)(**parts, **tiny.settings)
+    for part in tiny.bfloat16:
+        getattr(pipeline, part).to(torch.bfloat16)
     for name, value in tiny.attributes.items():
         setattr(pipeline, name, value)
     pipeline.set_progress_bar_config(disable=True)
@@ -57,7 +61,9 @@ def component(described: Component) -> Any:
     name, config = described
     if name == WORD_TOKENIZER[0]:
         return word_tokenizer(**config)
-    kind = getattr(diffusers, name, None) or getattr(transformers, name)
+    if described == ALLOW_ALL:
+        return AllowAll()
+    kind = resolve_name(name) if "." in name else getattr(diffusers, name, None) or getattr(transformers, name)
     settings = {key: component(each) if _is_component(each) else each for key, each in config.items()}
     if issubclass(kind, transformers.PreTrainedModel):
         made = kind(kind.config_class(**settings))
@@ -80,8 +86,22 @@ def word_tokenizer(padding_side: str = "right") -> transformers.PreTrainedTokeni
         eos_token="</s>",
         model_max_length=16,
         padding_side=padding_side,
+        additional_special_tokens=MARKS.split(),
         chat_template=CHAT,
     )
+
+
+class AllowAll:
+    """Where Cosmos puts its guardrail, a package and weights of its own: every prompt and picture passes."""
+
+    def to(self, device: Any) -> AllowAll:
+        return self
+
+    def check_text_safety(self, prompt: str) -> bool:
+        return True
+
+    def check_video_safety(self, frames: Any) -> Any:
+        return frames
 
 
 def _wake(module: torch.nn.Module) -> None:

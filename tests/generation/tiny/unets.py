@@ -208,6 +208,7 @@ PIPELINES |= {
             )
         },
         conditions={"image": PICTURE},
+        settings={},
     ),
     "sd2_depth": replace(
         SD15,
@@ -247,11 +248,6 @@ PIPELINES |= {
         pipeline="StableDiffusionXLPAGPipeline",
         sampling=SDXL.sampling | {"pipeline_args": {"pag_scale": 3.0}},
         unguided={"guidance_scale": 1.0, "pipeline_args": {"pag_scale": 0.0}},
-    ),
-    "ldm3d": replace(
-        SD15,
-        pipeline="StableDiffusionLDM3DPipeline",
-        components=SD15.components | {"vae": (KL_VAE[0], KL_VAE[1] | {"in_channels": 6, "out_channels": 6})},
     ),
     "sd_variations": replace(
         SD15,
@@ -410,6 +406,7 @@ PIPELINES |= {
         },
         {"height": 64, "width": 64, "guidance_scale": 3.0, "transition": {"name": "native"}},
         unguided={"guidance_scale": 1.0},
+        own_rows=False,  # it averages over padding
     ),
     "deepfloyd_if": replace(
         SD15,
@@ -440,13 +437,13 @@ PIPELINES |= {
             "unet": (
                 "UNet2DConditionModel",
                 {
-                    "block_out_channels": (32, 32),
+                    "block_out_channels": (32, 64, 64),
                     "layers_per_block": 1,
                     "in_channels": 8,
                     "out_channels": 5,
-                    "down_block_types": ("KDownBlock2D", "KCrossAttnDownBlock2D"),
+                    "down_block_types": ("KDownBlock2D", "KCrossAttnDownBlock2D", "KCrossAttnDownBlock2D"),
                     "mid_block_type": None,
-                    "up_block_types": ("KCrossAttnUpBlock2D", "KUpBlock2D"),
+                    "up_block_types": ("KCrossAttnUpBlock2D", "KCrossAttnUpBlock2D", "KUpBlock2D"),
                     "cross_attention_dim": 16,
                     "attention_head_dim": 8,
                     "norm_num_groups": None,
@@ -505,7 +502,7 @@ PIPELINES |= {
                 "AutoencoderKLTemporalDecoder",
                 {"block_out_channels": (32, 32), "down_block_types": ("DownEncoderBlock2D",) * 2, "sample_size": 16},
             ),
-            "image_encoder": CLIP_VISION,
+            "image_encoder": (CLIP_VISION[0], CLIP_VISION[1] | {"image_size": 224, "patch_size": 112}),
             "feature_extractor": CLIP_PICTURES,
         },
         {
@@ -519,22 +516,215 @@ PIPELINES |= {
         conditions={"image": PICTURE},
         tokenizers=(),
     ),
-    "text_to_video": replace(
+}
+
+PAG_OFF = {"guidance_scale": 1.0, "pipeline_args": {"pag_scale": 0.0}}
+STRONG_PAG = {"pipeline_args": {"pag_scale": 3.0, "strength": 0.75}}
+STRONG_PAG_OFF = {"guidance_scale": 1.0, "pipeline_args": {"pag_scale": 0.0, "strength": 0.75}}
+MOTION_ADAPTER: Component = PIPELINES["animatediff"].components["motion_adapter"]
+PIPELINES |= {
+    "sd15_pag_img2img": replace(
+        PIPELINES["sd15_img2img"],
+        pipeline="StableDiffusionPAGImg2ImgPipeline",
+        sampling=SIZELESS | STRONG_PAG,
+        unguided=STRONG_PAG_OFF,
+    ),
+    "sd15_pag_inpaint": replace(
+        PIPELINES["sd15_inpaint"], pipeline="StableDiffusionPAGInpaintPipeline", unguided=PAG_OFF
+    ),
+    "sdxl_pag_img2img": replace(
+        PIPELINES["sdxl_img2img"],
+        pipeline="StableDiffusionXLPAGImg2ImgPipeline",
+        sampling=XL_SIZELESS | STRONG_PAG,
+        unguided=STRONG_PAG_OFF,
+    ),
+    "sdxl_pag_inpaint": replace(
+        PIPELINES["sdxl_inpaint"], pipeline="StableDiffusionXLPAGInpaintPipeline", unguided=PAG_OFF
+    ),
+    "sd15_controlnet_pag": replace(
+        PIPELINES["sd15_controlnet"], pipeline="StableDiffusionControlNetPAGPipeline", unguided=PAG_OFF
+    ),
+    "sd15_controlnet_pag_inpaint": replace(
+        PIPELINES["sd15_controlnet_inpaint"], pipeline="StableDiffusionControlNetPAGInpaintPipeline", unguided=PAG_OFF
+    ),
+    "sdxl_controlnet_pag": replace(
+        PIPELINES["sdxl_controlnet"], pipeline="StableDiffusionXLControlNetPAGPipeline", unguided=PAG_OFF
+    ),
+    "sdxl_controlnet_pag_img2img": replace(
+        PIPELINES["sdxl_controlnet_img2img"],
+        pipeline="StableDiffusionXLControlNetPAGImg2ImgPipeline",
+        sampling=SDXL.sampling | STRONG_PAG,
+        unguided=STRONG_PAG_OFF,
+    ),
+    "sdxl_controlnet_union_img2img": replace(
+        PIPELINES["sdxl_controlnet_union"],
+        pipeline="StableDiffusionXLControlNetUnionImg2ImgPipeline",
+        sampling=SDXL.sampling | {"pipeline_args": {"strength": 0.75}},
+        conditions={"image": PICTURE, "control_image": PICTURE, "control_mode": 1},
+    ),
+    "sdxl_controlnet_union_inpaint": replace(
+        PIPELINES["sdxl_controlnet_union"],
+        pipeline="StableDiffusionXLControlNetUnionInpaintPipeline",
+        conditions={"image": PICTURE, "mask_image": PICTURE, "control_image": PICTURE, "control_mode": 1},
+    ),
+    "animatediff_sdxl": replace(
+        SDXL,
+        pipeline="AnimateDiffSDXLPipeline",
+        components=SDXL.components
+        | {"motion_adapter": (MOTION_ADAPTER[0], MOTION_ADAPTER[1] | {"use_motion_mid_block": False})},
+        sampling=SDXL.sampling | {"num_frames": 2},
+        settings={},
+    ),
+    "animatediff_pag": replace(PIPELINES["animatediff"], pipeline="AnimateDiffPAGPipeline", unguided=PAG_OFF),
+    "animatediff_video": replace(
+        PIPELINES["animatediff"],
+        pipeline="AnimateDiffVideoToVideoPipeline",
+        sampling=SD15.sampling | {"pipeline_args": {"strength": 0.75}},
+        conditions={"video": (16, 16, 2)},
+    ),
+    "kandinsky3_img2img": replace(
+        PIPELINES["kandinsky3"],
+        pipeline="Kandinsky3Img2ImgPipeline",
+        sampling={"guidance_scale": 3.0, "transition": {"name": "native"}, "pipeline_args": {"strength": 0.75}},
+        conditions={"image": (64, 64)},
+        own_rows=True,
+    ),
+    "deepfloyd_if_img2img": replace(
+        PIPELINES["deepfloyd_if"],
+        pipeline="IFImg2ImgPipeline",
+        sampling={"guidance_scale": 3.0, "transition": {"name": "native"}, "pipeline_args": {"strength": 0.75}},
+        conditions={"image": (64, 64)},
+    ),
+    "deepfloyd_if_inpaint": replace(
+        PIPELINES["deepfloyd_if"],
+        pipeline="IFInpaintingPipeline",
+        sampling={"guidance_scale": 3.0, "transition": {"name": "native"}},
+        conditions={"image": (64, 64), "mask_image": (64, 64)},
+    ),
+    "deepfloyd_if_upscale": replace(
+        PIPELINES["deepfloyd_if"],
+        pipeline="IFSuperResolutionPipeline",
+        components=PIPELINES["deepfloyd_if"].components
+        | {
+            "unet": (
+                "UNet2DConditionModel",
+                PIPELINES["deepfloyd_if"].components["unet"][1] | {"in_channels": 6, "class_embed_type": "timestep"},
+            ),
+            "image_noising_scheduler": ("DDPMScheduler", {"beta_schedule": "squaredcos_cap_v2"}),
+        },
+        conditions={"image": (4, 4)},
+    ),
+    "sd_unclip": replace(
         SD15,
-        pipeline="TextToVideoSDPipeline",
+        pipeline="StableUnCLIPImg2ImgPipeline",
         components=SD15.components
         | {
             "unet": (
-                "UNet3DConditionModel",
-                UNET
-                | {
-                    "down_block_types": ("CrossAttnDownBlock3D", "DownBlock3D"),
-                    "up_block_types": ("UpBlock3D", "CrossAttnUpBlock3D"),
-                },
-            )
+                "UNet2DConditionModel",
+                UNET | {"class_embed_type": "projection", "projection_class_embeddings_input_dim": 32},
+            ),
+            "scheduler": ("DDIMScheduler", BETAS | {"clip_sample": False, "prediction_type": "v_prediction"}),
+            "image_encoder": CLIP_VISION,
+            "feature_extractor": CLIP_PICTURES,
+            "image_normalizer": (
+                "diffusers.pipelines.stable_diffusion.stable_unclip_image_normalizer.StableUnCLIPImageNormalizer",
+                {"embedding_dim": 16},
+            ),
+            "image_noising_scheduler": ("DDPMScheduler", {"beta_schedule": "squaredcos_cap_v2"}),
         },
-        sampling=SD15.sampling | {"num_frames": 2},
+        conditions={"image": PICTURE},
         empty=(),
         settings={},
+    ),
+    "gligen": replace(
+        SD15,
+        pipeline="StableDiffusionGLIGENPipeline",
+        components=SD15.components | {"unet": ("UNet2DConditionModel", UNET | {"attention_type": "gated"})},
+        sampling=SD15.sampling
+        | {"pipeline_args": {"gligen_phrases": ["a circle"], "gligen_boxes": [[0.1, 0.2, 0.6, 0.8]]}},
+        empty=("safety_checker", "feature_extractor"),
+    ),
+    "sd15_controlnet_xs": replace(
+        SD15,
+        pipeline="StableDiffusionControlNetXSPipeline",
+        components=SD15.components
+        | {
+            "unet": ("UNet2DConditionModel", UNET | {"layers_per_block": 2}),
+            "controlnet": (
+                "ControlNetXSAdapter",
+                {
+                    "block_out_channels": (4, 8),
+                    "base_block_out_channels": (8, 16),
+                    "conditioning_embedding_out_channels": (4, 8),
+                    "down_block_types": ("DownBlock2D", "CrossAttnDownBlock2D"),
+                    "sample_size": 8,
+                    "cross_attention_dim": 16,
+                    "num_attention_heads": 2,
+                    "max_norm_num_groups": 4,
+                    "use_linear_projection": False,
+                },
+            ),
+        },
+        conditions={"image": PICTURE},
+        empty=("safety_checker", "feature_extractor"),
+    ),
+}
+PIPELINES |= {
+    "pia": replace(
+        PIPELINES["animatediff"],
+        pipeline="PIAPipeline",
+        components=PIPELINES["animatediff"].components
+        | {
+            "unet": ("UNet2DConditionModel", UNET),
+            "motion_adapter": (MOTION_ADAPTER[0], MOTION_ADAPTER[1] | {"conv_in_channels": 9}),
+        },
+        conditions={"image": PICTURE},
+    ),
+}
+PIPELINES["kandinsky21"] = replace(
+    PIPELINES["kandinsky22"],
+    pipeline="KandinskyCombinedPipeline",
+    components=PIPELINES["kandinsky22"].components
+    | {
+        "unet": (
+            "UNet2DConditionModel",
+            SIMPLE_UNET
+            | {
+                "out_channels": 8,
+                "addition_embed_type": "text_image",
+                "encoder_hid_dim": 16,
+                "encoder_hid_dim_type": "text_image_proj",
+            },
+        ),
+        "text_encoder": (
+            "diffusers.pipelines.kandinsky.text_encoder.MultilingualCLIP",
+            {
+                "transformerDimSize": 16,
+                "imageDimSize": 16,
+                "vocab_size": CLIP["vocab_size"],
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "max_position_embeddings": 80,
+                "pad_token_id": 0,
+            },
+        ),
+    },
+    tokenizers=("tokenizer", "prior_tokenizer"),
+)
+PIPELINES |= {
+    "kandinsky21_img2img": replace(
+        PIPELINES["kandinsky21"],
+        pipeline="KandinskyImg2ImgCombinedPipeline",
+        sampling=PIPELINES["kandinsky22_img2img"].sampling,
+        conditions={"image": PICTURE},
+    ),
+    "kandinsky21_inpaint": replace(
+        PIPELINES["kandinsky21"],
+        pipeline="KandinskyInpaintCombinedPipeline",
+        components=PIPELINES["kandinsky21"].components
+        | {"unet": ("UNet2DConditionModel", PIPELINES["kandinsky21"].components["unet"][1] | {"in_channels": 9})},
+        conditions={"image": PICTURE, "mask_image": PICTURE},
     ),
 }

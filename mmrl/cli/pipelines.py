@@ -1,0 +1,76 @@
+"""`mmrl doctor --pipelines`: which pipelines of the installed diffusers can be trained."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mmrl.generation.coverage import State, Verdict
+
+MEANING: dict[State, str] = {
+    "proven": "a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test",
+    "expected": "nothing stands in the way: a known denoiser, a scheduler of a covered family",
+    "refused": "cannot work; training says so and stops",
+}
+
+
+def list_pipelines() -> None:
+    """Print every class with its state and, where it is refused, the reason."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    with console.status("Importing every pipeline of diffusers ..."):
+        found = judged()
+    colours: dict[State, str] = {"proven": "green", "expected": "yellow", "refused": "red"}
+    table = Table("pipeline", "state", box=None)
+    table.add_column("why", overflow="fold")
+    for each in sorted(found, key=lambda verdict: (list(MEANING).index(verdict.state), verdict.name)):
+        table.add_row(each.name, Text(each.state, colours[each.state]), each.reason)
+    console.print(table)
+    for state, meaning in MEANING.items():
+        console.print(f"{sum(each.state == state for each in found)} {state}: {meaning}", soft_wrap=True)
+
+
+def judged() -> list[Verdict]:
+    """Every pipeline class of the installed diffusers. Deprecated ones warn as they are imported: not our news."""
+    from diffusers.utils import logging
+
+    from mmrl.generation.coverage import verdicts
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return verdicts()
+    finally:
+        logging.set_verbosity(before)
+
+
+def page(found: Sequence[Verdict], version: str) -> str:
+    """docs/pipelines.md."""
+    lines = [
+        "# Which pipelines can be trained",
+        "",
+        "<!-- Written by tests/cli/test_pipelines.py: run it with MMRL_WRITE_DOCS=1 after a change. -->",
+        "",
+        f"Every pipeline class of diffusers {version}, as `mmrl doctor --pipelines` prints it for the version that you "
+        "have. No class has training code of its own: a pipeline is recorded and replayed as it is "
+        "([how](text-to-image.md)).",
+        "",
+        "| state | classes | what it means |",
+        "|---|---|---|",
+    ]
+    by_state = {state: [each for each in found if each.state == state] for state in MEANING}
+    lines += [f"| {state} | {len(by_state[state])} | {meaning} |" for state, meaning in MEANING.items()]
+    for state in ("proven", "expected"):
+        names = ", ".join(f"`{each.name}`" for each in by_state[state])
+        lines += ["", f"## {state.capitalize()}", "", names]
+    lines += ["", "## Refused", "", "| class | why |", "|---|---|"]
+    lines += [f"| `{each.name}` | {each.reason} |" for each in by_state["refused"]]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,121 @@
+"""Which pipelines of the installed diffusers can be policies: proven, expected or refused, and why.
+
+    proven    a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test
+    expected  nothing stands in the way: a known denoiser, a scheduler of a covered family, pictures or videos come out
+    refused   it cannot work; `PipelinePolicy` says so too
+
+The first is a list that a test compares with the pipelines it ran; the others are read off the class, or stand in
+`REFUSED` where reading does not tell.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import diffusers
+from diffusers import DiffusionPipeline, SchedulerMixin
+from diffusers.schedulers.scheduling_utils import KarrasDiffusionSchedulers
+
+from mmrl.data.conditions import media_kind
+from mmrl.generation.denoiser_hook import DENOISERS
+from mmrl.generation.families import covered_schedulers
+from mmrl.generation.proven import PROVEN
+
+State = Literal["proven", "expected", "refused"]
+
+_FOLDED = "it steps every frame as a row of its own, which leaves a row without one log-probability"
+_LOOKS_INSIDE = "it reads attention maps inside its denoiser, which a replay that skips steps does not compute"
+REFUSED: dict[str, str] = {
+    "AnimateDiffControlNetPipeline": "one control video serves one row alone",
+    "AnimateDiffSparseControlNetPipeline": "one control video serves one row alone",
+    **dict.fromkeys(
+        (
+            "LEditsPPPipelineStableDiffusion",
+            "LEditsPPPipelineStableDiffusionXL",
+            "StableDiffusionAttendAndExcitePipeline",
+            "StableDiffusionDiffEditPipeline",
+            "StableDiffusionPix2PixZeroPipeline",
+            "StableDiffusionSAGPipeline",
+        ),
+        _LOOKS_INSIDE,
+    ),
+    "I2VGenXLPipeline": _FOLDED,
+    "TextToVideoSDPipeline": _FOLDED,
+    "VideoToVideoSDPipeline": _FOLDED,
+}
+"""Classes that would run and be trained wrongly, or that cannot run at all, by name and why."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of one pipeline class."""
+
+    name: str
+    state: State
+    reason: str = ""
+
+
+def verdicts() -> list[Verdict]:
+    """One for every pipeline class of the installed diffusers, by name."""
+    return [judge(kind) for kind in pipeline_classes()]
+
+
+def pipeline_classes() -> Iterator[type[DiffusionPipeline]]:
+    """Every pipeline class that diffusers exports and this installation can import."""
+    for name in sorted(dir(diffusers)):
+        kind = getattr(diffusers, name)
+        if inspect.isclass(kind) and issubclass(kind, DiffusionPipeline) and kind is not DiffusionPipeline:
+            yield kind
+
+
+def judge(kind: type[DiffusionPipeline]) -> Verdict:
+    """Whether a pipeline of this class can be a policy."""
+    name = kind.__name__
+    if name in PROVEN:
+        return Verdict(name, "proven")
+    if why := refusal_of_class(kind):
+        return Verdict(name, "refused", why)
+    return Verdict(name, "expected")
+
+
+def refusal_of_class(kind: type[DiffusionPipeline]) -> str | None:
+    """Why no pipeline of this class can be a policy, or None."""
+    if why := REFUSED.get(kind.__name__):
+        return why
+    components = inspect.signature(kind.__init__).parameters
+    arguments = inspect.signature(kind.__call__).parameters
+    if not any(each in components for each in DENOISERS):
+        return f"it has no {', '.join(DENOISERS[:-1])} or {DENOISERS[-1]}"
+    if _makes_sound(kind):
+        return "it makes sound alone; rewards take pictures and videos"
+    if "prompt" not in arguments and not any(media_kind(each) for each in arguments):
+        return "it takes neither a prompt nor pictures"
+    if needed := [name for name, each in arguments.items() if _cannot_be_given(name, each)]:
+        return f"it needs {', '.join(needed)}, which no line of a data set can hold"
+    return _scheduler_refusal(components)
+
+
+def _cannot_be_given(name: str, argument: inspect.Parameter) -> bool:
+    tensors = {"embeds", "embeddings", "latents"} & set(name.split("_"))
+    return bool(tensors) and argument.default is argument.empty
+
+
+def _scheduler_refusal(components: Any) -> str | None:
+    if "scheduler" not in components:
+        return "it has no scheduler"
+    allowed = components["scheduler"].annotation
+    names = [each if isinstance(each, str) else each.__name__ for each in get_args(allowed) or (allowed,)]
+    anything = {KarrasDiffusionSchedulers.__name__, SchedulerMixin.__name__, "_empty"}
+    if {name.rsplit(".", 1)[-1] for name in names} & {*covered_schedulers(), *anything}:
+        return None
+    return f"its scheduler, {' or '.join(names)}, is of no covered family"
+
+
+def _makes_sound(kind: type[DiffusionPipeline]) -> bool:
+    module = importlib.import_module(kind.__module__)
+    sound = hasattr(module, "AudioPipelineOutput")
+    return sound and not any("Image" in name or "Video" in name for name in vars(module) if name.endswith("Output"))

@@ -1,0 +1,59 @@
+"""The list of pipelines is what the tests have seen, and the page is the list."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import diffusers
+import pytest
+
+from mmrl.cli.pipelines import judged, page
+from mmrl.generation.coverage import REFUSED, judge
+from mmrl.generation.proven import PROVEN
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+GENERATION = Path(__file__).parents[1] / "generation"
+
+
+@pytest.fixture(scope="module")
+def found():
+    return judged()
+
+
+def test_the_page_is_the_list(found):
+    written = page(found, diffusers.__version__)
+    if os.environ.get("MMRL_WRITE_DOCS"):
+        PAGE.write_text(written, encoding="utf-8")
+    assert PAGE.read_text(encoding="utf-8") == written
+
+
+def test_every_class_has_a_verdict_and_every_refusal_a_reason(found):
+    names = [each.name for each in found]
+    assert len(set(names)) == len(names) > 250
+    assert set(names) >= PROVEN and len(PROVEN) >= 40
+    assert all(bool(each.reason) == (each.state == "refused") for each in found)
+    assert not PROVEN & REFUSED.keys() and set(names) >= REFUSED.keys()
+
+
+def test_proven_is_what_the_tests_run():
+    code = "import tiny; print(*sorted({each.pipeline for each in tiny.PIPELINES.values()}))"
+    run = subprocess.run([sys.executable, "-c", code], cwd=GENERATION, capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) == PROVEN
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("StableCascadePriorPipeline", "no transformer, transformer_2 or unet"),
+        ("StableAudioPipeline", "makes sound"),
+        ("DDPMPipeline", "neither a prompt nor pictures"),
+        ("CosmosTextToWorldPipeline", "EDMEulerScheduler, is of no covered family"),
+        ("TextToVideoSDPipeline", "every frame as a row"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_reason(name, reason):
+    verdict = judge(getattr(diffusers, name))
+    assert verdict.state == "refused" and reason in verdict.reason
