@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -17,24 +18,41 @@ from mmrl.config.sampling import SamplingConfig, TransitionConfig, WindowConfig
 from mmrl.config.section import ConfigError
 from mmrl.config.train import TrainConfig
 from mmrl.data.jsonl import read_samples
+from mmrl.data.media import refuse_unreadable, with_media_in
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.outcome import write_grid
 from mmrl.evaluation.records import HELDOUT
 from mmrl.evaluation.report import write_report
+from mmrl.evaluation.results import forget_evaluations_after
+from mmrl.generation import dry_run
+from mmrl.generation.architecture import find_architecture
+from mmrl.generation.arguments import check_samples
+from mmrl.generation.memory import MemoryEstimate
 from mmrl.generation.pipeline_policy import PipelinePolicy
-from mmrl.policy import Policy, RolloutRequest
+from mmrl.generation.prompt_length import report_cut_prompts
+from mmrl.policy import Policy, plan_calls
 from mmrl.rewards import Reward, RewardSuite, registry
 from mmrl.shapeworld import models, splits
 from mmrl.training.credit import Credit
 from mmrl.training.display import build_display
+from mmrl.training.durable import replace_text
 from mmrl.training.experience import OnlineRollouts
+from mmrl.training.lock import only_writer
 from mmrl.training.model_card import write_model_card
 from mmrl.training.objectives.base import Objective, refuse_misfit
 from mmrl.training.objectives.diffusion_nft import DiffusionNFT
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.runs import CONFIG, create_run_folder, load_run, run_folder
+from mmrl.training.runs import (
+    CONFIG,
+    check_run_folder,
+    check_writable,
+    create_run_folder,
+    load_run,
+    refuse_edited,
+    run_folder,
+)
 from mmrl.training.trackers import JsonlTracker, build_trackers
 from mmrl.training.trainer import Trainer
 
@@ -58,6 +76,13 @@ def check(config: TrainConfig) -> None:
 def train(config: TrainConfig, resume: Path | None = None) -> Path:
     """Train as configured, and return the run's folder."""
     check(config)
+    run = resume or run_folder(config)
+    if resume is None:
+        check_run_folder(run)
+    else:
+        check_writable(run)
+        refuse_edited(run, config)
+    samples = load_samples(config.data.path)
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = build_policy(config.policy, config.sampling)
     objective = build_objective(config.algorithm, policy)
@@ -66,7 +91,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     source = OnlineRollouts(
         policy=policy,
         acting=objective.acting,
-        prompts=PromptSampler(load_samples(config.data.path), config.data.groups, seed=config.seed),
+        prompts=PromptSampler(samples, config.data.groups, seed=config.seed),
         suite=suite,
         credit=Credit(config.algorithm.advantage, suite.weights),
         group_size=config.data.group_size,
@@ -74,32 +99,47 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         min_valid_share=config.training.min_valid_share,
         seed=config.seed,
     )
-    run = resume or create_run_folder(run_folder(config), dump_config(config))  # after all that may fail
-    if resume is not None:
-        (run / CONFIG).write_text(dump_config(config), encoding="utf-8")
-    trainer = Trainer(
-        policy=policy,
-        objective=objective,
-        source=source,
-        optimizer_config=config.optimizer,
-        config=config.training,
-        seed=config.seed,
-        run=run,
-        trackers=build_trackers(run, config.run.trackers, config.name, config.model_dump(mode="json")),
-        display=build_display(config.run.display),
-        evaluate=Evaluator(config, policy, trained, run) if config.data.validation else None,
-        evaluate_every=config.evaluation.every,
-        name=config.name,
-    )
-    if resume is not None:
-        trainer.resume()
-    trainer.train()
-    if config.policy.train == "lora":
-        with trainer.averaged():
-            policy.save(run)  # so that `pipe.load_lora_weights(run)` works; whole denoisers are not stored twice
-    write_model_card(run, config)
-    write_grid(run, config.run.pictures)
-    write_report(run)
+    evaluator = Evaluator(config, policy, trained, run) if config.data.validation else None
+    check_samples(policy.pipeline, samples)
+    if samples[0].conditions and config.data.group_size % Geometry.of(config).micro_batch:
+        raise ConfigError(
+            f"data.micro_batch: samples with pictures or other conditions are drawn alone, so it must divide "
+            f"data.group_size ({config.data.group_size}): set it to that, or to a half of it"
+        )
+    report_cut_prompts(policy.pipeline, config.sampling, samples)
+    with only_writer(run):  # after all that may fail
+        if resume is None:
+            create_run_folder(run, dump_config(config))
+        else:
+            replace_text(run / CONFIG, dump_config(config))
+        recipe = config.model_dump(mode="json")
+        trainer = Trainer(
+            policy=policy,
+            objective=objective,
+            source=source,
+            optimizer_config=config.optimizer,
+            config=config.training,
+            seed=config.seed,
+            run=run,
+            trackers=build_trackers(run, config.run.trackers, config.name, recipe),
+            display=build_display(config.run.display),
+            evaluate=evaluator,
+            evaluate_every=config.evaluation.every,
+            name=config.name,
+            recipe=recipe,
+            precision=config.policy.dtype,
+        )
+        if resume is not None:
+            trainer.resume()
+            for folder in (run, run / HELDOUT):
+                forget_evaluations_after(folder, trainer.step)
+        trainer.train()
+        if config.policy.train == "lora":
+            with trainer.averaged():
+                policy.save(run)  # so that `pipe.load_lora_weights(run)` works; whole denoisers are not stored twice
+        write_model_card(run, config)
+        write_grid(run, config.run.pictures)
+        write_report(run)
     return run
 
 
@@ -111,10 +151,19 @@ def build_objective(algorithm: AlgorithmConfig, policy: Policy) -> Objective:
 
 
 def build_policy(policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
-    """Load the model that a configuration names. `shapeworld` is the one in the package."""
-    if policy.model == "shapeworld":
-        policy = policy.model_copy(update={"model": str(models.PIPELINE)})
-    return POLICIES[policy.kind].from_config(policy, sampling)
+    """Load the model that a configuration names."""
+    return POLICIES[policy.kind].from_config(_located(policy), sampling)
+
+
+def estimate_memory(config: TrainConfig) -> MemoryEstimate:
+    """What a run holds in memory, from the configuration files of its model."""
+    policy = _located(config.policy)
+    return dry_run.estimate_memory(config, find_architecture(policy.model, policy.revision))
+
+
+def _located(policy: PolicyConfig) -> PolicyConfig:
+    """`shapeworld` is the model in the package."""
+    return policy.model_copy(update={"model": str(models.PIPELINE)}) if policy.model == "shapeworld" else policy
 
 
 def load_rewards(config: TrainConfig) -> list[tuple[Reward, float]]:
@@ -123,9 +172,11 @@ def load_rewards(config: TrainConfig) -> list[tuple[Reward, float]]:
 
 
 def load_samples(path: str) -> list[Sample]:
-    """A JSON Lines file, or an embedded split such as `shapeworld:train`."""
+    """A JSON Lines file, whose pictures and videos must be there, or an embedded split such as `shapeworld:train`."""
     if not path.startswith("shapeworld:"):
-        return read_samples(Path(path))
+        found = [with_media_in(sample, Path(path).parent) for sample in read_samples(Path(path))]
+        refuse_unreadable(found)
+        return found
     try:
         return splits.samples(path.removeprefix("shapeworld:"))
     except KeyError as why:
@@ -193,12 +244,13 @@ def evaluate_run(run: Path) -> None:
         raise ConfigError(f"{run} has no data.validation to be evaluated on")
     policy = build_policy(loaded.config.policy, loaded.config.sampling)
     evaluator = Evaluator(loaded.config, policy, load_rewards(loaded.config), run)
-    tracker = JsonlTracker(run)
-    tracker.log("evaluation", 0, evaluator(0))
-    policy.load(loaded.checkpoint())
-    tracker.log("evaluation", loaded.step(), evaluator(loaded.step()))
-    write_grid(run, loaded.config.run.pictures)
-    write_report(run)
+    with only_writer(run):
+        tracker = JsonlTracker(run)
+        tracker.log("evaluation", 0, evaluator(0))
+        policy.load(loaded.checkpoint())
+        tracker.log("evaluation", loaded.step(), evaluator(loaded.step()))
+        write_grid(run, loaded.config.run.pictures)
+        write_report(run)
 
 
 def sample_images(
@@ -209,10 +261,12 @@ def sample_images(
     steps: int | None = None,
     guidance: float | None = None,
     base: bool = False,
+    conditions: Mapping[str, Any] | None = None,
 ) -> list[Image.Image | list[Image.Image]]:
     """n images (or videos, as lists of frames) of each prompt, prompt by prompt.
 
-    `target` is a run, whose last checkpoint draws (with `base`, what it began from), or a model.
+    `target` is a run, whose last checkpoint draws (with `base`, what it began from), or a model. `conditions` are what
+    its pipeline takes beside the prompt, by argument: paths of pictures and videos, and numbers.
     """
     run = load_run(Path(target)) if (Path(target) / CONFIG).is_file() else None
     policy_config = run.config.policy if run else PolicyConfig(model=target)
@@ -221,5 +275,7 @@ def sample_images(
     policy = build_policy(policy_config, sampling.model_copy(update=changes))
     if run and not base:
         policy.load(run.checkpoint())
-    requests = [RolloutRequest(Sample(id=str(i), prompt=p), n=n, group=i) for i, p in enumerate(prompts)]
-    return policy.rollout(requests, seed).media
+    samples = [Sample(id=f"prompt {i}", prompt=p, conditions=conditions or {}) for i, p in enumerate(prompts)]
+    check_samples(policy.pipeline, samples)
+    calls = plan_calls(samples, n, rows=n * len(samples))
+    return [made for number, requests in enumerate(calls) for made in policy.rollout(requests, seed + number).media]

@@ -71,6 +71,31 @@ def refuse_changes_on_resume(overrides: Iterable[str]) -> None:
         raise ConfigError("\n".join(refused))
 
 
+def refuse_edits_on_resume(trained: TrainConfig, asked: TrainConfig, source: str) -> None:
+    """Raise for every key of a run's configuration, the file `source`, that is not as it was trained with."""
+    before, after = _leaves(trained.model_dump(mode="json")), _leaves(asked.model_dump(mode="json"))
+    free = [
+        key for key in _MAY_CHANGE_ON_RESUME if key != "training.iterations" or asked.optimizer.schedule == "constant"
+    ]
+    refused = [
+        f"{source}: {key} is {after.get(key)!r:.80}, and the run was trained with {before.get(key)!r:.80}"
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key) != after.get(key) and key not in free
+    ]
+    if refused:
+        refused.append("Put it back to resume the run, or start a new one; what may change is " + ", ".join(free) + ".")
+        raise ConfigError("\n".join(refused))
+
+
+def _leaves(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Values by dotted key; a list is a value."""
+    found: dict[str, Any] = {}
+    for key, value in section.items():
+        here = f"{above}{key}"
+        found |= _leaves(value, f"{here}.") if isinstance(value, Mapping) and value else {here: value}
+    return found
+
+
 def _as_map(held: Any, path: Path) -> dict[str, Any]:
     if held is None:
         return {}

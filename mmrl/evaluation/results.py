@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -146,6 +147,14 @@ def evaluation_steps(folder: Path) -> list[int]:
 
 def _file(folder: Path, step: int) -> Path:
     return folder / "evaluations" / f"step-{step}.jsonl"
+
+
+def forget_evaluations_after(folder: Path, step: int) -> None:
+    """Delete evaluations of later steps, which a run that goes on from this one will make again, or never reach."""
+    for late in evaluation_steps(folder):
+        if late > step:
+            _file(folder, late).unlink()
+            shutil.rmtree(folder / "samples" / f"step-{late}", ignore_errors=True)
 
 
 def _picture(folder: Path, step: int, sample: int, draw: int) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -66,6 +67,8 @@ def _optional(metrics: Mapping[str, float]) -> str:
         parts.append(f"  clipped {metrics['clip_fraction']:.1%}")
     if "kl" in metrics:
         parts.append(f"  kl {metrics['kl']:.2g}")
+    if metrics.get("zero_variance_share"):
+        parts.append(f"  groups without signal {metrics['zero_variance_share']:.0%}")
     return "".join(parts)
 
 
@@ -104,8 +107,9 @@ class PlainDisplay:
         self.say(status_line(report))
 
     def say(self, text: str) -> None:
-        """Print a line."""
-        print(text, file=sys.stderr, flush=True)
+        """Print a line. Training does not depend on who reads it: one that nobody takes is dropped."""
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -33,7 +33,8 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         nonlocal asked
         asked = True
         restore()
-        say(f"{signal.Signals(number).name}: finishing this iteration, then saving; once more to leave at once")
+        with suppress(OSError, RuntimeError):  # `mmrl train 2>&1 | tee log`: Ctrl-C ended tee first; or amid a print
+            say(f"{signal.Signals(number).name}: finishing this iteration, then saving; once more to leave at once")
 
     for number in before:
         signal.signal(number, ask)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mmrl.config.load import load_config
+from mmrl.config.overrides import refuse_edits_on_resume
 from mmrl.config.section import ConfigError
 from mmrl.config.train import TrainConfig
 from mmrl.training.checkpoints import Checkpoints
+from mmrl.training.durable import replace_text
 from mmrl.training.trackers import METRICS
 
 CONFIG = "config.yaml"
@@ -55,16 +58,51 @@ def run_folder(config: TrainConfig) -> Path:
     return Path(config.run.dir.format(name=config.name, seed=config.seed))
 
 
+def check_run_folder(folder: Path) -> None:
+    """Refuse, before any model is loaded, a folder that a new run cannot be written into.
+
+    Raises:
+        ConfigError: there is a run in it already, which is never overwritten, or nothing can be written there.
+    """
+    if (folder / CONFIG).exists():
+        raise ConfigError(
+            f"{folder} holds a run already: continue it with --resume {folder}, or delete it, or choose another folder "
+            "with run.dir=..."
+        )
+    check_writable(folder)
+
+
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written or made.
+
+    Raises:
+        ConfigError: naming what is in the way.
+    """
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise ConfigError(f"{folder} cannot be a run folder: {there} is a file; choose another one with run.dir=...")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{folder} cannot be written: {there} is read-only; choose another one with run.dir=...")
+
+
 def create_run_folder(folder: Path, config_text: str) -> Path:
     """Make a run folder and write the configuration into it.
 
     Raises:
-        ConfigError: there is a run in it already, which is never overwritten.
+        ConfigError: as `check_run_folder`.
     """
-    if (folder / CONFIG).exists():
-        started = bool(Checkpoints(folder).index())
-        remedy = f"continue it with --resume {folder}, or delete it" if started else "delete it (it has no checkpoint)"
-        raise ConfigError(f"{folder} holds a run already: {remedy}, or choose another folder with run.dir=...")
+    check_run_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / CONFIG).write_text(config_text, encoding="utf-8")
+    replace_text(folder / CONFIG, config_text)
     return folder
+
+
+def refuse_edited(folder: Path, config: TrainConfig) -> None:
+    """Refuse to resume a run whose configuration was edited since its last checkpoint.
+
+    Raises:
+        ConfigError: naming every key that differs and must not.
+        RunError: the last checkpoint is damaged.
+    """
+    if recipe := Checkpoints(folder).recipe():
+        refuse_edits_on_resume(TrainConfig.model_validate(recipe, strict=False), config, str(folder / CONFIG))

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from mmrl.config.optimizer import OptimizerConfig
+from mmrl.config.policy import Precision
 from mmrl.config.training import TrainingConfig
 from mmrl.policy import Policy, Power
 from mmrl.training.checkpoints import (
@@ -24,11 +26,13 @@ from mmrl.training.display import Display, StepReport
 from mmrl.training.errors import RunError, RunStopped
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch, fold_in
 from mmrl.training.interrupts import stop_requests
+from mmrl.training.loss_scale import LossScale
 from mmrl.training.objectives.base import Gauges, Objective
 from mmrl.training.phases import Phases
 from mmrl.training.schedules import learning_rate
+from mmrl.training.signal_watch import SignalWatch
 from mmrl.training.snapshots import ParameterSnapshot
-from mmrl.training.trackers import JsonlTracker, Tracker
+from mmrl.training.trackers import Tracker
 
 Evaluate = Callable[[int], Mapping[str, float]]
 """Scores the policy as it is at a step, keeps the pictures, and returns means by name; `score` picks the best."""
@@ -53,6 +57,8 @@ class Trainer:
     evaluate: Evaluate | None = None
     evaluate_every: int | None = None
     name: str = "run"
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # the whole configuration, which checkpoints remember
+    precision: Precision = "float32"  # what the policy computes in
     step: int = field(default=0, init=False)  # iterations done
     updates: int = field(default=0, init=False)  # optimizer updates done
 
@@ -67,8 +73,10 @@ class Trainer:
             weight_decay=settings.weight_decay,
         )
         self.average = ParameterSnapshot(self.parameters) if settings.ema is not None else None
+        self.loss_scale = LossScale(self.precision)
         self.checkpoints = Checkpoints(self.run)
         self._best_reward = -math.inf
+        self._signal = SignalWatch(self.display.say)
 
     def train(self) -> None:
         """Train to the last iteration.
@@ -90,6 +98,14 @@ class Trainer:
                             f"stopped after iteration {self.step} of {self.config.iterations}, which is saved; "
                             f"go on with: mmrl train --resume {self.run}"
                         )
+        except KeyboardInterrupt:
+            self.display.say(f"left at once, in iteration {self.step + 1}; go on with: mmrl train --resume {self.run}")
+            raise
+        except OSError as why:  # a full disk, a folder that went away: no metrics or pictures with holes in them
+            raise RunError(
+                f"stopped in iteration {self.step + 1}: {why}. When that is mended, go on from the last checkpoint "
+                f"with: mmrl train --resume {self.run}"
+            ) from why
         finally:
             self.display.close()
             for tracker in self.trackers:
@@ -117,7 +133,7 @@ class Trainer:
                     gap = max(gap, self._update(share, gauges, check_gap=first))
             self.objective.finish_iteration(self.updates)
         self.step += 1
-        return experience.metrics | gauges.values() | {"replay_gap": gap}, phases
+        return experience.metrics | gauges.values() | self.loss_scale.metrics() | {"replay_gap": gap}, phases
 
     def save(self, score: float | None = None) -> Path:
         """Write a checkpoint. With a moving average, the policy's files hold the average."""
@@ -130,13 +146,25 @@ class Trainer:
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
         tensors = {part: {k: t.clone() for k, t in held.items()} for part, held in tensors.items()}
-        values = {"updates": self.updates, "best_reward": self._best_reward, "source": self.source.state_dict()}
+        values = {
+            "updates": self.updates,
+            "best_reward": self._best_reward if math.isfinite(self._best_reward) else None,
+            "loss_scale": self.loss_scale.state_dict(),
+            "source": self.source.state_dict(),
+            "recipe": dict(self.recipe),
+        }
         with self.averaged():
             return self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
 
     def resume(self) -> None:
-        """Continue exactly from the last checkpoint of the run's folder."""
+        """Continue exactly from the last checkpoint of the run's folder; if none was finished, from the beginning."""
+        if not self.checkpoints.begun():
+            self.display.say(f"{self.run} has no checkpoint yet: starting from the beginning")
+            for tracker in self.trackers:
+                tracker.forget_after(-1)
+            return
         state = self.checkpoints.load_state()
+        self.checkpoints.mend()
         load_parameters(self.parameters, state.tensors["parameters"])
         load_optimizer_tensors(self.optimizer, state.tensors["optimizer"])
         self.objective.load_state_dict(state.tensors.get("objective", {}))
@@ -144,11 +172,12 @@ class Trainer:
             self.average.load_state_dict(state.tensors["average"])
         self.source.load_state_dict(state.values["source"])
         self.step, self.updates = state.step, state.values["updates"]
-        self._best_reward = state.values["best_reward"]
+        best = state.values["best_reward"]
+        self._best_reward = -math.inf if best is None else best
+        self.loss_scale.load_state_dict(state.values.get("loss_scale", {}))
         self.policy.version = self.updates
         for tracker in self.trackers:
-            if isinstance(tracker, JsonlTracker):
-                tracker.forget_after(self.step)
+            tracker.forget_after(self.step)
 
     def _update(self, share: list[MicroBatch], gauges: Gauges, check_gap: bool) -> float:
         """One optimizer update; returns the replay gap where this update can show it, else 0."""
@@ -157,14 +186,17 @@ class Trainer:
         scored = sum(batch.scored_rows for batch in share)
         for number, batch in enumerate(share):
             held = before if check_gap else gauges
-            part = batch.scored_rows / max(1, scored)
+            part = self.loss_scale.factor * batch.scored_rows / max(1, scored)
             self.objective.accumulate(batch, part, fold_in(self.seed, self.step, self.updates, number), held)
         gap = 0.0
         if check_gap:
             gap = before.values().get("log_prob_change_max", 0.0)
             self._refuse_gap(gap)
             gauges.absorb(before, without=("log_prob_change_max",))
+        self.loss_scale.unscale(self.parameters.values())
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.optimizer_config.max_grad_norm).item()
+        if not self.loss_scale.accepts(norm):
+            return gap
         if not math.isfinite(norm):
             raise RunError(
                 f"the gradient's norm is {norm} at iteration {self.step + 1}: lower optimizer.lr, or use float32; "
@@ -199,10 +231,11 @@ class Trainer:
         return gap
 
     def _refuse_gap(self, gap: float) -> None:
-        if not gap <= self.config.max_replay_gap:
+        bound = self.config.replay_gap_bound(self.precision)
+        if not gap <= bound:
             raise RunError(
                 f"replay differs from the rollout by {gap:.1e} (training.max_replay_gap is "
-                f"{self.config.max_replay_gap:.1e}): the gradient would be wrong. Something between rollout and update "
+                f"{bound:.1e}): the gradient would be wrong. Something between rollout and update "
                 "is not repeated exactly (a batch of another shape, dropout, a low-precision kernel); "
                 "nothing was updated with it"
             )
@@ -226,6 +259,7 @@ class Trainer:
     def _report(self, metrics: dict[str, float], phases: Phases) -> None:
         reward = metrics.get("reward/total", math.nan)
         self._best_reward = max(self._best_reward, reward)
+        self._signal.see(self.step, metrics.get("zero_variance_share", 0.0))
         for tracker in self.trackers:
             tracker.log("train", self.step, metrics | phases.metrics())
         self.display.step(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,9 @@ from mmrl.training.experience import OnlineRollouts
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.trackers import JsonlTracker
 from mmrl.training.trainer import Trainer
+from tests.training import real_run
 from tests.training.gaussian_policy import GaussianPolicy
+from tests.training.zygote import Zygote
 
 TARGET = 1.0
 
@@ -45,47 +48,70 @@ def samples(count: int = 8) -> list[Sample]:
     return [Sample(id=f"s{n}", prompt=f"number {n}", source="even" if n % 2 == 0 else "odd") for n in range(count)]
 
 
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Starts the real program at the price of a fork."""
+    server = Zygote()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def straight(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """The folder of a small real run that nobody disturbed, and how long it took in seconds."""
+    folder = tmp_path_factory.mktemp("straight") / "a"
+    started = time.monotonic()
+    child = real_run.start(zygote, folder)
+    assert child.wait() == 0, child.said()
+    return folder / "run", time.monotonic() - started
+
+
 @pytest.fixture
 def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
-    def make(
-        run: Path = tmp_path / "run",
-        reward: Reward | None = None,
-        algorithm: GRPOConfig | None = None,
-        optimizer: dict[str, Any] | None = None,
-        training: dict[str, Any] | None = None,
-        micro_batch: int = 32,
-        groups: int = 4,
-        group_size: int = 8,
-        **more: Any,
-    ) -> Trainer:
-        run.mkdir(parents=True, exist_ok=True)
-        policy = GaussianPolicy()
-        config = TrainingConfig(**({"iterations": 6, "save_every": 2} | (training or {})))
-        settings = algorithm or GRPOConfig(advantage=AdvantageConfig(std="group"), clip={"low": 0.2})
-        objective = PolicyGradient(policy, settings)
-        suite = RewardSuite([(reward or Nearness(), 1.0)])
-        source = OnlineRollouts(
-            policy=policy,
-            acting=objective.acting,
-            prompts=PromptSampler(samples(), groups, seed=0),
-            suite=suite,
-            credit=Credit(settings.advantage, suite.weights),
-            group_size=group_size,
-            micro_batch=micro_batch,
-            min_valid_share=config.min_valid_share,
-            seed=3,
-        )
-        return Trainer(
-            policy=policy,
-            objective=objective,
-            source=source,
-            optimizer_config=OptimizerConfig(**({"lr": 0.05} | (optimizer or {}))),
-            config=config,
-            seed=3,
-            run=run,
-            trackers=[JsonlTracker(run)],
-            display=QuietDisplay(),
-            **more,
-        )
+    """`build_trainer`, with a run folder of the test's own unless another is given."""
+
+    def make(run: Path = tmp_path / "run", **changes: Any) -> Trainer:
+        return build_trainer(run, **changes)
 
     return make
+
+
+def build_trainer(
+    run: Path,
+    reward: Reward | None = None,
+    algorithm: GRPOConfig | None = None,
+    optimizer: dict[str, Any] | None = None,
+    training: dict[str, Any] | None = None,
+    micro_batch: int = 32,
+    groups: int = 4,
+    group_size: int = 8,
+    **more: Any,
+) -> Trainer:
+    run.mkdir(parents=True, exist_ok=True)
+    policy = GaussianPolicy()
+    config = TrainingConfig(**({"iterations": 6, "save_every": 2} | (training or {})))
+    settings = algorithm or GRPOConfig(advantage=AdvantageConfig(std="group"), clip={"low": 0.2})
+    objective = PolicyGradient(policy, settings)
+    suite = RewardSuite([(reward or Nearness(), 1.0)])
+    source = OnlineRollouts(
+        policy=policy,
+        acting=objective.acting,
+        prompts=PromptSampler(samples(), groups, seed=0),
+        suite=suite,
+        credit=Credit(settings.advantage, suite.weights),
+        group_size=group_size,
+        micro_batch=micro_batch,
+        min_valid_share=config.min_valid_share,
+        seed=3,
+    )
+    return Trainer(
+        policy=policy,
+        objective=objective,
+        source=source,
+        optimizer_config=OptimizerConfig(**({"lr": 0.05} | (optimizer or {}))),
+        config=config,
+        seed=3,
+        run=run,
+        trackers=[JsonlTracker(run)],
+        **({"display": QuietDisplay()} | more),
+    )

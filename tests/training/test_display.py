@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -29,6 +30,12 @@ def test_the_line_holds_reward_gap_and_time_left():
     for part in ("3/60", "+0.500", "best +0.625", "replay gap 0e+00", "clipped 25.0%", "kl 0.01", "1:54 left"):
         assert part in line
     assert "\n" not in line
+
+
+def test_groups_without_signal_are_shown_where_there_are_any():
+    assert "signal" not in display.status_line(REPORT)
+    flat = replace(REPORT, metrics={**REPORT.metrics, "zero_variance_share": 0.25})
+    assert "groups without signal 25%" in display.status_line(flat)
 
 
 def test_the_panel_shows_the_same_numbers():

@@ -1,0 +1,203 @@
+"""Full disks, read-only folders and damaged files: one message, and what was finished is there still."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from mmrl.config.section import ConfigError
+from mmrl.training.checkpoints import Checkpoints
+from mmrl.training.display import QuietDisplay
+from mmrl.training.errors import RunError
+from mmrl.training.runs import check_run_folder
+from mmrl.training.trackers import JsonlTracker, Spare
+from tests.training import gaussian_run
+from tests.training.real_run import assert_same, finish, start
+
+
+def error_of(child, code=1) -> str:
+    """What the program said was wrong, after checking that it was one message."""
+    assert child.wait() == code, child.said()
+    before, _, message = f"\n{child.said()}".rpartition("\nerror: ")
+    assert message and "\nerror: " not in before and "Traceback" not in before, child.said()
+    return message
+
+
+# Full disks
+
+
+@pytest.fixture
+def small_disk(straight, tmp_path):
+    """A file system of its own, with room for two checkpoints and not for three."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    size = sum(file.stat().st_size for file in straight[0].glob("checkpoints/step-4/**/*") if file.is_file())
+    options = f"size={int(2.6 * size)}"
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting a file system is not allowed here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint(zygote, straight, small_disk, tmp_path):
+    said = error_of(start(zygote, small_disk / "b"))
+    run = small_disk / "b/run"
+    assert "No space left on device" in said and "mmrl train --resume run" in said
+    assert "step-3 is there still" in said and Checkpoints(run).load_state().step == 3
+    assert not list((run / "checkpoints").glob(".*"))
+    shutil.copytree(small_disk / "b", tmp_path / "larger")
+    finish(zygote, tmp_path / "larger")
+    assert_same(straight[0], tmp_path / "larger/run")
+
+
+def test_a_file_that_may_not_grow_stops_the_run_with_one_message(zygote, tmp_path):
+    """Limits are enough of a full disk where none can be mounted."""
+    said = error_of(start(zygote, tmp_path / "b", largest_file=50_000))
+    assert said.startswith("the checkpoint run/checkpoints/step-1 cannot be written (") and "there is none yet" in said
+    assert not list((tmp_path / "b/run/checkpoints").iterdir())
+
+
+def test_metrics_that_cannot_be_written_end_with_a_whole_line(zygote, tmp_path):
+    train = "tests.training.gaussian_run:train"
+    assert zygote.call(tmp_path / "due", train, "run").wait() == 0
+    whole = tmp_path / "due/run/metrics.jsonl"
+    room = sum(len(line) for line in whole.read_bytes().splitlines(keepends=True)[:4]) + 50  # half of the fifth
+    full = zygote.call(tmp_path / "b", train, "run", largest_file=max(room, 1_000))
+    assert full.wait() != 0 and "RunError: stopped in iteration 3: [Errno 27] File too large" in full.said()
+    assert len((tmp_path / "b/run/metrics.jsonl").read_text().splitlines()) == 4
+    assert zygote.call(tmp_path / "b", train, "run").wait() == 0
+    assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "due/run")
+
+
+def test_pictures_that_cannot_be_written_stop_the_run_rather_than_leave_a_hole(zygote, straight, tmp_path):
+    (tmp_path / "b/run/heldout").mkdir(parents=True)
+    (tmp_path / "b/run/heldout/config.yaml").symlink_to("/dev/full")
+    said = error_of(start(zygote, tmp_path / "b"))
+    assert said.startswith("stopped in iteration 1: [Errno 28] No space left on device")
+    (tmp_path / "b/run/heldout/config.yaml").unlink()
+    finish(zygote, tmp_path / "b")
+    assert_same(straight[0], tmp_path / "b/run")
+
+
+def test_a_spare_tracker_that_fails_is_left_out(tmp_path, caplog):
+    class Full(JsonlTracker):
+        def log(self, kind, step, metrics):
+            self.calls = getattr(self, "calls", 0) + 1
+            with open("/dev/full", "w") as file:
+                file.write("x")
+
+    inner = Full(tmp_path)
+    tracker = Spare(inner)
+    with caplog.at_level(logging.WARNING):
+        for step in (1, 2, 3):
+            tracker.log("train", step, {})
+    assert inner.calls == 1
+    assert [r.getMessage() for r in caplog.records] == [
+        "Full is left out from here on: [Errno 28] No space left on device"
+    ]
+
+
+# Folders that cannot be written
+
+
+def test_a_read_only_folder_is_refused_before_a_model_is_loaded(zygote, tmp_path):
+    """Permissions do not bind root, so root gives itself up."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b").chmod(0o555)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        os.chmod(folder, 0o755)
+    child = zygote.start(tmp_path / "b", "train", "quickstart", "run.dir=runs/it", nobody=True)
+    assert error_of(child, 2).startswith("runs/it cannot be written: ") and "is read-only" in child.said()
+    assert "Loading" not in child.said()
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(ConfigError, match=r"runs/it cannot be a run folder: .*runs is a file"):
+        check_run_folder(tmp_path / "runs" / "it")
+
+
+# Damaged files
+
+
+@pytest.fixture
+def finished(tmp_path) -> Path:
+    gaussian_run.train(str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+@pytest.mark.parametrize("part", ["parameters.safetensors", "optimizer.safetensors", "state.json"])
+def test_a_checkpoint_cut_in_half_is_named_with_the_one_to_go_on_from(finished, part):
+    due = gaussian_run.contents(finished)
+    path = finished / "checkpoints/step-3/trainer" / part
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(RunError) as refused:
+        gaussian_run.trainer(finished, QuietDisplay()).resume()
+    message = str(refused.value)
+    assert str(path) in message and "The checkpoint of iteration 2 is whole" in message
+    command, _, resume = message.partition("to go on from it: ")[2].partition(" && ")
+    assert resume == f"mmrl train --resume {finished}"
+    subprocess.run(command, shell=True, check=True)  # as the message says
+    gaussian_run.train(str(finished))
+    assert gaussian_run.contents(finished) == due
+
+
+def test_a_file_that_is_gone_or_changed_within_is_named_too(finished):
+    path = finished / "checkpoints/step-3/theta.safetensors"
+    content = path.read_bytes()
+    path.unlink()
+    with pytest.raises(RunError, match=r"theta\.safetensors is missing\. The checkpoint of iteration 2 is whole"):
+        Checkpoints(finished).path()
+    path.write_bytes(content)
+    inner = finished / "checkpoints/step-3/trainer/average.safetensors"
+    inner.write_bytes(b"\xff" * inner.stat().st_size)  # of the right size
+    with pytest.raises(RunError, match=r"trainer cannot be read .*The checkpoint of iteration 2 is whole"):
+        Checkpoints(finished).load_state()
+
+
+def test_where_no_checkpoint_is_whole_that_is_said(finished):
+    for state in finished.glob("checkpoints/*/trainer/state.json"):
+        state.unlink()
+    with pytest.raises(RunError, match="no other checkpoint is whole"):
+        Checkpoints(finished).load_state()
+    shutil.rmtree(finished / "checkpoints/step-2")
+    shutil.rmtree(finished / "checkpoints/step-3")
+    with pytest.raises(RunError, match=r"has lost the checkpoints that its index\.json lists"):
+        gaussian_run.trainer(finished, QuietDisplay()).resume()
+
+
+@pytest.mark.parametrize("content", [None, "", '{"last": "st', '{"last": "step-1"}', "[]"])
+def test_an_index_that_is_missing_cut_or_behind_is_made_up_from_the_folders(finished, content, caplog):
+    index = finished / "checkpoints/index.json"
+    due = index.read_text()
+    index.unlink() if content is None else index.write_text(content)
+    with caplog.at_level(logging.WARNING):
+        assert Checkpoints(finished).path("best").name == "step-2"
+        assert Checkpoints(finished).load_state().step == 3
+    assert "index.json" in caplog.text and "by the folders, the last is step-3" in caplog.text
+    gaussian_run.trainer(finished, QuietDisplay()).resume()
+    assert index.read_text() == due and json.loads(due)["best_score"] == 0.9
+
+
+def test_a_best_reward_that_never_was_is_json(tmp_path, make_trainer):
+    trainer = make_trainer()
+    trainer.save(score=float("nan"))
+    text = (tmp_path / "run/checkpoints/step-0/trainer/state.json").read_text()
+    assert json.loads(text, parse_constant=pytest.fail)["best_reward"] is None
+    again = make_trainer()
+    again.resume()
+    assert again._best_reward == float("-inf") and "best" not in again.checkpoints.index()
+
+
+def test_a_line_that_was_cut_off_is_gone_before_anything_is_added(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"kind": "train", "step": 1}\n{"kind": "tra')
+    JsonlTracker(tmp_path).log("train", 2, {})
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 2]

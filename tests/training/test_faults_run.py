@@ -1,0 +1,200 @@
+"""What is wrong with a run itself: gradients, rewards, data, and settings that were edited on the way."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast
+
+from mmrl.data import write_samples
+from mmrl.data.jsonl import DataError
+from mmrl.data.prompts import PromptSampler
+from mmrl.data.sample import Sample
+from mmrl.shapeworld.models import PIPELINE
+from mmrl.shapeworld.splits import samples
+from mmrl.training.display import QuietDisplay
+from mmrl.training.errors import RunError
+from mmrl.training.signal_watch import SignalWatch
+from tests.training.conftest import Nearness
+from tests.training.test_faults_disk import error_of
+from tests.training.test_trainer import lines
+
+
+class Listening(QuietDisplay):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+# Gradients
+
+
+def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was(make_trainer):
+    trainer = make_trainer(optimizer={"ema": 0.9}, training={"iterations": 6, "save_every": 2})
+
+    def spoil(gradient):
+        return gradient * (float("nan") if trainer.step == 4 else 1.0)
+
+    trainer.policy.theta.register_hook(spoil)
+    with pytest.raises(RunError, match=r"the gradient's norm is nan at iteration 5"):
+        trainer.train()
+    kept = trainer.checkpoints.load_state()
+    assert kept.step == 4 and [row["step"] for row in lines(trainer.run)] == [1, 2, 3, 4]
+    assert torch.equal(trainer.policy.theta, kept.tensors["parameters"]["theta"])  # in memory, too
+    assert torch.equal(trainer.average.state_dict()["theta"], kept.tensors["average"]["theta"])
+    assert all(tensor.isfinite().all() for part in kept.tensors.values() for tensor in part.values())
+
+
+# Rewards
+
+
+@pytest.mark.parametrize("broken", [1.0, 0.75])
+def test_scores_that_fail_beyond_the_share_stop_the_run_and_keep_it(make_trainer, broken):
+    reward = Nearness()
+    trainer = make_trainer(reward=reward, training={"iterations": 6, "save_every": 2})
+    reward.fails_on = lambda item: trainer.step >= 3 and int(item.id.split("/")[1]) < 32 * broken
+    with pytest.raises(RunError, match=rf"only {1 - broken:.0%} of the answers could be scored"):
+        trainer.train()
+    assert trainer.checkpoints.load_state().step == 2
+
+
+def test_an_iteration_without_a_single_score_teaches_nothing_where_that_is_allowed(make_trainer):
+    reward = Nearness()
+    display = Listening()
+    trainer = make_trainer(
+        reward=reward, display=display, training={"iterations": 4, "save_every": 2, "min_valid_share": 0.0}
+    )
+    reward.fails_on = lambda item: trainer.step < 2
+    trainer.train()
+    rows = lines(trainer.run)
+    assert [row["reward/total"] is None for row in rows] == [True, True, False, False]
+    assert [row["grad_norm"] > 0 for row in rows] == [False, False, True, True]
+    assert display.said == ["iteration 1: in every group all rewards are equal, or missing, so it taught nothing"]
+
+
+def test_constant_rewards_are_said_once_and_now_and_then(make_trainer):
+    class Constant(Nearness):
+        name = "constant"
+
+        def score_one(self, item):
+            return -1.0
+
+    display = Listening()
+    trainer = make_trainer(reward=Constant(), display=display, training={"iterations": 25, "save_every": 50})
+    trainer.train()
+    assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2))
+    assert [text.partition(":")[0] for text in display.said] == ["iteration 1", "iteration 10", "iteration 20"]
+    assert "for 10 iterations in a row" in display.said[1] and "data.group_size" in display.said[1]
+
+
+def test_a_silence_that_is_broken_begins_anew():
+    said: list[str] = []
+    watch = SignalWatch(said.append)
+    for step, share in enumerate([1.0, 0.5, 1.0, 1.0, math.nan, 0.0], start=1):
+        watch.see(step, share)
+    assert [text.partition(":")[0] for text in said] == ["iteration 1", "iteration 3"]
+
+
+# Data
+
+
+def train(zygote, folder, data, *changes):
+    words = ["data.path=" + data, "data.groups=1", "data.group_size=2", "run.dir=run", *changes]
+    return zygote.start(folder, "train", "quickstart", *words)
+
+
+def test_an_empty_data_set_leaves_no_run_behind(zygote, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/empty.jsonl").write_text("\n")
+    assert error_of(train(zygote, tmp_path / "a", "empty.jsonl")) == "empty.jsonl: holds no samples\n"
+    assert not (tmp_path / "a/run").exists()
+
+
+def test_an_unreadable_picture_is_named_before_training(zygote, tmp_path):
+    folder = tmp_path / "a"
+    (folder / "pictures").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "pictures/1.png")
+    (folder / "pictures/2.png").write_bytes(b"no picture")
+    rows = [Sample(id=str(n), prompt="make it red", conditions={"image": f"pictures/{n}.png"}) for n in (1, 2, 3)]
+    write_samples(rows, folder / "edits.jsonl")
+    unreadable = "cannot be read as a picture (cannot identify image file): mend it, or leave it out"
+    assert error_of(train(zygote, folder, "edits.jsonl")).splitlines() == [
+        f"pictures/2.png: {unreadable} (sample '2')",
+        "pictures/3.png: there is no such file (sample '3')",
+    ]
+    assert not (folder / "run").exists()
+
+
+def test_prompts_that_were_edited_are_not_gone_on_with():
+    before = [Sample(id=str(n), prompt=f"{n} dogs") for n in range(4)]
+    after = [*before[:3], Sample(id="3", prompt="3 cats")]
+    state = PromptSampler(before, 2, seed=0).state_dict()
+    PromptSampler(list(before), 2, seed=0).load_state_dict(state)
+    with pytest.raises(DataError, match="not the one that the run began with"):
+        PromptSampler(after, 2, seed=0).load_state_dict(state)
+
+
+def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(zygote, tmp_path):
+    """The embedded pipeline reads 12 tokens; here its third tokenizer, which knows silence alone, reads words."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for part in PIPELINE.iterdir():
+        if part.name != "tokenizer_3":
+            (model / part.name).symlink_to(part)
+    words = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
+    words.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?", pad_token="?").save_pretrained(model / "tokenizer_3")
+    rows = samples("development")[:4]
+    rows[1] = replace(rows[1], prompt="a red circle" + " and a red circle" * 3)
+    write_samples(rows, tmp_path / "a/data.jsonl")
+    changes = ["data={path: data.jsonl, groups: 1, group_size: 2}", "evaluation={}", "training.iterations=1"]
+    child = zygote.start(
+        tmp_path / "a", "train", "quickstart", *changes, "sampling.steps=2", f"policy.model={model}", "run.dir=run"
+    )
+    assert child.wait() == 0, child.said()
+    assert "1 of 4 prompts are longer than the 12 tokens that the text encoders read" in child.said()
+    assert f"{rows[1].id!r} (17 tokens)" in child.said()
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    "old, new, named",
+    [
+        ("lr: 0.001", "lr: 0.01", "optimizer.lr is 0.01, and the run was trained with 0.001"),
+        ("name: shapeworld\n", "name: compressibility\n", "rewards is "),
+        ("iterations: 4", "iterations: 9", "training.iterations is 9, and the run was trained with 4"),  # cosine
+        ("max_sequence_length: 1", "max_sequence_length: 2", "sampling.pipeline_args.max_sequence_length is 2"),
+    ],
+)
+def test_a_configuration_that_was_edited_is_refused_by_key(zygote, straight, tmp_path, old, new, named):
+    folder = tmp_path / "b"
+    shutil.copytree(straight[0].parent, folder)
+    config = folder / "run/config.yaml"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+    said = error_of(zygote.start(folder, "train", "--resume", "run"), 2)
+    assert f"run/config.yaml: {named}" in said and "Put it back to resume the run" in said
+    assert "run/config.yaml: " in said and len(said.splitlines()) == 2
+
+
+def test_what_may_change_may_be_edited(zygote, straight, tmp_path):
+    folder = tmp_path / "b"
+    shutil.copytree(straight[0].parent, folder)
+    config = folder / "run/config.yaml"
+    config.write_text(config.read_text().replace("save_every: 1", "save_every: 2"))
+    child = zygote.start(folder, "train", "--resume", "run")
+    assert child.wait() == 0, child.said()

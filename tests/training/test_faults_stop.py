@@ -1,0 +1,69 @@
+"""Being told to stop: once is a request, twice an order; neither breaks a checkpoint."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from mmrl.training.checkpoints import Checkpoints
+from mmrl.training.errors import RunError
+from mmrl.training.lock import only_writer
+from tests.training import gaussian_run
+from tests.training.real_run import assert_same, finish, start
+
+TWICE = [signal.SIGINT, signal.SIGINT]
+
+
+@pytest.mark.parametrize(
+    "at, step",
+    [("run/heldout/samples/step-2", 1), ("os.rename run/checkpoints/.step-2.tmp", 1), (".index.json.tmp", 1)],
+    ids=["amid an iteration", "amid saving", "between a checkpoint and the index"],
+)
+def test_a_second_ctrl_c_leaves_at_once_and_resumes_exactly(zygote, straight, tmp_path, at, step):
+    child = start(zygote, tmp_path / "b", signals=TWICE, at=at)
+    assert child.wait() == 130, child.said()
+    said = child.said()
+    assert "SIGINT: finishing this iteration, then saving; once more to leave at once" in said
+    assert "left at once" in said and "go on with: mmrl train --resume run" in said and "Traceback" not in said
+    assert Checkpoints(tmp_path / "b/run").load_state().step == step
+    finish(zygote, tmp_path / "b")
+    assert_same(straight[0], tmp_path / "b/run")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_one_signal_finishes_the_iteration_even_where_nobody_reads_what_it_says(zygote, tmp_path, number):
+    """`mmrl train 2>&1 | tee log`: Ctrl-C ends tee first, and the run must not die of its broken pipe."""
+    train = "tests.training.gaussian_run:train"
+    due = zygote.call(tmp_path / "a", train, "run")
+    assert due.wait() == 0
+    child = zygote.call(
+        tmp_path / "b",
+        "tests.training.gaussian_run:train",
+        "run",
+        True,
+        signals=[number],
+        at=".step-1.tmp",
+        unread=True,
+    )
+    child.wait()
+    assert Checkpoints(tmp_path / "b/run").load_state().step == 1
+    assert zygote.call(tmp_path / "b", train, "run").wait() == 0
+    assert gaussian_run.contents(tmp_path / "a/run") == gaussian_run.contents(tmp_path / "b/run")
+
+
+def test_a_second_process_is_kept_out_of_the_folder(zygote, straight, tmp_path):
+    first = start(zygote, tmp_path / "b")
+    first.await_text("step    1/4")
+    second = zygote.start(tmp_path / "b", "train", "--resume", "run")
+    assert second.wait() == 1
+    assert f"error: run is being written by another process (process {first.pid} on " in second.said()
+    assert first.wait() == 0
+    assert_same(straight[0], tmp_path / "b/run")
+
+
+def test_a_lock_ends_with_its_holder(tmp_path):
+    with only_writer(tmp_path), pytest.raises(RunError, match="another process"), only_writer(tmp_path):
+        pass
+    with only_writer(tmp_path):
+        pass

@@ -1,0 +1,188 @@
+"""The real program, started a hundred times for the price of one import: a server that forks itself for each run.
+
+Run as `python -m tests.training.zygote`; speaks JSON lines. What is killed is a child, which has a life of its own:
+its own files, limits and user.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+WRITING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
+PATIENCE_S = 100
+
+
+@dataclass
+class Child:
+    """A run of its own process."""
+
+    zygote: Zygote
+    pid: int
+    output: Path
+
+    def send(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        """The exit code, or minus the signal that ended it."""
+        return self.zygote.ask({"wait": self.pid})
+
+    def said(self) -> str:
+        """All that it printed."""
+        return self.output.read_text()
+
+    def await_text(self, text: str) -> None:
+        """Return once it has printed this."""
+        end = time.monotonic() + PATIENCE_S
+        while text not in self.said():
+            assert time.monotonic() < end, f"never said {text!r}:\n{self.said()}"
+            time.sleep(0.005)
+
+
+class Zygote:
+    """The server, seen from a test."""
+
+    def __init__(self) -> None:
+        self._server = subprocess.Popen(
+            [sys.executable, "-m", "tests.training.zygote"],
+            cwd=Path(__file__).parents[2],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._children = 0
+
+    def ask(self, question: dict[str, Any]) -> Any:
+        """Send a line and read one."""
+        self._server.stdin.write(json.dumps(question) + "\n")
+        self._server.stdin.flush()
+        return json.loads(self._server.stdout.readline())
+
+    def start(self, folder: Path, *words: object, **orders: Any) -> Child:
+        """Start `mmrl WORDS` in a folder; see `_prepare` for what can be ordered."""
+        return self._start(folder, {"mmrl": [str(word) for word in words], **orders})
+
+    def call(self, folder: Path, function: str, *arguments: Any, **orders: Any) -> Child:
+        """Start `module:function` with arguments fit for JSON."""
+        return self._start(folder, {"function": function, "arguments": arguments, **orders})
+
+    def close(self) -> None:
+        """End the server."""
+        self._server.stdin.close()
+        self._server.stdout.close()
+        self._server.wait()
+
+    def _start(self, folder: Path, question: dict[str, Any]) -> Child:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._children += 1
+        output = folder.parent / f"{folder.name}-{self._children}.txt"
+        output.touch(mode=0o666)
+        return Child(self, self.ask({"cwd": str(folder), "output": str(output), **question}), output)
+
+
+def serve() -> None:
+    """Import everything, then fork for every line."""
+    for name in ("mmrl.assemble", "mmrl.cli", "mmrl.evaluation.outcome", "tests.training.conftest"):
+        importlib.import_module(name)
+    from diffusers import DiffusionPipeline
+
+    from mmrl.shapeworld.models import PIPELINE
+
+    DiffusionPipeline.from_pretrained(PIPELINE)  # what it imports, it imports once
+    for line in sys.stdin:
+        question = json.loads(line)
+        answer = _reap(question["wait"]) if "wait" in question else _fork(question)
+        print(json.dumps(answer), flush=True)
+
+
+def _reap(pid: int) -> int:
+    end = time.monotonic() + PATIENCE_S
+    while not (found := os.waitpid(pid, os.WNOHANG))[0]:
+        if time.monotonic() > end:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+    return os.waitstatus_to_exitcode(found[1])
+
+
+def _fork(question: dict[str, Any]) -> int:
+    if pid := os.fork():
+        return pid
+    code = 70
+    try:
+        _prepare(question)
+        if "function" in question:
+            module, _, name = question["function"].partition(":")
+            getattr(importlib.import_module(module), name)(*question["arguments"])
+            code = 0
+        else:
+            sys.argv = ["mmrl", *question["mmrl"]]
+            from mmrl.cli import main
+
+            main()
+    except SystemExit as stop:
+        code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def _prepare(order: dict[str, Any]) -> None:
+    """A process as ordered: folder, output, Ctrl-C as in a terminal; and, if asked for, no rights or less room.
+
+    `signals`: sent to itself, one by one, just before its `at`th change of a file or folder (from 1), or before the
+    first one whose path holds `at`. `count_changes`: print them. `largest_file`: bytes. `nobody`: root gives itself up.
+    `unread`: what it prints goes into a pipe that nobody reads.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    output = os.open(order["output"], os.O_WRONLY | os.O_APPEND)
+    if order.get("unread"):
+        reader, output = os.pipe()
+        os.close(reader)
+    for stream in (1, 2):
+        os.dup2(output, stream)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.chdir(order["cwd"])
+    if order.get("nobody") and os.geteuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+    if room := order.get("largest_file"):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+    if order.get("signals") or order.get("count_changes"):
+        _watch_changes(order.get("at"), order.get("signals", []), order.get("count_changes", False))
+
+
+def _watch_changes(at: int | str | None, signals: list[int], tell: bool) -> None:
+    changes, left = 0, list(signals)
+    writing = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal changes
+        if event in WRITING or (event == "open" and isinstance(arguments[2], int) and arguments[2] & writing):
+            changes += 1
+            if tell:
+                os.write(1, f"\nchange {changes} {event} {arguments[0]}\n".encode())
+            if left and (changes == at or (isinstance(at, str) and at in f"{event} {arguments[0]}")):
+                now, left[:] = list(left), []
+                for number in now:
+                    os.kill(os.getpid(), number)
+                    time.sleep(0)  # a handler runs before the next is sent
+
+    sys.addaudithook(hook)
+
+
+if __name__ == "__main__":
+    serve()
