@@ -54,3 +54,11 @@ def test_replay_compares_turn_by_turn(replay, capsys):
     ]
     assert replay.compare(turns) == pytest.approx({"CPU": 1.04, "wall": 1.04})
     assert "both      CPU s" in capsys.readouterr().out
+
+
+def test_full_size_runs_at_a_small_size(repository):
+    command = [sys.executable, "benchmarks/full_size.py", "--smoke"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"^replay gap  0.0e\+00$", done.stdout, re.MULTILINE)
+    assert "pictures/s" in done.stdout and "estimated in all" in done.stdout
