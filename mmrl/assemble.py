@@ -27,9 +27,9 @@ from mmrl.evaluation.records import HELDOUT
 from mmrl.evaluation.report import write_report
 from mmrl.evaluation.results import forget_evaluations_after
 from mmrl.generation import dry_run
-from mmrl.generation.architecture import find_architecture
 from mmrl.generation.arguments import check_samples
-from mmrl.generation.memory import MemoryEstimate
+from mmrl.generation.estimate.architecture import find_architecture
+from mmrl.generation.estimate.memory import MemoryEstimate
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.generation.prompt_length import report_cut_prompts
 from mmrl.policy import Policy, plan_calls

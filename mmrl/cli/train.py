@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from mmrl.config import Geometry, TrainConfig
+    from mmrl.config import TrainConfig
 
 
 def train(
@@ -22,7 +22,7 @@ def train(
         list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the resolved configuration and batch sizes; load no model.")
+        bool, typer.Option("--dry-run", help="Print the resolved configuration, batch sizes and memory; load no model.")
     ] = False,
     resume: Annotated[
         Path | None, typer.Option("--resume", metavar="RUN", help="Continue the run in this folder; needs no RECIPE.")
@@ -39,7 +39,8 @@ def train(
     assemble.check(config)
     if dry_run:
         typer.echo(dump_config(config))
-        _print_geometry(geometry)
+        _print_table("What this asks for", geometry.rows())
+        _print_memory(config)
         return
     folder = assemble.train(config, resume=resume)
 
@@ -75,11 +76,28 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
     return config
 
 
-def _print_geometry(geometry: Geometry) -> None:
-    from rich.console import Console
+def _print_memory(config: TrainConfig) -> None:
+    from mmrl import assemble
+    from mmrl.cli.console import quiet_diffusers
+    from mmrl.cli.errors import exit_code
+
+    try:
+        with quiet_diffusers():
+            memory = assemble.estimate_memory(config)
+    except Exception as why:  # of all that a pipeline may do on paper; training does not depend on it
+        if exit_code(why) is not None:
+            raise
+        typer.echo(f"The memory estimate was left out: {str(why).partition(chr(10))[0] or type(why).__name__}")
+        return
+    _print_table("Memory on one device, estimated", memory.rows(), " ".join(memory.assumptions))
+
+
+def _print_table(title: str, rows: list[tuple[str, str]], caption: str = "") -> None:
     from rich.table import Table
 
-    table = Table(title="What this asks for", title_justify="left", show_header=False)
-    for name, figures in geometry.rows():
+    from mmrl.cli.console import console
+
+    table = Table(title=title, title_justify="left", show_header=False, caption=caption, caption_justify="left")
+    for name, figures in rows:
         table.add_row(name, figures)
-    Console().print(table)
+    console().print(table)

@@ -28,6 +28,7 @@ from mmrl.generation.proven import PROVEN
 State = Literal["proven", "expected", "refused"]
 
 _FOLDED = "it steps every frame as a row of its own, which leaves a row without one log-probability"
+_REMEMBERS = "its guidance has momentum that a replay cannot put back"
 _LOOKS_INSIDE = "it reads attention maps inside its denoiser, which a replay that skips steps does not compute"
 REFUSED: dict[str, str] = {
     "AnimateDiffControlNetPipeline": "one control video serves one row alone",
@@ -44,7 +45,21 @@ REFUSED: dict[str, str] = {
         _LOOKS_INSIDE,
     ),
     "I2VGenXLPipeline": _FOLDED,
+    "CycleDiffusionPipeline": "it chooses the noise of its steps itself",
+    "DreamLiteMobilePipeline": "it takes one prompt a call, as text",
+    "DreamLitePipeline": "it takes one prompt a call, as text",
+    "LDMSuperResolutionPipeline": "it takes one picture a call",
+    "MarigoldDepthPipeline": "it makes depth maps, no pictures",
+    "MarigoldIntrinsicsPipeline": "it makes maps of materials, no pictures",
+    "MarigoldNormalsPipeline": "it makes maps of normals, no pictures",
+    "SanaWMPipeline": "it takes one prompt a call, as text",
+    "SemanticStableDiffusionPipeline": _REMEMBERS,
+    "StableDiffusionLDM3DPipeline": "diffusers cannot convert its depth maps under NumPy 2",
+    "StableDiffusionPanoramaPipeline": "it denoises overlapping views in turn, each with steps of its own",
+    "StableDiffusionPipelineSafe": _REMEMBERS,
     "TextToVideoSDPipeline": _FOLDED,
+    "TextToVideoZeroPipeline": "it draws one frame and warps it into the others",
+    "TextToVideoZeroSDXLPipeline": "it draws one frame and warps it into the others",
     "VideoToVideoSDPipeline": _FOLDED,
 }
 """Classes that would run and be trained wrongly, or that cannot run at all, by name and why."""

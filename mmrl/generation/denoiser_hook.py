@@ -6,7 +6,7 @@ The module is never wrapped or replaced: pipelines read its `config` and `dtype`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
@@ -20,6 +20,10 @@ DENOISERS = ("transformer", "transformer_2", "unconditional_transformer", "unet"
 """The names that pipelines give to the networks of their denoising loop."""
 
 
+BRANCHES = ("controlnet",)
+"""Networks whose answer only goes into the next call of a denoiser."""
+
+
 class DenoiserWatcher(Protocol):
     """Who decides what the denoisers of a loop answer."""
 
@@ -29,6 +33,10 @@ class DenoiserWatcher(Protocol):
 
     def on_denoise(self, compute: Callable[[], Any]) -> Any:
         """The denoiser's answer, given a way to compute it."""
+        ...
+
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        """The answer of a network that goes into the next denoiser call, given a way to compute it."""
         ...
 
 
@@ -45,9 +53,15 @@ def find_denoisers(pipeline: DiffusionPipeline) -> dict[str, ModelMixin]:
     return denoisers
 
 
+def find_branches(pipeline: DiffusionPipeline) -> list[nn.Module]:
+    """The networks beside the denoisers that a pipeline calls in every step."""
+    return [each for name in BRANCHES if isinstance(each := getattr(pipeline, name, None), nn.Module)]
+
+
 @contextmanager
 def watched_denoisers(
     denoisers: Mapping[str, ModelMixin],
+    branches: Sequence[nn.Module],
     watcher: DenoiserWatcher,
     precision: Callable[[], AbstractContextManager[Any]],
 ) -> Iterator[None]:
@@ -63,8 +77,13 @@ def watched_denoisers(
 
         return call
 
+    def aside(forward: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: watcher.on_branch(lambda: forward(*args, **kwargs))
+
     modules = list(denoisers.values())
-    with replaced_attributes((module, "forward", watched(module.forward)) for module in modules):
+    replaced = [(module, "forward", watched(module.forward)) for module in modules]
+    replaced += [(module, "forward", aside(module.forward)) for module in branches]
+    with replaced_attributes(replaced):
         # A hook, and the first of all: those of FSDP and DDP look at the grad mode, which the watcher sets.
         handles = [m.register_forward_pre_hook(lambda *_: watcher.on_denoiser_call(), prepend=True) for m in modules]
         try:

@@ -54,6 +54,15 @@ class Loop:
         self.calls += 1
         return answer
 
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        """Answer a network that prepares the next denoiser call. The frozen policy needs no gradients through it."""
+        raise NotImplementedError
+
+    @property
+    def coming(self) -> int:
+        """The step that the next denoiser call belongs to."""
+        return self.step + bool(self._stepped)
+
     def on_step(self, step: Step) -> Tensor:
         """Answer a step of a scheduler."""
         if not self.calls:
@@ -123,6 +132,11 @@ class RecordLoop(Loop):
         self.recording.outlines[self.step].append(outline(answer))
         return answer
 
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        answer = compute()
+        self.recording.branch_outlines.append(outline(answer))
+        return answer
+
     def advance(self, step: Step) -> Tensor:
         recording = self.recording
         if self.step == self.part == 0:
@@ -183,12 +197,21 @@ class FastForward(Loop):
         super().__init__(guiders)
         self.recording = recording
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
-        return compute() if self.is_asked() else zeros(self.recording.outline_of(self.step, self.calls))
+        self._branches = iter(recording.branch_outlines)
 
-    def is_asked(self) -> bool:
+    def is_asked(self, step: int) -> bool:
         """Whether this step is computed."""
-        return self.is_trained()
+        raise NotImplementedError
+
+    def is_trained(self) -> bool:
+        return self.is_asked(self.step)
+
+    def denoise(self, compute: Callable[[], Any]) -> Any:
+        return compute() if self.is_asked(self.step) else zeros(self.recording.outline_of(self.step, self.calls))
+
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        due = next(self._branches, None)
+        return compute() if due is None or self.is_asked(self.coming) else zeros(due)
 
     def play_back(self) -> Tensor:
         """What this step returned in the rollout."""
@@ -209,11 +232,11 @@ class ReplayLoop(FastForward):
         self._last = max(self._column_of)
         self._parts: list[_Part] = []
 
-    def is_trained(self) -> bool:
-        return self.step in self._column_of
+    def is_asked(self, step: int) -> bool:
+        return step in self._column_of
 
     def advance(self, step: Step) -> Tensor:
-        if self.is_trained():
+        if self.is_asked(self.step):
             self._parts.append(self._score(step))
             if len(self._parts) == len(self.recording.next_latents[self.step]):
                 parts, self._parts = self._parts, []
@@ -237,11 +260,11 @@ class ProbeLoop(FastForward):
         self.outputs: list[Tensor] = []
         self._probe = probe
 
-    def is_asked(self) -> bool:
-        return self.step == self._probe
+    def is_asked(self, step: int) -> bool:
+        return step == self._probe
 
     def advance(self, step: Step) -> Tensor:
-        if not self.is_asked():
+        if not self.is_asked(self.step):
             return self.play_back()
         self.outputs.append(step.output)
         if self.recording.probe is not None and len(self.outputs) == len(self.recording.probe[1]):
@@ -266,8 +289,8 @@ class VelocityLoop(FastForward):
         self._target = 1
         self._nearest = 1
 
-    def is_trained(self) -> bool:
-        return self.step == self._target
+    def is_asked(self, step: int) -> bool:
+        return step == self._target
 
     def on_schedule(self, scheduler: Any, family: Family) -> None:
         if not isinstance(family, FlowFamily):
@@ -282,7 +305,7 @@ class VelocityLoop(FastForward):
                 raise GenerationError(f"noisy is {list(self._noisy[self.part].shape)}, the pipeline's latents are "
                                       f"{list(step.sample.shape)}")  # fmt: skip
         last = self.part == len(self._noisy) - 1
-        if self.is_trained():
+        if self.is_asked(self.step):
             self._outputs.append(step.family.velocity(step))
             if last:
                 self.velocity = join(self._outputs)

@@ -16,7 +16,7 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
 from mmrl.generation.arguments import call_arguments, guiders_take_scale
 from mmrl.generation.coverage import refusal_of_class
-from mmrl.generation.denoiser_hook import find_denoisers, watched_denoisers
+from mmrl.generation.denoiser_hook import find_branches, find_denoisers, watched_denoisers
 from mmrl.generation.errors import GenerationError, UnsupportedError
 from mmrl.generation.families import check_transition, family_of
 from mmrl.generation.guiders import Guiders
@@ -71,7 +71,7 @@ class PipelinePolicy:
         self.version = 0
         if why := refusal_of_class(type(pipeline)):
             raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {why}")
-        self._denoisers = find_denoisers(pipeline)
+        self._denoisers, self._branches = find_denoisers(pipeline), find_branches(pipeline)
         self._check(sampling)
         chosen = _chosen(self._denoisers, denoisers)
         for component in pipeline.components.values():
@@ -227,7 +227,7 @@ class PipelinePolicy:
                 ambient = stack.enter_context(global_generators(recording.seed))
                 stack.enter_context(on_tape(self._targets, deck([*generators, *ambient])))
                 stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
-                stack.enter_context(watched_denoisers(self._denoisers, loop, self._trainable.precision))
+                stack.enter_context(watched_denoisers(self._denoisers, self._branches, loop, self._trainable.precision))
                 stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
                 one = type(self.pipeline).__name__ in ONE_GENERATOR
                 return self.pipeline(**recording.arguments, generator=generators[0] if one else generators)

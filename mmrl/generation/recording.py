@@ -29,6 +29,7 @@ class Recording:
     guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each of these steps
     outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
     schedules: int = 1  # a pipeline that draws section by section sets one for each
+    branch_outlines: list[Any] = field(default_factory=list)  # in the order of calls: the shapes of their answers
     probe: tuple[int, list[Tensor]] | None = None  # a step and its model outputs, if there are no decisions to compare
 
     def outline_of(self, step: int, call: int) -> Any:

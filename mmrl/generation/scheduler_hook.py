@@ -109,11 +109,15 @@ def _watched_class(original: Any) -> type:
         return_dict = kwargs.pop("return_dict", True)
         if kwargs.get("per_token_timesteps") is not None:
             raise UnsupportedError("a step with one noise level per token has no transition here")
+        if kwargs.get("variance_noise") is not None:
+            raise UnsupportedError("the pipeline chooses the noise of its steps itself")
         watch: _Watch = getattr(self, _WATCH)
         if watch.next is None:
             watch.next = watch.family.first_step(self, timestep)
             watch.levels = watch.family.levels(self)
         index = watch.next
+        if index >= len(watch.levels):
+            raise UnsupportedError(f"the pipeline takes more steps than the {len(watch.levels)} of its schedule")
 
         def compute(output: Tensor, x: Tensor) -> tuple[Tensor, ...]:
             _stand_at(self, index)  # it may be computed more than once

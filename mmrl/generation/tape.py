@@ -92,10 +92,11 @@ def tape_targets(pipeline: DiffusionPipeline) -> list[Target]:
     """What belongs on a tape of this pipeline."""
     targets: list[Target] = [(pipeline, method, method) for method in _methods(type(pipeline))]
     for name, component in pipeline.components.items():
-        if "encoder" in name and isinstance(component, nn.Module):  # text_encoder, text_encoder_2, image_encoder
+        # text_encoder, text_encoder_2, image_encoder, and the prior that some pipelines draw first
+        if ("encoder" in name or name.startswith("prior_")) and isinstance(component, nn.Module):
             targets.append((component, "forward", name))
-    if hasattr(getattr(pipeline, "vae", None), "encode"):
-        targets.append((pipeline.vae, "encode", "vae.encode"))
+        if name in ("vae", "movq", "vqvae") and hasattr(component, "encode"):
+            targets.append((component, "encode", f"{name}.encode"))
     return targets
 
 
@@ -143,5 +144,8 @@ def _methods(pipeline: type) -> tuple[str, ...]:
     return tuple(
         name
         for name in dir(pipeline)
-        if name.startswith(METHODS) and callable(getattr(pipeline, name)) and not hasattr(DiffusionPipeline, name)
+        if name.startswith(METHODS)
+        and not name.endswith("extra_step_kwargs")  # hands over the call's own generators
+        and callable(getattr(pipeline, name))
+        and not hasattr(DiffusionPipeline, name)
     )

@@ -30,6 +30,9 @@ class Assemble(ModuleType):
         if self.misfit:
             raise self.misfit
 
+    def estimate_memory(self, config):
+        raise LookupError("this model is nowhere")
+
     def train(self, config, resume):
         self.trained.append((config, resume))
         self.folder.mkdir(exist_ok=True)
@@ -71,12 +74,30 @@ def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(assemble):
     result = run("train", "quickstart", "seed=3", "--dry-run")
     assert result.stdout.startswith(dump_config(load_config("quickstart", ["seed=3"])))
     assert "8 prompts x 12 = 96 samples" in result.stdout
+    assert result.stdout.endswith("The memory estimate was left out: this model is nowhere\n")
     assert not assemble.trained
 
 
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
-def test_every_recipe_passes_the_real_check(recipe):
+def test_every_recipe_passes_the_real_check(recipe, monkeypatch):
+    from mmrl import assemble
+
+    def left_out(config: object) -> None:
+        raise LookupError("it takes seconds a recipe: tests/generation/test_dry_run.py")
+
+    monkeypatch.setattr(assemble, "estimate_memory", left_out)
     run("train", recipe, "--dry-run")
+
+
+def test_a_dry_run_estimates_memory_and_refuses_what_the_pipeline_cannot_do():
+    table = run("train", "flow_grpo", "--dry-run").stdout
+    assert "Memory on one device" in table and "GiB" not in table.partition("Memory on one device")[2]
+    assert "left out" in run("train", "flow_grpo", "policy.model=nobody/nothing", "--dry-run").stdout
+    refused = run("train", "flow_grpo", "policy.scheduler=DDIMScheduler", "--dry-run", code=2).stderr
+    assert "flow_sde does not fit the pipeline's scheduler" in refused
+    assert (
+        "did you mean DDIMScheduler?" in run("train", "flow_grpo", "policy.scheduler=DDIM", "--dry-run", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])

@@ -5,6 +5,7 @@ The classes here are those that `mmrl doctor --pipelines` calls proven.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -44,6 +45,8 @@ def test_replay_is_exact_and_trains(name, changes, tmp_path):
         learn(policy)
         moved, _ = replay(policy, rollout)
         assert ((moved - replayed).abs().amax(0) > 0).all()  # what was learned reaches every decision
+        alone, _ = replay(policy, rollout, [rollout.log_probs.shape[1] - 1])
+        assert (alone[:, 0] - moved[:, -1]).abs().max() <= EXACT  # whatever was skipped before it
 
 
 @pytest.mark.parametrize("name", [name for name, each in tiny.PIPELINES.items() if each.own_rows and not each.slow])
@@ -74,8 +77,10 @@ def roll(policy: PipelinePolicy, samples: list[Sample]) -> Rollout:
     return policy.rollout([RolloutRequest(each, n=1, group=i) for i, each in enumerate(samples)], seed=3)
 
 
-def replay(policy: PipelinePolicy, rollout: Rollout) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Log-probabilities [B, T], and the gradients of their sum."""
+def replay(
+    policy: PipelinePolicy, rollout: Rollout, columns: Sequence[int] | None = None
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Log-probabilities [B, T] of some columns, or all, and the gradients of their sum."""
     seen = []
     for parameter in policy.parameters_to_train().values():
         parameter.grad = None
@@ -84,7 +89,7 @@ def replay(policy: PipelinePolicy, rollout: Rollout) -> tuple[torch.Tensor, list
         now.log_probs.sum().backward()
         seen.append(now.log_probs.detach())
 
-    policy.replay(rollout, range(rollout.log_probs.shape[1]), visit)
+    policy.replay(rollout, range(rollout.log_probs.shape[1]) if columns is None else columns, visit)
     return torch.cat(seen, dim=1), [p.grad for p in policy.parameters_to_train().values() if p.grad is not None]
 
 

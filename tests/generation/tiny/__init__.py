@@ -13,11 +13,33 @@ import diffusers
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
-from tiny import edits, flow_images, image_to_video, noise_transformers, unets, videos
+from tiny import (
+    edits,
+    flow_images,
+    image_to_video,
+    kandinsky,
+    noise_transformers,
+    sdxl,
+    single_stream,
+    unet_videos,
+    unets,
+    videos,
+)
 from tiny.factory import Tiny, make
 from tiny.files import picture, video
 
-_TABLES = (flow_images, edits, unets, noise_transformers, videos, image_to_video)
+_TABLES = (
+    flow_images,
+    single_stream,
+    edits,
+    unets,
+    sdxl,
+    kandinsky,
+    noise_transformers,
+    videos,
+    image_to_video,
+    unet_videos,
+)
 PIPELINES: dict[str, Tiny] = {name: tiny for table in _TABLES for name, tiny in table.PIPELINES.items()}
 assert len(PIPELINES) == sum(len(table.PIPELINES) for table in _TABLES), "two tiny pipelines share a name"
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import FLOW, QWEN2_VL_PROCESSOR, Component
+from tiny.components import CAUSAL_VAE, FLOW, QWEN2_VL_PROCESSOR, QWEN3_VL, QWEN3_VL_PROCESSOR, Component
 from tiny.factory import Tiny
 from tiny.flow_images import PIPELINES as FLOW_IMAGES
 from tiny.flow_images import UNGUIDED
+from tiny.single_stream import PIPELINES as SINGLE_STREAM
 
 PICTURE, CONTROL = {"image": (16, 16)}, {"control_image": (16, 16)}
 MASKED = {**PICTURE, "mask_image": (16, 16)}
-STRENGTH = {"strength": 0.9}
+STRENGTH = {"strength": 0.5}  # two of four steps, one of two: at 0.9 they would begin with noise alone
 
 PIPELINES: dict[str, Tiny] = {}
 
@@ -190,7 +191,7 @@ PIPELINES["sana_controlnet"] = replace(
     conditions=WIDE_CONTROL,
 )
 
-Z_IMAGE = FLOW_IMAGES["z_image"]
+Z_IMAGE = SINGLE_STREAM["z_image"]
 PIPELINES["z_image_img2img"] = replace(
     Z_IMAGE, pipeline="ZImageImg2ImgPipeline", conditions=PICTURE, sampling=_args(Z_IMAGE, **STRENGTH)
 )
@@ -289,23 +290,6 @@ PIPELINES["qwen_edit_inpaint"] = replace(
     sampling=_args(QWEN, **STRENGTH) | {"height": 64, "width": 64},
     unguided=_args(QWEN, true_cfg_scale=1.0, **STRENGTH),
 )
-PIPELINES["qwen_layered"] = replace(
-    QWEN,
-    pipeline="QwenImageLayeredPipeline",
-    components={
-        **QWEN.components,
-        "vae": (DEEP_VAE[0], {**DEEP_VAE[1], "input_channels": 4}),
-        "transformer": _part(QWEN, "transformer", use_additional_t_cond=True, use_layer3d_rope=True),
-        "processor": QWEN2_VL_PROCESSOR,
-    },
-    conditions=WIDE,
-    sampling={
-        "negative_prompt": "blurry",
-        "pipeline_args": {"true_cfg_scale": 3.0, "layers": 2, "cfg_normalize": True},
-    },
-    unguided={"pipeline_args": {"true_cfg_scale": 1.0, "layers": 2}},
-    slow=True,
-)
 LONGCAT = FLOW_IMAGES["longcat_image"]
 PIPELINES["longcat_edit"] = replace(
     LONGCAT,
@@ -331,7 +315,7 @@ PIPELINES["bria_fibo_edit"] = replace(
     conditions={"image": (64, 64), "mask": (64, 64)},
     prompts=('{"edit_instruction": "a red circle"}', '{"edit_instruction": "a big blue square"}'),
 )
-KANDINSKY5 = FLOW_IMAGES["kandinsky5_image"]
+KANDINSKY5 = SINGLE_STREAM["kandinsky5_image"]
 PIPELINES["kandinsky5_edit"] = replace(
     KANDINSKY5,
     pipeline="Kandinsky5I2IPipeline",
@@ -340,4 +324,73 @@ PIPELINES["kandinsky5_edit"] = replace(
         "transformer": _part(KANDINSKY5, "transformer", visual_cond=True),
     },
     conditions=WIDE,
+)
+HUNYUAN_IMAGE = FLOW_IMAGES["hunyuan_image"]
+PIPELINES["hunyuan_image_refiner"] = replace(
+    HUNYUAN_IMAGE,
+    pipeline="HunyuanImageRefinerPipeline",
+    components={
+        **{part: HUNYUAN_IMAGE.components[part] for part in ("scheduler", "text_encoder", "guider")},
+        "transformer": _part(
+            HUNYUAN_IMAGE,
+            "transformer",
+            in_channels=16,
+            out_channels=8,
+            patch_size=(1, 1, 1),
+            rope_axes_dim=(4, 2, 2),
+            text_embed_2_dim=None,
+            guidance_embeds=True,
+        ),
+        "vae": (
+            "AutoencoderKLHunyuanImageRefiner",
+            {
+                "latent_channels": 4,
+                "block_out_channels": (8, 8),
+                "layers_per_block": 1,
+                "spatial_compression_ratio": 2,
+                "temporal_compression_ratio": 1,
+            },
+        ),
+    },
+    conditions=PICTURE,
+    tokenizers=("tokenizer",),
+    attributes={"tokenizer_max_length": 16},
+)
+PIPELINES["joy_image_edit"] = Tiny(
+    "JoyImageEditPipeline",
+    {
+        "transformer": (
+            "JoyImageEditTransformer3DModel",
+            {
+                "in_channels": 4,
+                "hidden_size": 32,
+                "num_attention_heads": 2,
+                "text_dim": 16,
+                "mlp_width_ratio": 2.0,
+                "num_layers": 1,
+                "rope_dim_list": [8, 4, 4],
+            },
+        ),
+        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 4.0}),
+        "vae": (
+            "AutoencoderKLWan",
+            {
+                **CAUSAL_VAE,
+                "base_dim": 2,
+                "z_dim": 4,
+                "dim_mult": [1] * 7,
+                "temperal_downsample": [False] * 6,
+                "latents_mean": [0.0] * 4,
+                "latents_std": [1.0] * 4,
+                "scale_factor_spatial": 64,
+            },
+        ),
+        "text_encoder": ("Qwen3VLForConditionalGeneration", QWEN3_VL),
+        "processor": QWEN3_VL_PROCESSOR,
+    },
+    {"guidance_scale": 4.0, "negative_prompt": "blurry"},
+    unguided=UNGUIDED,
+    conditions=WIDE,
+    adapters=False,
+    slow=True,
 )

@@ -1,7 +1,8 @@
 """From a description to a pipeline: the one place where tiny pipelines are made.
 
-A component is `(class name, configuration)` of diffusers or transformers (a dotted name where it is not public); a configuration may hold further components,
-as a processor holds its tokenizer. `WORD_TOKENIZER` names a real tokenizer that knows a few words.
+A component is `(class name, configuration)` of diffusers or transformers, by its dotted name where it is not public;
+a configuration may hold further components, as a processor holds its tokenizer. `WORD_TOKENIZER` names a real tokenizer
+that knows a few words.
 """
 
 from __future__ import annotations
@@ -65,10 +66,7 @@ def component(described: Component) -> Any:
         return AllowAll()
     kind = resolve_name(name) if "." in name else getattr(diffusers, name, None) or getattr(transformers, name)
     settings = {key: component(each) if _is_component(each) else each for key, each in config.items()}
-    if issubclass(kind, transformers.PreTrainedModel):
-        made = kind(kind.config_class(**settings))
-    else:
-        made = kind(**settings)
+    made = kind(kind.config_class(**settings)) if issubclass(kind, transformers.PreTrainedModel) else kind(**settings)
     if isinstance(made, torch.nn.Module):
         _wake(made.eval())
     return made
@@ -109,8 +107,8 @@ def _wake(module: torch.nn.Module) -> None:
 
     So do parameters that checkpoints alone fill: their memory holds anything.
     """
-    for parameter in module.parameters():
-        if parameter.ndim > 1 and not (parameter.any() and parameter.isfinite().all()):
+    for name, parameter in module.named_parameters():
+        if not name.endswith("bias") and not (parameter.any() and parameter.isfinite().all()):
             torch.nn.init.normal_(parameter, std=0.02)
 
 

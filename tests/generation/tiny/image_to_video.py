@@ -70,6 +70,7 @@ PIPELINES["hunyuan_video_image_token"] = replace(
             videos.HUNYUAN_TRANSFORMER | {"image_condition_type": "token_replace"},
         ),
     },
+    slow=True,
 )
 PIPELINES["hunyuan_skyreels_image"] = replace(
     HUNYUAN,
@@ -92,7 +93,11 @@ PIPELINES["hunyuan_framepack"] = replace(
         "feature_extractor": ("SiglipImageProcessor", {"size": {"height": 16, "width": 16}}),
     },
     sampling=HUNYUAN.sampling
-    | {"height": 32, "width": 32, "pipeline_args": {**videos.HUNYUAN_PROMPT, "true_cfg_scale": 3.0, "latent_window_size": 3}},
+    | {
+        "height": 32,
+        "width": 32,
+        "pipeline_args": {**videos.HUNYUAN_PROMPT, "true_cfg_scale": 3.0, "latent_window_size": 3},
+    },
     unguided={"pipeline_args": {**videos.HUNYUAN_PROMPT, "latent_window_size": 3}},
     conditions={**PICTURE, "last_image": (32, 32)},
 )
@@ -134,6 +139,7 @@ PIPELINES["cogvideox_15_image"] = replace(
             },
         )
     },
+    slow=True,
 )
 PIPELINES["cogvideox_video"] = replace(
     COGVIDEOX,
@@ -149,6 +155,7 @@ PIPELINES["cogvideox_control"] = replace(
 )
 
 WAN = videos.PIPELINES["wan"]
+WAN_TEXT = {"pipeline_args": {"max_sequence_length": 512}}  # whatever precedes the last 512 tokens is the picture
 WAN_IMAGE = {**videos.WAN_TRANSFORMER, "in_channels": 36}
 CLIP_VISION = {"image_encoder": ("CLIPVisionModel", VISION), "image_processor": ("CLIPImageProcessor", IMAGE_SIZE)}
 PIPELINES["wan_image"] = replace(
@@ -157,12 +164,14 @@ PIPELINES["wan_image"] = replace(
     components=WAN.components
     | CLIP_VISION
     | {"transformer": ("WanTransformer3DModel", {**WAN_IMAGE, "image_dim": 16, "added_kv_proj_dim": 24})},
+    sampling=WAN.sampling | WAN_TEXT,
     conditions={**PICTURE, "last_image": (16, 16)},
 )
 PIPELINES["wan22_image"] = replace(
     PIPELINES["wan_image"],
     components=WAN.components
     | {"transformer": ("WanTransformer3DModel", WAN_IMAGE), "transformer_2": ("WanTransformer3DModel", WAN_IMAGE)},
+    sampling=WAN.sampling,
     conditions=PICTURE,
     settings={"boundary_ratio": 0.8},
     empty=("image_encoder", "image_processor"),
@@ -172,6 +181,7 @@ PIPELINES["wan22_small_image"] = replace(
     pipeline="WanImageToVideoPipeline",
     conditions=PICTURE,
     empty=("image_encoder", "image_processor", "transformer_2"),
+    slow=True,
 )
 WAN_VIDEO_SAMPLING = {name: value for name, value in WAN.sampling.items() if name != "num_frames"}
 PIPELINES["wan_video"] = replace(
@@ -210,14 +220,12 @@ PIPELINES["wan_animate"] = replace(
             },
         )
     },
-    sampling=WAN_VIDEO_SAMPLING | {"pipeline_args": {"max_sequence_length": 8, "segment_frame_length": 5}},
+    sampling=WAN_VIDEO_SAMPLING | {"pipeline_args": {"max_sequence_length": 512, "segment_frame_length": 5}},
     conditions={**PICTURE, "pose_video": (16, 16, 5), "face_video": (16, 16, 5)},
     empty=(),
 )
 
-PIPELINES["ltx2_image"] = replace(
-    videos.PIPELINES["ltx2"], pipeline="LTX2ImageToVideoPipeline", conditions=PICTURE
-)
+PIPELINES["ltx2_image"] = replace(videos.PIPELINES["ltx2"], pipeline="LTX2ImageToVideoPipeline", conditions=PICTURE)
 PIPELINES["skyreels_v2_image"] = replace(
     PIPELINES["wan_image"],
     pipeline="SkyReelsV2ImageToVideoPipeline",
@@ -278,7 +286,7 @@ PIPELINES["chrono_edit"] = replace(
     empty=(),
 )
 
-PIPELINES["cosmos2_image"] = replace(
+PIPELINES["cosmos2_video_image"] = replace(
     videos.PIPELINES["cosmos25"],
     pipeline="Cosmos2VideoToWorldPipeline",
     components=videos.PIPELINES["cosmos25"].components
@@ -287,13 +295,17 @@ PIPELINES["cosmos2_image"] = replace(
         "scheduler": ("FlowMatchEulerDiscreteScheduler", {"use_karras_sigmas": True}),
         "text_encoder": T5,
     },
-    sampling=videos.SMALL_PICTURES | videos.SHORT_PROMPT | {"transition": {"name": "ddim", "noise_level": 1.0}},
+    sampling=videos.SMALL_PICTURES
+    | videos.SHORT_PROMPT
+    | {"negative_prompt": "blurry", "transition": {"name": "ddim", "noise_level": 1.0}},
     conditions=PICTURE,
 )
-PIPELINES["cosmos25_image"] = replace(videos.PIPELINES["cosmos25"], conditions=PICTURE)
-PIPELINES["cosmos25_video"] = replace(
+PIPELINES["cosmos25_video_image"] = replace(videos.PIPELINES["cosmos25"], conditions=PICTURE)
+PIPELINES["cosmos25_video_video"] = replace(
     videos.PIPELINES["cosmos25"],
     sampling=videos.PIPELINES["cosmos25"].sampling
     | {"pipeline_args": {"max_sequence_length": 32, "num_latent_conditional_frames": 1}},
     conditions={"video": (16, 16, 5)},
+    slow=True,
 )
+PIPELINES["kandinsky6_image"] = replace(videos.PIPELINES["kandinsky6"], conditions=PICTURE, slow=True)

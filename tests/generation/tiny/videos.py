@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from tiny.components import CAUSAL_VAE, CLIP, FLOW, LANGUAGE_MODEL, QWEN2_5_VL, T5, VOCABULARY
+from tiny.components import ALLOW_ALL, CAUSAL_VAE, CLIP, FLOW, LANGUAGE_MODEL, QWEN2_5_VL, T5, VOCABULARY
 from tiny.factory import Tiny
 
 WAN_TRANSFORMER = {
@@ -191,7 +189,7 @@ PIPELINES["hunyuan_video_15"] = Tiny(
                 "out_channels": 4,
                 "num_attention_heads": 2,
                 "attention_head_dim": 8,
-                "num_layers": 2,
+                "num_layers": 1,
                 "num_refiner_layers": 1,
                 "text_embed_dim": 16,
                 "text_embed_2_dim": 32,
@@ -294,6 +292,7 @@ PIPELINES["cogvideox_15"] = replace(
             {**COGVIDEOX_TRANSFORMER, "patch_size_t": 2, "sample_frames": 5, "patch_bias": False},
         )
     },
+    slow=True,
 )
 
 LTX2_TRANSFORMER = {
@@ -311,7 +310,7 @@ LTX2_TRANSFORMER = {
     "audio_cross_attention_dim": 8,
     "audio_gated_attn": True,
     "audio_cross_attn_mod": True,
-    "num_layers": 2,
+    "num_layers": 1,
     "caption_channels": 16,
     "rope_double_precision": False,
     "rope_type": "split",
@@ -380,7 +379,11 @@ PIPELINES["ltx2"] = Tiny(
             {
                 "caption_channels": 16,
                 "text_proj_in_factor": 3,
-                **{f"{kind}_connector_{name}": value for kind in ("video", "audio") for name, value in CONNECTOR.items()},
+                **{
+                    f"{kind}_connector_{name}": value
+                    for kind in ("video", "audio")
+                    for name, value in CONNECTOR.items()
+                },
                 "connector_rope_base_seq_len": 32,
                 "rope_theta": 10000.0,
                 "rope_double_precision": False,
@@ -405,14 +408,12 @@ PIPELINES["ltx2"] = Tiny(
         "width": 32,
         "num_frames": 5,
         "guidance_scale": 3.0,
-        "pipeline_args": {"max_sequence_length": 8, "spatio_temporal_guidance_blocks": [1]},
+        "pipeline_args": {"max_sequence_length": 8, "spatio_temporal_guidance_blocks": [0]},
     },
     unguided={"guidance_scale": 1.0, "pipeline_args": LTX2_UNGUIDED},
 )
 
-PIPELINES["ltx2_condition"] = replace(
-    PIPELINES["ltx2"], pipeline="LTX2ConditionPipeline", empty=("audio_scheduler",)
-)
+PIPELINES["ltx2_condition"] = replace(PIPELINES["ltx2"], pipeline="LTX2ConditionPipeline", empty=("audio_scheduler",))
 SMALL_PICTURES = {"height": 16, "width": 16, "num_frames": 5, "guidance_scale": 4.0}
 SHORT_PROMPT = {"pipeline_args": {"max_sequence_length": 8}}
 PIPELINES["mochi"] = Tiny(
@@ -636,20 +637,6 @@ PIPELINES["motif_video"] = Tiny(
     empty=("feature_extractor",),
 )
 
-
-class LetThrough:
-    """Cosmos insists on a safety checker, which comes in a package of its own."""
-
-    def to(self, _: object) -> LetThrough:
-        return self
-
-    def check_text_safety(self, _: str) -> bool:
-        return True
-
-    def check_video_safety(self, frames: np.ndarray) -> np.ndarray:
-        return frames
-
-
 COSMOS_TRANSFORMER = {
     "in_channels": 17,
     "out_channels": 16,
@@ -686,8 +673,88 @@ PIPELINES["cosmos25"] = Tiny(
         ),
         "vae": PIPELINES["wan"].components["vae"],
         "text_encoder": ("Qwen2_5_VLForConditionalGeneration", QWEN2_5_VL),
+        "safety_checker": ALLOW_ALL,
     },
     {**SMALL_PICTURES, "negative_prompt": "blurry", "pipeline_args": {"max_sequence_length": 32}},
+    unguided={"guidance_scale": 0.0},
+)
+PIPELINES["ltx2_reference"] = replace(PIPELINES["ltx2_condition"], pipeline="LTX2InContextPipeline")
+PIPELINES["ltx2_hdr"] = replace(
+    PIPELINES["ltx2_condition"],
+    pipeline="LTX2HDRPipeline",
+    sampling={**PIPELINES["ltx2"].sampling, "pipeline_args": {"max_sequence_length": 8}},
     unguided={"guidance_scale": 1.0},
-    settings={"safety_checker": LetThrough()},
+)
+PIPELINES["helios"] = Tiny(
+    "HeliosPipeline",
+    {
+        "transformer": (
+            "HeliosTransformer3DModel",
+            {
+                "num_attention_heads": 2,
+                "attention_head_dim": 12,
+                "text_dim": 32,
+                "freq_dim": 32,
+                "ffn_dim": 32,
+                "num_layers": 1,
+                "rope_dim": (4, 4, 4),
+            },
+        ),
+        "scheduler": ("HeliosScheduler", {"stages": 1, "stage_range": [0, 1], "use_dynamic_shifting": True}),
+        "vae": PIPELINES["wan"].components["vae"],
+        "text_encoder": T5,
+    },
+    {
+        **SMALL_PICTURES,
+        "pipeline_args": {"max_sequence_length": 8, "num_latent_frames_per_chunk": 2, "history_sizes": [4, 2, 1]},
+    },
+    unguided={"guidance_scale": 1.0},
+)
+PIPELINES["kandinsky6"] = replace(
+    PIPELINES["kandinsky5_video"],
+    pipeline="Kandinsky6TI2VAPipeline",
+    components=PIPELINES["kandinsky5_video"].components
+    | {
+        "transformer": (
+            "Kandinsky6Transformer3DModel",
+            {
+                "in_visual_dim": 4,
+                "out_visual_dim": 4,
+                "in_text_dim": 16,
+                "in_text_dim2": 16,
+                "time_dim": 16,
+                "model_dim": 16,
+                "ff_dim": 16,
+                "num_text_blocks": 1,
+                "num_visual_blocks": 1,
+                "axes_dims": (2, 2, 4),
+                "in_audio_dim": 4,
+                "out_audio_dim": 4,
+                "visual_token_type_num_embeddings": 2,
+            },
+        ),
+        "audio_vae": (
+            "MMAudioVAE",
+            {
+                "mel_bins": 8,
+                "latent_channels": 4,
+                "hidden_channels": 16,
+                "channel_multipliers": (1, 1),
+                "layers_per_block": 1,
+                "sample_rate": 8000,
+            },
+        ),
+        "vocoder": (
+            "MMAudioVocoder",
+            {
+                "num_mels": 8,
+                "upsample_initial_channel": 8,
+                "upsample_rates": (2,),
+                "upsample_kernel_sizes": (4,),
+                "resblock_kernel_sizes": (3,),
+                "resblock_dilation_sizes": ((1,),),
+            },
+        ),
+    },
+    attributes={},
 )

@@ -1,0 +1,217 @@
+"""The memory estimate against what tiny pipelines really hold when they are rolled out and trained on a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from torch import nn
+from torch.utils._pytree import tree_iter
+
+from mmrl.config import TrainConfig, list_recipes, load_config
+from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.config.sampling import SamplingConfig
+from mmrl.config.section import ConfigError
+from mmrl.generation import PipelinePolicy, UnsupportedError
+from mmrl.generation.estimate.architecture import find_architecture
+from mmrl.generation.estimate.dry_run import Trial, count_weights, estimate_memory, recorded_bytes, stand_in_sample
+from mmrl.generation.estimate.live_bytes import LiveBytes
+from mmrl.generation.estimate.memory import MemoryEstimate
+from mmrl.generation.estimate.repeated_blocks import extrapolate, runs_of
+from mmrl.generation.tape import replaced_attributes
+from mmrl.policy import Decisions, Rollout, RolloutRequest
+
+TINY = [
+    *("sd3", "flux_kontext", "sdxl", "wan22"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("qwen_image", "ltx2", "flux2_klein")),
+]
+ROWS = 2
+
+
+def configured(name: str, folder: Path, changes: dict[str, object] | None = None) -> TrainConfig:
+    """A run of a tiny pipeline, saved to `folder`."""
+    tiny.build(name).save_pretrained(folder)
+    changes = changes or {}
+    sections = {
+        "policy": {"model": str(folder), "lora": {"rank": 4, "alpha": 8}},
+        "sampling": tiny.sampling(name, steps=4).model_dump(),
+        "data": {"path": "none.jsonl", "groups": 2, "group_size": ROWS, "micro_batch": ROWS},
+    }
+    for key, value in changes.items():
+        section, _, last = key.rpartition(".")
+        target = sections.setdefault(section.partition(".")[0], {}) if section else sections
+        for part in section.split(".")[1:]:
+            target = target.setdefault(part, {})
+        target[last] = value
+    return TrainConfig(name="it", rewards=({"name": "compressibility"},), **sections)
+
+
+def estimated(config: TrainConfig) -> MemoryEstimate:
+    return estimate_memory(config, find_architecture(config.policy.model))
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_the_estimate_is_what_is_held(name, tmp_path):
+    config = configured(name, tmp_path)
+    estimate = estimated(config)
+    policy = PipelinePolicy.from_config(config.policy, config.sampling)
+    parameters = list(policy.parameters_to_train().values())
+    assert estimate.trained == sum(p.numel() for p in parameters)
+
+    with stand_in_sample(policy.pipeline, config.sampling) as sample:
+        rollout = policy.rollout([RolloutRequest(sample, n=ROWS, group=0)], seed=0)
+    assert estimate.recording == recorded_bytes(rollout)
+
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    for recompute, due in ((False, estimate.plain), (True, estimate.recomputed)):
+        for denoiser in policy._denoisers.values():
+            denoiser.enable_gradient_checkpointing() if recompute else denoiser.disable_gradient_checkpointing()
+        kept, peak, inputs = measured_update(policy, rollout)
+        # The estimate has the denoiser's inputs, as far as they are kept. Masked attention of a GPU pads its log-sums.
+        assert 0.999 * kept <= due.kept <= 1.005 * (kept + inputs)
+        assert 0.999 * peak <= due.peak <= 1.06 * (peak + inputs)
+
+
+def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int, int]:
+    """Bytes that the denoiser's forward pass keeps for the first decision, the peak of both passes, and its inputs."""
+    counted, kept, inputs = LiveBytes(), [], []
+
+    def counting(forward: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            inputs.extend(each.nbytes for each in tree_iter((args, kwargs)) if isinstance(each, torch.Tensor))
+            with counted:
+                return forward(*args, **kwargs)
+
+        return call
+
+    def visit(now: Decisions) -> None:
+        kept.append(counted.now)
+        with counted:
+            now.log_probs.sum().backward()
+
+    denoisers = policy._denoisers.values()
+    with torch.enable_grad(), replaced_attributes((each, "forward", counting(each.forward)) for each in denoisers):
+        policy.replay(rollout, [0], visit)
+    return kept[0], counted.peak, sum(inputs)
+
+
+def test_state_is_what_the_optimizer_holds(tmp_path):
+    config = configured("sd3", tmp_path, {"optimizer.ema": 0.9})
+    estimate = estimated(config)
+    parameters = list(PipelinePolicy.from_config(config.policy, config.sampling).parameters_to_train().values())
+    optimizer = torch.optim.AdamW(parameters)
+    for parameter in parameters:
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    moments = [each for state in optimizer.state.values() for each in state.values() if each.ndim]
+    held = [*parameters, *(p.grad for p in parameters), *moments, *parameters]  # the last: a moving average
+    assert estimate.state == sum(each.numel() * each.element_size() for each in held)
+    assert estimate.copies == ("moving average",)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_full_training_holds_float32_weights_and_a_reference(dtype, tmp_path):
+    config = configured("sd3", tmp_path, {"policy.train": "full", "policy.dtype": dtype})
+    estimate = estimated(config)
+    policy = PipelinePolicy.from_config(config.policy, config.sampling)
+    denoiser = policy.pipeline.transformer
+    assert estimate.trained == sum(p.numel() for p in denoiser.parameters())
+    assert "transformer" not in {each.name for each in estimate.frozen}
+    with policy.reference():
+        assert estimate.reference == bytes_of(denoiser)
+    (buffers,) = [each for each in estimate.frozen if each.name == "transformer's buffers"]
+    assert buffers.bytes == sum(b.numel() * b.element_size() for b in denoiser.buffers())
+    assert estimate.plain.peak > estimate.trained * (0 if dtype == "float32" else 2)
+
+
+def bytes_of(module: nn.Module) -> int:
+    return sum(p.numel() * p.element_size() for p in module.parameters())
+
+
+def test_velocities_and_an_old_policy(tmp_path):
+    ode = {"name": "ode"}
+    config = configured("sd3", tmp_path, {"algorithm.name": "diffusion_nft", "sampling.transition": ode})
+    estimate = estimated(config)
+    assert estimate.copies == ("old policy",)
+    assert estimate.plain.peak >= estimate.plain.kept > estimate.recomputed.kept > 0
+
+
+def test_sizes_count(tmp_path):
+    small = estimated(configured("sd3", tmp_path))
+    large = {"sampling.height": 32, "sampling.width": 32, "data.micro_batch": 1}
+    wide = estimated(configured("sd3", tmp_path, large))
+    assert wide.plain.kept > 1.2 * small.plain.kept / 2
+    assert wide.micro_batches == 2 * small.micro_batches
+
+
+def test_the_scheduler_of_the_configuration_is_taken(tmp_path):
+    ddim = {"name": "ddim", "noise_level": 1.0}
+    config = configured("sd3", tmp_path, {"sampling.transition": ddim})
+    with pytest.raises(ConfigError, match="ddim does not fit"):
+        estimated(config)
+    flow = configured("sdxl", tmp_path / "sdxl", {"policy.scheduler": "PNDMScheduler"})
+    with pytest.raises(UnsupportedError, match="PNDMScheduler cannot be trained through"):
+        estimated(flow)
+
+
+# Repeated blocks
+
+
+def test_what_two_blocks_teach_is_exact_for_six(tmp_path):
+    deep = {**tiny.PIPELINES["sd3"].components}
+    name, settings = deep["transformer"]
+    described = replace(
+        tiny.PIPELINES["sd3"], components={**deep, "transformer": (name, {**settings, "num_layers": 6})}
+    )
+    tiny.make(described, 0).save_pretrained(tmp_path)
+    config = TrainConfig(
+        name="it",
+        policy=PolicyConfig(model=str(tmp_path), lora=LoraConfig(rank=4, alpha=8)),
+        sampling=SamplingConfig(**{"steps": 4, "transition": {"name": "flow_sde"}, **described.sampling}),
+        rewards=({"name": "compressibility"},),
+        data={"path": "none.jsonl", "groups": 2, "group_size": 2, "micro_batch": 2},
+    )
+    trial = Trial(config, find_architecture(str(tmp_path)), torch.float32)
+    runs = runs_of(trial.policy.pipeline.transformer)
+    assert [len(run.names) for run in runs] == [5]  # the sixth block is another: it drops the text
+    assert extrapolate(runs, trial._measure) == trial._measure()
+
+
+def test_blocks_come_back_in_order():
+    model = nn.Module()
+    model.blocks = nn.ModuleList([nn.Linear(2, 2) for _ in range(5)] + [nn.Linear(2, 3) for _ in range(4)])
+    before = list(model.blocks)
+    seen = []
+
+    def measure() -> list[int]:
+        seen.append([each.out_features for each in model.blocks])
+        return [sum(p.numel() for p in model.parameters())]
+
+    total = sum(p.numel() for p in model.parameters())
+    assert extrapolate(runs_of(model), measure) == [total]
+    assert seen == [[2, 2, 3, 3], [2, 2, 2, 3, 3], [2, 2, 3, 3, 3]]
+    assert list(model.blocks) == before
+
+
+# Every recipe
+
+
+RECIPES = [recipe.name for recipe in list_recipes() if recipe.path.parent.name == "generation"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_has_an_estimate(recipe):
+    config = load_config(recipe)
+    estimate = estimated(config)
+    weights = count_weights(find_architecture(config.policy.model), torch.bfloat16)
+    assert estimate.frozen == tuple(weights)
+    assert 2**30 < estimate.standing < 140 * 2**30  # of an H200
+    assert estimate.plain.peak > 4 * estimate.recomputed.peak > 0
+    assert 10**5 < estimate.trained < 10**9
+    assert all(figures for _, figures in estimate.rows())

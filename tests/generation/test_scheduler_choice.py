@@ -1,0 +1,42 @@
+"""`policy.scheduler`: a pipeline that ships with a sampler that cannot be trained through gets another."""
+
+from __future__ import annotations
+
+import pytest
+import tiny
+from diffusers import DDIMScheduler, PNDMScheduler
+
+from mmrl.config.policy import PolicyConfig
+from mmrl.config.section import ConfigError
+from mmrl.generation import PipelinePolicy, UnsupportedError
+from mmrl.generation.schedulers import scheduler_class
+
+
+def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
+    pipeline = tiny.build("sd15")
+    pipeline.scheduler = PNDMScheduler(beta_start=0.003, steps_offset=1, skip_prk_steps=True)
+    pipeline.save_pretrained(tmp_path)
+    sampling = tiny.sampling("sd15")
+    with pytest.raises(UnsupportedError, match="PNDMScheduler cannot be trained through"):
+        PipelinePolicy.from_config(PolicyConfig(model=str(tmp_path)), sampling)
+    policy = PipelinePolicy.from_config(PolicyConfig(model=str(tmp_path), scheduler="DDIMScheduler"), sampling)
+    assert type(policy.pipeline.scheduler) is DDIMScheduler
+    assert policy.pipeline.scheduler.config.beta_start == 0.003
+    assert policy.pipeline.scheduler.config.steps_offset == 1
+
+
+@pytest.mark.parametrize(
+    "name, said",
+    [
+        ("DDIM", "did you mean DDIMScheduler?"),
+        ("DDIMSheduler", "did you mean DDIMScheduler?"),
+        ("UNet2DModel", "UNet2DModel is no scheduler of diffusers"),
+        ("SchedulerMixin", "SchedulerMixin is no scheduler of diffusers"),
+    ],
+)
+def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, said):
+    with pytest.raises(ConfigError) as caught:
+        scheduler_class(name)
+    assert said in str(caught.value)
+    with pytest.raises(ConfigError):
+        PipelinePolicy.from_config(PolicyConfig(model="nobody/nothing", scheduler=name), tiny.sampling("sd15"))
