@@ -23,9 +23,9 @@ from torch import nn
 from mmrl.assemble import build_objective
 from mmrl.config import Geometry, TrainConfig, load_config
 from mmrl.data.sample import Sample
-from mmrl.generation.architecture import Architecture, build_component, find_architecture
-from mmrl.generation.dry_run import estimate_memory
-from mmrl.generation.on_paper import stand_in_tokenizer
+from mmrl.generation.estimate.architecture import Architecture, build_component, find_architecture
+from mmrl.generation.estimate.dry_run import estimate_memory
+from mmrl.generation.estimate.on_paper import stand_in_tokenizer
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.experience import MicroBatch

@@ -31,7 +31,7 @@ def media_kind(name: str) -> Kind | None:
     words = name.split("_")
     if {"embeds", "embeddings", "latents"} & set(words):
         return None
-    if {"video", "videos", "frames"} & set(words):
+    if {"video", "videos", "frames", "controls"} & set(words):
         return "video"
     if "mask" in words:
         return "mask"

@@ -66,13 +66,13 @@ def refuse_unreadable(samples: Iterable[Sample]) -> None:
         raise DataError("\n".join([*problems[:SHOWN], *more]))
 
 
-def load_image(path: Path | str, sample_id: str | None = None) -> Image.Image:
-    """An RGB picture, upright as its EXIF orientation says; 16 bits a pixel are scaled to 8.
+def load_image(path: Path | str, sample_id: str | None = None, alpha: bool = False) -> Image.Image:
+    """An RGB picture (RGBA with `alpha`), upright as its EXIF orientation says; 16 bits a pixel are scaled to 8.
 
     Raises:
         DataError: there is no such file, it is no picture, it is cut off, or it is too large to open safely.
     """
-    return _decode(Path(path), sample_id).convert("RGB")
+    return _decode(Path(path), sample_id).convert("RGBA" if alpha else "RGB")
 
 
 def load_mask(path: Path | str, sample_id: str | None = None) -> Image.Image:

@@ -17,7 +17,7 @@ from mmrl.data.conditions import VIDEO_SUFFIXES, Kind, map_media, media_kind
 from mmrl.data.media import load_image, load_mask, load_video
 from mmrl.data.sample import Sample
 from mmrl.generation.errors import UnsupportedError
-from mmrl.generation.rows import COUNTS, PICTURE_PER_ROW
+from mmrl.generation.rows import WITH_ALPHA, lay_out
 
 _SET_BY = {
     "num_inference_steps": "sampling.steps",
@@ -55,17 +55,14 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     alone = any(sample.conditions for sample in samples)
     if alone and any(sample != samples[0] for sample in samples):
         raise ValueError("samples with pictures or other conditions are drawn in a call of their own each")
-    counted = next((name for name in COUNTS if name in known), None)
-    if not alone or type(pipeline).__name__ in PICTURE_PER_ROW:
-        counted = None
-    rows = 1 if counted else len(samples)
+    layout = lay_out(type(pipeline).__name__, known, len(samples), pictured=alone)
     chosen: dict[str, Any] = {
         "num_inference_steps": sampling.steps,
         "guidance_scale": sampling.guidance_scale,
         "height": sampling.height,
         "width": sampling.width,
         "num_frames": sampling.num_frames,
-        "negative_prompt": None if sampling.negative_prompt is None else [sampling.negative_prompt] * rows,
+        "negative_prompt": None if sampling.negative_prompt is None else [sampling.negative_prompt] * layout.prompts,
     }
     arguments = {name: value for name, value in chosen.items() if value is not None}
     if guiders_take_scale(pipeline):
@@ -77,12 +74,12 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
         _check_extra(name, pipeline, known)
         arguments[name] = value
     if "prompt" in known:
-        arguments["prompt"] = [sample.prompt for sample in samples[:rows]]
+        arguments["prompt"] = [sample.prompt for sample in samples[: layout.prompts]]
     if alone:
         _refuse_state(pipeline, samples[0].conditions)
-        arguments |= load_conditions(samples[0], None if counted else rows)
-    if counted:
-        arguments[counted] = len(samples)
+        arguments |= load_conditions(samples[0], layout.pictures, alpha=type(pipeline).__name__ in WITH_ALPHA)
+    if layout.count:
+        arguments[layout.count] = len(samples)
     if "eta" in known and sampling.transition.name == "native":  # TCD draws noise by it; no other native scheduler asks
         arguments["eta"] = sampling.transition.noise_level
     if "output_type" in known:
@@ -145,16 +142,16 @@ def _check_conditions(sample: Sample, pipeline: str, known: Mapping[str, Any]) -
                               f"it takes these pictures and videos: {taken}")  # fmt: skip
 
 
-def load_conditions(sample: Sample, rows: int | None) -> dict[str, Any]:
-    """A sample's conditions with pictures as PIL images and videos as lists of them; with `rows`, that many of each."""
+def load_conditions(sample: Sample, copies: int | None, alpha: bool = False) -> dict[str, Any]:
+    """A sample's conditions with pictures as PIL images and videos as lists of them; `copies` of each in a list."""
 
     def load(kind: Kind, path: str) -> Any:
         if kind == "video" or Path(path).suffix.lower() in VIDEO_SUFFIXES:
             frames = load_video(path, sample.id)
             media: Any = [frame.convert("L") for frame in frames] if kind == "mask" else frames
         else:
-            media = load_mask(path, sample.id) if kind == "mask" else load_image(path, sample.id)
-        return media if rows is None else [media] * rows
+            media = load_mask(path, sample.id) if kind == "mask" else load_image(path, sample.id, alpha)
+        return media if copies is None else [media] * copies
 
     return map_media(sample.conditions, load)
 

@@ -46,12 +46,17 @@ REFUSED: dict[str, str] = {
     ),
     "I2VGenXLPipeline": _FOLDED,
     "CycleDiffusionPipeline": "it chooses the noise of its steps itself",
+    "ChromaInpaintPipeline": "diffusers 0.42 reads a setting that its transformer does not have",
     "DreamLiteMobilePipeline": "it takes one prompt a call, as text",
     "DreamLitePipeline": "it takes one prompt a call, as text",
+    "EasyAnimateControlPipeline": "diffusers 0.42 calls its encoder with an argument that this does not take",
+    "EasyAnimateInpaintPipeline": "it takes its video as tensors only",
+    "JoyImageEditPlusPipeline": "it takes lists of lists of pictures",
     "LDMSuperResolutionPipeline": "it takes one picture a call",
     "MarigoldDepthPipeline": "it makes depth maps, no pictures",
     "MarigoldIntrinsicsPipeline": "it makes maps of materials, no pictures",
     "MarigoldNormalsPipeline": "it makes maps of normals, no pictures",
+    "MotifVideoImage2VideoPipeline": "it makes one video a call",
     "SanaWMPipeline": "it takes one prompt a call, as text",
     "SemanticStableDiffusionPipeline": _REMEMBERS,
     "StableDiffusionLDM3DPipeline": "diffusers cannot convert its depth maps under NumPy 2",
@@ -61,6 +66,9 @@ REFUSED: dict[str, str] = {
     "TextToVideoZeroPipeline": "it draws one frame and warps it into the others",
     "TextToVideoZeroSDXLPipeline": "it draws one frame and warps it into the others",
     "VideoToVideoSDPipeline": _FOLDED,
+    "WanVACEPipeline": "it makes one video a call",
+    "VisualClozeGenerationPipeline": "its task stands in other arguments than the prompt",
+    "VisualClozePipeline": "its task stands in other arguments than the prompt",
 }
 """Classes that would run and be trained wrongly, or that cannot run at all, by name and why."""
 

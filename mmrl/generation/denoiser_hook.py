@@ -31,8 +31,8 @@ class DenoiserWatcher(Protocol):
         """A denoiser is about to be called; its own hooks come after."""
         ...
 
-    def on_denoise(self, compute: Callable[[], Any]) -> Any:
-        """The denoiser's answer, given a way to compute it."""
+    def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
+        """The denoiser's answer, given a way to compute it and what it is called with."""
         ...
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
@@ -55,7 +55,11 @@ def find_denoisers(pipeline: DiffusionPipeline) -> dict[str, ModelMixin]:
 
 def find_branches(pipeline: DiffusionPipeline) -> list[nn.Module]:
     """The networks beside the denoisers that a pipeline calls in every step."""
-    return [each for name in BRANCHES if isinstance(each := getattr(pipeline, name, None), nn.Module)]
+    branches = [each for name in BRANCHES if isinstance(each := getattr(pipeline, name, None), nn.Module)]
+    for branch in branches:
+        if not hasattr(branch, "gradient_checkpointing"):  # some read it although their class does not set it (Z-Image)
+            vars(branch)["gradient_checkpointing"] = False
+    return branches
 
 
 @contextmanager
@@ -73,7 +77,7 @@ def watched_denoisers(
                 with precision():
                     return forward(*args, **kwargs)
 
-            return watcher.on_denoise(compute)
+            return watcher.on_denoise(compute, (args, kwargs))
 
         return call
 

@@ -232,7 +232,7 @@ _FLOW, _INVERTED_FLOW, _NATIVE = FlowFamily(), InvertedFlowFamily(), NativeFamil
 _VP, _VP_SOLVER, _VE = VPFamily(), VPSolverFamily(), VEFamily()
 _SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler")  # of flows and of noise
 _FAMILIES: dict[str, Family] = {
-    "FlowMatchEulerDiscreteScheduler": _FLOW,
+    **dict.fromkeys(("FlowMatchEulerDiscreteScheduler", "HeliosScheduler"), _FLOW),
     **dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), _VP),
     **dict.fromkeys((*_SOLVERS, "DEISMultistepScheduler"), _VP_SOLVER),
     **dict.fromkeys(("EulerDiscreteScheduler", "LMSDiscreteScheduler"), _VE),
@@ -286,6 +286,8 @@ def refusal(scheduler: Any) -> str | None:
         return "its model predicts a flow, but use_flow_sigmas is off"
     if _FAMILIES[name] is not _NATIVE and prediction not in ("flow_prediction", "epsilon", "v_prediction", "sample"):
         return f"prediction_type {prediction} is not known here"
+    if config.get("stages", 1) != 1:
+        return "its stages draw noise anew between resolutions"
     if config.get("stochastic_sampling") or str(config.get("algorithm_type", "")).startswith("sde"):
         return "it is set to draw noise of its own: leave that off and choose a transition"
     if config.get("thresholding") and _FAMILIES[name] is not _NATIVE:

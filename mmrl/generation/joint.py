@@ -27,11 +27,10 @@ def split(joined: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     return [piece.reshape(part.shape) for piece, part in zip(pieces, like, strict=True)]
 
 
-def join_log_probs(log_probs: Sequence[Tensor], parts: Sequence[Tensor]) -> Tensor:  # [B] each -> [B]
-    """The mean over all latent dimensions from the mean over those of each part."""
-    if len(parts) == 1:
+def join_log_probs(log_probs: Sequence[Tensor], sizes: Sequence[int]) -> Tensor:  # [B] each -> [B]
+    """The mean over all latent dimensions from the mean over those of each part, and how many they are."""
+    if len(log_probs) == 1:
         return log_probs[0]
-    sizes = [part[0].numel() for part in parts]
     return torch.stack([each * size for each, size in zip(log_probs, sizes, strict=True)]).sum(0) / sum(sizes)
 
 

@@ -23,7 +23,7 @@ from mmrl.generation.recording import Recording
 from mmrl.generation.scheduler_hook import Step
 from mmrl.generation.seeds import stream_seed
 from mmrl.generation.transitions import Level
-from mmrl.generation.tree import outline, stranger, zeros
+from mmrl.generation.tree import outline, stranger, tensor_holder, zeros
 from mmrl.generation.windows import draw_window
 from mmrl.policy import Decisions, Visit
 
@@ -48,14 +48,14 @@ class Loop:
             self.step, self.calls, self._stepped = self.step + 1, 0, []
         torch.set_grad_enabled(self._with_grad and self.is_trained())
 
-    def on_denoise(self, compute: Callable[[], Any]) -> Any:
+    def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         """Answer a denoiser call."""
-        answer = self.denoise(compute)
+        answer = self.denoise(compute, arguments)
         self.calls += 1
         return answer
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        """Answer a network that prepares the next denoiser call. The frozen policy needs no gradients through it."""
+        """Answer a network that prepares the next denoiser call."""
         raise NotImplementedError
 
     @property
@@ -86,7 +86,7 @@ class Loop:
         """Whether this step is computed with gradients, if the caller wants any."""
         return False
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
+    def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         """The denoiser's answer."""
         raise NotImplementedError
 
@@ -102,13 +102,14 @@ class RecordLoop(Loop):
         super().__init__(guiders)
         self.recording, self.sampling = recording, sampling
         self._log_probs: list[list[Tensor]] = []  # of each decision and part
+        self._sizes: list[list[int]] = []  # the latent dimensions of each
+        self._new_schedule = False
         self._last: list[Tensor] = []  # what the last step returned
         self._explorer: torch.Generator | None = None
         self._last_replayed = 0  # of a rollout without decisions: its second step is the probe
 
     def on_schedule(self, scheduler: Any, family: Family) -> None:
-        if self._stepped:
-            self.recording.schedules += 1
+        self._new_schedule = bool(self._stepped)  # counts if a step follows
 
     def clean(self) -> Tensor:
         """[B, ...] x_0, all parts of it."""
@@ -120,13 +121,15 @@ class RecordLoop(Loop):
         """[B, T] float32."""
         if not self._log_probs:
             return self.clean().new_zeros(len(self._last[0]), 0, dtype=torch.float32)
-        return torch.stack([join_log_probs(each, self._last) for each in self._log_probs], dim=1)
+        joined = [join_log_probs(each, sizes) for each, sizes in zip(self._log_probs, self._sizes, strict=True)]
+        return torch.stack(joined, dim=1)
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
+    def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         answer = compute()
-        if kind := stranger(answer):
-            raise UnsupportedError(f"a denoiser returns a {kind} beside its prediction, which later steps would read: "
-                                   "a replay that skips steps cannot")  # fmt: skip
+        if kind := stranger(answer) or tensor_holder(arguments):
+            raise UnsupportedError(f"a denoiser keeps a {kind} from step to step, which a replay that skips steps does "
+                                   "not have; if the pipeline has an argument that turns it off (use_kv_cache: false), "
+                                   "set it in sampling.pipeline_args")  # fmt: skip
         if self.calls == 0:
             self.recording.outlines.append([])
         self.recording.outlines[self.step].append(outline(answer))
@@ -139,6 +142,8 @@ class RecordLoop(Loop):
 
     def advance(self, step: Step) -> Tensor:
         recording = self.recording
+        recording.schedules += self._new_schedule
+        self._new_schedule = False
         if self.step == self.part == 0:
             self._plan(step)
         if self.step in recording.decisions:
@@ -186,7 +191,9 @@ class RecordLoop(Loop):
         following = (mean + std * noise).to(step.sample.dtype)
         if self.part == 0:
             self._log_probs.append([])
+            self._sizes.append([])
         self._log_probs[-1].append(transition.log_prob(following.float(), mean, std))
+        self._sizes[-1].append(following[0].numel())
         return following
 
 
@@ -196,7 +203,6 @@ class FastForward(Loop):
     def __init__(self, guiders: Guiders, recording: Recording) -> None:
         super().__init__(guiders)
         self.recording = recording
-
         self._branches = iter(recording.branch_outlines)
 
     def is_asked(self, step: int) -> bool:
@@ -206,12 +212,15 @@ class FastForward(Loop):
     def is_trained(self) -> bool:
         return self.is_asked(self.step)
 
-    def denoise(self, compute: Callable[[], Any]) -> Any:
+    def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         return compute() if self.is_asked(self.step) else zeros(self.recording.outline_of(self.step, self.calls))
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        due = next(self._branches, None)
-        return compute() if due is None or self.is_asked(self.coming) else zeros(due)
+        due, asked = next(self._branches, None), self.is_asked(self.coming)
+        if due is not None and not asked:
+            return zeros(due)
+        with torch.set_grad_enabled(self._with_grad and asked):  # it may share layers with what is trained (Z-Image)
+            return compute()
 
     def play_back(self) -> Tensor:
         """What this step returned in the rollout."""
@@ -328,7 +337,7 @@ def _decisions(column: int, parts: list[_Part]) -> Decisions:
     std = torch.as_tensor(shared_std([part.std for part in parts]), dtype=torch.float32, device=means[0].device)
     return Decisions(
         columns=(column,),
-        log_probs=join_log_probs([part.log_prob for part in parts], means)[:, None],
+        log_probs=join_log_probs([part.log_prob for part in parts], [mean[0].numel() for mean in means])[:, None],
         mean=join(means)[:, None],
         std=std.reshape(-1, 1).expand(len(means[0]), 1),
         velocity=join([part.output for part in parts])[:, None],

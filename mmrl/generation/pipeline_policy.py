@@ -28,10 +28,13 @@ from mmrl.generation.schedulers import scheduler_class
 from mmrl.generation.seeds import global_generators, row_generators
 from mmrl.generation.tape import Deck, on_tape, tape_targets
 from mmrl.generation.trainables import FullTrainable, LoraTrainable, Trainable
+from mmrl.generation.tree import map_leaves
 from mmrl.policy import Decisions, Power, Rollout, RolloutRequest, Visit
 
 _ONE_AT_A_TIME = ("AutoencoderKLHunyuanVideo15",)
 """Autoencoders that fail on a batch of two (diffusers 0.42: the attention mask does not broadcast)."""
+_IN_TILES = ("AutoencoderKLAllegro",)
+"""Autoencoders that decode in no other way."""
 
 
 class PipelinePolicy:
@@ -83,8 +86,11 @@ class PipelinePolicy:
             for denoiser in chosen.values():
                 denoiser.enable_gradient_checkpointing()
         pipeline.set_progress_bar_config(disable=True)
-        if type(getattr(pipeline, "vae", None)).__name__ in _ONE_AT_A_TIME:
-            pipeline.vae.enable_slicing()
+        vae: Any = getattr(pipeline, "vae", None)
+        if type(vae).__name__ in _ONE_AT_A_TIME:
+            vae.enable_slicing()
+        if type(vae).__name__ in _IN_TILES:
+            vae.enable_tiling()
         self._targets, self._guiders = tape_targets(pipeline), Guiders(pipeline)
         self._busy = False
 
@@ -230,7 +236,8 @@ class PipelinePolicy:
                 stack.enter_context(watched_denoisers(self._denoisers, self._branches, loop, self._trainable.precision))
                 stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
                 one = type(self.pipeline).__name__ in ONE_GENERATOR
-                return self.pipeline(**recording.arguments, generator=generators[0] if one else generators)
+                arguments = map_leaves(list, list, recording.arguments)  # some pipelines write into them
+                return self.pipeline(**arguments, generator=generators[0] if one else generators)
         except LeavePipeline:
             return None
         finally:

@@ -24,8 +24,11 @@ from torch import Tensor, nn
 from mmrl.config.policy import LoraConfig
 from mmrl.config.section import ConfigError
 
-ATTENTION = ("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out",
-             "to_query", "to_key", "to_value")  # fmt: skip
+ATTENTION = (
+    *("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"),
+    *("to_query", "to_key", "to_value"),  # Kandinsky 5
+    *("img_attn_qkv", "img_attn_proj", "txt_attn_qkv", "txt_attn_proj"),  # JoyImage
+)
 """What diffusers calls the projections of attention, those of a joint stream included."""
 
 ADAPTER = "default"

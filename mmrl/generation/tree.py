@@ -55,6 +55,24 @@ def zeros(outlined: Any) -> Any:
     return map_leaves(Outline, Outline.zeros, outlined)
 
 
+def tensor_holder(value: Any, depth: int = 3) -> str | None:
+    """The type of an object in the structure that is no container and holds tensors, such as a cache; None: none."""
+    if value is None or isinstance(value, Tensor | str | int | float | torch.nn.Module):
+        return None
+    if isinstance(value, dict | list | tuple):
+        inside = value.values() if isinstance(value, dict) else value
+        return next((kind for each in inside if (kind := tensor_holder(each, depth))), None)
+    return type(value).__name__ if _holds_tensor(getattr(value, "__dict__", None), depth) else None
+
+
+def _holds_tensor(value: Any, depth: int) -> bool:
+    if isinstance(value, Tensor) or value is None or depth < 0:
+        return isinstance(value, Tensor)
+    if isinstance(value, dict | list | tuple):
+        return any(_holds_tensor(each, depth - 1) for each in (value.values() if isinstance(value, dict) else value))
+    return _holds_tensor(getattr(value, "__dict__", None), depth - 1)
+
+
 def stranger(value: Any) -> str | None:
     """The type of something that is neither tensor, number, text nor container of them; None: all of it is."""
     if isinstance(value, dict | list | tuple):

@@ -47,7 +47,7 @@ def test_proven_is_what_the_tests_run():
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("StableCascadePriorPipeline", "no transformer, transformer_2 or unet"),
+        ("StableCascadePriorPipeline", "no transformer, transformer_2"),
         ("StableAudioPipeline", "makes sound"),
         ("DDPMPipeline", "neither a prompt nor pictures"),
         ("CosmosTextToWorldPipeline", "EDMEulerScheduler, is of no covered family"),

@@ -6,8 +6,10 @@ The classes here are those that `mmrl doctor --pipelines` calls proven.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -31,6 +33,11 @@ def cases() -> list[Any]:
     ]
 
 
+def names() -> list[Any]:
+    """Each pipeline once."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * each.slow) for name, each in tiny.PIPELINES.items()]
+
+
 @pytest.mark.parametrize(("name", "changes"), cases())
 def test_replay_is_exact_and_trains(name, changes, tmp_path):
     policy = make_policy(name, steps=STEPS, **changes)
@@ -49,23 +56,70 @@ def test_replay_is_exact_and_trains(name, changes, tmp_path):
         assert (alone[:, 0] - moved[:, -1]).abs().max() <= EXACT  # whatever was skipped before it
 
 
-@pytest.mark.parametrize("name", [name for name, each in tiny.PIPELINES.items() if each.own_rows and not each.slow])
-def test_rows_are_their_own(name, tmp_path):
-    """A row answers its own prompt, pictures and noise, and nobody else's."""
+@pytest.mark.parametrize("name", names())
+def test_a_row_answers_all_that_it_is_given(name, tmp_path):
+    """Its own prompt, each of its pictures, guidance where there is any; and nobody else's prompt."""
     policy = make_policy(name, steps=2)
     first, second = tiny.samples(name, tmp_path)
+    given = roll(policy, [first, first] if first.conditions else [first, second])
+    for condition in first.conditions:
+        changed = replace(first, conditions={**first.conditions, condition: second.conditions[condition]})
+        if changed != first:
+            assert differs(drawn(roll(policy, [changed, changed])), drawn(given)), condition
     if first.conditions:
-        rows, others = roll(policy, [first, first]), roll(policy, [second, second])
-        assert not torch.allclose(rows.clean, others.clean)
-        return
-    rows, others = roll(policy, [first, second]), roll(policy, [first, first])
-    torch.testing.assert_close(rows.clean[0], others.clean[0], rtol=1e-4, atol=1e-4)
-    assert not torch.allclose(rows.clean[1], others.clean[1], rtol=1e-4, atol=1e-4)
+        changed = replace(first, prompt=second.prompt)
+        assert differs(drawn(roll(policy, [changed, changed])), drawn(given)) == tiny.PIPELINES[name].reads_prompt
+    else:
+        others = roll(policy, [first, first]).clean
+        assert differs(given.clean[1], others[1])
+        if tiny.PIPELINES[name].own_rows:
+            torch.testing.assert_close(given.clean[0], others[0], rtol=1e-4, atol=1e-4)
+    if (unguided := tiny.PIPELINES[name].unguided) is not None:
+        plain = roll(make_policy(name, steps=2, **unguided), [first, first] if first.conditions else [first, second])
+        assert differs(drawn(plain), drawn(given))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_the_gradient_is_that_of_the_log_probability(name, tmp_path):
+    """Against a finite difference along it: a part of the model that learns unseen would show."""
+    policy = make_policy(name, steps=STEPS)
+    parameters = policy.parameters_to_train().values()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in parameters:  # adapters begin with zeros, where half of their gradient is zero too
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
+    rollout = roll(policy, calls(tiny.samples(name, tmp_path))[0])
+    replay(policy, rollout)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
+    norm = sum(gradient.square().sum() for gradient in gradients).sqrt().item()
+
+    def along(step: float) -> float:
+        with torch.no_grad():
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter += step / norm * gradient
+            log_probs = values(policy, rollout)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter -= step / norm * gradient
+        return log_probs.double().sum().item()
+
+    ratios = [(along(step) - along(-step)) / (2 * step * norm) for step in (3e-2, 1e-2, 3e-3)]
+    assert min(abs(ratio - 1) for ratio in ratios) < 0.01, ratios
+
+
+def drawn(rollout: Rollout) -> torch.Tensor:
+    """Latents and pictures end to end: what is masked out is put back after the last step."""
+    frames = [frame for made in rollout.media for frame in (made if isinstance(made, list) else [made])]
+    pixels = [torch.from_numpy(np.array(frame)).flatten().float() for frame in frames]
+    return torch.cat([rollout.clean.flatten(), *pixels])
+
+
+def differs(some: torch.Tensor, others: torch.Tensor) -> bool:
+    return not torch.allclose(some, others, rtol=1e-5, atol=1e-5)
 
 
 def make_policy(name: str, **sampling: Any) -> PipelinePolicy:
-    train = "lora" if tiny.PIPELINES[name].adapters else "full"
-    return PipelinePolicy(tiny.build(name), tiny.sampling(name, **sampling), train, LoraConfig(rank=4, alpha=8))
+    return PipelinePolicy(tiny.build(name), tiny.sampling(name, **sampling), lora=LoraConfig(rank=4, alpha=8))
 
 
 def calls(samples: list[Sample]) -> list[list[Sample]]:
@@ -91,6 +145,14 @@ def replay(
 
     policy.replay(rollout, range(rollout.log_probs.shape[1]) if columns is None else columns, visit)
     return torch.cat(seen, dim=1), [p.grad for p in policy.parameters_to_train().values() if p.grad is not None]
+
+
+@torch.no_grad()
+def values(policy: PipelinePolicy, rollout: Rollout) -> torch.Tensor:
+    """Log-probabilities [B, T] of all columns."""
+    seen: list[torch.Tensor] = []
+    policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: seen.append(now.log_probs))
+    return torch.cat(seen, dim=1)
 
 
 @torch.no_grad()

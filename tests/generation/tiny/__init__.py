@@ -14,16 +14,19 @@ import diffusers
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
 from tiny import (
+    cogvideox,
     edits,
     flow_images,
-    image_to_video,
+    hunyuan_video,
     kandinsky,
+    ltx,
     noise_transformers,
     sdxl,
     single_stream,
     unet_videos,
     unets,
     videos,
+    wan,
 )
 from tiny.factory import Tiny, make
 from tiny.files import picture, video
@@ -36,8 +39,11 @@ _TABLES = (
     sdxl,
     kandinsky,
     noise_transformers,
+    wan,
+    ltx,
+    hunyuan_video,
+    cogvideox,
     videos,
-    image_to_video,
     unet_videos,
 )
 PIPELINES: dict[str, Tiny] = {name: tiny for table in _TABLES for name, tiny in table.PIPELINES.items()}

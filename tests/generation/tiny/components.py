@@ -111,3 +111,15 @@ EIGHTH_VAE: Component = (
     },
 )
 CAUSAL_VAE = {"base_dim": 4, "z_dim": 16, "dim_mult": [1, 1, 1, 1], "num_res_blocks": 1}
+VISION = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
+CLIP_IMAGES: Component = (
+    "CLIPImageProcessor",
+    {"size": {"shortest_edge": 16}, "crop_size": {"height": 16, "width": 16}},
+)

@@ -290,6 +290,28 @@ PIPELINES["qwen_edit_inpaint"] = replace(
     sampling=_args(QWEN, **STRENGTH) | {"height": 64, "width": 64},
     unguided=_args(QWEN, true_cfg_scale=1.0, **STRENGTH),
 )
+PIPELINES["qwen_layered"] = replace(
+    QWEN,
+    pipeline="QwenImageLayeredPipeline",
+    components={
+        **QWEN.components,
+        "vae": (
+            DEEP_VAE[0],
+            {**DEEP_VAE[1], "input_channels": 4, "z_dim": 8, "latents_mean": [0.0] * 8, "latents_std": [1.0] * 8},
+        ),
+        "transformer": _part(
+            QWEN, "transformer", in_channels=32, out_channels=8, use_additional_t_cond=True, use_layer3d_rope=True
+        ),
+        "processor": QWEN2_VL_PROCESSOR,
+    },
+    conditions=WIDE,
+    sampling={
+        "negative_prompt": "blurry",
+        "pipeline_args": {"true_cfg_scale": 3.0, "layers": 2, "cfg_normalize": True},
+    },
+    unguided={"pipeline_args": {"true_cfg_scale": 1.0, "layers": 2}},
+    slow=True,
+)
 LONGCAT = FLOW_IMAGES["longcat_image"]
 PIPELINES["longcat_edit"] = replace(
     LONGCAT,
@@ -391,6 +413,5 @@ PIPELINES["joy_image_edit"] = Tiny(
     {"guidance_scale": 4.0, "negative_prompt": "blurry"},
     unguided=UNGUIDED,
     conditions=WIDE,
-    adapters=False,
     slow=True,
 )

@@ -37,7 +37,7 @@ class Tiny:
     settings: Mapping[str, Any] = field(default_factory=dict)  # further arguments of the pipeline
     attributes: Mapping[str, Any] = field(default_factory=dict)  # set on it afterwards: lengths fixed in its code
     bfloat16: tuple[str, ...] = ()  # components that must be, since their pipeline casts what it hands them
-    adapters: bool = True  # False: its denoiser takes none and is trained in full
+    reads_prompt: bool = True
     own_rows: bool = True  # False: by diffusers' own arithmetic a row depends on the longest prompt of its call
     slow: bool = False  # tested behind the marker
 

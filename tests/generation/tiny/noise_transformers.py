@@ -206,6 +206,10 @@ PIPELINES |= {
         pipeline="HunyuanDiTControlNetPipeline",
         components=PIPELINES["hunyuan_dit"].components
         | {
+            "transformer": (  # its control comes in at skips, which two layers do not have
+                PIPELINES["hunyuan_dit"].components["transformer"][0],
+                PIPELINES["hunyuan_dit"].components["transformer"][1] | {"num_layers": 4},
+            ),
             "controlnet": (
                 "HunyuanDiT2DControlNetModel",
                 {
@@ -213,8 +217,8 @@ PIPELINES |= {
                     for name, value in PIPELINES["hunyuan_dit"].components["transformer"][1].items()
                     if name != "num_layers"
                 }
-                | {"transformer_num_layers": 2},
-            )
+                | {"transformer_num_layers": 4},
+            ),
         },
         conditions={"control_image": (32, 32)},
     ),

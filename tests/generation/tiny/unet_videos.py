@@ -104,6 +104,7 @@ PIPELINES = {
             "pipeline_args": {"min_guidance_scale": 1.5},
         },
         unguided={"pipeline_args": {"max_guidance_scale": 1.0}},
+        reads_prompt=False,
         conditions=IMAGE,
         tokenizers=(),
     ),

@@ -210,6 +210,7 @@ PIPELINES = {
         | {"image_encoder": CLIP_VISION, "feature_extractor": CLIP_PICTURES},
         conditions=IMAGE,
         tokenizers=(),
+        reads_prompt=False,
         empty=("safety_checker",),
     ),
     "sd2_depth": replace(

@@ -1,419 +1,15 @@
-"""Tiny video pipelines, as data."""
+"""Tiny video pipelines of other families, from text and from pictures."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import ALLOW_ALL, CAUSAL_VAE, CLIP, FLOW, LANGUAGE_MODEL, QWEN2_5_VL, T5, VOCABULARY
+from tiny import hunyuan_video, wan
+from tiny.components import ALLOW_ALL, FLOW, LANGUAGE_MODEL, QWEN2_5_VL, T5, VISION
 from tiny.factory import Tiny
 
-WAN_TRANSFORMER = {
-    "patch_size": (1, 2, 2),
-    "num_attention_heads": 2,
-    "attention_head_dim": 12,
-    "in_channels": 16,
-    "out_channels": 16,
-    "text_dim": 32,
-    "freq_dim": 32,
-    "ffn_dim": 32,
-    "num_layers": 2,
-    "cross_attn_norm": True,
-    "qk_norm": "rms_norm_across_heads",
-    "rope_max_seq_len": 32,
-}
-PIPELINES = {
-    "wan": Tiny(
-        "WanPipeline",
-        {
-            "transformer": ("WanTransformer3DModel", WAN_TRANSFORMER),
-            "scheduler": (
-                "UniPCMultistepScheduler",
-                {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 3.0},
-            ),
-            "vae": ("AutoencoderKLWan", {**CAUSAL_VAE, "temperal_downsample": [False, True, True]}),
-            "text_encoder": T5,
-        },
-        {
-            "height": 16,
-            "width": 16,
-            "num_frames": 5,
-            "guidance_scale": 4.0,
-            "pipeline_args": {"max_sequence_length": 8},
-        },
-        unguided={"guidance_scale": 1.0},
-        empty=("transformer_2",),
-    ),
-}
-
-PIPELINES["wan22"] = replace(
-    PIPELINES["wan"],
-    components=PIPELINES["wan"].components | {"transformer_2": PIPELINES["wan"].components["transformer"]},
-    settings={"boundary_ratio": 0.8},
-    empty=(),
-)
-PIPELINES["wan22_small"] = replace(  # the 5B: one noise level a token, a VAE that folds pixels
-    PIPELINES["wan"],
-    components=PIPELINES["wan"].components
-    | {
-        "vae": (
-            "AutoencoderKLWan",
-            {
-                **CAUSAL_VAE,
-                "decoder_base_dim": 4,
-                "temperal_downsample": [False, True, True],
-                "is_residual": True,
-                "patch_size": 2,
-                "in_channels": 12,
-                "out_channels": 12,
-                "scale_factor_spatial": 16,
-            },
-        )
-    },
-    sampling=PIPELINES["wan"].sampling | {"height": 32, "width": 32},
-    settings={"expand_timesteps": True},
-)
-
-LTX_VAE = {
-    "down_block_types": ("LTXVideoDownBlock3D",) * 2,
-    "latent_channels": 8,
-    "block_out_channels": (8, 8),
-    "decoder_block_out_channels": (8, 8),
-    "layers_per_block": (1, 1, 1),
-    "decoder_layers_per_block": (1, 1, 1),
-    "spatio_temporal_scaling": (True, True),
-    "decoder_spatio_temporal_scaling": (True, True),
-    "decoder_inject_noise": (False, False, False),
-    "upsample_residual": (False, False),
-    "upsample_factor": (1, 1),
-    "patch_size": 2,
-    "encoder_causal": True,
-    "decoder_causal": False,
-}
-PIPELINES["ltx"] = Tiny(
-    "LTXPipeline",
-    {
-        "transformer": (
-            "LTXVideoTransformer3DModel",
-            {
-                "in_channels": 8,
-                "out_channels": 8,
-                "num_attention_heads": 2,
-                "attention_head_dim": 8,
-                "cross_attention_dim": 16,
-                "num_layers": 1,
-                "caption_channels": 32,
-            },
-        ),
-        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"use_dynamic_shifting": True, "shift_terminal": 0.1}),
-        "vae": (
-            "AutoencoderKLLTXVideo",
-            {**LTX_VAE, "timestep_conditioning": True},
-        ),
-        "text_encoder": T5,
-    },
-    {
-        "height": 32,
-        "width": 32,
-        "num_frames": 9,
-        "guidance_scale": 3.0,
-        "pipeline_args": {"max_sequence_length": 8, "guidance_rescale": 0.7},
-    },
-    unguided={"guidance_scale": 1.0},
-)
-
-LLAMA = (
-    "LlamaModel",
-    {
-        "vocab_size": len(VOCABULARY),
-        "hidden_size": 16,
-        "intermediate_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "pad_token_id": 0,
-    },
-)
-HUNYUAN_TRANSFORMER = {
-    "in_channels": 4,
-    "out_channels": 4,
-    "num_attention_heads": 2,
-    "attention_head_dim": 8,
-    "num_layers": 1,
-    "num_single_layers": 1,
-    "num_refiner_layers": 1,
-    "patch_size": 1,
-    "patch_size_t": 1,
-    "guidance_embeds": True,
-    "text_embed_dim": 16,
-    "pooled_projection_dim": 16,
-    "rope_axes_dim": (2, 4, 2),
-}
-HUNYUAN_PROMPT = {"max_sequence_length": 8, "prompt_template": {"template": "{}", "crop_start": 0}}
-PIPELINES["hunyuan_video"] = Tiny(
-    "HunyuanVideoPipeline",
-    {
-        "transformer": ("HunyuanVideoTransformer3DModel", HUNYUAN_TRANSFORMER),
-        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 7.0}),
-        "vae": (
-            "AutoencoderKLHunyuanVideo",
-            {
-                "latent_channels": 4,
-                "down_block_types": ("HunyuanVideoDownBlock3D",) * 4,
-                "up_block_types": ("HunyuanVideoUpBlock3D",) * 4,
-                "block_out_channels": (4, 4, 4, 4),
-                "layers_per_block": 1,
-                "norm_num_groups": 2,
-                "mid_block_add_attention": True,
-            },
-        ),
-        "text_encoder": LLAMA,
-        "text_encoder_2": ("CLIPTextModel", {**CLIP, "max_position_embeddings": 77}),
-    },
-    {
-        "height": 16,
-        "width": 16,
-        "num_frames": 5,
-        "guidance_scale": 6.0,
-        "negative_prompt": "blurry",
-        "pipeline_args": {**HUNYUAN_PROMPT, "true_cfg_scale": 3.0},
-    },
-    unguided={"pipeline_args": HUNYUAN_PROMPT},
-    tokenizers=("tokenizer", "tokenizer_2"),
-)
-PIPELINES["hunyuan_video_15"] = Tiny(
-    "HunyuanVideo15Pipeline",
-    {
-        "transformer": (
-            "HunyuanVideo15Transformer3DModel",
-            {
-                "in_channels": 9,
-                "out_channels": 4,
-                "num_attention_heads": 2,
-                "attention_head_dim": 8,
-                "num_layers": 1,
-                "num_refiner_layers": 1,
-                "text_embed_dim": 16,
-                "text_embed_2_dim": 32,
-                "image_embed_dim": 16,
-                "rope_axes_dim": (2, 4, 2),
-                "target_size": 32,
-                "task_type": "t2v",
-            },
-        ),
-        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 7.0}),
-        "vae": (
-            "AutoencoderKLHunyuanVideo15",
-            {"latent_channels": 4, "block_out_channels": (8, 8, 8, 8, 8), "layers_per_block": 1},
-        ),
-        "text_encoder": (
-            "Qwen2_5_VLTextModel",
-            {
-                "vocab_size": len(VOCABULARY),
-                "hidden_size": 16,
-                "intermediate_size": 16,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 2,
-                "rope_scaling": {"mrope_section": [1, 1, 2], "rope_type": "default", "type": "default"},
-            },
-        ),
-        "text_encoder_2": T5,
-        "guider": ("ClassifierFreeGuidance", {}),
-    },
-    {"height": 32, "width": 32, "num_frames": 5, "guidance_scale": 3.0},
-    unguided={"guidance_scale": 1.0},
-    tokenizers=("tokenizer", "tokenizer_2"),
-    attributes={
-        "system_message": "",
-        "prompt_template_encode_start_idx": 0,
-        "tokenizer_max_length": 8,
-        "tokenizer_2_max_length": 4,
-        "vision_num_semantic_tokens": 4,
-    },
-)
-
-COGVIDEOX_SCHEDULER = {
-    "beta_start": 0.00085,
-    "beta_end": 0.012,
-    "beta_schedule": "scaled_linear",
-    "clip_sample": False,
-    "prediction_type": "v_prediction",
-    "rescale_betas_zero_snr": True,
-    "snr_shift_scale": 1.0,
-    "timestep_spacing": "trailing",
-}
-COGVIDEOX_TRANSFORMER = {
-    "num_attention_heads": 2,
-    "attention_head_dim": 16,
-    "in_channels": 4,
-    "out_channels": 4,
-    "time_embed_dim": 8,
-    "text_embed_dim": 32,
-    "num_layers": 1,
-    "sample_width": 2,
-    "sample_height": 2,
-    "sample_frames": 5,
-    "max_text_seq_length": 8,
-    "use_rotary_positional_embeddings": True,
-}
-PIPELINES["cogvideox"] = Tiny(
-    "CogVideoXPipeline",
-    {
-        "transformer": ("CogVideoXTransformer3DModel", COGVIDEOX_TRANSFORMER),
-        "scheduler": ("CogVideoXDDIMScheduler", COGVIDEOX_SCHEDULER),
-        "vae": (
-            "AutoencoderKLCogVideoX",
-            {
-                "down_block_types": ("CogVideoXDownBlock3D",) * 4,
-                "up_block_types": ("CogVideoXUpBlock3D",) * 4,
-                "block_out_channels": (4, 4, 4, 4),
-                "latent_channels": 4,
-                "layers_per_block": 1,
-                "norm_num_groups": 2,
-            },
-        ),
-        "text_encoder": T5,
-    },
-    {
-        "height": 16,
-        "width": 16,
-        "num_frames": 5,
-        "guidance_scale": 6.0,
-        "transition": {"name": "ddim", "noise_level": 1.0},
-        "pipeline_args": {"max_sequence_length": 8, "use_dynamic_cfg": True},
-    },
-    unguided={"guidance_scale": 1.0, "pipeline_args": {"max_sequence_length": 8}},
-)
-PIPELINES["cogvideox_15"] = replace(
-    PIPELINES["cogvideox"],
-    components=PIPELINES["cogvideox"].components
-    | {
-        "transformer": (
-            "CogVideoXTransformer3DModel",
-            {**COGVIDEOX_TRANSFORMER, "patch_size_t": 2, "sample_frames": 5, "patch_bias": False},
-        )
-    },
-    slow=True,
-)
-
-LTX2_TRANSFORMER = {
-    "in_channels": 8,
-    "out_channels": 8,
-    "num_attention_heads": 2,
-    "attention_head_dim": 8,
-    "cross_attention_dim": 16,
-    "gated_attn": True,
-    "cross_attn_mod": True,
-    "audio_in_channels": 4,
-    "audio_out_channels": 4,
-    "audio_num_attention_heads": 2,
-    "audio_attention_head_dim": 4,
-    "audio_cross_attention_dim": 8,
-    "audio_gated_attn": True,
-    "audio_cross_attn_mod": True,
-    "num_layers": 1,
-    "caption_channels": 16,
-    "rope_double_precision": False,
-    "rope_type": "split",
-    "perturbed_attn": True,
-}
-CONNECTOR = {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 1, "num_learnable_registers": None}
-LTX2_UNGUIDED = {
-    "max_sequence_length": 8,
-    "stg_scale": 0.0,
-    "modality_scale": 1.0,
-    "guidance_rescale": 0.0,
-    "audio_guidance_scale": 1.0,
-    "audio_stg_scale": 0.0,
-    "audio_modality_scale": 1.0,
-    "audio_guidance_rescale": 0.0,
-}
-PIPELINES["ltx2"] = Tiny(
-    "LTX2Pipeline",
-    {
-        "transformer": ("LTX2VideoTransformer3DModel", LTX2_TRANSFORMER),
-        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"use_dynamic_shifting": True, "shift_terminal": 0.1}),
-        "vae": (
-            "AutoencoderKLLTX2Video",
-            {
-                **LTX_VAE,
-                "down_block_types": ("LTX2VideoDownBlock3D",) * 2,
-                "downsample_type": ("spatial", "spatiotemporal"),
-                "upsample_type": ("spatiotemporal", "spatial"),
-            },
-        ),
-        "audio_vae": (
-            "AutoencoderKLLTX2Audio",
-            {
-                "base_channels": 4,
-                "ch_mult": (1,),
-                "num_res_blocks": 1,
-                "resolution": 32,
-                "latent_channels": 2,
-                "mel_bins": 8,
-            },
-        ),
-        "text_encoder": (
-            "Gemma3ForConditionalGeneration",
-            {
-                "text_config": {
-                    "vocab_size": len(VOCABULARY),
-                    "hidden_size": 16,
-                    "intermediate_size": 16,
-                    "num_hidden_layers": 2,
-                    "num_attention_heads": 2,
-                    "num_key_value_heads": 1,
-                    "head_dim": 8,
-                },
-                "vision_config": {
-                    "hidden_size": 16,
-                    "intermediate_size": 16,
-                    "num_hidden_layers": 1,
-                    "num_attention_heads": 2,
-                    "image_size": 16,
-                    "patch_size": 8,
-                },
-            },
-        ),
-        "connectors": (
-            "diffusers.pipelines.ltx2.LTX2TextConnectors",
-            {
-                "caption_channels": 16,
-                "text_proj_in_factor": 3,
-                **{
-                    f"{kind}_connector_{name}": value
-                    for kind in ("video", "audio")
-                    for name, value in CONNECTOR.items()
-                },
-                "connector_rope_base_seq_len": 32,
-                "rope_theta": 10000.0,
-                "rope_double_precision": False,
-                "causal_temporal_positioning": False,
-                "rope_type": "split",
-            },
-        ),
-        "vocoder": (
-            "diffusers.pipelines.ltx2.LTX2Vocoder",
-            {
-                "in_channels": 16,
-                "hidden_channels": 8,
-                "upsample_kernel_sizes": [4, 4],
-                "upsample_factors": [2, 2],
-                "resnet_kernel_sizes": [3],
-                "resnet_dilations": [[1]],
-            },
-        ),
-    },
-    {
-        "height": 32,
-        "width": 32,
-        "num_frames": 5,
-        "guidance_scale": 3.0,
-        "pipeline_args": {"max_sequence_length": 8, "spatio_temporal_guidance_blocks": [0]},
-    },
-    unguided={"guidance_scale": 1.0, "pipeline_args": LTX2_UNGUIDED},
-)
-
-PIPELINES["ltx2_condition"] = replace(PIPELINES["ltx2"], pipeline="LTX2ConditionPipeline", empty=("audio_scheduler",))
+PICTURE = {"image": (32, 32)}
+PIPELINES: dict[str, Tiny] = {}
 SMALL_PICTURES = {"height": 16, "width": 16, "num_frames": 5, "guidance_scale": 4.0}
 SHORT_PROMPT = {"pipeline_args": {"max_sequence_length": 8}}
 PIPELINES["mochi"] = Tiny(
@@ -482,16 +78,6 @@ PIPELINES["allegro"] = Tiny(
     },
     unguided={"guidance_scale": 1.0},
 )
-PIPELINES["skyreels_v2"] = replace(
-    PIPELINES["wan"],
-    pipeline="SkyReelsV2Pipeline",
-    components=PIPELINES["wan"].components | {"transformer": ("SkyReelsV2Transformer3DModel", WAN_TRANSFORMER)},
-    empty=(),
-)
-PIPELINES["skyreels_v2_forcing"] = replace(
-    PIPELINES["skyreels_v2"],
-    pipeline="SkyReelsV2DiffusionForcingPipeline",
-)
 PIPELINES["kandinsky5_video"] = Tiny(
     "Kandinsky5T2VPipeline",
     {
@@ -501,9 +87,9 @@ PIPELINES["kandinsky5_video"] = Tiny(
                 "in_visual_dim": 4,
                 "in_text_dim": 16,
                 "in_text_dim2": 16,
-                "time_dim": 16,
+                "time_dim": 32,
                 "out_visual_dim": 4,
-                "model_dim": 16,
+                "model_dim": 32,
                 "ff_dim": 16,
                 "num_text_blocks": 1,
                 "num_visual_blocks": 1,
@@ -511,9 +97,9 @@ PIPELINES["kandinsky5_video"] = Tiny(
             },
         ),
         "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 5.0}),
-        "vae": PIPELINES["hunyuan_video"].components["vae"],
+        "vae": hunyuan_video.PIPELINES["hunyuan_video"].components["vae"],
         "text_encoder": ("Qwen2_5_VLForConditionalGeneration", QWEN2_5_VL),
-        "text_encoder_2": PIPELINES["hunyuan_video"].components["text_encoder_2"],
+        "text_encoder_2": hunyuan_video.PIPELINES["hunyuan_video"].components["text_encoder_2"],
     },
     {**SMALL_PICTURES, **SHORT_PROMPT},
     unguided={"guidance_scale": 1.0},
@@ -541,7 +127,7 @@ PIPELINES["sana_video"] = Tiny(
             "DPMSolverMultistepScheduler",
             {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "flow_shift": 7.0},
         ),
-        "vae": PIPELINES["wan"].components["vae"],
+        "vae": wan.PIPELINES["wan"].components["vae"],
         "text_encoder": ("Gemma2Model", LANGUAGE_MODEL),
     },
     {
@@ -615,19 +201,12 @@ PIPELINES["motif_video"] = Tiny(
             },
         ),
         "scheduler": FLOW,
-        "vae": PIPELINES["wan"].components["vae"],
+        "vae": wan.PIPELINES["wan"].components["vae"],
         "text_encoder": (
             "T5Gemma2Encoder",
             {
                 "text_config": {**LANGUAGE_MODEL, "dropout_rate": 0.0},
-                "vision_config": {
-                    "hidden_size": 16,
-                    "intermediate_size": 16,
-                    "num_hidden_layers": 1,
-                    "num_attention_heads": 2,
-                    "image_size": 16,
-                    "patch_size": 8,
-                },
+                "vision_config": VISION,
             },
         ),
         "guider": ("AdaptiveProjectedGuidance", {"adaptive_projected_guidance_momentum": -0.5}),
@@ -636,7 +215,6 @@ PIPELINES["motif_video"] = Tiny(
     unguided={"guidance_scale": 1.0},
     empty=("feature_extractor",),
 )
-
 COSMOS_TRANSFORMER = {
     "in_channels": 17,
     "out_channels": 16,
@@ -671,44 +249,12 @@ PIPELINES["cosmos25"] = Tiny(
                 "sigma_min": 0.01,
             },
         ),
-        "vae": PIPELINES["wan"].components["vae"],
+        "vae": wan.PIPELINES["wan"].components["vae"],
         "text_encoder": ("Qwen2_5_VLForConditionalGeneration", QWEN2_5_VL),
         "safety_checker": ALLOW_ALL,
     },
     {**SMALL_PICTURES, "negative_prompt": "blurry", "pipeline_args": {"max_sequence_length": 32}},
     unguided={"guidance_scale": 0.0},
-)
-PIPELINES["ltx2_reference"] = replace(PIPELINES["ltx2_condition"], pipeline="LTX2InContextPipeline")
-PIPELINES["ltx2_hdr"] = replace(
-    PIPELINES["ltx2_condition"],
-    pipeline="LTX2HDRPipeline",
-    sampling={**PIPELINES["ltx2"].sampling, "pipeline_args": {"max_sequence_length": 8}},
-    unguided={"guidance_scale": 1.0},
-)
-PIPELINES["helios"] = Tiny(
-    "HeliosPipeline",
-    {
-        "transformer": (
-            "HeliosTransformer3DModel",
-            {
-                "num_attention_heads": 2,
-                "attention_head_dim": 12,
-                "text_dim": 32,
-                "freq_dim": 32,
-                "ffn_dim": 32,
-                "num_layers": 1,
-                "rope_dim": (4, 4, 4),
-            },
-        ),
-        "scheduler": ("HeliosScheduler", {"stages": 1, "stage_range": [0, 1], "use_dynamic_shifting": True}),
-        "vae": PIPELINES["wan"].components["vae"],
-        "text_encoder": T5,
-    },
-    {
-        **SMALL_PICTURES,
-        "pipeline_args": {"max_sequence_length": 8, "num_latent_frames_per_chunk": 2, "history_sizes": [4, 2, 1]},
-    },
-    unguided={"guidance_scale": 1.0},
 )
 PIPELINES["kandinsky6"] = replace(
     PIPELINES["kandinsky5_video"],
@@ -758,3 +304,45 @@ PIPELINES["kandinsky6"] = replace(
     },
     attributes={},
 )
+PIPELINES["kandinsky5_video_image"] = replace(
+    PIPELINES["kandinsky5_video"],
+    pipeline="Kandinsky5I2VPipeline",
+    components=PIPELINES["kandinsky5_video"].components
+    | {
+        "transformer": (
+            "Kandinsky5Transformer3DModel",
+            {**PIPELINES["kandinsky5_video"].components["transformer"][1], "visual_cond": True},
+        )
+    },
+    sampling=PIPELINES["kandinsky5_video"].sampling | {"num_frames": 17},
+    conditions=PICTURE,
+)
+PIPELINES["sana_video_image"] = replace(
+    PIPELINES["sana_video"],
+    pipeline="SanaImageToVideoPipeline",
+    components=PIPELINES["sana_video"].components | {"scheduler": FLOW},
+    conditions=PICTURE,
+)
+PIPELINES["cosmos2_video_image"] = replace(
+    PIPELINES["cosmos25"],
+    pipeline="Cosmos2VideoToWorldPipeline",
+    components=PIPELINES["cosmos25"].components
+    | {
+        "transformer": ("CosmosTransformer3DModel", COSMOS_TRANSFORMER),
+        "scheduler": ("FlowMatchEulerDiscreteScheduler", {"use_karras_sigmas": True}),
+        "text_encoder": T5,
+    },
+    sampling=SMALL_PICTURES
+    | SHORT_PROMPT
+    | {"negative_prompt": "blurry", "transition": {"name": "ddim", "noise_level": 1.0}},
+    conditions=PICTURE,
+)
+PIPELINES["cosmos25_video_image"] = replace(PIPELINES["cosmos25"], conditions=PICTURE)
+PIPELINES["cosmos25_video_video"] = replace(
+    PIPELINES["cosmos25"],
+    sampling=PIPELINES["cosmos25"].sampling
+    | {"pipeline_args": {"max_sequence_length": 32, "num_latent_conditional_frames": 1}},
+    conditions={"video": (16, 16, 5)},
+    slow=True,
+)
+PIPELINES["kandinsky6_image"] = replace(PIPELINES["kandinsky6"], conditions=PICTURE, slow=True)
