@@ -26,8 +26,8 @@ from mmrl.evaluation.outcome import write_grid
 from mmrl.evaluation.records import HELDOUT
 from mmrl.evaluation.report import write_report
 from mmrl.evaluation.results import forget_evaluations_after
-from mmrl.generation import dry_run
 from mmrl.generation.arguments import check_samples
+from mmrl.generation.estimate import dry_run
 from mmrl.generation.estimate.architecture import find_architecture
 from mmrl.generation.estimate.memory import MemoryEstimate
 from mmrl.generation.pipeline_policy import PipelinePolicy

@@ -64,7 +64,7 @@ def check_run_folder(folder: Path) -> None:
     Raises:
         ConfigError: there is a run in it already, which is never overwritten, or nothing can be written there.
     """
-    if (folder / CONFIG).exists():
+    if os.path.exists(folder / CONFIG):  # not Path.exists, which raises where a folder above may not be entered
         raise ConfigError(
             f"{folder} holds a run already: continue it with --resume {folder}, or delete it, or choose another folder "
             "with run.dir=..."
@@ -78,7 +78,7 @@ def check_writable(folder: Path) -> None:
     Raises:
         ConfigError: naming what is in the way.
     """
-    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not there.is_dir():
         raise ConfigError(f"{folder} cannot be a run folder: {there} is a file; choose another one with run.dir=...")
     if not os.access(there, os.W_OK | os.X_OK):

@@ -28,7 +28,7 @@ from mmrl.policy import RolloutRequest
         ("DPMSolverMultistepScheduler", {"prediction_type": "flow_prediction"}, "use_flow_sigmas is off"),
         ("UniPCMultistepScheduler", {"rescale_betas_zero_snr": True}, "no ratio of noise to signal"),
         ("DDPMScheduler", {"variance_type": "learned_range"}, "its variance is learned"),
-        ("FlowMatchEulerDiscreteScheduler", {"invert_sigmas": True}, "from 0 to 1"),
+        ("HeliosScheduler", {"stages": 3}, "draw noise anew between resolutions"),
         ("FlowMatchEulerDiscreteScheduler", {"stochastic_sampling": True}, "noise of its own"),
         (
             "DPMSolverMultistepScheduler",
