@@ -103,8 +103,14 @@ def test_the_gradient_is_that_of_the_log_probability(name, tmp_path):
                 parameter -= step / norm * gradient
         return log_probs.double().sum().item()
 
-    ratios = [(along(step) - along(-step)) / (2 * step * norm) for step in (3e-1, 1e-1, 3e-2, 1e-2)]
-    assert min(abs(ratio - 1) for ratio in ratios) < 0.01, ratios
+    resolution = torch.finfo(torch.float32).eps * rollout.log_probs.abs().sum().item()  # of the sum that is compared
+    found = {}
+    for step in (3e-1, 1e-1, 3e-2, 1e-2):
+        due = 2 * step * norm
+        noise = 4 * resolution / due
+        if noise < 0.03:
+            found[step] = abs((along(step) - along(-step)) / due - 1) - noise
+    assert min(found.values()) < 0.01, found
 
 
 def drawn(rollout: Rollout) -> torch.Tensor:

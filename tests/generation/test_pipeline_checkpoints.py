@@ -168,5 +168,5 @@ def test_pickled_weights_are_not_loaded(tmp_path):
 def test_a_pipeline_without_a_denoiser_is_refused():
     pipeline = tiny.build("sd3")
     pipeline.transformer = None
-    with pytest.raises(UnsupportedError, match="has no transformer, transformer_2, .*unet to train"):
+    with pytest.raises(UnsupportedError, match=r"has no transformer, transformer_2, .*unet to train"):
         PipelinePolicy(pipeline, tiny.sampling("sd3"))
