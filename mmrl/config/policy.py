@@ -42,6 +42,8 @@ class PolicyConfig(Section):
     """Of the frozen weights and of the denoiser's computation; trained parameters, transitions and log-probabilities
     are always float32. float16 rounds eight times finer than bfloat16, but overflows at 65504; its losses are
     scaled."""
+    safety_checker: bool = False
+    """Whether a model's own filter stays on: it turns the pictures that it flags black, and rewards score the black."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     device: str = "auto"

@@ -105,6 +105,8 @@ class PipelinePolicy:
             use_safetensors=True,
             trust_remote_code=False,
         )
+        if not policy.safety_checker and getattr(pipeline, "safety_checker", None) is not None:
+            pipeline.safety_checker = None
         if scheduler is not None:
             pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
         device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
+import transformers
+from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 from pipeline_checks import CLASSES, EXACT, plain_arguments
 
 from mmrl.config.policy import LoraConfig, PolicyConfig
@@ -157,6 +159,20 @@ def test_from_config_loads_a_folder(requests, tmp_path):
     policy = PipelinePolicy.from_config(config, tiny.sampling("sd3"))
     assert policy.pipeline.transformer.is_gradient_checkpointing
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
+
+
+def test_a_safety_checker_is_off_unless_asked_for(tmp_path):
+    pipeline = tiny.build("sd15")
+    vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = transformers.CLIPConfig(vision_config={**vision, "image_size": 8, "patch_size": 4}, projection_dim=8)
+    pipeline.register_modules(
+        safety_checker=StableDiffusionSafetyChecker(config), feature_extractor=transformers.CLIPImageProcessor()
+    )
+    pipeline.save_pretrained(tmp_path)
+    for asked in (False, True):
+        config = PolicyConfig(model=str(tmp_path), device="cpu", safety_checker=asked)
+        policy = PipelinePolicy.from_config(config, tiny.sampling("sd15"))
+        assert (policy.pipeline.safety_checker is not None) == asked
 
 
 def test_pickled_weights_are_not_loaded(tmp_path):

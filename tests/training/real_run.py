@@ -47,11 +47,20 @@ def contents(run: Path) -> dict[str, object]:
         if path.name == "metrics.jsonl":
             rows = [json.loads(line) for line in path.read_text().splitlines()]
             found[name] = [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in rows]
+        elif path.suffix == ".safetensors":
+            found[name] = tensors(path)
         elif name != "report.html":  # draws the clocks too
             found[name] = path.read_bytes()
         else:
             found[name] = path.stat().st_size > 0
     return found
+
+
+def tensors(path: Path) -> tuple[dict[str, object], bytes]:
+    """Header and numbers of a safetensors file, whose metadata the library writes in an order of its own each time."""
+    raw = path.read_bytes()
+    begin = 8 + int.from_bytes(raw[:8], "little")
+    return json.loads(raw[8:begin]), raw[begin:]
 
 
 def assert_same(one: Path, other: Path) -> None:
