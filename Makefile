@@ -40,7 +40,7 @@ lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-bench: $(INSTALLED) ## Run the benchmarks (what replay costs: 3 minutes)
+bench: $(INSTALLED) ## Run the benchmarks (3 minutes on a CPU; a model at its real size on a GPU)
 	@for script in $(wildcard benchmarks/*.py kernels/benchmarks/bench_*.py); do \
 		echo "$$script"; $(BIN)/python "$$script" || exit $$?; done
 

@@ -4,8 +4,9 @@
     python benchmarks/full_size.py flux_dev_lora
     python benchmarks/full_size.py --smoke              # the same code on a CPU, on a model of a few million parameters
 
-Prints pictures per second of the rollout, seconds of the update, the replay gap and peak memory beside the estimate of
-`--dry-run`. Random weights draw noise, but cost what trained ones cost.
+Prints pictures per second of the rollout, seconds of the update, the replay gap and peak memory, and then the estimate
+of `--dry-run`. That one counts what a whole iteration records, and a moving average: here is one micro-batch, without.
+Random weights draw noise, but cost what trained ones cost.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from torch import nn
 
 from mmrl.assemble import build_objective
 from mmrl.config import Geometry, TrainConfig, load_config
-from mmrl.data.sample import Sample
 from mmrl.generation.estimate.architecture import Architecture, build_component, find_architecture
-from mmrl.generation.estimate.dry_run import estimate_memory
+from mmrl.generation.estimate.dry_run import estimate_memory, stand_in_sample
 from mmrl.generation.estimate.on_paper import stand_in_tokenizer
 from mmrl.generation.pipeline_policy import PipelinePolicy
+from mmrl.generation.schedulers import exchanged
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges
@@ -99,28 +100,34 @@ def batch_of(rollout: Rollout) -> MicroBatch:
 
 def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
     """Roll out, replay and update one micro-batch a few times."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    if config.policy.scheduler:
+        pipeline.scheduler = exchanged(pipeline.scheduler, config.policy.scheduler)
     policy = PipelinePolicy(
         pipeline,
         config.sampling,
         config.policy.train,
         config.policy.lora,
+        config.policy.denoisers,
         gradient_checkpointing=config.policy.gradient_checkpointing,
     )
     objective = build_objective(config.algorithm, policy)
     optimizer = torch.optim.AdamW(policy.parameters_to_train().values(), lr=config.optimizer.lr)
     rows = Geometry.of(config).micro_batch
-    requests = [RolloutRequest(Sample("0", prompt="a red circle above a blue square"), n=rows, group=0)]
     rollouts: list[float] = []
     updates: list[float] = []
     gaps: list[float] = []
-    for repeat in range(REPEATS + 1):  # the first warms up
-        with seconds(rollouts), torch.no_grad():
-            rollout = policy.rollout(requests, seed=repeat)
-        gaps.append(policy.replay_gap(rollout))
-        optimizer.zero_grad()
-        with seconds(updates):
-            objective.accumulate(batch_of(rollout), 1.0, repeat, Gauges())
-            optimizer.step()
+    with stand_in_sample(pipeline, config.sampling) as sample:
+        for repeat in range(REPEATS + 1):  # the first warms up
+            with seconds(rollouts), torch.no_grad():
+                rollout = policy.rollout([RolloutRequest(sample, n=rows, group=0)], seed=repeat)
+            gaps.append(policy.replay_gap(rollout))
+            optimizer.zero_grad()
+            with seconds(updates):
+                objective.accumulate(batch_of(rollout), 1.0, repeat, Gauges())
+                optimizer.step()
     decisions = rollout.log_probs.shape[1]
     print(f"rows {rows}, decisions {decisions}, {config.sampling.steps} steps")
     print(f"rollout     {rows / median(rollouts[1:]):.3f} pictures/s ({median(rollouts[1:]):.2f} s a call)")

@@ -83,6 +83,11 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         check_writable(run)
         refuse_edited(run, config)
     samples = load_samples(config.data.path)
+    if any(sample.conditions for sample in samples) and config.data.group_size % Geometry.of(config).micro_batch:
+        raise ConfigError(
+            f"data.micro_batch: samples with pictures or other conditions are drawn alone, so it must divide "
+            f"data.group_size ({config.data.group_size}): set it to that, or to a half of it"
+        )
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = build_policy(config.policy, config.sampling)
     objective = build_objective(config.algorithm, policy)
@@ -101,11 +106,6 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     )
     evaluator = Evaluator(config, policy, trained, run) if config.data.validation else None
     check_samples(policy.pipeline, samples)
-    if samples[0].conditions and config.data.group_size % Geometry.of(config).micro_batch:
-        raise ConfigError(
-            f"data.micro_batch: samples with pictures or other conditions are drawn alone, so it must divide "
-            f"data.group_size ({config.data.group_size}): set it to that, or to a half of it"
-        )
     report_cut_prompts(policy.pipeline, config.sampling, samples)
     with only_writer(run):  # after all that may fail
         if resume is None:

@@ -19,37 +19,32 @@ MEANING: dict[State, str] = {
 
 def list_pipelines() -> None:
     """Print every class with its state and, where it is refused, the reason."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console()
-    with console.status("Importing every pipeline of diffusers ..."):
+    from mmrl.cli.console import console
+
+    out = console()
+    with out.status("Importing every pipeline of diffusers ..."):
         found = judged()
     colours: dict[State, str] = {"proven": "green", "expected": "yellow", "refused": "red"}
     table = Table("pipeline", "state", box=None)
     table.add_column("why", overflow="fold")
     for each in sorted(found, key=lambda verdict: (list(MEANING).index(verdict.state), verdict.name)):
         table.add_row(each.name, Text(each.state, colours[each.state]), each.reason)
-    console.print(table)
+    out.print(table)
     for state, meaning in MEANING.items():
-        console.print(f"{sum(each.state == state for each in found)} {state}: {meaning}", soft_wrap=True)
+        out.print(f"{sum(each.state == state for each in found)} {state}: {meaning}", soft_wrap=True)
 
 
 def judged() -> list[Verdict]:
     """Every pipeline class of the installed diffusers. Deprecated ones warn as they are imported: not our news."""
-    from diffusers.utils import logging
-
+    from mmrl.cli.console import quiet_diffusers
     from mmrl.generation.coverage import verdicts
 
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return verdicts()
-    finally:
-        logging.set_verbosity(before)
+    with quiet_diffusers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return verdicts()
 
 
 def page(found: Sequence[Verdict], version: str) -> str:

@@ -15,8 +15,7 @@ from typing import Any, Literal, TypeVar
 KEYS = ("image", "mask_image", "control_image", "video", "num_frames")
 """Conditions that are keys of a line themselves."""
 
-VIDEO_SUFFIXES = (".avi", ".gif", ".mkv", ".mov", ".mp4", ".webm")
-"""Of files that hold a video where an argument's name says picture or mask."""
+_VIDEO_SUFFIXES = (".avi", ".gif", ".mkv", ".mov", ".mp4", ".webm")
 
 Kind = Literal["image", "mask", "video"]
 T = TypeVar("T")
@@ -29,13 +28,18 @@ def media_kind(name: str) -> Kind | None:
     ['image', 'mask', 'video', None]
     """
     words = name.split("_")
-    if {"embeds", "embeddings", "latents"} & set(words):
+    if {"num", "embeds", "embeddings", "latents"} & set(words):
         return None
     if {"video", "videos", "frames", "controls"} & set(words):
         return "video"
     if "mask" in words:
         return "mask"
     return "image" if {"image", "images"} & set(words) else None
+
+
+def holds_video(kind: Kind, path: str) -> bool:
+    """Whether a file is read as a video: by its suffix too, for some masks and pictures are one for each frame."""
+    return kind == "video" or path.lower().endswith(_VIDEO_SUFFIXES)
 
 
 def map_media(conditions: Mapping[str, Any], change: Callable[[Kind, str], T]) -> dict[str, Any]:

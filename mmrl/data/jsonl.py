@@ -86,7 +86,7 @@ def _parse(line: str, place: str, default_id: str) -> Sample:
         if isinstance(choice, dict):
             _refuse_unknown(choice, RewardChoice, f"{place}: rewards")
     if not any(row.get(key) for key in ("prompt", "messages", "conditions")):
-        raise DataError(f"{place}: has neither a prompt nor messages")
+        raise DataError(f"{place}: has no prompt, no messages and no conditions")
     try:  # strict JSON: a list becomes a tuple, but no number becomes a text
         return _sample.validate_json(json.dumps({"id": default_id} | row), strict=True)
     except ValidationError as why:
@@ -98,6 +98,8 @@ def _parse(line: str, place: str, default_id: str) -> Sample:
 def _gather_conditions(row: dict[str, Any], place: str) -> dict[str, Any]:
     """The conditions that have a key of their own, moved to the others."""
     own = {key: row[key] for key in CONDITIONS if key in row}
+    if empty := ", ".join(key for key, value in own.items() if value is None):
+        raise DataError(f"{place}: {empty} is null: leave it out, or say what it is")
     if not own:
         return row
     others = row.get("conditions", {})

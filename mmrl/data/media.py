@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps
 
-from mmrl.data.conditions import Kind, map_media
+from mmrl.data.conditions import Kind, holds_video, map_media
 from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
 
@@ -114,7 +114,7 @@ def load_video(path: Path | str, sample_id: str | None = None) -> list[Image.Ima
 def _look(kind: Kind, path: Path, sample_id: str) -> None:
     if not path.is_file():
         raise _unusable(path, sample_id, "is a folder" if path.is_dir() else "there is no such file")
-    if kind != "video":
+    if not holds_video(kind, str(path)):
         with _refusals(path, sample_id, "picture", _BROKEN), Image.open(path):
             pass
 

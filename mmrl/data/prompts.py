@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ class PromptSampler:
             )
         self._samples = list(samples)
         self._groups = groups
-        self._fingerprint = hashlib.sha256("\0".join(f"{s.id}\0{s.prompt}" for s in self._samples).encode()).hexdigest()
+        self._fingerprint = hashlib.sha256("\0".join(map(_told_apart_by, self._samples)).encode()).hexdigest()
         self._seed = seed
         self._begin(epoch=0, after=[])
 
@@ -81,3 +82,8 @@ class PromptSampler:
         taken = self._order[self._position : self._position + n]
         self._position += len(taken)
         return taken
+
+
+def _told_apart_by(sample: Sample) -> str:
+    conditions = f"\0{json.dumps(dict(sample.conditions), sort_keys=True)}" if sample.conditions else ""
+    return f"{sample.id}\0{sample.prompt}{conditions}"

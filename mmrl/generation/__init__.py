@@ -8,11 +8,16 @@ How it works, from the outside in:
 
     pipeline_policy  the policy: an ordinary pipeline call, watched
     loops            what happens at a denoiser call and at a scheduler step: record, replay, velocity
-    tape             encoders and initial noise, recorded once and played back
+    arguments, rows  from samples and settings to the arguments of the call
+    tape, recording  encoders and initial noise, recorded once and played back; what else a rollout leaves
     scheduler_hook, denoiser_hook  where a loop is watched; nothing stays patched afterwards
+    guiders, joint   guidance with memory; latents that are denoised together
     families         which transitions a scheduler allows, and its noise levels
-    transitions      the Gaussian of one step: flow-SDE, Dance-SDE, CPS, DDIM
+    transitions      the Gaussian of one step: flow-SDE, Dance-SDE, CPS, DDIM, the scheduler's own
     trainables       adapters or all parameters, the reference, checkpoints
+    seeds            every random stream, from one seed
+    coverage         which pipeline classes can be policies
+    estimate         the memory of a run, from the model's configuration alone
 
 To add a transition: a frozen dataclass with `moments` and `log_prob`, named in its family and in `TransitionConfig`.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any
 
 from diffusers import DiffusionPipeline
@@ -13,7 +12,7 @@ from diffusers.guiders import BaseGuidance
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
-from mmrl.data.conditions import VIDEO_SUFFIXES, Kind, map_media, media_kind
+from mmrl.data.conditions import Kind, holds_video, map_media, media_kind
 from mmrl.data.media import load_image, load_mask, load_video
 from mmrl.data.sample import Sample
 from mmrl.generation.errors import UnsupportedError
@@ -28,6 +27,8 @@ _SET_BY = {
     "negative_prompt": "sampling.negative_prompt",
     "eta": "sampling.transition.noise_level",
 }
+_OF_A_SAMPLE = ("height", "width", "num_frames")
+"""What a sample may also say for itself."""
 _OURS = {
     "prompt": "prompts come from the samples",
     "generator": "seeds are the run's",
@@ -65,8 +66,10 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
         "negative_prompt": None if sampling.negative_prompt is None else [sampling.negative_prompt] * layout.prompts,
     }
     arguments = {name: value for name, value in chosen.items() if value is not None}
-    if guiders_take_scale(pipeline):
-        arguments.pop("guidance_scale", None)
+    if guiders_take_scale(pipeline) and arguments.pop("guidance_scale", None) is not None:
+        guiders = [each for each in pipeline.components.values() if isinstance(each, BaseGuidance)]
+        if not any(hasattr(each, "guidance_scale") for each in guiders):
+            raise ConfigError(f"sampling.guidance_scale: {type(guiders[0]).__name__}, the pipeline's guider, has none")
     for name in arguments:
         if name not in known:
             raise ConfigError(f"{_SET_BY[name]}: {type(pipeline).__name__} takes no {name}")
@@ -136,6 +139,8 @@ def _check_conditions(sample: Sample, pipeline: str, known: Mapping[str, Any]) -
     for name in sample.conditions:
         if name in _OURS:
             raise ConfigError(f"sample {sample.id!r}: {name}: {_OURS[name]}")
+        if name in _SET_BY and name not in _OF_A_SAMPLE:
+            raise ConfigError(f"sample {sample.id!r}: {name} is the run's: set {_SET_BY[name]}")
         if name not in known or name == "self":
             taken = ", ".join(each for each in known if media_kind(each)) or "none"
             raise ConfigError(f"sample {sample.id!r}: {name!r} is not an argument of {pipeline}{_near(name, known)}; "
@@ -146,7 +151,7 @@ def load_conditions(sample: Sample, copies: int | None, alpha: bool = False) -> 
     """A sample's conditions with pictures as PIL images and videos as lists of them; `copies` of each in a list."""
 
     def load(kind: Kind, path: str) -> Any:
-        if kind == "video" or Path(path).suffix.lower() in VIDEO_SUFFIXES:
+        if holds_video(kind, path):
             frames = load_video(path, sample.id)
             media: Any = [frame.convert("L") for frame in frames] if kind == "mask" else frames
         else:

@@ -52,6 +52,7 @@ REFUSED: dict[str, str] = {
     "EasyAnimateControlPipeline": "diffusers 0.42 calls its encoder with an argument that this does not take",
     "EasyAnimateInpaintPipeline": "it takes its video as tensors only",
     "JoyImageEditPlusPipeline": "it takes lists of lists of pictures",
+    "LTX2HDRPipeline": "it makes arrays of high dynamic range, no pictures",
     "LDMSuperResolutionPipeline": "it takes one picture a call",
     "MarigoldDepthPipeline": "it makes depth maps, no pictures",
     "MarigoldIntrinsicsPipeline": "it makes maps of materials, no pictures",

@@ -55,11 +55,21 @@ def find_denoisers(pipeline: DiffusionPipeline) -> dict[str, ModelMixin]:
 
 def find_branches(pipeline: DiffusionPipeline) -> list[nn.Module]:
     """The networks beside the denoisers that a pipeline calls in every step."""
-    branches = [each for name in BRANCHES if isinstance(each := getattr(pipeline, name, None), nn.Module)]
-    for branch in branches:
-        if not hasattr(branch, "gradient_checkpointing"):  # some read it although their class does not set it (Z-Image)
-            vars(branch)["gradient_checkpointing"] = False
-    return branches
+    return [each for name in BRANCHES if isinstance(each := getattr(pipeline, name, None), nn.Module)]
+
+
+@contextmanager
+def kept_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
+    """Afterwards, denoisers attend as before: PAG pipelines clean up only where they end by themselves."""
+    attending = [each for each in denoisers.values() if hasattr(each, "attn_processors")]
+    before = [each.attn_processors for each in attending]
+    try:
+        yield
+    finally:
+        for denoiser, processors in zip(attending, before, strict=True):
+            now = denoiser.attn_processors
+            if any(now[path] is not processor for path, processor in processors.items()):
+                denoiser.set_attn_processor(dict(processors))  # which it empties
 
 
 @contextmanager

@@ -113,7 +113,7 @@ class FlowFamily:
         number of training timesteps, in the schedule's dtype. No shift: sigma is the actual noise level.
         """
         sigmas, timesteps = scheduler.sigmas, scheduler.timesteps
-        distance = (sigmas[:-1].double() - sigma).abs()
+        distance = (sigmas[:-1].cpu().double() - sigma).abs()
         nearest = int(distance.argmin())
         timestep = torch.tensor(sigma, dtype=sigmas.dtype) * scheduler.config.num_train_timesteps
         if distance[nearest] < 1e-6:
@@ -221,7 +221,7 @@ class NativeFamily:
     def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
         mean = step.with_noise(0.0)
         with torch.no_grad():
-            std = (step.with_noise(1.0) - mean).double().mean().item()
+            std = (step.with_noise(1.0) - mean).mean().item()
         return mean, std
 
     def velocity(self, step: StepLike) -> Tensor:
@@ -230,11 +230,11 @@ class NativeFamily:
 
 _FLOW, _INVERTED_FLOW, _NATIVE = FlowFamily(), InvertedFlowFamily(), NativeFamily()
 _VP, _VP_SOLVER, _VE = VPFamily(), VPSolverFamily(), VEFamily()
-_SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler")  # of flows and of noise
+_SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler", "DEISMultistepScheduler")  # of flows and of noise
 _FAMILIES: dict[str, Family] = {
     **dict.fromkeys(("FlowMatchEulerDiscreteScheduler", "HeliosScheduler"), _FLOW),
     **dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), _VP),
-    **dict.fromkeys((*_SOLVERS, "DEISMultistepScheduler"), _VP_SOLVER),
+    **dict.fromkeys(_SOLVERS, _VP_SOLVER),
     **dict.fromkeys(("EulerDiscreteScheduler", "LMSDiscreteScheduler"), _VE),
     **dict.fromkeys(
         (
@@ -292,6 +292,8 @@ def refusal(scheduler: Any) -> str | None:
         return "it is set to draw noise of its own: leave that off and choose a transition"
     if config.get("thresholding") and _FAMILIES[name] is not _NATIVE:
         return "thresholding couples the pixels of a step, which leaves it without a Gaussian mean"
+    if config.get("rescale_betas_zero_snr") and _FAMILIES[name] is _VP and prediction == "epsilon":
+        return "at zero terminal SNR the noise says nothing of the picture: predict v or the picture"
     if config.get("rescale_betas_zero_snr") and _FAMILIES[name] in (_VE, _VP_SOLVER):
         return "zero terminal SNR has no ratio of noise to signal: set policy.scheduler=DDIMScheduler"
     if str(config.get("variance_type", "")).startswith("learned") and _FAMILIES[name] is _NATIVE:
@@ -317,5 +319,5 @@ def _step_index(scheduler: Any, timestep: Any) -> int:
 
 
 def _nearest_timestep(scheduler: Any, timestep: Any) -> int:
-    wanted = torch.as_tensor(timestep, dtype=torch.float64).flatten()[0].cpu()  # some pipelines hand in one a row
-    return int((scheduler.timesteps.double().cpu() - wanted).abs().argmin())
+    wanted = torch.as_tensor(timestep).flatten()[0].cpu().double()  # some pipelines hand in one a row
+    return int((scheduler.timesteps.cpu().double() - wanted).abs().argmin())

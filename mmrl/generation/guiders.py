@@ -1,7 +1,7 @@
 """Guidance that is a component of its own, and remembers: a replay that skips steps puts back what those left behind.
 
 Adaptive projected guidance averages its corrections over steps (arXiv:2410.02416). Its buffer is read after every
-step of a rollout, and set after every step of a replay.
+step of a rollout, and set after every step that a replay goes past.
 """
 
 from __future__ import annotations

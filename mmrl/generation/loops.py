@@ -103,6 +103,7 @@ class RecordLoop(Loop):
         self.recording, self.sampling = recording, sampling
         self._log_probs: list[list[Tensor]] = []  # of each decision and part
         self._sizes: list[list[int]] = []  # the latent dimensions of each
+        self._stds: list[Level] = []  # of the present decision
         self._new_schedule = False
         self._last: list[Tensor] = []  # what the last step returned
         self._explorer: torch.Generator | None = None
@@ -184,7 +185,7 @@ class RecordLoop(Loop):
         transition = self.recording.transition
         assert transition is not None
         mean, std = step.family.moments(transition, step)
-        if isinstance(std, float) and std <= 0:
+        if isinstance(std, float) and not std > 0:  # NaN too
             raise UnsupportedError(f"step {self.step + 1} of the pipeline adds no noise under this transition: leave "
                                    "it out of sampling.window, or raise noise_level")  # fmt: skip
         noise = torch.randn(mean.shape, generator=self._explorer, device=mean.device)
@@ -192,6 +193,9 @@ class RecordLoop(Loop):
         if self.part == 0:
             self._log_probs.append([])
             self._sizes.append([])
+            self._stds = []
+        self._stds.append(std)
+        shared_std(self._stds)
         self._log_probs[-1].append(transition.log_prob(following.float(), mean, std))
         self._sizes[-1].append(following[0].numel())
         return following

@@ -9,14 +9,15 @@ from typing import Any, Literal
 
 import torch
 from diffusers import DiffusionPipeline, ModelMixin
+from PIL.Image import Image
 from torch import Tensor, nn
 
 from mmrl.config.policy import LoraConfig, PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
 from mmrl.generation.arguments import call_arguments, guiders_take_scale
-from mmrl.generation.coverage import refusal_of_class
-from mmrl.generation.denoiser_hook import find_branches, find_denoisers, watched_denoisers
+from mmrl.generation.coverage import REFUSED
+from mmrl.generation.denoiser_hook import find_branches, find_denoisers, kept_attention, watched_denoisers
 from mmrl.generation.errors import GenerationError, UnsupportedError
 from mmrl.generation.families import check_transition, family_of
 from mmrl.generation.guiders import Guiders
@@ -24,7 +25,7 @@ from mmrl.generation.loops import LeavePipeline, Loop, ProbeLoop, RecordLoop, Re
 from mmrl.generation.recording import Recording
 from mmrl.generation.rows import ONE_GENERATOR
 from mmrl.generation.scheduler_hook import watched_scheduler
-from mmrl.generation.schedulers import scheduler_class
+from mmrl.generation.schedulers import exchanged, scheduler_class
 from mmrl.generation.seeds import global_generators, row_generators
 from mmrl.generation.tape import Deck, on_tape, tape_targets
 from mmrl.generation.trainables import FullTrainable, LoraTrainable, Trainable
@@ -72,9 +73,12 @@ class PipelinePolicy:
         self.pipeline = pipeline
         self.sampling = sampling
         self.version = 0
-        if why := refusal_of_class(type(pipeline)):
+        if why := next((REFUSED[each.__name__] for each in type(pipeline).__mro__ if each.__name__ in REFUSED), None):
             raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {why}")
         self._denoisers, self._branches = find_denoisers(pipeline), find_branches(pipeline)
+        for branch in self._branches:
+            if not hasattr(branch, "gradient_checkpointing"):  # Z-Image's reads it, and its class does not set it
+                vars(branch)["gradient_checkpointing"] = False
         self._check(sampling)
         chosen = _chosen(self._denoisers, denoisers)
         for component in pipeline.components.values():
@@ -97,7 +101,8 @@ class PipelinePolicy:
     @classmethod
     def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
         """Load a pipeline from a folder or the hub: safetensors only, none of its code."""
-        scheduler = scheduler_class(policy.scheduler) if policy.scheduler else None
+        if policy.scheduler:
+            scheduler_class(policy.scheduler)  # refused before anything is loaded
         pipeline = DiffusionPipeline.from_pretrained(
             policy.model,
             revision=policy.revision,
@@ -107,8 +112,8 @@ class PipelinePolicy:
         )
         if not policy.safety_checker and getattr(pipeline, "safety_checker", None) is not None:
             pipeline.safety_checker = None
-        if scheduler is not None:
-            pipeline.scheduler = scheduler.from_config(pipeline.scheduler.config)
+        if policy.scheduler:
+            pipeline.scheduler = exchanged(pipeline.scheduler, policy.scheduler)
         device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         return cls(
             pipeline.to(device),
@@ -131,12 +136,13 @@ class PipelinePolicy:
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale
         loop = RecordLoop(self._guiders, recording, sampling)
-        generators = row_generators(seed, recording.rows)
-        output = self._call(loop, recording, recording.tape.recorder, generators)
+        output = self._call(loop, recording, recording.tape.recorder)
         media = list(output[0])
         clean, log_probs = loop.clean(), loop.log_probs()
+        name = type(self.pipeline).__name__
+        if odd := {type(frame).__name__ for made in media for frame in _frames(made) if not isinstance(frame, Image)}:
+            raise UnsupportedError(f"{name} makes {', '.join(sorted(odd))}; rewards take PIL images and lists of them")
         if not len(media) == len(clean) == len(samples):
-            name = type(self.pipeline).__name__
             raise GenerationError(f"{name} gave {len(media)} outputs from {len(clean)} latents for {len(samples)} rows")
         return Rollout(
             samples=samples,
@@ -213,31 +219,26 @@ class PipelinePolicy:
         return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
 
     def _fast_forward(self, loop: Loop, recording: Recording) -> None:
-        generators = row_generators(recording.seed, recording.rows)
-        self._call(loop, recording, recording.tape.player, generators)
+        self._call(loop, recording, recording.tape.player)
 
-    def _call(
-        self,
-        loop: Loop,
-        recording: Recording,
-        deck: Callable[[list[torch.Generator]], Deck],
-        generators: list[torch.Generator],
-    ) -> Any:
+    def _call(self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], Deck]) -> Any:
         """One call of the pipeline under a loop; None if the loop left early."""
         if self._busy:
             raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
         self._busy = True
-
+        device = self.pipeline._execution_device
+        one = type(self.pipeline).__name__ in ONE_GENERATOR
+        generators = row_generators(recording.seed, *((1, device) if one else (recording.rows,)))
         try:
             with ExitStack() as stack:
                 stack.enter_context(torch.no_grad())
                 # some pipelines draw the latents of a picture without being told from which generator
-                ambient = stack.enter_context(global_generators(recording.seed))
+                ambient = stack.enter_context(global_generators(recording.seed, device))
                 stack.enter_context(on_tape(self._targets, deck([*generators, *ambient])))
+                stack.enter_context(kept_attention(self._denoisers))
                 stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
                 stack.enter_context(watched_denoisers(self._denoisers, self._branches, loop, self._trainable.precision))
                 stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
-                one = type(self.pipeline).__name__ in ONE_GENERATOR
                 arguments = map_leaves(list, list, recording.arguments)  # some pipelines write into them
                 return self.pipeline(**arguments, generator=generators[0] if one else generators)
         except LeavePipeline:
@@ -258,6 +259,10 @@ class PipelinePolicy:
     def _check(self, sampling: SamplingConfig) -> None:
         check_transition(sampling.transition, family_of(self.pipeline.scheduler))
         call_arguments(self.pipeline, sampling, [])
+
+
+def _frames(made: Any) -> list[Any]:
+    return made if isinstance(made, list) else [made]
 
 
 def _chosen(found: dict[str, ModelMixin], wanted: Sequence[str]) -> dict[str, ModelMixin]:

@@ -82,7 +82,6 @@ PROVEN = frozenset(
         "Krea2Pipeline",
         "LDMTextToImagePipeline",
         "LTX2ConditionPipeline",
-        "LTX2HDRPipeline",
         "LTX2ImageToVideoPipeline",
         "LTX2InContextPipeline",
         "LTX2Pipeline",

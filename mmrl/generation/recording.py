@@ -22,11 +22,11 @@ class Recording:
     shared_seed: int  # decides the window: equal for all calls of an iteration
     guidance_scale: float | None = None  # of guiders, where the call takes none
     tape: Tape = field(default_factory=Tape)
-    transition: Transition | None = None  # None: the scheduler's own step, deterministic
+    transition: Transition | None = None  # None: the scheduler's own step
     decisions: tuple[int, ...] = ()  # the step behind each column
     next_latents: list[list[Tensor]] = field(default_factory=list)  # per step what each scheduler returned, up to the
     # last step that is replayed; there are two schedulers where sound comes with the picture
-    guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each of these steps
+    guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each step
     outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
     schedules: int = 1  # a pipeline that draws section by section sets one for each
     branch_outlines: list[Any] = field(default_factory=list)  # in the order of calls: the shapes of their answers

@@ -24,7 +24,6 @@ PICTURE_PER_ROW = frozenset(
         "ConsisIDPipeline",
         "Cosmos2VideoToWorldPipeline",
         "Cosmos2_5_TransferPipeline",
-        "CosmosVideoToWorldPipeline",
         "HunyuanImageRefinerPipeline",
         "HunyuanSkyreelsImageToVideoPipeline",
         "HunyuanVideoFramepackPipeline",
@@ -61,10 +60,10 @@ WITH_ALPHA = frozenset({"QwenImageLayeredPipeline"})
 ONE_GENERATOR = frozenset(
     {
         "Cosmos2_5_PredictBasePipeline",
+        "HeliosPipeline",
         "LTX2ConditionPipeline",
         "LTX2ImageToVideoPipeline",
         "LTXImageToVideoPipeline",
-        "WanVACEPipeline",
     }
 )
 """Classes that take no list of random generators: one draws the noise of all rows, in order."""

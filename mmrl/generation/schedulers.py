@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,3 +25,13 @@ def scheduler_class(name: str) -> Any:
         hint = f": did you mean {near[0]}?" if near else ""
         raise ConfigError(f"policy.scheduler: {name} is no scheduler of diffusers {diffusers.__version__}{hint}")
     return found
+
+
+def exchanged(scheduler: Any, name: str) -> Any:
+    """A scheduler of another class with the settings of the one that a pipeline came with.
+
+    Clipping is no setting to inherit by default: DDIM clips x_0 to [-1, 1] unless told not to, which latents exceed.
+    """
+    kind, config = scheduler_class(name), scheduler.config
+    clips = "clip_sample" in inspect.signature(kind.__init__).parameters
+    return kind.from_config(config, **({"clip_sample": config.get("clip_sample", False)} if clips else {}))

@@ -15,17 +15,18 @@ def stream_seed(seed: int, *stream: int | str) -> int:
     return int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") >> 1
 
 
-def row_generators(seed: int, rows: int) -> list[torch.Generator]:
+def row_generators(seed: int, rows: int, device: torch.device | str = "cpu") -> list[torch.Generator]:
     """One generator a row: what row i starts from depends on (seed, i) alone. On the CPU: equal on every device."""
-    return [torch.Generator().manual_seed(stream_seed(seed, "row", row)) for row in range(rows)]
+    return [torch.Generator(device).manual_seed(stream_seed(seed, "row", row)) for row in range(rows)]
 
 
 @contextmanager
-def global_generators(seed: int) -> Iterator[list[torch.Generator]]:
-    """While open, torch's own generators follow from `seed`: of the CPU and of the present GPU. Then as before."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+def global_generators(seed: int, device: torch.device) -> Iterator[list[torch.Generator]]:
+    """While open, torch's own generators follow from `seed`: of the CPU and of `device`, if a GPU. Then as before."""
+    on_gpu = device.type == "cuda"
+    devices = [torch.cuda.current_device() if device.index is None else device.index] if on_gpu else []
     with torch.random.fork_rng(devices):
-        generators = [torch.default_generator, *(torch.cuda.default_generators[device] for device in devices)]
+        generators = [torch.default_generator, *(torch.cuda.default_generators[each] for each in devices)]
         for generator in generators:
             generator.manual_seed(stream_seed(seed, "global"))
         yield generators

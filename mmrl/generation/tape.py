@@ -20,16 +20,9 @@ from torch import Tensor, nn
 from mmrl.generation.errors import TapeError
 from mmrl.generation.tree import clone
 
-METHODS = (
-    *("encode_", "_encode_", "prepare_", "_get_"),
-    *(
-        "rewire_prompt",
-        "_enhance_",
-        "upsample_prompt",
-        "generate_prior",
-        "get_image_caption",
-    ),  # a language model writes
-)
+_PREPARE = ("encode_", "_encode_", "prepare_", "_get_")
+_WRITE = ("rewire_prompt", "_enhance_", "upsample_prompt", "generate_prior", "get_image_caption")  # language models do
+METHODS = _PREPARE + _WRITE
 """Prefixes of pipeline methods that return the same for the same rollout. Those of `DiffusionPipeline` itself are not
 among them: they describe the pipeline."""
 

@@ -135,8 +135,10 @@ class DDIM(_Gaussian):
             noise, clean = velocity, (x - velocity * sigma) / signal
         elif self.prediction == "v_prediction":
             noise, clean = velocity * signal + x * sigma, x * signal - velocity * sigma
-        else:
+        elif self.prediction == "sample":
             noise, clean = (x - velocity * signal) / sigma, velocity
+        else:
+            raise ValueError(f"{self.prediction} is no prediction of a variance-preserving model")
         if self.clip is not None:
             clean = clean.clamp(-self.clip, self.clip)
         std = self.eta * (sigma_next / sigma) * (1 - (signal / signal_next) ** 2) ** 0.5

@@ -20,7 +20,7 @@ def reward_input(
 
     `references` holds the sample's conditions (a picture to edit, by path), its metadata, and its `answer`, if any.
     """
-    references = {**sample.conditions, **sample.metadata}
+    references = {**sample.metadata, **sample.conditions}
     if sample.answer is not None:
         references["answer"] = sample.answer
     image, video, text = None, None, None

@@ -62,7 +62,9 @@ class Checkpoints:
         index = self.index()
         target = self._folder / f"step-{state.step}"
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            if not self._folder.exists():
+                self._folder.mkdir(parents=True)
+                sync_folder(self._run)
             if damage(target) is not None:
                 self._keep(index.get("best"), index.get("last"))  # first, to have room
                 self._write(target, policy, state, score)
@@ -173,7 +175,7 @@ class Checkpoints:
     def _settle(self, index: Mapping[str, Any]) -> None:
         """Write the index, then delete what need not be kept."""
         path, text = self._folder / INDEX, json.dumps(index, indent=2, allow_nan=False)
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
+        if not path.exists() or path.read_bytes() != text.encode():
             replace_text(path, text)
         self._keep(index.get("best"), *(f"step-{step}" for step in self._steps()[-2:]))
 

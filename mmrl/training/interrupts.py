@@ -23,7 +23,8 @@ def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         yield lambda: False
         return
     asked = False
-    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) != signal.SIG_IGN}
+    found = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number, handler in found.items() if handler not in (signal.SIG_IGN, None)}
 
     def restore() -> None:
         for number, handler in before.items():

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 def only_writer(run: Path) -> Iterator[None]:
     """While open, no other process can open it on the same run folder, which is made if need be.
 
-    The operating system holds the lock and drops it with the process, however that ends: none is left behind.
+    The operating system holds the lock, and drops it with the process and those it forked, however they end.
 
     Raises:
         RunError: another process has it.

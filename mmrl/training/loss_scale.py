@@ -51,7 +51,7 @@ class LossScale:
         if not self.adapts:
             return True
         if math.isfinite(norm):
-            self._since_change += 1
+            self._since_change += norm > 0  # without a signal nothing was tried
             if self._since_change == PATIENCE:
                 self._change(2.0)
             return True

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from mmrl.config.load import load_config
 from mmrl.config.overrides import refuse_edits_on_resume
 from mmrl.config.section import ConfigError
@@ -105,4 +107,11 @@ def refuse_edited(folder: Path, config: TrainConfig) -> None:
         RunError: the last checkpoint is damaged.
     """
     if recipe := Checkpoints(folder).recipe():
-        refuse_edits_on_resume(TrainConfig.model_validate(recipe, strict=False), config, str(folder / CONFIG))
+        try:
+            trained = TrainConfig.model_validate(recipe, strict=False)
+        except ValidationError as why:
+            first = why.errors()[0]
+            key = ".".join(map(str, first["loc"]))
+            raise ConfigError(f"{folder} was trained with another version of mmrl ({key}: {first['msg']}): "
+                              "go on with that version, or start a new run") from None  # fmt: skip
+        refuse_edits_on_resume(trained, config, str(folder / CONFIG))

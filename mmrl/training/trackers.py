@@ -108,6 +108,7 @@ class WandbTracker:
             import wandb
         except ImportError as why:
             raise RunError('run.trackers has wandb: pip install "mmrl-suite[track]"') from why
+        self.failure: type[Exception] = wandb.Error
         self._run = wandb.init(project="mmrl", name=name, dir=str(run), config=dict(config))
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
@@ -125,8 +126,9 @@ class WandbTracker:
 class Spare:
     """A tracker that training can do without: when it fails, that is said once, and it is left out."""
 
-    def __init__(self, tracker: Tracker) -> None:
+    def __init__(self, tracker: Tracker, *failures: type[Exception]) -> None:
         self._tracker = tracker
+        self._failures: tuple[type[Exception], ...] = (OSError, *failures)
         self._works = True
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
@@ -146,7 +148,7 @@ class Spare:
             return
         try:
             act()
-        except OSError as why:
+        except self._failures as why:
             self._works = False
             logger.warning("%s is left out from here on: %s", type(self._tracker).__name__, why)
 
@@ -157,7 +159,8 @@ def build_trackers(run: Path, names: Sequence[str], name: str, config: Mapping[s
     if "tensorboard" in names:
         trackers.append(Spare(TensorBoardTracker(run)))
     if "wandb" in names:
-        trackers.append(Spare(WandbTracker(run, name, config)))
+        wandb = WandbTracker(run, name, config)
+        trackers.append(Spare(wandb, wandb.failure))
     return trackers
 
 

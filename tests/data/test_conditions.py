@@ -18,6 +18,8 @@ from mmrl.data.conditions import map_media, media_kind
         ("pose_video", "video"),
         ("conditioning_frames", "video"),
         ("strength", None),
+        ("num_frames", None),
+        ("num_images_per_prompt", None),
         ("prompt_2", None),
     ],
 )

@@ -66,7 +66,7 @@ def test_a_line_without_id_is_named_after_its_place_and_blank_lines_are_skipped(
         ('{"prompt": 3}', r":2: prompt: Input should be a valid string, not 3"),
         ('{"prompt": "y", "images": "a.png"}', r":2: images: .*not 'a.png'"),
         ('{"id": 7, "prompt": "y"}', r":2: id: "),
-        ('{"id": "b"}', r":2: has neither a prompt nor messages"),
+        ('{"id": "b"}', r":2: has no prompt, no messages and no conditions"),
         ('{"id": "a", "prompt": "y"}', r":2: the id 'a' is already that of line 1"),
     ],
 )

@@ -84,7 +84,7 @@ def test_a_row_answers_all_that_it_is_given(name, tmp_path):
 def test_the_gradient_is_that_of_the_decisions(name, tmp_path):
     """Against a finite difference along it: a part of the model that learns unseen would show.
 
-    Of what log-probabilities are made of, the means: many numbers, which float32 rounds less than their average.
+    It is taken of the means, from which log-probabilities follow: float32 rounds them less than their average.
     """
     policy = make_policy(name, steps=STEPS)
     parameters = policy.parameters_to_train().values()

@@ -44,6 +44,10 @@ def test_samples_with_pictures_share_no_call(tmp_path):
     ("conditions", "message"),
     [
         ({"imag": "a.png"}, "sample '0': 'imag' is not an argument of FluxImg2ImgPipeline: did you mean image"),
+        (
+            {"image": "a.png", "guidance_scale": 9},
+            "guidance_scale is the run's: set sampling.guidance_scale",
+        ),
         ({"image": "a.png", "latents": 3}, "sample '0': latents: initial noise comes from the run's seed"),
     ],
 )

@@ -232,3 +232,13 @@ def test_columns_must_be_increasing_and_there(columns, make_policy, requests):
     policy = make_policy("sd3")
     with pytest.raises(ValueError, match="not increasing numbers below 5"):
         policy.replay(policy.rollout(requests, seed=3), columns, lambda now: None)
+
+
+def test_attention_is_as_before_where_a_pipeline_changes_it(make_policy, requests):
+    """Perturbed-attention pipelines put their processors back at the end of a call, which a replay does not reach."""
+    policy = make_policy("sd3_pag")
+    before = policy.pipeline.transformer.attn_processors
+    rollout = policy.rollout(requests, seed=3)
+    policy.replay(rollout, [0], lambda now: None)
+    after = policy.pipeline.transformer.attn_processors
+    assert all(after[path] is processor for path, processor in before.items())

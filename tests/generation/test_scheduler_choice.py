@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import tiny
-from diffusers import DDIMScheduler, PNDMScheduler
+from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler, PNDMScheduler
 
 from mmrl.config.policy import PolicyConfig
 from mmrl.config.section import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.schedulers import scheduler_class
+from mmrl.generation.schedulers import exchanged, scheduler_class
 
 
 def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
@@ -40,3 +40,10 @@ def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, said):
     assert said in str(caught.value)
     with pytest.raises(ConfigError):
         PipelinePolicy.from_config(PolicyConfig(model="nobody/nothing", scheduler=name), tiny.sampling("sd15"))
+
+
+def test_clipping_is_not_inherited_from_a_default():
+    old = DPMSolverMultistepScheduler()
+    assert DDIMScheduler.from_config(old.config).config.clip_sample  # what would ruin latents
+    assert not exchanged(old, "DDIMScheduler").config.clip_sample
+    assert exchanged(DDPMScheduler(clip_sample=True), "DDIMScheduler").config.clip_sample

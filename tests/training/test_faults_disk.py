@@ -173,11 +173,11 @@ def test_where_no_checkpoint_is_whole_that_is_said(finished):
         gaussian_run.trainer(finished, QuietDisplay()).resume()
 
 
-@pytest.mark.parametrize("content", [None, "", '{"last": "st', '{"last": "step-1"}', "[]"])
+@pytest.mark.parametrize("content", [None, b"", b'{"last": "st', b'{"last": "step-1"}', b"[]", b"\xff\xfe\x80{"])
 def test_an_index_that_is_missing_cut_or_behind_is_made_up_from_the_folders(finished, content, caplog):
     index = finished / "checkpoints/index.json"
     due = index.read_text()
-    index.unlink() if content is None else index.write_text(content)
+    index.unlink() if content is None else index.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         assert Checkpoints(finished).path("best").name == "step-2"
         assert Checkpoints(finished).load_state().step == 3

@@ -32,7 +32,8 @@ def test_killed_at_a_random_moment(zygote, straight, tmp_path, moment):
     child = start(zygote, tmp_path / "b")
     time.sleep(seconds * (moment + random.Random(moment).random()) / 10)
     child.send(signal.SIGKILL)
-    assert child.wait() in (-signal.SIGKILL, 0)
+    ended = child.wait()
+    assert ended == -signal.SIGKILL or (moment > 7 and ended == 0)  # a machine in a good mood may be done by then
     finish(zygote, tmp_path / "b")
     assert_same(run, tmp_path / "b/run")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -84,17 +85,28 @@ def find_architecture(model: str, revision: str | None = None) -> Architecture:
 def build_component(architecture: Architecture, name: str, kind: type, dtype: torch.dtype, device: str = "meta") -> Any:
     """One component as `from_pretrained(dtype=dtype)` would make it, with random weights where there are any."""
     config = dict(architecture.configs.get(name, {}))
-    with torch.device(device if issubclass(kind, nn.Module) else "cpu"):
+    narrow = dtype if device != "meta" else torch.get_default_dtype()  # a real one should not be float32 on its way
+    with torch.device(device if issubclass(kind, nn.Module) else "cpu"), _default_dtype(narrow):
         ours = hasattr(kind, "from_config")  # a class of diffusers; those of transformers take a config object
         made = kind.from_config(config) if ours else kind(kind.config_class.from_dict(config))  # type: ignore[attr-defined]
     return _cast(made, dtype) if isinstance(made, nn.Module) else made
 
 
+@contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
     """Every floating-point tensor in `dtype`, but for those that the class keeps in float32."""
-    kept = getattr(module, "_keep_in_fp32_modules_strict", None) or ()
-    if isinstance(module, diffusers.ModelMixin):
-        kept = module._keep_in_fp32_modules or ()
+    kept = set(getattr(module, "_keep_in_fp32_modules_strict", None) or ())
+    if isinstance(module, diffusers.ModelMixin) or dtype == torch.float16:  # transformers: in float16 alone
+        kept |= set(getattr(module, "_keep_in_fp32_modules", None) or ())
     for path, owner in module.named_modules():
         for name, tensor in [*owner._parameters.items(), *owner._buffers.items()]:
             if tensor is None or not tensor.is_floating_point():
@@ -128,7 +140,11 @@ def _from_folder(folder: Path, origin: str) -> Architecture:
         written = next((folder / name / file for file in _FILES if (folder / name / file).is_file()), None)
         if written is not None:
             configs[name] = json.loads(written.read_text(encoding="utf-8"))
-    return Architecture(origin, components, configs)
+    found = Architecture(origin, components, configs)
+    for name, kind in found.classes():
+        if kind is not None and issubclass(kind, nn.Module) and name not in configs:  # a cache that is not complete
+            raise ArchitectureNotFound(f"{folder} holds no {name}/config.json")
+    return found
 
 
 def _from_hub(model: str, revision: str | None, local_files_only: bool) -> Architecture:

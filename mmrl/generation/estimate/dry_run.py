@@ -31,7 +31,7 @@ from mmrl.generation.estimate.on_paper import pipeline_on_paper
 from mmrl.generation.estimate.repeated_blocks import extrapolate, runs_of
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.generation.recording import Recording
-from mmrl.generation.schedulers import scheduler_class
+from mmrl.generation.schedulers import exchanged
 from mmrl.generation.trainables import FullTrainable
 from mmrl.generation.tree import map_leaves
 from mmrl.policy import Rollout, RolloutRequest
@@ -107,7 +107,7 @@ class Trial:
         self._config = config
         self._pipeline, self.paper = pipeline_on_paper(architecture, dtype)
         if policy.scheduler:
-            self._pipeline.scheduler = scheduler_class(policy.scheduler).from_config(self._pipeline.scheduler.config)
+            self._pipeline.scheduler = exchanged(self._pipeline.scheduler, policy.scheduler)
         self._denoisers = find_denoisers(self._pipeline)
         self.trained = {
             name: kind

@@ -168,12 +168,6 @@ PIPELINES["ltx2"] = Tiny(
 )
 PIPELINES["ltx2_condition"] = replace(PIPELINES["ltx2"], pipeline="LTX2ConditionPipeline", empty=("audio_scheduler",))
 PIPELINES["ltx2_reference"] = replace(PIPELINES["ltx2_condition"], pipeline="LTX2InContextPipeline")
-PIPELINES["ltx2_hdr"] = replace(
-    PIPELINES["ltx2_condition"],
-    pipeline="LTX2HDRPipeline",
-    sampling={**PIPELINES["ltx2"].sampling, "pipeline_args": {"max_sequence_length": 8}},
-    unguided={"guidance_scale": 1.0},
-)
 PIPELINES["ltx_image"] = replace(
     PIPELINES["ltx"],
     pipeline="LTXImageToVideoPipeline",
