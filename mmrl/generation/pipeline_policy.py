@@ -67,7 +67,8 @@ class PipelinePolicy:
             denoisers: components to train; empty: all of the pipeline's denoisers.
 
         Raises:
-            UnsupportedError: the scheduler's family is not covered, or there is no known denoiser.
+            UnsupportedError: the class is one that cannot work, the scheduler's family is not covered, or there is no
+                known denoiser.
             ConfigError: the sampling does not fit the pipeline.
         """
         self.pipeline = pipeline
@@ -225,10 +226,10 @@ class PipelinePolicy:
         """One call of the pipeline under a loop; None if the loop left early."""
         if self._busy:
             raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
-        self._busy = True
         device = self.pipeline._execution_device
         one = type(self.pipeline).__name__ in ONE_GENERATOR
         generators = row_generators(recording.seed, *((1, device) if one else (recording.rows,)))
+        self._busy = True
         try:
             with ExitStack() as stack:
                 stack.enter_context(torch.no_grad())
