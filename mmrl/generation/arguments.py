@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from typing import Any
 
 from diffusers import DiffusionPipeline
-from diffusers.guiders import BaseGuidance
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
@@ -16,6 +15,7 @@ from mmrl.data.conditions import Kind, holds_video, map_media, media_kind
 from mmrl.data.media import load_image, load_mask, load_video
 from mmrl.data.sample import Sample
 from mmrl.generation.errors import UnsupportedError
+from mmrl.generation.guiders import guiders_of
 from mmrl.generation.rows import WITH_ALPHA, lay_out
 
 _SET_BY = {
@@ -67,7 +67,7 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     }
     arguments = {name: value for name, value in chosen.items() if value is not None}
     if guiders_take_scale(pipeline) and arguments.pop("guidance_scale", None) is not None:
-        guiders = [each for each in pipeline.components.values() if isinstance(each, BaseGuidance)]
+        guiders = guiders_of(pipeline)
         if not any(hasattr(each, "guidance_scale") for each in guiders):
             raise ConfigError(f"sampling.guidance_scale: {type(guiders[0]).__name__}, the pipeline's guider, has none")
     for name in arguments:
@@ -93,9 +93,7 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
 def guiders_take_scale(pipeline: DiffusionPipeline) -> bool:
     """Whether the guidance scale is set on the pipeline's guider, and is no argument of its call."""
     known = inspect.signature(type(pipeline).__call__).parameters
-    return "guidance_scale" not in known and any(
-        isinstance(each, BaseGuidance) for each in pipeline.components.values()
-    )
+    return "guidance_scale" not in known and bool(guiders_of(pipeline))
 
 
 _WRITTEN_BEFORE_THE_LOOP = {"GlmImagePipeline": "image"}

@@ -74,12 +74,23 @@ class Family(Protocol):
         ...
 
 
-class FlowFamily:
+class _Replaced:
+    """Families whose own steps are replaced by a transition between their noise levels."""
+
+    has_by_products: ClassVar[bool] = False
+
+    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+        return transition.moments(step.sample.float(), self.velocity(step).float(), *step.levels[step.index])
+
+    def velocity(self, step: StepLike) -> Tensor:
+        return step.output
+
+
+class FlowFamily(_Replaced):
     """x = (1 - sigma) x_0 + sigma noise; the model predicts the velocity noise - x_0."""
 
     name: ClassVar[str] = "flow"
     transitions: ClassVar[tuple[str, ...]] = ("ode", "flow_sde", "dance_sde", "cps")
-    has_by_products: ClassVar[bool] = False
 
     def levels(self, scheduler: Any) -> Levels:
         return list(pairwise(scheduler.sigmas.tolist()))
@@ -99,12 +110,6 @@ class FlowFamily:
 
     def deterministic(self, scheduler: Any) -> Transition | None:
         return ODE()
-
-    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
-        return transition.moments(step.sample.float(), self.velocity(step).float(), *step.levels[step.index])
-
-    def velocity(self, step: StepLike) -> Tensor:
-        return step.output
 
     def hold(self, scheduler: Any, sigma: float) -> int:
         """Set every step of the schedule to one noise level; return the step that would have come nearest to it.
@@ -138,12 +143,11 @@ class InvertedFlowFamily(FlowFamily):
         return super().hold(scheduler, 1 - sigma)
 
 
-class VPFamily:
+class VPFamily(_Replaced):
     """x = sqrt(1 - sigma²) x_0 + sigma noise; the model predicts the noise, x_0 or v."""
 
     name: ClassVar[str] = "vp"
     transitions: ClassVar[tuple[str, ...]] = ("ode", "ddim")
-    has_by_products: ClassVar[bool] = False
 
     def levels(self, scheduler: Any) -> Levels:
         kept, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
@@ -161,12 +165,6 @@ class VPFamily:
 
     def deterministic(self, scheduler: Any) -> Transition | None:
         return self._ddim(scheduler, 0.0)
-
-    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
-        return transition.moments(step.sample.float(), step.output.float(), *step.levels[step.index])
-
-    def velocity(self, step: StepLike) -> Tensor:
-        return step.output
 
     def _ddim(self, scheduler: Any, eta: float) -> DDIM:
         config = scheduler.config

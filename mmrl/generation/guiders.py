@@ -20,11 +20,16 @@ Memory = list[Any]
 """The running average of each buffer: a tensor, or 0 before its first step."""
 
 
+def guiders_of(pipeline: DiffusionPipeline) -> list[BaseGuidance]:
+    """The guiders among a pipeline's components."""
+    return [each for each in pipeline.components.values() if isinstance(each, BaseGuidance)]
+
+
 class Guiders:
     """The guiders of a pipeline."""
 
     def __init__(self, pipeline: DiffusionPipeline) -> None:
-        self._guiders = [each for each in pipeline.components.values() if isinstance(each, BaseGuidance)]
+        self._guiders = guiders_of(pipeline)
 
     @contextmanager
     def at_scale(self, guidance_scale: float | None) -> Iterator[None]:
