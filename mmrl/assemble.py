@@ -33,7 +33,7 @@ from mmrl.generation.estimate.memory import MemoryEstimate
 from mmrl.generation.pipeline_policy import PipelinePolicy
 from mmrl.generation.prompt_length import report_cut_prompts
 from mmrl.policy import Policy, plan_calls
-from mmrl.rewards import Reward, RewardSuite, registry
+from mmrl.rewards import Part, RewardSuite, ScoreCache, registry
 from mmrl.shapeworld import models, splits
 from mmrl.training.credit import Credit
 from mmrl.training.display import build_display
@@ -92,7 +92,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     policy = build_policy(config.policy, config.sampling)
     objective = build_objective(config.algorithm, policy)
     trained = load_rewards(config)
-    suite = RewardSuite(trained)
+    suite = build_suite(config, trained)
     source = OnlineRollouts(
         policy=policy,
         acting=objective.acting,
@@ -101,7 +101,6 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         credit=Credit(config.algorithm.advantage, suite.weights),
         group_size=config.data.group_size,
         micro_batch=Geometry.of(config).micro_batch,
-        min_valid_share=config.training.min_valid_share,
         seed=config.seed,
     )
     evaluator = Evaluator(config, policy, trained, run) if config.data.validation else None
@@ -166,9 +165,30 @@ def _located(policy: PolicyConfig) -> PolicyConfig:
     return policy.model_copy(update={"model": str(models.PIPELINE)}) if policy.model == "shapeworld" else policy
 
 
-def load_rewards(config: TrainConfig) -> list[tuple[Reward, float]]:
-    """The rewards that are trained on, with their weights."""
-    return [(registry.load(r.name, **r.args), r.weight) for r in config.rewards]
+def load_rewards(config: TrainConfig) -> list[Part]:
+    """The rewards that are trained on, and how they are used."""
+    return [
+        Part(
+            registry.load(chosen.name, **chosen.args),
+            weight=chosen.weight,
+            gate=chosen.gate,
+            retries=chosen.retries,
+            deadline_s=chosen.deadline_s,
+            batch_size=chosen.batch_size,
+            concurrency=chosen.concurrency,
+        )
+        for chosen in config.rewards
+    ]
+
+
+def build_suite(config: TrainConfig, parts: list[Part]) -> RewardSuite:
+    """The rewards as one."""
+    return RewardSuite(
+        parts,
+        renormalise=config.scoring.renormalise,
+        min_valid_share=config.training.min_valid_share,
+        cache=ScoreCache(config.scoring.cache) if config.scoring.cache else None,
+    )
 
 
 def load_samples(path: str) -> list[Sample]:
@@ -186,7 +206,7 @@ def load_samples(path: str) -> list[Sample]:
 class Evaluator:
     """Scores a policy on the validation set and its companions, always with the same noise."""
 
-    def __init__(self, config: TrainConfig, policy: Policy, trained: list[tuple[Reward, float]], run: Path) -> None:
+    def __init__(self, config: TrainConfig, policy: Policy, trained: list[Part], run: Path) -> None:
         settings, data = config.evaluation, config.data
         self._policy, self._run, self._settings = policy, run, settings
         self._pictures = config.run.pictures
@@ -197,8 +217,8 @@ class Evaluator:
             self._sets[HELDOUT] = (load_samples(data.heldout)[: settings.prompts], settings.samples)
         if settings.diversity_prompts:
             self._sets["groups"] = (validation[: settings.diversity_prompts], settings.diversity_draws)
-        watched = [(registry.load(name), 0.0) for name in settings.rewards]
-        self._suite = RewardSuite(trained + watched)
+        watched = [Part(registry.load(name), weight=0.0) for name in settings.rewards]
+        self._suite = build_suite(config, trained + watched)
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """Evaluate, keep scores and pictures in the run's folder, and return means by name."""

@@ -6,7 +6,7 @@ from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig
 from mmrl.config.data import DataConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import PolicyConfig
-from mmrl.config.rewards import RewardConfig
+from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import Section
 from mmrl.config.training import EvaluationConfig, RunConfig, TrainingConfig
@@ -22,6 +22,7 @@ class TrainConfig(Section):
     sampling: SamplingConfig = SamplingConfig()
     algorithm: AlgorithmConfig = GRPOConfig()
     rewards: tuple[RewardConfig, ...]
+    scoring: ScoringConfig = ScoringConfig()
     data: DataConfig
     optimizer: OptimizerConfig = OptimizerConfig()
     training: TrainingConfig = TrainingConfig()

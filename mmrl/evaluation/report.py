@@ -59,7 +59,7 @@ def write_report(run: Path) -> Path:
     ]
     path = run / "report.html"
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(_page(record.name, "\n".join(part for part in body if part)), encoding="utf-8")
+    draft.write_text(page(record.name, "\n".join(part for part in body if part)), encoding="utf-8")
     draft.replace(path)
     return path
 
@@ -99,7 +99,8 @@ def _failures(record: RunRecord) -> list[str]:
     return found
 
 
-def _page(title: str, body: str) -> str:
+def page(title: str, body: str) -> str:
+    """A whole HTML page that loads nothing from anywhere."""
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
@@ -194,7 +195,7 @@ def _card(record: RunRecord, shown: list[Evaluation], sample: int) -> str:
         image = one.images[sample * one.draws]
         if image is None:
             return ""
-        pair += f"<div>step {one.step}{_image(image, f'{prompt} (step {one.step})')}</div>"
+        pair += f"<div>step {one.step}{picture(image, f'{prompt} (step {one.step})')}</div>"
     caption = f"<blockquote>{escape(prompt)}</blockquote>"
     return f'<figure class="card"><div class="pair">{pair}</div>{caption}{_scores(record, shown, sample)}</figure>'
 
@@ -211,7 +212,8 @@ def _scores(record: RunRecord, shown: list[Evaluation], sample: int) -> str:
     return f"<table>{''.join(lines)}</table>"
 
 
-def _image(image: Image.Image, alt: str) -> str:
+def picture(image: Image.Image, alt: str) -> str:
+    """An <img> that holds the picture itself, made smaller where it is large."""
     image = image.convert("RGB")
     tiny = ' class="tiny"' if max(image.size) < TINY else ""
     image.thumbnail((LARGEST, LARGEST))

@@ -8,31 +8,57 @@ point of the group `mmrl.rewards`, or as `path/to/file.py:name`. Raise `InvalidA
 let everything else escape: a failed scorer becomes NaN and is counted, never a zero.
 """
 
+from mmrl.rewards.adapters import as_trl, as_verl
 from mmrl.rewards.base import (
+    BatchReward,
+    Failure,
+    GroupReward,
     InvalidAnswer,
+    PairReward,
     Reward,
     RewardContext,
     RewardError,
     RewardInput,
     RewardOutput,
+    ScoringFailed,
     Status,
+    spec_of,
 )
+from mmrl.rewards.cache import ScoreCache
 from mmrl.rewards.inputs import reward_input
-from mmrl.rewards.registry import available, describe, load, register
-from mmrl.rewards.suite import RewardSuite
+from mmrl.rewards.lanes import Part
+from mmrl.rewards.registry import available, describe, load, register, reward_class
+from mmrl.rewards.spec import RewardSpec, Scope, WeightFile
+from mmrl.rewards.suite import PendingScores, RewardSuite, TooFewScored
 
 __all__ = [
+    "BatchReward",
+    "Failure",
+    "GroupReward",
     "InvalidAnswer",
+    "PairReward",
+    "Part",
+    "PendingScores",
     "Reward",
     "RewardContext",
     "RewardError",
     "RewardInput",
     "RewardOutput",
+    "RewardSpec",
     "RewardSuite",
+    "Scope",
+    "ScoreCache",
+    "ScoringFailed",
     "Status",
+    "TooFewScored",
+    "WeightFile",
+    "as_trl",
+    "as_verl",
     "available",
     "describe",
     "load",
     "register",
+    "reward_class",
     "reward_input",
+    "spec_of",
 ]

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mmrl.rewards.base import INPUT_FIELDS, Reward, RewardError, RewardInput
+from mmrl.rewards.base import INPUT_FIELDS, Reward, RewardError, RewardInput, digest_of_source
 
 MEDIA = ("image", "video", "text")
 
@@ -39,6 +39,10 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
 
         def __init__(self, **args: Any) -> None:
             self.args = args
+
+        @classmethod
+        def source_digest(cls) -> str:
+            return digest_of_source(function)
 
         def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
             filled = {field: getattr(item, field) for field in fields} | ({"item": item} if takes_item else {})

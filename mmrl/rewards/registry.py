@@ -22,13 +22,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard, TypeVar
 
-from mmrl.rewards.base import Reward, RewardError
+from mmrl.rewards.base import Reward, RewardError, spec_of
+from mmrl.rewards.catalogue import BUILT_IN
 from mmrl.rewards.functions import reward_factory
 
 GROUP = "mmrl.rewards"
 Scorer = TypeVar("Scorer", bound=Callable[..., Any])  # a Reward class, or a function that scores one answer
 
-_built_in = {"compressibility": "mmrl.rewards.compressibility:Compressibility"}
 _registered: dict[str, Callable[..., Any]] = {}
 
 
@@ -54,7 +54,7 @@ def register(scorer: Scorer) -> Scorer:
     name = scorer.name if _is_reward(scorer) else scorer.__name__
     if not _same_place(_registered.get(name, scorer), scorer):
         raise RewardError(f"there is already a reward {name!r}: {_place(_registered[name])}")
-    for place in [_built_in.get(name), *(point.value for point in _points(name))]:
+    for place in [BUILT_IN.get(name), *(point.value for point in _points(name))]:
         if place not in (None, _place(scorer)):
             raise RewardError(f"there is already a reward {name!r}: {place}")
     if not _is_reward(scorer):
@@ -65,22 +65,32 @@ def register(scorer: Scorer) -> Scorer:
 
 def available() -> list[str]:
     """The names that `load` takes, sorted."""
-    return sorted({*_registered, *_built_in, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*_registered, *BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
 def describe(name: str) -> str:
     """What a reward measures, its range, what it needs and its arguments."""
     factory = _factory(name)
-    low, high = factory.range
+    known = spec_of(factory)
+    low, high = known.range
     arguments = ", ".join(str(p) for p in inspect.signature(factory).parameters.values())
     facts = [
         f"{name}: {inspect.getdoc(factory) or 'no description'}",
         "",
-        f"range      {low:g} to {high:g}",
-        f"needs      {', '.join(factory.needs) or 'nothing in particular'}",
+        f"range      {low:g} to {high:g}, {known.direction} is better",
+        f"scope      {known.scope}",
+        f"needs      {', '.join(known.needs) or 'nothing in particular'}",
+        f"gradients  {'yes' if known.differentiable else 'no'}",
+        f"source     {known.source or 'not stated'}",
+        f"licence    {known.licence}",
         f"arguments  {arguments or 'none'}",
     ]
     return "\n".join(facts)
+
+
+def reward_class(name: str) -> type[Reward]:
+    """The class of a reward, which nothing has been built from yet. Names are those that `load` takes."""
+    return _factory(name)
 
 
 def _factory(name: str) -> type[Reward]:
@@ -97,7 +107,7 @@ def _factory(name: str) -> type[Reward]:
 
 
 def _resolve(name: str) -> Any:
-    places = {_built_in[name]} if name in _built_in else {point.value for point in _points(name)}
+    places = {BUILT_IN[name]} if name in BUILT_IN else {point.value for point in _points(name)}
     if not places:
         near = difflib.get_close_matches(name, available(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(available())}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.policy import Policy, Rollout, plan_calls
 from mmrl.rewards.base import RewardContext, RewardInput, RewardOutput
 from mmrl.rewards.inputs import reward_input
-from mmrl.rewards.suite import RewardSuite
+from mmrl.rewards.suite import PendingScores, RewardSuite, TooFewScored
 from mmrl.training.credit import Credit
 from mmrl.training.errors import RunError
 from mmrl.training.phases import Phases
@@ -72,7 +73,6 @@ class OnlineRollouts:
     credit: Credit
     group_size: int
     micro_batch: int  # rows of one rollout
-    min_valid_share: float
     seed: int
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
@@ -82,17 +82,21 @@ class OnlineRollouts:
             RunError: too few of the answers could be scored.
         """
         chosen = self.prompts.next()
-        with phases("rollout"), torch.no_grad(), self.acting():
-            rollouts = [
-                self.policy.rollout(requests, seed=fold_in(self.seed, iteration, number))
-                for number, requests in enumerate(
-                    plan_calls(chosen, self.group_size, self.micro_batch, fold_in(self.seed, iteration))
-                )
-            ]
+        calls = plan_calls(chosen, self.group_size, self.micro_batch, fold_in(self.seed, iteration))
+        rollouts: list[Rollout] = []
+        drawn: list[RewardInput] = []
+        scores: list[PendingScores] = []
+        for number, requests in enumerate(calls):
+            with phases("rollout"), torch.no_grad(), self.acting():
+                rollouts.append(self.policy.rollout(requests, seed=fold_in(self.seed, iteration, number)))
+            drawn += reward_inputs(rollouts[-1:])
+            whole = len(drawn) if not self.suite.compares else whole_groups(drawn, self.group_size)
+            if whole:  # scored while the next ones are drawn
+                scores.append(self.suite.submit(drawn[:whole], RewardContext(progress=progress)))
+                drawn = drawn[whole:]
         with phases("reward"):
-            output = self.suite.score(reward_inputs(rollouts), RewardContext(progress=progress))
-            self._refuse_unscored(output)
-            self._refuse_events(output)
+            output = self.suite.join(scores)
+            self._refuse(output)
         group_index = torch.cat([rollout.group_index.cpu() for rollout in rollouts])
         advantages = self.credit.advantages(output, group_index)
         scored = torch.from_numpy(np.isfinite(output.values["total"]))
@@ -105,26 +109,28 @@ class OnlineRollouts:
         return Experience(batches, reward_metrics(output, self.suite, sources, group_index))
 
     def state_dict(self) -> dict[str, Any]:
-        """The prompt sampler's; all else follows from the seed and the iteration."""
-        return {"prompts": self.prompts.state_dict()}
+        """The prompt sampler's and the rewards'; all else follows from the seed and the iteration."""
+        rewards = self.suite.state_dict()
+        return {"prompts": self.prompts.state_dict()} | ({"rewards": rewards} if rewards else {})
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken."""
         self.prompts.load_state_dict(state["prompts"])
+        self.suite.load_state_dict(state.get("rewards", {}))
 
-    def _refuse_events(self, output: RewardOutput) -> None:
+    def _refuse(self, output: RewardOutput) -> None:
+        try:
+            self.suite.refuse_unscored(output)
+        except TooFewScored as why:
+            raise RunError(f"{why}; training.min_valid_share says how many must be") from why
         if any(output.events):
             raise RunError("a reward gave events at single decisions, for which this loop has no credit yet")
 
-    def _refuse_unscored(self, output: RewardOutput) -> None:
-        share = self.suite.valid_share(output)
-        if share < self.min_valid_share:
-            reasons = sorted({str(text) for row in output.detail for text in row.values() if text})[:3]
-            raise RunError(
-                f"only {share:.0%} of the answers could be scored (training.min_valid_share is "
-                f"{self.min_valid_share:.0%}); statuses: {self.suite.counts(output)}; "
-                f"reasons: {'; '.join(reasons) or 'none given'}"
-            )
+
+def whole_groups(drawn: Sequence[RewardInput], size: int) -> int:
+    """How many rows there are before the first group that is not complete. Groups stand one after another."""
+    count = Counter(item.group for item in drawn)
+    return next((row for row, item in enumerate(drawn) if count[item.group] < size), len(drawn))
 
 
 def reward_inputs(rollouts: Sequence[Rollout]) -> list[RewardInput]:
@@ -154,6 +160,9 @@ def reward_metrics(
         for status, count in by_status.items():
             if status != "ok":
                 metrics[f"status/{name}/{status}"] = float(count)
+    for name, by_kind in suite.failures(output).items():
+        for kind, count in by_kind.items():
+            metrics[f"failure/{name}/{kind}"] = float(count)
     metrics["zero_variance_share"] = zero_variance_share(torch.from_numpy(output.values["total"]), group_index)
     return metrics
 

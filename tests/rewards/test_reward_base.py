@@ -61,7 +61,7 @@ def test_an_invalid_answer_without_a_lowest_value_is_an_error_not_minus_infinity
 
     output = Unbounded().score([ask("x")])
     assert np.isnan(output.values["length"][0]) and output.status["length"] == [Status.ERROR]
-    assert "no lowest value" in output.detail[0]["length"]
+    assert "no worst value" in output.detail[0]["length"]
 
 
 def test_a_need_that_no_input_has_is_refused_with_the_class():

@@ -30,7 +30,7 @@ def scripted(reward_name, low=0.0, extra=None):
         def score_one(self, item):
             value = item.references[reward_name]
             if value == FAIL:
-                raise TimeoutError("judge down")
+                raise ConnectionError("judge down")
             if value == GARBAGE:
                 raise InvalidAnswer("unreadable")
             return {reward_name: value, extra: 1.0} if extra else value
@@ -53,7 +53,7 @@ def test_the_total_is_weighted_and_unknown_where_a_part_is():
     assert output.status["total"] == [Status.OK, Status.ERROR, Status.INVALID, Status.ERROR]
     assert suite.counts(output) == {"a": {"ok": 2, "error": 1, "invalid": 1}, "b": {"ok": 3, "error": 1}}
     assert suite.valid_share(output) == 0.5
-    assert output.detail[1] == {"a": "TimeoutError: judge down"} and output.detail[0] == {}
+    assert output.detail[1] == {"a": "ConnectionError: judge down"} and output.detail[0] == {}
     assert suite.names == ("a", "b") and suite.weights == {"a": 2.0, "b": -0.5}
     assert output.seconds > 0
 
@@ -106,9 +106,11 @@ def test_a_scorer_that_breaks_down_is_an_error_in_every_row():
 
 def test_a_number_beside_a_failure_and_a_nan_beside_ok_are_both_failures():
     answer = output_of([1.0, math.nan, 0.0, math.inf], [Status.OK, Status.OK, Status.TIMEOUT, Status.OK])
-    output = RewardSuite([(Broken(lambda batch, context: answer), 1.0)]).score(rows(a=[1.0] * 4))
+    suite = RewardSuite([(Broken(lambda batch, context: answer), 1.0)])
+    output = suite.score(rows(a=[1.0] * 4))
     np.testing.assert_array_equal(output.values["broken"], np.float32([1, math.nan, math.nan, math.nan]))
     assert output.status["broken"] == [Status.OK, Status.ERROR, Status.TIMEOUT, Status.ERROR]
+    assert suite.failures(output) == {"broken": {"error": 2, "timeout": 1}}
 
 
 def test_events_are_weighted_and_merged_and_the_context_is_passed_on():

@@ -92,7 +92,7 @@ def build_trainer(
     config = TrainingConfig(**({"iterations": 6, "save_every": 2} | (training or {})))
     settings = algorithm or GRPOConfig(advantage=AdvantageConfig(std="group"), clip={"low": 0.2})
     objective = PolicyGradient(policy, settings)
-    suite = RewardSuite([(reward or Nearness(), 1.0)])
+    suite = RewardSuite([(reward or Nearness(), 1.0)], min_valid_share=config.min_valid_share)
     source = OnlineRollouts(
         policy=policy,
         acting=objective.acting,
@@ -101,7 +101,6 @@ def build_trainer(
         credit=Credit(settings.advantage, suite.weights),
         group_size=group_size,
         micro_batch=micro_batch,
-        min_valid_share=config.min_valid_share,
         seed=3,
     )
     return Trainer(

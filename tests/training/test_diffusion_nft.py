@@ -22,7 +22,7 @@ from tests.training.gaussian_flow import GaussianFlow
 
 
 def source_of(policy, objective, reward=None, group_size=32):
-    suite = RewardSuite([(reward or Nearness(), 1.0)])
+    suite = RewardSuite([(reward or Nearness(), 1.0)], min_valid_share=0.5)
     return OnlineRollouts(
         policy=policy,
         acting=objective.acting,
@@ -31,7 +31,6 @@ def source_of(policy, objective, reward=None, group_size=32):
         credit=Credit(AdvantageConfig(clip=5.0), suite.weights),
         group_size=group_size,
         micro_batch=2 * group_size,
-        min_valid_share=0.5,
         seed=0,
     )
 

@@ -1,0 +1,1 @@
+"""Rewards that look at pictures. Each takes its pictures through `mmrl.rewards.images.safety`."""

@@ -1,0 +1,272 @@
+"""How a suite calls one reward: in batches, several calls at once where it waits for a server, again after failures
+that may pass, and never past a deadline."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mmrl.rewards.base import (
+    Failure,
+    Reward,
+    RewardContext,
+    RewardError,
+    RewardInput,
+    RewardOutput,
+    Status,
+    by_group,
+    failure_of,
+)
+from mmrl.rewards.cache import ScoreCache, cacheable, digest, score_key
+from mmrl.rewards.spec import Scope
+
+LONGEST_PAUSE_S = 30.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A reward of a suite, and how the suite uses it."""
+
+    reward: Reward
+    weight: float = 1.0
+    """0: watched, and no part of the total."""
+    gate: float | None = None
+    """An answer that does not reach this value gets the lowest total there is, whatever else it earned."""
+    retries: int = 3
+    """How often answers whose scoring failed for a reason that may pass are scored again."""
+    pause_s: float = 0.5
+    """Before the first of these; each further one waits twice as long."""
+    deadline_s: float | None = None
+    """A call that takes longer is given up: its answers have the status "timeout"."""
+    batch_size: int | None = None
+    """Answers a call; unset: as the reward says."""
+    concurrency: int | None = None
+    """Calls at once; unset: as the reward says."""
+
+    def __post_init__(self) -> None:
+        name = self.reward.name
+        if not math.isfinite(self.weight):
+            raise RewardError(f"{name}: weights must be finite numbers, not {self.weight}")
+        if self.gate is not None and not math.isfinite(self.gate):
+            raise RewardError(f"{name}: gate is {self.gate}; it must be a finite number")
+        if self.retries < 0 or self.pause_s < 0:
+            raise RewardError(f"{name}: retries ({self.retries}) and pause_s ({self.pause_s}) cannot be negative")
+        for setting in ("deadline_s", "batch_size", "concurrency"):
+            value = getattr(self, setting)
+            if value is not None and not value > 0:
+                raise RewardError(f"{name}: {setting} is {value}; it must be above 0")
+
+
+class Lane:
+    """The threads that one reward of a suite runs in."""
+
+    def __init__(self, part: Part, cache: ScoreCache | None) -> None:
+        self.part, self.reward = part, part.reward
+        self._cache = cache if cache is not None and cacheable(part.reward) else None
+        self._calls = ThreadPoolExecutor(
+            part.concurrency or part.reward.concurrency, thread_name_prefix=f"reward-{part.reward.name}"
+        )
+
+    def score(self, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
+        """The reward's scores of a batch; NaN and a status of failure always go together.
+
+        Raises:
+            RewardError: the reward's output has not the shape that it must have.
+        """
+        started = time.perf_counter()
+        keys = self._keys(batch)
+        known = self._known(keys, len(batch))
+        unknown = [row for row, held in enumerate(known) if held is None]
+        calls = [(rows, self._begin([batch[row] for row in rows], context)) for rows in self._chunks(batch, unknown)]
+        found = [(rows, call.result()) for rows, call in calls]
+        if self._cache:
+            kept = {keys[row]: held for rows, out in found for row, held in _to_keep(rows, out)}
+            self._cache.put({key: held for key, held in kept.items() if key is not None})
+            found += [([row], _from_cache(held)) for row, held in enumerate(known) if held is not None]
+        output = gathered(self.reward, found, len(batch))
+        return replace(output, seconds=time.perf_counter() - started)
+
+    def close(self) -> None:
+        """Start no further calls, and wait for none that runs."""
+        self._calls.shutdown(wait=False, cancel_futures=True)
+
+    def _keys(self, batch: Sequence[RewardInput]) -> list[bytes | None]:
+        if self._cache is None:
+            return []
+        fingerprint = self.reward.fingerprint()
+        digests = [digest(item) for item in batch]
+        return [None if known is None else score_key(fingerprint, known) for known in digests]
+
+    def _known(self, keys: list[bytes | None], size: int) -> list[dict[str, Any] | None]:
+        """What the cache holds of each row."""
+        if self._cache is None:
+            return [None] * size
+        held = iter(self._cache.get([key for key in keys if key is not None]))
+        return [None if key is None else next(held) for key in keys]
+
+    def _chunks(self, batch: Sequence[RewardInput], rows: list[int]) -> list[list[int]]:
+        """Rows of each call: whole groups for a reward that compares answers."""
+        if self.reward.scope is not Scope.SAMPLE:
+            return list(by_group(batch).values())
+        size = self.part.batch_size or self.reward.batch_size or max(1, len(rows))
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+    def _begin(self, items: list[RewardInput], context: RewardContext) -> Future[RewardOutput]:
+        return self._calls.submit(self._persist, items, context)
+
+    def _persist(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
+        """Score, and score again what failed for a reason that may pass."""
+        output = self._in_time(items, context)
+        for attempt in range(self.part.retries):
+            again = [row for row, failed in enumerate(output.failures) if _may_pass(failed)]
+            if not again:
+                break
+            time.sleep(min(LONGEST_PAUSE_S, max(self.part.pause_s * 2**attempt, _asked_for(output))))
+            if self.reward.scope is not Scope.SAMPLE:
+                again = list(range(len(items)))
+            second = self._in_time([items[row] for row in again], context)
+            kept = [row for row in range(len(items)) if row not in set(again)]
+            output = gathered(self.reward, [(kept, _rows(output, kept)), (again, second)], len(items))
+        return output
+
+    def _in_time(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
+        """One call, given up at the deadline. The thread of a call that was given up is left to itself."""
+        if self.part.deadline_s is None:
+            return _checked(self.reward, items, context)
+        answer: Future[RewardOutput] = Future()
+
+        def call() -> None:
+            try:
+                answer.set_result(_checked(self.reward, items, context))
+            except Exception as why:  # handed to the thread that waits
+                answer.set_exception(why)
+
+        threading.Thread(target=call, daemon=True, name=f"reward-{self.reward.name}-call").start()
+        try:
+            return answer.result(self.part.deadline_s)
+        except TimeoutError:
+            late = TimeoutError(f"no answer within {self.part.deadline_s:g} s")
+            return _failed(self.reward.name, len(items), late)
+
+
+def _checked(reward: Reward, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
+    """What the reward gives, with failures that a custom `score` did not name filled in."""
+    size = len(batch)
+    try:
+        output = reward.score(batch, context)
+    except Exception as why:  # a border: a scorer that breaks down is recorded, never a score
+        return _failed(reward.name, size, why)
+    _refuse_misshapen(reward, output, size)
+    values, status = {}, {}
+    failures = [dict(row) for row in output.failures] or [{} for _ in batch]
+    for name, scores in output.values.items():
+        failed = [s in (Status.ERROR, Status.TIMEOUT) for s in output.status[name]]
+        values[name] = np.where(np.isfinite(scores) & ~np.array(failed, bool), scores, math.nan).astype(np.float32)
+        status[name] = [
+            s if f or math.isfinite(v) else Status.ERROR
+            for s, f, v in zip(output.status[name], failed, values[name], strict=True)
+        ]
+        for row, state in enumerate(status[name]):
+            if state in (Status.ERROR, Status.TIMEOUT):
+                named = failures[row].get(reward.name, Failure(state.value))
+                failures[row].setdefault(name, named)
+    return RewardOutput(values, status, output.detail, output.events, output.seconds, failures)
+
+
+def _failed(name: str, size: int, why: Exception) -> RewardOutput:
+    failure = failure_of(why)
+    status = Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR
+    return RewardOutput(
+        values={name: np.full(size, math.nan, np.float32)},
+        status={name: [status] * size},
+        detail=[{name: f"{type(why).__name__}: {why}"} for _ in range(size)],
+        failures=[{name: failure} for _ in range(size)],
+    )
+
+
+def _refuse_misshapen(reward: Reward, output: RewardOutput, size: int) -> None:
+    if reward.name not in output.values:
+        raise RewardError(f"{reward.name}.score gave {', '.join(output.values) or 'nothing'}, but not its own name")
+    if output.values.keys() != output.status.keys():
+        raise RewardError(
+            f"{reward.name}.score gave values of {list(output.values)}, statuses of {list(output.status)}"
+        )
+    columns: dict[str, Any] = {f"values[{n}]": v for n, v in output.values.items()}
+    columns |= {f"status[{n}]": s for n, s in output.status.items()} | {"detail": output.detail}
+    columns |= {"events": output.events} if output.events else {}
+    columns |= {"failures": output.failures} if output.failures else {}
+    for what, column in columns.items():
+        if len(column) != size:
+            raise RewardError(f"{reward.name}.score gave {len(column)} rows of {what} for a batch of {size}")
+
+
+def _may_pass(failures: dict[str, Failure]) -> bool:
+    return any(failure.transient for failure in failures.values())
+
+
+def _asked_for(output: RewardOutput) -> float:
+    """The longest pause in seconds that a server asked for."""
+    return max((f.retry_after_s or 0.0 for row in output.failures for f in row.values()), default=0.0)
+
+
+def _rows(output: RewardOutput, rows: Sequence[int]) -> RewardOutput:
+    return RewardOutput(
+        values={name: column[list(rows)] for name, column in output.values.items()},
+        status={name: [column[row] for row in rows] for name, column in output.status.items()},
+        detail=[output.detail[row] for row in rows],
+        events=[output.events[row] for row in rows] if output.events else [],
+        failures=[output.failures[row] for row in rows],
+    )
+
+
+def gathered(reward: Reward, parts: Sequence[tuple[Sequence[int], RewardOutput]], size: int) -> RewardOutput:
+    """One output of several that hold its rows. A name that a part lacks is filled in as each row's own status says."""
+    names = sorted({name for _, output in parts for name in output.values} | {reward.name})
+    values = {name: np.full(size, math.nan, np.float32) for name in names}
+    status = {name: [Status.ERROR] * size for name in names}
+    detail: list[dict[str, Any]] = [{} for _ in range(size)]
+    failures: list[dict[str, Failure]] = [{} for _ in range(size)]
+    events: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+    for rows, output in parts:
+        for place, row in enumerate(rows):
+            own = output.status[reward.name][place]
+            for name in names:
+                if name in output.values:
+                    values[name][row], status[name][row] = output.values[name][place], output.status[name][place]
+                elif own is not Status.OK:
+                    values[name][row], status[name][row] = output.values[reward.name][place], own
+            detail[row], failures[row] = output.detail[place], output.failures[place]
+            events[row] = output.events[place] if output.events else []
+    return RewardOutput(values, status, detail, events if any(events) else [], failures=failures)
+
+
+def _to_keep(rows: Sequence[int], output: RewardOutput) -> list[tuple[int, dict[str, Any]]]:
+    """What is worth keeping of each row: values and statuses, of rows without failures."""
+    return [
+        (
+            row,
+            {
+                "values": {name: float(column[place]) for name, column in output.values.items()},
+                "status": {name: column[place].value for name, column in output.status.items()},
+                "detail": output.detail[place],
+            },
+        )
+        for place, row in enumerate(rows)
+        if not output.failures[place] and not (output.events and output.events[place])
+    ]
+
+
+def _from_cache(row: dict[str, Any]) -> RewardOutput:
+    return RewardOutput(
+        values={name: np.array([value], np.float32) for name, value in row["values"].items()},
+        status={name: [Status(status)] for name, status in row["status"].items()},
+        detail=[row["detail"]],
+        failures=[{}],
+    )

@@ -1,0 +1,161 @@
+"""trl's own trainer learns from one of our rewards, and both adapters keep failures apart from zeros."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+from datasets import Dataset
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import GRPOConfig, GRPOTrainer
+
+from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite, ScoringFailed, TooFewScored
+
+WORDS = ["<pad>", "<eos>", "<unk>", "how", "many", *"0123456789"]
+
+
+class Threes(Reward):
+    """The share of an answer's words that are the right one."""
+
+    name, needs, range = "threes", ("text", "references.answer"), (0.0, 1.0)
+
+    def score_one(self, item):
+        words = item.text.split()
+        return sum(word == item.references["answer"] for word in words) / max(1, len(words))
+
+
+class Scripted(Reward):
+    """Does as the answer says."""
+
+    name, needs, range, scheduled = "scripted", ("text",), (0.0, 1.0), True
+
+    def score_one(self, item):
+        raise NotImplementedError
+
+    def score_in(self, item, context):
+        if item.text == "broken":
+            raise ScoringFailed("judge down", "http_503")
+        if item.text == "garbage":
+            raise InvalidAnswer("no number")
+        return context.progress
+
+
+class Crowd(GroupReward):
+    """How many answers the group has."""
+
+    name, range = "crowd", (0.0, 100.0)
+
+    def score_group(self, items):
+        return [float(len(items))] * len(items)
+
+
+def tiny_language_model():
+    backend = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", padding_side="left"
+    )
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=32,
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config), tokenizer
+
+
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*is deprecated:FutureWarning")  # trl 1.16's own
+def test_trls_own_trainer_learns_from_one_of_our_rewards(tmp_path):
+    model, tokenizer = tiny_language_model()
+    trainer = GRPOTrainer(
+        model=model,
+        processing_class=tokenizer,
+        reward_funcs=[Threes().as_trl(answer="solution")],
+        train_dataset=Dataset.from_dict({"prompt": ["how many"] * 32, "solution": ["3"] * 32}),
+        args=GRPOConfig(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=64,
+            num_generations=32,
+            max_completion_length=6,
+            max_steps=12,
+            learning_rate=3e-2,
+            beta=0.0,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            bf16=False,
+            activation_checkpointing=False,
+        ),
+    )
+    trainer.train()
+    rewards = [entry["reward"] for entry in trainer.state.log_history if "reward" in entry]
+    assert len(rewards) == 12 and rewards[0] < 0.3
+    assert sum(rewards[-3:]) / 3 > 0.6, rewards
+    logged = trainer.state.log_history[0]
+    assert logged["rewards/threes/mean"] == pytest.approx(logged["reward"])
+    assert any(key.endswith("reward/threes") for key in logged), sorted(logged)
+
+
+def test_trl_gets_none_for_what_could_not_be_scored_and_the_minimum_for_garbage():
+    logged = {}
+    reward = Scripted().as_trl()
+    totals = reward(
+        prompts=["a", "a", "b"],
+        completions=["broken", "garbage", "fine"],
+        completion_ids=[[1], [1, 2], [1]],
+        trainer_state=SimpleNamespace(global_step=3, max_steps=4),
+        log_metric=logged.__setitem__,
+        log_extra=print,
+    )
+    assert totals == [None, 0.0, 0.75] and reward.__name__ == "scripted"
+    assert logged == {"reward/scripted": 0.375, "status/scripted/error": 1.0, "status/scripted/invalid": 1.0}
+
+
+def test_trl_conversations_and_columns_reach_the_reward():
+    seen = []
+
+    class Looking(Reward):
+        name, range = "looking", (0.0, 1.0)
+
+        def score_one(self, item):
+            seen.append(item)
+            return 1.0
+
+    prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "how many?"}]}]
+    answers = [[{"role": "assistant", "content": "3"}], [{"role": "assistant", "content": "4"}]]
+    suite = RewardSuite([(Looking(), 2.0), (Crowd(), 1.0)])
+    totals = suite.as_trl("solution")(
+        prompts=[prompt, prompt], completions=answers, solution=["3", "3"], completion_ids=[[7, 8], [7]]
+    )
+    assert totals == [4.0, 4.0]  # twice 1, and a group of two
+    assert [(item.prompt, item.text, item.references, item.metadata) for item in seen] == [
+        ("how many?", "3", {"solution": "3", "answer": "3"}, {"tokens": 2}),
+        ("how many?", "4", {"solution": "3", "answer": "3"}, {"tokens": 1}),
+    ]
+
+
+def test_trl_stops_where_too_few_answers_could_be_scored():
+    reward = RewardSuite([(Scripted(), 1.0)], min_valid_share=0.5).as_trl()
+    with pytest.raises(TooFewScored, match="http_503"):
+        reward(prompts=["a", "a", "a"], completions=["broken", "broken", "fine"])
+
+
+def test_verl_gets_a_score_with_its_parts_and_an_exception_for_a_broken_scorer():
+    compute_score = RewardSuite([(Threes(), 1.0), (Scripted(), 0.5)]).as_verl()
+    scored = compute_score("numbers", "3 3 4 5", "3", {"index": 7, "question": "how many"})
+    assert scored == {"score": 0.5, "threes": 0.5, "scripted": 0.0, "invalid": 0.0}
+    assert (
+        compute_score(data_source="numbers", solution_str="garbage", ground_truth="3", extra_info=None)["invalid"]
+        == 1.0
+    )
+    with pytest.raises(ScoringFailed, match=r"numbers: cannot be scored: .*judge down"):
+        compute_score("numbers", "broken", "3")
+    assert all(math.isfinite(value) for value in scored.values())

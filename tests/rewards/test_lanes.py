@@ -1,0 +1,291 @@
+"""Batches, concurrency, retries and deadlines: nothing is lost, and no failure becomes a number."""
+
+import asyncio
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from mmrl.rewards import (
+    BatchReward,
+    GroupReward,
+    InvalidAnswer,
+    PairReward,
+    Part,
+    Reward,
+    RewardError,
+    RewardInput,
+    RewardSuite,
+    ScoreCache,
+    ScoringFailed,
+    Status,
+    TooFewScored,
+)
+
+
+def rows(*values, group=None):
+    return [
+        RewardInput(str(i), 0 if group is None else group[i], "p", text=str(value)) for i, value in enumerate(values)
+    ]
+
+
+class Waiting(Reward):
+    """Takes its time, as a server does."""
+
+    name, range, concurrency, batch_size = "waiting", (0.0, 100.0), 8, 1
+
+    def __init__(self, seconds=0.05):
+        self.seconds, self.running, self.most = seconds, 0, 0
+        self.lock = threading.Lock()
+
+    def score_one(self, item):
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        time.sleep(self.seconds)
+        with self.lock:
+            self.running -= 1
+        return float(item.text)
+
+
+class Flaky(Reward):
+    """Fails the first `times` times that it sees an answer."""
+
+    name, range, batch_size = "flaky", (0.0, 100.0), 4
+
+    def __init__(self, times=1, kind="http_503", transient=True):
+        self.times, self.kind, self.fleeting, self.seen = times, kind, transient, {}
+
+    def score_one(self, item):
+        self.seen[item.id] = self.seen.get(item.id, 0) + 1
+        if self.seen[item.id] <= self.times:
+            raise ScoringFailed("busy", self.kind, self.fleeting)
+        return float(item.text)
+
+
+def test_calls_to_a_server_run_side_by_side_and_come_back_in_order():
+    reward = Waiting()
+    started = time.perf_counter()
+    output = RewardSuite([(reward, 1.0)]).score(rows(*range(16)))
+    assert output.values["waiting"].tolist() == list(range(16))
+    assert reward.most == 8 and time.perf_counter() - started < 16 * 0.05 / 2
+
+
+def test_scores_are_made_while_the_caller_goes_on():
+    suite = RewardSuite([(Waiting(0.2), 1.0)])
+    started = time.perf_counter()
+    first, second = suite.submit(rows(1, 2)), suite.submit(rows(3))
+    assert time.perf_counter() - started < 0.15
+    assert suite.join([first, second]).values["total"].tolist() == [1, 2, 3]
+    assert first.result().values["total"].tolist() == [1, 2]
+    assert asyncio.run(suite.ascore(rows(5))).values["total"].tolist() == [5]
+
+
+@pytest.mark.parametrize("batch_size, sizes", [(None, [7]), (3, [3, 3, 1])])
+def test_a_batch_reward_gets_as_many_answers_as_it_asks_for(batch_size, sizes):
+    seen = []
+
+    class Batched(BatchReward):
+        name, range = "batched", (0.0, 100.0)
+
+        def score_batch(self, items):
+            seen.append(len(items))
+            return [float(item.text) for item in items]
+
+    output = RewardSuite([Part(Batched(), batch_size=batch_size)]).score(rows(*range(7)))
+    assert seen == sizes and output.values["batched"].tolist() == list(range(7))
+
+
+def test_an_answer_that_breaks_a_batch_fails_alone():
+    class Fragile(BatchReward):
+        name, range = "fragile", (-1.0, 100.0)
+
+        def score_batch(self, items):
+            if any(item.text == "bomb" for item in items):
+                raise MemoryError("too large")
+            return [InvalidAnswer("no") if item.text == "garbage" else float(item.text) for item in items]
+
+    output = Fragile().score(rows(1, "bomb", "garbage", 4))
+    assert output.status["fragile"] == [Status.OK, Status.ERROR, Status.INVALID, Status.OK]
+    np.testing.assert_array_equal(output.values["fragile"], np.float32([1, np.nan, -1, 4]))
+    with pytest.raises(InvalidAnswer):
+        Fragile().score_one(rows("garbage")[0])
+
+
+def test_what_may_pass_is_tried_again_and_only_the_rows_that_need_it():
+    reward = Flaky(times=2)
+    reward.seen["0"] = 9
+    suite = RewardSuite([Part(reward, retries=2, pause_s=0.01)])
+    output = suite.score(rows(1, 2, 3))
+    assert output.values["total"].tolist() == [1, 2, 3] and suite.failures(output) == {}
+    assert reward.seen == {"0": 10, "1": 3, "2": 3}
+
+
+@pytest.mark.parametrize("transient, retries, calls", [(True, 2, 3), (True, 0, 1), (False, 5, 1)])
+def test_what_stays_broken_is_counted_by_kind_and_is_no_zero(transient, retries, calls):
+    reward = Flaky(times=99, transient=transient)
+    suite = RewardSuite([Part(reward, retries=retries, pause_s=0.001)], min_valid_share=0.5)
+    output = suite.score(rows(1, 2))
+    assert np.isnan(output.values["total"]).all() and suite.failures(output) == {"flaky": {"http_503": 2}}
+    assert set(reward.seen.values()) == {calls}
+    with pytest.raises(
+        TooFewScored, match=r"only 0% .* failures by kind: \{'flaky': \{'http_503': 2\}\}; reasons: busy"
+    ):
+        suite.refuse_unscored(output)
+
+
+def test_a_server_that_asks_for_a_pause_gets_it():
+    class Limited(Reward):
+        name, range, calls = "limited", (0.0, 1.0), 0
+
+        def score_one(self, item):
+            Limited.calls += 1
+            if Limited.calls == 1:
+                raise ScoringFailed("slow down", "http_429", transient=True, retry_after_s=0.3)
+            return 1.0
+
+    started = time.perf_counter()
+    assert RewardSuite([Part(Limited(), pause_s=0.0)]).score(rows(1)).values["total"].tolist() == [1.0]
+    assert time.perf_counter() - started >= 0.3
+
+
+def test_a_call_that_hangs_is_given_up_at_its_deadline_and_the_others_go_on():
+    class Hanging(Reward):
+        name, range, batch_size = "hanging", (0.0, 100.0), 1
+
+        def score_one(self, item):
+            if item.text == "hang":
+                time.sleep(2)
+            return float(item.text) if item.text != "hang" else 0.0
+
+    suite = RewardSuite([Part(Hanging(), deadline_s=0.1, retries=0)])
+    started = time.perf_counter()
+    output = suite.score(rows(1, "hang", 3))
+    assert time.perf_counter() - started < 1
+    assert output.status["total"] == [Status.OK, Status.TIMEOUT, Status.OK]
+    np.testing.assert_array_equal(output.values["total"], np.float32([1, np.nan, 3]))
+    assert suite.failures(output) == {"hanging": {"timeout": 1}}
+
+
+class Spread(GroupReward):
+    """How far an answer is from the mean of its group."""
+
+    name, range = "spread", (0.0, 100.0)
+
+    def score_group(self, items):
+        values = [float(item.text) for item in items]
+        return [abs(value - sum(values) / len(values)) for value in values]
+
+
+class Larger(PairReward):
+    """Whether a number is larger, with a liking for whatever stands first."""
+
+    name = "larger"
+
+    def compare(self, first, second):
+        if "broken" in (first.text, second.text):
+            raise ScoringFailed("no", "http_500")
+        return min(1.0, 0.2 + float(float(first.text) > float(second.text)))
+
+
+def test_a_group_is_scored_as_a_whole_wherever_its_rows_stand():
+    output = RewardSuite([Part(Spread(), batch_size=1)]).score(rows(0, 10, 4, 30, group=[0, 1, 0, 1]))
+    assert output.values["spread"].tolist() == [2, 10, 2, 10]
+
+
+def test_pairs_are_compared_in_both_orders_and_a_broken_pair_is_left_out():
+    output = Larger().score(rows(1, 3, 2, "broken", 7, group=[0, 0, 0, 0, 1]))
+    assert output.values["larger"][:3].tolist() == pytest.approx([0.1, 0.9, 0.5])
+    assert output.status["larger"][3:] == [Status.ERROR] * 2
+    assert [row["larger"].kind for row in output.failures[3:]] == ["http_500", "alone"]
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"deadline_s": 0}, "deadline_s is 0; it must be above 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"retries": -1}, "cannot be negative"),
+        ({"gate": float("nan")}, "gate is nan"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(RewardError, match=f"waiting: .*{message}"):
+        Part(Waiting(), **settings)
+
+
+class Counted(Reward):
+    """Counts its calls."""
+
+    name, range, calls = "counted", (0.0, 100.0), 0
+
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def score_one(self, item):
+        Counted.calls += 1
+        if item.text == "fail":
+            raise ScoringFailed("no", "http_500")
+        if item.text == "garbage":
+            raise InvalidAnswer("no number")
+        return {"counted": self.scale * float(item.text), "counted/half": 0.5}
+
+
+def test_a_cache_gives_back_what_was_scored_and_never_a_failure(tmp_path):
+    Counted.calls = 0
+    batch = rows(1, "garbage", "fail", 4)
+    cache = ScoreCache(tmp_path / "scores.sqlite")
+    first = RewardSuite([(Counted(), 1.0)], cache=cache).score(batch)
+    again = RewardSuite([(Counted(), 1.0)], cache=ScoreCache(tmp_path / "scores.sqlite")).score(batch)
+    assert Counted.calls == 4 + 1  # the failure alone was tried again
+    for name in ("counted", "counted/half", "total"):
+        np.testing.assert_array_equal(first.values[name], again.values[name])
+        assert first.status[name] == again.status[name]
+    assert again.detail[1] == {"counted": "no number"}
+
+
+def test_a_cache_tells_arguments_versions_pictures_prompts_and_references_apart(tmp_path, monkeypatch):
+    from dataclasses import replace
+
+    from PIL import Image
+
+    Counted.calls = 0
+    cache = ScoreCache(tmp_path / "scores.sqlite")
+    item = rows(1)[0]
+    mask = tmp_path / "mask.png"
+    mask.write_bytes(b"one")
+    named = replace(item, references={"mask": str(mask)})
+    others = [
+        item,
+        replace(item, prompt="q"),
+        replace(item, image=Image.new("RGB", (2, 2))),
+        replace(item, image=Image.new("RGB", (2, 2), "red")),
+        replace(item, references={"answer": 1}),
+        replace(item, references={"answer": "1"}),
+        replace(item, references={"answer": [1]}),
+        named,
+    ]
+    RewardSuite([(Counted(), 1.0)], cache=cache).score(others)
+    assert Counted.calls == len(others)
+    RewardSuite([(Counted(), 1.0)], cache=cache).score([replace(o, id="other", group=7) for o in others])
+    assert Counted.calls == len(others)
+    mask.write_bytes(b"another")
+    RewardSuite([(Counted(), 1.0)], cache=cache).score([named])
+    RewardSuite([(Counted(scale=2.0), 1.0)], cache=cache).score([item])
+    monkeypatch.setattr(Counted, "version", "2")
+    RewardSuite([(Counted(), 1.0)], cache=cache).score([item])
+    assert Counted.calls == len(others) + 3
+
+
+def test_what_compares_or_follows_training_is_never_cached(tmp_path):
+    cache = ScoreCache(tmp_path / "scores.sqlite")
+    for _ in range(2):
+        RewardSuite([(Spread(), 1.0), (Larger(), 1.0)], cache=cache).score(rows(1, 3))
+    assert cache.hits == cache.misses == 0
+
+
+def test_a_file_that_is_no_cache_is_refused_by_name(tmp_path):
+    (tmp_path / "scores.sqlite").write_text("something else, and long enough to be no empty file" * 20)
+    with pytest.raises(RewardError, match=r"scores.sqlite cannot be used as a cache of scores"):
+        ScoreCache(tmp_path / "scores.sqlite")
