@@ -13,6 +13,7 @@ from mmrl.cli.doctor import doctor
 from mmrl.cli.errors import CommandGroup
 from mmrl.cli.evaluate import evaluate
 from mmrl.cli.sample import sample
+from mmrl.cli.score import score
 from mmrl.cli.train import train
 from mmrl.cli.version import show_version
 
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, sample, evaluate, doctor):
+for command in (train, sample, evaluate, score, doctor):
     app.command()(command)
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(rewards.app, name="rewards")

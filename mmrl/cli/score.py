@@ -1,0 +1,132 @@
+"""`mmrl score`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from mmrl.evaluation.scoring import Row
+
+
+def score(
+    reward: Annotated[
+        list[str],
+        typer.Option(
+            "--reward", "-r", metavar="REWARD", help="As in `mmrl rewards list`, or FILE.py:NAME; repeatable."
+        ),
+    ],
+    images: Annotated[Path, typer.Option(metavar="DIR", help="The pictures.")],
+    prompts: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="What they were drawn for: .jsonl, where sample `a1` has a1.png or the folder a1; or .txt, where the "
+            "lines are in the order of the pictures' names.",
+        ),
+    ],
+    arg: Annotated[
+        list[str] | None,
+        typer.Option("--arg", "-a", metavar="REWARD.KEY=VALUE", help="A reward's setting: judge.model=m; repeatable."),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables and page go.")] = Path("scores"),
+) -> None:
+    """Score pictures: a table, and a page of the best and the worst."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from mmrl.cli.console import console
+    from mmrl.cli.errors import print_error
+    from mmrl.evaluation import scoring
+    from mmrl.evaluation.scoring_page import write_page
+    from mmrl.rewards import RewardSuite, load
+
+    settings = _settings(reward, arg or [])
+    pairings, unused = scoring.pair_up(images, prompts)
+    suite = RewardSuite([(load(name, **settings[name]), 1.0) for name in reward])
+    out.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("scoring", total=len(pairings))
+        for scored in scoring.score(pairings, suite):
+            rows += scored
+            progress.advance(task, len(scored))
+            if len(rows) == len(scored) < len(pairings) and not _any_scored(rows):
+                progress.console.print(f"None of the first {len(rows)} could be scored: {_reason(rows)}", markup=False)
+    suite.close()
+
+    scoring.write_tables(rows, out)
+    lower = [part.reward.name for part in suite.parts if part.reward.direction == "lower"]
+    facts = {"Pictures in": str(images), "Prompts in": str(prompts)}
+    write_page(
+        rows, lower, facts | {name: _told(settings[name]) for name in reward if settings[name]}, out / "index.html"
+    )
+    console().print(_table(rows))
+    if unused:
+        typer.echo(f"{unused} pictures in {images} belong to no sample of {prompts}, and were left out.")
+    typer.echo(f"{out / 'scores.csv'}, {out / 'scores.jsonl'}\n{out / 'index.html'}")
+    if not _any_scored(rows):
+        print_error(f"nothing could be scored: {_reason(rows)}")
+        raise typer.Exit(1)
+
+
+def _settings(rewards: list[str], given: list[str]) -> dict[str, dict[str, Any]]:
+    """{reward: its settings}; a reward of a file goes by the name after the colon."""
+    from mmrl.config import ConfigError
+    from mmrl.config.overrides import parse_override
+
+    names = {name.rpartition(":")[2]: name for name in rewards}
+    settings: dict[str, dict[str, Any]] = {name: {} for name in rewards}
+    for text in given:
+        path, value = parse_override(text)
+        if len(path) < 2 or path[0] not in names:
+            raise ConfigError(
+                f"--arg {text}: must begin with a reward and the name of a setting, as {next(iter(names))}.key=value; "
+                f"the rewards are {', '.join(names)}"
+            )
+        place = settings[names[str(path[0])]]
+        for key in path[1:-1]:
+            place = place.setdefault(str(key), {})
+            if not isinstance(place, dict):
+                raise ConfigError(f"--arg {text}: {key} has a value already, and cannot have keys")
+        place[str(path[-1])] = value
+    return settings
+
+
+def _any_scored(rows: list[Row]) -> bool:
+    return any(status in ("ok", "invalid") for row in rows for status in row.status.values())
+
+
+def _reason(rows: list[Row]) -> str:
+    return next((f"{name}: {text}" for row in rows for name, text in row.detail.items()), "no reason was given")
+
+
+def _told(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.items())
+
+
+def _table(rows: list[Row]) -> Table:
+    from statistics import fmean
+
+    from rich.table import Table
+    from rich.text import Text
+
+    from mmrl.evaluation import scoring
+
+    table = Table(box=None)
+    table.add_column("score")
+    for head in ("mean", "lowest", "highest", "ok", "invalid", "error", "timeout"):
+        table.add_column(head, justify="right")
+    table.add_column("why")
+    for name in scoring.score_names(rows):
+        values, counted = scoring.known(rows, name), scoring.counts(rows, name)
+        numbers = [f"{each:.4g}" for each in (fmean(values), min(values), max(values))] if values else ["-"] * 3
+        why = ", ".join(f"{kind} {n}" for kind, n in scoring.kinds(rows, name).most_common())
+        states = [str(counted[status]) for status in ("ok", "invalid", "error", "timeout")]
+        table.add_row(Text(name), *numbers, *states, Text(why))
+    return table

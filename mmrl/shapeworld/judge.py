@@ -1,0 +1,161 @@
+"""A judge of ShapeWorld's pictures behind an OpenAI-compatible endpoint: a server on loopback that needs no model.
+
+    python -m mmrl.shapeworld.judge --port 8199
+    mmrl train shapes_judge
+
+It reads the caption between <prompt> and </prompt>, looks at the last picture with the rule checker, and gives "yes"
+the checker's partial credit as its probability. So whatever is trained, tested or tried out against a judge works here
+without a GPU. It answers whoever asks, and therefore listens on loopback alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import binascii
+import io
+import json
+import math
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from PIL import Image
+
+from mmrl.shapeworld import splits
+from mmrl.shapeworld.captions import Caption
+from mmrl.shapeworld.checker import judge
+
+PORT = 8199
+LEAST = 1e-4
+"""The lowest probability of either word: log-probabilities stay finite."""
+LONGEST = 16 * 2**20  # bytes of a request
+
+
+class BadRequest(ValueError):
+    """A request without a caption of ShapeWorld or without a picture."""
+
+
+def probability(request: Mapping[str, Any]) -> float:
+    """Of "yes", in (0, 1), for a chat completion request.
+
+    Raises:
+        BadRequest: it holds no caption or no picture.
+    """
+    texts, pictures = [], []
+    try:
+        for message in request["messages"]:
+            content = message["content"]
+            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            texts += [part["text"] for part in parts if part["type"] == "text"]
+            pictures += [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+    except (KeyError, TypeError) as why:
+        raise BadRequest(f"this is no chat completion request: {why}") from why
+    if not pictures:
+        raise BadRequest("there is no picture to judge")
+    caption = _captions().get(_between("".join(texts), "<prompt>", "</prompt>"))
+    if caption is None:
+        raise BadRequest("<prompt> holds no caption of ShapeWorld")
+    return min(1 - LEAST, max(LEAST, judge(_picture(pictures[-1]), caption).score))
+
+
+@contextmanager
+def serving(port: int = 0, delay_s: float = 0.0) -> Iterator[str]:
+    """Serve while open; gives the base URL. Port 0 takes any free one; each answer takes `delay_s` longer."""
+    handler = type("Delayed", (_Handler,), {"delay_s": delay_s})
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    delay_s = 0.0
+    disable_nagle_algorithm = True
+
+    def do_POST(self) -> None:
+        """A chat completion of one token, with its log-probabilities."""
+        length = int(self.headers.get("Content-Length") or 0)
+        if self.path != "/v1/chat/completions" or not 0 < length <= LONGEST:
+            self._send(404, {"error": {"message": "POST a chat completion to /v1/chat/completions"}})
+            return
+        try:
+            yes = probability(json.loads(self.rfile.read(length)))
+        except (BadRequest, json.JSONDecodeError) as why:
+            self._send(400, {"error": {"message": str(why)}})
+            return
+        time.sleep(self.delay_s)
+        self._send(200, _completion(yes))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: a run makes thousands of requests."""
+
+    def _send(self, status: int, body: Mapping[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _completion(yes: float) -> dict[str, Any]:
+    chances = sorted([("yes", yes), ("no", 1 - yes)], key=lambda pair: -pair[1])
+    top = [{"token": word, "logprob": math.log(p), "bytes": list(word.encode())} for word, p in chances]
+    return {
+        "id": "shapeworld",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": "shapeworld",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": chances[0][0]},
+                "logprobs": {"content": [top[0] | {"top_logprobs": top}]},
+                "finish_reason": "stop",
+            }
+        ],
+    }
+
+
+@cache
+def _captions() -> dict[str, Caption]:
+    return {str(caption): caption for split in splits.SPLITS for caption in splits.captions(split)}
+
+
+def _between(text: str, opening: str, closing: str) -> str:
+    return text.rpartition(opening)[2].partition(closing)[0].strip()
+
+
+def _picture(url: str) -> Image.Image:
+    try:
+        data = base64.b64decode(url.partition("base64,")[2], validate=True)
+        return Image.open(io.BytesIO(data)).convert("RGB")
+    except (binascii.Error, OSError) as why:
+        raise BadRequest(f"the picture cannot be read: {why}") from why
+
+
+def main() -> None:
+    """Serve until Ctrl-C."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--port", type=int, default=PORT)
+    with serving(parser.parse_args().port) as url:
+        print(f"judging ShapeWorld's pictures at {url} (Ctrl-C ends it)")
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""`mmrl score`: from pictures and prompts to a table and a page."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from mmrl.cli import app
+from tests.rewards.judges.stub_server import Refuses, StubJudge, Sure, between, pictures
+
+
+def run(*arguments, code=0):
+    result = CliRunner().invoke(app, ["score", *map(str, arguments)])
+    assert result.exit_code == code, f"{result.output}\n{result.exception!r}"
+    return result
+
+
+@pytest.fixture
+def drawn(tmp_path):
+    """Six pictures, redder and redder, and their samples."""
+    folder = tmp_path / "drawn"
+    folder.mkdir()
+    rows = []
+    for i in range(6):
+        Image.new("RGB", (8, 8), (51 * i, 0, 0)).save(folder / f"s{i}.png")
+        rows.append({"id": f"s{i}", "prompt": f"a red picture, number {i}"})
+    (tmp_path / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "prompts.txt").write_text("".join(row["prompt"] + "\n" for row in rows))
+    return tmp_path
+
+
+def redness(request):
+    return Sure(pictures(request)[0].getpixel((0, 0))[0] / 255)
+
+
+def arguments(drawn, judge, prompts="prompts.jsonl"):
+    return ["--reward", "judge", "--images", drawn / "drawn", "--prompts", drawn / prompts, "--out", drawn / "out",
+            "--arg", "judge.model=stub", "--arg", f"judge.base_url={judge.base_url}"]  # fmt: skip
+
+
+def kept(drawn):
+    return [json.loads(line) for line in (drawn / "out" / "scores.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("prompts", ["prompts.jsonl", "prompts.txt"])
+def test_a_judge_scores_a_folder(drawn, prompts):
+    with StubJudge(redness) as judge:
+        told = run(*arguments(drawn, judge, prompts), "-r", "compressibility", "-a", "compressibility.quality=50")
+    assert [row["scores"]["judge"] for row in kept(drawn)] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
+    assert all(row["status"] == {"judge": "ok", "compressibility": "ok"} for row in kept(drawn))
+    assert sorted(between(request, "prompt")[0] for request in judge.requests) == sorted(
+        row["prompt"] for row in kept(drawn)
+    )
+    line = next(line for line in told.stdout.splitlines() if line.strip().startswith("judge"))
+    assert line.split() == ["judge", "0.5", "0", "1", "6", "0", "0", "0"]
+    page = (drawn / "out" / "index.html").read_text()
+    best = page[page.index("<h2>judge</h2>") :]
+    assert best.index("s5.png") < best.index("s0.png") and "model=stub" in page and "quality=50" in page
+    assert str(drawn / "out" / "index.html") in told.stdout.replace("\n", "")
+
+
+def test_failures_are_counted_and_shown_and_are_no_reason_to_fail(drawn):
+    def answer(request):
+        return Refuses(400) if "number 3" in between(request, "prompt")[0] else redness(request)
+
+    (drawn / "drawn" / "s1.png").write_bytes(b"no picture")
+    with StubJudge(answer) as judge:
+        told = run(*arguments(drawn, judge))
+    line = next(line for line in told.stdout.splitlines() if line.strip().startswith("judge"))
+    assert line.split()[4:8] == ["4", "0", "2", "0"] and "http_400 1" in line and "unreadable 1" in line
+    assert [row["scores"]["judge"] for row in kept(drawn)][1::2] == [None, None, pytest.approx(1.0)]
+    assert "Not scored" in (drawn / "out" / "index.html").read_text()
+
+
+def test_nothing_scored_is_a_failure_that_says_why(drawn):
+    with StubJudge(Refuses(404, b"no such model")) as judge:
+        told = run(*arguments(drawn, judge), code=1)
+    assert "nothing could be scored" in told.stderr and "no such model" in told.stderr
+    assert len(kept(drawn)) == 6, "what is known is written all the same"
+
+
+def test_pictures_of_no_sample_are_told(drawn):
+    Image.new("RGB", (8, 8)).save(drawn / "drawn" / "stranger.png")
+    with StubJudge(redness) as judge:
+        assert "1 pictures in" in run(*arguments(drawn, judge)).stdout
+
+
+def test_a_reward_of_ones_own_has_settings_too(drawn):
+    own = drawn / "mine.py"
+    own.write_text(
+        'def redness(image, scale=1.0):\n    """Red."""\n    return scale * image.getpixel((0, 0))[0] / 255\n'
+    )
+    common = ["--images", drawn / "drawn", "--prompts", drawn / "prompts.txt", "--out", drawn / "out"]
+    run("--reward", f"{own}:redness", "--arg", "redness.scale=0.5", *common)
+    assert [row["scores"]["redness"] for row in kept(drawn)] == pytest.approx([0, 0.1, 0.2, 0.3, 0.4, 0.5], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told", "code"),
+    [
+        (["--arg", "jugde.model=x"], "the rewards are judge", 2),
+        (["--arg", "judge=x"], "the rewards are judge", 2),
+        (["--arg", "judge.model"], "is not an override", 2),
+        (["--arg", "judge.modle=x"], "unexpected keyword argument", 1),
+        (["--arg", "judge.prompt=alignmant"], "did you mean 'alignment'", 1),
+        (["--arg", "judge.model.x=1"], "cannot have keys", 2),
+        (["--reward", "jugde"], "did you mean judge", 1),
+        (["--reward", "judge"], "two rewards called judge", 1),
+        (["--images", "nowhere"], "no such folder", 1),
+        (["--prompts", "nowhere.txt"], "cannot be read", 1),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_scored(drawn, changes, told, code):
+    with StubJudge(redness) as judge:
+        assert told in run(*arguments(drawn, judge), *changes, code=code).stderr
+    assert not judge.requests and not (drawn / "out").exists()
+
+
+def test_help_is_there_without_torch():
+    code = "import sys\nfrom mmrl.cli import app\ntry:\n    app(['score', '--help'])\nexcept SystemExit:\n    pass\n"
+    heavy = "print([m for m in ('torch', 'numpy', 'openai', 'PIL', 'mmrl.rewards') if m in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code + heavy], capture_output=True, text=True, check=True).stdout
+    assert "--reward" in told and told.strip().endswith("[]")

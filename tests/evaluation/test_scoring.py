@@ -1,0 +1,237 @@
+"""Pictures that are there already: which prompt is theirs, what is written about them, and what the page shows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+
+import pytest
+from PIL import Image
+
+from mmrl.data import DataError
+from mmrl.data.sample import Sample
+from mmrl.evaluation import scoring
+from mmrl.evaluation.scoring import Pairing, Row, pair_up
+from mmrl.evaluation.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
+from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
+from mmrl.rewards.base import ScoringFailed
+
+
+class Redness(Reward):
+    """Mean red."""
+
+    name, needs, range = "redness", ("image",), (0.0, 1.0)
+
+    def score_one(self, item):
+        red, green, _ = item.image.getpixel((0, 0))
+        if green == 255:
+            raise InvalidAnswer("too green")
+        if green == 128:
+            raise ScoringFailed("half green", "green")
+        return red / 255
+
+
+class GroupSize(GroupReward):
+    """How many pictures stand together."""
+
+    name, needs, range = "group_size", ("image",), (0.0, 1000.0)
+
+    def score_group(self, items):
+        assert len({item.prompt for item in items}) == 1
+        return [float(len(items))] * len(items)
+
+
+def paint(path, red=0, green=0, size=4):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (size, size), (red, green, 0)).save(path)
+    return path
+
+
+def jsonl(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def names(pairings):
+    return [(pairing.picture.name, pairing.sample.prompt, pairing.group) for pairing in pairings]
+
+
+# pairing
+
+
+def test_samples_find_their_pictures_by_id(tmp_path):
+    paint(tmp_path / "i" / "a.png")
+    paint(tmp_path / "i" / "b.JPG")
+    paint(tmp_path / "i" / "c" / "10.png")
+    paint(tmp_path / "i" / "c" / "9.webp")
+    paint(tmp_path / "i" / "sub" / "d.jpeg")
+    paint(tmp_path / "i" / "stranger.png")
+    (tmp_path / "i" / "notes.txt").write_text("x")
+    file = jsonl(tmp_path / "p.jsonl", *({"id": i, "prompt": f"p {i}", "answer": 3} for i in ("c", "b", "sub/d", "a")))
+    pairings, unused = pair_up(tmp_path / "i", file)
+    assert names(pairings) == [
+        ("9.webp", "p c", 0), ("10.png", "p c", 0), ("b.JPG", "p b", 1), ("d.jpeg", "p sub/d", 2), ("a.png", "p a", 3),
+    ]  # fmt: skip
+    assert unused == 1 and pairings[0].sample.answer == 3
+
+
+def test_lines_go_with_pictures_in_the_order_of_their_names(tmp_path):
+    for number in (1, 2, 10, 9):
+        paint(tmp_path / "i" / f"p{number}.png")
+    (tmp_path / "p.txt").write_text("one\n two \nnine\none\n\n\n")
+    pairings, unused = pair_up(tmp_path / "i", tmp_path / "p.txt")
+    assert names(pairings) == [("p1.png", "one", 0), ("p2.png", "two", 1), ("p9.png", "nine", 2), ("p10.png", "one", 0)]
+    assert unused == 0
+
+
+def test_what_does_not_fit_together_is_refused_with_both_numbers(tmp_path):
+    paint(tmp_path / "i" / "a.png")
+    (tmp_path / "p.txt").write_text("one\ntwo\n")
+    with pytest.raises(DataError, match=r"2 prompts and .* 1 pictures"):
+        pair_up(tmp_path / "i", tmp_path / "p.txt")
+    (tmp_path / "p.txt").write_text("one\n\ntwo\n")
+    with pytest.raises(DataError, match=r"p\.txt:2: is empty"):
+        pair_up(tmp_path / "i", tmp_path / "p.txt")
+    file = jsonl(tmp_path / "p.jsonl", {"id": "a", "prompt": "x"}, *({"id": f"b{i}", "prompt": "x"} for i in range(9)))
+    with pytest.raises(DataError, match=r"no picture for 9 of 10 samples: b0, b1, b2, b3, b4 and 4 more.*b0\.png"):
+        pair_up(tmp_path / "i", file)
+
+
+def test_a_picture_that_could_be_another_is_refused(tmp_path):
+    paint(tmp_path / "i" / "a.png")
+    paint(tmp_path / "i" / "a.jpg")
+    file = jsonl(tmp_path / "p.jsonl", {"id": "a", "prompt": "x"})
+    with pytest.raises(DataError, match=r"a\.png, a\.jpg could all be"):
+        pair_up(tmp_path / "i", file)
+    (tmp_path / "i" / "a.jpg").unlink()
+    paint(tmp_path / "i" / "a" / "0.png")
+    with pytest.raises(DataError, match=r"a\.png, 0\.png could all be"):
+        pair_up(tmp_path / "i", file)
+
+
+@pytest.mark.parametrize("id", ["../secret", "x/../../secret", ".", "", "..", "a\0b", "{tmp}/secret", "."])
+def test_no_id_reaches_outside_the_folder(id, tmp_path):
+    paint(tmp_path / "secret.png")
+    paint(tmp_path / "i.png")
+    paint(tmp_path / "i" / "x" / "0.png")
+    file = jsonl(tmp_path / "p.jsonl", {"id": id.replace("{tmp}", str(tmp_path)), "prompt": "x"})
+    with pytest.raises(DataError, match="no picture for 1 of 1"):
+        pair_up(tmp_path / "i", file)
+
+
+@pytest.mark.parametrize(
+    ("file", "told"), [("p.csv", "must be a .jsonl"), ("none.txt", "cannot be read"), ("none.jsonl", "cannot be read")]
+)
+def test_files_that_are_none_are_refused(file, told, tmp_path):
+    (tmp_path / "p.csv").write_text("x")
+    with pytest.raises(DataError, match=told):
+        pair_up(tmp_path, tmp_path / file)
+    with pytest.raises(DataError, match="no such folder"):
+        pair_up(tmp_path / "none", tmp_path / file)
+    with pytest.raises(DataError, match="is no folder"):
+        pair_up(tmp_path / "p.csv", tmp_path / file)
+
+
+# scoring
+
+
+def scored(pairings, *rewards):
+    suite = RewardSuite([(reward, 1.0) for reward in rewards])
+    rows = [row for part in scoring.score(pairings, suite) for row in part]
+    suite.close()
+    return rows
+
+
+def test_every_picture_has_its_row_and_a_failure_is_counted_and_no_zero(tmp_path):
+    paint(tmp_path / "a.png", red=255)
+    paint(tmp_path / "b.png", green=255)
+    paint(tmp_path / "c.png", green=128)
+    (tmp_path / "d.png").write_bytes(b"no picture")
+    (tmp_path / "p.txt").write_text("a\nb\nc\nd\n")
+    rows = scored(pair_up(tmp_path, tmp_path / "p.txt")[0], Redness(), GroupSize())
+    assert [row.values["redness"] for row in rows[:2]] == [1, 0]
+    assert math.isnan(rows[2].values["redness"]) and math.isnan(rows[3].values["redness"])
+    assert [row.status["redness"] for row in rows] == ["ok", "invalid", "error", "error"]
+    assert scoring.kinds(rows, "redness") == {"green": 1, "unreadable": 1}
+    assert scoring.counts(rows, "redness") == {"ok": 1, "invalid": 1, "error": 2}
+    assert scoring.known(rows, "redness") == [1, 0] and scoring.score_names(rows) == ["redness", "group_size"]
+    assert "d.png" in rows[3].detail["redness"] and rows[2].values["group_size"] == 1
+
+
+def test_groups_are_scored_whole_however_large_and_wherever_they_stand(tmp_path):
+    picture = paint(tmp_path / "a.png")
+    few = [Pairing(picture.with_name("a.png"), Sample(id="0", prompt=f"{i % 3}"), i % 3) for i in range(9)]
+    for i, pairing in enumerate(few):  # each its own file: rows are told apart by it
+        few[i] = Pairing(paint(tmp_path / f"{i}.png"), pairing.sample, pairing.group)
+    monkey = scoring.AT_ONCE
+    try:
+        scoring.AT_ONCE = 2
+        rows = scored(few, GroupSize())
+    finally:
+        scoring.AT_ONCE = monkey
+    assert [row.values["group_size"] for row in rows] == [3.0] * 9
+    assert len({row.pairing.picture for row in rows}) == 9
+
+
+# files
+
+
+def a_row(i, value, status="ok", prompt="p", **others):
+    sample = Sample(id=f"s{i}", prompt=prompt)
+    return Row(Pairing(others.pop("picture"), sample, i), {"redness": value}, {"redness": status}, **others)
+
+
+def test_the_tables_hold_every_row(tmp_path):
+    path = paint(tmp_path / "a.png")
+    rows = [
+        a_row(0, 0.25, picture=path, prompt='=cmd|"x"!A1,\nnew'),
+        a_row(1, math.nan, "error", picture=path, failures={"redness": "http_503"}, detail={"redness": "<down>"}),
+    ]
+    scoring.write_tables(rows, tmp_path)
+    with (tmp_path / "scores.csv").open(newline="", encoding="utf-8") as file:
+        first, second = csv.DictReader(file)
+    assert first["redness"] == "0.25" and first["redness.status"] == "ok" and first["prompt"] == '\'=cmd|"x"!A1,\nnew'
+    assert second["redness"] == "" and second["redness.failure"] == "http_503"
+    one, two = map(json.loads, (tmp_path / "scores.jsonl").read_text().splitlines())
+    assert one["prompt"] == '=cmd|"x"!A1,\nnew' and one["scores"] == {"redness": 0.25}
+    assert two["scores"] == {"redness": None} and two["failures"] == {"redness": "http_503"}
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 2 * SHOWN, 100])
+def test_no_picture_is_both_best_and_worst(n, tmp_path):
+    rows = [a_row(i, float(i * 7 % 101), picture=tmp_path) for i in range(n)]
+    rows += [a_row(200, math.nan, "error", picture=tmp_path)]
+    best, worst = ranked(rows, "redness", lower_is_better=False)
+    values = sorted((i * 7 % 101 for i in range(n)), reverse=True)
+    assert [row.values["redness"] for row in best] == values[: len(best)]
+    assert [row.values["redness"] for row in worst] == values[::-1][: len(worst)]
+    assert len(best) + len(worst) == min(n, 2 * SHOWN) and not {id(r) for r in best} & {id(r) for r in worst}
+    assert [row.values["redness"] for row in ranked(rows, "redness", True)[0]] == values[::-1][: len(best)]
+
+
+def test_the_page_shows_best_and_worst_and_lets_nothing_out_of_its_place(tmp_path):
+    nasty = '<script>alert(1)</script><img src=x onerror="x">\'" & $'
+    rows = [
+        a_row(0, 0.9, picture=paint(tmp_path / "best.png", red=230, size=300), prompt=nasty),
+        a_row(1, 0.0, "invalid", picture=paint(tmp_path / "worst.png"), prompt="x" * 5000),
+        a_row(2, math.nan, "timeout", picture=tmp_path / "gone.png", failures={"redness": "timeout"},
+              detail={"redness": nasty}),
+    ]  # fmt: skip
+    write_page(rows, [], {"Pictures in": nasty}, tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<script" not in page and 'onerror="x' not in page and page.count("data:image/png;base64,") == 2
+    assert "http" not in page.replace("http-equiv", ""), "nothing is loaded from anywhere"
+    assert "default-src 'none'" in page and "x" * 601 not in page
+    assert page.index("best.png") < page.index("worst.png") < page.index("gone.png")
+    assert "timeout 1" in page and '<span class="tag">invalid</span>' in page
+
+
+def test_a_page_about_nothing_but_failures_can_be_written(tmp_path):
+    rows = [
+        a_row(i, math.nan, "error", picture=tmp_path / f"{i}.png", failures={"redness": "connection"})
+        for i in range(UNSCORED_SHOWN + 5)
+    ]
+    write_page(rows, ["redness"], {}, tmp_path / "index.html")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "And 5 more" in page and f"connection {UNSCORED_SHOWN + 5}" in page and "Best" not in page
