@@ -22,14 +22,18 @@ def answer_text(text: str, form: AnswerForm = "auto") -> str:
     """The final answer in a completion, without white space around it; may be empty.
 
     Raises:
-        InvalidAnswer: the answer's place is not there, not closed, or there are two of it, or the text is too long.
+        InvalidAnswer: the answer's place is not there, not closed, holds thinking, or there are two of it, or the text
+            is too long.
     """
     if len(text) > LONGEST:
         raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {LONGEST}")
     if form == "boxed":
         return boxed(text)
     if form == "tags" or (form == "auto" and ("<answer>" in text or "</answer>" in text)):
-        return tagged(text, "answer")
+        answer = tagged(text, "answer")
+        if "<think>" in answer or "</think>" in answer:
+            raise InvalidAnswer("a tag of thinking stands inside of the answer")
+        return answer
     return text.strip() if form == "plain" else after_thinking(text)
 
 

@@ -1,0 +1,1 @@
+"""Reading answers: boxes, points, moments, counts, actions, tables."""

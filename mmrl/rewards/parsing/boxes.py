@@ -1,0 +1,262 @@
+"""Boxes out of an answer. The one place where that is done.
+
+    [{"bbox_2d": [10, 20, 110, 220], "label": "dog"}]     JSON; the keys bbox_2d, bbox or box; label or category;
+                                                          score or confidence; fenced or not; an object alone, or
+                                                          inside others ({"objects": [...]})
+    [10, 20, 110, 220]  or  [[10, 20, 110, 220], ...]     bare lists, with or without words around them
+    <|object_ref_start|>dog<|object_ref_end|>
+    <|box_start|>(10,20),(110,220)<|box_end|>             Qwen-VL; also <ref>dog</ref><box>(10,20),(110,220)</box>
+    <loc0128><loc0064><loc0512><loc0256> dog              PaliGemma: y1, x1, y2, x2 in 1/1024 of the picture
+    []  or  None                                          no boxes
+
+A box is x1, y1, x2, y2 with x1 < x2 and y1 < y2, always: `bbox` is not COCO's x, y, width, height. Nothing is
+repaired. An answer is invalid, as a whole, if any box in it
+
+- has swapped corners (they are never sorted: GIoU would be 1 for them), or is thinner than a billionth of the space;
+- has a coordinate that is NaN, infinite, or more than 1 % of the picture beyond its edge. A coordinate within that
+  1 % is taken as it stands, not clipped, so it costs overlap;
+- has numbers written as text, truth values in place of numbers, a label that is no text, two keys for one thing.
+
+More than `MOST_BOXES` boxes are no answer either. Time is linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from mmrl.rewards.base import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.parsing.json_text import json_values, number, unfenced
+
+Box: TypeAlias = tuple[float, float, float, float]
+"""x1, y1, x2, y2."""
+Size: TypeAlias = tuple[float, float]
+"""Width and height of the picture in pixels."""
+Space = Literal["pixel", "norm_1", "norm_1000"]
+"""What coordinates count: pixels, shares of the picture, or thousandths of it."""
+SPACES: tuple[Space, ...] = get_args(Space)
+
+MOST_BOXES = 1000
+OUTSIDE = 0.01
+"""Share of the picture by which a coordinate may lie beyond its edge."""
+LARGEST_SIDE = 100_000.0
+"""Pixels that the sides of a picture are taken to have at most where its size is not known."""
+_THINNEST = 1e-9
+_DEEPEST = 8
+
+_BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = ("bbox_2d", "bbox", "box"), ("label", "category"), ("score", "confidence")
+_NO_BOXES = ("none", "null")
+# ASCII digits only: \d would also take look-alikes. Spaces are collapsed before, so ` ?` is enough.
+_NUMBER = r"(-?[0-9]{1,12}(?:\.[0-9]{1,20})?)"
+_POINT = rf"\( ?{_NUMBER} ?, ?{_NUMBER} ?\)"
+_CORNERS = re.compile(rf"(?:<\|object_ref_start\|>|<ref>)([^<]{{1,200}})<|{_POINT} ?,? ?{_POINT}")
+_LOC = re.compile(r"<loc([0-9]{4})>" * 4 + r"([^<;]{0,200})")
+
+
+@dataclass(frozen=True)
+class LabelledBox:
+    """A box, what it is said to hold, and how sure that is."""
+
+    box: Box
+    label: str | None = None
+    score: float | None = None  # in [0, 1]
+
+
+def parse_labelled_boxes(text: str, space: Space, size: Size | None = None) -> list[LabelledBox]:
+    """The boxes in an answer, in its order; an empty list only where it says that there are none.
+
+    `text` is the final answer (see `mmrl.rewards.answers.answer_text`), its coordinates are in `space`, and `size` is
+    the picture's, if known.
+
+    Raises:
+        InvalidAnswer: it holds no boxes, or one that is malformed; see the module's first lines.
+    """
+    text = unfenced(text)
+    if "<loc" in text:
+        return list(_bounded(_loc_boxes(text, space, size)))
+    if "[" in text or "{" in text:
+        return list(_bounded(_checked(_walk(json_values(text)), space, size)))
+    if "(" in text:
+        return list(_bounded(_checked(_corner_boxes(text), space, size)))
+    if text.strip().casefold() in _NO_BOXES:
+        return []
+    raise InvalidAnswer(f"no box in {text!r:.60}")
+
+
+def parse_boxes(text: str, space: Space, size: Size | None = None) -> list[Box]:
+    """As `parse_labelled_boxes`, without labels."""
+    return [found.box for found in parse_labelled_boxes(text, space, size)]
+
+
+def parse_box(text: str, space: Space, size: Size | None = None) -> Box:
+    """The one box in an answer.
+
+    Raises:
+        InvalidAnswer: as `parse_labelled_boxes`, or there are none or several.
+    """
+    boxes = parse_boxes(text, space, size)
+    if len(boxes) != 1:
+        raise InvalidAnswer(f"there are {len(boxes)} boxes, not one")
+    return boxes[0]
+
+
+def boxes_of(value: Any, space: Space, size: Size | None = None) -> list[LabelledBox]:
+    """As `parse_labelled_boxes`, from lists and mappings rather than from text."""
+    if isinstance(value, str):
+        return parse_labelled_boxes(value, space, size)
+    return list(_bounded(_checked(_walk([value]), space, size)))
+
+
+def check_box(values: Sequence[float], space: Space, size: Size | None = None) -> Box:
+    """The box of four numbers in `space`.
+
+    Raises:
+        InvalidAnswer: swapped corners, no area, or coordinates that are no numbers or outside the picture.
+    """
+    x1, y1, x2, y2 = values
+    shown = f"[{x1:g}, {y1:g}, {x2:g}, {y2:g}]"
+    if not all(map(math.isfinite, values)):
+        raise InvalidAnswer(f"the box {shown} has a coordinate that is not finite")
+    if x1 > x2 or y1 > y2:
+        raise InvalidAnswer(f"the corners of {shown} are swapped: x1 < x2 and y1 < y2 are due")
+    width, height = extent(space, size)
+    if x2 - x1 < width * _THINNEST or y2 - y1 < height * _THINNEST:
+        raise InvalidAnswer(f"the box {shown} has no area")
+    if min(x1 / width, y1 / height) < -OUTSIDE or max(x2 / width, y2 / height) > 1 + OUTSIDE:
+        raise InvalidAnswer(f"the box {shown} lies outside the picture, which is {width:g} by {height:g} in {space}")
+    return x1, y1, x2, y2
+
+
+def extent(space: Space, size: Size | None = None) -> Size:
+    """Width and height of the picture in `space`; `LARGEST_SIDE` for pixels where its size is not known."""
+    if space == "pixel":
+        return size or (LARGEST_SIDE, LARGEST_SIDE)
+    return (1.0, 1.0) if space == "norm_1" else (1000.0, 1000.0)
+
+
+def to_space(box: Box, given: Space, wanted: Space, size: Size | None = None) -> Box:
+    """The same box in another space.
+
+    To norm_1 each coordinate is divided once, so that two boxes which are equal as fractions are equal as floats.
+
+    Raises:
+        ScoringFailed: pixels are asked for or given, and the picture's size is not known.
+    """
+    if given == wanted:
+        return box
+    if size is None and "pixel" in (given, wanted):
+        raise ScoringFailed(
+            f"boxes in {given} cannot be compared with boxes in {wanted} without references['size'] = [width, height]",
+            "reference",
+        )
+    (w, h), (to_w, to_h) = extent(given, size), extent(wanted, size)
+    x1, y1, x2, y2 = box
+    return x1 * to_w / w, y1 * to_h / h, x2 * to_w / w, y2 * to_h / h
+
+
+def check_space(name: str, space: str | None) -> None:
+    """Refuse a reward's argument `space` that is none.
+
+    Raises:
+        RewardError: it is neither None nor one of `SPACES`.
+    """
+    if space is not None and space not in SPACES:
+        raise RewardError(f"{name}: space is {space!r}; it is one of {', '.join(SPACES)}, or None for the reference's")
+
+
+_Found: TypeAlias = tuple[Sequence[float], str | None, float | None]
+
+
+def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
+    """Boxes, labels and scores in a JSON value, in order."""
+    if depth > _DEEPEST:
+        raise InvalidAnswer(f"the boxes stand more than {_DEEPEST} lists or objects deep")
+    if isinstance(value, list | tuple):
+        if any(isinstance(part, int | float | str) or part is None for part in value):
+            yield _four(value), None, None
+            return
+        for part in value:
+            if isinstance(part, list | tuple) and not part and depth:
+                raise InvalidAnswer("an empty list stands where a box is due")
+            yield from _walk(part, depth + 1)
+    elif isinstance(value, dict):
+        if (place := _one_of(value, _BOX_KEYS)) is not None:
+            named, sure = _one_of(value, _LABEL_KEYS), _one_of(value, _SCORE_KEYS)
+            yield _four(value[place]), _label(value[named]) if named else None, _score(value[sure]) if sure else None
+            return
+        inner = [part for part in value.values() if isinstance(part, list | dict)]
+        if len(inner) != 1:
+            raise InvalidAnswer(f"an object has none of the keys {', '.join(_BOX_KEYS)}: {value!r:.60}")
+        yield from _walk(inner[0], depth + 1)
+    else:
+        raise InvalidAnswer(f"{value!r:.60} is no box")
+
+
+def _four(value: Any) -> list[float]:
+    if not isinstance(value, list | tuple) or len(value) != 4:
+        raise InvalidAnswer(f"a box has four numbers, not {value!r:.60}")
+    return [number(part, "a coordinate") for part in value]
+
+
+def _one_of(value: dict[str, Any], keys: tuple[str, ...]) -> str | None:
+    present = [key for key in keys if key in value]
+    if len(present) > 1:
+        raise InvalidAnswer(f"an object has both {present[0]} and {present[1]}")
+    return present[0] if present else None
+
+
+def _label(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise InvalidAnswer(f"a label is {value!r:.40}, not a text")
+    return value
+
+
+def _score(value: Any) -> float | None:
+    if value is None:
+        return None
+    score = number(value, "a score")
+    if not 0 <= score <= 1:
+        raise InvalidAnswer(f"a score is {score:g}, not in [0, 1]")
+    return score
+
+
+def _corner_boxes(text: str) -> Iterator[_Found]:
+    text = " ".join(text.split())
+    label, points = None, 0
+    for found in _CORNERS.finditer(text):
+        named, *numbers = found.groups()
+        if named is not None:
+            label = named.strip()
+            points += named.count("(")  # of the name, not of a point
+            continue
+        points += 2
+        yield [float(part) for part in numbers], label, None
+    if text.count("(") != points:
+        raise InvalidAnswer(f"a bracket opens no pair of corners (x1,y1),(x2,y2): {text!r:.60}")
+
+
+def _loc_boxes(text: str, space: Space, size: Size | None) -> Iterator[LabelledBox]:
+    if space == "pixel" and size is None:
+        raise InvalidAnswer("<loc> tokens are shares of a picture, whose size is not known here; pixels are due")
+    found = _LOC.findall(text)
+    if 4 * len(found) != text.count("<loc"):
+        raise InvalidAnswer("<loc> tokens do not come in fours of four digits")
+    for *tokens, label in found:
+        y1, x1, y2, x2 = (int(token) / 1024 for token in tokens)
+        box = check_box((x1, y1, x2, y2), "norm_1")
+        yield LabelledBox(to_space(box, "norm_1", space, size), label.strip() or None)
+
+
+def _checked(found: Iterator[_Found], space: Space, size: Size | None) -> Iterator[LabelledBox]:
+    for values, label, score in found:
+        yield LabelledBox(check_box(values, space, size), label, score)
+
+
+def _bounded(boxes: Iterator[LabelledBox]) -> Iterator[LabelledBox]:
+    for index, box in enumerate(boxes):
+        if index == MOST_BOXES:
+            raise InvalidAnswer(f"there are more than {MOST_BOXES} boxes")
+        yield box

@@ -1,0 +1,98 @@
+"""JSON out of an answer, strictly: what a lenient reader would repair is a malformed answer.
+
+Refused, each with its reason: NaN and Infinity, a key that stands twice in an object, text that breaks off, brackets
+that close nothing, nesting too deep to read, several fenced blocks or one that is never closed, and more lists and
+objects side by side than `MOST_VALUES`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from mmrl.rewards.base import InvalidAnswer
+
+MOST_VALUES = 10_000
+"""Lists and objects in one text past which it is no answer."""
+_FENCE = "```"
+_BRACKET = re.compile(r"[\[\]{}]")
+
+
+def decode_json(text: str) -> Any:
+    """The one list or object in `text`, which may be fenced and may have prose around it.
+
+    Raises:
+        InvalidAnswer: there is none, or several, or it is no JSON.
+    """
+    values = json_values(text)
+    if len(values) != 1:
+        raise InvalidAnswer(f"there are {len(values)} JSON lists or objects in {text!r:.60}, not one")
+    return values[0]
+
+
+def json_values(text: str) -> list[Any]:
+    """All lists and objects in `text` that stand in no other, in order; other words are passed over.
+
+    Only the fenced block is read if there is one. Takes time linear in the length of the text.
+    """
+    text = unfenced(text)
+    found: list[Any] = []
+    at = 0
+    while bracket := _BRACKET.search(text, at):
+        if bracket.group() in "]}":
+            raise InvalidAnswer(f"the {bracket.group()} at character {bracket.start()} closes nothing")
+        try:
+            value, at = _DECODER.raw_decode(text, bracket.start())
+        except InvalidAnswer:
+            raise
+        except RecursionError:
+            raise InvalidAnswer("the JSON is nested too deep to be read") from None
+        except ValueError as why:  # JSONDecodeError, or a number of more digits than Python reads
+            raise InvalidAnswer(f"no JSON: {why}") from None
+        found.append(value)
+        if len(found) > MOST_VALUES:
+            raise InvalidAnswer(f"there are more than {MOST_VALUES} JSON lists or objects")
+    return found
+
+
+def unfenced(text: str) -> str:
+    """What stands between ``` and ```; the whole text where there is no fence."""
+    count = text.count(_FENCE)
+    if count == 0:
+        return text
+    if count != 2:
+        how = "a fenced block is never closed" if count % 2 else f"there are {count // 2} fenced blocks, not one"
+        raise InvalidAnswer(how)
+    return text.split(_FENCE)[1]
+
+
+def number(value: Any, what: str) -> float:
+    """A number that came out of JSON. Neither true nor "12" is one.
+
+    Raises:
+        InvalidAnswer: it is of another type, or too large for a float.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidAnswer(f"{what} is {value!r:.40}, not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidAnswer(f"{what} is too large for a number") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object whose keys differ: of two values under one key, either could be meant."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InvalidAnswer(f"the key {twice!r:.40} stands twice in one object")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise InvalidAnswer(f"{name} is no number")
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)

@@ -1,0 +1,1 @@
+"""Rewards that need no model: rules over what was answered and what is right."""

@@ -1,0 +1,276 @@
+"""Which answers are read as boxes, and which are refused."""
+
+import json
+import math
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mmrl.rewards import InvalidAnswer, RewardError
+from mmrl.rewards.base import ScoringFailed
+from mmrl.rewards.parsing.box_references import true_boxes
+from mmrl.rewards.parsing.boxes import (
+    MOST_BOXES,
+    LabelledBox,
+    check_box,
+    check_space,
+    parse_box,
+    parse_boxes,
+    parse_labelled_boxes,
+    to_space,
+)
+from mmrl.rewards.parsing.json_text import decode_json, json_values
+
+BOX = (10.0, 20.0, 110.0, 220.0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[10, 20, 110, 220]",
+        "[[10, 20, 110, 220]]",
+        "[10.0, 2e1, 110, 220]",
+        '{"bbox_2d": [10, 20, 110, 220]}',
+        '{"bbox": [10, 20, 110, 220], "label": null}',
+        '[{"box": [10, 20, 110, 220]}]',
+        '```json\n[{"bbox_2d": [10, 20, 110, 220]}]\n```',
+        "Here it is:\n```\n[10, 20, 110, 220]\n```\nThe dog sits there (left).",
+        "The dog is at [10, 20, 110, 220].",
+        '{"objects": [{"bbox_2d": [10, 20, 110, 220]}], "count": 1}',
+        '{"answer": {"found": {"box": [10, 20, 110, 220]}}}',
+        "(10,20),(110,220)",
+        "( 10 , 20 ) ( 110 , 220 )",
+        "<|box_start|>(10,20),(110,220)<|box_end|>",
+        "<box>(10,20),(110,220)</box>",
+    ],
+)
+def test_one_box_is_read_in_every_form(text):
+    assert parse_box(text, "pixel") == BOX
+    assert [found.label for found in parse_labelled_boxes(text, "pixel")] == [None]
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        ('[{"bbox_2d": [10, 20, 110, 220], "label": "the dog\'s bowl"}]', ["the dog's bowl"]),
+        ('[{"bbox": [10, 20, 110, 220], "category": "Straße"}]', ["Straße"]),
+        ('[{"label": "a", "box": [10, 20, 110, 220]}, {"box": [10, 20, 110, 220], "label": "b"}]', ["a", "b"]),
+        ("<|object_ref_start|>dog (big)<|object_ref_end|><|box_start|>(10,20),(110,220)<|box_end|>", ["dog (big)"]),
+        ("<ref>dogs</ref><box>(10,20),(110,220)</box><box>(10,20),(110,220)</box>", ["dogs", "dogs"]),
+        ("<ref>a</ref>(10,20),(110,220)<ref>b</ref>(10,20),(110,220)", ["a", "b"]),
+    ],
+)
+def test_labels_are_read_as_they_are_written(text, labels):
+    assert parse_labelled_boxes(text, "pixel") == [LabelledBox(BOX, label) for label in labels]
+
+
+def test_scores_are_read():
+    text = '[{"bbox": [10, 20, 110, 220], "score": 0.5}, {"bbox": [10, 20, 110, 220], "confidence": 1}]'
+    assert [found.score for found in parse_labelled_boxes(text, "pixel")] == [0.5, 1.0]
+
+
+def test_paligemma_tokens_are_y_first_and_shares_of_the_picture():
+    text = "<loc0128><loc0256><loc0512><loc0768> dog ; <loc0000><loc0000><loc1023><loc1023> cat"
+    dog, cat = parse_labelled_boxes(text, "norm_1")
+    assert dog == LabelledBox((0.25, 0.125, 0.75, 0.5), "dog") and cat.label == "cat"
+    assert parse_boxes(text, "norm_1000")[0] == (250.0, 125.0, 750.0, 500.0)
+    assert parse_boxes(text, "pixel", (200, 400))[0] == (50.0, 50.0, 150.0, 200.0)
+    for wrong in ("<loc0128><loc0256><loc0512>", "<loc0512><loc0256><loc0128><loc0768>", "<loc128>" * 4):
+        with pytest.raises(InvalidAnswer):
+            parse_boxes(wrong, "norm_1")
+    with pytest.raises(InvalidAnswer, match="size is not known"):
+        parse_boxes(text, "pixel")
+
+
+@pytest.mark.parametrize("text", ["[]", "```json\n[]\n```", "None", " none ", "null", '{"objects": []}'])
+def test_an_answer_can_say_that_there_are_no_boxes(text):
+    assert parse_boxes(text, "pixel") == []
+    with pytest.raises(InvalidAnswer, match="there are 0 boxes, not one"):
+        parse_box(text, "pixel")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no box"),
+        ("the dog is on the left", "no box"),
+        ("10, 20, 110, 220", "no box"),
+        ("[10, 20, 110]", "four numbers"),
+        ("[10, 20, 110, 220, 1]", "four numbers"),
+        ('[10, 20, 110, "220"]', "not a number"),
+        ("[10, 20, 110, true]", "not a number"),
+        ("[10, 20, 110, null]", "not a number"),
+        ("[10, 20, 110, NaN]", "NaN is no number"),
+        ("[10, 20, 110, Infinity]", "Infinity is no number"),
+        ("[-Infinity, 20, 110, 220]", "-Infinity is no number"),
+        ("[10, 20, 110, 1e999]", "not finite"),
+        (f"[10, 20, 110, 1{'0' * 400}]", "too large"),
+        (f"[10, 20, 110, 1{'0' * 5000}]", "no JSON"),
+        ("[110, 220, 10, 20]", "swapped"),
+        ("[110, 20, 10, 220]", "swapped"),
+        ("(110,220),(10,20)", "swapped"),
+        ("[10, 20, 10, 220]", "no area"),
+        ("[10, 20, 110, 20]", "no area"),
+        ("[10, 20, 10.00000000001, 220]", "no area"),
+        ("[-200000, 20, 110, 220]", "outside"),
+        ("[10, 20, 1000000000, 220]", "outside"),
+        ('[{"bbox_2d": [10, 20, 110, 220]', "no JSON"),
+        ('[{"bbox_2d": [10, 20, 110, 220]}, {"bbox_2d": [10, 2', "no JSON"),
+        ("[10, 20, 110, 220]]", "closes nothing"),
+        ("```json\n[10, 20, 110, 220]", "never closed"),
+        ("```[10, 20, 110, 220]``` or ```[11, 20, 110, 220]```", "2 fenced blocks"),
+        ("[{'bbox_2d': [10, 20, 110, 220]}]", "no JSON"),
+        ('{"bbox_2d": [10, 20, 110, 220], "bbox_2d": [1, 2, 3, 4]}', "stands twice"),
+        ('{"bbox_2d": [10, 20, 110, 220], "bbox": [1, 2, 3, 4]}', "both bbox_2d and bbox"),
+        ('{"bbox": [10, 20, 110, 220], "label": "a", "category": "b"}', "both label and category"),
+        ('{"bbox": [10, 20, 110, 220], "label": 3}', "a label is 3"),
+        ('{"bbox": [10, 20, 110, 220], "label": ["dog"]}', "a label is"),
+        ('{"bbox": [10, 20, 110, 220], "score": 1.5}', "not in"),
+        ('{"bbox": [10, 20, 110, 220], "score": "high"}', "not a number"),
+        ('{"bbox": null}', "four numbers"),
+        ('{"bbox": {"x1": 10, "y1": 20, "x2": 110, "y2": 220}}', "four numbers"),
+        ('{"label": "dog"}', "none of the keys"),
+        ('{"dogs": [[10, 20, 110, 220]], "cats": [[10, 20, 110, 220]]}', "none of the keys"),
+        ("{}", "none of the keys"),
+        ("[[], [10, 20, 110, 220]]", "empty list"),
+        ('["dog", [10, 20, 110, 220]]', "four numbers"),
+        ("[" * 12 + "10, 20, 110, 220" + "]" * 12, "deep"),
+        ("[" * 100_000, "too deep"),
+        ('{"a":' * 100_000, "too deep"),
+        ("(10,20),(110,", "opens no pair"),
+        ("(10,20)", "opens no pair"),
+        ("(10,20),(110,220) (see there)", "opens no pair"),
+        ("(\uff11\uff10,20),(110,220)", "opens no pair"),  # full-width digits
+        ("\uff3b10, 20, 110, 220\uff3d", "no box"),  # full-width brackets
+    ],
+)
+def test_what_is_malformed_is_refused_with_the_reason(text, why):
+    with pytest.raises(InvalidAnswer, match=why):
+        parse_boxes(text, "pixel")
+
+
+def test_coordinates_may_leave_the_picture_by_one_hundredth_and_no_more():
+    assert check_box((-10, 0, 1010, 1000), "norm_1000") == (-10, 0, 1010, 1000)  # as it stands: not clipped
+    assert check_box((-6.4, 0, 640, 484.8), "pixel", (640, 480)) == (-6.4, 0, 640, 484.8)
+    for box, space, size in [
+        ((-10.1, 0, 500, 500), "norm_1000", None),
+        ((0, 0, 500, 1010.1), "norm_1000", None),
+        ((0, 0, 500, 500), "norm_1", None),
+        ((0, 0, 646.5, 480), "pixel", (640, 480)),
+        ((700, 10, 710, 20), "pixel", (640, 480)),
+    ]:
+        with pytest.raises(InvalidAnswer, match="outside the picture"):
+            check_box(box, space, size)
+
+
+def test_a_number_that_is_none_is_refused_before_it_is_compared():
+    for value in (math.nan, math.inf, -math.inf):
+        with pytest.raises(InvalidAnswer, match="not finite"):
+            check_box((0, 0, 1, value), "pixel")
+
+
+def test_more_boxes_than_the_bound_are_no_answer_and_soon_said_so():
+    one = [1, 2, 3, 4]
+    assert len(parse_boxes(json.dumps([one] * MOST_BOXES), "pixel")) == MOST_BOXES
+    for text in (json.dumps([one] * 10_000), "(1,2),(3,4) " * 10_000, "<loc0001><loc0001><loc0002><loc0002> " * 10_000):
+        started = time.process_time()
+        with pytest.raises(InvalidAnswer, match=f"more than {MOST_BOXES}"):
+            parse_boxes(text, "norm_1000")
+        assert time.process_time() - started < 2
+
+
+def test_texts_made_to_be_slow_are_read_in_linear_time():
+    bombs = [
+        "(" * 300_000,
+        "(1,2)" + " " * 900_000 + ",",
+        "(1," * 250_000,
+        "<ref>" * 180_000,
+        "<ref>" + "(" * 900_000,
+        "<loc0000>" * 100_001,
+        "[] " * 300_000,
+        "[" + "1," * 400_000,
+        '{"a":1}' * 120_000,
+        "```" * 300_000,
+        "9" * 900_000,
+        "(" + "9" * 900_000,
+    ]
+    for bomb in bombs:
+        started = time.process_time()
+        try:
+            found = parse_boxes(bomb, "pixel")
+        except InvalidAnswer:
+            found = []
+        assert found == [] and time.process_time() - started < 3, bomb[:20]
+
+
+def test_spaces_convert_into_each_other():
+    assert to_space((0.1, 0.2, 0.5, 1.0), "norm_1", "norm_1000") == (100.0, 200.0, 500.0, 1000.0)
+    assert to_space((64, 48, 320, 480), "pixel", "norm_1", (640, 480)) == (0.1, 0.1, 0.5, 1.0)
+    assert to_space((100, 100, 500, 1000), "norm_1000", "pixel", (640, 480)) == (64.0, 48.0, 320.0, 480.0)
+    assert to_space(BOX, "pixel", "pixel") == BOX
+    with pytest.raises(ScoringFailed, match=r"references\['size'\]"):
+        to_space(BOX, "pixel", "norm_1")
+    with pytest.raises(RewardError, match="space is 'pixels'"):
+        check_space("box_iou", "pixels")
+
+
+@given(st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+def test_thousandths_and_shares_that_are_equal_as_fractions_are_equal_as_floats(edges):
+    box = tuple(map(float, edges))
+    written = tuple(float(f"{edge / 1000:.3f}") for edge in edges)
+    assert to_space(box, "norm_1000", "norm_1") == written
+
+
+def test_references_are_read_in_all_their_forms():
+    listed = [{"box": [10, 20, 110, 220], "label": "dog"}]
+    for answer in (listed, listed[0], json.dumps(listed)):
+        truth = true_boxes({"answer": answer, "space": "pixel"})
+        assert truth.boxes == (LabelledBox(BOX, "dog"),) and truth.labelled and truth.space == "pixel"
+    assert true_boxes({"answer": list(BOX), "space": "pixel"}).boxes == (LabelledBox(BOX),)
+    assert true_boxes({"answer": [], "space": "pixel", "size": [640, 480]}, "norm_1").boxes == ()
+
+
+@pytest.mark.parametrize(
+    ("references", "why"),
+    [
+        ({"answer": [110, 20, 10, 220], "space": "pixel"}, "swapped"),
+        ({"answer": "somewhere", "space": "pixel"}, "no box"),
+        ({"answer": list(BOX), "space": "pixels"}, "space"),
+        ({"answer": list(BOX), "space": "pixel", "size": [0, 480]}, "size"),
+        ({"answer": list(BOX), "space": "pixel", "size": "640x480"}, "size"),
+        ({"answer": list(BOX), "space": "norm_1"}, "outside"),
+        ({"answer": [{"box": list(BOX), "label": "a"}, {"box": list(BOX)}], "space": "pixel"}, "1 of 2 boxes"),
+    ],
+)
+def test_a_malformed_reference_is_the_scorers_failure_not_the_answers(references, why):
+    with pytest.raises(ScoringFailed, match=why) as failure:
+        true_boxes(references)
+    assert failure.value.kind == "reference"
+
+
+def test_json_is_found_among_words_and_only_one_value_is_taken():
+    assert decode_json('So: {"a": [1, {"b": null}]}. Done') == {"a": [1, {"b": None}]}
+    assert json_values("[1] and [2]") == [[1], [2]]
+    with pytest.raises(InvalidAnswer, match="there are 2"):
+        decode_json("[1] and [2]")
+    with pytest.raises(InvalidAnswer, match="there are 0"):
+        decode_json("nothing")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.sampled_from(["box", "label", "a"]), inner),
+    max_leaves=10,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(st.sampled_from('[](){}<>"`,:.-+0123456789eEloc_Naif \n'), max_size=80) | JSON.map(json.dumps))
+def test_any_text_is_boxes_or_refused(text):
+    try:
+        boxes = parse_boxes(text, "norm_1000")
+    except InvalidAnswer:
+        return
+    assert all(-10 <= x1 < x2 <= 1010 and -10 <= y1 < y2 <= 1010 for x1, y1, x2, y2 in boxes)
