@@ -1,10 +1,11 @@
-"""ShapeWorld's rewards. Each takes the caption, parsed, as `references.answer`."""
+"""ShapeWorld's rewards. Those that check take the caption, parsed, as `references.answer`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from mmrl.rewards.base import Reward, RewardInput
+from mmrl.rewards.models.clip_score import CLIPScore
 from mmrl.shapeworld.captions import Caption
 from mmrl.shapeworld.checker import judge
 
@@ -13,6 +14,7 @@ class CaptionCheck(Reward):
     """The rule checker's partial credit, in [0, 1], with strict correctness (0 or 1) beside it."""
 
     name = "shapeworld"
+    source = "docs/shapeworld.md"
     needs = ("image", "references.answer")
     range = (0.0, 1.0)
 
@@ -28,6 +30,19 @@ class CaptionCheck(Reward):
         return {"shapeworld": mixed, "shapeworld_strict": strict}
 
 
+class ShapeCLIP(CLIPScore):
+    """How well a picture fits its caption, by the tiny CLIP that ships: 2.5 · max(cos, 0), in [0, 2.5]."""
+
+    name = "shapeworld_clip"
+    licence = "Apache-2.0"
+
+    def __init__(self, device: str = "auto") -> None:
+        """`device`: "auto" is the GPU if there is one."""
+        from mmrl.shapeworld.clip import CLIP
+
+        super().__init__(model=str(CLIP), prefix="", device=device)
+
+
 class IndependentCount(Reward):
     """The observer's probability that the picture holds just what the caption names, in [0, 1].
 
@@ -35,6 +50,7 @@ class IndependentCount(Reward):
     """
 
     name = "shapeworld_heldout"
+    source = "docs/shapeworld.md"
     needs = ("image", "references.answer")
     range = (0.0, 1.0)
 
