@@ -41,7 +41,7 @@ def as_trl(suite: RewardSuite, answer: str = "answer") -> TrlReward:
                 prompt=_text_of(prompts[row]),
                 text=_text_of(completions[row]),
                 references=_references({name: column[row] for name, column in rows.items()}, answer),
-                metadata={} if completion_ids is None else {"tokens": len(completion_ids[row])},
+                metadata={} if completion_ids is None else {"tokens": list(completion_ids[row])},
             )
             for row, group in enumerate(_runs(prompts))
         ]

@@ -137,8 +137,8 @@ def test_trl_conversations_and_columns_reach_the_reward():
     )
     assert totals == [4.0, 4.0]  # twice 1, and a group of two
     assert [(item.prompt, item.text, item.references, item.metadata) for item in seen] == [
-        ("how many?", "3", {"solution": "3", "answer": "3"}, {"tokens": 2}),
-        ("how many?", "4", {"solution": "3", "answer": "3"}, {"tokens": 1}),
+        ("how many?", "3", {"solution": "3", "answer": "3"}, {"tokens": [7, 8]}),
+        ("how many?", "4", {"solution": "3", "answer": "3"}, {"tokens": [7]}),
     ]
 
 

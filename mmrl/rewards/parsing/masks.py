@@ -1,0 +1,199 @@
+"""Reading a mask out of an answer or a reference, as COCO's run-length encoding.
+
+Read are {"size": [height, width], "counts": ...} with runs or with COCO's compressed text; polygons as
+[x1, y1, x2, y2, x3, y3, ...] or [[x, y], [x, y], [x, y], ...], one or a list of them; boxes [x1, y1, x2, y2], filled;
+and any of these under one key such as "segmentation", "polygon" or "bbox_2d". [] is the empty mask. Shapes are joined,
+and filled as COCO fills them: by pycocotools, which gives an integer box exactly its pixels.
+
+No mask is ever unfolded to pixels, and what a mask may cost is bounded before it is paid: runs are counted, they must
+add up to the picture whose size is known, and the outlines of polygons have a longest length.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mmrl.rewards.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.parsing.boxes import OUTSIDE, Space, check_box, extent
+from mmrl.rewards.parsing.json_text import decode_json, number
+
+Rle: TypeAlias = dict[str, Any]
+"""A mask as pycocotools holds it: size and compressed counts."""
+
+MOST_PIXELS = 2**30
+"""Pixels of the largest picture that has masks; areas must fit into COCO's 32 bits."""
+MOST_RUNS = 250_000
+MOST_SHAPES = 200
+MOST_CORNERS = 20_000
+LONGEST_OUTLINE = 800_000
+"""Pixels along all outlines of a mask: pycocotools walks them in fifths of a pixel, 0.2 s for this many."""
+_DEEPEST = 4
+_KEYS = ("segmentation", "mask", "masks", "rle", "polygon", "polygons", "bbox_2d", "bbox", "box")
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """The picture that a mask lies on."""
+
+    width: int
+    height: int
+    space: Space | None
+    """What the coordinates of polygons and boxes count; run lengths are always in pixels."""
+
+
+def parse_mask(text: str, canvas: Canvas) -> Rle:
+    """The mask in an answer: the one list or object of JSON in it.
+
+    Raises:
+        InvalidAnswer: there is none, or several, or it is malformed, does not fit the picture or costs too much.
+        ScoringFailed: it has shapes, and nothing says what their coordinates count.
+    """
+    return mask_of(decode_json(text), canvas)
+
+
+def mask_of(value: Any, canvas: Canvas) -> Rle:
+    """As `parse_mask`, from what JSON holds."""
+    from pycocotools import mask as coco
+
+    runs, outlines = [], []
+    for part in _parts(value):
+        if isinstance(part, Mapping):
+            runs.append(_runs_of(part, canvas))
+        else:
+            outlines.append(_outline(part, canvas))
+        if len(runs) + len(outlines) > MOST_SHAPES:
+            raise InvalidAnswer(f"the mask has more than {MOST_SHAPES} parts")
+    if sum(map(len, outlines)) > 2 * MOST_CORNERS or sum(map(len, runs)) > MOST_RUNS:
+        raise InvalidAnswer(f"the mask has more than {MOST_CORNERS} corners or {MOST_RUNS} runs")
+    if sum(map(_length, outlines)) > LONGEST_OUTLINE:
+        raise InvalidAnswer(f"the outlines of the mask are longer than {LONGEST_OUTLINE} pixels")
+    size = [canvas.height, canvas.width]
+    drawn = coco.frPyObjects(outlines, *size) if outlines else []
+    if drawn and not all(coco.area(drawn)):
+        raise InvalidAnswer("a polygon or box has no area in the picture")
+    encoded = [coco.frPyObjects({"size": size, "counts": counts}, *size) for counts in runs]
+    if not drawn and not encoded:
+        encoded = [coco.frPyObjects({"size": size, "counts": [canvas.width * canvas.height]}, *size)]
+    merged: Rle = coco.merge([*drawn, *encoded])
+    return merged
+
+
+def _parts(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any] | list[float]]:
+    """The run lengths (mappings) and outlines (x, y, x, y, ...; four numbers are a box) in a value."""
+    if depth > _DEEPEST:
+        raise InvalidAnswer(f"the mask stands more than {_DEEPEST} lists or objects deep")
+    if isinstance(value, Mapping):
+        if "counts" in value:
+            yield value
+            return
+        ways = [key for key in _KEYS if key in value]
+        if len(ways) != 1:
+            raise InvalidAnswer(f"an object names {len(ways)} masks, not one: {value!r:.60}")
+        yield from _parts(value[ways[0]], depth + 1)
+    elif not isinstance(value, Sequence) or isinstance(value, str):
+        raise InvalidAnswer(f"{value!r:.60} is no mask: run lengths, polygons or boxes are due")
+    elif value and not any(isinstance(part, Sequence | Mapping) for part in value):
+        yield [number(part, "a coordinate") for part in value]
+    elif len(value) > 2 and all(_is_pair(part) for part in value):
+        yield [number(coordinate, "a coordinate") for corner in value for coordinate in corner]
+    else:
+        for part in value:
+            if isinstance(part, Sequence) and not part:
+                raise InvalidAnswer("an empty list stands where a shape is due")
+            yield from _parts(part, depth + 1)
+
+
+def _is_pair(value: Any) -> bool:
+    return (
+        isinstance(value, Sequence)
+        and len(value) == 2
+        and all(isinstance(part, int | float) and not isinstance(part, bool) for part in value)
+    )
+
+
+def _outline(coordinates: list[float], canvas: Canvas) -> list[float]:
+    """A polygon's corners x, y, x, y, ... in pixels."""
+    if canvas.space is None:
+        raise ScoringFailed("the mask has shapes: say with `space` what their coordinates count", "missing")
+    size = (float(canvas.width), float(canvas.height))
+    if len(coordinates) == 4:
+        x1, y1, x2, y2 = check_box(coordinates, canvas.space, size)
+        coordinates = [x1, y1, x2, y1, x2, y2, x1, y2]
+    if len(coordinates) < 6 or len(coordinates) % 2:
+        raise InvalidAnswer(f"{len(coordinates)} numbers are neither a box (4) nor a polygon (6, 8, ...)")
+    width, height = extent(canvas.space, size)
+    pixels = []
+    for at, coordinate in enumerate(coordinates):
+        share = coordinate / (height if at % 2 else width)
+        if not math.isfinite(share) or not -OUTSIDE <= share <= 1 + OUTSIDE:
+            raise InvalidAnswer(f"the coordinate {coordinate:g} lies outside the picture, {width:g} by {height:g}")
+        pixels.append(
+            round(coordinate if canvas.space == "pixel" else share * size[at % 2], 6)
+        )  # 170/1000 of 640: 108.8
+    return pixels
+
+
+def _length(outline: list[float]) -> float:
+    """The steps that filling takes along an outline: in x or in y, whichever has more."""
+    xs, ys = np.array(outline[::2]), np.array(outline[1::2])
+    return float(np.maximum(abs(xs - np.roll(xs, 1)), abs(ys - np.roll(ys, 1))).sum()) + len(xs)
+
+
+def _runs_of(rle: Mapping[str, Any], canvas: Canvas) -> list[int]:
+    """The runs of a mask, checked: pycocotools reads past the end of malformed ones."""
+    size, counts = rle.get("size"), rle["counts"]
+    if not isinstance(size, Sequence) or list(size) != [canvas.height, canvas.width]:
+        raise InvalidAnswer(f"the mask's size is {size!r:.40}; [{canvas.height}, {canvas.width}] is due")
+    if isinstance(counts, bytes):
+        counts = counts.decode("latin-1")
+    if isinstance(counts, str):
+        counts = _decompressed(counts)
+    if not isinstance(counts, Sequence) or len(counts) > MOST_RUNS:
+        raise InvalidAnswer(f"the counts are no list of at most {MOST_RUNS} runs")
+    if not all(isinstance(run, int) and not isinstance(run, bool) and run >= 0 for run in counts):
+        raise InvalidAnswer("the counts are no whole numbers from 0 on")
+    if sum(counts) != canvas.width * canvas.height:
+        raise InvalidAnswer(f"the runs add up to {sum(counts)}, not to the {canvas.width * canvas.height} pixels")
+    return _without_empty_runs(counts)
+
+
+def _without_empty_runs(counts: Sequence[int]) -> list[int]:
+    """The same mask with no run of 0 but the first, which says that the mask begins inside."""
+    joined = [0]
+    inside = False
+    for at, run in enumerate(counts):
+        if not run:
+            continue
+        if bool(at % 2) != inside:
+            joined.append(0)
+            inside = not inside
+        joined[-1] += run
+    return joined
+
+
+def _decompressed(text: str) -> list[int]:
+    """COCO's compressed counts: digits of 5 bits as characters from 0 to o; from the fourth run on, differences."""
+    if len(text) > 7 * MOST_RUNS:
+        raise InvalidAnswer(f"the compressed counts have {len(text)} characters; {MOST_RUNS} runs are read at most")
+    counts: list[int] = []
+    value, shift = 0, 0
+    for character in text:
+        code = ord(character) - 48
+        if not 0 <= code < 64 or shift > 30:
+            raise InvalidAnswer(f"{character!r} does not belong into compressed counts")
+        value |= (code & 31) << shift
+        shift += 5
+        if code & 32:
+            continue
+        if code & 16:
+            value -= 1 << shift
+        counts.append(value + (counts[-2] if len(counts) > 2 else 0))
+        value, shift = 0, 0
+    if shift:
+        raise InvalidAnswer("the compressed counts break off")
+    return counts

@@ -1,0 +1,156 @@
+"""Reading stretches of time out of an answer.
+
+Read are [3.2, 7], 3.2s to 7s, from 00:03 to 00:07.5, between 3 and 7 seconds, 3-7 and 9-12; in JSON
+[[3.2, 7], [9, 12]], {"start": 3.2, "end": 7} and [{"start_time": "00:03", "end_time": "00:07"}].
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from mmrl.rewards.base import InvalidAnswer
+from mmrl.rewards.parsing.digits import DASHES, plain_digits
+from mmrl.rewards.parsing.json_text import decode_json
+
+Span: TypeAlias = tuple[float, float]
+"""Start and end in seconds; the end is later."""
+
+MOST_SPANS = 1000
+_KEYS = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("from", "to"))
+
+_CLOCK = r"(?:[0-9]{1,4}:){1,2}[0-5]?[0-9](?:\.[0-9]{1,20})?"  # 02:03, 1:02:03.4
+_SECONDS = r"[0-9]{1,9}(?:\.[0-9]{1,20})?"
+_UNIT = r"(?: ?(?:s|secs?|seconds?)\b)?"
+_TIME = rf"(?:{_CLOCK}|{_SECONDS}){_UNIT}"
+_BETWEEN = rf"(?: ?[{DASHES}~] ?| (?:to|and|until) )"
+_WITH_UNIT = re.compile(rf"({_CLOCK}|{_SECONDS}){_UNIT}", re.IGNORECASE)
+_SPAN = re.compile(rf"(?P<start>{_TIME}){_BETWEEN}(?P<end>{_TIME})", re.IGNORECASE)
+_LISTED = re.compile(rf"[\[(] ?(?P<start>{_TIME}) ?, ?(?P<end>{_TIME}) ?[\])]", re.IGNORECASE)
+_BARE = re.compile(rf"(?P<start>{_TIME}) ?, ?(?P<end>{_TIME})", re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]")
+
+
+def parse_spans(text: str) -> list[Span]:
+    """All the stretches of time that an answer names, in seconds and in the order of the answer.
+
+    Times are seconds, MM:SS or H:MM:SS. Prose around them is passed over, but every digit in the answer must belong to
+    a span and every bracket be closed: what was cut off or stuffed with other numbers is refused, not guessed at. So
+    are minutes in words ("1 min 3 s"), signs, and digits that only look like 0 to 9 (see `plain_digits`). The JSON []
+    says that there is no such stretch.
+
+    Raises:
+        InvalidAnswer: no span can be read, or one does not end after it starts, or there are more than 1000.
+    """
+    answer = plain_digits(text).strip()
+    if "```" in answer:
+        return read_spans(decode_json(answer))
+    if (answer[:1], answer[-1:]) in (("[", "]"), ("{", "}")):
+        try:
+            given = decode_json(answer)
+        except InvalidAnswer:
+            return _from_prose(answer)  # [3 to 7], [00:03, 00:07] and [3, 7], [9, 12] look like JSON
+        return read_spans(given)
+    return _from_prose(answer)
+
+
+def merged(spans: Sequence[Span]) -> list[Span]:
+    """The union of spans, as spans that neither overlap nor touch, in order of time."""
+    union: list[Span] = []
+    for start, end in sorted(spans):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(end, union[-1][1]))
+        else:
+            union.append((start, end))
+    return union
+
+
+def read_spans(given: Any) -> list[Span]:
+    """Spans from what JSON or Python holds: a pair, a mapping with two ends, or a list of these.
+
+    Raises:
+        InvalidAnswer: it is something else, or a span does not end after it starts.
+    """
+    if _is_span(given):
+        return [_span(given)]
+    if not isinstance(given, Sequence) or isinstance(given, str) or not all(_is_span(each) for each in given):
+        raise InvalidAnswer(f"{given!r:.60} is no span [start, end] nor a list of them")
+    if len(given) > MOST_SPANS:
+        raise InvalidAnswer(f"the answer has {len(given)} spans; at most {MOST_SPANS} are read")
+    return [_span(each) for each in given]
+
+
+def _from_prose(prose: str) -> list[Span]:
+    text = " ".join(prose.split())
+    bare = _BARE.fullmatch(text)
+    found = [bare] if bare else [*_LISTED.finditer(text), *_SPAN.finditer(text)]
+    found.sort(key=lambda match: match.start())
+    if not found:
+        raise InvalidAnswer(f"no span of time in {text[:60]!r}")
+    if len(found) > MOST_SPANS:
+        raise InvalidAnswer(f"the answer has {len(found)} spans; at most {MOST_SPANS} are read")
+    outside, at = [], 0
+    for match in found:
+        if _continues(text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]):
+            raise InvalidAnswer(f"{text[max(match.start() - 1, 0) : match.end() + 1]!r} is no span of time")
+        outside.append(text[at : match.start()])
+        at = match.end()
+    rest = " ".join([*outside, text[at:]])
+    if stray := _NUMBER.search(rest):
+        raise InvalidAnswer(f"{rest[stray.start() :][:20]!r} belongs to no span of time in {text[:60]!r}")
+    if any(text.count(opening) != text.count(closing) for opening, closing in ("[]", "()", "{}")):
+        raise InvalidAnswer(f"brackets are left open in {text[:60]!r}")
+    return [_span((match["start"], match["end"])) for match in found]
+
+
+def _continues(before: str, after: str) -> bool:
+    """Whether a span is part of something longer: -3 to 5, .5 to 3, x3 to 7, 3 to 7min, 3 to 7e9."""
+    letters = any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in (before, after))
+    return letters or (before != "" and before in f".:,~{DASHES}")
+
+
+def _is_span(given: Any) -> bool:
+    if isinstance(given, Mapping):
+        return True
+    return (
+        isinstance(given, Sequence)
+        and not isinstance(given, str)
+        and len(given) == 2
+        and all(isinstance(end, int | float | str) for end in given)
+    )
+
+
+def _span(given: Any) -> Span:
+    if isinstance(given, Mapping):
+        ends = [(given[a], given[b]) for a, b in _KEYS if a in given and b in given]
+        if len(ends) != 1:
+            raise InvalidAnswer(f"{given!r:.60} has {len(ends)} pairs of start and end, not one")
+        given = ends[0]
+    start, end = _seconds(given[0]), _seconds(given[1])
+    if not 0 <= start < end:
+        raise InvalidAnswer(f"a span ends after it starts, and not from {start:g} to {end:g} seconds")
+    return start, end
+
+
+def _seconds(time: Any) -> float:
+    """Seconds from a number or from text, summed in decimals: 01:23.4 is the float 83.4 and no neighbour of it."""
+    if isinstance(time, str):
+        read = _WITH_UNIT.fullmatch(time.strip())
+        if not read:
+            raise InvalidAnswer(f"{time[:40]!r} is no time in seconds, MM:SS or H:MM:SS")
+        total = Decimal(0)
+        for part in read[1].split(":"):
+            total = 60 * total + Decimal(part)
+        return float(total)
+    if isinstance(time, bool) or not isinstance(time, int | float):
+        raise InvalidAnswer(f"{time!r:.40} is no time in seconds, MM:SS or H:MM:SS")
+    try:
+        seconds = float(time)
+    except OverflowError:
+        seconds = math.inf
+    if not math.isfinite(seconds):
+        raise InvalidAnswer(f"{time!r:.40} is no time in seconds")
+    return seconds

@@ -1,0 +1,59 @@
+"""Whether an answer has the form that was asked for."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+
+from mmrl.rewards.base import Reward, RewardError, RewardInput
+
+_BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and signs that are drawn as nothing: Hangul fillers and the empty Braille cell."""
+
+
+class Format(Reward):
+    """1 if the tags stand in the text once each, in order and with something in them, else 0.
+
+    By default `<think>...</think><answer>...</answer>` and nothing else but white space; `strict=False` lets text stand
+    before, between and after. A bad form is what this reward is there to judge: it scores 0 with status "ok", never
+    "invalid". Tags are read to the letter: `<Think>`, `< think >` and look-alike letters are no tags. White space and
+    invisible characters alone are nothing. With `opened=True` the chat template has written the first opening tag
+    already, as it does for models that always think, and the text must not repeat it.
+
+    The form of DeepSeek-R1 (arXiv:2501.12948). Unlike trl's `think_format_reward`, it refuses empty thoughts and second
+    closing tags.
+    """
+
+    name, needs, range = "format", ("text",), (0.0, 1.0)
+    source = "DeepSeek-R1, arXiv:2501.12948"
+
+    def __init__(self, tags: Sequence[str] = ("think", "answer"), strict: bool = True, opened: bool = False) -> None:
+        if isinstance(tags, str) or not tags or len(set(tags)) < len(tags):
+            raise RewardError(f"format: tags is {tags!r}; a list of different names is due, as ['think', 'answer']")
+        if odd := [tag for tag in tags if not tag or not tag.replace("_", "").replace("-", "").isalnum()]:
+            raise RewardError(f"format: {odd[0]!r} is no name of a tag; letters, digits, - and _ make one")
+        self.tags, self.strict, self.opened = tuple(tags), strict, opened
+
+    def score_one(self, item: RewardInput) -> float:
+        text = f"<{self.tags[0]}>{item.text or ''}" if self.opened else item.text or ""
+        return float(has_form(text, self.tags, self.strict))
+
+
+def has_form(text: str, tags: Sequence[str], strict: bool = True) -> bool:
+    """Whether each <tag>...</tag> occurs once, one after the other and not empty; strictly: and nothing but them."""
+    outside, rest = [], text
+    for tag in tags:
+        opening, closing = f"<{tag}>", f"</{tag}>"
+        if text.count(opening) != 1 or text.count(closing) != 1:
+            return False
+        before, opened, rest = rest.partition(opening)
+        content, closed, rest = rest.partition(closing)
+        if not opened or not closed or not _is_visible(content):
+            return False
+        outside.append(before)
+    return not strict or not any(_is_visible(part) for part in [*outside, rest])
+
+
+def _is_visible(text: str) -> bool:
+    """Whether there is more in it than white space, controls and zero-width characters."""
+    return any(not c.isspace() and c not in _BLANKS and unicodedata.category(c)[0] != "C" for c in text)

@@ -1,0 +1,176 @@
+"""How far answered stretches of time, and boxes over time, overlap with the true ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmrl.rewards.answers import answer_text
+from mmrl.rewards.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.box_references import TrueBoxes, true_boxes
+from mmrl.rewards.parsing.boxes import MOST_BOXES, Box, Size, Space, check_box, check_space, extent
+from mmrl.rewards.parsing.json_text import decode_json, number
+from mmrl.rewards.parsing.points import check_comparable, share
+from mmrl.rewards.parsing.spans import Span, merged, parse_spans, read_spans
+from mmrl.rewards.rules.below_one import below_one
+from mmrl.rewards.rules.box_overlap import pairwise_iou
+
+_FRAME = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
+_FRAME_KEYS, _BOX_KEYS = ("frame", "time", "second"), ("box", "bbox", "bbox_2d")
+
+
+class TemporalIoU(Reward):
+    """Intersection over union of the answered and the true stretches of time.
+
+    Several are taken as their union, so their order and how they are cut up do not matter. `references["answer"]` is
+    [start, end] in seconds, or a list of such, or {"start": ..., "end": ...}, or text; [] where there is nothing to
+    find, which only the answer [] meets, with 1. Swapped ends, a stretch of no length and negative times are invalid.
+
+    Temporal-R1 (arXiv:2506.01908; appletea233/Temporal-R1 verl/utils/reward_score/tvg.py), which divides by the whole
+    stretch around both; that is the union where they overlap, and where they do not both are 0.
+    """
+
+    name, needs, range = "temporal_iou", ("text", "references.answer"), (0.0, 1.0)
+    source = "Temporal-R1, arXiv:2506.01908, on unions of spans"
+
+    def score_one(self, item: RewardInput) -> float:
+        try:
+            given = item.references["answer"]
+            truth = merged(parse_spans(given) if isinstance(given, str) else read_spans(given))
+        except InvalidAnswer as why:
+            raise ScoringFailed(f"references['answer']: {why}", "reference") from why
+        return temporal_iou(merged(parse_spans(answer_text(item.text or ""))), truth)
+
+
+class TubeIoU(Reward):
+    """vIoU: the mean IoU of answered and true boxes over all frames in which either has one.
+
+    Σ IoU over the frames that both have, divided by the number of frames that either has, in [0, 1] (VidSTG,
+    arXiv:2001.06891). The answer is JSON: {"12": [x1, y1, x2, y2], ...} by frame or second, or a list of
+    {"frame": 12, "box": [...]} (also "time", "second"; "bbox", "bbox_2d"). So is `references["answer"]`, which says by
+    its keys what is counted; `space` and `size` are as for `box_iou`. Frames are compared as they are written (12 is
+    12.0), never interpolated: ask for the frames of the reference. Where there is nothing to find, {} is right.
+    """
+
+    name, needs, range = "tube_iou", ("text", "references.answer", "references.space"), (0.0, 1.0)
+    source = "vIoU of VidSTG, arXiv:2001.06891"
+
+    def __init__(self, space: Space | None = None) -> None:
+        """`space` is what coordinates in answers count; None: what those of the reference do."""
+        check_space(self.name, space)
+        self.space = space
+
+    def score_one(self, item: RewardInput) -> float:
+        truth, true_tube = self._truth(item.references)
+        check_comparable(truth)
+        tube = read_tube(decode_json(answer_text(item.text or "")))
+        answered = {frame: check_box(box, truth.space, truth.size) for frame, box in tube.items()}
+        if _shares(answered, truth.space, truth.size) == _shares(true_tube, truth.given, truth.size):
+            return 1.0
+        return below_one(tube_iou(*_in_one_space(answered, true_tube, truth)))
+
+    def _truth(self, references: Mapping[str, Any]) -> tuple[TrueBoxes, dict[Decimal, Sequence[float]]]:
+        try:
+            tube = read_tube(references["answer"])
+        except InvalidAnswer as why:
+            raise ScoringFailed(f"references['answer']: {why}", "reference") from why
+        truth = true_boxes({**references, "answer": list(tube.values())}, self.space)
+        return truth, tube
+
+
+def temporal_iou(answered: Sequence[Span], truth: Sequence[Span]) -> float:
+    """IoU of two unions of spans, each as `merged` gives it. 1 only for equal unions, empty ones included."""
+    if list(answered) == list(truth):
+        return 1.0
+    both = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in _meeting(answered, truth))
+    either = sum(end - start for start, end in (*answered, *truth)) - both
+    return below_one(both / either)
+
+
+def _meeting(first: Sequence[Span], second: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
+    """Pairs of spans that may overlap, walking along both unions once."""
+    i = j = 0
+    while i < len(first) and j < len(second):
+        yield first[i], second[j]
+        if first[i][1] < second[j][1]:
+            i += 1
+        else:
+            j += 1
+
+
+def tube_iou(answered: Mapping[Decimal, Box], truth: Mapping[Decimal, Box]) -> float:
+    """vIoU of two tubes {frame: box} in one space, of which one at least has a frame."""
+    shared = sorted(answered.keys() & truth.keys())
+    rows = [np.array([tube[frame] for frame in shared], np.float64).reshape(-1, 4) for tube in (answered, truth)]
+    overlaps = sum(float(pairwise_iou(a[None], b[None])[0, 0]) for a, b in zip(*rows, strict=True))
+    return overlaps / len(answered.keys() | truth.keys())
+
+
+def read_tube(given: Any) -> dict[Decimal, Sequence[float]]:
+    """{frame: box} from what JSON holds; the boxes are not checked.
+
+    Raises:
+        InvalidAnswer: it has another form, or a frame stands in it twice.
+    """
+    if isinstance(given, Mapping):
+        rows = list(given.items())
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        rows = [(_only(row, _FRAME_KEYS), _only(row, _BOX_KEYS)) for row in given]
+    else:
+        raise InvalidAnswer(f"{given!r:.60} is no tube: boxes by frame are due")
+    if len(rows) > MOST_BOXES:
+        raise InvalidAnswer(f"the tube has {len(rows)} boxes; at most {MOST_BOXES} are read")
+    tube: dict[Decimal, Sequence[float]] = {}
+    for key, box in rows:
+        frame = _frame(key)
+        if frame in tube:
+            raise InvalidAnswer(f"the frame {key!r} has two boxes")
+        if not isinstance(box, Sequence) or isinstance(box, str) or len(box) != 4:
+            raise InvalidAnswer(f"a box has four numbers, not {box!r:.60}")
+        tube[frame] = [number(value, "a coordinate") for value in box]
+    return tube
+
+
+def _frame(key: Any) -> Decimal:
+    """12, 12.0 and "12" are one frame."""
+    written = str(key) if isinstance(key, int | float | str) and not isinstance(key, bool) else ""
+    if not _FRAME.fullmatch(written):
+        raise InvalidAnswer(f"{key!r:.40} is no frame nor second")
+    return Decimal(written)
+
+
+def _only(row: Any, keys: tuple[str, ...]) -> Any:
+    found = [row[key] for key in keys if key in row] if isinstance(row, Mapping) else []
+    if len(found) != 1:
+        raise InvalidAnswer(f"{row!r:.60} has {len(found)} of {', '.join(keys)}, not one")
+    return found[0]
+
+
+def _in_one_space(
+    answered: Mapping[Decimal, Box], truth: Mapping[Decimal, Sequence[float]], spaces: TrueBoxes
+) -> tuple[dict[Decimal, Box], dict[Decimal, Box]]:
+    first, second = spaces.side_by_side(list(answered.values()))
+    return (
+        {frame: _box(row) for frame, row in zip(answered, first, strict=True)},
+        {frame: _box(row) for frame, row in zip(truth, second, strict=True)},
+    )
+
+
+def _shares(tube: Mapping[Decimal, Sequence[float]], space: Space, size: Size | None) -> dict[Decimal, list[Fraction]]:
+    """A tube as exact shares of the picture: equal for tubes that say the same in different spaces."""
+    width, height = extent(space, size)
+    return {
+        frame: [share(coordinate, height if at % 2 else width) for at, coordinate in enumerate(box)]
+        for frame, box in tube.items()
+    }
+
+
+def _box(row: NDArray[np.float64]) -> Box:
+    x1, y1, x2, y2 = row.tolist()
+    return x1, y1, x2, y2

@@ -1,0 +1,101 @@
+"""Actions on a screen out of answers."""
+
+import pytest
+
+from mmrl.rewards import InvalidAnswer
+from mmrl.rewards.parsing.actions import ALIASES, canonical, parse_action
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"action": "click", "coordinate": [320, 240]}',
+        '[{"action": "click", "coordinate": [320, 240]}]',
+        "{'action': 'click', 'point': [320, 240], 'thought': 'it\\'s there'}",
+        "[{'action': 'left_click', 'coordinate': (320, 240)}]",
+        '{"action_type": "Click", "x": 320, "y": 240}',
+        '{"name": "computer_use", "arguments": {"action": "left_click", "coordinate": [320, 240]}}',
+        '<tool_call>\n{"name": "mobile_use", "arguments": {"action": "tap", "coordinate": [320, 240]}}\n</tool_call>',
+        '```json\n{"action": "click", "coordinate": [320, 240]}\n```',
+        "click(320, 240)",
+        "CLICK(320.0, 240)",
+        "click([320, 240])",
+        "click(x=320, y=240)",
+        "click(start_box='(320, 240)')",
+        "click(start_box='<|box_start|>(320,240)<|box_end|>')",
+        "click(point='<point>320 240</point>')",
+        "Thought: it's there\nAction: click(320, 240)",
+    ],
+)
+def test_a_click_is_read_however_it_is_written(text):
+    action = parse_action(text)
+    assert (action.kind, action.point, action.text) == ("click", (320, 240), None)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "typed"),
+    [
+        ('{"action": "type", "text": "don\'t \\"panic\\""}', "type", 'don\'t "panic"'),
+        ("{'action': 'input_text', 'input_text': 'it\\'s'}", "type", "it's"),
+        ("type(content='hello')", "type", "hello"),
+        ('type("hello")', "type", "hello"),
+        ("scroll(direction='down')", "scroll", "down"),
+        ('{"action": "hotkey", "keys": ["ctrl", "c"]}', "hotkey", "ctrl c"),
+        ("press_back()", "press_back", None),
+        ('{"action": "Press Back"}', "press_back", None),
+        ('{"action": "navigate_back", "text": null}', "press_back", None),
+    ],
+)
+def test_texts_and_directions_are_read(text, kind, typed):
+    action = parse_action(text)
+    assert (action.kind, action.text, action.point) == (kind, typed, None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "click",
+        "I would click the button",
+        "{}",
+        "[]",
+        '{"action": ""}',
+        '{"action": 3}',
+        '{"action": "click", "action": "type"}',
+        '{"action": "click", "action_type": "type"}',
+        '{"action": "click"} {"action": "type"}',
+        '{"action": "click"} or scroll()',
+        '[{"action": "click"}, {"action": "type"}]',
+        "click(1, 2) click(3, 4)",
+        '{"action": "click", "coordinate": [320, 24',
+        "click(320, 24",
+        "Action: click(1, 2) Action: type('a')",
+        '["click", 320, 240]',
+        "<tool_call>{}</tool_call><tool_call>{}</tool_call>",
+        "сlick(1, 2)",  # noqa: RUF001
+        '{"action": "' + "a" * 20_000 + '"}',
+        '{"a":' * 3000,
+    ],
+)
+def test_what_is_no_single_action_is_refused(text):
+    with pytest.raises(InvalidAnswer):
+        parse_action(text)
+
+
+def test_places_and_texts_are_looked_at_only_when_they_are_asked_for():
+    action = parse_action("{'action': 'press_back', 'point': [-100, -100, 3], 'text': 5, 'value': 'b'}")
+    assert action.kind == "press_back"
+    with pytest.raises(InvalidAnswer, match="two numbers"):
+        _ = action.point
+    with pytest.raises(InvalidAnswer, match="2 texts"):
+        _ = action.text
+    with pytest.raises(InvalidAnswer, match="2 points"):
+        _ = parse_action('{"action": "click", "point": [1, 2], "coordinate": [3, 4]}').point
+    with pytest.raises(InvalidAnswer, match="no text"):
+        _ = parse_action('{"action": "type", "text": 5}').text
+
+
+def test_aliases_lead_to_names_that_are_not_aliases():
+    assert not set(ALIASES.values()) & set(ALIASES)
+    assert canonical(" Long-Press ") == "long_press"
+    assert canonical("scroll") != canonical("swipe")

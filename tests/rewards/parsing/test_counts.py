@@ -1,0 +1,113 @@
+"""Whole numbers out of answers."""
+
+import random
+
+import pytest
+
+from mmrl.rewards import InvalidAnswer
+from mmrl.rewards.parsing.counts import parse_count
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("3", 3),
+        ("  007\n", 7),
+        ("There are 3 circles.", 3),
+        ("three (3)", 3),
+        ("3, that is three: 3.0", 3),
+        ("1,204 grains", 1204),
+        ("1204", 1204),
+        ("12,345,678", 12_345_678),
+        ("zero", 0),
+        ("Twenty-One", 21),
+        ("twenty\u2011one", 21),
+        ("a hundred", 100),
+        ("two hundred and five", 205),
+        ("one thousand two hundred thirty-four", 1234),
+        ("I count 2 red and 1 blue ones. Answer: 3", 3),
+        ("2 + 1, so the answer is 3.", 3),
+        ("$\\boxed{3}$", 3),
+        ("- 3", 3),  # a bullet
+        ("the 2nd of them is red; 3 in all, each 10px wide", 3),
+        ("一共有3个", 3),
+    ],
+)
+def test_one_number_is_read_however_it_is_written(text, count):
+    assert parse_count(text) == count
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "no number"),
+        ("many", "no number"),
+        ("none", "no number"),
+        ("I have no idea", "no number"),
+        ("2nd", "no number"),
+        ("x3", "no number"),
+        ("1e9", "no number"),
+        ("three0", "no number"),
+        ("3о", "no number"),  # noqa: RUF001  a Cyrillic o: it looks like 30
+        ("оne", "no number"),  # noqa: RUF001
+        ("1 2 3 4 5", "5 different numbers"),
+        ("1,2,3", "3 different numbers"),
+        ("3-5", "2 different numbers"),
+        ("two three", "2 different numbers"),
+        ("twenty and one", "2 different numbers"),
+        ("2 or 3", "2 different numbers"),
+        ("Answer: 2 or 3", "2 different numbers"),
+        ("Answer: 2. Answer: 3", "stated 2 times"),
+        ("-3", "not"),
+        ("\u22123", "not"),
+        ("\u20133", "not"),
+        ("twenty one3", "no number"),
+        ("\u202e12", "U\\+202E"),
+        ("minus three", "not"),
+        ("not 3", "not"),
+        ("there aren't 3", "not"),
+        ("at least 3", "not"),
+        ("more than three", "not"),
+        ("3.5", "whole"),
+        ("1.2.3", "no count"),
+        ("9" * 5000, "no count"),
+        ("1000000000001", "no count"),
+        ("3" * 10_001, "10001 characters"),
+        ("３", "U\\+FF13"),  # noqa: RUF001  full width
+        ("٣", "U\\+0663"),
+        ("3²", "U\\+00B2"),
+        ("③", "U\\+2462"),
+        ("𝟛", "U\\+1D7DB"),  # noqa: RUF001
+    ],
+)
+def test_what_is_no_single_count_is_refused_with_the_reason(text, why):
+    with pytest.raises(InvalidAnswer, match=why):
+        parse_count(text)
+
+
+SMALL = [
+    *["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"],
+    *["thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"],
+]
+
+
+def in_words(number, rng):
+    """English, with the freedoms that people take."""
+    if number >= 1000:
+        rest = number % 1000
+        joint = rng.choice([" and ", " "]) if 0 < rest < 100 else " "
+        return in_words(number // 1000, rng) + " thousand" + (joint + in_words(rest, rng) if rest else "")
+    if number >= 100:
+        rest = number % 100
+        return SMALL[number // 100] + " hundred" + (rng.choice([" and ", " "]) + in_words(rest, rng) if rest else "")
+    if number < 20:
+        return SMALL[number]
+    tens = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"][number // 10 - 2]
+    return tens + (rng.choice(["-", " "]) + SMALL[number % 10] if number % 10 else "")
+
+
+def test_every_number_in_words_is_read_as_itself():
+    rng = random.Random(0)
+    for number in [*range(1001), *(rng.randrange(1000, 1_000_000) for _ in range(500))]:
+        for written in (in_words(number, rng), in_words(number, rng).title(), str(number), f"{number:,}"):
+            assert parse_count(f"I see {written} of them.") == number, written

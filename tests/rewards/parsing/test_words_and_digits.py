@@ -1,0 +1,36 @@
+"""What is a word, and what is a digit."""
+
+import pytest
+
+from mmrl.rewards import InvalidAnswer
+from mmrl.rewards.parsing.digits import LONGEST, plain_digits
+from mmrl.rewards.parsing.words import words_of
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", []),
+        (" \n\t", []),
+        ("a  red\ncircle", ["a", "red", "circle"]),
+        ("It's 3.", ["It's", "3."]),
+        ("两个红圆", ["两", "个", "红", "圆"]),
+        ("VLM很强", ["VLM", "很", "强"]),
+        ("ひらカタ", ["ひ", "ら", "カ", "タ"]),
+        ("𠮷野", ["𠮷", "野"]),
+        ("빨간 원", ["빨간", "원"]),
+    ],
+)
+def test_words_stand_between_spaces_and_chinese_and_japanese_characters_stand_alone(text, words):
+    assert words_of(text) == words
+
+
+@pytest.mark.parametrize("text", ["", "12.5", "三个 3", "twelve", "x" * LONGEST])
+def test_text_with_plain_digits_alone_is_handed_on(text):
+    assert plain_digits(text) == text
+
+
+@pytest.mark.parametrize("text", ["３", "٣", "४", "³", "½", "Ⅳ", "⑤", "x" * (LONGEST + 1)])  # noqa: RUF001
+def test_digits_that_only_look_like_digits_and_long_texts_are_refused(text):
+    with pytest.raises(InvalidAnswer):
+        plain_digits(text)
