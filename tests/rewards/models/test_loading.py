@@ -1,0 +1,289 @@
+"""Weights: found in folders and in the hub's cache, refused when they are not what they should be."""
+
+import json
+import os
+import pickle
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from mmrl.rewards import RewardError, load
+from mmrl.rewards.models.loading import Found, find_file, find_weights, load_tensors, torch_device, torch_dtype
+from tests.rewards.models.tiny import answers
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """An empty cache of the hub, and a way to put folders into it as if they had been downloaded."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def put(name: str, *files: Path, commit: str = "c0ffee" * 6 + "beef", revision: str = "main") -> None:
+        place = tmp_path / "hub" / f"models--{name.replace('/', '--')}"
+        (place / "snapshots" / commit).mkdir(parents=True, exist_ok=True)
+        (place / "refs").mkdir(exist_ok=True)
+        (place / "refs" / revision).write_text(commit)
+        for file in files:
+            shutil.copy(file, place / "snapshots" / commit / file.name)
+
+    return put
+
+
+def contents(folder: str, *without: str) -> list[Path]:
+    return [path for path in sorted(Path(folder).iterdir()) if path.name not in without]
+
+
+def test_published_ids_are_loaded_from_the_hubs_cache(hub, clip, siglip, hps, aesthetic, image_reward, tmp_path):
+    """Each default id, in the layout of the published repository, without the network."""
+    weights, head = ["model.safetensors", "config.json"], tmp_path / "aesthetic-model.pth"
+    shutil.copy(aesthetic["head"], head)
+    hub("openai/clip-vit-base-patch32", *contents(clip))
+    hub("openai/clip-vit-large-patch14", *contents(clip))
+    hub("trl-lib/ddpo-aesthetic-predictor", head)
+    hub("google/siglip-so400m-patch14-384", *contents(siglip))
+    hub("yuvalkirstain/PickScore_v1", *(Path(clip) / name for name in weights))
+    hub("laion/CLIP-ViT-H-14-laion2B-s32B-b79K", *contents(clip, "model.safetensors"))
+    hub("laion/CLIP-ViT-bigG-14-laion2B-39B-b160k", *contents(clip))
+    hub("xswu/HPSv2", *contents(hps["model"]))
+    hub("THUDM/ImageReward", *contents(image_reward["model"]))
+    hub("google-bert/bert-base-uncased", *contents(image_reward["tokenizer"]))
+    cases = {
+        "clip_score": ({}, {"model": clip}, ["openai/clip-vit-base-patch32/model.safetensors"]),
+        "siglip_score": ({}, {"model": siglip}, ["google/siglip-so400m-patch14-384/model.safetensors"]),
+        "pickscore": ({}, {"model": clip}, ["yuvalkirstain/PickScore_v1/model.safetensors"]),
+        "hps_v2": ({"architecture": hps["architecture"]}, hps, ["xswu/HPSv2/HPS_v2_compressed.pt"]),
+        "hps_v21": ({"architecture": hps["architecture"]}, hps, ["xswu/HPSv2/HPS_v2.1_compressed.pt"]),
+        "aesthetic": (
+            {},
+            aesthetic,
+            [
+                "openai/clip-vit-large-patch14/model.safetensors",
+                "trl-lib/ddpo-aesthetic-predictor/aesthetic-model.pth",
+            ],
+        ),
+        "image_reward": ({}, image_reward, ["THUDM/ImageReward/ImageReward.pt"]),
+        "goal_contrast": (
+            {"negative": "red"},
+            {"negative": "red", "model": clip},
+            ["laion/CLIP-ViT-bigG-14-laion2B-39B-b160k/model.safetensors"],
+        ),
+    }
+    items = answers(3)
+    for name, (from_hub, from_folder, labels) in cases.items():
+        reward, local = load(name, **from_hub), load(name, **from_folder)
+        np.testing.assert_array_equal(reward.score(items).values[name], local.score(items).values[name])
+        assert [file.path for file in reward.weight_files()] == labels
+        assert [f.sha256 for f in reward.weight_files()] == [f.sha256 for f in local.weight_files()]
+
+
+def test_open_clip_repositories_are_loaded_with_their_prefix(hub, open_clip_form):
+    hub("laion/tiny", *contents(open_clip_form))
+    reward, local = load("clip_score", model="hf-hub:laion/tiny"), load("clip_score", model=open_clip_form)
+    np.testing.assert_array_equal(
+        reward.score(answers(3)).values["clip_score"], local.score(answers(3)).values["clip_score"]
+    )
+    assert reward.weight_files()[0].path == "laion/tiny/open_clip_model.safetensors"
+
+
+def test_a_revision_is_kept_to(hub, clip, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(clip, other)
+    tensors = load_file(other / "model.safetensors")
+    save_file({k: -v if k == "text_projection.weight" else v for k, v in tensors.items()}, other / "model.safetensors")
+    (other / "model.safetensors").write_bytes((other / "model.safetensors").read_bytes())
+    hub("one/clip", *contents(clip))
+    hub("one/clip", *contents(str(other)), commit="badcafe0" * 5, revision="turned")
+    items = answers(12)
+    scored = [
+        load("goal_contrast", model="one/clip", negative="red", revision=r).score(items) for r in (None, "turned")
+    ]
+    plain, turned = (output.values["goal_contrast"] for output in scored)
+    np.testing.assert_allclose(plain, -turned, atol=1e-6)
+    with pytest.raises(RewardError, match="one/clip"):
+        load("clip_score", model="one/clip", revision="never")
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("clip_score", {}),
+        ("siglip_score", {}),
+        ("pickscore", {}),
+        ("hps_v2", {}),
+        ("aesthetic", {}),
+        ("image_reward", {}),
+        ("vqa_score", {}),
+        ("goal_baseline", {"baseline": "red"}),
+    ],
+)
+def test_what_is_nowhere_is_said_before_anything_is_scored(hub, name, arguments):
+    with pytest.raises(RewardError, match=r"There is no folder of that name here, and neither the hub nor its cache"):
+        load(name, **arguments)
+
+
+def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(tmp_path):
+    for model in (str(tmp_path / "missing"), "./missing", "~/missing/clip", "one/two/three", "clip"):
+        with pytest.raises(RewardError, match="is neither a folder or file of this machine nor a hub id"):
+            load("clip_score", model=model)
+
+
+def test_a_folder_without_weights_says_what_it_has(clip, tmp_path):
+    for path in contents(clip, "model.safetensors"):
+        shutil.copy(path, tmp_path)
+    with pytest.raises(RewardError, match=r"has no model.safetensors or .*; it has config.json, "):
+        load("clip_score", model=str(tmp_path))
+
+
+def test_a_folder_without_a_tokenizer_or_processor_says_so(clip, tmp_path):
+    """Without a vocabulary transformers makes a tokenizer of three tokens, and all prompts are one."""
+    cases = {"tokenizer": "has no tokenizer.json or vocab.json", "preprocessor_config.json": "cannot be loaded"}
+    for missing, message in cases.items():
+        place = tmp_path / missing
+        place.mkdir()
+        for path in contents(clip):
+            if not path.name.startswith(missing):
+                shutil.copy(path, place)
+        with pytest.raises(RewardError, match=rf"{message}"):
+            load("clip_score", model=str(place))
+        assert load("clip_score", model=str(place), processor=clip).name == "clip_score"
+
+
+def test_weights_in_pieces_and_in_the_old_form_give_the_same_scores(clip, tmp_path):
+    from transformers import CLIPModel
+
+    expected = load("clip_score", model=clip).score(answers(4)).values["clip_score"]
+    pieces, old = tmp_path / "pieces", tmp_path / "old"
+    for place in (pieces, old):
+        place.mkdir()
+        for path in contents(clip, "model.safetensors"):
+            shutil.copy(path, place)
+    CLIPModel.from_pretrained(clip).save_pretrained(pieces, max_shard_size="60KB")
+    torch.save(load_file(Path(clip) / "model.safetensors"), old / "pytorch_model.bin")
+    assert len(find_weights(str(pieces))) > 1 and [f.path.name for f in find_weights(str(old))] == ["pytorch_model.bin"]
+    for place in (pieces, old):
+        reward = load("clip_score", model=str(place))
+        np.testing.assert_array_equal(reward.score(answers(4)).values["clip_score"], expected)
+        assert len(reward.weight_files()) == len(find_weights(str(place)))
+
+
+def test_missing_and_misshapen_tensors_are_refused_not_filled_with_random_ones(clip, tmp_path):
+    shutil.copytree(clip, tmp_path / "clip")
+    place = tmp_path / "clip" / "model.safetensors"
+    tensors = load_file(place)
+    save_file({k: v for k, v in tensors.items() if k != "text_projection.weight"}, place, {"format": "pt"})
+    with pytest.raises(RewardError, match=r"the weights lack 1 tensors of a CLIPModel: text_projection.weight"):
+        load("clip_score", model=str(tmp_path / "clip"))
+    save_file(tensors | {"text_projection.weight": torch.zeros(7, 32)}, place, {"format": "pt"})
+    with pytest.raises(RewardError, match="cannot be loaded"):
+        load("clip_score", model=str(tmp_path / "clip"))
+    place.write_bytes(b"no safetensors at all")
+    with pytest.raises(RewardError, match="cannot be loaded"):
+        load("clip_score", model=str(tmp_path / "clip"))
+
+
+class Harm:
+    """What a pickle can do to whoever loads it."""
+
+    def __reduce__(self):
+        return os.mkdir, ("harmed",)
+
+
+def test_pickles_with_code_are_refused_and_not_run(clip, hps, image_reward, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for file in ("HPS_v2_compressed.pt", "aesthetic-model.pth", "ImageReward.pt"):
+        torch.save({"state_dict": Harm()}, tmp_path / file)
+    shutil.copy(Path(image_reward["model"]) / "med_config.json", tmp_path)
+    place = tmp_path / "clip"
+    shutil.copytree(clip, place)
+    (place / "model.safetensors").unlink()
+    (place / "pytorch_model.bin").write_bytes(pickle.dumps(Harm(), protocol=2))
+    for name, arguments in [
+        ("hps_v2", hps | {"model": str(tmp_path)}),
+        ("aesthetic", {"model": clip, "head": str(tmp_path)}),
+        ("image_reward", image_reward | {"model": str(tmp_path)}),
+        ("clip_score", {"model": str(place)}),
+    ]:
+        with pytest.raises(RewardError, match="cannot be loaded"):
+            load(name, **arguments)
+    assert not (tmp_path / "harmed").exists()
+    torch.load(tmp_path / "ImageReward.pt", weights_only=False)  # the control: this one runs it
+    assert (tmp_path / "harmed").exists()
+
+
+def test_code_of_a_repository_is_never_run(clip, tmp_path):
+    shutil.copytree(clip, tmp_path / "clip")
+    config = json.loads((tmp_path / "clip" / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoModel": "own.Own", "AutoConfig": "own.OwnConfig"}}
+    (tmp_path / "clip" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "clip" / "own.py").write_text("raise SystemExit('run')")
+    with pytest.raises(RewardError, match="cannot be loaded"):
+        load("clip_score", model=str(tmp_path / "clip"))
+
+
+def test_a_network_of_another_kind_is_refused(clip, tmp_path):
+    from transformers import CLIPVisionModel
+
+    for path in contents(clip, "model.safetensors", "config.json"):
+        shutil.copy(path, tmp_path)
+    CLIPVisionModel.from_pretrained(clip).save_pretrained(tmp_path)
+    with pytest.raises(RewardError, match="is a CLIPVisionModel; due is a CLIP or SigLIP"):
+        load("clip_score", model=str(tmp_path))
+
+
+def test_siglip_2_that_keeps_a_pictures_shape_is_refused(tmp_path):
+    from transformers import Siglip2Config, Siglip2Model
+
+    tower = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
+    text = tower | dict(vocab_size=8, max_position_embeddings=4, projection_size=16, bos_token_id=0, eos_token_id=1)
+    Siglip2Model(Siglip2Config(text_config=text, vision_config=tower | dict(patch_size=4))).save_pretrained(tmp_path)
+    with pytest.raises(
+        RewardError, match="is a Siglip2Model; due is a CLIP or SigLIP whose pictures all have one size"
+    ):
+        load("siglip_score", model=str(tmp_path))
+
+
+def test_files_that_hold_no_named_tensors_are_refused(tmp_path):
+    for held in ([torch.zeros(1)], {"epoch": 3}, {"state_dict": {"a": 1}}):
+        torch.save(held, tmp_path / "x.pt")
+        with pytest.raises(RewardError, match="something else than named tensors"):
+            load_tensors(Found(tmp_path / "x.pt", "x.pt"))
+    torch.save({"state_dict": {"a": torch.ones(2)}}, tmp_path / "x.pt")
+    assert load_tensors(find_file(str(tmp_path), "x.pt"))["a"].tolist() == [1, 1]
+
+
+def test_a_digest_follows_the_file(tmp_path):
+    (tmp_path / "x.pt").write_bytes(b"one")
+    before = find_file(str(tmp_path), "x.pt").weight_file()
+    (tmp_path / "x.pt").write_bytes(b"other")
+    after = find_file(str(tmp_path / "x.pt"), "whatever.pt").weight_file()
+    assert before.path == after.path and before.sha256 != after.sha256
+
+
+def test_unknown_devices_and_precisions_are_refused():
+    assert torch_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert torch_dtype("bfloat16") is torch.bfloat16
+    with pytest.raises(RewardError, match="device is 'gpu', which torch does not know"):
+        torch_device("gpu")
+    with pytest.raises(RewardError, match="dtype is 'half'; it must be one of float32, bfloat16, float16"):
+        torch_dtype("half")
+
+
+def test_listing_and_describing_load_no_framework():
+    """A name's class says its range, needs and source before torch is imported."""
+    import subprocess
+    import sys
+
+    code = """
+import sys
+from mmrl.rewards.registry import describe
+for name in ("clip_score", "siglip_score", "pickscore", "hps_v2", "hps_v21", "aesthetic", "image_reward",
+             "vqa_score", "goal_baseline", "goal_contrast"):
+    assert name in describe(name)
+assert not {"torch", "transformers", "open_clip", "torchvision"} & set(sys.modules), "loaded"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

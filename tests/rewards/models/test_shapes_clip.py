@@ -1,0 +1,46 @@
+"""The tiny CLIP that ships, in both of its forms, as a reward: it must know a true caption from a wrong one."""
+
+import numpy as np
+import pytest
+
+from mmrl.rewards import RewardInput, load
+from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl.shapeworld.clip import CLIP, OPEN_CLIP
+from mmrl.shapeworld.negatives import hard_negatives, true_captions
+from mmrl.shapeworld.scenes import draw
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[tuple[RewardInput, RewardInput]]:
+    """200 pictures, each with its caption and with one that differs in a colour, a shape or a number."""
+    rng, found = np.random.default_rng(0), []
+    while len(found) < 200:
+        caption = sample_caption(rng, KINDS)
+        scene = sample_scene(caption, rng)
+        attribute = ("colour", "shape", "count")[len(found) % 3]
+        wrong = [other for other in hard_negatives(caption, attribute) if other not in true_captions(scene)]
+        if wrong:
+            shown, other = draw(scene, 32), wrong[rng.integers(len(wrong))]
+            found.append(tuple(RewardInput("0", 0, str(c), image=shown) for c in (caption, other)))
+    return found
+
+
+@pytest.mark.parametrize("name", ["clip_score", "pickscore", "goal_contrast"])
+@pytest.mark.parametrize("folder", [CLIP, OPEN_CLIP], ids=["transformers", "open_clip"])
+def test_it_ranks_a_true_caption_above_a_wrong_one(pairs, folder, name):
+    arguments = {"negative": "a picture"} if name == "goal_contrast" else {}
+    reward = load(name, model=str(folder), device="cpu", **arguments)
+    true, wrong = (reward.score([pair[side] for pair in pairs]).values[name] for side in (0, 1))
+    assert (true > wrong).mean() >= 0.9
+
+
+def test_both_forms_give_the_same_scores_and_gradients(pairs):
+    import torch
+
+    items = [item for pair in pairs[:30] for item in pair]
+    one, other = (load("clip_score", model=str(folder), device="cpu") for folder in (CLIP, OPEN_CLIP))
+    np.testing.assert_allclose(
+        one.score(items).values["clip_score"], other.score(items).values["clip_score"], atol=2e-5
+    )
+    images = torch.rand(8, 3, 32, 32)
+    np.testing.assert_allclose(one.score_tensor(images, items[:8]), other.score_tensor(images, items[:8]), atol=2e-5)
