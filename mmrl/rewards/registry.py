@@ -73,7 +73,7 @@ def describe(name: str) -> str:
     factory = _factory(name)
     known = spec_of(factory)
     low, high = known.range
-    arguments = ", ".join(str(p) for p in inspect.signature(factory).parameters.values())
+    arguments = ", ".join(_argument(p) for p in inspect.signature(factory).parameters.values())
     facts = [
         f"{name}: {inspect.getdoc(factory) or 'no description'}",
         "",
@@ -86,6 +86,15 @@ def describe(name: str) -> str:
         f"arguments  {arguments or 'none'}",
     ]
     return "\n".join(facts)
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    """As it is written in the source, where annotations are texts."""
+    kind = parameter.annotation if isinstance(parameter.annotation, str) else None
+    shown = str(parameter) if kind is None else f"{parameter.name}: {kind}"
+    if kind is None or parameter.default is parameter.empty:
+        return shown
+    return f"{shown} = {parameter.default!r}"
 
 
 def reward_class(name: str) -> type[Reward]:

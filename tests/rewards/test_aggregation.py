@@ -17,7 +17,9 @@ VALUES = st.integers(-3, 3).map(float) | st.just(float("nan"))
 
 
 def table(least=1, most=3):
-    return st.integers(least, most).flatmap(lambda n: arrays.arrays(float, st.tuples(st.integers(0, 7), st.just(n)), elements=VALUES))
+    return st.tuples(st.integers(0, 7), st.integers(least, most)).flatmap(
+        lambda shape: arrays.arrays(float, shape, elements=VALUES)
+    )
 
 
 @settings(deadline=None)

@@ -91,8 +91,12 @@ def test_an_entry_point_is_resolved_only_when_asked_for(package):
     assert describe("sharpness").splitlines() == [
         "sharpness: How sharp.",
         "",
-        "range      0 to 1",
+        "range      0 to 1, higher is better",
+        "scope      sample",
         "needs      image",
+        "gradients  no",
+        "source     not stated",
+        "licence    Apache-2.0",
         "arguments  radius: float = 1.0",
     ]
 
@@ -141,7 +145,7 @@ def test_register_takes_classes_and_functions_once():
         class Other(Half):
             pass
 
-    with pytest.raises(RewardError, match=r"already a reward 'compressibility': mmrl.rewards.compressibility"):
+    with pytest.raises(RewardError, match=r"already a reward 'compressibility': mmrl.rewards.images.compressibility"):
 
         @register
         def compressibility(image):
@@ -177,5 +181,7 @@ def test_a_file_offers_functions_and_classes(tmp_path, monkeypatch):
 
 
 def test_every_reward_that_ships_describes_itself():
-    for name in registry._built_in:
-        assert re.search(r"\nrange .*\nneeds .*\narguments ", describe(name))
+    for name in registry.BUILT_IN:
+        assert re.search(
+            r"\nrange .*\nscope .*\nneeds .*\ngradients .*\nsource .*\nlicence .*\narguments ", describe(name)
+        )

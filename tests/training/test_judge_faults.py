@@ -47,8 +47,7 @@ def with_judge(trainer, url, retries=0, **settings):
 
 
 def metrics(run):
-    rows = [json.loads(line) for line in (run / METRICS).read_text().splitlines()]
-    return [row["metrics"] if "metrics" in row else row for row in rows]
+    return [json.loads(line) for line in (run / METRICS).read_text().splitlines()]
 
 
 def test_a_run_with_a_judge_that_fails_in_every_way_finishes_and_counts_each_kind(make_trainer):
