@@ -1,0 +1,148 @@
+"""Reading one number out of an answer, exactly: as a fraction, not as a float.
+
+-1,234.5    1.2e-3    1.2 \\times 10^{-3}    3/4    1 3/4    \\frac{3}{4}    $5    12%    5 million    5 cm
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import cache
+
+from mmrl.rewards.base import InvalidAnswer
+from mmrl.rewards.parsing.digits import plain_digits
+from mmrl.rewards.parsing.finals import first_sentence, stated_finals, without_bold
+
+_SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_MINUS = "-\u2212"  # hyphen-minus, minus sign; inside of [] the first must come first or last
+_DENIALS = ("not", "t", "than", "least", "most", "minus", "negative", "except", "nor")
+"""Words right before a number that make it another one, or say what the answer is not."""
+_DIGITS = re.compile(r"[0-9]")
+_LAST_WORD = re.compile(r"([^\W\d_]{1,20})\s{0,3}$")
+_OTHER_UNIT = re.compile(r"\s{0,3}[^\W\d_]|\s{0,3}[°%]")
+
+_LATEX = (
+    (re.compile(r"(?<=[0-9])\s?\\[dt]?frac\s?\{\s?([0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}"), r" \1/\2"),
+    (re.compile(r"\\[dt]?frac\s?\{\s?([0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}"), r"\1/\2"),
+    (re.compile(r"\\(?:text|mathrm|mbox)\s?\{([^{}]{0,100})\}"), r"\1"),
+    (re.compile(r"\{,\}"), ","),
+    (re.compile(r"\\[,!]"), ""),
+    (re.compile(r"\\([%$])"), r"\1"),
+)
+_SIGN = rf"[{_MINUS}+]"
+_POWER = (
+    rf"[eE](?P<e>{_SIGN}?[0-9]{{1,3}})"
+    rf"|\s?(?:[x×*]|\\times|\\cdot)\s?10\s?\^\s?(?:(?P<raised>{_SIGN}?[0-9]{{1,3}})|\{{(?P<braced>{_SIGN}?[0-9]{{1,3}})\}})"
+)
+_PERCENT = r"(?:%|percent\b|per\ cent\b)"
+_NUMBER = rf"""
+    (?P<sign>{_SIGN})? (?:(?P<currency>\$|[€£¥₹])\s?)? (?P<inner_sign>{_SIGN})?
+    (?:
+        (?:(?P<whole>[0-9]{{1,300}})\s{{1,3}})? (?P<above>[0-9]{{1,300}}) \s?/\s? (?P<below>[0-9]{{1,300}})
+      | (?P<digits>(?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,99}}|[0-9]{{1,300}})(?:\.[0-9]{{1,300}})?|\.[0-9]{{1,300}})
+        (?:{_POWER})?
+    )
+    (?:\s?(?P<percent>{{PERCENT}}))?
+    (?:\s?(?P<scale>thousand|million|billion|trillion)\b)?
+"""
+# In running text a number is no part of a word, a formula, a range, a time or a list without spaces.
+_BEFORE = rf"(?<![{_MINUS}\w.,/^*+=<>])(?<![0-9][:%])(?<![=<>!+*/^]\s)(?<!\w\s[{_MINUS}]\s)"
+_AFTER = rf"(?![\w%])(?!\s?[/^*+=<>])(?![{_MINUS}.,:]?[0-9])(?!\s[{_MINUS}]\s?[0-9])"
+_NAME = re.compile(r"^[A-Za-z]\w{0,19}\s?=\s?")  # x = 3
+
+
+def parse_number(text: str, unit: str | None = None) -> Fraction:
+    """The number that a text is, with nothing before or after it but `unit`, which may be left out.
+
+    Thousands are grouped by commas, the decimal mark is a point. 12% is 12/100, unless the unit is "%".
+
+    Raises:
+        InvalidAnswer: it is no number, or not a finite one.
+    """
+    tidy = _tidy(text)
+    match = _pattern(unit, whole=True).fullmatch(tidy)
+    if match is None:
+        raise InvalidAnswer(f"{text[:60]!r} is no number{f' in {unit}' if unit else ''}")
+    return _value(match)
+
+
+def number_in(text: str, unit: str | None = None) -> Fraction:
+    """The one number that an answer names, alone or in a sentence.
+
+    The same value may be named twice. Several different ones are refused, unless one is marked: "the answer is 3".
+    Where a `unit` is known, a number with another word behind it is refused: it may be another unit.
+
+    Raises:
+        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3"), or digits inside of a word or a
+            formula (3D, x3, 2+3).
+    """
+    finals = [first_sentence(final) for final in stated_finals(plain_digits(text))]
+    values: dict[Fraction, None] = {}
+    for part in finals or [without_bold(text).strip()]:
+        try:
+            values[parse_number(_NAME.sub("", part), unit)] = None
+        except InvalidAnswer:
+            values |= dict.fromkeys(_numbers_within(_tidy(part), unit))
+    if len(values) != 1:
+        found = f"{len(values)} different numbers" if values else "no number"
+        raise InvalidAnswer(f"{found} in {text[:60]!r}, where one is due")
+    return next(iter(values))
+
+
+def _numbers_within(text: str, unit: str | None) -> list[Fraction]:
+    values: list[Fraction] = []
+    end = 0
+    for match in _pattern(unit, whole=False).finditer(text):
+        before = _LAST_WORD.search(text[max(match.start() - 24, 0) : match.start()])
+        if before and before.group(1).lower() in _DENIALS:
+            raise InvalidAnswer(f"{text[before.start() : match.end()][-60:]!r} says what the answer is not")
+        if unit and not match["unit"] and _OTHER_UNIT.match(text, match.end()):
+            raise InvalidAnswer(f"{text[match.start() : match.end() + 12]!r} is not given in {unit}")
+        _refuse_digits(text[end : match.start()])
+        end = match.end()
+        values.append(_value(match))
+    _refuse_digits(text[end:])
+    return values
+
+
+def _refuse_digits(text: str) -> None:
+    if digits := _DIGITS.search(text):
+        raise InvalidAnswer(f"{text[max(digits.start() - 20, 0) : digits.end() + 20]!r} holds digits, but no number")
+
+
+def _tidy(text: str) -> str:
+    """Digits known to be plain, LaTeX's ways of writing a number undone, and one pair of $...$ around it taken off."""
+    text = plain_digits(text).strip()
+    for pattern, plain in _LATEX:
+        text = pattern.sub(plain, text)
+    if len(text) > 2 and text.startswith("$") and text.endswith("$"):
+        text = text.strip("$")
+    return text.strip().removesuffix(".").strip()
+
+
+@cache
+def _pattern(unit: str | None, whole: bool) -> re.Pattern[str]:
+    number = _NUMBER.replace("{PERCENT}", "(?!)" if unit else _PERCENT)  # a percentage is no length
+    name = _PERCENT if unit == "%" else re.escape(unit or "")
+    ending = rf"(?:\s{{0,3}}(?P<unit>{name}))?" if unit else "(?P<unit>)"
+    if whole:
+        return re.compile(number + ending, re.VERBOSE)
+    return re.compile(f"(?:{_BEFORE}){number}{ending}{_AFTER}", re.VERBOSE)
+
+
+def _value(match: re.Match[str]) -> Fraction:
+    if match["sign"] and match["inner_sign"]:
+        raise InvalidAnswer(f"{match.group()[:60]!r} has two signs")
+    if match["above"] is not None:
+        if not int(match["below"]):
+            raise InvalidAnswer(f"{match.group()[:60]!r} divides by zero")
+        value = Fraction(int(match["above"]), int(match["below"])) + int(match["whole"] or 0)
+    else:
+        value = Fraction(match["digits"].replace(",", ""))
+        if exponent := match["e"] or match["raised"] or match["braced"]:
+            value *= Fraction(10) ** int(exponent.replace("\u2212", "-"))
+    value *= _SCALES.get(match["scale"] or "", 1)
+    if match["percent"]:
+        value /= 100
+    sign = match["sign"] or match["inner_sign"] or "+"
+    return -value if sign in _MINUS else value

@@ -1,0 +1,148 @@
+"""Mathematical answers: equal as mathematics, not as text."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from mmrl.rewards.answers import AnswerForm
+from mmrl.rewards.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.parsing.digits import plain_digits
+from mmrl.rewards.parsing.finals import final_answer, first_sentence, stated_finals, without_bold
+from mmrl.rewards.rules.math_pool import POOL
+
+LONGEST = 1_000
+"""Characters past which an answer is no formula to verify."""
+DEEPEST = 50
+"""Braces inside of braces."""
+
+_MATHS = re.compile(r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\(([^$]{1,1000}?)\\\)|\\\[([^$]{1,1000}?)\\\]")
+_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|operatorname)\s?\{([^{}]{0,200})\}")
+_PROSE = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{3,40}(?![A-Za-z])")
+_WORDS = re.compile(r"[A-Za-z]{4,40}(?: [A-Za-z]{1,40}){0,20}")
+_REWRITTEN = (
+    (re.compile(r"\u2212"), "-"),
+    (re.compile(r"(?<=[0-9])(?:\\,|\{,\})(?=[0-9]{3}(?![0-9]))"), ""),  # thousands
+    (re.compile(r"(?<!\\)\\(?:[ ;:!,]|quad\b|qquad\b)|~"), " "),
+    (re.compile(r"\\([dt]?frac|binom)\s?([0-9])\s?([0-9])(?![0-9])"), r"\\\1{\2}{\3}"),
+    (re.compile(r"(?<![0-9.}])([0-9]{1,30})\s{1,3}([0-9]{1,30})/([0-9]{1,30})(?![0-9.])"), r"(\1+\\frac{\2}{\3})"),
+    (re.compile(r"(?<=[0-9])[eE]([-+]?[0-9]{1,3})(?![0-9A-Za-z])"), r"\\times 10^{\1}"),
+)
+_TWO_NUMBERS = re.compile(r"[0-9]\s+[0-9]")
+
+
+class Maths(BatchReward):
+    """1 if the answer is mathematically equal to the true one, else 0.
+
+    Compared by math-verify: numbers, fractions, expressions, equations, intervals, sets, matrices, in LaTeX or plain.
+    `references.answer` is a number or its LaTeX. The answer stands in \\boxed{...} inside or outside of the answer's
+    tags, or after "the answer is", or is all of the text.
+
+    math-verify's conventions hold: decimals count to six places (0.333333 is 1/3), 9% passes for 9 and for 0.09, x = 3
+    for 3, a set in any order, an open interval (1, 2) for the list 1, 2; units may be left out. This is stricter with
+    chains of numbers that are not equal (1 = 2 = 3), small decimals (1e-7 is not 0.0), units (3 m is not 3 km) and
+    words, which are compared as words. Invalid are prose, different boxes, braces that do not close, numbers side by
+    side, digits that are not 0 to 9 of ASCII (x², ½), and what takes more than `timeout_s` of CPU time or 2 GiB. A
+    reference of which that is true is the scorer's failure.
+    """
+
+    name, needs, range = "maths", ("text", "references.answer"), (0.0, 1.0)
+    source = "math-verify (github.com/huggingface/Math-Verify)"
+    batch_size = 256
+
+    def __init__(self, timeout_s: float = 5.0, form: AnswerForm = "auto") -> None:
+        if not (math.isfinite(timeout_s) and timeout_s > 0):
+            raise RewardError(f"maths: timeout_s is {timeout_s}; due is a number of seconds above 0")
+        self.timeout_s, self.form = timeout_s, form
+
+    def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
+        """All answers, as many at once as there are workers."""
+        threads = ThreadPoolExecutor(max(1, min(len(items), POOL.size, os.cpu_count() or 1)))
+        try:
+            return list(threads.map(self._attempt, items))
+        finally:
+            threads.shutdown(cancel_futures=True)  # so that Ctrl-C does not wait for the whole batch
+
+    def _attempt(self, item: RewardInput) -> Scored:
+        try:
+            return self._score(item)
+        except Exception as why:  # a border: the other answers of the batch are scored all the same
+            return why
+
+    def _score(self, item: RewardInput) -> float:
+        gold = _gold(item.references["answer"])
+        answer = formula_in(final_answer(item.text or "", self.form))
+        if _WORDS.fullmatch(gold):  # "blue" is no product of b, l, u and e, of which "lueb" would be another
+            return float(_as_words(gold) == _as_words(answer))
+        _check_prose(answer)
+        return float(POOL.equal(gold, answer, self.timeout_s))
+
+
+def formula_in(text: str) -> str:
+    """The one formula that a text gives as its answer, in LaTeX that math-verify reads as it is meant.
+
+    Raises:
+        InvalidAnswer: none, several, or one that cannot be told from two.
+    """
+    if len(text) > LONGEST:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read as a formula")
+    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
+    if len(finals) > 1:
+        raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
+    part = finals[0] if finals else without_bold(text).strip()
+    inside = list(dict.fromkeys(next(g for g in m.groups() if g).strip() for m in _MATHS.finditer(part)))
+    if len(inside) > 1:
+        raise InvalidAnswer(f"{len(inside)} different formulas stand in {part[:60]!r}")
+    return _readable(inside[0] if inside else part)
+
+
+def _readable(formula: str) -> str:
+    formula = plain_digits(formula).strip().removesuffix(".")
+    if not formula:
+        raise InvalidAnswer("the answer is empty")
+    if "\\boxed" in formula or any(mark in formula.replace("\\$", "") for mark in ("$", "\\(", "\\[")):
+        raise InvalidAnswer(f"{formula[:60]!r} holds a formula inside of something else")
+    _check_braces(formula)
+    for pattern, plain in _REWRITTEN:
+        formula = pattern.sub(plain, formula)
+    if _TWO_NUMBERS.search(formula):
+        raise InvalidAnswer(f"two numbers stand side by side in {formula[:60]!r}")
+    return formula
+
+
+def _check_braces(formula: str) -> None:
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", formula):
+        depth += 1 if brace == "{" else -1
+        if not 0 <= depth <= DEEPEST:
+            break
+    if depth:
+        raise InvalidAnswer(f"the braces in {formula[:60]!r} do not close, or are nested deeper than {DEEPEST}")
+
+
+def _check_prose(formula: str) -> None:
+    """math-verify reads a sentence as a product of its letters, or drops what it does not know."""
+    if len(_PROSE.findall(_TEXT.sub(" ", formula))) > 2:
+        raise InvalidAnswer(f"{formula[:60]!r} is a sentence; put the answer into \\boxed{{...}}")
+
+
+def _gold(answer: Any) -> str:
+    try:
+        if isinstance(answer, str):
+            if _WORDS.fullmatch(answer.strip()):
+                return answer.strip()
+            _check_prose(gold := formula_in(answer))
+            return gold
+        if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
+            return _readable(str(answer))
+    except InvalidAnswer as why:
+        raise ScoringFailed(f"references.answer is {answer!r:.60}: {why}", "reference") from None
+    raise ScoringFailed(f"references.answer is {answer!r:.60}; due is a number or the text of a formula", "reference")
+
+
+def _as_words(text: str) -> str:
+    return " ".join(_TEXT.sub(r"\1", text).casefold().split())

@@ -1,0 +1,198 @@
+"""How much of a reference text an open answer has: in words (ROUGE), or in what its tokens mean (BMAS)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+
+from mmrl.rewards.answers import AnswerForm, answer_text
+from mmrl.rewards.base import BatchReward, InvalidAnswer, Reward, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.parsing.words import words_of
+from mmrl.rewards.rules.below_one import below_one
+from mmrl.rewards.spec import WeightFile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+LONGEST = 100_000
+"""Characters past which an answer is not compared."""
+
+Variant: TypeAlias = Literal["1", "2", "L"]
+Embeddings: TypeAlias = Literal["contextual", "input"]
+
+_SEPARATORS = re.compile(r"[\W_]+")
+
+
+class Rouge(Reward):
+    """ROUGE of the answer and a reference text, in [0, 1], as an F-measure.
+
+    `variant` "1" or "2" counts the words or pairs of words that both have, "L" (the default) the longest common
+    subsequence of words. Words are runs of letters and digits, in lower case; single characters in Chinese and
+    Japanese. "L" is 1 only for the same words in the same order; "1" does not see the order, and "2" not all of it.
+    Texts of a single word, which have no pairs, score 1 under "2" if they are the same. Of several references (a list)
+    the best counts.
+    """
+
+    name, needs, range = "rouge", ("text", "references.answer"), (0.0, 1.0)
+    source = "ROUGE, aclanthology.org/W04-1013"
+
+    def __init__(self, variant: Variant = "L", form: AnswerForm = "auto") -> None:
+        if variant not in get_args(Variant):
+            raise RewardError(f"rouge: variant is {variant!r}; due is one of {', '.join(get_args(Variant))}")
+        self.variant, self.form = variant, form
+
+    def score_one(self, item: RewardInput) -> float:
+        truths = [rouge_words(truth) for truth in _references(item.references["answer"])]
+        if not all(truths):
+            raise ScoringFailed("references.answer has no words", "reference")
+        words = rouge_words(_answer(item, self.form))
+        return max(rouge_f1(words, truth, self.variant) for truth in truths)
+
+
+class BMAS(BatchReward):
+    """Bidirectional max-average similarity of the tokens of the answer and a reference text, in [-1, 1].
+
+    Mixed-R1's reward for open-ended answers. Every token of one text is compared with all of the other by the cosine of
+    their embeddings; the best matches are averaged, in both directions, and so are the two means. Embeddings are those
+    of `model`, a text encoder for transformers (a folder or a hub id): "contextual", its last hidden states, or
+    "input", its table of tokens, which sees no order. Special tokens are left out. Texts of the same tokens score 1,
+    others less. Texts longer than the encoder takes are not cut off: answers are invalid, references fail. Of several
+    references (a list) the best counts.
+    """
+
+    name, needs, range = "bmas", ("text", "references.answer"), (-1.0, 1.0)
+    source = "Mixed-R1, arXiv:2505.24164"
+    licence = "of the encoder"
+
+    def __init__(
+        self,
+        model: str,
+        embeddings: Embeddings = "contextual",
+        device: str = "cpu",
+        revision: str | None = None,
+        form: AnswerForm = "auto",
+    ) -> None:
+        import torch
+        from transformers import AutoModel
+
+        from mmrl.rewards.models.loading import load_pretrained, load_tokenizer
+
+        if embeddings not in get_args(Embeddings):
+            raise RewardError(f"bmas: embeddings is {embeddings!r}; due is one of {', '.join(get_args(Embeddings))}")
+        self._tokenizer = load_tokenizer(model, revision)
+        network, self._files = load_pretrained(AutoModel, model, revision, torch.float32)
+        network = network.get_encoder() if network.config.is_encoder_decoder else network
+        self._encoder = network.to(device).eval().requires_grad_(False)
+        self.model, self.embeddings, self.device, self.form = model, embeddings, device, form
+        self._longest = min(
+            self._tokenizer.model_max_length, getattr(self._encoder.config, "max_position_embeddings", 1 << 20)
+        )
+
+    def weight_files(self) -> tuple[WeightFile, ...]:
+        """The encoder's."""
+        return tuple(found.weight_file() for found in self._files)
+
+    def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
+        rows: list[tuple[str, list[str]] | Exception] = []
+        for item in items:
+            try:
+                answer = _answer(item, self.form)
+                if any("\ud800" <= character <= "\udfff" for character in answer):
+                    raise InvalidAnswer("the answer holds half of a character, which no tokenizer takes")
+                rows.append((answer, _references(item.references["answer"])))
+            except (InvalidAnswer, ScoringFailed) as why:
+                rows.append(why)
+        wanted = dict.fromkeys(text for row in rows if isinstance(row, tuple) for text in (row[0], *row[1]))
+        known = dict(zip(wanted, self._embed(list(wanted)), strict=True))
+        return [row if isinstance(row, Exception) else self._similarity(row[0], row[1], known) for row in rows]
+
+    def _similarity(self, answer: str, truths: Sequence[str], known: Mapping[str, _Embedded]) -> Scored:
+        due = f"due is at least one, and at most {self._longest} with the special ones"
+        said = known[answer]
+        scores = []
+        for meant in (known[truth] for truth in truths):
+            if meant.vectors is None:
+                return ScoringFailed(f"references.answer has {len(meant.ids)} tokens; {due}", "reference")
+            if said.vectors is None:
+                return InvalidAnswer(f"the answer has {len(said.ids)} tokens; {due}")
+            scores.append(1.0 if said.ids == meant.ids else below_one(bmas(said.vectors, meant.vectors)))
+        return max(scores)
+
+    def _embed(self, texts: Sequence[str]) -> list[_Embedded]:
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        encoded = [self._tokenizer(text, return_special_tokens_mask=True, verbose=False) for text in texts]
+        places = [[at for at, special in enumerate(one["special_tokens_mask"]) if not special] for one in encoded]
+        fits = [n for n, one in enumerate(encoded) if places[n] and len(one["input_ids"]) <= self._longest]
+        vectors: dict[int, Tensor] = {}
+        if fits:
+            rows = [torch.tensor(encoded[n]["input_ids"], device=self.device) for n in fits]
+            ids = pad_sequence(rows, batch_first=True)
+            mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+            with torch.no_grad():
+                if self.embeddings == "input":
+                    states = self._encoder.get_input_embeddings()(ids)
+                else:
+                    states = self._encoder(input_ids=ids, attention_mask=mask).last_hidden_state
+            vectors = {n: states[row, places[n]] for row, n in enumerate(fits)}
+        return [_Embedded([one["input_ids"][at] for at in places[n]], vectors.get(n)) for n, one in enumerate(encoded)]
+
+
+@dataclass(frozen=True)
+class _Embedded:
+    """A text's tokens without the special ones."""
+
+    ids: list[int]
+    vectors: Tensor | None  # [tokens, D]; None where there are no tokens, or more than the encoder takes
+
+
+def bmas(
+    first: Tensor,  # [N, D] float: the embeddings of one text's tokens
+    second: Tensor,  # [M, D]
+) -> float:
+    """Mean over both directions of the mean over tokens of the largest cosine with any token of the other text."""
+    from torch.nn.functional import normalize
+
+    cosines = normalize(first, dim=-1) @ normalize(second, dim=-1).T
+    return float((cosines.amax(1).mean() + cosines.amax(0).mean()) / 2)
+
+
+def rouge_f1(answer: Sequence[str], truth: Sequence[str], variant: Variant = "L") -> float:
+    """The F-measure of what two lists of words share, in [0, 1]; 0 where one of them is empty."""
+    if list(answer) == list(truth):
+        return float(bool(truth))
+    if variant == "L":
+        from rapidfuzz.distance import LCSseq
+
+        shared, of_answer, of_truth = LCSseq.similarity(answer, truth), len(answer), len(truth)
+    else:
+        size = int(variant)
+        grams = [Counter(zip(*(words[n:] for n in range(size)), strict=False)) for words in (answer, truth)]
+        shared, of_answer, of_truth = (grams[0] & grams[1]).total(), grams[0].total(), grams[1].total()
+    return 2 * shared / (of_answer + of_truth) if shared else 0.0
+
+
+def rouge_words(text: str) -> list[str]:
+    """Runs of letters and digits in lower case; each character of Chinese and Japanese by itself."""
+    text = unicodedata.normalize("NFC", text.lower())
+    return words_of(_SEPARATORS.sub(" ", text))
+
+
+def _answer(item: RewardInput, form: AnswerForm) -> str:
+    answer = answer_text(item.text or "", form)
+    if len(answer) > LONGEST:
+        raise InvalidAnswer(f"the answer has {len(answer)} characters; at most {LONGEST} are compared")
+    return answer
+
+
+def _references(answer: Any) -> list[str]:
+    truths = list(answer) if isinstance(answer, list | tuple) else [answer]
+    if not truths or not all(isinstance(truth, str) and 0 < len(truth.strip()) <= LONGEST for truth in truths):
+        due = f"due is a text of 1 to {LONGEST} characters, or a list of such"
+        raise ScoringFailed(f"references.answer is {answer!r:.60}; {due}", "reference")
+    return [truth.strip() for truth in truths]

@@ -1,0 +1,75 @@
+"""Where a text says what its answer is."""
+
+import pytest
+
+from mmrl.rewards import InvalidAnswer
+from mmrl.rewards.parsing.finals import final_answer, first_sentence, stated_finals, without_bold
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("3", "3"),
+        ("<think>\\boxed{4}</think> so \\boxed{3}", "3"),
+        ("<think>4</think><answer>3</answer>", "3"),
+        ("<answer>It is \\boxed{3}.</answer>", "3"),
+        ("\\boxed{3}, that is <answer>3</answer>", "3"),
+        ("<answer>\\boxed{\\frac{1}{2}}</answer>, again \\boxed{\\frac{1}{2}}", "\\frac{1}{2}"),
+        ("", ""),
+    ],
+)
+def test_a_box_counts_inside_and_outside_of_the_tags(text, answer):
+    assert final_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\\boxed{3} or \\boxed{4}",
+        "<answer>3</answer> \\boxed{4}",
+        "<answer>\\boxed{3}</answer> \\boxed{4}",
+        "\\boxed{\\boxed{3}}",
+        "\\boxed{3",
+        "<answer>3</answer><answer>3</answer>",
+        "<answer>3",
+        "<think>3",
+    ],
+)
+def test_two_answers_or_half_of_one_are_invalid(text):
+    with pytest.raises(InvalidAnswer):
+        final_answer(text)
+
+
+def test_other_forms_are_taken_as_they_are():
+    assert final_answer("<answer>3 \\boxed{4}</answer>", "tags") == "3 \\boxed{4}"
+    assert final_answer("3 \\boxed{4}", "plain") == "3 \\boxed{4}"
+    assert final_answer("3 \\boxed{4}", "boxed") == "4"
+
+
+@pytest.mark.parametrize(
+    ("text", "finals"),
+    [
+        ("Answer: 3", ["3"]),
+        ("**Answer:** 3", ["3"]),
+        ("The final answer is: **3**. Yes.\nSo it is.", ["3. Yes."]),
+        ("answer = 3", ["3"]),
+        ("Answer:\n\n3\n4", ["3"]),
+        ("Answer: 3\nAnswer: 3", ["3"]),
+        ("Answer: 3, or answer: 4", ["3, or", "4"]),
+        ("\u7b54\u6848\uff1a3", ["3"]),
+        ("An answerable question", []),
+        ("The answer isn't 3", []),
+        ("Answer:", []),
+    ],
+)
+def test_what_follows_the_lead_in_is_final(text, finals):
+    assert stated_finals(text) == finals
+
+
+def test_bold_is_taken_off_but_powers_are_not():
+    assert without_bold("**3** and 2**3 and (x)**(y) and **Answer:** B") == "3 and 2**3 and (x)**(y) and Answer: B"
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("3. And 4", "3"), ("3.5", "3.5"), ("3.", "3"), ("3! + 1", "3! + 1")])
+def test_a_sentence_ends_at_a_full_stop_with_space_behind_it(text, sentence):
+    assert first_sentence(text) == sentence

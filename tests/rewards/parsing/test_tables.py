@@ -1,0 +1,141 @@
+"""Reading tables out of HTML, Markdown and LaTeX."""
+
+import time
+
+import pytest
+
+from mmrl.rewards import InvalidAnswer
+from mmrl.rewards.parsing.table_model import Cell, Section, Table, contents
+from mmrl.rewards.parsing.tables import read_table
+
+HTML = "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
+
+
+def cells(texts, header=False):
+    return tuple(Cell(tuple(text), header) for text in texts)
+
+
+WITH_HEADER = Table((Section("thead", (cells("ab", True),)), Section("tbody", (cells("12"),))))
+BODY = Table((Section("tbody", (cells("ab"), cells("12"))),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HTML,
+        f"Here it is:\n```html\n{HTML}\n```\nThat is all.",
+        HTML.upper().replace("A<", "a<").replace("B<", "b<"),
+        HTML.replace("</td>", "").replace("</th>", "").replace("</tr>", ""),
+        HTML.replace("<td>", '<td class="x" style="color: red">').replace("><", ">\n  <"),
+        HTML.replace("<td>1", "<!-- <td>9 --><td> &#49; "),
+        HTML.replace("<thead>", "<colgroup><col></colgroup><thead>"),
+        "| a | b |\n|---|:-:|\n| 1 | 2 |",
+        "a|b\n--|--\n1|2",
+        "The table:\n\n```\na | b\n--- | ---\n1 | 2\n```",
+    ],
+)
+def test_forms_of_a_table_with_a_header(text):
+    assert read_table(text) == WITH_HEADER
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<table><tr><td>a</td><td>b</td></tr><tr><td>1</td><td>2</td></tr></table>",
+        "<table><tbody><tr><td>a<td>b<tr><td>1<td>2</table>",
+        "a | b\n1 | 2",
+        "\\begin{tabular}{ll}\\hline a & b \\\\\\hline 1 & 2 \\\\ \\bottomrule\\end{tabular}",
+        "\\begin{tabular}{l|l} a & b \\\\[2pt] 1 & 2\\end{tabular}",
+    ],
+)
+def test_forms_of_a_table_without_one(text):
+    assert read_table(text) == BODY
+
+
+def test_what_is_in_a_cell():
+    table = read_table("<table><tr><td> a  <b>b</b><br/>c &lt;b&gt; &amp; e\u0301 </td></tr></table>")
+    (cell,) = table.sections[0].rows[0]
+    assert cell.content == ("a", " ", "<b>", "b", "</b>", "<br>", *"c <b> & \u00e9")
+    assert cell.text == "a b c <b> & \u00e9"
+    assert read_table("a \\| b | c\nd | e").grid() == [["a | b", "c"], ["d", "e"]]
+    assert read_table("\\begin{tabular}{l}5\\% \\& x & y\\end{tabular}").grid() == [["5% & x", "y"]]
+    assert contents(["  "]) == ()
+
+
+def test_spans_stand_in_every_place_they_cover():
+    html = """<table><tr><td rowspan="2">a</td><td colspan=2>b</td></tr><tr><td>c</td><td rowspan='2'>d</td></tr>
+        <tr><td>e</td></tr></table>"""
+    assert read_table(html).grid() == [["a", "b", "b"], ["a", "c", "d"], ["e", "", "d"]]
+    latex = "\\begin{tabular}{lll} \\multirow{2}{*}{a} & \\multicolumn{2}{c}{b} \\\\ c & d \\end{tabular}"
+    assert read_table(latex).grid() == [["a", "b", "b"], ["a", "c", "d"]]
+    assert read_table("\\begin{tabular}{l}\\multicolumn{2}{c}{\\multirow{3}{*}{x}}\\end{tabular}").sections[0].rows == (
+        (Cell(("x",), colspan=2, rowspan=3),),
+    )
+
+
+def test_sections_and_a_caption():
+    html = "<table><caption>t</caption><tr><td>1</td></tr><tfoot><tr><td>2</td></tr></tfoot><tr><td>3</td></tr></table>"
+    table = read_table(html)
+    assert table.caption == ("t",)
+    assert [section.name for section in table.sections] == ["tbody", "tfoot", "tbody"]
+    assert table.grid() == [["1"], ["2"], ["3"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "no table",
+        HTML[:-8],
+        HTML + HTML,
+        f"{HTML}</table>",
+        HTML.replace("1", HTML),
+        HTML.replace("<tr>", "x<tr>"),
+        HTML.replace("</tr>", "</tr><b>"),
+        HTML.replace("</td>", "</th>"),
+        HTML.replace("<td>1", '<td colspan="0">1'),
+        HTML.replace("<td>1", '<td colspan="-1">1'),
+        HTML.replace("<td>1", '<td rowspan="1001">1'),
+        HTML.replace("<td>1", '<td colspan="99999999999999999999999999">1'),
+        HTML.replace("1", "<!-- 1"),
+        HTML.replace("1", "&#" + "1" * 5000 + ";"),
+        HTML.replace("<thead>", "</thead>"),
+        HTML.replace("<tr>", "</tr>", 1),
+        HTML.replace("</table>", "<caption>late</caption></table>"),
+        f"```\n{HTML}\n```\n```\n{HTML}\n```",
+        f"```html\n{HTML}",
+        f"{HTML}\\begin{{tabular}}{{l}}a\\end{{tabular}}",
+        "a | b\n\nc | d",
+        "\\begin{tabular}{l}a",
+        "\\begin{tabular}a\\end{tabular}",
+        "\\begin{tabular}{l}\\multicolumn{2}{c}{a\\end{tabular}",
+        "\\begin{tabular}{l}a\\end{tabular}\\begin{tabular}{l}a\\end{tabular}",
+        "x" * 200_001,
+    ],
+)
+def test_what_is_no_one_table_is_invalid(text):
+    with pytest.raises(InvalidAnswer):
+        read_table(text)
+
+
+def test_spans_do_not_blow_a_table_up():
+    wide = "<td colspan=1000 rowspan=1000>x</td>"
+    with pytest.raises(InvalidAnswer, match="more than 10000 places"):
+        read_table(f"<table><tr>{wide * 9}</tr></table>").grid()
+
+
+def test_hostile_texts_take_time_in_proportion_to_their_length():
+    started = time.perf_counter()
+    for piece in ("<", "<!--", "<a ", '<td a="', "</", "&#", "<td x", "|", "|-", "-|", "\\\\", "<td>", "{", "<table"):
+        many = piece * (150_000 // len(piece))
+        for text in (
+            many,
+            f"<table><tr><td>{many}</table>",
+            f"a|b\n{many}",
+            f"\\begin{{tabular}}{{l}}{many}\\end{{tabular}}",
+        ):
+            try:
+                read_table(text)
+            except InvalidAnswer:
+                continue
+    assert time.perf_counter() - started < 30  # Python's own parser of HTML takes more than a minute for "<!--"

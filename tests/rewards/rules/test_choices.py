@@ -1,0 +1,134 @@
+"""Which option an answer picks."""
+
+import itertools
+import random
+
+import pytest
+
+from mmrl.rewards import RewardError, Status
+from mmrl.rewards.rules.choices import MultipleChoice
+
+from .asking import ask, outcome, value
+
+CHOICES = ["a dog", "a cat", "a red circle", "a blue square"]
+
+PICKS = ["B", "b", "(B)", "[B]", "B.", "B)", "B:", "**B**", "(b)", "`B`", "Option B", "the option (B)", "$\\text{B}$"]
+PICKS += ["Answer: B", "**Answer:** B", "The answer is (B).", "The correct answer is **B**", "\\boxed{B}", "B. a cat"]
+PICKS += [
+    "<answer>B</answer>",
+    "<think>A or B?</think>\n(B) a cat",
+    "The answer is B because cats purr",
+    "\uff08B\uff09",
+]
+PICKS += ["```\nB\n```", "A. a dog\nB. a cat\nAnswer: B", "\\boxed{\\text{(B)}}", "B\n", "\u7b54\u6848\uff1aB"]
+
+NOT_ONE = ["", "A dog sits there", "I think so", "A\nB", "A B C D", "A, B", "A/B", "AB", "A or B", "Answer: A or B"]
+NOT_ONE += ["Answer: B\nA", "Answer: A\nAnswer: B", "The answer is not B", "not (B)", "E", "(B) and (C)", "B) or C)"]
+NOT_ONE += ["\u0412", "\uff22", "\u0392", "\U0001d401", "<answer>A</answer><answer>B</answer>", "B" * 30_000]
+
+
+@pytest.mark.parametrize("text", PICKS)
+@pytest.mark.parametrize("choices", [None, CHOICES])
+def test_forms_of_a_pick(text, choices):
+    known = {"choices": choices} if choices else {}
+    assert value(MultipleChoice(), text, "B", **known) == 1
+    assert value(MultipleChoice(), text, "C", **known) == 0  # control
+
+
+@pytest.mark.parametrize("text", NOT_ONE)
+def test_none_or_several_are_invalid(text):
+    for right in "ABCD":
+        assert outcome(MultipleChoice(), text, right, choices=CHOICES) == (0, Status.INVALID)
+
+
+@pytest.mark.parametrize(
+    "text", ["a cat", "A cat.", "A  CAT", "'a cat'", "Answer: A cat", "a\ncat", "The answer is a cat."]
+)
+def test_an_options_text_is_a_pick(text):
+    assert value(MultipleChoice(), text, "B", choices=CHOICES) == 1
+    assert value(MultipleChoice(), text, "a cat", options=CHOICES) == 1
+    if "\n" not in text:  # where texts are not known; there, an "a" in a line of its own is the letter
+        assert outcome(MultipleChoice(), text, "B") == (0, Status.INVALID)
+
+
+@pytest.mark.parametrize(
+    "text", ["B. a dog", "(B) a red circle", "Answer: B. a dog", "B: a cat, not a dog", "B\na dog"]
+)
+def test_a_letter_with_another_options_text_is_a_contradiction(text):
+    assert outcome(MultipleChoice(), text, "B", choices=CHOICES) == (0, Status.INVALID)
+
+
+def test_an_options_text_may_hold_anothers():
+    choices = {"A": "circle", "B": "red circle"}
+    assert value(MultipleChoice(), "B. red circle", "B", choices=choices) == 1
+    assert value(MultipleChoice(), "red circle", "B", choices=choices) == 1
+    assert value(MultipleChoice(), "circle", "B", choices=choices) == 0
+
+
+def test_options_that_are_numbers_or_have_their_letters_in_front():
+    assert value(MultipleChoice(), "2", 2, choices=[1, 2]) == value(MultipleChoice(), "B", "2", choices=[1, 2]) == 1
+    lettered = ["A. dog", "B. cat"]
+    assert (
+        value(MultipleChoice(), "cat", "B", choices=lettered)
+        == value(MultipleChoice(), "B. cat", "B", choices=lettered)
+        == 1
+    )
+
+
+def test_of_options_with_one_text_only_the_letter_tells():
+    assert value(MultipleChoice(), "A", "A", choices=["dog", "dog"]) == 1
+    assert outcome(MultipleChoice(), "dog", "A", choices=["dog", "dog"]) == (0, Status.INVALID)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"answer": "E"},
+        {"answer": "AB"},
+        {"answer": ["B"]},
+        {"answer": None},
+        {"choices": "ABCD"},
+        {"choices": {"1": "x"}},
+        {"choices": {"AB": "x"}},
+        {"choices": []},
+        {"choices": [["x"], ["y"]]},
+        {"choices": ["x"] * 27},
+    ],
+)
+def test_references_that_name_no_option_fail_the_scorer(known):
+    assert outcome(MultipleChoice(), "B", **{"answer": "B", "choices": CHOICES, **known})[1] is Status.ERROR
+
+
+def test_a_look_alike_is_named():
+    output = MultipleChoice().score([ask("\u0410", "A")])
+    assert "CYRILLIC CAPITAL LETTER A" in output.detail[0]["multiple_choice"]
+
+
+def test_letters_are_those_of_the_alphabet():
+    assert value(MultipleChoice("AB"), "A", "A") == 1
+    assert outcome(MultipleChoice("AB"), "C", "A") == (0, Status.INVALID)
+    for wrong in ("", "ab", "A1"):
+        with pytest.raises(RewardError, match="letters from A to Z"):
+            MultipleChoice(wrong)
+
+
+def test_500_random_picks_in_random_forms_agree_with_what_was_picked():
+    rng = random.Random(0)
+    words = [" ".join(pair) for pair in itertools.product(["big", "small", "odd"], ["dog", "cat", "fox", "A-frame"])]
+    forms = [
+        "{0}",
+        "({0})",
+        "{0}. {1}",
+        "{1}",
+        "Answer: {0}",
+        "The answer is {1}.",
+        "\\boxed{{{0}}}",
+        "**{0}**",
+        "{0}) {1}",
+    ]
+    for _ in range(500):
+        choices = rng.sample(words, rng.randint(2, 8))
+        letters = "ABCDEFGH"[: len(choices)]
+        picked, right = rng.choice(letters), rng.choice(letters)
+        text = rng.choice(forms).format(picked, choices[letters.index(picked)])
+        assert value(MultipleChoice(), text, right, choices=choices) == (picked == right), (text, choices)

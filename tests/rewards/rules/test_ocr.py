@@ -1,0 +1,98 @@
+"""Edit distances of texts, against a plain table of distances and torchmetrics."""
+
+import math
+import random
+import unicodedata
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics.text import CharErrorRate, WordErrorRate
+
+from mmrl.rewards import RewardError, Status
+from mmrl.rewards.rules.ocr import LONGEST, OCRCER, OCRNED, OCRWER
+
+from .asking import ask, outcome, value
+
+
+def distance(first, second):
+    """Levenshtein's distance, row by row."""
+    row = list(range(len(second) + 1))
+    for i, a in enumerate(first, start=1):
+        left = [i]
+        for j, b in enumerate(second, start=1):
+            left.append(min(left[-1] + 1, row[j] + 1, row[j - 1] + (a != b)))
+        row = left
+    return row[-1]
+
+
+def texts(count, seed=0):
+    rng = random.Random(seed)
+    for _ in range(count):
+        truth = "".join(rng.choices("abc \u00e9", k=rng.randint(1, 12))).strip() or "a"
+        changed = [c if rng.random() < 0.7 else rng.choice(["", "b", "xy", " "]) for c in truth]
+        yield ("".join(changed) if rng.random() < 0.8 else truth).strip(), truth
+
+
+def test_600_random_texts_agree_with_a_table_of_distances():
+    for read, truth in texts(600):
+        edits, words = distance(read, truth), distance(read.split(), truth.split())
+        assert value(OCRNED(), read, truth) == pytest.approx(1 - edits / max(len(read), len(truth)))
+        assert value(OCRCER(), read, truth) == pytest.approx(min(1, edits / len(truth)))
+        assert value(OCRWER(), read, truth) == pytest.approx(min(1, words / len(truth.split())))
+
+
+def test_500_random_texts_agree_with_torchmetrics():
+    cer, wer = CharErrorRate(), WordErrorRate()
+    pairs = list(texts(500, seed=1))
+    items = [ask(read, truth) for read, truth in pairs]
+    due = np.array([[float(metric(read, truth)) for read, truth in pairs] for metric in (cer, wer)]).clip(max=1)
+    np.testing.assert_allclose(OCRCER().score(items).values["ocr_cer"], due[0], atol=1e-6)
+    np.testing.assert_allclose(OCRWER().score(items).values["ocr_wer"], due[1], atol=1e-6)
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+@settings(max_examples=100, deadline=None)
+def test_only_the_text_itself_is_perfect_and_ned_is_symmetric(read, truth):
+    same = unicodedata.normalize("NFC", read.strip()) == unicodedata.normalize("NFC", truth.strip())
+    if "<answer>" in read + truth or "<think>" in read + truth:
+        return
+    there, back = value(OCRNED(), read, truth), value(OCRNED(), truth, read)
+    assert (there == 1) == same and there == back
+    assert (value(OCRCER(), read, truth) == 0) == same
+
+
+def test_what_does_not_count_is_stated():
+    assert value(OCRNED(), "Stop", "STOP") < 1 and value(OCRNED(fold_case=True), "Stop", "STOP") == 1
+    assert value(OCRNED(), "a  b", "a b") < 1 and value(OCRNED(fold_space=True), "a\n b", "a b") == 1
+    assert value(OCRNED(), " stop\n", "stop") == 1
+    assert value(OCRNED(), "e\u0301", "\u00e9") == 1  # one text to Unicode
+    assert value(OCRNED(), "\uff33top", "Stop") < 1 and value(OCRNED(unicode="NFKC"), "\uff33top", "Stop") == 1
+    assert value(OCRNED(True, True, "NFKC"), "\u0410", "A") < 1  # a Cyrillic letter is another one
+    assert value(OCRWER(), "a \n b", "a b") == 0
+
+
+def test_empty_texts():
+    assert value(OCRNED(), "", "") == 1 and value(OCRCER(), "", "") == value(OCRWER(), "", "") == 0
+    assert value(OCRNED(), "x", "") == 0 and value(OCRCER(), "x", "") == value(OCRWER(), "x", "") == 1
+    assert value(OCRNED(), "", "x") == 0 and value(OCRCER(), "", "x") == value(OCRWER(), "", "x") == 1
+
+
+def test_the_worst_is_given_to_invalid_answers_whichever_way_is_better():
+    twice = "<answer>a</answer><answer>a</answer>"
+    assert outcome(OCRNED(), twice, "a") == (0, Status.INVALID)
+    assert outcome(OCRCER(), twice, "a") == outcome(OCRWER(), twice, "a") == (1, Status.INVALID)
+    assert outcome(OCRNED(), "a" * (LONGEST + 1), "a") == (0, Status.INVALID)
+
+
+def test_numbers_may_be_the_truth_and_lists_fail_the_scorer():
+    assert value(OCRNED(), "42", 42) == 1
+    for wrong in (["a"], True, "a" * (LONGEST + 1)):
+        number, status = outcome(OCRNED(), "a", wrong)
+        assert math.isnan(number) and status is Status.ERROR
+
+
+def test_an_unknown_form_of_unicode_is_refused():
+    with pytest.raises(RewardError, match="ocr_cer: unicode is 'utf-8'; due is one of NFC, NFKC"):
+        OCRCER(unicode="utf-8")
