@@ -62,3 +62,11 @@ def test_full_size_runs_at_a_small_size(repository):
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^replay gap  0.0e\+00$", done.stdout, re.MULTILINE)
     assert "pictures/s" in done.stdout and "estimated in all" in done.stdout
+
+
+def test_rewards_runs_and_scores_the_same_both_ways(repository):
+    command = [sys.executable, "benchmarks/rewards.py", "--smoke"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = re.findall(r"([\d.]+) answers/s one by one +([\d.]+) in a suite +([\d.]+) times", done.stdout)
+    assert len(rows) == 3 and all(float(ratio) > 0 for _, _, ratio in rows)

@@ -50,7 +50,7 @@ def probability(request: Mapping[str, Any]) -> float:
     try:
         for message in request["messages"]:
             content = message["content"]
-            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            parts: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
             texts += [part["text"] for part in parts if part["type"] == "text"]
             pictures += [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
     except (KeyError, TypeError) as why:

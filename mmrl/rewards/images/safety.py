@@ -22,6 +22,10 @@ from mmrl.rewards.base import InvalidAnswer, ScoringFailed
 MOST_PIXELS = 2**25
 """Pixels of the largest picture that is decoded: a little more than 8K (7680 x 4320)."""
 
+MOST_LENGTHENED = 200
+"""How many times longer than the other one side may be: networks scale the *shorter* side to their own size, and a
+picture of 1 x 100,000 would take 15 GB."""
+
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 _decoding = threading.Lock()
 
@@ -34,7 +38,7 @@ def answer_picture(picture: Any) -> Image.Image:
     several rewards at once), and turned upright as its EXIF orientation says.
 
     Raises:
-        InvalidAnswer: it has more than `MOST_PIXELS`, no pixels, several frames, or 32 bits a pixel.
+        InvalidAnswer: it has more than `MOST_PIXELS` or no pixels, is a strip, has several frames, or 32 bits a pixel.
         ScoringFailed: it is no PIL picture ("wrong_type"), or its file cannot be read ("unreadable").
     """
     if not isinstance(picture, Image.Image):
@@ -107,3 +111,7 @@ def _refuse_size(picture: Image.Image) -> None:
         raise InvalidAnswer(f"the picture has {width} x {height} pixels; at most {MOST_PIXELS} are looked at")
     if width * height <= 0:
         raise InvalidAnswer(f"the picture has {width} x {height} pixels")
+    if max(width, height) > MOST_LENGTHENED * min(width, height):
+        raise InvalidAnswer(
+            f"the picture has {width} x {height} pixels; one side may be {MOST_LENGTHENED} times the other at most"
+        )

@@ -1,0 +1,217 @@
+"""Finding things in a picture: the seam that GenEval asks, and every object detector of transformers behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mmrl.rewards.base import RewardError, ScoringFailed
+from mmrl.rewards.models.loading import load_part, load_pretrained, torch_device, torch_dtype
+from mmrl.rewards.spec import WeightFile
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Kind = Literal["boxes", "masks", "queries", "phrases"]
+Box = tuple[float, float, float, float]
+
+FLOOR = 0.05
+"""Detections below this score are never reported: whoever asks has a higher threshold."""
+
+LONGEST_SIDE = 2048
+"""Larger pictures are made smaller before a detector sees them."""
+
+COCO_NAMES = {"computer mouse": "mouse", "tv remote": "remote", "computer keyboard": "keyboard"}
+"""GenEval's names of classes that detectors trained on COCO call otherwise."""
+
+
+@dataclass(frozen=True)
+class Detection:
+    """One thing that was found."""
+
+    label: str  # one of the classes that were asked for, as it was written there
+    score: float  # in [0, 1]
+    box: Box  # x1, y1, x2, y2 in pixels
+    mask: NDArray[np.bool_] | None = None  # [H, W] of the picture, where the detector gives one
+
+
+class Detector(Protocol):
+    """Finds things: `TransformersDetector`, or one of your own."""
+
+    def detect(self, image: Image.Image, classes: Sequence[str]) -> list[Detection]:
+        """All things of these classes in an RGB picture, in any order.
+
+        Raises:
+            ScoringFailed: it does not know one of the classes.
+        """
+        ...
+
+    def weight_files(self) -> tuple[WeightFile, ...]:
+        """What it was built from: part of what identifies a score."""
+        ...
+
+
+class TransformersDetector:
+    """Any object detector of transformers, by hub id or local path.
+
+    Detectors of fixed classes (DETR, RT-DETR, D-FINE, YOLOS ...), zero-shot ones, which take any words for a class
+    (Grounding DINO, OWLv2, OmDet-Turbo ...), and Mask2Former and its kin, which give masks. The architecture that the
+    model's configuration names decides. All classes are asked for at once, so that they compete for a box, and a box
+    counts for its best class alone.
+    """
+
+    def __init__(self, model: str, device: str = "auto") -> None:
+        """
+        Raises:
+            RewardError: the model cannot be loaded, or is no object detector.
+        """
+        import transformers
+
+        config = load_part(transformers.AutoConfig, model, None)
+        self.kind = _kind(config, model)
+        loader, processor = {
+            "boxes": (transformers.AutoModelForObjectDetection, transformers.AutoImageProcessor),
+            "masks": (transformers.AutoModelForUniversalSegmentation, transformers.AutoImageProcessor),
+            "queries": (transformers.AutoModelForZeroShotObjectDetection, transformers.AutoProcessor),
+            "phrases": (transformers.AutoModelForZeroShotObjectDetection, transformers.AutoProcessor),
+        }[self.kind]
+        network, self._files = load_pretrained(loader, model, None, torch_dtype("float32"))
+        self._processor = load_part(processor, model, None)
+        self._name, self._device = model, torch_device(device)
+        self._network = network.eval().requires_grad_(False).to(self._device)
+        self._labels = {number: _folded(label) for number, label in (config.id2label or {}).items()}
+
+    def weight_files(self) -> tuple[WeightFile, ...]:
+        """The files that it was loaded from."""
+        return tuple(found.weight_file() for found in self._files)
+
+    def detect(self, image: Image.Image, classes: Sequence[str]) -> list[Detection]:
+        """All things of these classes whose score is above `FLOOR`."""
+        import torch
+
+        wanted = {_folded(name): name for name in classes}
+        if not wanted:
+            return []
+        size = (image.height, image.width)
+        if max(size) > LONGEST_SIDE:  # some detectors pad to a square first, and a strip would become gigabytes
+            image = image.copy()
+            image.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        with torch.inference_mode():
+            if self.kind in ("queries", "phrases"):
+                return self._by_words(image, size, wanted)
+            return self._by_number(image, size, wanted)
+
+    def _by_words(self, image: Image.Image, size: tuple[int, int], wanted: dict[str, str]) -> list[Detection]:
+        words = list(wanted)
+        if self.kind == "phrases" and (split := [word for word in words if "." in word or "?" in word]):
+            raise ScoringFailed(f"{self._name} reads {', '.join(split)} as several classes", "unknown_class")
+        inputs = self._processor(images=image, text=[words], return_tensors="pt").to(self._device)
+        outputs = self._network(**inputs)
+        if self.kind == "phrases":
+            stop = self._processor.tokenizer.convert_tokens_to_ids(".")
+            scores, best = best_phrase(outputs.logits[0], inputs["input_ids"][0], stop, len(words))
+            boxes = corners(outputs.pred_boxes[0], size)
+            found = zip([words[b] for b in best.tolist()], scores.tolist(), boxes.tolist(), strict=True)
+        else:
+            [rows] = self._processor.post_process_grounded_object_detection(
+                outputs=outputs, threshold=FLOOR, target_sizes=[size], text_labels=[words]
+            )
+            found = zip(rows["text_labels"], rows["scores"].tolist(), rows["boxes"].tolist(), strict=True)
+        return [Detection(wanted[word], score, tuple(box)) for word, score, box in found if score > FLOOR]
+
+    def _by_number(self, image: Image.Image, size: tuple[int, int], wanted: dict[str, str]) -> list[Detection]:
+        known = set(self._labels.values())
+        names = {word if word in known else COCO_NAMES.get(word, word): name for word, name in wanted.items()}
+        if unknown := sorted(name for label, name in names.items() if label not in known):
+            raise ScoringFailed(
+                f"the detector {self._name} does not know {', '.join(unknown)}; it knows {', '.join(sorted(known))}",
+                "unknown_class",
+            )
+        asked_for = {number: names[label] for number, label in self._labels.items() if label in names}
+        outputs = self._network(**self._processor(images=image, return_tensors="pt").to(self._device))
+        if self.kind == "boxes":
+            [rows] = self._processor.post_process_object_detection(outputs, threshold=FLOOR, target_sizes=[size])
+            found = zip(rows["labels"].tolist(), rows["scores"].tolist(), rows["boxes"].tolist(), strict=True)
+            return [Detection(asked_for[n], score, tuple(box)) for n, score, box in found if n in asked_for]
+        [rows] = self._processor.post_process_instance_segmentation(
+            outputs, threshold=FLOOR, target_sizes=[size], return_binary_maps=True
+        )
+        masks: Any = np.asarray(rows["segmentation"].cpu()) > 0.5 if rows["segments_info"] else []
+        return [
+            Detection(asked_for[segment["label_id"]], segment["score"], box_around(mask), mask)
+            for segment, mask in zip(rows["segments_info"], masks, strict=True)
+            if segment["label_id"] in asked_for
+        ]
+
+
+def best_phrase(
+    logits: Tensor,  # [Q, T]; of each box and token, -inf where there is no token
+    ids: Tensor,  # [L] with L <= T; the tokens of "a cat . a dog ."
+    stop: int,  # the token between two phrases
+    phrases: int,
+) -> tuple[Tensor, Tensor]:  # [Q], [Q]
+    """Each box's score for its best phrase, and the number of that phrase.
+
+    A phrase scores what its best token does, as in Grounding DINO (arXiv:2303.05499). transformers' own reading joins
+    all tokens above a threshold to a text, in which two classes may be mixed.
+
+    Raises:
+        ScoringFailed: the tokens are not so many phrases: there are more than the detector reads.
+    """
+    import torch
+
+    stops = (ids == stop).nonzero().flatten().tolist()
+    starts = [1, *(position + 1 for position in stops[:-1])]  # the first token opens the text
+    if len(stops) != phrases or logits.shape[1] < len(ids):
+        raise ScoringFailed(f"the detector reads {len(stops)} classes where {phrases} were asked for", "unknown_class")
+    scores = torch.stack(
+        [logits[:, first:last].amax(1) for first, last in zip(starts, stops, strict=True)], dim=1
+    ).sigmoid()
+    best, which = scores.max(1)
+    return best, which
+
+
+def corners(
+    boxes: Tensor,  # [Q, 4]; centre, width and height as shares of the picture
+    size: tuple[int, int],  # height, width
+) -> Tensor:  # [Q, 4]
+    """x1, y1, x2, y2 in pixels."""
+    import torch
+
+    centre, half = boxes[:, :2], boxes[:, 2:] / 2
+    scale = boxes.new_tensor([size[1], size[0]])
+    return torch.cat([(centre - half) * scale, (centre + half) * scale], dim=1)
+
+
+def box_around(mask: NDArray[np.bool_]) -> Box:
+    """x1, y1, x2, y2 of a mask in pixels, x2 and y2 exclusive; all 0 for an empty one."""
+    rows, columns = np.nonzero(mask)
+    if not len(rows):
+        return 0.0, 0.0, 0.0, 0.0
+    return float(columns.min()), float(rows.min()), float(columns.max() + 1), float(rows.max() + 1)
+
+
+def _kind(config: Any, model: str) -> Kind:
+    from transformers.models.auto import modeling_auto as families
+
+    architecture = (config.architectures or [config.model_type])[0]
+    if architecture in families.MODEL_FOR_ZERO_SHOT_OBJECT_DETECTION_MAPPING_NAMES.values():
+        return "phrases" if "grounding" in config.model_type else "queries"
+    if architecture in families.MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES.values():
+        return "boxes"
+    if architecture in families.MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES.values():
+        return "masks"
+    raise RewardError(
+        f"{model} is a {architecture}, no object detector: name one with fixed classes (facebook/detr-resnet-50), a "
+        "zero-shot one (IDEA-Research/grounding-dino-tiny), or one that gives masks "
+        "(facebook/mask2former-swin-small-coco-instance)"
+    )
+
+
+def _folded(label: str) -> str:
+    return " ".join(label.lower().split())

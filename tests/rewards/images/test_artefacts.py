@@ -1,0 +1,169 @@
+"""Natural pictures are clean; the same with a grid or saturated colours are not, and the less so the stronger it is."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import skimage
+from PIL import Image
+
+from mmrl.rewards import RewardError, RewardInput, Status, load
+from mmrl.rewards.images.artefacts import grid_contrast, oversaturated
+from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl.shapeworld.scenes import draw
+
+PHOTOS = Path(skimage.__file__).parent / "data"
+NAMES = ("artefacts", "artefacts/grid", "artefacts/saturation")
+
+
+def scores(arrays, **settings):
+    """Of [H, W, 3] arrays of 0 to 255: {name: [N]}."""
+    pictures = [Image.fromarray(np.clip(np.round(array), 0, 255).astype(np.uint8)) for array in arrays]
+    output = load("artefacts", **settings).score([RewardInput("a", 0, "", image=picture) for picture in pictures])
+    assert set(output.status["artefacts"]) <= {Status.OK}
+    return output.values
+
+
+def photo(name):
+    with Image.open(PHOTOS / f"{name}.png") as opened:
+        return np.asarray(opened.convert("RGB"), np.float64)
+
+
+def ramp(side):
+    y, x = np.mgrid[:side, :side] / (side - 1)
+    return 255 * np.stack([x, y, (x + y) / 2], -1)
+
+
+def noise(rng, side, sigma=20):
+    return 128 + rng.normal(0, sigma, (side, side, 3))
+
+
+def pink(rng, side):
+    """As photographs, its amplitudes fall as 1 / frequency."""
+    frequency = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.fftfreq(side)[None])
+    frequency[0, 0] = 1
+    waves = [np.fft.ifft2(np.fft.fft2(rng.normal(size=(side, side))) / frequency).real for _ in range(3)]
+    return 128 + 45 * np.stack(waves, -1) / np.std(waves)
+
+
+def scene(rng, side):
+    return np.asarray(draw(sample_scene(sample_caption(rng, KINDS), rng), side), np.float64)
+
+
+def controls():
+    rng = np.random.default_rng(0)
+    makers = {"ramp": lambda _, side: ramp(side), "noise": noise, "pink": pink, "scene": scene}
+    made = {f"{name}{side}": make(rng, side) for side in (64, 130, 256) for name, make in makers.items()}
+    return made | {name: photo(name) for name in ("astronaut", "camera", "chelsea", "coffee", "brick", "moon", "text")}
+
+
+CONTROLS = controls()
+
+
+def checks(shape, period):
+    y, x = np.mgrid[: shape[0], : shape[1]] // (period // 2)
+    return np.where((x + y) % 2, 1.0, -1.0)[..., None]
+
+
+def lines(shape, period):
+    y, x = np.mgrid[: shape[0], : shape[1]] % period
+    return ((x == 0) | (y == 0)).astype(float)[..., None]
+
+
+def sine(shape, period):
+    return np.broadcast_to(np.cos(2 * np.pi * np.arange(shape[1]) / period), shape[:2])[..., None]
+
+
+def test_natural_pictures_are_clean():
+    values = scores(CONTROLS.values())
+    for name in NAMES:
+        assert dict(zip(CONTROLS, values[name].tolist(), strict=True)) == dict.fromkeys(
+            CONTROLS, pytest.approx(1, abs=0.02)
+        )
+
+
+def test_hardly_any_of_540_rendered_scenes_and_noises_has_a_grid():
+    rng = np.random.default_rng(1)
+    for make in (scene, noise, pink):
+        values = scores([make(rng, side) for side in (32, 64, 96, 128) for _ in range(45)])
+        assert np.mean(values["artefacts/grid"] > 0.9) >= 0.97
+        assert np.mean(values["artefacts/grid"]) > 0.98
+
+
+@pytest.mark.parametrize("pattern", [checks, lines, sine])
+@pytest.mark.parametrize("period", [2, 4, 8, 16])
+def test_a_grid_of_8_levels_is_seen_in_every_control(pattern, period):
+    """Where it fits 16 times; lines one pixel wide and 16 apart drown in what is as strong at their frequencies."""
+    names = [name for name, array in CONTROLS.items() if min(array.shape[:2]) >= max(16 * period, 64)]
+    added = [CONTROLS[name] + 8 * pattern(CONTROLS[name].shape, period) for name in names]
+    seen = dict(zip(names, scores(added)["artefacts/grid"].tolist(), strict=True))
+    assert np.median(list(seen.values())) < {checks: 0.35, sine: 0.5, lines: 0.8}[pattern], seen
+    if pattern is checks:
+        assert max(seen.values()) < 0.9, seen
+
+
+@pytest.mark.parametrize("period", [2, 8])
+def test_the_stronger_the_grid_the_lower_the_score(period):
+    for name in ("ramp256", "pink256", "scene256", "chelsea"):
+        array = 40 + 0.65 * CONTROLS[name]  # away from 0 and 255, where it would be cut
+        grid = scores([array + level * checks(array.shape, period) for level in (0, 1, 2, 4, 8, 16, 32)])[
+            "artefacts/grid"
+        ]
+        assert np.all(np.diff(grid) <= 1e-3), (name, grid)
+        assert grid[0] > 0.98 and grid[3] < 0.6 and grid[-1] < 0.02
+
+
+def test_the_contrast_is_the_patterns_root_mean_square():
+    for side, period in ((64, 8), (130, 4), (256, 16), (97, 2)):
+        pattern = np.random.default_rng(period).normal(size=(period, period, 3))
+        pattern -= pattern.mean((0, 1))
+        whole = np.tile(pattern, (-(-side // period), -(-side // period), 1))[:side, :side] / 100
+        due = np.sqrt(np.square(pattern / 100).mean((0, 1))).max()
+        assert grid_contrast(0.5 + whole, [period]) == pytest.approx(due, rel=1e-3)
+        assert grid_contrast(0.5 + whole, [period + 1]) < 0.1 * due
+
+
+def test_other_periods_are_looked_for_on_request():
+    array = CONTROLS["pink256"] + 12 * lines((256, 256), 7)
+    assert scores([array])["artefacts/grid"] > 0.98
+    assert scores([array], periods=[7])["artefacts/grid"] < 0.5
+
+
+def test_a_grid_that_does_not_fit_is_not_told_from_what_is_shown():
+    array = 128 + 8 * checks((60, 60), 8)
+    assert grid_contrast(array / 255, [8]) == 0
+    assert grid_contrast(array[:4, :4] / 255) == 0
+
+
+def test_saturated_pictures_score_low_and_the_more_so_the_stronger():
+    for name in ("astronaut", "chelsea", "coffee", "pink256"):
+        array = CONTROLS[name]
+        mean = array.mean(2, keepdims=True)
+        values = scores([128 + gain * (mean - 128 + gain * (array - mean)) for gain in (1, 2, 4, 8)])[
+            "artefacts/saturation"
+        ]
+        assert np.all(np.diff(values) <= 0), (name, values)
+        assert values[0] > 0.98 and values[-1] < 0.5
+
+
+def test_the_share_of_oversaturated_pixels_by_hand():
+    counted = [[255, 0, 0], [254, 200, 60], [1, 90, 90]]
+    grey_or_not_clipped = [[0, 0, 0], [255, 255, 255], [128, 128, 128], [250, 10, 10], [0, 0, 60], [255, 255, 200]]
+    row = np.array(counted + grey_or_not_clipped)
+    assert oversaturated(row[None] / 255) == 3 / 9
+    assert scores([np.full((20, 20, 3), (255, 0, 0))])["artefacts/saturation"] < 0.1
+    assert scores([np.full((20, 20, 3), 255), np.zeros((20, 20, 3))])["artefacts"].tolist() == [1, 1]
+
+
+def test_only_what_has_neither_is_perfect():
+    array = CONTROLS["ramp256"]
+    parts = scores([array, array + 2 * checks(array.shape, 2), np.full((64, 64, 3), (255, 0, 0))])
+    assert parts["artefacts"][0] == 1
+    assert np.all(parts["artefacts"][1:] < 1)
+    np.testing.assert_allclose(parts["artefacts"], parts["artefacts/grid"] * parts["artefacts/saturation"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("periods", [[], [1], [2.5], [0, 2], [-4]])
+def test_wrong_periods_are_refused(periods):
+    with pytest.raises(RewardError, match="numbers of pixels from 2 up are due"):
+        load("artefacts", periods=periods)
