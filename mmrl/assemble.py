@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
     evaluator = Evaluator(config, policy, trained, run) if config.data.validation else None
     check_samples(policy.pipeline, samples)
     report_cut_prompts(policy.pipeline, config.sampling, samples)
-    with only_writer(run):  # after all that may fail
+    with only_writer(run), closing(suite):  # after all that may fail
         if resume is None:
             create_run_folder(run, dump_config(config))
         else:

@@ -80,6 +80,14 @@ def _of_algorithm(config: TrainConfig) -> list[tuple[bool, str]]:
             "algorithm.advantage.name: gdpo normalises each of several rewards, and there is one: choose grpo",
         ),
         (
+            advantage.name == "gdpo" and any(reward.gate is not None for reward in config.rewards),
+            "rewards: a gate decides on the total, which gdpo does not look at: leave the gate out, or choose grpo",
+        ),
+        (
+            advantage.name == "gdpo" and config.scoring.renormalise,
+            "scoring.renormalise: gdpo takes the rewards one by one, so there is no sum to scale up: leave it out",
+        ),
+        (
             advantage.name != "grpo" and advantage.std != "group",
             f"algorithm.advantage.std: only grpo has a choice of spread; {advantage.name} would ignore it",
         ),

@@ -23,7 +23,7 @@ class RewardConfig(Section):
     retries: Annotated[int, Field(ge=0)] = 3
     """How often answers whose scoring failed for a reason that may pass (a busy server) are scored again."""
     deadline_s: PositiveFloat | None = None
-    """A call that takes longer is given up: its answers are unscored, with the status `timeout`."""
+    """A call that takes longer is given up: its answers are unscored, with the status `timeout`, for good."""
     batch_size: PositiveInt | None = None
     """Answers a call; unset: as the reward says."""
     concurrency: PositiveInt | None = None
@@ -34,7 +34,7 @@ class ScoringConfig(Section):
     """How rewards are put together."""
 
     cache: str | None = None
-    """A file that keeps scores, so that no answer is scored twice; unset: none."""
+    """A file that keeps scores from batch to batch and run to run; unset: none."""
     renormalise: bool = False
     """Where some rewards could not be scored, take the others, scaled up by the weight of what is missing. Unset, such
     an answer is unscored."""

@@ -10,7 +10,7 @@ from mmrl.evaluation.diversity import pairwise_distance
 from mmrl.evaluation.errors import EvaluationError
 from mmrl.evaluation.grid import still
 from mmrl.evaluation.results import Evaluation
-from mmrl.rewards import RewardSuite, reward_input
+from mmrl.rewards import RewardContext, RewardSuite, reward_input
 
 if TYPE_CHECKING:
     from mmrl.policy import Policy
@@ -30,7 +30,8 @@ def evaluate(
     """`draws` rows of each sample, drawn `batch` rows at a time and scored by every reward of the suite.
 
     Chunk k is drawn with seed + k, whatever the policy's parameters: two evaluations with the same arguments share
-    their noise row by row, and their difference is a paired one. `step` only labels the result.
+    their noise row by row, and their difference is a paired one. Rewards that change as training goes on are those of
+    its end. `step` only labels the result.
     """
     import torch  # here, so that reading results does not load it
 
@@ -52,7 +53,8 @@ def evaluate(
                 samples[row // draws], made, group=row // draws, id=f"{samples[row // draws].id}/{row % draws}"
             )
             for row, made in enumerate(media)
-        ]
+        ],
+        RewardContext(progress=1.0),
     )
     images = [still(made) for made in media]
     return Evaluation(

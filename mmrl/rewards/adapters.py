@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.base import RewardContext, RewardInput, ScoringFailed, Status
+import numpy as np
+
+from mmrl.rewards.base import RewardContext, RewardError, RewardInput, ScoringFailed, Status
 
 if TYPE_CHECKING:
     from mmrl.rewards.suite import RewardSuite
@@ -18,10 +20,11 @@ VerlReward = Callable[..., dict[str, float]]
 def as_trl(suite: RewardSuite, answer: str = "answer") -> TrlReward:
     """A reward function for trl's `GRPOTrainer`, `RLOOTrainer` and their kin, giving the suite's total.
 
-        GRPOTrainer(model, reward_funcs=RewardSuite([(load("maths"), 1.0)]).as_trl(answer="solution"), ...)
+        GRPOTrainer(model, reward_funcs=RewardSuite([(load("maths"), 1.0)]).as_trl(answer="solution"), args=config)
 
     The columns of the data set become `references`; `answer` names the one that holds the right answer. What could not
-    be scored is None, which trl leaves out of its means. Every reward's mean and every count of failures go to trl's
+    be scored is None, which trl leaves out of its means where this is its only reward function. (It adds up several
+    with None as 0: put all rewards into one suite.) Every reward's mean and every count of failures go to trl's
     log, and schedules follow its progress. Equal prompts that stand side by side are one group.
     """
 
@@ -66,10 +69,14 @@ def as_verl(suite: RewardSuite) -> VerlReward:
 
         compute_score = RewardSuite([(load("maths"), 1.0)]).as_verl()
 
-    It returns the total as `score`, every value by name, and `invalid` (1 where the answer was malformed). verl scores
-    answers one by one, so rewards that compare a group cannot be used, and it has no way to leave an answer out: what
-    could not be scored raises `ScoringFailed`, after the suite's retries.
+    It returns the total as `score`, every value by name, and `invalid` (1 where the answer was malformed). verl has no
+    way to leave an answer out: what could not be scored raises `ScoringFailed`, after the suite's retries.
+
+    Raises:
+        RewardError: the suite compares answers, and verl scores them one by one.
     """
+    if suite.compares:
+        raise RewardError("verl scores answers one by one, so a suite that compares those of a group cannot be used")
 
     def compute_score(
         data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
@@ -80,7 +87,7 @@ def as_verl(suite: RewardSuite) -> VerlReward:
             group=0,
             prompt=str(extra.get("question", extra.get("prompt", ""))),
             text=solution_str,
-            references={**extra, "answer": ground_truth},
+            references=_plain({**extra, "answer": ground_truth}),
             metadata={"source": data_source},
         )
         output = suite.score([item])
@@ -97,10 +104,19 @@ def _text_of(message: Any) -> str:
     """A text, or the text of the last message of a conversation."""
     if isinstance(message, str):
         return message
-    content = message[-1]["content"]
+    content = message[-1].get("content") if message else None
     if isinstance(content, str):
         return content
-    return "".join(part.get("text") or "" for part in content if part.get("type") == "text")
+    return "".join(part.get("text") or "" for part in content or [] if part.get("type") == "text")
+
+
+def _plain(value: Any) -> Any:
+    """Lists instead of the arrays that tables are read into."""
+    if isinstance(value, np.ndarray):
+        return [_plain(each) for each in value.tolist()]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _references(row: Mapping[str, Any], answer: str) -> dict[str, Any]:

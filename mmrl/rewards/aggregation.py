@@ -44,7 +44,7 @@ def weighted_sum(
 def gated(
     totals: Array,  # [B]
     gates: Array,  # [B, G] of the gating rewards
-    thresholds: Sequence[float],  # G of them
+    thresholds: Sequence[float] | Array,  # G of them
     floor: float,
 ) -> Array:  # [B]
     """`totals`, but `floor` for an answer that stays below any of the thresholds, whatever else it earned.

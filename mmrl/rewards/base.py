@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import json
 import math
 import time
 from abc import ABC, abstractmethod
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from mmrl.rewards.digests import NoDigest, digest_of
 from mmrl.rewards.spec import Direction, RewardSpec, Scope, WeightFile
 
 if TYPE_CHECKING:
@@ -248,10 +248,16 @@ class Reward(ABC):
         return spec_of(type(self), self.weight_files())
 
     def fingerprint(self) -> str:
-        """What identifies its scores: name, version, arguments, weights, and the source of a reward of one's own."""
+        """What identifies its scores: name, version, arguments, weights, and the source of a reward of one's own.
+
+        Raises:
+            RewardError: an argument or the source cannot be told from another, so scores must not be cached.
+        """
         weights = [file.sha256 for file in self.weight_files()]
-        known = [self.name, self.version, self.settings, weights, self.source_digest()]
-        return hashlib.sha256(json.dumps(known, sort_keys=True, default=repr).encode()).hexdigest()
+        try:
+            return digest_of(self.name, self.version, self.settings, weights, self.source_digest()).hex()
+        except NoDigest as why:
+            raise RewardError(f"{self.name} cannot be cached: {why}") from why
 
     @classmethod
     def source_digest(cls) -> str:
@@ -392,6 +398,8 @@ class PairReward(GroupReward):
         for i, first in enumerate(items):
             for j in range(i + 1, len(items)):
                 rate = _attempt(lambda first=first, second=items[j]: self.win_rate(first, second))
+                if isinstance(rate, InvalidAnswer):  # which of the two is at fault is not known
+                    rate = ScoringFailed(f"the pair cannot be compared: {rate}", "pair")
                 if isinstance(rate, Exception):
                     last[i] = last[j] = rate
                 elif not isinstance(rate, Mapping):
@@ -428,11 +436,15 @@ def spec_of(reward: type[Reward], weights: tuple[WeightFile, ...] = ()) -> Rewar
 
 
 def digest_of_source(thing: Any) -> str:
-    """Of the file that a class or function stands in; "" where there is none, as in a notebook."""
+    """Of the file that a class or function stands in.
+
+    Raises:
+        NoDigest: it stands in none, as in a notebook.
+    """
     try:
         return hashlib.sha256(Path(inspect.getfile(thing)).read_bytes()).hexdigest()
-    except (OSError, TypeError):
-        return ""
+    except (OSError, TypeError) as why:
+        raise NoDigest(f"the source of {thing.__qualname__} is in no file") from why
 
 
 def failure_of(error: Exception) -> Failure:

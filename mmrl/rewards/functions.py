@@ -15,10 +15,12 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
     """What builds a reward from a function that scores one answer, with the function's own settings as arguments.
 
     Parameters are filled by name: `item` with the whole `RewardInput`, `image`, `video`, `text`, `prompt`,
-    `references`, `metadata`, `group` and `id` with its fields; all others are settings.
+    `references`, `metadata`, `group` and `id` with its fields; all others are settings. The function's attribute
+    `range` states its lowest and highest value; without one, a malformed answer has no value to be given.
 
         def redness(image, prompt, threshold=0.5): ...
 
+        redness.range = (0.0, 1.0)
         reward_factory(redness, "redness")(threshold=0.7)
     """
     parameters = inspect.signature(function).parameters.values()
@@ -32,10 +34,11 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
             f"{name}({', '.join(p.name for p in parameters)}) takes nothing to score: "
             f"name a parameter `item` or one of {', '.join(INPUT_FIELDS)}"
         )
+    bounds = getattr(function, "range", (-float("inf"), float("inf")))
     required = tuple(p.name for p in parameters if p.name in MEDIA and p.default is p.empty)
 
     class FunctionReward(Reward):
-        needs, range = required, (-float("inf"), float("inf"))
+        needs, range = required, bounds
 
         def __init__(self, **args: Any) -> None:
             self.args = args

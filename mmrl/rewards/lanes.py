@@ -3,11 +3,12 @@ that may pass, and never past a deadline."""
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,14 +21,17 @@ from mmrl.rewards.base import (
     RewardError,
     RewardInput,
     RewardOutput,
+    ScoringFailed,
     Status,
     by_group,
     failure_of,
 )
-from mmrl.rewards.cache import ScoreCache, cacheable, digest, score_key
+from mmrl.rewards.cache import ScoreCache, cacheable, score_key
+from mmrl.rewards.daemon_pool import DaemonPool
 from mmrl.rewards.spec import Scope
 
 LONGEST_PAUSE_S = 30.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,8 @@ class Part:
     pause_s: float = 0.5
     """Before the first of these; each further one waits twice as long."""
     deadline_s: float | None = None
-    """A call that takes longer is given up: its answers have the status "timeout"."""
+    """A call that takes longer is given up: its answers have the status "timeout", and are not scored again. The call
+    itself runs on until it ends, and the next one may run beside it."""
     batch_size: int | None = None
     """Answers a call; unset: as the reward says."""
     concurrency: int | None = None
@@ -69,10 +74,14 @@ class Lane:
 
     def __init__(self, part: Part, cache: ScoreCache | None) -> None:
         self.part, self.reward = part, part.reward
-        self._cache = cache if cache is not None and cacheable(part.reward) else None
-        self._calls = ThreadPoolExecutor(
-            part.concurrency or part.reward.concurrency, thread_name_prefix=f"reward-{part.reward.name}"
-        )
+        self._fingerprint, self._cache = "", cache if cache is not None and cacheable(part.reward) else None
+        if self._cache is not None:
+            try:
+                self._fingerprint = part.reward.fingerprint()
+            except RewardError as why:
+                _log.warning("%s", why)
+                self._cache = None
+        self._calls = DaemonPool(part.concurrency or part.reward.concurrency, f"reward-{part.reward.name}")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
         """The reward's scores of a batch; NaN and a status of failure always go together.
@@ -81,28 +90,21 @@ class Lane:
             RewardError: the reward's output has not the shape that it must have.
         """
         started = time.perf_counter()
-        keys = self._keys(batch)
+        keys = [score_key(self._fingerprint, item) for item in batch] if self._cache else []
         known = self._known(keys, len(batch))
         unknown = [row for row, held in enumerate(known) if held is None]
         calls = [(rows, self._begin([batch[row] for row in rows], context)) for rows in self._chunks(batch, unknown)]
         found = [(rows, call.result()) for rows, call in calls]
         if self._cache:
-            kept = {keys[row]: held for rows, out in found for row, held in _to_keep(rows, out)}
-            self._cache.put({key: held for key, held in kept.items() if key is not None})
+            kept = [(keys[row], held) for rows, out in found for row, held in _to_keep(rows, out)]
+            self._cache.put({key: held for key, held in kept if key is not None})
             found += [([row], _from_cache(held)) for row, held in enumerate(known) if held is not None]
         output = gathered(self.reward, found, len(batch))
         return replace(output, seconds=time.perf_counter() - started)
 
     def close(self) -> None:
         """Start no further calls, and wait for none that runs."""
-        self._calls.shutdown(wait=False, cancel_futures=True)
-
-    def _keys(self, batch: Sequence[RewardInput]) -> list[bytes | None]:
-        if self._cache is None:
-            return []
-        fingerprint = self.reward.fingerprint()
-        digests = [digest(item) for item in batch]
-        return [None if known is None else score_key(fingerprint, known) for known in digests]
+        self._calls.close()
 
     def _known(self, keys: list[bytes | None], size: int) -> list[dict[str, Any] | None]:
         """What the cache holds of each row."""
@@ -119,7 +121,7 @@ class Lane:
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     def _begin(self, items: list[RewardInput], context: RewardContext) -> Future[RewardOutput]:
-        return self._calls.submit(self._persist, items, context)
+        return self._calls.submit(lambda: self._persist(items, context))
 
     def _persist(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
         """Score, and score again what failed for a reason that may pass."""
@@ -152,7 +154,8 @@ class Lane:
         try:
             return answer.result(self.part.deadline_s)
         except TimeoutError:
-            late = TimeoutError(f"no answer within {self.part.deadline_s:g} s")
+            # Not to be tried again: the call that was given up still runs.
+            late = ScoringFailed(f"no answer within {self.part.deadline_s:g} s", "timeout")
             return _failed(self.reward.name, len(items), late)
 
 
@@ -183,10 +186,11 @@ def _checked(reward: Reward, batch: Sequence[RewardInput], context: RewardContex
 def _failed(name: str, size: int, why: Exception) -> RewardOutput:
     failure = failure_of(why)
     status = Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR
+    text = str(why) if isinstance(why, ScoringFailed) else f"{type(why).__name__}: {why}"
     return RewardOutput(
         values={name: np.full(size, math.nan, np.float32)},
         status={name: [status] * size},
-        detail=[{name: f"{type(why).__name__}: {why}"} for _ in range(size)],
+        detail=[{name: text} for _ in range(size)],
         failures=[{name: failure} for _ in range(size)],
     )
 

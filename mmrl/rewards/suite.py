@@ -7,8 +7,9 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 from mmrl.rewards.aggregation import Aggregation, aggregate, gated
 from mmrl.rewards.base import Reward, RewardContext, RewardError, RewardInput, RewardOutput, Status
 from mmrl.rewards.cache import ScoreCache
+from mmrl.rewards.daemon_pool import DaemonPool
 from mmrl.rewards.lanes import Lane, Part, gathered
 from mmrl.rewards.spec import Scope
 
@@ -70,7 +72,7 @@ class RewardSuite:
         self._aggregation, self._renormalise, self.min_valid_share = aggregation, renormalise, min_valid_share
         self._floor = self._lowest_total()
         self._lanes = [Lane(part, cache) for part in self.parts]
-        self._conductors = ThreadPoolExecutor(max(1, 2 * len(self.parts)), thread_name_prefix="rewards")
+        self._conductors = DaemonPool(2 * len(self.parts), "rewards")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
         """Every reward's values and statuses, and their `total`. Never raises because of an answer or a scorer."""
@@ -85,7 +87,7 @@ class RewardSuite:
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingScores:
         """Begin to score a batch and return at once. A batch holds whole groups if any reward compares answers."""
         batch, context = list(batch), context or RewardContext()
-        columns = [self._conductors.submit(lane.score, batch, context) for lane in self._lanes]
+        columns = [self._conductors.submit(partial(lane.score, batch, context)) for lane in self._lanes]
         return PendingScores(self, batch, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingScores]) -> RewardOutput:
@@ -159,7 +161,7 @@ class RewardSuite:
 
     def close(self) -> None:
         """End the threads; the suite can score nothing after that."""
-        self._conductors.shutdown(wait=False, cancel_futures=True)
+        self._conductors.close()
         for lane in self._lanes:
             lane.close()
 
@@ -186,7 +188,11 @@ class RewardSuite:
                 f"a gate gives the lowest total there is, but {', '.join(open_ended)} has no lowest value: "
                 "leave the gate out, or choose a reward with a range"
             )
-        return sum(low for low, _ in edges.values())
+        lowest = sum(low for low, _ in edges.values())
+        if self._renormalise:  # a row that has one part left is scaled up to the weight of all
+            whole = sum(abs(self.weights[name]) for name in edges)
+            lowest = min(lowest, *(low * whole / abs(self.weights[name]) for name, (low, _) in edges.items()))
+        return lowest
 
     def _merge(self, batch: Sequence[RewardInput], outputs: Sequence[RewardOutput]) -> RewardOutput:
         merged = RewardOutput({}, {}, [{} for _ in batch], events=[[] for _ in batch], failures=[{} for _ in batch])
@@ -209,7 +215,8 @@ class RewardSuite:
             return total
         signs = np.array([part.reward.spec.sign for part in gates])
         values = np.stack([merged.values[part.reward.name].astype(np.float64) for part in gates], axis=1)
-        return gated(total, values * signs, [float(part.gate or 0) for part in gates] * signs, self._floor)
+        thresholds = np.array([part.gate for part in gates], np.float32).astype(np.float64)  # as values are rounded
+        return gated(total, values * signs, thresholds * signs, self._floor)
 
     def _total_status(self, merged: RewardOutput, total: NDArray[np.float64]) -> list[Status]:
         """The worst status among the parts; of a total that is known, the worst that is no failure."""

@@ -150,6 +150,15 @@ def test_parts_that_cannot_work_together_are_refused(text, override, key, remedy
     assert remedy in line
 
 
+@pytest.mark.parametrize(
+    "override, key", [("rewards.0.gate=0.5", "rewards"), ("scoring.renormalise=true", "scoring.renormalise")]
+)
+def test_gdpo_looks_at_no_total(override, key):
+    (line,) = refusals(NFT, "rewards.1.name=s", "algorithm.advantage.name=gdpo", override)
+    assert line.startswith(f"{key}:") and "gdpo" in line
+    geometry(NFT, "rewards.1.name=s", override)
+
+
 def test_their_near_misses_are_accepted():
     """The negative control: each refusal above, one step back."""
     for overrides in (

@@ -3,13 +3,14 @@
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
-from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite, ScoringFailed, TooFewScored
+from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardError, RewardSuite, ScoringFailed, TooFewScored
 
 WORDS = ["<pad>", "<eos>", "<unk>", "how", "many", *"0123456789"]
 
@@ -159,3 +160,26 @@ def test_verl_gets_a_score_with_its_parts_and_an_exception_for_a_broken_scorer()
     with pytest.raises(ScoringFailed, match=r"numbers: cannot be scored: .*judge down"):
         compute_score("numbers", "broken", "3")
     assert all(math.isfinite(value) for value in scored.values())
+
+
+def test_verl_is_refused_a_suite_that_compares_and_given_lists_for_arrays():
+    for suite in (RewardSuite([(Crowd(), 1.0)]), RewardSuite([(Threes(), 1.0)], aggregation="gdpo")):
+        with pytest.raises(RewardError, match="verl scores answers one by one"):
+            suite.as_verl()
+    seen = []
+
+    class Looking(Reward):
+        name, range = "looking", (0.0, 1.0)
+
+        def score_one(self, item):
+            seen.append(item.references)
+            return 1.0
+
+    box = np.array([np.array([1, 2, 3, 4])], dtype=object)
+    Looking().as_verl()("boxes", "[]", box, {"choices": np.array(["a", "b"])})
+    assert seen == [{"choices": ["a", "b"], "answer": [[1, 2, 3, 4]]}]
+
+
+@pytest.mark.parametrize("nothing", [None, [], [{"role": "assistant", "content": None}], [{"role": "assistant"}]])
+def test_trl_completions_without_text_are_empty_answers(nothing):
+    assert Threes().as_trl("solution")(prompts=["a"], completions=[nothing], solution=["3"]) == [0.0]

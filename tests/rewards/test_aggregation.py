@@ -137,3 +137,23 @@ def test_gates_without_a_lowest_total_and_settings_that_do_not_go_together_are_r
         RewardSuite([Part(Told(), 1.0, gate=0.5)], aggregation="pareto")
     with pytest.raises(RewardError, match="renormalise goes with the aggregation 'sum'"):
         RewardSuite([Part(Told(), 1.0)], aggregation="gdpo", renormalise=True)
+
+
+@pytest.mark.parametrize("edge", [0.7, 0.9, 0.1])
+def test_an_answer_that_just_reaches_its_gate_passes(edge):
+    suite = RewardSuite([Part(Told(), 1.0, gate=edge)])
+    below = float(np.nextafter(np.float32(edge), np.float32(0)))
+    assert suite.score(rows(told=[edge, below])).values["total"].tolist() == [np.float32(edge), 0.0]
+
+
+class Failing(Told):
+    name = "failing"
+
+    def score_one(self, item):
+        raise RuntimeError("down")
+
+
+def test_nothing_is_below_the_floor_of_a_gate_where_sums_are_scaled_up():
+    parts = [Part(Told(), 1.0), Part(Failing(), 1.0), Part(Distance(), 0.5, gate=2.0)]
+    output = RewardSuite(parts, renormalise=True).score(rows(told=[0.0, 0.0], distance=[1.9, 4.0]))
+    assert output.values["total"][1] <= output.values["total"][0]

@@ -1,11 +1,17 @@
 """Batches, concurrency, retries and deadlines: nothing is lost, and no failure becomes a number."""
 
 import asyncio
+import copy
+import subprocess
+import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from mmrl.rewards import (
     BatchReward,
@@ -22,6 +28,7 @@ from mmrl.rewards import (
     Status,
     TooFewScored,
 )
+from mmrl.rewards.digests import NoDigest, digest_of
 
 
 def rows(*values, group=None):
@@ -168,6 +175,46 @@ def test_a_call_that_hangs_is_given_up_at_its_deadline_and_the_others_go_on():
     assert suite.failures(output) == {"hanging": {"timeout": 1}}
 
 
+def test_a_call_that_was_given_up_is_not_made_again():
+    calls = []
+
+    class Slow(Reward):
+        name, range = "slow", (0.0, 1.0)
+
+        def score_one(self, item):
+            calls.append(item.id)
+            time.sleep(1)
+            return 1.0
+
+    output = RewardSuite([Part(Slow(), deadline_s=0.05, retries=3, pause_s=0.0)]).score(rows(1))
+    assert output.status["total"] == [Status.TIMEOUT] and calls == ["0"]
+
+
+def test_threads_do_not_keep_a_program_from_ending():
+    code = """
+import time
+from mmrl.rewards import Reward, RewardInput, RewardSuite
+class Forever(Reward):
+    name, range = "forever", (0.0, 1.0)
+    def score_one(self, item):
+        time.sleep(600)
+        return 1.0
+RewardSuite([(Forever(), 1.0)]).submit([RewardInput(str(i), 0, "") for i in range(5)])
+time.sleep(0.2)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_a_closed_suite_scores_no_more():
+    suite = RewardSuite([(Waiting(0.3), 1.0)])
+    begun = suite.submit(rows(1))
+    time.sleep(0.1)
+    suite.close()
+    assert begun.result().values["total"].tolist() == [1]
+    with pytest.raises(RuntimeError, match="rewards is closed"):
+        suite.submit(rows(1))
+
+
 class Spread(GroupReward):
     """How far an answer is from the mean of its group."""
 
@@ -184,6 +231,8 @@ class Larger(PairReward):
     name = "larger"
 
     def compare(self, first, second):
+        if "garbage" in (first.text, second.text):
+            raise InvalidAnswer("one of the two is garbage")
         if "broken" in (first.text, second.text):
             raise ScoringFailed("no", "http_500")
         return min(1.0, 0.2 + float(float(first.text) > float(second.text)))
@@ -199,6 +248,11 @@ def test_pairs_are_compared_in_both_orders_and_a_broken_pair_is_left_out():
     assert output.values["larger"][:3].tolist() == pytest.approx([0.1, 0.9, 0.5])
     assert output.status["larger"][3:] == [Status.ERROR] * 2
     assert [row["larger"].kind for row in output.failures[3:]] == ["http_500", "alone"]
+
+
+def test_a_malformed_answer_does_not_drag_its_opponent_down():
+    output = Larger().score(rows(3, "garbage"))
+    assert output.status["larger"] == [Status.ERROR] * 2 and output.failures[0]["larger"].kind == "pair"
 
 
 @pytest.mark.parametrize(
@@ -246,10 +300,6 @@ def test_a_cache_gives_back_what_was_scored_and_never_a_failure(tmp_path):
 
 
 def test_a_cache_tells_arguments_versions_pictures_prompts_and_references_apart(tmp_path, monkeypatch):
-    from dataclasses import replace
-
-    from PIL import Image
-
     Counted.calls = 0
     cache = ScoreCache(tmp_path / "scores.sqlite")
     item = rows(1)[0]
@@ -276,6 +326,73 @@ def test_a_cache_tells_arguments_versions_pictures_prompts_and_references_apart(
     monkeypatch.setattr(Counted, "version", "2")
     RewardSuite([(Counted(), 1.0)], cache=cache).score([item])
     assert Counted.calls == len(others) + 3
+
+
+def test_digests_differ_where_values_do_and_only_there():
+    a, b = np.zeros((100, 100)), np.zeros((100, 100))
+    b[50, 50] = 1
+    clear, white = Image.new("RGBA", (4, 4), (255, 0, 0, 0)), Image.new("RGB", (4, 4), "white")
+    red, blue = Image.new("P", (2, 2)), Image.new("P", (2, 2))
+    red.putpalette([255, 0, 0])
+    blue.putpalette([0, 0, 255])
+    values = [
+        {"a": {"b": 1}, "c": 2},
+        {"a": {"b": 1, "c": 2}},
+        {1: "x", "1": "x"},
+        [1, [2]],
+        [[1], 2],
+        1,
+        1.0,
+        True,
+        "1",
+        None,
+        a,
+        b,
+        torch.from_numpy(a),
+        torch.from_numpy(b),
+        clear,
+        white,
+        red,
+        blue,
+        float("nan"),
+    ]
+    digests = [digest_of(value) for value in values]
+    assert len(set(digests)) == len(values)
+    assert digests == [digest_of(value) for value in copy.deepcopy(values)]
+    assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
+
+
+def test_what_cannot_be_told_apart_has_no_digest():
+    endless = []
+    endless.append(endless)
+    bomb = Image.frombytes("1", (8, 8), bytes(8))
+    bomb._size = (60_000, 60_000)
+    for value in (object(), {1: object()}, endless, np.array([object()]), torch.zeros(2, dtype=torch.bfloat16), bomb):
+        with pytest.raises(NoDigest):
+            digest_of(value)
+
+
+def test_answers_and_rewards_without_a_digest_are_scored_and_not_cached(tmp_path, caplog):
+    Counted.calls = 0
+    cache = ScoreCache(tmp_path / "scores.sqlite")
+    item = RewardInput("0", 0, "", text="1", references={"thing": object()})
+    for _ in range(2):
+        assert RewardSuite([(Counted(), 1.0)], cache=cache).score([item]).values["total"].tolist() == [1.0]
+        assert RewardSuite([(Counted(scale=np.array([object()])), 1.0)], cache=cache).score(rows("garbage"))
+    assert Counted.calls == 4 and "counted cannot be cached" in caplog.text
+
+
+def test_a_cache_that_breaks_costs_no_score(tmp_path, caplog):
+    Counted.calls = 0
+    cache = ScoreCache(tmp_path / "scores.sqlite")
+    suite = RewardSuite([(Counted(), 1.0)], cache=cache)
+    cache._file.execute("DROP TABLE scores")
+    assert suite.score(rows(1, 2)).values["total"].tolist() == [1, 2]
+    assert "cannot be read" in caplog.text and "cannot be written" in caplog.text
+    cache._file.execute("CREATE TABLE scores (key BLOB PRIMARY KEY, row TEXT) WITHOUT ROWID")
+    for _ in range(2):
+        assert suite.score(rows(1, 2)).values["total"].tolist() == [1, 2]
+    assert Counted.calls == 4
 
 
 def test_what_compares_or_follows_training_is_never_cached(tmp_path):

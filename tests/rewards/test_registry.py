@@ -180,6 +180,22 @@ def test_a_file_offers_functions_and_classes(tmp_path, monkeypatch):
         load("bad.py:shout")
 
 
+STRICT = """
+from mmrl.rewards import InvalidAnswer
+
+def half(text):
+    raise InvalidAnswer(text)
+
+half.range = (-1.0, 1.0)
+"""
+
+
+def test_a_function_may_state_its_range(tmp_path):
+    (tmp_path / "mine.py").write_text(STRICT)
+    output = load(f"{tmp_path}/mine.py:half").score([ask(text="x")])
+    assert output.values["half"].tolist() == [-1.0] and output.status["half"] == ["invalid"]
+
+
 def test_every_reward_that_ships_describes_itself():
     for name in registry.BUILT_IN:
         assert re.search(

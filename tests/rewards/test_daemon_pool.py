@@ -1,0 +1,62 @@
+"""Threads that come with work, go without it, and are never waited for."""
+
+import threading
+import time
+
+import pytest
+
+from mmrl.rewards import daemon_pool
+from mmrl.rewards.daemon_pool import DaemonPool
+
+
+def threads_of(name):
+    return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
+
+
+def test_calls_run_side_by_side_up_to_the_size_and_exceptions_come_back():
+    pool, together = DaemonPool(3, "trio"), threading.Barrier(3)
+    assert sorted(future.result(5) for future in [pool.submit(lambda: together.wait(5)) for _ in range(3)]) == [0, 1, 2]
+    assert len(threads_of("trio")) == 3 and all(thread.daemon for thread in threads_of("trio"))
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(lambda: 1 / 0).result(5)
+    assert [pool.submit(lambda n=n: n).result(5) for n in range(50)] == list(range(50))
+    assert len(threads_of("trio")) == 3
+
+
+def test_one_thread_is_enough_for_one_call_after_the_other():
+    pool = DaemonPool(8, "solo")
+    for _ in range(20):
+        pool.submit(lambda: None).result(5)
+        time.sleep(0.005)  # until the thread is free again
+    assert len(threads_of("solo")) == 1
+
+
+def test_idle_threads_end_and_new_ones_come_with_new_work(monkeypatch):
+    monkeypatch.setattr(daemon_pool, "IDLE_S", 0.05)
+    pool = DaemonPool(2, "brief")
+    for _ in range(3):
+        assert pool.submit(lambda: 7).result(5) == 7
+        deadline = time.monotonic() + 5
+        while threads_of("brief") and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not threads_of("brief")
+
+
+def test_no_call_is_lost_while_threads_come_and_go(monkeypatch):
+    monkeypatch.setattr(daemon_pool, "IDLE_S", 0.001)
+    pool = DaemonPool(4, "restless")
+    for round_ in range(200):
+        futures = [pool.submit(lambda n=n: n) for n in range(round_ % 5)]
+        assert [future.result(10) for future in futures] == list(range(round_ % 5))
+        time.sleep(0.001 * (round_ % 3))
+
+
+def test_closing_cancels_what_has_not_begun():
+    pool, go = DaemonPool(1, "shut"), threading.Event()
+    first, second = pool.submit(lambda: go.wait(5)), pool.submit(lambda: None)
+    time.sleep(0.05)
+    pool.close()
+    go.set()
+    assert first.result(5) is True and second.cancelled()
+    with pytest.raises(RuntimeError, match="shut is closed"):
+        pool.submit(lambda: None)
