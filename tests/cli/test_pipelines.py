@@ -24,7 +24,8 @@ def found():
 
 
 def test_the_page_is_the_list(found):
-    written = page(found, diffusers.__version__)
+    everywhere = [each for each in found if each.name != "ConsisIDPipeline"]  # there beside opencv alone
+    written = page(everywhere, diffusers.__version__)
     if os.environ.get("MMRL_WRITE_DOCS"):
         PAGE.write_text(written, encoding="utf-8")
     assert PAGE.read_text(encoding="utf-8") == written

@@ -236,11 +236,16 @@ def _limit_memory() -> None:
 
 
 def _peak_bytes() -> int:
+    """The most memory that this process has held; 0 where that cannot be told.
+
+    Not `ru_maxrss`: on Linux that begins with what the parent held when it started this process.
+    """
     try:
-        import resource
-    except ImportError:
+        with open("/proc/self/status", encoding="ascii") as facts:
+            held = next(line.split()[1] for line in facts if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
         return 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return int(held) * 1024
 
 
 if __name__ == "__main__":

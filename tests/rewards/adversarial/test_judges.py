@@ -82,7 +82,7 @@ def test_pictures_that_are_bombs_are_malformed_and_do_not_fill_the_memory(judge)
     bomb = RewardInput(id="0", group=0, prompt="x", image=Image.new("1", (8000, 8000)))
     assert scored(judge, bomb) == (0.0, Status.INVALID)
     thin = RewardInput(id="0", group=0, prompt="x", image=Image.new("RGB", (1_000_000, 1)))
-    assert scored(judge, thin)[1] is Status.OK
+    assert scored(judge, thin) == (0.0, Status.INVALID)
 
 
 @calm
