@@ -5,12 +5,13 @@
     click(320, 240)    click(x=320, y=240)    click(start_box='(320, 240)')    type(content='hello')    press_back()
 
 The first line is how UI-R1 and GUI-R1 ask for actions, the second Qwen-VL's tools, in <tool_call> or not, the third
-UI-TARS's; "Action:" may stand before it, and the whole may be fenced. One action is due: a list of several is refused,
-and so is what follows it.
+UI-TARS's; "Action:" may stand before it, at the start of a line or behind a "Thought:", and the whole may be fenced.
+One action is due: a list of several is refused, and so is what follows it.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,7 @@ ALIASES = {
 }
 """Other names of actions. A scroll and a swipe are two: the same direction means the opposite."""
 
+_LEAD = re.compile(r"\A\s*Thought:.*?Action:|^[ \t]*Action:", re.DOTALL | re.MULTILINE)
 _KINDS = ("action", "action_type")
 _POINTS = ("coordinate", "point", "position", "start_box", "start_point")
 _TEXTS = ("text", "input_text", "content", "value", "direction", "key", "keys", "app_name")
@@ -90,9 +92,8 @@ def parse_action(text: str) -> Action:
         answer = tagged(answer, "tool_call")
     if answer[:1] in ("{", "["):
         return _of_mapping(_mapping(answer))
-    if "Action:" in answer:
-        answer = answer.partition("Action:")[2].strip()
-    return _of_call(answer)
+    lead = _LEAD.search(answer)  # and not any "Action:", which may be what is typed
+    return _of_call(answer[lead.end() :].strip() if lead else answer)
 
 
 def canonical(kind: str) -> str:

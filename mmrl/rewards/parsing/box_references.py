@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.base import InvalidAnswer, ScoringFailed
-from mmrl.rewards.parsing.boxes import SPACES, Box, LabelledBox, Size, Space, boxes_of, to_space
+from mmrl.rewards.parsing.boxes import BOX_KEYS, SPACES, Box, LabelledBox, Size, Space, boxes_of, to_space
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class TrueBoxes:
 def true_boxes(references: Mapping[str, Any], space: Space | None = None) -> TrueBoxes:
     """The true boxes among a sample's references.
 
-    `answer` is [x1, y1, x2, y2], or a list of {"box": [...], "label": ...}, or JSON of either, or [] for none; `space`
+    `answer` is [x1, y1, x2, y2], or a list of {"box": [...], "label": ...}, or JSON of either, or [] for none. Whatever
+    else stands beside a box, such as COCO's `segmentation`, is left alone in data (in JSON text it is refused). `space`
     says what its coordinates count; `size` is the picture's [width, height], if known. The argument `space` is that of
     answers; None: the same.
 
@@ -56,13 +57,22 @@ def true_boxes(references: Mapping[str, Any], space: Space | None = None) -> Tru
     if given not in SPACES:
         raise ScoringFailed(f"references['space'] is {given!r}; it is one of {', '.join(SPACES)}", "reference")
     try:
-        boxes = tuple(boxes_of(references["answer"], given, size))
+        boxes = tuple(boxes_of(_boxes_alone(references["answer"]), given, size))
     except InvalidAnswer as why:
         raise ScoringFailed(f"references['answer']: {why}", "reference") from why
     unlabelled = sum(box.label is None for box in boxes)
     if unlabelled not in (0, len(boxes)):
         raise ScoringFailed(f"references['answer']: {unlabelled} of {len(boxes)} boxes have no label", "reference")
     return TrueBoxes(boxes, given, space or given, size)
+
+
+def _boxes_alone(value: Any) -> Any:
+    """Objects that are boxes without what else a data set says of them."""
+    if isinstance(value, list | tuple):
+        return [_boxes_alone(part) for part in value]
+    if isinstance(value, Mapping) and any(key in value for key in BOX_KEYS):
+        return {key: part for key, part in value.items() if key in BOX_KEYS}
+    return value
 
 
 def _size(value: Any) -> Size | None:

@@ -17,7 +17,9 @@ repaired. An answer is invalid, as a whole, if any box in it
   1 % is taken as it stands, not clipped, so it costs overlap;
 - has numbers written as text, truth values in place of numbers, a label that is no text, two keys for one thing.
 
-More than `MOST_BOXES` boxes are no answer either. Time is linear in the length of the text.
+Nor may anything stand beside the boxes that could be meant in their place: digits in the words around them, an empty
+list, lists of numbers under other keys of an object. More than `MOST_BOXES` boxes are no answer either. Time is linear
+in the length of the text.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
 from mmrl.rewards.base import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.parsing.json_text import json_values, number, unfenced
+from mmrl.rewards.parsing.json_text import fenced_apart, json_values, number, refuse_digits
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x1, y1, x2, y2."""
@@ -48,11 +50,15 @@ _THINNEST = 1e-9
 _DEEPEST = 8
 
 _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = ("bbox_2d", "bbox", "box"), ("label", "category"), ("score", "confidence")
+BOX_KEYS = (*_BOX_KEYS, *_LABEL_KEYS, *_SCORE_KEYS)
+"""What an object that is a box is read by."""
 _NO_BOXES = ("none", "null")
 # ASCII digits only: \d would also take look-alikes. Spaces are collapsed before, so ` ?` is enough.
 _NUMBER = r"(-?[0-9]{1,12}(?:\.[0-9]{1,20})?)"
 _POINT = rf"\( ?{_NUMBER} ?, ?{_NUMBER} ?\)"
 _CORNERS = re.compile(rf"(?:<\|object_ref_start\|>|<ref>)([^<]{{1,200}})<|{_POINT} ?,? ?{_POINT}")
+_DIGITS = re.compile(r"[0-9]+")
+_EMPTY = re.compile(r"\[\s?\]")
 _LOC = re.compile(r"<loc([0-9]{4})>" * 4 + r"([^<;]{0,200})")
 
 
@@ -74,7 +80,8 @@ def parse_labelled_boxes(text: str, space: Space, size: Size | None = None) -> l
     Raises:
         InvalidAnswer: it holds no boxes, or one that is malformed; see the module's first lines.
     """
-    text = unfenced(text)
+    text, *around = fenced_apart(text)
+    refuse_digits(" ".join(around))
     if "<loc" in text:
         return list(_bounded(_loc_boxes(text, space, size)))
     if "[" in text or "{" in text:
@@ -181,10 +188,18 @@ def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
         for part in value:
             if isinstance(part, list | tuple) and not part and depth:
                 raise InvalidAnswer("an empty list stands where a box is due")
-            yield from _walk(part, depth + 1)
+            empty = True
+            for found in _walk(part, depth + 1):
+                empty = False
+                yield found
+            if empty and len(value) > 1:
+                raise InvalidAnswer(f"an empty list stands beside other answers: {value!r:.60}")
     elif isinstance(value, dict):
         if (place := _one_of(value, _BOX_KEYS)) is not None:
             named, sure = _one_of(value, _LABEL_KEYS), _one_of(value, _SCORE_KEYS)
+            for key in value.keys() - {place, named, sure}:
+                if _has_list_of_numbers(value[key], depth):
+                    raise InvalidAnswer(f"beside the box, {key!r:.40} has a list of numbers: {value[key]!r:.60}")
             yield _four(value[place]), _label(value[named]) if named else None, _score(value[sure]) if sure else None
             return
         inner = [part for part in value.values() if isinstance(part, list | dict)]
@@ -193,6 +208,16 @@ def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
         yield from _walk(inner[0], depth + 1)
     else:
         raise InvalidAnswer(f"{value!r:.60} is no box")
+
+
+def _has_list_of_numbers(value: Any, depth: int) -> bool:
+    if depth > _DEEPEST:
+        raise InvalidAnswer(f"an object stands more than {_DEEPEST} lists or objects deep")
+    if isinstance(value, dict):
+        return any(_has_list_of_numbers(part, depth + 1) for part in value.values())
+    if not isinstance(value, list | tuple):
+        return False
+    return any(isinstance(part, int | float) or _has_list_of_numbers(part, depth + 1) for part in value)
 
 
 def _four(value: Any) -> list[float]:
@@ -236,6 +261,7 @@ def _corner_boxes(text: str) -> Iterator[_Found]:
         yield [float(part) for part in numbers], label, None
     if text.count("(") != points:
         raise InvalidAnswer(f"a bracket opens no pair of corners (x1,y1),(x2,y2): {text!r:.60}")
+    refuse_digits(_CORNERS.sub(" ", text))
 
 
 def _loc_boxes(text: str, space: Space, size: Size | None) -> Iterator[LabelledBox]:
@@ -244,7 +270,12 @@ def _loc_boxes(text: str, space: Space, size: Size | None) -> Iterator[LabelledB
     found = _LOC.findall(text)
     if 4 * len(found) != text.count("<loc"):
         raise InvalidAnswer("<loc> tokens do not come in fours of four digits")
+    if _EMPTY.search(text):
+        raise InvalidAnswer("an empty list stands beside <loc> tokens")
+    refuse_digits(_LOC.sub(" ", text))
     for *tokens, label in found:
+        if len(_DIGITS.findall(label)) > 1:  # "dog 2" is a label; "dog (1,1),(2,2)" a second box
+            raise InvalidAnswer(f"numbers stand behind <loc> tokens: {label!r:.60}")
         y1, x1, y2, x2 = (int(token) / 1024 for token in tokens)
         box = check_box((x1, y1, x2, y2), "norm_1")
         yield LabelledBox(to_space(box, "norm_1", space, size), label.strip() or None)

@@ -1,8 +1,8 @@
 """JSON out of an answer, strictly: what a lenient reader would repair is a malformed answer.
 
-Refused, each with its reason: NaN and Infinity, a key that stands twice in an object, text that breaks off, brackets
-that close nothing, nesting too deep to read, several fenced blocks or one that is never closed, and more lists and
-objects side by side than `MOST_VALUES`.
+Refused, each with its reason: numbers beside it, NaN and Infinity, a key that stands twice in an object, text that
+breaks off, brackets that close nothing, nesting too deep to read, several fenced blocks or one that is never closed,
+and more lists and objects side by side than `MOST_VALUES`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ MOST_VALUES = 10_000
 """Lists and objects in one text past which it is no answer."""
 _FENCE = "```"
 _BRACKET = re.compile(r"[\[\]{}]")
+_KEY_WITH_DIGIT = re.compile(r"\b(?:bbox|point)_2d\b")
 
 
 def decode_json(text: str) -> Any:
@@ -34,16 +35,19 @@ def decode_json(text: str) -> Any:
 def json_values(text: str) -> list[Any]:
     """All lists and objects in `text` that stand in no other, in order; other words are passed over.
 
-    Only the fenced block is read if there is one. Takes time linear in the length of the text.
+    Only the fenced block is read if there is one. The words have no digits: a number beside the JSON would be a second
+    answer. Takes time linear in the length of the text.
     """
-    text = unfenced(text)
+    text, *outside = fenced_apart(text)
     found: list[Any] = []
-    at = 0
+    at = end = 0
     while bracket := _BRACKET.search(text, at):
         if bracket.group() in "]}":
             raise InvalidAnswer(f"the {bracket.group()} at character {bracket.start()} closes nothing")
         try:
             value, at = _DECODER.raw_decode(text, bracket.start())
+            outside.append(text[end : bracket.start()])
+            end = at
         except InvalidAnswer:
             raise
         except RecursionError:
@@ -53,18 +57,37 @@ def json_values(text: str) -> list[Any]:
         found.append(value)
         if len(found) > MOST_VALUES:
             raise InvalidAnswer(f"there are more than {MOST_VALUES} JSON lists or objects")
+    refuse_digits(" ".join([*outside, text[end:]]))
     return found
+
+
+def refuse_digits(words: str) -> None:
+    """Refuse numbers in the words around an answer; the names bbox_2d and point_2d are none.
+
+    Raises:
+        InvalidAnswer: there is a digit, of whatever script.
+    """
+    plain = _KEY_WITH_DIGIT.sub("", words)
+    for at, character in enumerate(plain):
+        if character.isdigit():
+            raise InvalidAnswer(f"{plain[at : at + 20]!r} stands beside the answer: a number that is no part of it")
 
 
 def unfenced(text: str) -> str:
     """What stands between ``` and ```; the whole text where there is no fence."""
+    return fenced_apart(text)[0]
+
+
+def fenced_apart(text: str) -> tuple[str, str, str]:
+    """What stands between ``` and ```, before and behind; the whole text and nothing where there is no fence."""
     count = text.count(_FENCE)
     if count == 0:
-        return text
+        return text, "", ""
     if count != 2:
         how = "a fenced block is never closed" if count % 2 else f"there are {count // 2} fenced blocks, not one"
         raise InvalidAnswer(how)
-    return text.split(_FENCE)[1]
+    before, inside, behind = text.split(_FENCE)
+    return inside, before, behind
 
 
 def number(value: Any, what: str) -> float:

@@ -14,12 +14,14 @@ from typing import Any, TypeAlias
 
 from mmrl.rewards.base import InvalidAnswer
 from mmrl.rewards.parsing.digits import DASHES, plain_digits
-from mmrl.rewards.parsing.json_text import decode_json
+from mmrl.rewards.parsing.json_text import decode_json, fenced_apart
 
 Span: TypeAlias = tuple[float, float]
 """Start and end in seconds; the end is later."""
 
 MOST_SPANS = 1000
+_NEAR = 60
+"""Characters on either side of a span in which words that change it are looked for."""
 _KEYS = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("from", "to"))
 
 _CLOCK = r"(?:[0-9]{1,4}:){1,2}[0-5]?[0-9](?:\.[0-9]{1,20})?"  # 02:03, 1:02:03.4
@@ -32,6 +34,18 @@ _SPAN = re.compile(rf"(?P<start>{_TIME}){_BETWEEN}(?P<end>{_TIME})", re.IGNORECA
 _LISTED = re.compile(rf"[\[(] ?(?P<start>{_TIME}) ?, ?(?P<end>{_TIME}) ?[\])]", re.IGNORECASE)
 _BARE = re.compile(rf"(?P<start>{_TIME}) ?, ?(?P<end>{_TIME})", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]")
+_EMPTY = re.compile(r"\[ ?\]")
+_MARKS = r"[\[\]()*\"'` ]{0,6}"
+_NOT_IT = re.compile(  # what turns a span right behind it into another one, or denies it
+    rf"(?:[{DASHES}] |\b(?:not|never|\w{{1,9}}n['\u2019]t)"
+    rf"(?: (?:happen|occur|from|between|at|in|during|within)){{0,2}} ){_MARKS}$"
+    rf"|\b(?:frames?|mins?|minutes?|hours?) (?:from |between )?{_MARKS}$",
+    re.IGNORECASE,
+)
+_OTHER_UNIT = re.compile(
+    rf"{_MARKS}[{DASHES}]?(?:in )?(?:%|(?:m|mins?|minutes?|h|hrs?|hours?|ms|milliseconds?|frames?|percent)\b)",
+    re.IGNORECASE,
+)
 
 
 def parse_spans(text: str) -> list[Span]:
@@ -39,15 +53,18 @@ def parse_spans(text: str) -> list[Span]:
 
     Times are seconds, MM:SS or H:MM:SS. Prose around them is passed over, but every digit in the answer must belong to
     a span and every bracket be closed: what was cut off or stuffed with other numbers is refused, not guessed at. So
-    are minutes in words ("1 min 3 s"), signs, and digits that only look like 0 to 9 (see `plain_digits`). The JSON []
-    says that there is no such stretch.
+    are minutes in words ("1 min 3 s", "3 to 7 minutes") and other units, signs, "not 3 to 7", and digits that only look
+    like 0 to 9 (see `plain_digits`). The JSON [] says that there is no such stretch.
 
     Raises:
         InvalidAnswer: no span can be read, or one does not end after it starts, or there are more than 1000.
     """
     answer = plain_digits(text).strip()
     if "```" in answer:
-        return read_spans(decode_json(answer))
+        spans = read_spans(decode_json(answer))
+        _, before, after = fenced_apart(answer)
+        _refuse_if_continued(" ".join([*before.split(), ""]), " ".join(["", *after.split()]))
+        return spans
     if (answer[:1], answer[-1:]) in (("[", "]"), ("{", "}")):
         try:
             given = decode_json(answer)
@@ -94,22 +111,26 @@ def _from_prose(prose: str) -> list[Span]:
         raise InvalidAnswer(f"the answer has {len(found)} spans; at most {MOST_SPANS} are read")
     outside, at = [], 0
     for match in found:
-        if _continues(text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]):
-            raise InvalidAnswer(f"{text[max(match.start() - 1, 0) : match.end() + 1]!r} is no span of time")
+        _refuse_if_continued(text[: match.start()][-_NEAR:], text[match.end() :][:_NEAR])
         outside.append(text[at : match.start()])
         at = match.end()
     rest = " ".join([*outside, text[at:]])
     if stray := _NUMBER.search(rest):
         raise InvalidAnswer(f"{rest[stray.start() :][:20]!r} belongs to no span of time in {text[:60]!r}")
+    if _EMPTY.search(text):
+        raise InvalidAnswer(f"an empty list stands beside a span of time in {text[:60]!r}")
     if any(text.count(opening) != text.count(closing) for opening, closing in ("[]", "()", "{}")):
         raise InvalidAnswer(f"brackets are left open in {text[:60]!r}")
     return [_span((match["start"], match["end"])) for match in found]
 
 
-def _continues(before: str, after: str) -> bool:
-    """Whether a span is part of something longer: -3 to 5, .5 to 3, x3 to 7, 3 to 7min, 3 to 7e9."""
-    letters = any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in (before, after))
-    return letters or (before != "" and before in f".:,~{DASHES}")
+def _refuse_if_continued(before: str, after: str) -> None:
+    """Refuse a span that is part of something longer, or not of seconds: -3 to 5, x3 to 7, 3 to 7 minutes."""
+    left, right = before[-1:], after[:1]
+    letters = any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in (left, right))
+    signed = left != "" and left in f".:,~{DASHES}"
+    if letters or signed or _NOT_IT.search(before[-_NEAR:]) or _OTHER_UNIT.match(after[:_NEAR]):
+        raise InvalidAnswer(f"a span of time stands between {before[-20:]!r} and {after[:20]!r}, which changes it")
 
 
 def _is_span(given: Any) -> bool:

@@ -21,8 +21,8 @@ _SPANNING = re.compile(r"\s{0,99}\\multi(column|row)\s?\{([1-9][0-9]{0,2})\}\s?\
 def read_bars(text: str) -> Table:
     """The one table whose cells are parted by bars.
 
-    A line of dashes below the first row makes that row a header, as in Markdown. Bars at the ends of lines do not
-    count, and \\| is a bar inside of a cell.
+    A line of dashes below the first row makes that row a header, as in Markdown. A bar that begins a
+    line does not count, nor one that ends it too: "x |" has an empty second cell. \\| is a bar inside of a cell.
 
     Raises:
         InvalidAnswer: none, or several with other text in between.
@@ -47,8 +47,8 @@ def read_bars(text: str) -> Table:
 
 def _bar_row(line: str, header: bool = False) -> Row:
     cells = _BAR.split(line.strip())
-    cells = cells[1:] if not cells[0].strip() and len(cells) > 1 else cells
-    cells = cells[:-1] if not cells[-1].strip() and len(cells) > 1 else cells
+    if not cells[0].strip() and len(cells) > 1:
+        cells = cells[1:-1] if not cells[-1].strip() and len(cells) > 2 else cells[1:]
     return tuple(Cell(contents([cell.replace("\\|", "|")]), header) for cell in cells)
 
 

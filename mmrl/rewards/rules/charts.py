@@ -137,19 +137,20 @@ def lines_of(text: str) -> tuple[str | None, list[list[str]]]:
     title = Cell(table.caption).text.lower() if table.caption is not None else None
     if title is None and len(rows) > 2 and len(rows[0]) == 2 and rows[0][0] == "title":
         title, rows = rows[0][1], rows[1:]
-    if sum(map(len, rows)) > MOST_ITEMS:
-        raise InvalidAnswer(f"it has {sum(map(len, rows))} cells; at most {MOST_ITEMS} are compared")
+    cells = len(rows) * max(map(len, rows), default=0)  # short rows are filled up
+    if cells > MOST_ITEMS:
+        raise InvalidAnswer(f"it has {cells} cells; at most {MOST_ITEMS} are compared")
     if len(rows) < 2 or max(map(len, rows)) < 2:
         raise InvalidAnswer("it has no cell beside its headers")
     return title, rows
 
 
 def data_of(title: str | None, rows: Sequence[Sequence[str]]) -> list[Datum]:
-    """What the cells of a table say: the first row and the first column are headers."""
+    """What the cells of a table say: the first row and the first column are headers, and missing cells are empty."""
     data = [] if title is None else [("title", title)]
     for row in (row for row in rows[1:] if row):
-        columns = [*rows[0], *[""] * (len(row) - len(rows[0]))]
-        data += [(f"{row[0]}\n{column}", value) for column, value in zip(columns[1:], row[1:], strict=False)]
+        cells = itertools.zip_longest(rows[0][1:], row[1:], fillvalue="")
+        data += [(f"{row[0]}\n{column}", value) for column, value in cells]
     return data
 
 

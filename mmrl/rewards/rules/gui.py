@@ -65,13 +65,17 @@ class GUIAction(Reward):
         if truth is not None:
             parts.append((self.point, _hits(answered, truth)))
         if true_text is not None:
-            exact = self.match == "exact"
-            given = answered.text or ""
-            score = _same_direction(given, true_text) if kind in _DIRECTED else text_match(given, true_text, exact)
-            parts.append((self.text, score))
+            parts.append((self.text, self._text_score(answered, true_text)))
         if all(score == 1 for _, score in parts):
             return 1.0
         return below_one(sum(weight * score for weight, score in parts) / sum(weight for weight, _ in parts))
+
+    def _text_score(self, answered: Action, truth: str) -> float:
+        if answered.text is None:  # which is not the empty text
+            return 0.0
+        if answered.kind in _DIRECTED:
+            return _same_direction(answered.text, truth)
+        return text_match(answered.text, truth, self.match == "exact")
 
     def _asked_for(self, references: Mapping[str, Any]) -> tuple[str, TrueBoxes | None, str | None]:
         answer = references["answer"]

@@ -116,7 +116,7 @@ def test_hostile_texts_are_refused():
         "\\text{" * 3_000,
     ]
     values, status = run([*hostile, *(text * 100 for text in hostile), "\x00", "\ud83d", "\u202eB", ""])
-    assert (values == 0).all() and status.count(Status.OK) == 1  # "A. A. A. ..." picks A, and no more
+    assert (values == 0).all() and set(status) == {Status.INVALID}
 
 
 @given(st.text(max_size=60))

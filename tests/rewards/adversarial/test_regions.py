@@ -197,6 +197,21 @@ def test_answers_stuffed_with_every_option_are_invalid(name):
     assert defined(CASES[name], STUFFED[name]) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("mask_iou", ["{} and 5 5 30 30", "{} (1,1),(2,2)", "```json\n{}\n``` or 5,5,30,30", "7 {}"]),
+        ("tube_iou", ["{} 5 5 5", "```{}``` (1,1),(2,2)"]),
+        ("temporal_iou", ["{} minutes", "{} %", "- {}", "not {}", "```{}``` 9", "[] {}"]),
+    ],
+)
+def test_an_answer_with_another_beside_it_is_invalid(name, texts):
+    perfect(CASES[name])
+    reward, right, truth, refs = CASES[name]
+    for text in texts:
+        assert outcome(reward, text.replace("{}", right), truth, **refs) == (0, Status.INVALID), text
+
+
 def test_covering_everything_is_never_perfect():
     whole = np.array([0, 0, 640, 480]).tolist()
     for name, text in (

@@ -79,6 +79,7 @@ def test_every_change_of_a_cell_is_seen(reward):
         HTML.replace("<tr><td>Ada</td><td>3</td><td>4</td></tr>", ""),
         BARS + "\n| Ada | 3 | 4 |",
         BARS[:-1] + "| 5 |",
+        BARS + "\n| z |",
     ]
     values, _ = run(reward, texts)
     assert (values < 1).all(), values

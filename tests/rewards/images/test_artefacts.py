@@ -1,5 +1,6 @@
 """Natural pictures are clean; the same with a grid or saturated colours are not, and the less so the stronger it is."""
 
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +9,7 @@ import skimage
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status, load
-from mmrl.rewards.images.artefacts import grid_contrast, oversaturated
+from mmrl.rewards.images.artefacts import TILE, grid_contrast, oversaturated, tiles
 from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl.shapeworld.scenes import draw
 
@@ -121,6 +122,33 @@ def test_the_contrast_is_the_patterns_root_mean_square():
         due = np.sqrt(np.square(pattern / 100).mean((0, 1))).max()
         assert grid_contrast(0.5 + whole, [period]) == pytest.approx(due, rel=1e-3)
         assert grid_contrast(0.5 + whole, [period + 1]) < 0.1 * due
+
+
+def test_a_large_picture_is_looked_at_in_parts_that_cover_it():
+    for size in ((1, 1), (2048, 2048), (2049, 100), (7680, 4320), (5000, 6000)):
+        count = np.zeros((size[1] // 20 + 1, size[0] // 20 + 1), int)
+        area = 0
+        for left, top, right, bottom in tiles(size):
+            assert 0 < right - left <= TILE and 0 < bottom - top <= TILE
+            area += (right - left) * (bottom - top)
+            count[-(-top // 20) : -(-bottom // 20), -(-left // 20) : -(-right // 20)] += 1
+        assert area == size[0] * size[1] and count.max() == 1
+    assert tiles((2048, 2048)) == [(0, 0, 2048, 2048)]
+
+
+def test_a_large_picture_scores_as_its_parts_and_takes_little_memory():
+    rng = np.random.default_rng(0)
+    grid = np.tile(128 + 8 * checks((64, 64), 8), (40, 40, 3))
+    plain = Image.fromarray(rng.integers(100, 156, (2560, 2560, 3), dtype=np.uint8))
+    pictures = [Image.fromarray(np.round(grid).astype(np.uint8)), plain]
+    tracemalloc.start()
+    try:
+        values = load("artefacts").score([RewardInput("a", 0, "", image=picture) for picture in pictures]).values
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert values["artefacts/grid"][0] < 0.2 and values["artefacts/grid"][1] > 0.98
+    assert peak < 50 * 2560 * 2560
 
 
 def test_other_periods_are_looked_for_on_request():

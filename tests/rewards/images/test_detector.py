@@ -9,7 +9,15 @@ from PIL import Image
 from mmrl.rewards import RewardError, RewardInput, Status
 from mmrl.rewards.base import ScoringFailed
 from mmrl.rewards.images.colours import BLANK, COLOURS, TEMPLATES, ClipColours, crop
-from mmrl.rewards.images.detector import FLOOR, Detection, TransformersDetector, best_phrase, box_around, corners
+from mmrl.rewards.images.detector import (
+    FLOOR,
+    MASKS_SIDE,
+    Detection,
+    TransformersDetector,
+    best_phrase,
+    box_around,
+    corners,
+)
 from mmrl.rewards.images.geneval import GenEval
 from tests.rewards.images import tiny_models
 
@@ -87,6 +95,20 @@ def test_masks_come_with_boxes_around_them(folders):
         assert thing.mask[y1].any() and thing.mask[y2 - 1].any()
         assert thing.mask[:, x1].any() and thing.mask[:, x2 - 1].any()
     assert box_around(np.zeros((4, 4), bool)) == (0, 0, 0, 0)
+
+
+def test_masks_of_a_large_picture_are_coarse_and_boxes_in_its_pixels(folders):
+    """At 5792 x 5792 pixels, masks of full size took 12 GiB."""
+    detector = TransformersDetector(folders("mask2former"), device="cpu")
+    large = PICTURE.resize((2800, 2000), Image.Resampling.NEAREST)
+    small = detector.detect(large.resize((700, 500), Image.Resampling.NEAREST), CLASSES)
+    found = detector.detect(large, CLASSES)
+    assert found and len(found) == len(small)
+    for thing, due in zip(found, small, strict=True):
+        assert max(thing.mask.shape) <= MASKS_SIDE
+        assert thing.label == due.label
+        np.testing.assert_allclose(np.array(thing.box) / 4, due.box, atol=6)
+        assert crop(large, thing).width == pytest.approx(thing.box[2] - thing.box[0], abs=1)
 
 
 def test_a_zero_shot_detector_of_queries_takes_any_words(folders):
@@ -204,5 +226,7 @@ def test_a_crop_is_the_thing_on_grey_and_never_empty():
     assert seen.shape == (14, 14, 3)
     assert np.array_equal(seen[2:12, 2:12], np.asarray(PICTURE)[10:20, 30:40])
     assert np.all(seen[:2] == BLANK)
+    coarse = mask.reshape(25, 2, 35, 2).all((1, 3))
+    assert np.array_equal(np.asarray(crop(PICTURE, Detection("dog", 1.0, (28.0, 8.0, 42.0, 22.0), coarse))), seen)
     for box in ((5.0, 5.0, 5.0, 5.0), (200.0, 200.0, 300.0, 300.0), (-50.0, -50.0, -20.0, -20.0), (9.0, 9.0, 3.0, 3.0)):
         assert min(crop(PICTURE, Detection("dog", 1.0, box)).size) >= 1

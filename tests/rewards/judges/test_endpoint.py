@@ -167,11 +167,72 @@ def test_the_key_is_sent_and_stands_in_no_message(monkeypatch):
     assert failed.value.__cause__ is None
 
 
-def test_a_key_that_was_not_asked_for_goes_nowhere(monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-another-service")
-    with StubJudge(Sure(1.0)) as judge:
-        endpoint(judge.base_url).ask(MESSAGES, 1)
-    assert "sk-of-another-service" not in json.dumps([*judge.headers, *judge.requests])
+KEY = "sk-very/secret+of=mine"
+ECHOES = {
+    "a text as a success": Sends(f"invalid key {KEY}".encode()),
+    "the key alone, after blanks": Sends(b" " * 50 + KEY.encode() * 9),
+    "a refusal by the judge": completion(message={"content": None, "refusal": "x" * 185 + KEY}),
+    "a token above 0": top({"token": KEY, "logprob": 0.7}),
+    "a token of a list": top({"token": [KEY], "logprob": -1}),
+    "a page": Refuses(401, f"<p>{KEY}".encode()),
+    "where a message is cut": Refuses(401, b"x" * 262 + KEY.encode()),
+    "where reading stops, behind blanks": Refuses(401, b" " * (4096 - 12) + KEY.encode() * 2),
+    "as PHP writes JSON": Refuses(403, json.dumps(KEY).replace("/", "\\/").encode()),
+    "as a part of a URL": Refuses(403, b"/login?key=sk-very%2Fsecret%2Bof%3Dmine"),
+}
+
+
+@pytest.mark.parametrize("name", ECHOES)
+def test_no_message_holds_the_key_or_a_half_of_it(name, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with StubJudge(ECHOES[name]) as judge, pytest.raises(ScoringFailed) as failed:
+        endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1, logprobs=True)
+    assert "sk-v" not in str(failed.value) and "secret" not in str(failed.value), failed.value
+    assert name == "where a message is cut" or "***" in str(failed.value), "a control: the key was there"
+
+
+@pytest.mark.parametrize("length", range(230, 301, 3))
+def test_no_place_of_the_cut_shows_a_half_of_the_key(length, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with StubJudge(Refuses(401, b"x" * length + KEY.encode())) as judge, pytest.raises(ScoringFailed) as failed:
+        endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1)
+    assert "sk-v" not in str(failed.value)
+
+
+def test_what_the_judge_says_holds_no_key(monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", KEY)
+    with StubJudge(Says(f"I was called with {KEY}")) as judge:
+        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 9).text == "I was called with ***"
+    monkeypatch.setenv("JUDGE_KEY", "1")  # a placeholder
+    with StubJudge(Says("1 > 2")) as judge:
+        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 9).text == "1 > 2"
+
+
+def test_a_key_that_ends_in_a_new_line_is_sent_without_it(monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", f" {KEY}\n")
+    with StubJudge(Sure(1.0), api_key=KEY) as judge:
+        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1).text == "Yes"
+
+
+@pytest.mark.parametrize("key", ["sk-\x01secret", "sk-secret\nX-Other: 1", "sk-секрет-secret", "sk secret"])
+def test_a_key_that_no_header_can_hold_is_refused_at_once(key, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with pytest.raises(RewardError, match="JUDGE_KEY holds") as refused:
+        endpoint("http://127.0.0.1:1", "JUDGE_KEY")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+def test_what_was_not_asked_for_goes_nowhere(key, monkeypatch):
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "of-another-service")
+    monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: of-another-service\nX-Mine: of-another-service")
+    monkeypatch.setenv("JUDGE_KEY", key)
+    with StubJudge(Sure(1.0), api_key=key) as judge:
+        endpoint(judge.base_url, "JUDGE_KEY" if key else "").ask(MESSAGES, 1)
+    headers = {name.lower(): value for name, value in judge.headers[0].items()}
+    assert "of-another-service" not in json.dumps([headers, *judge.requests])
+    assert headers.get("authorization") == (f"Bearer {key}" if key else None)
 
 
 def test_a_copy_for_another_process_asks_as_the_first_and_holds_no_key(monkeypatch):

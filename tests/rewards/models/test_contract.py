@@ -4,6 +4,8 @@ import hashlib
 import io
 import logging
 import math
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from PIL import Image
 
 from mmrl.checks import ShapeError
 from mmrl.rewards import RewardError, Status, load
+from mmrl.rewards.models.model_reward import ModelReward
 from tests.rewards.models.tiny import answer, answers, as_tensor, picture, prompt
 
 NAMES = [
@@ -215,6 +218,39 @@ def test_a_prompt_that_occurs_often_is_encoded_once(clip):
     reward.encoder.text_features = lambda texts: seen.append(list(texts)) or features(texts)
     reward.score([answer(n, prompt=text) for n, text in enumerate(["red", "blue", "red", "red"])])
     assert seen == [["red", "blue"]]
+
+
+def test_two_threads_do_not_use_one_network_at_once():
+    """A suite may call from several; the tokenizers of transformers are not made for that."""
+    inside, most, start = [], [], threading.Barrier(4)
+
+    class Slow(ModelReward):
+        """Watches itself."""
+
+        name, range, source = "slow", (0.0, 1.0), "none"
+
+        def __init__(self) -> None:
+            super().__init__(torch.nn.Linear(1, 1), [], "cpu")
+
+        def score_pictures(self, pictures, items):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+            return torch.zeros(len(items))
+
+    reward = Slow()
+
+    def call(seed):
+        start.wait()
+        reward.score_batch([answer(seed)])
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1, 1]
 
 
 def _png(picture: Image.Image) -> bytes:

@@ -111,6 +111,17 @@ def test_a_prompt_that_is_the_baseline_has_no_line_and_fails_alone(clip):
     assert output.failures[1]["goal_baseline"].kind == "no_line"
 
 
+def test_texts_that_the_model_takes_for_one_have_no_line(clip):
+    """Its tokenizer folds capitals and spaces: every picture would be at its goal."""
+    reward = load("goal_baseline", model=clip, baseline=" A red  Circle ")
+    output = reward.score([answer(0, prompt="a red circle"), answer(1, prompt="a red square")])
+    assert output.status["goal_baseline"] == [Status.ERROR, Status.OK]
+    assert output.failures[0]["goal_baseline"].kind == "no_line"
+    assert output.values["goal_baseline"][1] < 1
+    with pytest.raises(RewardError, match="goal 'a red circle' and baseline ' A red  Circle ' are the same to"):
+        load("goal_baseline", model=clip, goal="a red circle", baseline=" A red  Circle ")
+
+
 def test_arguments_that_cannot_work_are_refused_before_anything_is_loaded():
     for arguments, message in [
         ({"baseline": "x", "alpha": 1.1}, r"alpha is 1.1; it must be in \[0, 1\]"),

@@ -162,6 +162,9 @@ def test_files_that_are_no_image_reward_are_refused(image_reward, tmp_path):
     torch.save({"weight": torch.zeros(2)}, tmp_path / "ImageReward.pt")
     with pytest.raises(RewardError, match=r"has no med_config.json; it has ImageReward.pt"):
         load("image_reward", **arguments)
+    (tmp_path / "med_config.json").write_text("{")
+    with pytest.raises(RewardError, match=r"med_config.json cannot be loaded"):
+        load("image_reward", **arguments)
     (tmp_path / "med_config.json").write_text(med)
     with pytest.raises(RewardError, match=r"has no tensors called blip.visual_encoder.\* and blip.text_encoder.\*"):
         load("image_reward", **arguments)

@@ -10,9 +10,19 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel
 
 from mmrl.rewards import RewardError, load
-from mmrl.rewards.models.loading import Found, find_file, find_weights, load_tensors, torch_device, torch_dtype
+from mmrl.rewards.models.loading import (
+    Found,
+    find_file,
+    find_weights,
+    load_part,
+    load_pretrained,
+    load_tensors,
+    torch_device,
+    torch_dtype,
+)
 from tests.rewards.models.tiny import answers
 
 
@@ -223,6 +233,83 @@ def test_code_of_a_repository_is_never_run(clip, tmp_path):
     (tmp_path / "clip" / "own.py").write_text("raise SystemExit('run')")
     with pytest.raises(RewardError, match="cannot be loaded"):
         load("clip_score", model=str(tmp_path / "clip"))
+
+
+def test_nobody_is_asked_whether_to_run_code(clip, tmp_path, monkeypatch):
+    """transformers asks at a terminal, and runs it for whoever types y."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(clip, tmp_path / "clip")
+    config = json.loads((tmp_path / "clip" / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoModel": "own.Own", "AutoConfig": "own.OwnConfig"}}
+    (tmp_path / "clip" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "clip" / "own.py").write_text("open('run', 'w').close()")
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    for auto in (AutoModel, AutoConfig):
+        with pytest.raises(RewardError, match="cannot be loaded"):
+            if auto is AutoModel:
+                load_pretrained(auto, str(tmp_path / "clip"), None, torch.float32)
+            else:
+                load_part(auto, str(tmp_path / "clip"), None)
+    assert not asked and not (tmp_path / "run").exists()
+
+
+def words_of_transformers(folder: str, clip: str, place: Path, **settings) -> Path:
+    """An open_clip model, as published, whose tokenizer is one of transformers."""
+    shutil.copytree(folder, place)
+    for path in contents(clip):
+        if path.name.startswith(("tokenizer", "special", "vocab", "merges")):
+            shutil.copy(path, place)
+    written = json.loads((place / "open_clip_config.json").read_text())
+    written["model_cfg"]["text_cfg"] |= {"hf_tokenizer_name": "laion/words"} | settings
+    (place / "open_clip_config.json").write_text(json.dumps(written))
+    return place
+
+
+def test_an_open_clip_tokenizer_of_transformers_is_fetched_too(hub, open_clip_form, clip, tmp_path, monkeypatch):
+    """Of a hub repository only the files that were asked for come to the cache."""
+    import huggingface_hub
+
+    place = words_of_transformers(open_clip_form, clip, tmp_path / "whole")
+    cache = tmp_path / "came"
+
+    def download(model, name, revision=None):
+        if not (place / name).is_file():
+            raise huggingface_hub.errors.LocalEntryNotFoundError(name)
+        cache.mkdir(exist_ok=True)
+        return shutil.copy(place / name, cache / name)
+
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    reward, local = load("clip_score", model="hf-hub:laion/words"), load("clip_score", model=str(place))
+    np.testing.assert_array_equal(
+        reward.score(answers(3)).values["clip_score"], local.score(answers(3)).values["clip_score"]
+    )
+    shutil.rmtree(cache)
+    for path in place.glob("*"):
+        if path.name in ("tokenizer.json", "vocab.json"):
+            path.unlink()
+    with pytest.raises(RewardError, match=r"no tokenizer.json or vocab.json"):
+        load("clip_score", model="hf-hub:laion/words")
+
+
+def test_an_open_clip_configuration_cannot_have_code_run(open_clip_form, clip, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    place = words_of_transformers(
+        open_clip_form, clip, tmp_path / "whole", tokenizer_kwargs={"trust_remote_code": True}
+    )
+    own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
+    (place / "tokenizer_config.json").write_text(json.dumps(own))
+    (place / "own.py").write_text("open('run', 'w').close()")
+    with pytest.raises(RewardError, match="cannot be loaded"):
+        load("clip_score", model=str(place))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("written", ["{", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": 3}}', "[" * 9999])
+def test_a_broken_list_of_shards_is_named(written, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(written)
+    with pytest.raises(RewardError, match=r"model.safetensors.index.json cannot be loaded"):
+        find_weights(str(tmp_path))
 
 
 def test_a_network_of_another_kind_is_refused(clip, tmp_path):

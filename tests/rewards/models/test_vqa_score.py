@@ -1,6 +1,8 @@
 """VQAScore against one forward pass an answer, on three kinds of model."""
 
+import json
 import logging
+import shutil
 
 import numpy as np
 import pytest
@@ -71,6 +73,30 @@ def test_another_answer_and_question_are_other_scores(vlms):
     )
     other = load("vqa_score", **vlms["qwen"], question="{text} ? answer yes").score(items).values["vqa_score"]
     assert np.abs(yes - no).max() > 1e-3 and np.abs(yes - other).max() > 1e-3
+
+
+def test_settings_for_writing_that_come_with_a_model_do_not_matter(vlms, tmp_path):
+    place = tmp_path / "beams"
+    shutil.copytree(vlms["qwen"]["model"], place)
+    path = place / "generation_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_beams": 3}))
+    beams, plain = (
+        load("vqa_score", **vlms["qwen"] | {"model": model}) for model in (str(place), vlms["qwen"]["model"])
+    )
+    np.testing.assert_array_equal(
+        beams.score(answers(4)).values["vqa_score"], plain.score(answers(4)).values["vqa_score"]
+    )
+
+
+def test_a_model_whose_processor_reads_no_text_is_refused(vlms, tmp_path, monkeypatch):
+    from transformers import AutoImageProcessor, AutoProcessor
+
+    def pictures_alone(*where, **settings):
+        return AutoImageProcessor.from_pretrained(*where, **settings)
+
+    monkeypatch.setattr(AutoProcessor, "from_pretrained", pictures_alone)
+    with pytest.raises(RewardError, match="which reads no text"):
+        load("vqa_score", **vlms["qwen"])
 
 
 def test_a_prompt_cannot_end_the_question(vlms):

@@ -25,6 +25,8 @@ from mmrl.rewards.parsing.actions import ALIASES, canonical, parse_action
         "click(start_box='<|box_start|>(320,240)<|box_end|>')",
         "click(point='<point>320 240</point>')",
         "Thought: it's there\nAction: click(320, 240)",
+        "Thought: it's there.\nBelow. Action: click(320, 240)",
+        "It's there.\n  Action: click(320, 240)",
     ],
 )
 def test_a_click_is_read_however_it_is_written(text):
@@ -39,6 +41,10 @@ def test_a_click_is_read_however_it_is_written(text):
         ("{'action': 'input_text', 'input_text': 'it\\'s'}", "type", "it's"),
         ("type(content='hello')", "type", "hello"),
         ('type("hello")', "type", "hello"),
+        ("type(content='Action: go')", "type", "Action: go"),
+        ("Action: type(content='Action: go')", "type", "Action: go"),
+        ("Thought: so\nAction: type(content='my Action: go')", "type", "my Action: go"),
+        ("type(content='')", "type", ""),
         ("scroll(direction='down')", "scroll", "down"),
         ('{"action": "hotkey", "keys": ["ctrl", "c"]}', "hotkey", "ctrl c"),
         ("press_back()", "press_back", None),
@@ -70,6 +76,7 @@ def test_texts_and_directions_are_read(text, kind, typed):
         '{"action": "click", "coordinate": [320, 24',
         "click(320, 24",
         "Action: click(1, 2) Action: type('a')",
+        "Thought: so. Action: click(1, 2)\nAction: type('a')",
         '["click", 320, 240]',
         "<tool_call>{}</tool_call><tool_call>{}</tool_call>",
         "сlick(1, 2)",  # noqa: RUF001

@@ -151,6 +151,48 @@ def test_what_is_malformed_is_refused_with_the_reason(text, why):
         parse_boxes(text, "pixel")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[10, 20, 110, 220] and 30,30,40,40",
+        "3 or [10, 20, 110, 220]",
+        "[10, 20, 110, 220] (1,1),(2,2)",
+        "[10, 20, 110, 220] \u0663",
+        "```json [10, 20, 110, 220]``` or (1,1),(2,2)",
+        "(1,1),(2,2) ```json [10, 20, 110, 220]```",
+        "```(10,20),(110,220)``` [1, 1, 2, 2]",
+        "(10, 20), (110, 220) 5,5,6,6",
+        "[] [10, 20, 110, 220]",
+        "[10, 20, 110, 220] []",
+        '{"boxes": []} [10, 20, 110, 220]',
+        "[] (10,20),(110,220)",
+        '[{"boxes": []}, [10, 20, 110, 220]]',
+        '{"bbox": [10, 20, 110, 220], "other": [[1, 1, 2, 2]]}',
+        '{"bbox": [10, 20, 110, 220], "other": {"boxes": [{"at": [1, 1, 2, 2]}]}}',
+        "<loc0020><loc0010><loc0220><loc0110> dog (1,1),(2,2)",
+        "<loc0020><loc0010><loc0220><loc0110> dog; 1 1 2 2",
+        "[1, 1, 2, 2] <loc0020><loc0010><loc0220><loc0110>",
+        "[] <loc0020><loc0010><loc0220><loc0110>",
+    ],
+)
+def test_what_could_be_meant_in_place_of_the_box_is_refused(text):
+    with pytest.raises(InvalidAnswer):
+        parse_boxes(text, "norm_1000")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The bbox_2d is:\n```json\n[10, 20, 110, 220]\n```\nIt (the dog) sits there.",
+        '{"bbox": [10, 20, 110, 220], "label": "dog 2 [3] (4, 5)"}',
+        '{"bbox": [10, 20, 110, 220], "id": 7, "attributes": ["red", "big"]}',
+        "<ref>dog 2</ref><box>(10,20),(110,220)</box>",
+    ],
+)
+def test_words_without_digits_and_labels_with_them_are_no_other_answer(text):
+    assert parse_boxes(text, "pixel") == [BOX]
+
+
 def test_coordinates_may_leave_the_picture_by_one_hundredth_and_no_more():
     assert check_box((-10, 0, 1010, 1000), "norm_1000") == (-10, 0, 1010, 1000)  # as it stands: not clipped
     assert check_box((-6.4, 0, 640, 484.8), "pixel", (640, 480)) == (-6.4, 0, 640, 484.8)

@@ -28,7 +28,14 @@ from mmrl.rewards.parsing.counts import parse_count
         ("I count 2 red and 1 blue ones. Answer: 3", 3),
         ("2 + 1, so the answer is 3.", 3),
         ("$\\boxed{3}$", 3),
-        ("- 3", 3),  # a bullet
+        ("- 3 circles", 3),  # a bullet
+        ("<b>3</b>", 3),
+        ("*3* circles", 3),
+        ("**3**", 3),
+        ("Total = 3", 3),
+        ("It occurs 3 times.", 3),
+        ("I am not sure, but 3", 3),
+        ("3, or three", 3),
         ("the 2nd of them is red; 3 in all, each 10px wide", 3),
         ("一共有3个", 3),
     ],
@@ -52,11 +59,11 @@ def test_one_number_is_read_however_it_is_written(text, count):
         ("оne", "no number"),  # noqa: RUF001
         ("1 2 3 4 5", "5 different numbers"),
         ("1,2,3", "3 different numbers"),
-        ("3-5", "2 different numbers"),
+        ("3-5", "another number"),
         ("two three", "2 different numbers"),
         ("twenty and one", "2 different numbers"),
-        ("2 or 3", "2 different numbers"),
-        ("Answer: 2 or 3", "2 different numbers"),
+        ("2 or 3", "another number"),
+        ("Answer: 2 or 3", "another number"),
         ("Answer: 2. Answer: 3", "stated 2 times"),
         ("-3", "not"),
         ("\u22123", "not"),
@@ -83,6 +90,31 @@ def test_one_number_is_read_however_it_is_written(text, count):
 def test_what_is_no_single_count_is_refused_with_the_reason(text, why):
     with pytest.raises(InvalidAnswer, match=why):
         parse_count(text)
+
+
+NOT_THREE = ["3 dozen", "3 million", "three million", "three quarters", "three-quarters", "three halves", "3%", "3 %"]
+NOT_THREE += ["3 and a half", "three and a half", "\u221a3", "3!", "3+", ">3", ">= 3", "~3", "3 or more", "twice three"]
+NOT_THREE += [
+    "half of three",
+    "3 + 3",
+    "three plus three",
+    "3 \u00d7 3",
+    "3/3",
+    "3-3",
+    "- 3",
+    "- three",
+    "not exactly 3",
+]
+NOT_THREE += ["never 3", "up to 3", "it isn't 3", "3 or four", "square root of 3", "sqrt(3)", "|3|", "three squared"]
+
+
+@pytest.mark.parametrize("text", NOT_THREE)
+@pytest.mark.parametrize("form", ["{}", "There are {}", "Answer: {}"])
+def test_what_stands_beside_a_three_can_make_it_another_number(text, form):
+    if form == "There are {}" and text.startswith("- "):
+        text = text.replace("- ", "-")  # behind a word, "- 3" is a dash
+    with pytest.raises(InvalidAnswer):
+        parse_count(form.format(text))
 
 
 SMALL = [

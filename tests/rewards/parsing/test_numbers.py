@@ -54,6 +54,32 @@ def test_forms_of_a_number(text, unit, value):
 NOT_ONE = ["", "nan", "NaN", "inf", "-Infinity", "\u221e", "1e9999", "9" * 400, "1,5", "12,34", "1.2.3", "1_000", "--3"]
 NOT_ONE += ["0x10", "1e", "5/0", "three", "2+3", "3-4", "3:4", "12:30", "x3", "3D", "2**3", "3 = 4", "1 < 3", "not 3"]
 NOT_ONE += ["less than 3", "at least 3", "minus 3", "3 or 4", "3, 4", "5%3", "Answer: 3\nAnswer: 4", "[3, 4]", "5 - 3"]
+NOT_ONE += [
+    "sqrt(3)",
+    "\\sqrt{3}",
+    "\u221a3",
+    "log(3)",
+    "|3|",
+    "3!",
+    "3 squared",
+    "3 and a half",
+    "half of 3",
+    "twice 3",
+]
+NOT_ONE += [
+    "3 dozen",
+    "3 hundred",
+    "3 Million",
+    "3 i",
+    "\u00b1 3",
+    "\\pm 3",
+    "\u22653",
+    "\u2264 3",
+    "up to 3",
+    "\u20133",
+]
+NOT_ONE += ["not exactly 3", "is not equal to 3", "never 3", "it isn't 3", "3 or four", "four or 3", "3 \\times 3"]
+NOT_ONE += ["3 is wrong", "It is (- 3)"]
 NOT_ONE += ["\uff13", "\u0663", "3\u00b2", "\u00bd", "\u2163"]  # digits that are not ASCII's
 
 
@@ -63,7 +89,12 @@ def test_what_is_no_number_or_not_one(text):
         number_in(text)
 
 
-@pytest.mark.parametrize("text", ["5 km", "5 cm2", "5%", "5\u00b0", "5 cm and 3 m", "the length is 5 metres"])
+MORE_UNIT = ["5 cm per s", "5 cm s", "5 cm.s", "5 cm squared", "5 cm \u00d7 s"]
+
+
+@pytest.mark.parametrize(
+    "text", ["5 km", "5 cm2", "5%", "5\u00b0", "5 cm and 3 m", "the length is 5 metres", *MORE_UNIT]
+)
 def test_another_unit_is_not_passed_over(text):
     with pytest.raises(InvalidAnswer):
         number_in(text, "cm")
@@ -79,10 +110,21 @@ def test_another_unit_is_not_passed_over(text):
         ("x = 3", 3),
         ("first 1, then 2. The answer is 3", 3),
         ("- 3 circles", 3),
+        ("- 3", -3),
+        ("Answer: \u2212 3", -3),
+        ("I count (3)", 3),
+        ("I am not sure, but 3", 3),
+        ("about 3", 3),
+        ("3, or three", 3),
     ],
 )
 def test_a_number_in_a_sentence(text, value):
     assert number_in(text) == value
+
+
+def test_a_few_words_may_follow_a_unit():
+    for text in ("It is 3 m long", "3 m in all", "- 3 m"):
+        assert abs(number_in(text, "m")) == 3
 
 
 def test_a_thousand_random_numbers_in_pythons_own_forms_are_read_exactly():

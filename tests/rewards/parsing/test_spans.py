@@ -38,6 +38,9 @@ from mmrl.rewards.parsing.spans import MOST_SPANS, merged, parse_spans, read_spa
         ("0.30000000000000004 to 7", [(0.30000000000000004, 7)]),
         ("[0, 1e9]", [(0, 1e9)]),
         ("[]", []),
+        ("3 to 7 s - it jumps", [(3, 7)]),
+        ("It is not clear, but from 3 to 7.", [(3, 7)]),
+        ("From 3 to 7, hence early; frames show it.", [(3, 7)]),
     ],
 )
 def test_spans_are_read_however_they_are_written(text, spans):
@@ -94,6 +97,29 @@ def test_spans_are_read_however_they_are_written(text, spans):
     ],
 )
 def test_what_is_no_span_or_more_than_spans_is_refused(text):
+    with pytest.raises(InvalidAnswer):
+        parse_spans(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *["3 to 7 minutes", "3 to 7 min", "from 3 to 7 hours", "[3, 7] minutes", "3 to 7 %", "3 to 7%", "3-7 frames"],
+        *["3 to 7 m", "[3, 7] h", "(3 to 7) ms", "**3 to 7** minutes", "3 to 7 (minutes)", "3 to 7-minute mark"],
+        *["3 to 4, 5 to 7 minutes", "```json\n[3, 7]\n``` minutes", "frames 3 to 7", "minutes from 3 to 7"],
+        *[
+            "- 3 to 7",
+            "\u2212 3 to 7",
+            "- [3, 7] s",
+            "- (3 to 7)",
+            "not 3 to 7",
+            "never from 3 to 7",
+            "not ```[3, 7]```",
+        ],
+        *["It doesn't happen between 3 and 7", "[] [3, 7]", "```json\n[3, 7]\n``` or 9 to 12"],
+    ],
+)
+def test_a_span_of_other_units_or_denied_is_refused(text):
     with pytest.raises(InvalidAnswer):
         parse_spans(text)
 

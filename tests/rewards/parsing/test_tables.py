@@ -62,6 +62,11 @@ def test_what_is_in_a_cell():
     assert contents(["  "]) == ()
 
 
+def test_a_bar_ends_a_line_only_where_one_begins_it():
+    assert read_table("a | b\nx | \n| y |").grid() == [["a", "b"], ["x", ""], ["y"]]
+    assert read_table("| a | b |\n| x | |\n| | 2 |").grid() == [["a", "b"], ["x", ""], ["", "2"]]
+
+
 def test_spans_stand_in_every_place_they_cover():
     html = """<table><tr><td rowspan="2">a</td><td colspan=2>b</td></tr><tr><td>c</td><td rowspan='2'>d</td></tr>
         <tr><td>e</td></tr></table>"""

@@ -171,3 +171,9 @@ def test_the_true_box_is_perfect_whatever_the_spaces_and_no_other_is(first, seco
     ]
     right, wrong = reward(space=space).score(batch).values[reward.name]
     assert right == 1 and (wrong < 1) == (true != other)
+
+
+def test_a_reference_may_say_more_of_its_box_than_an_answer():
+    coco = [{"bbox": [10, 20, 60, 90], "category": "cat", "segmentation": [[10, 20, 60, 90, 5, 5]], "area": 7, "id": 3}]
+    item = RewardInput("a", 0, "", text="[10, 20, 60, 90]", references={"answer": coco, "space": "pixel"})
+    assert BoxIoU().score([item]).values["box_iou"].tolist() == [1.0]

@@ -195,6 +195,18 @@ def test_tables_by_hand(text, due):
     assert score < 1 and (score == pytest.approx(due) or due == 1)
 
 
+def test_cells_that_are_empty_or_missing_count():
+    for row in ("\n| z |", "\nz |", "\n| z | |"):
+        assert value(ChartTable(), TABLE + row, TABLE) < 1, row
+        assert value(ChartTable(), TABLE + row, TABLE + row) == 1
+        assert value(ChartTable(), TABLE, TABLE + row) < 1
+    truth = "a | b\nx | \ny | 2"
+    assert value(ChartTable(), truth, truth) == value(ChartTable(), "| a | b |\n| x | |\n| y | 2 |", truth) == 1
+    assert value(ChartTable(), "a | b\ny | 2", truth) == pytest.approx(2 / 3)
+    wide = " | ".join("abcdefghij" * 20) + "\n" + "x |\n" * 200  # few cells, which would be filled up to many
+    assert outcome(ChartTable(), wide, TABLE)[1] is Status.INVALID
+
+
 def test_a_title_is_a_datum():
     titled = f"title | Growth\n{TABLE}"
     assert value(ChartTable(), titled, titled) == 1

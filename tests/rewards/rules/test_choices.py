@@ -22,6 +22,9 @@ PICKS += [
 ]
 PICKS += ["```\nB\n```", "A. a dog\nB. a cat\nAnswer: B", "\\boxed{\\text{(B)}}", "B\n", "\u7b54\u6848\uff1aB"]
 
+PICKS += ["The correct option is B", "The right choice is (B).", "B is correct", "(B) is the answer.", "Answer B"]
+PICKS += ["Answer: B?", "B because it is not red", "Answer: B. I checked it twice.", "B. a cat. It does not bark."]
+
 NOT_ONE = ["", "A dog sits there", "I think so", "A\nB", "A B C D", "A, B", "A/B", "AB", "A or B", "Answer: A or B"]
 NOT_ONE += ["Answer: B\nA", "Answer: A\nAnswer: B", "The answer is not B", "not (B)", "E", "(B) and (C)", "B) or C)"]
 NOT_ONE += ["\u0412", "\uff22", "\u0392", "\U0001d401", "<answer>A</answer><answer>B</answer>", "B" * 30_000]
@@ -56,6 +59,38 @@ def test_an_options_text_is_a_pick(text):
 )
 def test_a_letter_with_another_options_text_is_a_contradiction(text):
     assert outcome(MultipleChoice(), text, "B", choices=CHOICES) == (0, Status.INVALID)
+
+
+TAKEN_BACK = ["B) wrong", "B. not dog", "B. wrong, none of the above", "B. everything except this", "B: b, c, d"]
+TAKEN_BACK += [
+    "B. dog and c",
+    "Answer: B. I am not sure, might be d",
+    "B. Everything but not this one",
+    "Answer: (B) c",
+]
+TAKEN_BACK += ["B. dog. Wrong, I think"]
+
+
+@pytest.mark.parametrize("text", TAKEN_BACK)
+@pytest.mark.parametrize("choices", [None, ["cat", "dog", "cow", "pig"]])
+def test_a_letter_is_no_pick_if_the_text_behind_it_takes_it_back(text, choices):
+    known = {"choices": choices} if choices else {}
+    assert outcome(MultipleChoice(), text, "B", **known) == (0, Status.INVALID)
+    assert value(MultipleChoice(), "B. dog", "B", **known) == 1
+
+
+@pytest.mark.parametrize("text", ["B. zebra", "B) the dogs", "B: no", "B, zebra", "B (zebra)", "B. dog or cow"])
+def test_a_letter_with_a_text_that_is_no_option_is_no_pick(text):
+    assert outcome(MultipleChoice(), text, "B", choices=["cat", "dog", "cow"]) == (0, Status.INVALID)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The answer is B, dog.", "The answer is B (dog)", "B (dog)", "B - dog", "B. the dog", "B. dog. It does not purr."],
+)
+def test_a_letter_with_its_own_text_is_a_pick(text):
+    assert value(MultipleChoice(), text, "B", choices=["cat", "dog", "cow"]) == 1
+    assert value(MultipleChoice(), text, "C", choices=["cat", "dog", "cow"]) == 0
 
 
 def test_an_options_text_may_hold_anothers():

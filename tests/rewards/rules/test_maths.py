@@ -89,6 +89,18 @@ INVALID += [
     "3" * 2001,
 ]
 INVALID += ["{" * 60 + "3" + "}" * 60, "3} \\text{ or } {3", "\\[3\\] and \\(4\\)", "@", "\\boxed{}", "<answer>3"]
+SAY_MORE = [
+    "3 \\text{ is wrong}",
+    "3 \\approx 4",
+    "3 \\mod 5",
+    "3 \\equiv 4",
+    "3 \\to 4",
+    "3 \\text{ or 5}",
+    "3\\text{5}",
+]
+SAY_MORE += ["3_5", "3_{5}", "3 is wrong", "\\text{not } 3"]
+INVALID += SAY_MORE
+EQUAL += [("2516_{8}", "2516_8"), ("3 \\pmod 5", "3 \\pmod{5}"), ("3 \\text{ m}", "3")]
 UNUSABLE = ["", "\\frac{1}{0}", "@", True, [3], math.nan, math.inf, "The area is three at most", "x\u00b2", None]
 
 
