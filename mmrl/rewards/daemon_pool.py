@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -18,10 +18,9 @@ class DaemonPool:
 
     def __init__(self, size: int, name: str) -> None:
         self._size, self._name = size, name
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
-        self._idle = threading.Semaphore(0)
-        self._lock = threading.Lock()
-        self._threads = 0
+        self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._change = threading.Condition()  # guards all that follows, and the calls
+        self._threads = self._idle = 0
         self._closed = False
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
@@ -30,25 +29,25 @@ class DaemonPool:
         Raises:
             RuntimeError: the pool is closed.
         """
-        if self._closed:
-            raise RuntimeError(f"{self._name} is closed")
         future: Future[Result] = Future()
-        self._calls.put((future, call))
-        with self._lock:
-            if not self._idle.acquire(blocking=False) and self._threads < self._size:
+        with self._change:
+            if self._closed:
+                raise RuntimeError(f"{self._name} is closed")
+            self._calls.append((future, call))
+            if self._idle < len(self._calls) and self._threads < self._size:
                 self._threads += 1
                 threading.Thread(target=self._work, name=f"{self._name}-{self._threads}", daemon=True).start()
+            else:
+                self._change.notify()
         return future
 
     def close(self) -> None:
         """Cancel what has not begun, and let the threads end once they are done."""
-        self._closed = True
-        while not self._calls.empty():
-            waiting = self._calls.get()
-            if waiting is not None:
-                waiting[0].cancel()
-        for _ in range(self._threads):
-            self._calls.put(None)
+        with self._change:
+            self._closed = True
+            while self._calls:
+                self._calls.popleft()[0].cancel()
+            self._change.notify_all()
 
     def _work(self) -> None:
         while (taken := self._next()) is not None:
@@ -59,16 +58,15 @@ class DaemonPool:
                 except BaseException as why:  # handed to the thread that waits
                     future.set_exception(why)
             del taken, future, call  # nothing is kept alive while waiting for the next
-            self._idle.release()
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
         """The next call; None: this thread is to end."""
-        while True:
-            try:
-                return self._calls.get(timeout=IDLE_S)
-            except Empty:
-                with self._lock:
-                    if self._calls.empty():  # else one was put that counts on this thread
-                        self._idle.acquire(blocking=False)
-                        self._threads -= 1
-                        return None
+        with self._change:
+            while not self._calls:
+                self._idle += 1
+                in_time = self._change.wait(IDLE_S) and not self._closed
+                self._idle -= 1
+                if not in_time and not self._calls:
+                    self._threads -= 1
+                    return None
+            return self._calls.popleft()

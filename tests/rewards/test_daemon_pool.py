@@ -42,13 +42,32 @@ def test_idle_threads_end_and_new_ones_come_with_new_work(monkeypatch):
         assert not threads_of("brief")
 
 
-def test_no_call_is_lost_while_threads_come_and_go(monkeypatch):
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("calls", [1, 3, 9])
+def test_no_call_is_lost_while_threads_come_and_go(size, calls, monkeypatch):
+    """With more calls than threads too: those that waited must not make the pool believe in idle threads."""
     monkeypatch.setattr(daemon_pool, "IDLE_S", 0.001)
-    pool = DaemonPool(4, "restless")
-    for round_ in range(200):
-        futures = [pool.submit(lambda n=n: n) for n in range(round_ % 5)]
-        assert [future.result(10) for future in futures] == list(range(round_ % 5))
-        time.sleep(0.001 * (round_ % 3))
+    pool = DaemonPool(size, "restless")
+    for round_ in range(60):
+        futures = [pool.submit(lambda n=n: n) for n in range(calls)]
+        assert [future.result(10) for future in futures] == list(range(calls))
+        time.sleep(0.002 * (round_ % 3))
+
+
+def test_no_call_is_lost_that_several_threads_submit(monkeypatch):
+    monkeypatch.setattr(daemon_pool, "IDLE_S", 0.0005)
+    pool, found = DaemonPool(3, "busy"), []
+
+    def ask():
+        for n in range(300):
+            found.append(pool.submit(lambda n=n: n).result(10))
+
+    askers = [threading.Thread(target=ask) for _ in range(6)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join(30)
+    assert sorted(found) == sorted(list(range(300)) * 6)
 
 
 def test_closing_cancels_what_has_not_begun():
