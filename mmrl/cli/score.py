@@ -51,21 +51,21 @@ def score(
     out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    with scoring.open_lines(out) as lines, progress:
         task = progress.add_task("scoring", total=len(pairings))
         for scored in scoring.score(pairings, suite):
             rows += scored
+            scoring.write_lines(scored, lines)
             progress.advance(task, len(scored))
             if len(rows) == len(scored) < len(pairings) and not _any_scored(rows):
                 progress.console.print(f"None of the first {len(rows)} could be scored: {_reason(rows)}", markup=False)
     suite.close()
 
-    scoring.write_tables(rows, out)
-    lower = [part.reward.name for part in suite.parts if part.reward.direction == "lower"]
+    scoring.write_table(rows, out)
     facts = {"Pictures in": str(images), "Prompts in": str(prompts)}
-    write_page(
-        rows, lower, facts | {name: _told(settings[name]) for name in reward if settings[name]}, out / "index.html"
-    )
+    facts |= {name: _told(settings[name]) for name in reward if settings[name]}
+    write_page(rows, scoring.lower_names(rows), facts, out / "index.html")
     console().print(_table(rows))
     if unused:
         typer.echo(f"{unused} pictures in {images} belong to no sample of {prompts}, and were left out.")

@@ -6,21 +6,32 @@ import csv
 import json
 import math
 import re
+import struct
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TextIO
+
+from PIL import Image
 
 from mmrl.data.jsonl import DataError, read_samples
-from mmrl.data.media import load_image, with_media_in
+from mmrl.data.media import with_media_in
 from mmrl.data.sample import Sample
-from mmrl.rewards import RewardInput, RewardOutput, RewardSuite, Status, reward_input
-from mmrl.rewards.suite import TOTAL
+from mmrl.rewards import InvalidAnswer, RewardInput, RewardOutput, RewardSuite, Status, reward_input
+from mmrl.rewards.base import ScoringFailed
+from mmrl.rewards.images.safety import MOST_PIXELS, answer_picture
+from mmrl.rewards.suite import TOTAL, PendingScores
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 AT_ONCE = 64
-"""Pictures that are in memory together, or a whole group if that is more."""
+"""Pictures that are in memory together, or a whole group if that is more and rewards compare its pictures."""
+PIXELS_AT_ONCE = 2**27
+"""Pixels of those pictures, likewise: 400 MB as RGB."""
 TOLD = 5  # names in a message
+HEAD = ("id", "picture", "prompt", "source")
+_BROKEN = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
 @dataclass(frozen=True)
@@ -41,6 +52,7 @@ class Row:
     status: Mapping[str, str]
     failures: Mapping[str, str] = field(default_factory=dict)  # {reward: kind}
     detail: Mapping[str, str] = field(default_factory=dict)
+    lower: frozenset[str] = frozenset()  # the names of which lower values are better
 
 
 def pair_up(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
@@ -64,23 +76,39 @@ def pair_up(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
 
 def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[Row]]:
     """The rows of some pictures after the other, in order; a picture that cannot be read fails every reward."""
-    for chunk in _chunks(pairings):
+    for chunk in _chunks(pairings, suite.compares):
         inputs: list[RewardInput] = []
-        readable: list[Pairing] = []
-        rows: dict[Path, Row] = {}
-        for pairing in chunk:
+        readable: list[int] = []
+        rows: dict[int, Row] = {}
+        for place, pairing in enumerate(chunk):
             try:
-                image = load_image(pairing.picture)
+                image = open_picture(pairing.picture)
             except DataError as why:
-                rows[pairing.picture] = _unreadable(pairing, suite.names, str(why))
+                rows[place] = _unreadable(pairing, suite.names, str(why))
                 continue
-            readable.append(pairing)
+            readable.append(place)
             inputs.append(reward_input(pairing.sample, image, pairing.group, str(pairing.picture)))
-        output = suite.score(inputs) if inputs else None
-        for place, pairing in enumerate(readable):
-            assert output is not None
-            rows[pairing.picture] = _row(pairing, output, place)
-        yield [rows[pairing.picture] for pairing in chunk]
+        if inputs:
+            pending = suite.submit(inputs)
+            output, lower = pending.result(), frozenset(_lower(pending))
+            rows |= {place: _row(chunk[place], output, i, lower) for i, place in enumerate(readable)}
+        yield [rows[place] for place in range(len(chunk))]
+
+
+def open_picture(path: Path) -> Image.Image:
+    """The picture as every reward sees it: upright, RGB, and with white where it is transparent.
+
+    Raises:
+        DataError: it cannot be read, or is larger than rewards look at, which is found before it is decoded.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit of rewards is lower
+            with Image.open(path) as opened:
+                return answer_picture(opened)
+    except (*_BROKEN, InvalidAnswer, ScoringFailed) as why:
+        reason = str(why).replace(str(path), "").strip(" :'") or type(why).__name__
+        raise DataError(f"{path}: {reason}") from None
 
 
 def score_names(rows: Sequence[Row]) -> list[str]:
@@ -98,21 +126,38 @@ def kinds(rows: Sequence[Row], name: str) -> Counter[str]:
     return Counter(row.failures[name] for row in rows if name in row.failures)
 
 
+def lower_names(rows: Sequence[Row]) -> set[str]:
+    """The names of which lower values are better: all that a reward of that direction gives."""
+    return {name for row in rows for name in row.lower}
+
+
 def known(rows: Sequence[Row], name: str) -> list[float]:
     """All values under a name that there are."""
     return [value for row in rows if math.isfinite(value := row.values.get(name, math.nan))]
 
 
-def write_tables(rows: Sequence[Row], folder: Path) -> None:
-    """Write scores.csv, for tables, and scores.jsonl, which holds everything.
+def open_lines(folder: Path) -> TextIO:
+    """scores.jsonl, which holds everything. What is no UTF-8 in the name of a file stands in it as JSON's escapes."""
+    return (folder / "scores.jsonl").open("w", encoding="utf-8", errors="backslashreplace")
 
-    In the first, a text that a spreadsheet would take for a formula begins with an apostrophe.
-    """
+
+def write_lines(rows: Sequence[Row], file: TextIO) -> None:
+    """Write rows as JSON Lines, at once: what was scored is kept, whatever comes after it."""
+    for row in rows:
+        sample = row.pairing.sample
+        texts = [sample.id, str(row.pairing.picture), sample.prompt, sample.source]
+        scores = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
+        told = {"scores": scores, "status": row.status, "failures": row.failures, "detail": row.detail}
+        file.write(json.dumps(dict(zip(HEAD, texts, strict=True)) | told, ensure_ascii=False) + "\n")
+    file.flush()
+
+
+def write_table(rows: Sequence[Row], folder: Path) -> None:
+    """Write scores.csv. A text that a spreadsheet would take for a formula begins with an apostrophe."""
     names = score_names(rows)
-    head = ["id", "picture", "prompt", "source"]
-    with (folder / "scores.csv").open("w", encoding="utf-8", newline="") as file:
+    with (folder / "scores.csv").open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file)
-        table.writerow([*head, *(column for name in names for column in (name, f"{name}.status", f"{name}.failure"))])
+        table.writerow([*HEAD, *(column for name in names for column in (name, f"{name}.status", f"{name}.failure"))])
         for row in rows:
             sample = row.pairing.sample
             texts = [_as_text(t) for t in (sample.id, str(row.pairing.picture), sample.prompt, sample.source)]
@@ -122,13 +167,6 @@ def write_tables(rows: Sequence[Row], folder: Path) -> None:
                 for cell in (_as_number(row.values.get(name)), row.status.get(name, ""), row.failures.get(name, ""))
             ]
             table.writerow([*texts, *cells])
-    with (folder / "scores.jsonl").open("w", encoding="utf-8") as file:
-        for row in rows:
-            sample = row.pairing.sample
-            texts = [sample.id, str(row.pairing.picture), sample.prompt, sample.source]
-            scores = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
-            told = {"scores": scores, "status": row.status, "failures": row.failures, "detail": row.detail}
-            file.write(json.dumps(dict(zip(head, texts, strict=True)) | told, ensure_ascii=False) + "\n")
 
 
 def _by_line(pictures: Path, prompts: Path) -> list[Pairing]:
@@ -159,7 +197,10 @@ def _by_id(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
     pairings: list[Pairing] = []
     missing: list[str] = []
     for group, sample in enumerate(read_samples(prompts)):
-        found = _pictures_of(sample.id, pictures)
+        try:
+            found = _pictures_of(sample.id, pictures)
+        except (OSError, RuntimeError):  # an id that no file can be called by, or a loop of links
+            found = []
         if not found:
             missing.append(sample.id)
         pairings += [Pairing(path, with_media_in(sample, prompts.parent), group) for path in found]
@@ -199,26 +240,47 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
     """Numbers in a name count as numbers."""
-    parts = re.split(r"([0-9]+)", path.name)
-    return [(0, int(part), "") if part.isdigit() and len(part) < 4000 else (1, 0, part) for part in parts if part]
+    parts = re.split(r"([0-9]{1,4000})", path.name)  # every second part is a number, and "²" is in none
+    return [(0, int(part), "") if place % 2 else (1, 0, part) for place, part in enumerate(parts) if part]
 
 
-def _chunks(pairings: Sequence[Pairing]) -> Iterator[list[Pairing]]:
-    """Whole groups, as many as are at least `AT_ONCE` pictures. Pictures of a group need not stand together."""
-    by_group: dict[int, list[Pairing]] = {}
-    for pairing in pairings:
-        by_group.setdefault(pairing.group, []).append(pairing)
+def _chunks(pairings: Sequence[Pairing], whole_groups: bool) -> Iterator[list[Pairing]]:
+    """As many as may be in memory together; pictures of a whole group need not stand together."""
+    units: dict[int, list[Pairing]] = {}
+    for place, pairing in enumerate(pairings):
+        units.setdefault(pairing.group if whole_groups else place, []).append(pairing)
     chunk: list[Pairing] = []
-    for members in by_group.values():
-        chunk += members
-        if len(chunk) >= AT_ONCE:
+    held = 0
+    for members in units.values():
+        size = sum(_pixels(pairing.picture) for pairing in members)
+        if chunk and (len(chunk) + len(members) > AT_ONCE or held + size > PIXELS_AT_ONCE):
             yield chunk
-            chunk = []
+            chunk, held = [], 0
+        chunk = [*chunk, *members]
+        held += size
     if chunk:
         yield chunk
 
 
-def _row(pairing: Pairing, output: RewardOutput, place: int) -> Row:
+def _pixels(path: Path) -> int:
+    """As the file's head says; 0 of a picture that will not be decoded."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path) as opened:
+                size = opened.width * opened.height
+    except _BROKEN:
+        return 0
+    return size if size <= MOST_PIXELS else 0
+
+
+def _lower(scores: PendingScores) -> Iterator[str]:
+    for part, column in zip(scores.suite.parts, scores.columns, strict=True):
+        if part.reward.direction == "lower":
+            yield from column.result().values
+
+
+def _row(pairing: Pairing, output: RewardOutput, place: int, lower: frozenset[str]) -> Row:
     names = [name for name in output.values if name != TOTAL]
     failures = output.failures[place] if output.failures else {}
     return Row(
@@ -227,6 +289,7 @@ def _row(pairing: Pairing, output: RewardOutput, place: int) -> Row:
         {name: output.status[name][place].value for name in names},
         {name: failure.kind for name, failure in failures.items() if name in names},
         {name: str(text) for name, text in output.detail[place].items() if text},
+        lower,
     )
 
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from statistics import fmean, median
 
 from mmrl.data.jsonl import DataError
-from mmrl.data.media import load_image
 from mmrl.evaluation.report import page, picture
-from mmrl.evaluation.scoring import Row, counts, kinds, known, score_names
+from mmrl.evaluation.scoring import Row, counts, kinds, known, open_picture, score_names
 
 SHOWN = 12  # pictures at either end
 UNSCORED_SHOWN = 40
@@ -20,7 +19,7 @@ LONGEST = 600  # characters of a prompt on the page
 STATUSES = ("ok", "invalid", "error", "timeout")
 
 
-def write_page(rows: Sequence[Row], lower_is_better: Sequence[str], facts: Mapping[str, str], path: Path) -> None:
+def write_page(rows: Sequence[Row], lower_is_better: Collection[str], facts: Mapping[str, str], path: Path) -> None:
     """Write the page. `facts` stand at its top; of a reward in `lower_is_better`, the lowest values are the best."""
     names = score_names(rows)
     body = [
@@ -29,7 +28,8 @@ def write_page(rows: Sequence[Row], lower_is_better: Sequence[str], facts: Mappi
         *(_ends(rows, name, name in lower_is_better) for name in names),
         _unscored(rows, names),
     ]
-    path.write_text(page("Scores", "\n".join(part for part in body if part)), encoding="utf-8")
+    text = page("Scores", "\n".join(part for part in body if part))
+    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files need not be UTF-8
 
 
 def ranked(rows: Sequence[Row], name: str, lower_is_better: bool) -> tuple[list[Row], list[Row]]:
@@ -101,7 +101,7 @@ def _number(value: float) -> str:
 
 def _shown(row: Row, alt: str) -> str:
     try:
-        image = load_image(row.pairing.picture)
+        image = open_picture(row.pairing.picture)
     except DataError as why:
         return f"<p>{escape(str(why))}</p>"
     image.thumbnail((SIDE, SIDE))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmrl.cli import app
+from mmrl.evaluation import scoring
 from tests.rewards.judges.stub_server import Refuses, StubJudge, Sure, between, pictures
 
 
@@ -82,6 +84,46 @@ def test_nothing_scored_is_a_failure_that_says_why(drawn):
         told = run(*arguments(drawn, judge), code=1)
     assert "nothing could be scored" in told.stderr and "no such model" in told.stderr
     assert len(kept(drawn)) == 6, "what is known is written all the same"
+
+
+def test_what_was_scored_before_a_stop_is_kept(drawn, monkeypatch):
+    made = scoring.reward_input
+
+    def stopped_at_the_fifth(sample, *others):
+        if sample.id == "s4":
+            raise KeyboardInterrupt
+        return made(sample, *others)
+
+    monkeypatch.setattr(scoring, "AT_ONCE", 2)
+    monkeypatch.setattr(scoring, "reward_input", stopped_at_the_fifth)
+    common = ["--images", drawn / "drawn", "--prompts", drawn / "prompts.txt", "--out", drawn / "out"]
+    result = CliRunner().invoke(app, ["score", "--reward", "compressibility", *map(str, common)])
+    assert result.exit_code != 0 and [row["id"] for row in kept(drawn)] == ["s0", "s1", "s2", "s3"]
+
+
+def test_a_name_that_is_no_text_loses_no_scores(drawn):
+    (drawn / "drawn" / "s0.png").rename(drawn / "drawn" / os.fsdecode(b"\xff.png"))
+    with StubJudge(redness) as judge:
+        run(*arguments(drawn, judge, "prompts.txt"))
+    assert sorted(row["scores"]["judge"] for row in kept(drawn)) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
+
+
+def test_the_lowest_is_the_best_of_all_that_a_distance_gives(drawn):
+    (drawn / "mine.py").write_text(
+        "from mmrl.rewards import Reward\n\n\n"
+        "class Far(Reward):\n"
+        '    """Far."""\n\n'
+        '    name, needs, range, direction = "far", ("image",), (0.0, 1.0), "lower"\n\n'
+        "    def score_one(self, item):\n"
+        "        red = item.image.getpixel((0, 0))[0] / 255\n"
+        '        return {"far": 1 - red, "part": 1 - red}\n'
+    )
+    common = ["--images", drawn / "drawn", "--prompts", drawn / "prompts.txt", "--out", drawn / "out"]
+    run("--reward", f"{drawn / 'mine.py'}:Far", *common)
+    page = (drawn / "out" / "index.html").read_text()
+    for name in ("far", "part"):
+        part = page[page.index(f"<h2>{name}</h2>") :]
+        assert part.index("s5.png") < part.index("s0.png"), name
 
 
 def test_pictures_of_no_sample_are_told(drawn):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
 import math
+import os
+import re
 
 import pytest
 from PIL import Image
@@ -16,6 +20,7 @@ from mmrl.evaluation.scoring import Pairing, Row, pair_up
 from mmrl.evaluation.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
 from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
 from mmrl.rewards.base import ScoringFailed
+from mmrl.rewards.images.safety import MOST_PIXELS
 
 
 class Redness(Reward):
@@ -83,6 +88,22 @@ def test_lines_go_with_pictures_in_the_order_of_their_names(tmp_path):
     pairings, unused = pair_up(tmp_path / "i", tmp_path / "p.txt")
     assert names(pairings) == [("p1.png", "one", 0), ("p2.png", "two", 1), ("p9.png", "nine", 2), ("p10.png", "one", 0)]
     assert unused == 0
+
+
+def test_an_exponent_in_a_name_is_no_number(tmp_path):
+    for name in ("²5", "10", "9"):
+        paint(tmp_path / f"{name}.png")
+    (tmp_path / "p.txt").write_text("nine\nten\nsquare\n")
+    assert [name for name, _, _ in names(pair_up(tmp_path, tmp_path / "p.txt")[0])] == ["9.png", "10.png", "²5.png"]
+
+
+@pytest.mark.parametrize("id", ["x" * 300, "x/" * 3000 + "x", "loop/x"])
+def test_an_id_that_no_file_can_have_has_no_picture(id, tmp_path):
+    paint(tmp_path / "i" / "a.png")
+    (tmp_path / "i" / "loop").symlink_to("loop")
+    file = jsonl(tmp_path / "p.jsonl", {"id": id, "prompt": "x"})
+    with pytest.raises(DataError, match="no picture for 1 of 1"):
+        pair_up(tmp_path / "i", file)
 
 
 def test_what_does_not_fit_together_is_refused_with_both_numbers(tmp_path):
@@ -174,6 +195,68 @@ def test_groups_are_scored_whole_however_large_and_wherever_they_stand(tmp_path)
     assert len({row.pairing.picture for row in rows}) == 9
 
 
+class Darkness(Reward):
+    """How far a picture is from white, and how far from red."""
+
+    name, needs, range, direction = "darkness", ("image",), (0.0, 1.0), "lower"
+
+    def score_one(self, item):
+        red, green, _ = item.image.getpixel((0, 0))
+        return {"darkness": 1 - green / 255, "paleness": 1 - red / 255}
+
+
+def test_pixels_that_no_viewer_shows_are_seen_by_no_reward(tmp_path):
+    Image.new("RGBA", (4, 4), (255, 0, 0, 0)).save(tmp_path / "a.png")
+    pairing = Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)
+    assert scoring.open_picture(pairing.picture).getcolors() == [(16, (255, 255, 255))]
+    (row,) = scored([pairing], Darkness())
+    assert row.values["darkness"] == 0, "white on the page, and white to the reward"
+    write_page([row], [], {}, tmp_path / "index.html")
+    held = re.search(r"data:image/png;base64,([^\"]+)", (tmp_path / "index.html").read_text(encoding="utf-8"))[1]
+    assert Image.open(io.BytesIO(base64.b64decode(held))).convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_a_picture_too_large_to_be_looked_at_is_not_decoded(tmp_path):
+    size = (MOST_PIXELS // 4096 + 1, 4096)
+    Image.new("1", size).save(tmp_path / "a.png")
+    with pytest.raises(DataError, match=r"a\.png: the picture has 8193 x 4096 pixels"):
+        scoring.open_picture(tmp_path / "a.png")
+    (row,) = scored([Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)], Redness())
+    assert row.status["redness"] == "error" and row.failures["redness"] == "unreadable"
+
+
+def test_no_more_pixels_are_in_memory_than_may_be(tmp_path, monkeypatch):
+    monkeypatch.setattr(scoring, "PIXELS_AT_ONCE", 100)
+    sizes = (6, 7, 9, 20, 4, 4, 4)  # 36, 49, 81, 400, 16, 16, 16 pixels
+    pairings = [
+        Pairing(paint(tmp_path / f"{i}.png", size=size), Sample(id=str(i), prompt="x"), 0)
+        for i, size in enumerate(sizes)
+    ]
+
+    def parts(reward):
+        suite = RewardSuite([(reward, 1.0)])
+        found = [len(rows) for rows in scoring.score(pairings, suite)]
+        suite.close()
+        return found
+
+    assert parts(Redness()) == [2, 1, 1, 3]
+    assert parts(GroupSize()) == [7], "pictures that are compared stay together"
+
+
+def test_all_that_a_reward_gives_has_its_direction(tmp_path):
+    pairings = [Pairing(paint(tmp_path / f"{i}.png", red=i), Sample(id=str(i), prompt="x"), i) for i in (0, 200)]
+    rows = scored(pairings, Redness(), Darkness())
+    assert scoring.lower_names(rows) == {"darkness", "paleness"}
+    best, worst = ranked(rows, "paleness", "paleness" in scoring.lower_names(rows))
+    assert [row.pairing.sample.id for row in (*best, *worst)] == ["200", "0"]
+
+
+def test_two_samples_with_one_picture_have_a_row_each(tmp_path):
+    paint(tmp_path / "a.png", red=255)
+    file = jsonl(tmp_path / "p.jsonl", {"id": "a", "prompt": "one"}, {"id": "./a", "prompt": "two"})
+    assert [row.pairing.sample.prompt for row in scored(pair_up(tmp_path, file)[0], Redness())] == ["one", "two"]
+
+
 # files
 
 
@@ -188,7 +271,11 @@ def test_the_tables_hold_every_row(tmp_path):
         a_row(0, 0.25, picture=path, prompt='=cmd|"x"!A1,\nnew'),
         a_row(1, math.nan, "error", picture=path, failures={"redness": "http_503"}, detail={"redness": "<down>"}),
     ]
-    scoring.write_tables(rows, tmp_path)
+    scoring.write_table(rows, tmp_path)
+    with scoring.open_lines(tmp_path) as lines:
+        scoring.write_lines(rows[:1], lines)
+        assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 1, "written before the rest is there"
+        scoring.write_lines(rows[1:], lines)
     with (tmp_path / "scores.csv").open(newline="", encoding="utf-8") as file:
         first, second = csv.DictReader(file)
     assert first["redness"] == "0.25" and first["redness.status"] == "ok" and first["prompt"] == '\'=cmd|"x"!A1,\nnew'
@@ -196,6 +283,19 @@ def test_the_tables_hold_every_row(tmp_path):
     one, two = map(json.loads, (tmp_path / "scores.jsonl").read_text().splitlines())
     assert one["prompt"] == '=cmd|"x"!A1,\nnew' and one["scores"] == {"redness": 0.25}
     assert two["scores"] == {"redness": None} and two["failures"] == {"redness": "http_503"}
+
+
+def test_a_name_that_is_no_text_and_a_half_letter_in_a_prompt_are_written(tmp_path):
+    path = paint(tmp_path / os.fsdecode(b"\xff.png"), red=51)
+    rows = [a_row(0, 0.2, picture=path, prompt="half \ud800")]
+    scoring.write_table(rows, tmp_path)
+    with scoring.open_lines(tmp_path) as lines:
+        scoring.write_lines(rows, lines)
+    write_page(rows, [], {}, tmp_path / "index.html")
+    (kept,) = map(json.loads, (tmp_path / "scores.jsonl").read_text(encoding="utf-8").splitlines())
+    assert kept["picture"] == str(path) and kept["prompt"] == "half \ud800"
+    assert "udcff.png" in (tmp_path / "scores.csv").read_text(encoding="utf-8")
+    assert "udcff.png" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 2 * SHOWN, 100])

@@ -48,10 +48,12 @@ def test_no_call_is_lost_while_threads_come_and_go(size, calls, monkeypatch):
     """With more calls than threads too: those that waited must not make the pool believe in idle threads."""
     monkeypatch.setattr(daemon_pool, "IDLE_S", 0.001)
     pool = DaemonPool(size, "restless")
-    for round_ in range(60):
+    for round_ in range(40):
         futures = [pool.submit(lambda n=n: n) for n in range(calls)]
-        assert [future.result(10) for future in futures] == list(range(calls))
-        time.sleep(0.002 * (round_ % 3))
+        assert [future.result(5) for future in futures] == list(range(calls))
+        time.sleep(0.005 * (round_ % 3))
+        assert pool.submit(lambda: "alone").result(5) == "alone"
+        time.sleep(0.005 * (round_ % 2))
 
 
 def test_no_call_is_lost_that_several_threads_submit(monkeypatch):

@@ -2,19 +2,21 @@
 
     http_503, http_429, ...   the server refused; 408, 409, 425, 429 and all from 500 may pass when tried again
     connection                nobody listens, or the line broke before an answer began; may pass
-    timeout                   no whole answer in `timeout_s`; may pass
+    timeout                   nothing came for `timeout_s`, or no whole answer by then; may pass
     truncated                 the answer broke off; may pass. Or the judge wrote past `max_tokens`, which will not
     too_large                 the answer is longer than any that a judge has reason to give
     not_json, wrong_type      the answer is something else than a chat completion
     refused, content_filter   the judge, or its server, would not answer
 
 The client never tries again by itself: a `RewardSuite` does, and counts. The key stands in an environment variable,
-and in no setting, message or fingerprint.
+and in no setting, message or fingerprint: all that a server says is masked before it is shortened or shown.
 """
 
 from __future__ import annotations
 
+import html
 import importlib.util
+import json
 import math
 import os
 import threading
@@ -22,8 +24,9 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from mmrl.rewards.base import RewardError, ScoringFailed
 from mmrl.rewards.judges.replies import Reply, read_completion
@@ -33,7 +36,10 @@ LARGEST_REFUSAL = 4096  # bytes of a refusal that are read, for its reason
 LONGEST_REFUSAL_S = 5.0
 TOP = 20  # log-probabilities: the most that OpenAI and, unless told otherwise, vLLM give
 _MAY_PASS = (408, 409, 425, 429)
-_NO_KEY = "none"  # the client insists on one, and would take OPENAI_API_KEY, which is not for every server
+LONGEST_REASON = 300  # characters of a message
+SHORTEST_KEY = 4  # characters; a shorter one is a placeholder, and masking it would tear numbers and words apart
+_NO_KEY = "none"  # the client insists on one, and would take OPENAI_API_KEY, which is not for every server; never sent
+_SENT = ("host", "connection", "accept", "user-agent", "authorization", "content-", "transfer-encoding", "x-stainless-")
 T = TypeVar("T")
 
 
@@ -64,8 +70,7 @@ class Endpoint:
             raise RewardError("a judge needs the openai client: pip install 'mmrl-suite[judge]'")
         if not model:
             raise RewardError("model is empty: name the model as the server does (GET /v1/models lists them)")
-        if api_key_env and not os.environ.get(api_key_env):
-            raise RewardError(f"api_key_env: the environment variable {api_key_env} is not set")
+        _key_in(api_key_env)
         if not (math.isfinite(timeout_s) and timeout_s > 0):
             raise RewardError(f"timeout_s is {timeout_s}; it must be above 0")
         if not (math.isfinite(temperature) and temperature >= 0):
@@ -76,6 +81,7 @@ class Endpoint:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._known: Any = None
+        self._spellings: tuple[str, ...] = ()
 
     def ask(self, messages: Sequence[Mapping[str, Any]], max_tokens: int, logprobs: bool = False) -> Reply:
         """What the judge says.
@@ -94,14 +100,14 @@ class Endpoint:
                 messages=list(messages),
                 max_tokens=max_tokens,
                 temperature=self._temperature,
-                timeout=self._timeout_s,  # of each read; `_read` holds the whole answer to it
+                timeout=self._timeout_s,  # of each read; `_read` holds the whole body to it, and nothing the headers
                 extra_body=self._extra or None,
                 **wanted,
             ) as response:
                 body = _read(response.iter_bytes(), end, self._timeout_s)
         except Exception as why:  # of the client's many; named below or passed on as it is
             raise self._named(why) from None
-        return read_completion(body)
+        return read_completion(body, self._shown)
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """What each call gives, or raises, several at once. A call must not call `together` itself."""
@@ -118,34 +124,74 @@ class Endpoint:
             if self._known is None:
                 from openai import DefaultHttpxClient, OpenAI
 
-                key = os.environ.get(self._key_name, "") if self._key_name else ""
+                key = _key_in(self._key_name)
+                self._spellings = _spellings(key)
                 self._known = OpenAI(
                     api_key=key or _NO_KEY,
                     base_url=self._url,
                     max_retries=0,
-                    http_client=DefaultHttpxClient(event_hooks={"response": [_refuse]}),
+                    default_headers={"Authorization": f"Bearer {key}"} if key else None,
+                    http_client=DefaultHttpxClient(
+                        event_hooks={"request": [partial(_strip, key)], "response": [_refuse]}
+                    ),
                 )
                 weakref.finalize(self, self._known.close)
             return self._known
 
-    def _named(self, why: Exception) -> Exception:
-        """The failure, by name and without the key."""
+    def _named(self, why: Exception) -> ScoringFailed:
+        """The failure, by name, without the key, and no longer than can be read."""
         found = next((each for each in (why, why.__cause__) if isinstance(each, ScoringFailed)), None)
         if found is None:
             found = _failure(why)
-        if found is None:
-            return why
-        return ScoringFailed(self._shown(str(found)), found.kind, found.transient, found.failure.retry_after_s)
+        shown = self._shown(str(found))[:LONGEST_REASON]
+        return ScoringFailed(shown, found.kind, found.transient, found.failure.retry_after_s)
 
     def _shown(self, text: str) -> str:
-        """Servers repeat the key that they refuse."""
-        return text if self._known.api_key == _NO_KEY else text.replace(self._known.api_key, "***")
+        """Without the key, which servers repeat when they refuse it; also where the text ends in the middle of it."""
+        for key in self._spellings:
+            text = text.replace(key, "***")
+        for key in self._spellings:
+            begun = next((n for n in range(len(key) - 1, SHORTEST_KEY - 1, -1) if text.endswith(key[:n])), 0)
+            text = text[: len(text) - begun] + "***" if begun else text
+        return text
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_lock", "_pool", "_known")}
+        unsaved = ("_lock", "_pool", "_known", "_spellings")
+        return {name: value for name, value in vars(self).items() if name not in unsaved}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _pool=None, _known=None)
+        vars(self).update(state, _lock=threading.Lock(), _pool=None, _known=None, _spellings=())
+
+
+def _key_in(variable: str) -> str:
+    """The key; "" where no variable is named.
+
+    Raises:
+        RewardError: it cannot stand in a header. The message holds no part of it.
+    """
+    key = os.environ.get(variable, "").strip() if variable else ""
+    if variable and not key:
+        raise RewardError(f"api_key_env: the environment variable {variable} is not set")
+    if not all("!" <= letter <= "~" for letter in key):
+        raise RewardError(f"api_key_env: {variable} holds a blank, a control character or one that is not ASCII")
+    return key
+
+
+def _spellings(key: str) -> tuple[str, ...]:
+    """The key as it is, and as it stands in JSON, HTML and a URL; the longest first."""
+    if len(key) < SHORTEST_KEY:
+        return ()
+    quoted = json.dumps(key)[1:-1]
+    found = {key, quoted, quoted.replace("/", "\\/"), html.escape(key), quote(key, safe="")}
+    return tuple(sorted(found, key=lambda each: (-len(each), each)))
+
+
+def _strip(key: str, request: Any) -> None:
+    """Called by the client for each request: out goes what it adds of the variables for OpenAI's own service."""
+    for name in [each for each in request.headers if not each.lower().startswith(_SENT)]:
+        del request.headers[name]
+    if not key or request.headers.get("Authorization") != f"Bearer {key}":
+        request.headers.pop("Authorization", None)
 
 
 def _refuse(response: Any) -> None:
@@ -161,7 +207,7 @@ def _refuse(response: Any) -> None:
     except Exception as why:  # a refusal without a reason is one all the same
         reason = reason or type(why).__name__.encode()
     status = response.status_code
-    told = " ".join(reason[:LARGEST_REFUSAL].decode("utf-8", "replace").split())[:300]
+    told = " ".join(reason[:LARGEST_REFUSAL].decode("utf-8", "replace").split())
     raise ScoringFailed(
         f"HTTP {status} from the judge: {told or 'no reason given'}",
         f"http_{status}",
@@ -187,18 +233,18 @@ def _read(chunks: Any, end: float, timeout_s: float) -> bytes:
     return bytes(body)
 
 
-def _failure(why: Exception) -> ScoringFailed | None:
+def _failure(why: Exception) -> ScoringFailed:
     """What went wrong on the line, told by the names of classes: openai 2 is built on httpx and openai 3 on httpx2."""
     chain = [each for each in (why, why.__cause__) if each is not None]
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
-    told = f"{type(chain[-1]).__name__}: {str(chain[-1]) or why}"[:300]
+    told = f"{type(chain[-1]).__name__}: {str(chain[-1]) or why}"
     if names & {"APITimeoutError", "TimeoutException"}:
         return ScoringFailed(f"the judge did not answer in time ({told})", "timeout", True)
     if names & {"APIConnectionError"}:
         return ScoringFailed(f"the judge cannot be reached ({told})", "connection", True)
     if names & {"TransportError", "DecodingError", "StreamError"}:
         return ScoringFailed(f"the judge's answer broke off ({told})", "truncated", True)
-    return None
+    return ScoringFailed(told)
 
 
 def _attempt(call: Callable[[], T]) -> T | Exception:

@@ -46,7 +46,8 @@ class JudgeBase(Reward):
     api_key_env: str = ""
     """The environment variable that holds the server's key. Empty: no key is sent."""
     timeout_s: float = 60.0
-    """For a whole answer."""
+    """Of each wait for the server, and from asking to the end of the answer's body; a server that sends its headers
+    bit by bit can outlast it, and a suite's `deadline_s` ends that too."""
     read: Reads = "auto"
     """"logprobs" takes probabilities of the first token, "text" reads what the judge writes, "auto" takes probabilities
     where the server gives them and reads the text where it does not."""

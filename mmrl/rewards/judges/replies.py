@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from mmrl.rewards.base import ScoringFailed
+
+Hide: TypeAlias = Callable[[str], str]
 
 _NEVER = -1e6
 """As a log-probability; servers write anything from -9999 to -Infinity."""
@@ -25,33 +27,33 @@ class Reply:
     """{token: log-probability} of what could have come first; None where the server does not say."""
 
 
-def read_completion(body: bytes) -> Reply:
-    """The first choice of a chat completion.
+def read_completion(body: bytes, hide: Hide = str) -> Reply:
+    """The first choice of a chat completion. `hide` takes out of a text what nobody is to see.
 
     Raises:
         ScoringFailed: "truncated" (JSON that ends early), "not_json", "wrong_type" (JSON of another shape), "refused"
             or "content_filter" (the judge would not answer).
     """
-    document = _parse(body)
+    document = _parse(body, hide)
     choice = _at(document, "choices", list)
     if not choice:
         raise _misshapen("choices is empty")
     message = _at(choice[0], "message", dict)
     if isinstance(message.get("refusal"), str):
-        raise ScoringFailed(f"the judge refused: {message['refusal']!r:.200}", "refused")
+        raise ScoringFailed(f"the judge refused: {hide(message['refusal'])!r:.200}", "refused")
     stopped = choice[0].get("finish_reason")
     if stopped == "content_filter":
         raise ScoringFailed("the server's content filter stopped the judge", "content_filter")
-    first = _first_token(choice[0].get("logprobs"))
+    first = _first_token(choice[0].get("logprobs"), hide)
     text = message.get("content")
     if text is None and first is not None:
         text = ""  # a server that parses reasoning keeps it apart; the log-probabilities are all that was asked for
     if not isinstance(text, str):
         raise _misshapen(f"message.content is {_kind(text)}, not a text")
-    return Reply(text, stopped == "length", first)
+    return Reply(hide(text), stopped == "length", first)
 
 
-def _parse(body: bytes) -> Any:
+def _parse(body: bytes, hide: Hide) -> Any:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError:
@@ -64,7 +66,7 @@ def _parse(body: bytes) -> Any:
         # What begins as JSON and stops before its end was cut off on the way, and may come whole next time
         if not text.strip() or (text.lstrip()[0] in "{[" and _ends_early(why, text)):
             raise ScoringFailed(f"the server's answer ends after {len(body)} bytes", "truncated", True) from None
-        raise ScoringFailed(f"the server's answer is not JSON: {text.strip()[:80]!r}", "not_json") from None
+        raise ScoringFailed(f"the server's answer is not JSON: {hide(text.strip())[:80]!r}", "not_json") from None
 
 
 def _ends_early(why: ValueError, text: str) -> bool:
@@ -75,7 +77,7 @@ def _ends_early(why: ValueError, text: str) -> bool:
     )
 
 
-def _first_token(logprobs: Any) -> Mapping[str, float] | None:
+def _first_token(logprobs: Any, hide: Hide) -> Mapping[str, float] | None:
     """None also where the server names only the token that it chose: a share cannot be taken from one alone."""
     if logprobs is None:
         return None
@@ -94,7 +96,8 @@ def _first_token(logprobs: Any) -> Mapping[str, float] | None:
         token = entry.get("token") if isinstance(entry, Mapping) else None
         value = entry.get("logprob") if isinstance(entry, Mapping) else None
         if not isinstance(token, str) or isinstance(value, bool) or not isinstance(value, int | float):
-            raise _misshapen(f"top_logprobs holds {entry!r:.80}, not a token and its log-probability")
+            raise _misshapen(f"top_logprobs holds {hide(repr(entry)):.80}, not a token and its log-probability")
+        token = hide(token)
         if not value <= 1e-3:  # NaN too
             raise _misshapen(f"the log-probability of {token!r:.40} is {value!r:.40}")
         found[token] = max(found.get(token, -math.inf), float(max(value, _NEVER)))

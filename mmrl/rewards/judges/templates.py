@@ -44,12 +44,13 @@ _DUE = {"point": {"shown"}, "pair": {"shown"}, "checklist": {"question", "shown"
 # What opens or closes a tag of ours, a turn of a chat template, or thinking. `<` and its wide look-alikes, up to three
 # invisible characters, a slash; bounded, so that no text can make the search slow.
 _WIDE = "\uff1c\ufe64"
-_HIDDEN = "[\\s\u200b-\u200f\u2060\ufeff]{0,3}"
+_HIDDEN = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]{0,3}"
 _WORDS = (
     "prompt|answer|reference|question|think|s>|bos|eos|pad|unk|sys>|start_of|end_of|turn|im_|image|img|video|vision"
 )
 _TAG = re.compile(f"[<{_WIDE}](?={_HIDDEN}(?:[|\uff5c]|[/\uff0f]?{_HIDDEN}(?:{_WORDS})))", re.IGNORECASE)
-_INST = re.compile(r"\[(?=/?INST\])", re.IGNORECASE)
+# [INST], [SYSTEM_PROMPT], [IMG], [AVAILABLE_TOOLS]: in capitals, as templates write them; [INST] in any
+_INST = re.compile(r"\[(?=/?(?:[A-Z_]{2,30}|(?i:INST))\])")
 # A line break or a tab is text; other control characters are none, and half a surrogate pair cannot be sent at all.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
