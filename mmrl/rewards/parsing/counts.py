@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from mmrl.rewards.base import InvalidAnswer
+from mmrl.rewards.parsing.beside import refuse_changed
 from mmrl.rewards.parsing.digits import DASHES, plain_digits
 
 LARGEST = 10**12
@@ -25,7 +26,6 @@ _TOKEN = re.compile(r"[0-9][0-9,.]*|[^\W\d_]+|[^\s]")  # a run of digits, a word
 _GROUPED = re.compile(r"[0-9]{1,3}(?:,[0-9]{3}){1,4}")
 _DECIMAL = re.compile(r"([0-9]{1,15})\.([0-9]{1,15})")
 _HYPHENS = DASHES[:3]  # as they join twenty-one
-_DENIALS = {"not", "t", "than", "least", "most", "minus", "negative"}  # right before a number; "t" as in aren't
 
 
 def parse_count(text: str) -> int:
@@ -36,8 +36,8 @@ def parse_count(text: str) -> int:
     "no" are no numbers. Digits are 0 to 9 of ASCII alone: see `plain_digits`.
 
     Raises:
-        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3"), below zero, not whole, or above
-            10^12.
+        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3") or changed (3 dozen, √3, 3 + 3),
+            below zero, not whole, or above 10^12.
     """
     read = plain_digits(text)
     if finals := list(_FINAL.finditer(read)):
@@ -61,15 +61,15 @@ def _counts_in(text: str) -> list[int]:
         if not (digits or token.lower() in _NUMBER_WORDS) or _is_glued(text, start, end):
             at += 1
             continue
-        if _word(tokens, at - 1) in _DENIALS or _has_sign(text, start):
-            raise InvalidAnswer(f"{text[max(start - 8, 0) : end]!r} says what the count is not")
         if digits:
+            refuse_changed(text, start, start + len(token.rstrip(",.")))
             found += _numbers_of(token)
             at += 1
         else:
             value, at = _spelled(tokens, at)
             if _is_glued(text, *tokens[at - 1][1:]):
                 raise InvalidAnswer(f"{text[start : tokens[at - 1][2] + 1]!r} is no number in words")
+            refuse_changed(text, start, tokens[at - 1][2])
             found.append(value)
     return found
 
@@ -81,11 +81,6 @@ def _is_glued(text: str, start: int, end: int) -> bool:
     """
     beside = (text[start - 1 : start], text[end : end + 1])
     return any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in beside)
-
-
-def _has_sign(text: str, start: int) -> bool:
-    sign, before = text[start - 1 : start], text[start - 2 : start - 1] if start > 1 else ""
-    return bool(sign) and sign in DASHES and not before.isalnum()
 
 
 def _numbers_of(token: str) -> list[int]:

@@ -10,8 +10,10 @@ from mmrl.rewards.base import InvalidAnswer
 _BOX = "\\boxed{"
 
 _LEAD_IN = re.compile(
-    r"(?:\banswer(?:\s{1,3}is\b|\s?[:=\uff1a])|\u7b54\u6848\s?[\u662f\u4e3a:\uff1a])[\s:\uff1a]{0,9}", re.IGNORECASE
-)  # the second is "answer" in Chinese
+    r"(?:\banswer(?:\s{1,3}is\b|\s?[:=\uff1a])|\b(?:the|correct|right|best|final|my)\s(?:option|choice)\s{1,3}is\b"
+    r"|\u7b54\u6848\s?[\u662f\u4e3a:\uff1a])[\s:\uff1a]{0,9}",
+    re.IGNORECASE,
+)  # the last is "answer" in Chinese
 # Markdown's bold, but not Python's power, as in 2**3.
 _BOLD = re.compile(r"(?<![\w)\]}])\*\*|\*\*(?![\w(\[{])")
 _SENTENCE_END = re.compile(r"[.?]\s")
@@ -43,9 +45,9 @@ def without_bold(text: str) -> str:
 
 
 def stated_finals(text: str) -> list[str]:
-    """What follows "answer:" or "the answer is", each to the end of its line; empty where nothing is so marked.
+    """What follows "answer:", "the answer is" or "the correct option is", each to the end of its line.
 
-    Bold is taken off first. The same statement twice counts once.
+    Empty where nothing is so marked. Bold is taken off first. The same statement twice counts once.
     """
     text = without_bold(text)
     marks = list(_LEAD_IN.finditer(text))

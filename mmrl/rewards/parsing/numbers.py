@@ -10,16 +10,18 @@ from fractions import Fraction
 from functools import cache
 
 from mmrl.rewards.base import InvalidAnswer
+from mmrl.rewards.parsing.beside import refuse_changed
 from mmrl.rewards.parsing.digits import plain_digits
 from mmrl.rewards.parsing.finals import first_sentence, stated_finals, without_bold
 
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 _MINUS = "-\u2212"  # hyphen-minus, minus sign; inside of [] the first must come first or last
-_DENIALS = ("not", "t", "than", "least", "most", "minus", "negative", "except", "nor")
-"""Words right before a number that make it another one, or say what the answer is not."""
 _DIGITS = re.compile(r"[0-9]")
-_LAST_WORD = re.compile(r"([^\W\d_]{1,20})\s{0,3}$")
 _OTHER_UNIT = re.compile(r"\s{0,3}[^\W\d_]|\s{0,3}[°%]")
+_MORE_UNIT = re.compile(  # m s, m per s, m.s; not: m long, m in all
+    r"\s{0,3}(?!(?:long|wide|high|tall|deep|thick|away|apart|across|in|of|and|so|because|since|which|is|was|from|on|at|for)\b)"
+    r"[^\W\d_]|[-.]\w"
+)
 
 _LATEX = (
     (re.compile(r"(?<=[0-9])\s?\\[dt]?frac\s?\{\s?([0-9]{1,300})\s?\}\s?\{\s?([0-9]{1,300})\s?\}"), r" \1/\2"),
@@ -36,7 +38,7 @@ _POWER = (
 )
 _PERCENT = r"(?:%|percent\b|per\ cent\b)"
 _NUMBER = rf"""
-    (?P<sign>{_SIGN})? (?:(?P<currency>\$|[€£¥₹])\s?)? (?P<inner_sign>{_SIGN})?
+    (?:(?P<sign>{_SIGN}){{SPACE}})? (?:(?P<currency>\$|[€£¥₹])\s?)? (?P<inner_sign>{_SIGN})?
     (?:
         (?:(?P<whole>[0-9]{{1,300}})\s{{1,3}})? (?P<above>[0-9]{{1,300}}) \s?/\s? (?P<below>[0-9]{{1,300}})
       | (?P<digits>(?:[0-9]{{1,3}}(?:,[0-9]{{3}}){{1,99}}|[0-9]{{1,300}})(?:\.[0-9]{{1,300}})?|\.[0-9]{{1,300}})
@@ -70,11 +72,12 @@ def number_in(text: str, unit: str | None = None) -> Fraction:
     """The one number that an answer names, alone or in a sentence.
 
     The same value may be named twice. Several different ones are refused, unless one is marked: "the answer is 3".
-    Where a `unit` is known, a number with another word behind it is refused: it may be another unit.
+    Where a `unit` is known, a number with another word behind it is refused: it may be another unit. So is a word
+    behind the unit, but for a few such as "long". "- 3" is minus three, and "- 3 circles" the line of a list.
 
     Raises:
-        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3"), or digits inside of a word or a
-            formula (3D, x3, 2+3).
+        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3") or changed (√3, 3 dozen), or
+            digits inside of a word or a formula (3D, x3, 2+3).
     """
     finals = [first_sentence(final) for final in stated_finals(plain_digits(text))]
     values: dict[Fraction, None] = {}
@@ -93,10 +96,8 @@ def _numbers_within(text: str, unit: str | None) -> list[Fraction]:
     values: list[Fraction] = []
     end = 0
     for match in _pattern(unit, whole=False).finditer(text):
-        before = _LAST_WORD.search(text[max(match.start() - 24, 0) : match.start()])
-        if before and before.group(1).lower() in _DENIALS:
-            raise InvalidAnswer(f"{text[before.start() : match.end()][-60:]!r} says what the answer is not")
-        if unit and not match["unit"] and _OTHER_UNIT.match(text, match.end()):
+        refuse_changed(text, *match.span())
+        if unit and (_MORE_UNIT if match["unit"] else _OTHER_UNIT).match(text, match.end()):
             raise InvalidAnswer(f"{text[match.start() : match.end() + 12]!r} is not given in {unit}")
         _refuse_digits(text[end : match.start()])
         end = match.end()
@@ -123,6 +124,7 @@ def _tidy(text: str) -> str:
 @cache
 def _pattern(unit: str | None, whole: bool) -> re.Pattern[str]:
     number = _NUMBER.replace("{PERCENT}", "(?!)" if unit else _PERCENT)  # a percentage is no length
+    number = number.replace("{SPACE}", r"\s?" if whole else "")  # in running text, "- 3 circles" begins with a bullet
     name = _PERCENT if unit == "%" else re.escape(unit or "")
     ending = rf"(?:\s{{0,3}}(?P<unit>{name}))?" if unit else "(?P<unit>)"
     if whole:

@@ -15,13 +15,28 @@ from mmrl.rewards.parsing.finals import final_answer, stated_finals, without_bol
 LONGEST = 20_000
 """Characters past which an answer is not read for a choice."""
 
-_BARE = re.compile(r"[(\[{]?\s?([A-Za-z])\s?(?:[)\]}]\s?[.:]?|[.:])?")  # B  (B)  [B]  B.  B)  B:
+_BARE = re.compile(r"[(\[{]?\s?([A-Za-z])\s?(?:[)\]}]\s?[.:?!]?|[.:?!])?")  # B  (B)  [B]  B.  B)  B:  B?
 _LED = re.compile(r"(?:[(\[]\s?([A-Z])\s?[)\]][.:]?|([A-Z])\s?[.):])\s{0,9}(?=\S)")  # "B. a red circle" begins so
 _MARKED = re.compile(r"(?<!\w)[(\[]?([A-Z])[.:)\]]")  # a letter that stands in a text as an option does
 _CAPITAL = re.compile(r"(?<!\w)[A-Z](?!\w)(?!\s[a-z])")  # no article, as in "A dog"
 _NO_WORD = re.compile(r"[\W_]+")
 _REASON = re.compile(r"([A-Z]),?\s(?:because|since|as)\s")
-_CALLED = re.compile(r"(?:the\s)?(?:option|choice)\s{1,3}", re.IGNORECASE)
+_CALLED = re.compile(r"(?:the\s)?(?:option|choice|answer)\s{1,3}", re.IGNORECASE)
+_PRAISED = re.compile(
+    r"[(\[]?([A-Z])[)\]]?\sis\s(?:correct|right|the\s(?:(?:correct|right|best)\s)?(?:answer|option|choice|one))[.!]?"
+)
+_WITH_OWN = re.compile(r"([A-Z])\s?[,(\u2013\u2014-]\s?(?=\S)")  # before the option's own text: B, a cat  B (a cat)
+_BECAUSE = re.compile(r"[\s,;:\u2013\u2014-]{0,9}(?:because|since|as)\s", re.IGNORECASE)
+_ARTICLE = re.compile(r"^(?:an?|the)\s", re.IGNORECASE)
+_SENTENCE_END = re.compile(r"[.?!;]\s|\n")
+_CLAUSE_END = re.compile(r"[.?!;,]\s|\n|\s[\u2013\u2014-]\s")
+_DENIAL = re.compile(
+    r"\b(?:not|never|neither|nor|wrong|incorrect|false|except|none|all|both|might|maybe|unless)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
+_LONE = re.compile(r"(?<![\w'\u2019])[b-hj-z](?![\w'\u2019])")  # small letters, but for the words "a" and "I"
+_LETTERS = re.compile(r"[\W_]*[A-Za-z](?:[\W_]+(?:(?:and|or)[\W_]+)?[A-Za-z])+[\W_]*")  # a list of letters
+_SENTENCE = re.compile(r"[A-Z][^\s.]*(?:\s+[^\s.]+){3}")  # a sentence rather than an option: four words or more
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s?\{([^{}]{0,200})\}")
 _FULL_WIDTH = str.maketrans("\uff08\uff09\uff1a\uff0e\uff3b\uff3d", "():.[]")  # as Chinese texts write them
 _QUOTES = "\"'`\u2018\u2019\u201c\u201d$"
@@ -35,10 +50,11 @@ class MultipleChoice(Reward):
 
     Read as a pick, after bold, quotes and LaTeX's \\text{} are taken off:
 
-    * the letter alone, in either case: B, (B), [B], B., B:, option B;
-    * the letter with its option behind it: "B. a red circle"; another option's text behind it is a contradiction;
+    * the letter alone, in either case: B, (B), [B], B., B:, B?, option B; also "B is correct";
+    * the letter with its option behind it: "B. a red circle", "B (a red circle)"; any other text there is refused, and
+      so is a denial ("B. not this") where the texts are not known; a reason ("B. because ...") or sentence may follow;
     * an option's text alone, whatever its case and spacing;
-    * any of these behind "Answer:" or "The answer is"; there also "B because ...".
+    * any of these behind "Answer:", "The answer is" or "The correct option is"; there also "B because ...".
 
     Without such a lead-in each line is read by itself, and no other option may be named anywhere. "A dog sits there"
     picks nothing: no mark follows its A. Several different picks are invalid, and so is none. A letter is what it looks
@@ -117,11 +133,19 @@ def _pick(text: str, options: Mapping[str, str]) -> str | None:
         return letter if letter in options else None
     if named := _by_text(text, options):
         return named
+    praised, beside = _PRAISED.fullmatch(text), _WITH_OWN.match(text)
+    if praised and praised.group(1) in options:
+        return praised.group(1)
+    if beside and beside.group(1) in options and _is_own(text[beside.end() :], options[beside.group(1)]):
+        return beside.group(1)
     led = _LED.match(text) or _REASON.match(text)
     letter = next((group for group in led.groups() if group), "") if led else ""
     if led is None or letter not in options:
         return None
-    _check_alone(letter, text[led.end() :], options)
+    rest = text[led.end() :]
+    if _LED.match(text) and not _BECAUSE.match(rest):
+        _check_rest(letter, rest, options, ends_sentence=led.group().rstrip().endswith("."))
+    _check_alone(letter, rest, options)
     return letter
 
 
@@ -131,6 +155,33 @@ def _by_text(text: str, options: Mapping[str, str]) -> str | None:
     if len(named) > 1:
         raise InvalidAnswer(f"{text[:60]!r} is the text of several options ({', '.join(named)}): say the letter")
     return named[0] if named else None
+
+
+def _check_rest(letter: str, rest: str, options: Mapping[str, str], ends_sentence: bool) -> None:
+    """Refuse a text right behind a letter and its mark that is not that option's own, or that takes it back."""
+    own = options[letter]
+    if _is_own(rest, own):
+        return
+    others = {match.group().upper() for match in _LONE.finditer(rest)} & options.keys() - {letter}
+    first, *more = _SENTENCE_END.split(rest)
+    ends = [end.start() for end in _CLAUSE_END.finditer(rest, 0, len(own) + 20)]
+    if own and any(_is_own(rest[:end], own) for end in ends):
+        fits = True
+    else:
+        sentence = ends_sentence and _SENTENCE.match(rest) is not None
+        fits = (sentence or not own) and not _DENIAL.search(first) and not _LETTERS.fullmatch(rest)
+    if others or not fits or any(_DENIAL.match(one.strip()) for one in more):
+        raise InvalidAnswer(f"{rest[:60]!r} stands behind the letter {letter}, but is not that option's text")
+
+
+def _is_own(text: str, own: str) -> bool:
+    """Whether a text is an option's, but for a bracket that closes behind it and an article."""
+    closed = text.strip().removesuffix(".").removesuffix(")")
+    due = _ARTICLE.sub("", _plain(own), count=1)
+    return bool(own) and any(
+        plain == _plain(own) or (due and _ARTICLE.sub("", plain, count=1) == due)
+        for plain in (_plain(text), _plain(closed))
+    )
 
 
 def _check_alone(letter: str, text: str, options: Mapping[str, str]) -> None:

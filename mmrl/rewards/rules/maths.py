@@ -32,6 +32,10 @@ _REWRITTEN = (
     (re.compile(r"(?<![0-9.}])([0-9]{1,30})\s{1,3}([0-9]{1,30})/([0-9]{1,30})(?![0-9.])"), r"(\1+\\frac{\2}{\3})"),
     (re.compile(r"(?<=[0-9])[eE]([-+]?[0-9]{1,3})(?![0-9A-Za-z])"), r"\\times 10^{\1}"),
 )
+_RELATION = re.compile(r"\\(?:approx|simeq|sim|equiv|[bp]?mod|to|rightarrow|Rightarrow)(?![A-Za-z])")
+_BASE = re.compile(r"[0-9]\s?_\s?\{?\s?([^\s{}]{0,20})")
+_TAKEN_BACK = re.compile(r"\b(?:not|never|wrong|incorrect|false|except)\b", re.IGNORECASE)
+_SAYS_MORE = re.compile(r"[0-9]|\bor\b(?=\s*\S)|(?<=\S)\s+or\b", re.IGNORECASE)
 _TWO_NUMBERS = re.compile(r"[0-9]\s+[0-9]")
 
 
@@ -79,6 +83,7 @@ class Maths(BatchReward):
         if _WORDS.fullmatch(gold):  # "blue" is no product of b, l, u and e, of which "lueb" would be another
             return float(_as_words(gold) == _as_words(answer))
         _check_prose(answer)
+        _check_dropped(answer, gold)
         return float(POOL.equal(gold, answer, self.timeout_s))
 
 
@@ -128,6 +133,19 @@ def _check_prose(formula: str) -> None:
     """math-verify reads a sentence as a product of its letters, or drops what it does not know."""
     if len(_PROSE.findall(_TEXT.sub(" ", formula))) > 2:
         raise InvalidAnswer(f"{formula[:60]!r} is a sentence; put the answer into \\boxed{{...}}")
+
+
+def _check_dropped(answer: str, gold: str) -> None:
+    """math-verify reads 3 out of 3 \\approx 4, 3_5 and 3 \\text{ is wrong}: what it drops must stand in the gold."""
+    texts = set(_TEXT.findall(gold))
+    bases = _BASE.findall(answer)
+    if (
+        any(relation not in gold for relation in _RELATION.findall(answer))
+        or (bases and bases != _BASE.findall(gold))
+        or any(_SAYS_MORE.search(text) for text in _TEXT.findall(answer) if text not in texts)
+        or (_TAKEN_BACK.search(answer) and not _TAKEN_BACK.search(gold))
+    ):
+        raise InvalidAnswer(f"{answer[:60]!r} says more than one formula that can be compared")
 
 
 def _gold(answer: Any) -> str:
