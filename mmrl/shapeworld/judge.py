@@ -4,15 +4,15 @@
     mmrl train shapes_judge
 
 It reads the caption between <prompt> and </prompt>, looks at the last picture with the rule checker, and gives "yes"
-the checker's partial credit as its probability. So whatever is trained, tested or tried out against a judge works here
-without a GPU. It answers whoever asks, and therefore listens on loopback alone.
+the checker's partial credit as its probability. It stands in for a point judge whose template has $prompt, without a
+GPU; pairs and rankings get the same yes or no, which their judges cannot read. It answers whoever asks, and therefore
+listens on loopback alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import binascii
 import io
 import json
 import math
@@ -26,6 +26,8 @@ from typing import Any
 
 from PIL import Image
 
+from mmrl.rewards.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.images.safety import answer_picture
 from mmrl.shapeworld import splits
 from mmrl.shapeworld.captions import Caption
 from mmrl.shapeworld.checker import judge
@@ -51,8 +53,8 @@ def probability(request: Mapping[str, Any]) -> float:
         for message in request["messages"]:
             content = message["content"]
             parts: list[dict[str, Any]] = [{"type": "text", "text": content}] if isinstance(content, str) else content
-            texts += [part["text"] for part in parts if part["type"] == "text"]
-            pictures += [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
+            texts += [_text(part["text"]) for part in parts if part["type"] == "text"]
+            pictures += [_text(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"]
     except (KeyError, TypeError) as why:
         raise BadRequest(f"this is no chat completion request: {why}") from why
     if not pictures:
@@ -85,14 +87,16 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """A chat completion of one token, with its log-probabilities."""
-        length = int(self.headers.get("Content-Length") or 0)
+        told = self.headers.get("Content-Length") or "0"
+        length = int(told) if told.isascii() and told.isdigit() and len(told) < 12 else 0
         if self.path != "/v1/chat/completions" or not 0 < length <= LONGEST:
+            self.close_connection = True  # what follows on it is a body that nobody read
             self._send(404, {"error": {"message": "POST a chat completion to /v1/chat/completions"}})
             return
         try:
             yes = probability(json.loads(self.rfile.read(length)))
-        except (BadRequest, json.JSONDecodeError) as why:
-            self._send(400, {"error": {"message": str(why)}})
+        except Exception as why:  # whatever a request holds, its connection gets an answer
+            self._send(400, {"error": {"message": str(why) or type(why).__name__}})
             return
         time.sleep(self.delay_s)
         self._send(200, _completion(yes))
@@ -105,6 +109,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(data)
 
@@ -137,11 +143,17 @@ def _between(text: str, opening: str, closing: str) -> str:
     return text.rpartition(opening)[2].partition(closing)[0].strip()
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise BadRequest(f"this is no chat completion request: a {type(value).__name__} where a text is due")
+    return value
+
+
 def _picture(url: str) -> Image.Image:
     try:
         data = base64.b64decode(url.partition("base64,")[2], validate=True)
-        return Image.open(io.BytesIO(data)).convert("RGB")
-    except (binascii.Error, OSError) as why:
+        return answer_picture(Image.open(io.BytesIO(data)))
+    except (ValueError, OSError, Image.DecompressionBombError, InvalidAnswer, ScoringFailed) as why:
         raise BadRequest(f"the picture cannot be read: {why}") from why
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from mmrl.rewards.base import Reward, RewardInput
+from mmrl.rewards.images.safety import answer_picture
 from mmrl.rewards.models.clip_score import CLIPScore
 from mmrl.shapeworld.captions import Caption
 from mmrl.shapeworld.checker import judge
@@ -24,7 +25,7 @@ class CaptionCheck(Reward):
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Judge one picture."""
-        verdict = judge(item.image, Caption.from_dict(item.references["answer"]))
+        verdict = judge(answer_picture(item.image), Caption.from_dict(item.references["answer"]))
         strict = float(verdict.strict)
         mixed = (1 - self.strict_weight) * verdict.score + self.strict_weight * strict
         return {"shapeworld": mixed, "shapeworld_strict": strict}
@@ -58,4 +59,6 @@ class IndependentCount(Reward):
         """Let the observer count."""
         from mmrl.shapeworld import observer
 
-        return observer.agreement(observer.load(), item.image, Caption.from_dict(item.references["answer"]))
+        return observer.agreement(
+            observer.load(), answer_picture(item.image), Caption.from_dict(item.references["answer"])
+        )

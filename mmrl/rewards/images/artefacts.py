@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -15,6 +16,9 @@ PERIODS = (2, 4, 8, 16)
 """Pixels: what patches and the steps of a VAE's decoder leave behind."""
 REPEATS = 8
 """How often a grid must fit into each side of a picture to be told from what the picture shows."""
+TILE = 2048
+"""The longest side that is looked at in one piece; the contrast of a larger picture is the root mean square of its
+parts'."""
 REACH = 8
 """How far from a peak, in bins, the spectrum around it is looked at."""
 CHANCE = 5.0
@@ -50,10 +54,29 @@ class Artefacts(Reward):
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Look for both."""
-        values = pixels(answer_picture(item.image))
-        grid = _falling(grid_contrast(values, self.periods) - QUIET, HALVING)
-        saturation = _falling(oversaturated(values) - FREE, HALF)
+        picture = answer_picture(item.image)
+        power = clipped = 0.0
+        for part in tiles(picture.size):
+            values = pixels(picture.crop(part))
+            share = values.shape[0] * values.shape[1] / (picture.width * picture.height)
+            power += share * grid_contrast(values, self.periods) ** 2
+            clipped += share * oversaturated(values)
+        grid = _falling(power**0.5 - QUIET, HALVING)
+        saturation = _falling(clipped - FREE, HALF)
         return {"artefacts": grid * saturation, "artefacts/grid": grid, "artefacts/saturation": saturation}
+
+
+def tiles(size: tuple[int, int]) -> list[tuple[int, int, int, int]]:
+    """The parts (left, top, right, bottom) that a picture of this width and height is looked at in, of nearly one size.
+
+    Most pictures are one part. A spectrum takes 100 bytes a pixel, 3 GiB for the largest picture there may be.
+    """
+    columns, rows = ([n * side // -(-side // TILE) for n in range(-(-side // TILE) + 1)] for side in size)
+    return [
+        (left, top, right, bottom)
+        for top, bottom in itertools.pairwise(rows)
+        for left, right in itertools.pairwise(columns)
+    ]
 
 
 def grid_contrast(

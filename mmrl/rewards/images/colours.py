@@ -78,10 +78,14 @@ class ClipColours:
 
 def crop(image: Image.Image, thing: Detection) -> Image.Image:
     """A thing alone, at least one pixel of it; boxes that reach out of the picture are cut."""
-    if thing.mask is not None:
-        mask = Image.fromarray(thing.mask)
-        image = Image.composite(image, Image.new("RGB", image.size, BLANK), mask)
     left, top, right, bottom = (round(side) for side in thing.box)
     left, top = min(max(left, 0), image.width - 1), min(max(top, 0), image.height - 1)
     right, bottom = min(max(right, left + 1), image.width), min(max(bottom, top + 1), image.height)
-    return image.crop((left, top, right, bottom))
+    seen = image.crop((left, top, right, bottom))
+    if thing.mask is None:
+        return seen
+    height, width = thing.mask.shape
+    across, down = width / image.width, height / image.height
+    part = (left * across, top * down, right * across, bottom * down)
+    mask = Image.fromarray(thing.mask).resize(seen.size, Image.Resampling.NEAREST, box=part)
+    return Image.composite(seen, Image.new("RGB", seen.size, BLANK), mask)

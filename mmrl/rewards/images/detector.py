@@ -29,6 +29,10 @@ LONGEST_SIDE = 2048
 COCO_NAMES = {"computer mouse": "mouse", "tv remote": "remote", "computer keyboard": "keyboard"}
 """GenEval's names of classes that detectors trained on COCO call otherwise."""
 
+MASKS_SIDE = 1024
+"""Masks of larger pictures are coarser than these. Each of 100 queries has one, of 32 bits a pixel, and the detectors
+work them out on 384 x 384."""
+
 
 @dataclass(frozen=True)
 class Detection:
@@ -37,7 +41,7 @@ class Detection:
     label: str  # one of the classes that were asked for, as it was written there
     score: float  # in [0, 1]
     box: Box  # x1, y1, x2, y2 in pixels
-    mask: NDArray[np.bool_] | None = None  # [H, W] of the picture, where the detector gives one
+    mask: NDArray[np.bool_] | None = None  # of the whole picture, coarser than it where that is large
 
 
 class Detector(Protocol):
@@ -138,12 +142,14 @@ class TransformersDetector:
             [rows] = self._processor.post_process_object_detection(outputs, threshold=FLOOR, target_sizes=[size])
             found = zip(rows["labels"].tolist(), rows["scores"].tolist(), rows["boxes"].tolist(), strict=True)
             return [Detection(asked_for[n], score, tuple(box)) for n, score, box in found if n in asked_for]
+        coarse = _within(size, MASKS_SIDE)
         [rows] = self._processor.post_process_instance_segmentation(
-            outputs, threshold=FLOOR, target_sizes=[size], return_binary_maps=True
+            outputs, threshold=FLOOR, target_sizes=[coarse], return_binary_maps=True
         )
         masks: Any = np.asarray(rows["segmentation"].cpu()) > 0.5 if rows["segments_info"] else []
+        across, down = size[1] / coarse[1], size[0] / coarse[0]
         return [
-            Detection(asked_for[segment["label_id"]], segment["score"], box_around(mask), mask)
+            Detection(asked_for[segment["label_id"]], segment["score"], _scaled(box_around(mask), across, down), mask)
             for segment, mask in zip(rows["segments_info"], masks, strict=True)
             if segment["label_id"] in asked_for
         ]
@@ -190,10 +196,19 @@ def corners(
 
 def box_around(mask: NDArray[np.bool_]) -> Box:
     """x1, y1, x2, y2 of a mask in pixels, x2 and y2 exclusive; all 0 for an empty one."""
-    rows, columns = np.nonzero(mask)
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     if not len(rows):
         return 0.0, 0.0, 0.0, 0.0
     return float(columns.min()), float(rows.min()), float(columns.max() + 1), float(rows.max() + 1)
+
+
+def _within(size: tuple[int, int], longest: int) -> tuple[int, int]:
+    scale = min(1.0, longest / max(size))
+    return max(1, round(size[0] * scale)), max(1, round(size[1] * scale))
+
+
+def _scaled(box: Box, across: float, down: float) -> Box:
+    return box[0] * across, box[1] * down, box[2] * across, box[3] * down
 
 
 def _kind(config: Any, model: str) -> Kind:

@@ -57,7 +57,8 @@ def answer_picture(picture: Any) -> Image.Image:
     if picture.mode in ("I", "F"):
         raise InvalidAnswer(f"the picture's mode is {picture.mode}: 32 bits a pixel, whose range is not known")
     try:
-        return as_rgb(picture)
+        with _decoding:  # it reads the EXIF orientation, which changes the picture
+            return as_rgb(picture)
     except _BROKEN as why:
         raise InvalidAnswer(f"a picture of the mode {picture.mode} cannot be made RGB: {why}") from why
 

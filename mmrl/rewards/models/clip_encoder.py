@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from mmrl.rewards.base import RewardError, RewardInput
 from mmrl.rewards.models.loading import (
     Found,
     explained,
+    fetch_tokenizer,
     find_file,
     load_part,
     load_pretrained,
@@ -133,9 +135,18 @@ class OpenClipEncoder(Encoder):
     """A network of open_clip."""
 
     def __init__(
-        self, reward: str, architecture: str, weights: Found, dtype: str, resize_mode: str | None = None
+        self,
+        reward: str,
+        architecture: str,
+        weights: Found,
+        dtype: str,
+        resize_mode: str | None = None,
+        words_of_transformers: bool = False,
     ) -> None:
-        """`architecture`: an open_clip name, or local-dir:FOLDER that holds its configuration beside the weights."""
+        """`architecture`: an open_clip name, or local-dir:FOLDER that holds its configuration beside the weights.
+
+        `words_of_transformers`: the tokenizer is one of transformers, not open_clip's own.
+        """
         import open_clip
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
@@ -147,7 +158,9 @@ class OpenClipEncoder(Encoder):
                 pretrained_text=False,
                 force_preprocess_cfg={"resize_mode": resize_mode},
             ).to(torch_dtype(dtype))
-            self._tokenizer = open_clip.get_tokenizer(architecture)
+            # A configuration may say trust_remote_code for its tokenizer; what is said here counts more.
+            refused = {"trust_remote_code": False} if words_of_transformers else {}
+            self._tokenizer = open_clip.get_tokenizer(architecture, **refused)
         self.files = (weights,)
         settings = self.network.visual.preprocess_cfg
         self._preprocess = image_transform_v2(PreprocessCfg(**settings), is_train=False)
@@ -229,7 +242,13 @@ class EmbeddingReward(PictureReward):
 def _open_clip_encoder(reward: str, model: str, revision: str | None, dtype: str) -> OpenClipEncoder:
     configuration = find_file(model, OPEN_CLIP_CONFIG, revision)
     weights = find_file(model, _OPEN_CLIP_WEIGHTS, revision)
-    return OpenClipEncoder(reward, f"local-dir:{configuration.path.parent}", weights, dtype)
+    with explained(configuration.label):
+        text = json.loads(configuration.path.read_text(encoding="utf-8"))["model_cfg"]["text_cfg"]
+        words_of_transformers = bool(text.get("hf_tokenizer_name"))
+    if words_of_transformers:  # open_clip reads it from the folder of the configuration, whatever its name
+        fetch_tokenizer(model, revision)
+    folder = f"local-dir:{configuration.path.parent}"
+    return OpenClipEncoder(reward, folder, weights, dtype, words_of_transformers=words_of_transformers)
 
 
 def _pooled(features: Any) -> Tensor:

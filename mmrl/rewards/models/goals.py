@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 BIG_G = "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k"
 """The CLIP of both papers, 2.5 B parameters: their results fall with its size."""
 
+SHORTEST_LINE = 1e-4
+"""Between a goal's and a baseline's unit vector; below it the direction is what rounding left."""
+
 
 def goal_baseline_reward(
     state: Tensor,  # [B, D] unit vectors of pictures
@@ -65,14 +68,27 @@ class GoalBaseline(EmbeddingReward):
             raise RewardError(f"goal and baseline are both {goal!r}; there is no line between them")
         super().__init__(load_encoder(self.name, model, processor, revision, dtype), device)
         self._goal, self._baseline, self._alpha = goal, baseline, alpha
+        if goal is not None and bool(self._ends([goal])[2]):
+            raise RewardError(f"goal {goal!r} and baseline {baseline!r} are the same to {model}: no line between them")
 
     def rate_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
         """[B] in [-1, 1]."""
         goals = [item.prompt if self._goal is None else self._goal for item in items]
-        if self._baseline in goals:
-            raise ScoringFailed(f"goal and baseline are both {self._baseline!r}", "no_line")
-        goal, baseline = self.encoder.embed_texts(goals), self.encoder.embed_texts([self._baseline])
-        return goal_baseline_reward(images, goal, baseline.expand_as(goal), self._alpha).clamp(-1, 1)
+        goal, baseline, same = self._ends(goals)
+        if same.any():
+            told = goals[int(same.nonzero()[0])]
+            raise ScoringFailed(f"goal {told!r} and baseline {self._baseline!r} are the same to the model", "no_line")
+        return goal_baseline_reward(images, goal, baseline, self._alpha).clamp(-1, 1)
+
+    def _ends(self, goals: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """[B, D] of the goals, [B, D] of the baseline, and [B]: whether there is no line between the two.
+
+        Tokenizers fold capitals and spaces, so that texts which differ may be one vector: every picture would be at
+        its goal.
+        """
+        ends = self.encoder.embed_texts([*goals, self._baseline])  # in one batch: the same tokens, the same rounding
+        goal, baseline = ends[:-1], ends[-1:].expand(len(goals), -1)
+        return goal, baseline, (goal - baseline).norm(dim=-1) < SHORTEST_LINE
 
 
 class GoalContrast(EmbeddingReward):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from mmrl.rewards.base import RewardInput
 from mmrl.rewards.models.blip import build_blip
-from mmrl.rewards.models.loading import find_file, load_tensors, load_tokenizer, torch_dtype
+from mmrl.rewards.models.loading import explained, find_file, load_tensors, load_tokenizer, torch_dtype
 from mmrl.rewards.models.model_reward import PictureReward
 from mmrl.rewards.models.preprocess import Framing
 from mmrl.rewards.models.prompts import PromptCutter
@@ -46,8 +46,11 @@ class ImageReward(PictureReward):
 
         found = find_file(model, ("ImageReward.safetensors", "ImageReward.pt"), revision)
         settings = find_file(model, "med_config.json", revision)
-        med = json.loads(settings.path.read_text(encoding="utf-8"))
-        self._parts = parts = build_blip(load_tensors(found), med, found.label, torch_dtype(dtype))
+        with explained(settings.label):
+            med = json.loads(settings.path.read_text(encoding="utf-8"))
+        tensors, own = load_tensors(found), torch_dtype(dtype)
+        with explained(found.label):
+            self._parts = parts = build_blip(tensors, med, found.label, own)
         super().__init__(nn.ModuleList([parts.vision, parts.text, parts.head]), [found], device)
         self._tokenizer = load_tokenizer(tokenizer, None)
         # BLIP's two, which its vocabulary of 30,524 has beside BERT's 30,522.

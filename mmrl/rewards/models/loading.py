@@ -23,11 +23,29 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
 """Files one of which every tokenizer has."""
+_BESIDE_VOCABULARIES = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "merges.txt",
+    "config.json",  # says of which kind the tokenizer is where tokenizer_config.json does not
+)
 _TRANSFORMERS_WEIGHTS = (
     "model.safetensors",
     "model.safetensors.index.json",
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
+)
+
+_UNFIT = (
+    OSError,
+    ValueError,
+    RuntimeError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ImportError,
+    pickle.UnpicklingError,
 )
 
 
@@ -70,8 +88,9 @@ def find_weights(model: str, revision: str | None = None) -> tuple[Found, ...]:
     first = find_file(model, _TRANSFORMERS_WEIGHTS, revision)
     if first.path.suffix != ".json":
         return (first,)
-    shards = json.loads(first.path.read_text(encoding="utf-8"))["weight_map"].values()
-    return tuple(find_file(model, shard, revision) for shard in sorted(set(shards)))
+    with explained(first.label):
+        shards = json.loads(first.path.read_text(encoding="utf-8"))["weight_map"].values()
+        return tuple(find_file(model, shard, revision) for shard in sorted(set(shards)))
 
 
 def load_pretrained(
@@ -89,6 +108,7 @@ def load_pretrained(
             revision=revision or "main",
             dtype=dtype,
             use_safetensors=files[0].path.suffix == ".safetensors",
+            trust_remote_code=False,  # unset, transformers asks whoever sits at the terminal
             output_loading_info=True,
         )
     if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers and go on
@@ -100,7 +120,7 @@ def load_pretrained(
 def load_part(auto: Any, model: str, revision: str | None, **settings: Any) -> Any:
     """A tokenizer, image processor, processor or configuration, read by transformers' class `auto`."""
     with explained(model):
-        return auto.from_pretrained(_place(model), revision=revision or "main", **settings)
+        return auto.from_pretrained(_place(model), revision=revision or "main", trust_remote_code=False, **settings)
 
 
 def load_tokenizer(model: str, revision: str | None) -> Any:
@@ -109,6 +129,17 @@ def load_tokenizer(model: str, revision: str | None) -> Any:
 
     find_file(model, VOCABULARIES, revision)
     return load_part(AutoTokenizer, model, revision)
+
+
+def fetch_tokenizer(model: str, revision: str | None) -> None:
+    """Brings a tokenizer's files to where the rest of a hub repository lies; a folder only has to have them.
+
+    Raises:
+        RewardError: there is no vocabulary.
+    """
+    find_file(model, VOCABULARIES, revision)
+    for name in (*VOCABULARIES, *_BESIDE_VOCABULARIES):
+        _look_for(model, name, revision)
 
 
 def load_tensors(found: Found) -> dict[str, Tensor]:
@@ -136,7 +167,7 @@ def explained(what: str) -> Iterator[None]:
         yield
     except RewardError:
         raise
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError, pickle.UnpicklingError, SafetensorError) as why:
+    except (*_UNFIT, SafetensorError) as why:
         raise RewardError(f"{what} cannot be loaded: {why}") from why
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,6 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, device, nn
 
-MOST_LENGTHENED = 200
-"""How many times longer than the other one side of a picture may be. With its short side resized to 224, a picture of
-1 x 100,000 would take 15 GB."""
-
 
 class ModelReward(BatchReward):
     """A reward that runs a network in this process."""
@@ -30,6 +27,7 @@ class ModelReward(BatchReward):
         """`files` are those that the network was read from. It is frozen: a reward is not trained."""
         self.network = network.eval().requires_grad_(False)
         self._files = tuple(files)
+        self._using = threading.Lock()  # tokenizers of transformers are not made for two threads
         self.to(device)
 
     @property
@@ -54,7 +52,7 @@ class ModelReward(BatchReward):
         usable = [row for row, picture in enumerate(opened) if not isinstance(picture, Exception)]
         if not usable:
             return [picture for picture in opened if isinstance(picture, Exception)]
-        with torch.inference_mode():
+        with self._using, torch.inference_mode():
             values = self.score_pictures([opened[row] for row in usable], [items[row] for row in usable])
         scores = dict(zip(usable, values.tolist(), strict=True))
         return [scores.get(row, picture) for row, picture in enumerate(opened)]
@@ -92,7 +90,9 @@ class PictureReward(ModelReward):
 
         check_shapes("B C H W", {"B": len(batch), "C": 3}, images=images)
         check_dtypes("float", images=images)
-        return self.rate(self.framing(images.to(self.device).float()), batch)
+        framed = self.framing(images.to(self.device).float())
+        with self._using:
+            return self.rate(framed, batch)
 
 
 def no_framing(reward: str, why: str) -> Callable[[Tensor], Tensor]:
@@ -107,13 +107,6 @@ def no_framing(reward: str, why: str) -> Callable[[Tensor], Tensor]:
 def _picture(item: RewardInput) -> Any:
     """The answer's picture as RGB, or why it cannot be used."""
     try:
-        picture = answer_picture(item.image)
+        return answer_picture(item.image)
     except (InvalidAnswer, ScoringFailed) as why:
         return why
-    short, long = sorted(picture.size)
-    if long > MOST_LENGTHENED * short:
-        return InvalidAnswer(
-            f"the picture has {picture.width} x {picture.height} pixels; "
-            f"one side may be {MOST_LENGTHENED} times the other at most"
-        )
-    return picture

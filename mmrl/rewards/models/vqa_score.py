@@ -53,7 +53,10 @@ class VQAScore(ModelReward):
         self._network = network
         find_file(model, VOCABULARIES, revision)  # without it transformers goes on with a tokenizer of few tokens
         self._processor = load_part(AutoProcessor, model, revision)
-        tokenizer = self._processor.tokenizer
+        tokenizer = getattr(self._processor, "tokenizer", None)
+        if tokenizer is None:
+            kind = type(self._processor).__name__
+            raise RewardError(f"{model}: its processor is a {kind}, which reads no text; due is one of both")
         # The answer follows the last token of every row, unless a decoder of its own writes it.
         tokenizer.padding_side = "right" if network.config.is_encoder_decoder else "left"
         added = tokenizer.added_tokens_decoder.values()
@@ -66,7 +69,7 @@ class VQAScore(ModelReward):
         inputs = self._inputs(pictures, questions).to(self.device)
         inputs = inputs.to(self._network.dtype)  # pixels alone: token numbers stay whole
         written = self._network.generate(
-            **inputs, max_new_tokens=1, do_sample=False, output_logits=True, return_dict_in_generate=True
+            **inputs, max_new_tokens=1, do_sample=False, num_beams=1, output_logits=True, return_dict_in_generate=True
         )
         probabilities: Tensor = written.logits[0].float().softmax(-1)[:, self._answer]
         return probabilities

@@ -141,6 +141,7 @@ def test_a_large_picture_scores_as_its_parts_and_takes_little_memory():
     grid = np.tile(128 + 8 * checks((64, 64), 8), (40, 40, 3))
     plain = Image.fromarray(rng.integers(100, 156, (2560, 2560, 3), dtype=np.uint8))
     pictures = [Image.fromarray(np.round(grid).astype(np.uint8)), plain]
+    scores([CONTROLS["pink256"]])  # what is imported for it is not measured
     tracemalloc.start()
     try:
         values = load("artefacts").score([RewardInput("a", 0, "", image=picture) for picture in pictures]).values

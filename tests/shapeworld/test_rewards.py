@@ -1,0 +1,37 @@
+"""ShapeWorld's rewards look at pictures as people see them."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.rewards import RewardInput, Status
+from mmrl.shapeworld import splits
+from mmrl.shapeworld.captions import sample_scene
+from mmrl.shapeworld.rewards import CaptionCheck, IndependentCount
+from mmrl.shapeworld.scenes import draw
+
+CAPTION = splits.captions("train")[0]
+PICTURE = draw(sample_scene(CAPTION, np.random.default_rng(0)))
+
+
+def scored(reward, *pictures):
+    references = {"answer": CAPTION.as_dict()}
+    return reward.score([RewardInput("a", 0, "", image=picture, references=references) for picture in pictures])
+
+
+@pytest.mark.parametrize("reward", [CaptionCheck(), IndependentCount()], ids=["check", "count"])
+def test_what_is_transparent_is_not_seen_and_what_is_opaque_is(reward):
+    hidden, shown = PICTURE.convert("RGBA"), PICTURE.convert("RGBA")
+    hidden.putalpha(0)
+    white = Image.new("RGB", PICTURE.size, "white")
+    output = scored(reward, PICTURE, shown, hidden, white)
+    plain, opaque, unseen, empty = output.values[reward.name]
+    assert output.status[reward.name] == [Status.OK] * 4
+    assert plain == opaque and plain > 0.9
+    assert unseen == empty and empty < plain
+
+
+@pytest.mark.parametrize("reward", [CaptionCheck(), IndependentCount()], ids=["check", "count"])
+def test_a_picture_that_cannot_be_looked_at_has_a_status(reward):
+    output = scored(reward, Image.new("RGB", (1, 400)), PICTURE)
+    assert output.status[reward.name] == [Status.INVALID, Status.OK]
