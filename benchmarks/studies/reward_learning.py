@@ -72,7 +72,7 @@ def train(arm: str, seed: int, runs: Path) -> None:
     run = folder(runs, arm, seed)
     if (run / "report.html").exists():
         return
-    started = (run / "checkpoints/index.json").exists()
+    started = (run / "config.yaml").exists()
     what = ["--resume", str(run)] if started else [arm, f"seed={seed}", f"run.dir={run}", f"run.pictures={PICTURES}"]
     subprocess.run([sys.executable, "-m", "mmrl", "train", *what], check=True)
 
@@ -97,7 +97,7 @@ def page(results: dict[str, list[RunSummary]], runs: Path) -> str:
         trained = {"shapes_clip": ("shapeworld_clip",), "shapes_judge": ("judge",)}.get(
             arm, ("shapeworld_clip", "judge")
         )
-        lines += ["", f"## {ARMS[arm].capitalize()} (`{arm}`)", ""]
+        lines += ["", f"## {ARMS[arm][0].upper()}{ARMS[arm][1:]} (`{arm}`)", ""]
         lines.append(f"| | base |{''.join(f' seed {seed} |' for seed in range(len(summaries)))} mean |")
         lines.append(f"|-|-|{'-|' * (len(summaries) + 1)}")
         for name, title in MEASURES.items():
