@@ -142,7 +142,7 @@ def test_shapes_of_answers_may_count_otherwise_than_those_of_references():
         Image.new("RGBA", (20, 10)),
         Image.new("LA", (20, 10)),
     ],
-    ids=str,
+    ids=lambda truth: type(truth).__name__,
 )
 def test_a_bad_reference_is_the_scorers_failure(truth):
     number, status = outcome(MaskIoU(), "[2, 3, 6, 8]", truth, space="pixel", size=[20, 10])
