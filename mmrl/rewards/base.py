@@ -292,10 +292,7 @@ class Reward(ABC):
             text = f"{self.name} has no worst value to give to an invalid answer: {scored}"
             return _Row({}, Status.ERROR, text, Failure("unbounded"))
         if isinstance(scored, Exception):
-            failure = failure_of(scored)
-            status = Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR
-            text = str(scored) if isinstance(scored, ScoringFailed) else f"{type(scored).__name__}: {scored}"
-            return _Row({}, status, text, failure)
+            return _Row({}, *told(scored))
         try:
             values = {n: float(v) for n, v in scored.items()} if isinstance(scored, Mapping) else {}
             own = float(values.get(self.name, math.nan)) if isinstance(scored, Mapping) else float(scored)
@@ -454,6 +451,13 @@ def failure_of(error: Exception) -> Failure:
     if isinstance(error, TimeoutError):
         return Failure("timeout", transient=True)
     return Failure("error")
+
+
+def told(error: Exception) -> tuple[Status, str, Failure]:
+    """How a row whose scorer raised is recorded: its status, its text, and its failure."""
+    failure = failure_of(error)
+    status = Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR
+    return status, str(error) if isinstance(error, ScoringFailed) else f"{type(error).__name__}: {error}", failure
 
 
 def by_group(items: Sequence[RewardInput]) -> dict[int, list[int]]:

@@ -24,7 +24,7 @@ from mmrl.rewards.base import (
     ScoringFailed,
     Status,
     by_group,
-    failure_of,
+    told,
 )
 from mmrl.rewards.cache import ScoreCache, cacheable, score_key
 from mmrl.rewards.daemon_pool import DaemonPool
@@ -134,7 +134,7 @@ class Lane:
             if self.reward.scope is not Scope.SAMPLE:
                 again = list(range(len(items)))
             second = self._in_time([items[row] for row in again], context)
-            kept = [row for row in range(len(items)) if row not in set(again)]
+            kept = sorted(set(range(len(items))) - set(again))
             output = gathered(self.reward, [(kept, _rows(output, kept)), (again, second)], len(items))
         return output
 
@@ -184,9 +184,7 @@ def _checked(reward: Reward, batch: Sequence[RewardInput], context: RewardContex
 
 
 def _failed(name: str, size: int, why: Exception) -> RewardOutput:
-    failure = failure_of(why)
-    status = Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR
-    text = str(why) if isinstance(why, ScoringFailed) else f"{type(why).__name__}: {why}"
+    status, text, failure = told(why)
     return RewardOutput(
         values={name: np.full(size, math.nan, np.float32)},
         status={name: [status] * size},
