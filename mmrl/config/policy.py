@@ -9,6 +9,7 @@ from pydantic import Discriminator, PositiveFloat, PositiveInt, Tag
 from mmrl.config.section import Section, tag_of
 
 Precision = Literal["float32", "bfloat16", "float16"]
+TokenAttention = Literal["auto", "mmrl", "sdpa", "flex", "flash", "xformers"]
 
 
 class LoraConfig(Section):
@@ -80,8 +81,15 @@ class VLMConfig(Section):
     dtype: Precision = "float32"
     """Of the frozen weights and of the computation; trained parameters and log-probabilities are always float32."""
     gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, more time; a shared prompt is then computed once for
-    each of its completions."""
+    """Recompute activations in the backward pass: less memory, about a third more time. Without `attention: mmrl` a
+    prompt is then computed once for each of its answers."""
+    attention: TokenAttention = "auto"
+    """Of the language model. `mmrl`: a group's answers share one copy of their prompt, when they are written and when
+    they are learnt from; the others are transformers' own, with a copy of the prompt's keys for each answer. `auto`:
+    mmrl where the model allows it, else sdpa; the run says which, and why."""
+    fused_log_probs: Literal["auto"] | bool = "auto"
+    """Whether log-probabilities are computed a few rows at a time and once more in the backward pass, so that the
+    logits of all tokens are never held. `auto`: where those would take more than a quarter of a GiB."""
     device: str = "auto"
     """`auto`: CUDA where there is one, else the CPU."""
 
@@ -104,6 +112,13 @@ class ImageTokenConfig(Section):
     """Of the frozen weights and of the computation; trained parameters and log-probabilities are always float32."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
+    attention: TokenAttention = "auto"
+    """Of the language model. `mmrl`: a group's answers share one copy of their prompt, when they are written and when
+    they are learnt from; the others are transformers' own, with a copy of the prompt's keys for each answer. `auto`:
+    mmrl where the model allows it, else sdpa; the run says which, and why."""
+    fused_log_probs: Literal["auto"] | bool = "auto"
+    """Whether log-probabilities are computed a few rows at a time and once more in the backward pass, so that the
+    logits of all tokens are never held. `auto`: where those would take more than a quarter of a GiB."""
     device: str = "auto"
     """`auto`: CUDA where there is one, else the CPU."""
 

@@ -1,6 +1,7 @@
 """What differs between the families of vision-language models that transformers loads, beyond what it hides itself.
 
-A family that is not listed is taken to be plain: text positions that count from 0, answers in shares of the picture.
+A family that is not listed is taken to be plain: text positions that count from 0, answers in shares of the picture,
+and perhaps a picture's tokens that look at one another.
 """
 
 from __future__ import annotations
@@ -31,15 +32,21 @@ class Family:
     """What `token_type_ids` say of a written token, in models that take them."""
     mixes_media: bool = True
     """Whether one prompt may hold pictures and videos."""
+    causal: bool = False
+    """Whether every token, those of pictures too, looks at what came before it alone: its prompts can be shared."""
 
 
 _LISTED = (
-    Family("qwen2_vl", space="norm_1000", axes=3),
-    Family("qwen2_5_vl", space="pixel", axes=3),
-    Family("qwen3_vl", space="norm_1000", axes=3),
-    Family("qwen3_vl_moe", space="norm_1000", axes=3),
-    Family("internvl", space="norm_1000"),
-    Family("smolvlm", mixes_media=False),  # its processor writes the frames of a video over the pictures
+    Family("qwen2_vl", space="norm_1000", axes=3, causal=True),
+    Family("qwen2_5_vl", space="pixel", axes=3, causal=True),
+    Family("qwen3_vl", space="norm_1000", axes=3, causal=True),
+    Family("qwen3_vl_moe", space="norm_1000", axes=3, causal=True),
+    Family("internvl", space="norm_1000", causal=True),
+    Family("llava", causal=True),
+    Family("llava_next", causal=True),
+    Family("llava_onevision", causal=True),
+    Family("idefics3", causal=True),
+    Family("smolvlm", mixes_media=False, causal=True),  # its processor writes a video's frames over the pictures
     Family("gemma3", space="norm_1000"),
     Family("paligemma", first_position=1, answer_type=1),
 )

@@ -52,7 +52,7 @@ class EncodedPrompt:
             return self
         ids = self.inputs["input_ids"]
         inputs = dict(self.inputs)
-        for name in _sequences(self.inputs):
+        for name in sequence_inputs(self.inputs):
             kind = family.answer_type if name == "token_type_ids" else 0
             added = torch.full((1, len(tokens)), kind, dtype=self.inputs[name].dtype)
             inputs[name] = torch.cat([self.inputs[name], added], dim=1)
@@ -178,7 +178,7 @@ def collate(
     joined: dict[str, list[Tensor]] = {}
     for prompt in prompts:
         room = longest - prompt.length
-        sequences = _sequences(prompt.inputs)
+        sequences = sequence_inputs(prompt.inputs)
         for name, value in prompt.inputs.items():
             if name in sequences:
                 value = F.pad(value, (room, 0), value=padding if name == "input_ids" else 0)
@@ -202,7 +202,8 @@ def stackable(prompts: Sequence[EncodedPrompt]) -> list[list[int]]:
     return [sorted(numbers + (without if not place else [])) for place, numbers in enumerate(sets.values())]
 
 
-def _sequences(inputs: dict[str, Tensor]) -> set[str]:
+def sequence_inputs(inputs: dict[str, Tensor]) -> set[str]:
+    """The names of those that have one value a token."""
     shape = inputs["input_ids"].shape
     return {name for name, value in inputs.items() if value.shape == shape}
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.tokens import draw_tokens, scored_logits
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, stackable
-from mmrl.understanding.shared_prompt import Prefix, prefill
+from mmrl.understanding.shared_prompt import Branch, Prefix, prefill
 from mmrl.understanding.vlm import VLM
 
 COMPACT_BELOW = 0.75
@@ -50,6 +50,7 @@ class TransformersEngine:
     """
 
     vlm: VLM
+    shares_prompts: bool  # whether answers go on from one copy of their prompt's keys and values
 
     def load_weights(self, policy: nn.Module, version: int) -> None:
         """Nothing to do: it writes with the policy's parameters themselves."""
@@ -66,7 +67,9 @@ class TransformersEngine:
             inputs = vlm.to_device(collate([prompts[number] for number in numbers], vlm.padding))
             repeats = torch.tensor([counts[number] for number in numbers], device=vlm.device)
             rows = torch.arange(len(numbers), device=vlm.device).repeat_interleave(repeats)
-            written = _write(vlm, prefill(vlm.model, vlm.family, inputs).expand(rows), sampling, generator)
+            read = prefill(vlm.model, vlm.family, inputs)
+            begun = read.branch(rows, sampling.max_new_tokens) if self.shares_prompts else read.expand(rows)
+            written = _write(vlm, begun, sampling, generator)
             bounds = accumulate((counts[number] for number in numbers), initial=0)
             for number, (start, end) in zip(numbers, pairwise(bounds), strict=True):
                 token_ids[number], log_probs[number] = written.token_ids[start:end], written.log_probs[start:end]
@@ -77,8 +80,10 @@ class TransformersEngine:
         )
 
 
-def _write(vlm: VLM, prefix: Prefix, sampling: TokenSamplingConfig, generator: torch.Generator | None) -> Written:
-    rows = len(prefix.mask)
+def _write(
+    vlm: VLM, prefix: Prefix | Branch, sampling: TokenSamplingConfig, generator: torch.Generator | None
+) -> Written:
+    rows = len(prefix.logits)
     tokens = torch.full((rows, sampling.max_new_tokens), vlm.padding, device=vlm.device)
     log_probs = torch.zeros(rows, sampling.max_new_tokens, device=vlm.device)
     lengths = torch.full((rows,), sampling.max_new_tokens, device=vlm.device)

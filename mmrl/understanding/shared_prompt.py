@@ -18,6 +18,8 @@ from torch import Tensor
 
 from mmrl.tokens.caches import rows_of_cache
 from mmrl.understanding.families import Family
+from mmrl_kernels.doors.transformers import BranchCache, branching
+from mmrl_kernels.ops.shared_prompt.branches import Branches
 
 
 @dataclass(frozen=True)
@@ -44,12 +46,19 @@ class Prefix:
         out = self.model(
             input_ids=tokens,
             attention_mask=mask,
-            position_ids=_onwards(self.family, self.following, width),
+            position_ids=onwards(self.family, self.following, width),
             past_key_values=self.cache,
             use_cache=True,
         )
         after = replace(self, mask=mask, following=self.following + width, logits=out.logits[:, -1])
         return out.logits, after
+
+    def branch(self, index: Tensor, room: int) -> Branch:
+        """Rows by number that go on from these prompts, for at most `room` tokens; nothing is copied."""
+        hidden = None if bool(self.mask.all()) else self.mask == 0
+        written = BranchCache(len(self.cache.layers), room)
+        branches = Branches(index, hidden)
+        return Branch(self.model, self.family, self.cache, branches, written, self.following[index], self.logits[index])
 
     def read_answers(self, tokens: Tensor) -> Tensor:
         """What the model says of each of K tokens, [B, K, V]. Uses this one's cache up."""
@@ -57,9 +66,39 @@ class Prefix:
         return first if tokens.shape[1] == 1 else torch.cat([first, self.read(tokens[:, :-1])[0]], dim=1)
 
 
+@dataclass(frozen=True)
+class Branch:
+    """Rows that write on, each from a prompt whose keys and values exist once. Without gradients."""
+
+    model: Any
+    family: Family
+    prompts: Any  # transformers' DynamicCache, of the prompts
+    branches: Branches
+    written: BranchCache
+    following: Tensor  # [B] int64
+    logits: Tensor  # [B, V]
+
+    def expand(self, index: Tensor) -> Branch:
+        """Some of the rows, in order, each once. Uses this one up."""
+        self.written.keep(index)
+        following, logits = self.following[index], self.logits[index]
+        return replace(self, branches=self.branches.keep(index), following=following, logits=logits)
+
+    def read(self, tokens: Tensor) -> tuple[Tensor, Branch]:
+        """What follows one more token a row, [B, 1, V], and the rows after it. Uses this one up."""
+        out = self.model(
+            input_ids=tokens,
+            attention_mask=branching(self.branches, self.prompts),
+            position_ids=onwards(self.family, self.following, 1),
+            past_key_values=self.written,
+            use_cache=True,
+        )
+        return out.logits, replace(self, following=self.following + 1, logits=out.logits[:, -1])
+
+
 def prefill(model: Any, family: Family, inputs: dict[str, Tensor]) -> Prefix:
     """Read P prompts, padded on the left."""
-    positions, following = _positions(model, family, inputs)
+    positions, following = positions_of(model, family, inputs)
     out = model(**inputs, position_ids=positions, use_cache=True, logits_to_keep=1)
     return Prefix(model, family, out.past_key_values, inputs["attention_mask"], following, out.logits[:, -1])
 
@@ -78,13 +117,13 @@ def read_whole(
     for name, kind in (("mm_token_type_ids", 0), ("token_type_ids", family.answer_type)):
         if name in inputs:
             given[name] = torch.cat([inputs[name], torch.full_like(tokens, kind, dtype=inputs[name].dtype)], dim=1)
-    positions, following = _positions(model, family, inputs)
-    after = _onwards(family, following, width)
+    positions, following = positions_of(model, family, inputs)
+    after = onwards(family, following, width)
     out = model(**given, position_ids=torch.cat([positions, after], dim=-1), use_cache=False, logits_to_keep=width + 1)
     return out.logits[:, :-1]
 
 
-def _positions(
+def positions_of(
     model: Any, family: Family, inputs: dict[str, Tensor]
 ) -> tuple[Tensor, Tensor]:  # [B, L] or [axes, B, L], and [B] the position of what comes next
     """Where the tokens of prompts stand, as their model counts when it is given one prompt without padding."""
@@ -98,7 +137,7 @@ def _positions(
     return positions, mask.sum(1) + offsets.reshape(-1)
 
 
-def _onwards(family: Family, following: Tensor, width: int) -> Tensor:
+def onwards(family: Family, following: Tensor, width: int) -> Tensor:
     """The positions of `width` more tokens: [B, width] or [axes, B, width]."""
     positions = following[:, None] + torch.arange(width, device=following.device)
     return positions if family.axes == 1 else positions.expand(family.axes, -1, -1)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
@@ -19,36 +17,16 @@ from mmrl.data.jsonl import DataError
 from mmrl.data.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
-from mmrl.tokens import length_buckets, pad_right, scored_logits, token_log_probs
+from mmrl.tokens import pad_right
+from mmrl.tokens.attention import choose_attention
 from mmrl.understanding.families import part_of
-from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder, collate, stackable
+from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
 from mmrl.understanding.reach import kinds_of_media, refuse_unreached
+from mmrl.understanding.recording import TokenRecording
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
-from mmrl.understanding.shared_prompt import prefill, read_whole
+from mmrl.understanding.scoring import Scores, packed_scores, row_scores
 from mmrl.understanding.trainables import FullTrainable, LoraTrainable, trained_parts
 from mmrl.understanding.vlm import VLM, load_vlm
-
-
-@dataclass(frozen=True)
-class TokenRecording:
-    """What replay needs: the prompts, and what was written after them."""
-
-    prompts: list[EncodedPrompt]  # P
-    prompt_of: list[int]  # B of them; equal ones stand together
-    tokens: Tensor  # [B, T] int64, padded on the right
-    lengths: list[int]  # B
-    temperature: float
-
-    def select(self, rows: Sequence[int]) -> TokenRecording:
-        """Some answers, with the prompts that they need."""
-        needed = sorted({self.prompt_of[row] for row in rows})
-        return TokenRecording(
-            prompts=[self.prompts[number] for number in needed],
-            prompt_of=[needed.index(self.prompt_of[row]) for row in rows],
-            tokens=self.tokens[torch.as_tensor(rows, dtype=torch.long)],
-            lengths=[self.lengths[row] for row in rows],
-            temperature=self.temperature,
-        )
 
 
 class VLMPolicy:
@@ -66,7 +44,9 @@ class VLMPolicy:
         self.vlm = vlm
         self.version = 0
         self.sampling = sampling
-        self.engine: RolloutEngine = TransformersEngine(vlm)
+        why_not = None if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may look at later ones"
+        self.attention = choose_attention(vlm.model, config.attention, why_not)
+        self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
         self._config = config
         self._reached: set[tuple[bool, bool]] = set()  # kinds of media that were seen to reach the loss
         self.reader = reader_of(media)
@@ -235,54 +215,18 @@ class VLMPolicy:
             token_ids=token_ids,
         )
 
-    def _score(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+    def _score(self, rollout: Rollout) -> Scores:
         """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies; 0 where masked."""
-        recording: TokenRecording = rollout.recording
-        tokens = recording.tokens.to(self.vlm.device)
-        rows, log_probs, entropies = [], [], []
-        with self._precision():
-            for bucket, logits in self._read(recording, tokens):
-                scored = scored_logits(logits, recording.temperature, self.vlm.suppressed)
-                chosen, entropy = token_log_probs(scored, tokens[bucket, : logits.shape[1]])
-                room = (0, tokens.shape[1] - logits.shape[1])
-                rows.append(bucket)
-                log_probs.append(F.pad(chosen, room))
-                entropies.append(F.pad(entropy, room))
-        order = torch.cat(rows).argsort()
-        return (
-            torch.cat(log_probs)[order].where(rollout.mask, 0.0),
-            torch.cat(entropies)[order].where(rollout.mask, 0.0),
-        )
-
-    def _read(self, recording: TokenRecording, tokens: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Rows of similar length, and what the model says of each of their tokens: [b], [b, k, V]."""
-        vlm = self.vlm
-        apart = self._config.gradient_checkpointing and torch.is_grad_enabled()
-        for numbers in stackable(recording.prompts):
-            prompts = [recording.prompts[number] for number in numbers]
-            inputs = None if apart else vlm.to_device(collate(prompts, vlm.padding))  # else each answer has its own
-            prefix = None if inputs is None else prefill(vlm.model, vlm.family, inputs)
-            places = {number: place for place, number in enumerate(numbers)}
-            members = [row for row, number in enumerate(recording.prompt_of) if number in places]
-            for bucket in length_buckets([recording.lengths[row] for row in members]):
-                own = [members[each] for each in bucket]
-                rows = torch.tensor(own, device=vlm.device)
-                answers = tokens[rows, : max(recording.lengths[row] for row in own)]
-                if prefix is None:
-                    yield rows, self._read_checkpointed(recording, own, answers)
-                    continue
-                index = [places[recording.prompt_of[row]] for row in own]
-                yield rows, prefix.expand(torch.tensor(index, device=vlm.device)).read_answers(answers)
-
-    def _read_checkpointed(self, recording: TokenRecording, bucket: list[int], answers: Tensor) -> Tensor:
-        """Each answer with its own copy of the prompt: gradient checkpointing allows no cache."""
-        vlm = self.vlm
-        inputs = vlm.to_device(collate([recording.prompts[recording.prompt_of[row]] for row in bucket], vlm.padding))
-        vlm.model.train()
+        config = self._config
+        checkpointed = config.gradient_checkpointing and torch.is_grad_enabled()
+        self.vlm.model.train(checkpointed)
         try:
-            return read_whole(vlm.model, vlm.family, inputs, answers)
+            with self._precision():
+                if self.attention.shares_prompts:
+                    return packed_scores(self.vlm, rollout.recording, config.fused_log_probs)
+                return row_scores(self.vlm, rollout.recording, apart=checkpointed)
         finally:
-            vlm.model.eval()
+            self.vlm.model.eval()
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self._config.dtype == "float32":

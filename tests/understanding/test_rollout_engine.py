@@ -16,6 +16,7 @@ from mmrl.understanding.prompt_encoder import PromptEncoder, collate
 from mmrl.understanding.rollout_engine import TransformersEngine
 from mmrl.understanding.shared_prompt import prefill
 from mmrl.understanding.vlm import VLM
+from mmrl_kernels.doors.transformers import use_shared_prompts
 from tests.understanding.media import as_gif, as_png, frames, picture
 
 SHOWN = Sample("shown", prompt="What?", images=(as_png(picture(1)),))
@@ -27,6 +28,7 @@ WARM = TokenSamplingConfig(max_new_tokens=8)
 def vlm(vlm_of) -> VLM:
     """Every fourth byte ends an answer, so that answers end early and apart."""
     tiny = vlm_of("qwen3_vl")
+    use_shared_prompts(tiny.model)
     ends = torch.cat([tiny.ends, torch.arange(0, 256, 4)])
     return replace(tiny, ends=ends)
 
@@ -38,7 +40,18 @@ def prompts(vlm, *samples):
 
 @torch.no_grad()
 def write(vlm, encoded, counts, sampling=WARM, seed=0):
-    return TransformersEngine(vlm).write(encoded, counts, sampling, seed)
+    return TransformersEngine(vlm, vlm.family.name == "qwen3_vl").write(encoded, counts, sampling, seed)
+
+
+def test_answers_that_share_a_prompts_keys_are_those_that_copy_them(vlm):
+    encoded = prompts(vlm, SHOWN, SAID, replace(SAID, prompt="A much longer question than that?"))
+    with torch.no_grad():
+        shared, copied = (
+            TransformersEngine(vlm, shares).write(encoded, [5, 1, 3], WARM, 0) for shares in (True, False)
+        )
+    assert shared.token_ids == copied.token_ids
+    for mine, due in zip(shared.log_probs, copied.log_probs, strict=True):
+        assert mine == pytest.approx(due, abs=2e-5)
 
 
 def test_equal_seeds_give_equal_answers_and_other_seeds_others(vlm):

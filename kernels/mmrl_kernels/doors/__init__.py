@@ -1,0 +1,1 @@
+"""Public doors of other libraries, through which their models call these ops."""

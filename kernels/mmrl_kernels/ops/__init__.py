@@ -1,0 +1,1 @@
+"""One folder an op: spec, reference, and faster forms where they win."""

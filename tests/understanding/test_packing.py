@@ -1,0 +1,142 @@
+"""Answers packed behind their shared prompts, against the same answers row by row."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mmrl.config.policy import VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.section import ConfigError
+from mmrl.data.budget import MediaBudget
+from mmrl.data.reader import MediaReader
+from mmrl.data.sample import Sample
+from mmrl.understanding.prompt_encoder import PromptEncoder
+from mmrl.understanding.recording import TokenRecording
+from mmrl.understanding.scoring import packed_scores, row_scores
+from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl_kernels.doors.transformers import SharedPromptMask, use_shared_prompts
+from tests.understanding.media import as_png, picture
+
+SHARING = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "idefics3", "llava", "llava_next"]
+SHARING += ["llava_onevision"]
+ALONE = ["gemma3", "paligemma"]
+SAMPLES = (
+    Sample("a", prompt="What?", images=(as_png(picture(1)),)),
+    Sample("b", prompt="Which of these two is larger?", images=(as_png(picture(2)), as_png(picture(3)))),
+)
+LENGTHS = [5, 2, 1, 4, 5]
+PROMPT_OF = [1, 1, 0, 0, 1]  # prompts need not come in order
+
+
+@pytest.fixture
+def vlm(vlm_of, request):
+    vlm = vlm_of(request.param)
+    use_shared_prompts(vlm.model)
+    return vlm
+
+
+def recorded(vlm, samples=SAMPLES) -> TokenRecording:
+    encoder = PromptEncoder(vlm, MediaReader(MediaBudget()))
+    tokens = torch.randint(0, 250, (5, 5), generator=torch.Generator().manual_seed(0))
+    return TokenRecording([encoder.encode(sample) for sample in samples], PROMPT_OF, tokens, LENGTHS, 0.8)
+
+
+def gradients(vlm, scores):
+    vlm.model.zero_grad()
+    weights = torch.linspace(-1, 1, scores[0].numel()).view(scores[0].shape)
+    (scores[0] * weights).sum().backward()
+    return torch.cat([p.grad.flatten() for p in vlm.model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("vlm", SHARING, indirect=True)
+def test_values_entropies_and_gradients_are_those_of_rows(vlm):
+    recording = recorded(vlm)
+    found, due = packed_scores(vlm, recording, fused=False), row_scores(vlm, recording, apart=False)
+    for mine, theirs in zip(found, due, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=0)
+    expected, got = gradients(vlm, due), gradients(vlm, found)
+    assert expected.norm() > 0
+    assert (got - expected).norm() < 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("vlm", ["qwen3_vl", "llava"], indirect=True)
+def test_logits_that_are_never_held_give_the_same(vlm):
+    recording = recorded(vlm)
+    found, due = packed_scores(vlm, recording, fused=True), packed_scores(vlm, recording, fused=False)
+    for mine, theirs in zip(found, due, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
+    expected, got = gradients(vlm, due), gradients(vlm, found)
+    assert (got - expected).norm() < 1e-5 * expected.norm()
+
+
+@pytest.mark.parametrize("vlm", ["qwen2_5_vl"], indirect=True)
+@torch.no_grad()
+def test_positions_that_are_not_begun_anew_would_be_seen(vlm, monkeypatch):
+    """The negative control: were answers counted on from one another, log-probabilities would be others."""
+    recording = recorded(vlm)
+    due = packed_scores(vlm, recording, fused=False)[0]
+    true_model = vlm.model.forward
+
+    def counted_on(**inputs):
+        width = inputs["input_ids"].shape[1]
+        return true_model(**inputs | {"position_ids": torch.arange(width).expand(3, 1, width)})
+
+    monkeypatch.setattr(vlm.model, "forward", counted_on)
+    assert (packed_scores(vlm, recording, fused=False)[0] - due).abs().max() > 1e-3
+
+
+def test_a_mask_of_shared_prompts_that_is_taken_for_numbers_is_loudly_wrong(vlm_of):
+    vlm = vlm_of("qwen3_vl")
+    vlm.model.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        assert packed_scores(vlm, recorded(vlm), fused=False)[0].isnan().any()
+    assert not hasattr(SharedPromptMask(torch.zeros(1)).clone(), "plan")
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_model_whose_pictures_look_ahead_shares_nothing_and_says_so(folder_of, name):
+    config = VLMConfig(model=str(folder_of(name)), device="cpu", train="full")
+    policy = VLMPolicy.from_config(config, TokenSamplingConfig())
+    assert policy.attention.name == "sdpa"
+    assert "later" in policy.attention.reason
+    with pytest.raises(ConfigError, match=r"policy\.attention: mmrl shares prompts, which this model cannot"):
+        VLMPolicy.from_config(config.model_copy(update={"attention": "mmrl"}), TokenSamplingConfig())
+
+
+def test_attention_that_does_not_exist_here_is_refused_by_name(folder_of):
+    config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", train="full", attention="xformers")
+    with pytest.raises(ConfigError, match=r"policy\.attention: transformers has no door for xformers"):
+        VLMPolicy.from_config(config, TokenSamplingConfig())
+    with pytest.raises(ConfigError, match=r"policy\.attention: flash cannot serve Qwen3VL"):
+        VLMPolicy.from_config(config.model_copy(update={"attention": "flash"}), TokenSamplingConfig())
+
+
+def test_ten_updates_end_at_the_same_weights(vlm_of):
+    """Packed and fused against rows: AdamW, the same recording again and again."""
+    plain = vlm_of("qwen3_vl")
+    ended = []
+    for packed in (True, False):
+        vlm = replace(plain, model=copy.deepcopy(plain.model))
+        use_shared_prompts(vlm.model)
+        recording = recorded(vlm)
+        optimizer = torch.optim.AdamW(vlm.model.parameters(), lr=1e-3, eps=1e-4)
+        for _ in range(10):
+            scores = packed_scores(vlm, recording, fused=True) if packed else row_scores(vlm, recording, apart=False)
+            optimizer.zero_grad()
+            gradients_of(scores[0], recording).backward()
+            optimizer.step()
+        ended.append(torch.cat([p.detach().flatten() for p in vlm.model.parameters()]))
+    moved = (ended[1] - torch.cat([p.detach().flatten() for p in plain.model.parameters()])).abs().max()
+    assert moved > 5e-3
+    assert (ended[0] - ended[1]).abs().max() < 1e-4
+
+
+def gradients_of(log_probs: torch.Tensor, recording: TokenRecording) -> torch.Tensor:
+    """A clipped policy gradient, to the log-probabilities of a first look."""
+    advantages = torch.tensor([1.0, -1.0, 0.5, -0.5, 0.2])[:, None]
+    ratio = (log_probs - log_probs.detach()).exp()
+    return -(advantages * ratio).sum() / sum(recording.lengths)
