@@ -123,7 +123,12 @@ ARMS: dict[str, Arm] = {
     ),
     "awm": Arm("AWM", FORWARD, "quickstart", ("algorithm={name: awm}",), "arXiv:2509.25050", 3),
     "flow_dpo": Arm(
-        "Flow-DPO, online", FORWARD, "quickstart", ("algorithm={name: online_dpo}",), "arXiv:2501.13918", 3
+        "Flow-DPO, online",
+        FORWARD,
+        "quickstart",
+        ("algorithm={name: online_dpo}", "optimizer.lr=5.0e-5"),
+        "arXiv:2501.13918",
+        3,
     ),
     "flow_rwr": Arm("Flow-RWR", FORWARD, "quickstart", ("algorithm={name: flow_rwr}",), "arXiv:2501.13918"),
     "rejection_sft": Arm(
@@ -133,7 +138,7 @@ ARMS: dict[str, Arm] = {
         "DRaFT-1, on the CLIP",
         THROUGH,
         "quickstart",
-        ("algorithm={name: draft}", "rewards=[{name: shapeworld_clip}]", "training.epochs=1"),
+        ("algorithm={name: draft}", "rewards=[{name: shapeworld_clip}]", "training.epochs=1", "optimizer.ema=0.95"),
         "arXiv:2309.17400",
         3,
     ),

@@ -26,6 +26,7 @@ from mmrl.policy import Power
 from mmrl.training.chosen_rows import BestAndWorst, Choose, ChosenRows, EveryPair, praised
 from mmrl.training.credit import Credit
 from mmrl.training.experience import ExperienceSource, OnlineRollouts
+from mmrl.training.mismatch import build_mismatch
 from mmrl.training.objectives.base import Objective, regresses
 from mmrl.training.offline import Demonstrations, PreferencePairs, refuse_without
 from mmrl.training.prompt_history import build_history
@@ -103,6 +104,7 @@ def _stage(
             mixed=build_mixed(data, samples, seed),
             history=build_history(algorithm.advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
+            mismatch=build_mismatch(algorithm, policy),
         )
         chosen = choice_of(algorithm, policy.powers)
         if chosen is None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
+
+from mmrl_kernels.doors.transformers import BranchCache, SharedPromptMask, branching
+from mmrl_kernels.ops.shared_prompt.branches import Branches
 
 
 def rows_of_cache(
@@ -17,3 +21,34 @@ def rows_of_cache(
     chosen.layers = [copy.copy(layer) for layer in cache.layers]
     chosen.batch_select_indices(index)
     return chosen
+
+
+@dataclass(frozen=True)
+class SharedCache:
+    """Rows that write on, each from a prompt whose keys and values exist once. Without gradients."""
+
+    prompts: Any  # transformers' DynamicCache, of P prompts
+    branches: Branches
+    written: BranchCache  # `past_key_values`; it grows
+
+    @classmethod
+    def begin(
+        cls,
+        prompts: Any,
+        mask: Tensor,  # [P, L]; 0 = padding
+        index: Tensor,  # [B] int64; the prompt of each row
+        room: int,  # the most tokens that a row will write
+    ) -> SharedCache:
+        """Nothing is copied."""
+        hidden = None if bool(mask.all()) else mask == 0
+        return cls(prompts, Branches(index, hidden), BranchCache(len(prompts.layers), room))
+
+    @property
+    def mask(self) -> SharedPromptMask:
+        """The `attention_mask` of one more token a row."""
+        return branching(self.branches, self.prompts)
+
+    def keep(self, rows: Tensor) -> SharedCache:
+        """Some of the rows, in order, each once. Uses this one up."""
+        self.written.keep(rows)
+        return replace(self, branches=self.branches.keep(rows))

@@ -20,6 +20,7 @@ from mmrl.rewards.rows import rows_of
 from mmrl.training.branch_credit import branch_credit, shared_rows
 from mmrl.training.credit import Credit
 from mmrl.training.group_diversity import group_diversity
+from mmrl.training.mismatch import MismatchCorrection
 from mmrl.training.phases import Phases
 from mmrl.training.prompt_history import PromptHistory
 from mmrl.training.reward_metrics import reward_metrics
@@ -97,6 +98,7 @@ class OnlineRollouts:
     mixed: MixedDemonstrations | None = None
     history: PromptHistory | None = None  # what each prompt has earned so far, if advantages are against that
     keep_means: bool = False  # of decisions, where the objective looks at them
+    mismatch: MismatchCorrection | None = None  # for engines that compute otherwise than the trainer
     _cuttable: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -161,7 +163,11 @@ class OnlineRollouts:
             MicroBatch(rollout, gained, torch.ones_like(gained, dtype=torch.bool), self._spread(gained, rollout))
             for rollout, gained in past
         ]
-        return Experience(interleaved(self._micro_batches(drawn, advantages, branches), replays), metrics)
+        with phases("rollout"):  # the trainer's own log-probabilities, where they are asked for
+            batches = self._micro_batches(drawn, advantages, branches)
+        if self.mismatch is not None:
+            metrics |= self.mismatch.metrics()
+        return Experience(interleaved(batches, replays), metrics)
 
     def state_dict(self) -> dict[str, Any]:
         """Of the prompts, the rewards and the replay; all else follows from the seed and the iteration."""
@@ -232,6 +238,9 @@ class OnlineRollouts:
             credit = self._spread(gained, rollout) if branched is None else branched.to(rollout.mask.device)
             if origin is Origin.DEMONSTRATION and self.mixed is not None:
                 credit = credit * self.mixed.scale(rollout)
+            elif self.mismatch is not None:
+                rollout, weights = self.mismatch.correct(rollout)
+                credit = credit * weights
             batches.append(MicroBatch(rollout, gained, known, credit))
         return batches
 

@@ -13,7 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmrl.tokens.heads import fuses, log_probs_from_logits, log_probs_of, plain_head
+from mmrl.tokens import scored_logits, token_log_probs
+from mmrl.tokens.heads import fuses, log_probs_of, plain_head
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, sequence_inputs
 from mmrl.understanding.shared_prompt import positions_of
 from mmrl.understanding.vlm import VLM
@@ -83,8 +84,10 @@ def score_pack(
     fused: Literal["auto"] | bool,
 ) -> tuple[Tensor, Tensor]:  # [M] float32 log-probabilities with a graph, [M] entropies in nats without
     """How likely each answer token was."""
-    if fuses(fused, vlm.model, len(tokens)):
+    head = plain_head(vlm.model)
+    if head is not None and fuses(fused, len(tokens), head.out_features):
         states = vlm.model.base_model(**pack.inputs, use_cache=False).last_hidden_state[0, pack.predicting]
-        return log_probs_of(plain_head(vlm.model), states, tokens, temperature, vlm.suppressed)
-    logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits[0]
-    return log_probs_from_logits(logits, tokens, temperature, vlm.suppressed)
+        return log_probs_of(states, head.weight, head.bias, tokens, temperature, vlm.suppressed)
+    logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits
+    chosen, entropy = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
+    return chosen[0], entropy[0]

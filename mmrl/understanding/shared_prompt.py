@@ -16,10 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.tokens.caches import rows_of_cache
+from mmrl.tokens.caches import SharedCache, rows_of_cache
 from mmrl.understanding.families import Family
-from mmrl_kernels.doors.transformers import BranchCache, branching
-from mmrl_kernels.ops.shared_prompt.branches import Branches
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,9 @@ class Prefix:
         return out.logits, after
 
     def branch(self, index: Tensor, room: int) -> Branch:
-        """Rows by number that go on from these prompts, for at most `room` tokens; nothing is copied."""
-        hidden = None if bool(self.mask.all()) else self.mask == 0
-        written = BranchCache(len(self.cache.layers), room)
-        branches = Branches(index, hidden)
-        return Branch(self.model, self.family, self.cache, branches, written, self.following[index], self.logits[index])
+        """Rows by number that go on from these prompts for at most `room` tokens; nothing is copied."""
+        shared = SharedCache.begin(self.cache, self.mask, index, room)
+        return Branch(self.model, self.family, shared, self.following[index], self.logits[index])
 
     def read_answers(self, tokens: Tensor) -> Tensor:
         """What the model says of each of K tokens, [B, K, V]. Uses this one's cache up."""
@@ -72,25 +68,22 @@ class Branch:
 
     model: Any
     family: Family
-    prompts: Any  # transformers' DynamicCache, of the prompts
-    branches: Branches
-    written: BranchCache
+    cache: SharedCache
     following: Tensor  # [B] int64
     logits: Tensor  # [B, V]
 
     def expand(self, index: Tensor) -> Branch:
         """Some of the rows, in order, each once. Uses this one up."""
-        self.written.keep(index)
         following, logits = self.following[index], self.logits[index]
-        return replace(self, branches=self.branches.keep(index), following=following, logits=logits)
+        return replace(self, cache=self.cache.keep(index), following=following, logits=logits)
 
     def read(self, tokens: Tensor) -> tuple[Tensor, Branch]:
         """What follows one more token a row, [B, 1, V], and the rows after it. Uses this one up."""
         out = self.model(
             input_ids=tokens,
-            attention_mask=branching(self.branches, self.prompts),
+            attention_mask=self.cache.mask,
             position_ids=onwards(self.family, self.following, 1),
-            past_key_values=self.written,
+            past_key_values=self.cache.written,
             use_cache=True,
         )
         return out.logits, replace(self, following=self.following + 1, logits=out.logits[:, -1])

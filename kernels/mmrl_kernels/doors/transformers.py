@@ -145,6 +145,7 @@ def _attention(
     now = getattr(attention_mask, "plan", None)
     if now is None:
         raise KernelError(f"{type(module).__name__}: its model changed the mask that says which texts share a prompt")
+    query, key, value = _in_one_precision(query, key, value)
     if isinstance(now, SharedPromptLayout):
         if len(query) != 1:
             raise KernelError(f"a pack is one row, and the model was given {len(query)}")
@@ -153,8 +154,16 @@ def _attention(
     if query.shape[2] != 1:
         raise KernelError(f"branches go on token by token, and {query.shape[2]} came at once")
     layer = now.prompts.layers[module.layer_idx]
-    out = branching_attention(query[:, :, 0], layer.keys, layer.values, key, value, now.branches, scaling)
+    far = (layer.keys.to(query.dtype), layer.values.to(query.dtype))
+    out = branching_attention(query[:, :, 0], *far, key, value, now.branches, scaling)
     return out[:, None], None
+
+
+def _in_one_precision(*each: Tensor) -> list[Tensor]:
+    """As autocast does for torch's own attention: rotary positions leave queries and keys in float32."""
+    kind = each[0].device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    return list(each) if dtype is None else [x.to(dtype) for x in each]
 
 
 AttentionInterface.register(NAME, _attention)

@@ -50,6 +50,13 @@ class GammaConfig(Section):
     lambda_negative: PositiveFloat = 2.0
 
 
+class MismatchConfig(Section):
+    """Truncated importance sampling, for rollouts whose engine computes otherwise than the trainer does."""
+
+    cap: PositiveFloat = 2.0
+    """No decision counts for more than this, however much likelier it is to the trainer than it was to the engine."""
+
+
 class PolicyGradientConfig(Section):
     """Policy gradient on group-relative advantages, for tokens and for denoising steps."""
 
@@ -78,6 +85,10 @@ class PolicyGradientConfig(Section):
     each micro-batch's decisions, then over micro-batches (trl's bnpo); or each trajectory's sum over `length`."""
     length: PositiveInt | None = None
     """What `aggregate: constant` divides by; unset: the most decisions that a trajectory may have."""
+    mismatch: MismatchConfig | None = None
+    """Set: the trainer recomputes the log-probabilities of every rollout before it learns from it, ratios begin there,
+    and decisions are weighted by how much likelier they are to the trainer than to the engine. Unset: both must agree
+    within `training.max_replay_gap`."""
 
 
 class GRPOConfig(PolicyGradientConfig):

@@ -98,9 +98,9 @@ class Composite:
     def body(self, **inputs: Any) -> Any:
         return getattr(self.model, self.model.base_model_prefix)(**inputs)
 
-    def code_logits(self, states: Tensor) -> Tensor:
-        logits: Tensor = self.model.get_output_embeddings()(states)
-        return logits[..., self._first : self._first + self.codes]
+    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        head, codes = self.model.get_output_embeddings(), slice(self._first, self._first + self.codes)
+        return states, head.weight[codes], None if head.bias is None else head.bias[codes]
 
     def draws(self, name: str) -> bool:
         return True

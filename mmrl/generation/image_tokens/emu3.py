@@ -58,8 +58,9 @@ class Emu3:
     def body(self, **inputs: Any) -> Any:
         return self.model.model.text_model(**inputs)
 
-    def code_logits(self, states: Tensor) -> Tensor:
-        return self.model.lm_head(states).index_select(-1, self._token_of.to(states.device))
+    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        head, codes = self.model.lm_head, self._token_of.to(states.device)
+        return states, head.weight[codes], None if head.bias is None else head.bias[codes]
 
     def draws(self, name: str) -> bool:
         return name.startswith((BODY, "lm_head."))

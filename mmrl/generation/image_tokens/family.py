@@ -53,8 +53,9 @@ class ImageTokenFamily(Protocol):
         """The language model without a head, on `inputs_embeds`, as transformers calls it."""
         ...
 
-    def code_logits(self, states: Tensor) -> Tensor:
-        """[..., H] last hidden states to [..., V]."""
+    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Of [..., H] last hidden states, what is multiplied by a matrix to make the logits of codes: [..., H'], the
+        matrix [V, H'], and [V] what is added, if anything is."""
         ...
 
     def draws(self, name: str) -> bool:

@@ -57,8 +57,9 @@ class Janus:
     def body(self, **inputs: Any) -> Any:
         return self.model.model.language_model(**inputs)
 
-    def code_logits(self, states: Tensor) -> Tensor:
-        return self.model.model.generation_head(states)
+    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        head = self.model.model.generation_head
+        return head.activation_fn(head.proj_out(states)), head.vision_head.weight, head.vision_head.bias
 
     def draws(self, name: str) -> bool:
         return name.startswith(DRAWING)

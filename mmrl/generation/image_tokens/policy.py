@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
@@ -18,9 +19,11 @@ from mmrl.data.media import load_image
 from mmrl.data.sample import Sample
 from mmrl.generation.image_tokens.family import ImageTokenFamily, Prompt
 from mmrl.generation.image_tokens.loading import load_family
-from mmrl.generation.image_tokens.reading import read_pictures, read_prompts
+from mmrl.generation.image_tokens.reading import read_packed, read_pictures, read_prompts
 from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
 from mmrl.tokens import draw_tokens, guided_logits, scored_logits, token_log_probs
+from mmrl.tokens.attention import choose_attention
+from mmrl.tokens.heads import fuses, log_probs_of
 from mmrl.tokens.trainables import Adapters, WholeParameters, layers_named
 
 
@@ -56,6 +59,7 @@ class ImageTokenPolicy:
         self.sampling = sampling
         self._config = config
         model = family.model
+        self.attention = choose_attention(model, config.attention)
         self.device: torch.device = model.device
         for part in model.parameters():
             part.requires_grad_(False)
@@ -183,11 +187,13 @@ class ImageTokenPolicy:
         different = list(dict.fromkeys(texts))  # each is read once, however many pictures begin with it
         places = {ids: number for number, ids in enumerate(different)}
         index = torch.tensor([places[ids] for ids in texts], device=self.device)
-        now = read_prompts(self.family, different, self.device).rows(index)
+        read = read_prompts(self.family, different, self.device)
+        room = self.codes_per_picture + sum(map(len, self.family.pauses.values()))
+        now = read.branches(index, room) if self.attention.shares_prompts else read.rows(index)
         codes: list[Tensor] = []
         log_probs: list[Tensor] = []
         while True:
-            mixed = _mixed(self.family.code_logits(now.state)[:, None], len(prompts), sampling)
+            mixed = _mixed(F.linear(*self.family.code_head(now.state))[:, None], len(prompts), sampling)
             logits = scored_logits(mixed[:, 0], sampling.temperature)
             drawn = draw_tokens(logits, generator, sampling.top_p, sampling.top_k)
             codes.append(drawn)
@@ -204,8 +210,15 @@ class ImageTokenPolicy:
         model.train(checkpointed)
         try:
             with self._precision():
-                states = read_pictures(self.family, texts, codes.repeat(len(texts) // len(codes), 1))
-                logits = _mixed(self.family.code_logits(states), len(codes), sampling)
+                read = read_packed if self.attention.shares_prompts and codes.shape[1] > 1 else read_pictures
+                states = read(self.family, texts, codes.repeat(len(texts) // len(codes), 1))
+                states, weight, bias = self.family.code_head(states)
+                if fuses(self._config.fused_log_probs, codes.numel(), len(weight)):
+                    # The mixture of logits is the product of the mixture of states: it is as linear.
+                    flat = _mixed(states, len(codes), sampling).flatten(0, 1)
+                    scores = log_probs_of(flat, weight, bias, codes.flatten(), sampling.temperature)
+                    return scores[0].view_as(codes), scores[1].view_as(codes)
+                logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
         finally:
             model.eval()
         return token_log_probs(scored_logits(logits, sampling.temperature), codes)

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from mmrl.generation.image_tokens.family import ImageTokenFamily
-from mmrl.tokens.caches import rows_of_cache
+from mmrl.tokens.caches import SharedCache, rows_of_cache
+from mmrl_kernels.doors.transformers import packed
+from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Read:
     """Rows that a model has read, and what it thinks of the next code."""
 
     family: ImageTokenFamily
-    cache: Any  # transformers' DynamicCache; `go_on` lets it grow
+    cache: Any  # transformers' DynamicCache, or a SharedCache; `go_on` lets it grow
     mask: Tensor  # [B, L] int64; 0 = padding
     following: Tensor  # [B] int64; the position of the next token
     state: Tensor  # [B, H] the last hidden state
@@ -29,6 +31,11 @@ class Read:
         mask, following, state = self.mask[index], self.following[index], self.state[index]
         return replace(self, cache=cache, mask=mask, following=following, state=state)
 
+    def branches(self, index: Tensor, room: int) -> Read:
+        """The same for at most `room` more tokens a row; nothing is copied, and no graph is kept."""
+        shared = SharedCache.begin(self.cache, self.mask, index, room)
+        return replace(self, cache=shared, following=self.following[index], state=self.state[index])
+
     def go_on(self, codes: Tensor, written: int) -> Read:
         """After one more code a row, [B], which is the `written`-th of its picture, and the pause after it, if any.
         Uses this one's cache up."""
@@ -36,6 +43,8 @@ class Read:
         if pause := self.family.pauses.get(written):
             fixed = torch.tensor([pause], device=codes.device).expand(len(codes), -1)
             embeds = torch.cat([embeds, self.family.embed_text(fixed)], dim=1)
+        if isinstance(self.cache, SharedCache):
+            return self._branch_on(self.cache, embeds)
         width = embeds.shape[1]
         mask = torch.cat([self.mask, self.mask.new_ones(len(codes), width)], dim=1)
         out = self.family.body(
@@ -46,6 +55,20 @@ class Read:
             use_cache=True,
         )
         return replace(self, mask=mask, following=self.following + width, state=out.last_hidden_state[:, -1])
+
+    def _branch_on(self, cache: SharedCache, embeds: Tensor) -> Read:
+        """Token by token: branches know no more."""
+        now = self
+        for token in embeds.split(1, dim=1):
+            out = self.family.body(
+                inputs_embeds=token,
+                attention_mask=cache.mask,
+                position_ids=now.following[:, None],
+                past_key_values=cache.written,
+                use_cache=True,
+            )
+            now = replace(now, following=now.following + 1, state=out.last_hidden_state[:, -1])
+        return now
 
 
 def read_prompts(family: ImageTokenFamily, prompts: Sequence[Sequence[int]], device: torch.device) -> Read:
@@ -74,6 +97,36 @@ def read_pictures(
     )
     states: Tensor = out.last_hidden_state
     return states[:, ids.shape[1] - 1 + chosen_at]
+
+
+def read_packed(
+    family: ImageTokenFamily,
+    prompts: Sequence[tuple[int, ...]],  # B; equal ones are read once
+    codes: Tensor,  # [B, T]
+) -> Tensor:  # [B, T, H]; the states that each code was chosen from
+    """The same, with all pictures in one row behind the prompts that they share, and no padding."""
+    embeds, chosen_at = _embed_pictures(family, codes)
+    rows_of: dict[tuple[int, ...], list[int]] = {}
+    for row, ids in enumerate(prompts):
+        rows_of.setdefault(ids, []).append(row)
+    width = embeds.shape[1]
+    layout = SharedPromptLayout(tuple(map(len, rows_of)), tuple((width,) * len(rows) for rows in rows_of.values()))
+    parts = []
+    for ids, rows in rows_of.items():
+        parts += [family.embed_text(torch.tensor([ids], device=codes.device))[0], embeds[rows].flatten(0, 1)]
+    begun = [torch.arange(len(ids), device=codes.device) for ids in rows_of]
+    out = family.body(
+        inputs_embeds=torch.cat(parts)[None],
+        attention_mask=packed(layout, codes.device),
+        position_ids=layout.positions(begun, [len(ids) for ids in rows_of])[None],
+        use_cache=False,
+    )
+    places = torch.empty(codes.shape, dtype=torch.long, device=codes.device)
+    for rows, group in zip(rows_of.values(), layout.groups, strict=True):
+        for row, span in zip(rows, group.completions, strict=True):
+            places[row] = torch.where(chosen_at == 0, group.prompt.end - 1, span.start + chosen_at - 1)
+    states: Tensor = out.last_hidden_state[0]
+    return states[places]
 
 
 def _embed_pictures(family: ImageTokenFamily, codes: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,12 +31,12 @@ CAPTION_TOKENS = 10
 
 def train(
     folder: Path,
-    steps: int = 320,
+    steps: int = 560,
     seed: int = 0,
     batch: int = 48,
     muon: float = 0.02,
     adamw: float = 3e-3,
-    pictures: int = 12_000,
+    pictures: int = 24_000,
 ) -> None:
     """Train for so many steps, and save everything that draws. Both learning rates fall to zero."""
     torch.manual_seed(seed)

@@ -26,9 +26,9 @@ from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import Decisions, Policy, Power, Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges, trained_decisions
-from mmrl.training.objectives.replays import backpropagate_coupled
 from mmrl.training.objectives.surrogates import Distance, Settings, settle
 from mmrl.training.objectives.twins import merged_twins
+from mmrl.training.replays import backpropagate_coupled
 
 
 class PolicyGradient:

@@ -15,7 +15,7 @@ from mmrl.policy import Policy, Power
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.pair_terms import PairTerms
-from mmrl.training.objectives.replays import backpropagate_coupled, replayed_log_probs
+from mmrl.training.replays import backpropagate_coupled, replayed_log_probs
 
 TEXT_BETA = 0.1
 """DPO's beta where none is set: trl's."""

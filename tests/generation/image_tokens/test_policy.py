@@ -14,6 +14,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
 from mmrl.policy import GivenText, Power, RolloutRequest
+from mmrl.tokens.attention import Attention
 from tests.generation.image_tokens.conftest import ASKED
 from tests.generation.image_tokens.tiny import CODES, FAMILIES
 
@@ -53,7 +54,7 @@ def plain_log_probs(policy, rollout, sampling) -> torch.Tensor:
                 if fixed := family.pauses.get(number + 1):
                     embeds.append(family.embed_text(torch.tensor([fixed])))
             states = family.body(inputs_embeds=torch.cat(embeds, dim=1)).last_hidden_state[0, places]
-            both.append(family.code_logits(states).double())
+            both.append(torch.nn.functional.linear(*family.code_head(states)).double())
         mixed = both[1] + sampling.guidance_scale * (both[0] - both[1])
         rows.append((mixed / sampling.temperature).log_softmax(-1).gather(1, codes[:, None])[:, 0])
     return torch.stack(rows)
@@ -237,3 +238,35 @@ def test_half_precision_keeps_what_trains_in_float32(painter_of, tmp_path: Path)
     assert all(p.dtype == torch.float32 for p in policy.parameters_to_train().values())
     policy.save(tmp_path)
     assert {t.dtype for t in load_file(tmp_path / "language_model" / "model.safetensors").values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared_painter, name, sampling):
+    """The requests name one prompt in two groups, apart from one another."""
+    policy = shared_painter(name)
+    requests = asked(sampling)
+    rollout = policy.rollout([*requests, replace(requests[0], group=9)], seed=0)
+    plain = policy.attention, policy._config
+    found = {}
+    for kind, attention, fused in (
+        ("packed", "mmrl", False),
+        ("fused", "mmrl", True),
+        ("rows", "sdpa", False),
+    ):
+        policy.attention = Attention(attention, "a test")
+        policy._config = plain[1].model_copy(update={"fused_log_probs": fused})
+        now = scored(policy, rollout)
+        parameters = policy.parameters_to_train().values()
+        gradients = torch.autograd.grad((now.log_probs * ramp(now.log_probs)).sum(), parameters, allow_unused=True)
+        found[kind] = now, torch.cat([g.flatten() for g in gradients if g is not None])
+    policy.attention, policy._config = plain
+    for kind in ("packed", "fused"):
+        torch.testing.assert_close(found[kind][0].log_probs, found["rows"][0].log_probs, atol=2e-5, rtol=0)
+        torch.testing.assert_close(found[kind][0].entropy, found["rows"][0].entropy, atol=2e-5, rtol=0)
+        assert (found[kind][1] - found["rows"][1]).norm() < 2e-5 * found["rows"][1].norm()
+
+
+def ramp(like: torch.Tensor) -> torch.Tensor:
+    """A weight for each, some of them negative."""
+    return torch.linspace(-1, 1, like.numel()).view_as(like)

@@ -17,7 +17,7 @@ from mmrl_kernels.registry import KernelError
 class Branches:
     """Which prompt each row goes on from, and which keys of a prompt are padding."""
 
-    prompt_of: Tensor  # [B] int64, in order: rows of one prompt stand together
+    prompt_of: Tensor  # [B] int64
     hidden: Tensor | None  # [P, S] bool; True = padding; None: there is none
 
     @cached_property
@@ -29,10 +29,13 @@ class Branches:
         prompts = int(self.prompt_of.max()) + 1 if self.hidden is None else len(self.hidden)
         counts = torch.bincount(self.prompt_of, minlength=prompts)
         most = int(counts.max())
-        firsts = counts.cumsum(0) - counts
-        own = self.prompt_of * most + torch.arange(len(self.prompt_of), device=counts.device) - firsts[self.prompt_of]
-        rows = torch.zeros(prompts * most, dtype=torch.long, device=counts.device)
-        rows[own] = torch.arange(len(self.prompt_of), device=counts.device)
+        order = self.prompt_of.argsort(stable=True)
+        sorted_prompts = self.prompt_of[order]
+        own = torch.empty_like(order)
+        behind = torch.arange(len(order), device=order.device) - (counts.cumsum(0) - counts)[sorted_prompts]
+        own[order] = sorted_prompts * most + behind
+        rows = torch.zeros(prompts * most, dtype=torch.long, device=own.device)
+        rows[own] = torch.arange(len(own), device=own.device)
         return rows.view(prompts, most), own
 
     def keep(self, rows: Tensor) -> Branches:

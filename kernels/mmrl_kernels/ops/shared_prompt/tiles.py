@@ -8,6 +8,7 @@ they are built once for all layers, and the longest tiles come first, so that sh
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,7 +33,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Plan:
-    """Sizes of the three kernels, which depend on a head's width and on the dtype alone: nothing is tuned at run time."""
+    """Sizes of the three kernels. A head's width and the dtype decide them: nothing is tuned at run time."""
 
     forward: Sizes
     of_query: Sizes
@@ -51,17 +52,14 @@ class Tables:
 
 def plan(width: int, itemsize: int) -> Plan:
     """Tile sizes for heads of `width` numbers of `itemsize` bytes."""
-    if itemsize > 2:  # float32: twice the memory, and products in full precision want registers
-        if width <= 64:
-            return Plan(Sizes(64, 32, 4, 2), Sizes(64, 32, 4, 2), Sizes(32, 64, 4, 2))
-        if width <= 128:
-            return Plan(Sizes(64, 32, 8, 2), Sizes(64, 32, 8, 2), Sizes(32, 32, 8, 2))
-        return Plan(Sizes(32, 32, 8, 2), Sizes(32, 32, 8, 1), Sizes(32, 32, 8, 1))
+    if itemsize > 2:  # float32: products in full precision run on plain registers, and larger tiles spill them
+        narrow = Sizes(32, 32 if width <= 64 else 16, 8, 2)
+        return Plan(narrow, narrow, Sizes(32, 32, 8, 2 if width <= 128 else 1))
     if width <= 64:
         return Plan(Sizes(128, 64, 4, 3), Sizes(128, 64, 8, 3), Sizes(64, 128, 8, 3))
     if width <= 128:
-        return Plan(Sizes(128, 64, 8, 3), Sizes(128, 64, 8, 2), Sizes(64, 64, 8, 2))
-    return Plan(Sizes(64, 64, 8, 2), Sizes(64, 64, 8, 1), Sizes(64, 64, 8, 1))
+        return Plan(Sizes(128, 64, 8, 3), Sizes(128, 64, 8, 2), Sizes(32, 128, 8, 2))
+    return Plan(Sizes(64, 64, 8, 2), Sizes(64, 32, 8, 2), Sizes(32, 64, 8, 2))
 
 
 @lru_cache(maxsize=16)  # every layer of a forward and a backward pass asks for the same
@@ -116,7 +114,7 @@ def _cut(span: Span, size: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, span.end)) for start in range(span.start, span.end, size)]
 
 
-def _lookup(layout: SharedPromptLayout):  # type: ignore[no-untyped-def]
+def _lookup(layout: SharedPromptLayout) -> Callable[[int], Span]:
     """The segment in which a token stands."""
     spans = layout.segments
     starts = [span.start for span in spans]

@@ -1,0 +1,92 @@
+"""Rollouts by an engine that draws from another distribution than the one that is trained."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mmrl.config.algorithm import GRPOConfig
+from mmrl.config.algorithms.policy_gradient import MismatchConfig
+from mmrl.training.mismatch import MismatchCorrection, build_mismatch
+from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.policy_gradient import PolicyGradient
+from tests.training.token_policy import TokenPolicy
+from tests.training.token_run import collect, source
+
+
+class Elsewhere(TokenPolicy):
+    """Its rollouts come from logits that are off by a little, as an engine's of another precision are."""
+
+    def rollout(self, requests, seed):
+        live = self.logits.data
+        self.logits.data = live + 0.6 * torch.randn(live.shape, generator=torch.Generator().manual_seed(7))
+        try:
+            return super().rollout(requests, seed)
+        finally:
+            self.logits.data = live
+
+
+def corrected(cap: float = 2.0, policy: TokenPolicy | None = None):
+    policy = policy or Elsewhere()
+    return policy, source(policy, mismatch=MismatchCorrection(policy, cap))
+
+
+def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncated():
+    policy, origin = corrected(cap=1.2)
+    plain = collect(source(Elsewhere()))
+    experience = collect(origin)
+    for mine, theirs in zip(experience.micro_batches, plain.micro_batches, strict=True):
+        own = []
+        policy.replay(mine.rollout, range(mine.rollout.log_probs.shape[1]), lambda now: own.append(now.log_probs))
+        mask = mine.rollout.mask
+        torch.testing.assert_close(mine.rollout.log_probs[mask], own[0].detach()[mask])
+        due = (own[0].detach().double() - theirs.rollout.log_probs.double()).exp().clamp(max=1.2)
+        assert (due[mask] == 1.2).any() and (due[mask] < 1.2).any()
+        torch.testing.assert_close(mine.credit[mask].double(), (theirs.credit * due)[mask], rtol=1e-5, atol=1e-7)
+        assert policy.replay_gap(mine.rollout) < 1e-6 < policy.replay_gap(theirs.rollout)
+    assert 0 < experience.metrics["mismatch/truncated"] < 1
+    assert experience.metrics["mismatch/gap"] > 0.1
+
+
+def test_the_gradient_is_that_of_the_trained_policy_in_expectation():
+    """Of a bandit whose every answer is known: engine samples with weights give the gradient of the true objective."""
+    torch.manual_seed(0)
+    policy = TokenPolicy(prompts=1, length=1)
+    engine = (policy.logits + torch.tensor([0.8, -0.5, 0.3, -0.2])).detach().softmax(-1)[0, 0]
+    rewards = torch.tensor([0.0, 1.0, 0.3, 0.7])
+    own = policy.logits.softmax(-1)[0, 0]
+    (due,) = torch.autograd.grad((own * rewards).sum(), policy.logits, retain_graph=True)
+    weighted = (engine * (own.detach() / engine) * rewards * own.log()).sum()
+    plain = (engine * rewards * own.log()).sum()
+    torch.testing.assert_close(torch.autograd.grad(weighted, policy.logits, retain_graph=True)[0], due)
+    assert (torch.autograd.grad(plain, policy.logits)[0] - due).abs().max() > 0.01
+
+
+def test_where_engine_and_trainer_agree_nothing_changes():
+    policy, origin = corrected(policy=TokenPolicy())
+    mine, theirs = collect(origin), collect(source(TokenPolicy()))
+    for one, other in zip(mine.micro_batches, theirs.micro_batches, strict=True):
+        torch.testing.assert_close(one.credit, other.credit)
+    assert mine.metrics["mismatch/weight"] == pytest.approx(1.0, abs=1e-6)
+    assert mine.metrics["mismatch/truncated"] == 0
+
+
+def test_an_update_learns_from_what_was_corrected():
+    policy, origin = corrected()
+    batch = collect(origin).micro_batches[0]
+    PolicyGradient(policy, GRPOConfig()).accumulate(batch, 1.0, 0, gauges := Gauges())
+    assert policy.logits.grad.abs().max() > 0
+    assert gauges.values()["ratio_max"] == pytest.approx(1.0, abs=1e-6)
+    unweighted = replace(batch, credit=batch.advantages[:, None].expand_as(batch.credit))
+    first, policy.logits.grad = policy.logits.grad, None
+    PolicyGradient(policy, GRPOConfig()).accumulate(unweighted, 1.0, 0, Gauges())
+    assert (policy.logits.grad - first).abs().max() > 1e-4
+
+
+def test_the_configuration_asks_for_it():
+    policy = TokenPolicy()
+    assert build_mismatch(GRPOConfig(), policy) is None
+    found = build_mismatch(GRPOConfig(mismatch=MismatchConfig(cap=3.0)), policy)
+    assert found is not None and found.cap == 3.0
