@@ -81,6 +81,8 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         else:
             replace_text(run / CONFIG, dump_config(config))
         recipe = config.model_dump(mode="json")
+        display = build_display(config.run.display)
+        display.say(str(policy.attention))
         trainer = Trainer(
             policy=policy,
             objective=learning.objective,
@@ -90,7 +92,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
             seed=config.seed,
             run=run,
             trackers=build_trackers(run, config.run.trackers, config.name, recipe),
-            display=build_display(config.run.display),
+            display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,
             cautions=evaluator.cautions if evaluator else None,

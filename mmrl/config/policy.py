@@ -10,6 +10,7 @@ from mmrl.config.section import Section, tag_of
 
 Precision = Literal["float32", "bfloat16", "float16"]
 TokenAttention = Literal["auto", "mmrl", "sdpa", "flex", "flash", "xformers"]
+PipelineAttention = Literal["auto", "sdpa", "flex", "flash", "xformers"]
 
 
 class LoraConfig(Section):
@@ -45,6 +46,9 @@ class PolicyConfig(Section):
     """Of the frozen weights and of the denoiser's computation; trained parameters, transitions and log-probabilities
     are always float32. float16 rounds eight times finer than bfloat16, but overflows at 65504; its losses are
     scaled."""
+    attention: PipelineAttention = "auto"
+    """Of the denoisers. `auto`: xformers on a GPU where it is installed and the model is in half precision, else sdpa,
+    torch's own; the run says which, and why. One asked for by name is refused where it cannot serve."""
     safety_checker: bool = False
     """Whether a model's own filter stays on: it turns the pictures that it flags black, and rewards score the black."""
     gradient_checkpointing: bool = False

@@ -17,6 +17,7 @@ from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig,
 from mmrl.config.section import ConfigError
 from mmrl.data.sample import Sample
 from mmrl.generation.arguments import call_arguments, guiders_take_scale
+from mmrl.generation.attention import set_attention
 from mmrl.generation.branches import Branches
 from mmrl.generation.coverage import REFUSED
 from mmrl.generation.denoiser_hook import find_branches, find_denoisers, kept_attention, watched_denoisers
@@ -82,6 +83,7 @@ class PipelinePolicy:
             ConfigError: the sampling does not fit the pipeline.
         """
         self.pipeline = pipeline
+        self.attention = "as the pipeline came"  # who computes it, and why
         self.sampling = sampling
         self.version = 0
         if why := next((REFUSED[each.__name__] for each in type(pipeline).__mro__ if each.__name__ in REFUSED), None):
@@ -130,14 +132,18 @@ class PipelinePolicy:
         if policy.scheduler:
             pipeline.scheduler = exchanged(pipeline.scheduler, policy.scheduler)
         device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(
-            pipeline.to(device),
+        pipeline.to(device)
+        attention = set_attention(find_denoisers(pipeline), policy.attention)
+        made = cls(
+            pipeline,
             sampling,
             train=policy.train,
             lora=policy.lora,
             denoisers=policy.denoisers,
             gradient_checkpointing=policy.gradient_checkpointing,
         )
+        made.attention = attention
+        return made
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Draw sum(r.n) trajectories. What row i starts from depends on (seed, i) alone, i being its tree's first."""

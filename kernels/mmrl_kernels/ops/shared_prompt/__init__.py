@@ -44,7 +44,7 @@ def shared_prompt_attention(
     of G separate texts, at P + G R tokens instead of G (P + R). Positions are the caller's (`layout.positions`).
 
     Raises:
-        KernelError: the shapes do not fit together, or to the layout.
+        KernelError: the shapes do not fit together or to the layout, or dtypes or devices differ.
 
     >>> import torch
     >>> layout = SharedPromptLayout(prompts=(2,), completions=((1, 1),))
@@ -61,6 +61,9 @@ def _check(query: Tensor, key: Tensor, value: Tensor, layout: SharedPromptLayout
     shapes = f"query {list(query.shape)}, key {list(key.shape)}, value {list(value.shape)}"
     if query.ndim != 3 or key.shape != value.shape or key.ndim != 3 or query.shape[::2] != key.shape[::2]:
         raise KernelError(f"shared_prompt_attention: expected [N, H, D], [N, K, D] and [N, K, D]; got {shapes}")
+    if not query.dtype == key.dtype == value.dtype or not query.device == key.device == value.device:
+        kinds = ", ".join(f"{x.dtype} on {x.device}" for x in (query, key, value))
+        raise KernelError(f"shared_prompt_attention: query, key and value must be of one dtype and device; got {kinds}")
     if query.shape[1] % key.shape[1]:
         raise KernelError(f"shared_prompt_attention: the number of key heads must divide that of query heads; {shapes}")
     if query.shape[0] != layout.tokens:

@@ -67,12 +67,12 @@ def branching_attention(
             f"keys {list(own_key.shape)} do not fit {len(branches.prompt_of)} branches"
         )
     scale = 1 / math.sqrt(width) if scale is None else scale
-    grouped = query.unflatten(1, (kv_heads, -1))  # [B, K, H / K, D]
+    grouped = query.unflatten(1, (kv_heads, -1))  # type: ignore[no-untyped-call]  # [B, K, H / K, D]
     own, its = attend(grouped, own_key, own_value, causal=False, scale=scale)
     index, places = branches.places
     side_by_side = grouped[index].transpose(1, 2).flatten(2, 3)  # [P, K, n * H / K, D]
     hidden = None if branches.hidden is None else branches.hidden[:, None, None]
     far, far_its = attend(side_by_side, prompt_key, prompt_value, causal=False, scale=scale, hidden=hidden)
-    far = far.unflatten(2, (index.shape[1], -1)).transpose(1, 2).reshape(prompts * index.shape[1], *grouped.shape[1:])
-    far_its = far_its.unflatten(2, (index.shape[1], -1)).transpose(1, 2).reshape(-1, *grouped.shape[1:-1])
+    far = far.unflatten(2, (index.shape[1], -1)).transpose(1, 2).reshape(prompts * index.shape[1], *grouped.shape[1:])  # type: ignore[no-untyped-call]
+    far_its = far_its.unflatten(2, (index.shape[1], -1)).transpose(1, 2).reshape(-1, *grouped.shape[1:-1])  # type: ignore[no-untyped-call]
     return merge(far[places], far_its[places], own, its)[0].flatten(1, 2)

@@ -25,7 +25,7 @@ def shared_prompt_attention(
     query: Tensor, key: Tensor, value: Tensor, layout: SharedPromptLayout, scale: float
 ) -> Tensor:
     """As `mmrl_kernels.shared_prompt_attention`, which checks the shapes."""
-    found: Tensor = _Cascade.apply(query, key, value, layout, scale)
+    found: Tensor = _Cascade.apply(query, key, value, layout, scale)  # type: ignore[no-untyped-call]
     return found
 
 
@@ -102,7 +102,7 @@ class _Rows:
 
     def gather(self, x: Tensor, heads: int | None = None, fill: float | None = None) -> Tensor:
         """[N, H, ...] to [C, heads, L, ...]; key heads are repeated to `heads`, and `fill` stands beyond the ends."""
-        taken = x.index_select(0, self.index.flatten()).unflatten(0, self.index.shape)
+        taken: Tensor = x.index_select(0, self.index.flatten()).unflatten(0, self.index.shape)  # type: ignore[no-untyped-call]
         if fill is not None and self.inside is not None:
             taken = taken.masked_fill(~self.inside.view(*self.index.shape, *[1] * (x.ndim - 1)), fill)
         taken = taken.transpose(1, 2)
@@ -151,14 +151,18 @@ def _keys(x: Tensor) -> Tensor:  # [P, Hkv, D] -> [1, Hkv, P, D]
 
 def _folded(x: Tensor, kv_heads: int) -> Tensor:  # [R, H, ...] -> [1, Hkv, (H / Hkv) R, ...]
     """Query heads that share a key head become more queries of it."""
-    split = x.unflatten(1, (kv_heads, -1))
+    split: Tensor = x.unflatten(1, (kv_heads, -1))  # type: ignore[no-untyped-call]
     return split.movedim(0, 2).flatten(1, 2)[None]
 
 
 def _unfolded(x: Tensor, heads: int) -> Tensor:  # [1, Hkv, (H / Hkv) R, ...] -> [R, H, ...]
     each = heads // x.shape[1]
-    return x[0].unflatten(1, (each, -1)).movedim(2, 0).flatten(1, 2)
+    split: Tensor = x[0].unflatten(1, (each, -1))  # type: ignore[no-untyped-call]
+    return split.movedim(2, 0).flatten(1, 2)
 
 
 def _summed(x: Tensor, kv_heads: int) -> Tensor:  # [C, H, L, D] -> [C, Hkv, L, D]
-    return x if x.shape[1] == kv_heads else x.unflatten(1, (kv_heads, -1)).sum(2)
+    if x.shape[1] == kv_heads:
+        return x
+    split: Tensor = x.unflatten(1, (kv_heads, -1))  # type: ignore[no-untyped-call]
+    return split.sum(2)

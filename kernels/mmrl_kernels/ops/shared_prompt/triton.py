@@ -5,7 +5,7 @@ is merged afterwards. A tile of keys collects from every query that sees it, in 
 prompt's from all of its completions. `tiles.py` says who sees whom.
 """
 
-# mypy: disable-error-code="no-untyped-def, untyped-decorator"
+# mypy: disable-error-code="no-untyped-call, no-untyped-def, untyped-decorator"
 
 from __future__ import annotations
 

@@ -1,0 +1,78 @@
+"""All ops against their baselines, in turns in one process: ratios, peak memory, and whether the gates are reached.
+
+    python kernels/benchmarks/run.py                    # on a GPU where there is one, else on one thread of the CPU
+    python kernels/benchmarks/run.py --only linear      # norm_modulate, sde_step, shared_prompt or linear
+    python kernels/benchmarks/run.py --out docs/results # kernels-cpu.md and .json, or kernels-cuda
+    python kernels/benchmarks/run.py --smoke            # seconds: does it still run?
+
+Fails where a gate is missed. It needs mmrl_kernels and torch; Liger's lines are left out where it is not installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+
+import torch
+from lines import Line, table
+
+OPS = ("linear", "norm_modulate", "sde_step", "shared_prompt")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=OPS, default=OPS)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--out", type=Path, help="a folder for the table and the numbers")
+    parser.add_argument("--smoke", action="store_true")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    lines: list[Line] = []
+    print("\n".join(table([])))
+    for name in args.only:
+        found = import_module(name).lines(args.device, args.smoke)
+        print("\n".join(table(found)[2:]), flush=True)
+        lines += found
+    if args.out:
+        write(args.out, args.device, lines)
+    missed = [f"{line.op}, {line.case}, {line.candidate}: {line.gate}" for line in lines if line.passed is False]
+    if missed and not args.smoke:
+        raise SystemExit("missed: " + "; ".join(missed))
+
+
+def write(folder: Path, device: str, lines: list[Line]) -> None:
+    """The table, and all numbers with the versions that they were measured with."""
+    folder.mkdir(parents=True, exist_ok=True)
+    where = machine(device)
+    page = [
+        f"# Kernels on {'an NVIDIA GPU' if device == 'cuda' else 'a CPU'}",
+        "",
+        "<!-- Written by kernels/benchmarks/run.py. -->",
+        "",
+        f"{where}. Candidate and baseline take turns in one process; ratios are medians over turns of the time of the",
+        "baseline over that of the candidate. Memory is what a call takes beyond what was held before it.",
+        "",
+        "```bash",
+        "python kernels/benchmarks/run.py --out docs/results",
+        "```",
+        "",
+        *table(lines),
+    ]
+    (folder / f"kernels-{device}.md").write_text("\n".join(page) + "\n", encoding="utf-8")
+    numbers = {"machine": where, "lines": [asdict(line) for line in lines]}
+    (folder / f"kernels-{device}.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+
+
+def machine(device: str) -> str:
+    """What the numbers belong to."""
+    name = torch.cuda.get_device_name() if device == "cuda" else f"one thread of a {platform.machine()} CPU"
+    return f"{name}, torch {torch.__version__}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Attention backends of diffusers' models, chosen with a reason and installed by diffusers' own doors.
+
+    choice = use_attention(pipe.transformer, "auto")
+    print(choice.name, choice.reason)  # sdpa: xformers: FluxTransformer2DModel is on cpu, ...
+
+Two doors: `set_attention_backend`, which only processors that dispatch follow (SD3's and the UNets' do not), and the
+older `enable_xformers_memory_efficient_attention`, which swaps the processors of such models.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from mmrl_kernels.registry import KernelError
+
+__all__ = ["AttentionChoice", "Wanted", "use_attention"]
+
+Name = Literal["sdpa", "flex", "xformers", "flash"]
+Wanted = Literal["auto", "sdpa", "flex", "xformers", "flash"]
+
+BACKENDS: dict[Name, str] = {"sdpa": "native", "flex": "flex", "xformers": "xformers", "flash": "flash"}
+"""Our names -> diffusers' names."""
+
+
+@dataclass(frozen=True)
+class AttentionChoice:
+    """What a model's attention runs on, and why not something preferred."""
+
+    name: Name
+    reason: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of a model and its place, all that the choice depends on."""
+
+    model: str
+    device: str
+    half: bool  # float16 or bfloat16
+    trains: bool  # some parameter wants a gradient
+    installed: frozenset[str]
+    followers: int  # attention modules whose processor follows `set_attention_backend`
+    others: tuple[str, ...] = ()  # processors of those that do not
+    swappable: bool = False  # whether all of those have an equal that calls xformers
+
+    def deaf(self) -> str:
+        """Who does not follow, for people."""
+        return ", ".join(f"{count} x {name}" for name, count in Counter(self.others).items())
+
+
+def use_attention(module: nn.Module, wanted: Wanted = "auto") -> AttentionChoice:
+    """Have a model's attention computed by what was asked for; `auto` takes what serves.
+
+    `auto` is SDPA on a CPU; on a GPU it is xformers where that is installed and the model is in half precision, else
+    SDPA. It never takes flash-attn, which fails at the first attention mask, nor FlexAttention, which diffusers calls
+    uncompiled.
+
+    Raises:
+        KernelError: a backend was asked for by name and cannot serve this model here; says why and what to do.
+    """
+    if wanted not in get_args(Wanted):
+        raise KernelError(f"attention {wanted!r}: expected one of {', '.join(get_args(Wanted))}")
+    facts = look_at(module)
+    choice = choose_attention(wanted, facts)
+    if facts.followers:
+        from diffusers import attention_backend
+
+        # diffusers sets the process's default along with the model's own; the context puts the default back.
+        with attention_backend("native"):
+            module.set_attention_backend(BACKENDS[choice.name])  # type: ignore[operator]
+    elif choice.name == "xformers":
+        module.enable_xformers_memory_efficient_attention()  # type: ignore[operator]
+    return choice
+
+
+def choose_attention(wanted: Wanted, facts: Facts) -> AttentionChoice:
+    """The choice for a model of these facts.
+
+    Raises:
+        KernelError: as `use_attention`.
+    """
+    if wanted == "auto":
+        why_not = refusal("xformers", facts)
+        if why_not is None and not facts.half:
+            why_not = f"{facts.model} is not in half precision"
+        return AttentionChoice("xformers", "first choice") if why_not is None else AttentionChoice(
+            "sdpa", f"xformers: {why_not}")  # fmt: skip
+    why_not = refusal(wanted, facts)
+    if why_not is not None:
+        raise KernelError(f"attention: {wanted}: {why_not}: mend that, or ask for auto or sdpa")
+    reason = "asked for by name"
+    if wanted != "sdpa" and facts.followers and facts.others:
+        reason += f"; {facts.followers} attention modules follow, and these keep their own: {facts.deaf()}"
+    if wanted == "flex":
+        reason += "; diffusers calls it uncompiled, which holds all scores in memory: compile the model"
+    return AttentionChoice(wanted, reason)
+
+
+def refusal(name: Name, facts: Facts) -> str | None:
+    """None, or why a backend cannot serve this model here."""
+    if name == "sdpa":
+        return None
+    if name == "flex" and facts.device == "cpu" and facts.trains:
+        return f"{facts.model} is on cpu and trains, and FlexAttention has no backward pass there"
+    if name in ("xformers", "flash") and facts.device != "cuda":
+        return f"{facts.model} is on {facts.device}, and {name} has CUDA operators only"
+    if name == "xformers" and "xformers" not in facts.installed:
+        return "xformers is not installed (pip install xformers)"
+    if name == "flash" and "flash_attn" not in facts.installed:
+        return "flash-attn is not installed (pip install flash-attn; sdpa runs torch's own flash kernels without it)"
+    if name == "flash" and not facts.half:
+        return f"{facts.model} is not in half precision, which flash-attn needs"
+    if facts.followers or (name == "xformers" and facts.swappable):
+        return None
+    if not facts.others:
+        return f"{facts.model} has no attention modules that diffusers knows"
+    return f"no attention module of {facts.model} follows set_attention_backend ({facts.deaf()})"
+
+
+def look_at(module: nn.Module) -> Facts:
+    """The facts of a model."""
+    parameters = list(module.parameters())
+    first = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
+    attentions = _attentions(module)
+    deaf = [attention for attention in attentions if not _follows(attention)]
+    return Facts(
+        model=type(module).__name__,
+        device=first.device.type,
+        half=first.dtype in (torch.float16, torch.bfloat16),
+        trains=any(p.requires_grad for p in parameters),
+        installed=frozenset(name for name in ("xformers", "flash_attn") if find_spec(name) is not None),
+        followers=len(attentions) - len(deaf),
+        others=tuple(type(attention.processor).__name__ for attention in deaf),
+        swappable=bool(deaf) and all(_has_xformers_twin(attention) for attention in deaf),
+    )
+
+
+def _attentions(module: nn.Module) -> list[Any]:
+    """The modules that `set_attention_backend` visits."""
+    if not hasattr(module, "set_attention_backend"):
+        return []
+    from diffusers.models.attention import AttentionModuleMixin
+    from diffusers.models.attention_processor import Attention, MochiAttention
+
+    return [m for m in module.modules() if isinstance(m, Attention | MochiAttention | AttentionModuleMixin)]
+
+
+def _follows(attention: Any) -> bool:
+    """By diffusers' own rule: such a processor hands what is set here to its dispatcher."""
+    return hasattr(attention.processor, "_attention_backend")
+
+
+def _has_xformers_twin(attention: Any) -> bool:
+    """Whether diffusers has a processor that computes the same through xformers; others it would replace wrongly."""
+    name = type(attention.processor).__name__
+    if name == "JointAttnProcessor2_0":
+        return True
+    # The twin of these two passes over a norm of queries and keys.
+    return name in ("AttnProcessor", "AttnProcessor2_0") and getattr(attention, "norm_q", None) is None

@@ -1,0 +1,63 @@
+"""The reference through torch.compile. Scalars travel as tensors: one graph serves every step of a schedule."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from mmrl_kernels.ops.sde_step_logprob import reference
+from mmrl_kernels.ops.sde_step_logprob.function import Kernels
+
+
+def draw(x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float) -> Tensor:
+    """As the reference."""
+    return _draw(x, velocity, noise, _scalars(x, a, b, std))
+
+
+def forward(
+    x: Tensor, velocity: Tensor, next_x: Tensor, a: float, b: float, slope: float, offset: float
+) -> tuple[Tensor, Tensor]:
+    """As the reference."""
+    return _forward(x, velocity, next_x, _scalars(x, a, b, slope, offset))
+
+
+def backward(
+    grad_score: Tensor,
+    grad_mean: Tensor | None,
+    next_x: Tensor,
+    mean: Tensor,
+    b: float,
+    slope: float,
+    dtype: torch.dtype,
+) -> Tensor:
+    """As the reference."""
+    return _backward(grad_score, grad_mean, next_x, mean, _scalars(mean, b, slope), dtype)
+
+
+def _scalars(x: Tensor, *values: float) -> Tensor:
+    return torch.tensor(values, dtype=reference.arithmetic(x), device=x.device)
+
+
+@torch.compile(fullgraph=True)
+def _draw(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> Tensor:
+    return reference.draw(x, velocity, noise, scalars[0], scalars[1], scalars[2])
+
+
+@torch.compile(fullgraph=True)
+def _forward(x: Tensor, velocity: Tensor, next_x: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor]:
+    return reference.forward(x, velocity, next_x, scalars[0], scalars[1], scalars[2], scalars[3])
+
+
+@torch.compile(fullgraph=True)
+def _backward(
+    grad_score: Tensor, grad_mean: Tensor | None, next_x: Tensor, mean: Tensor, scalars: Tensor, dtype: torch.dtype
+) -> Tensor:
+    return reference.backward(grad_score, grad_mean, next_x, mean, scalars[0], scalars[1], dtype)
+
+
+@cache
+def kernels() -> Kernels:
+    """The three functions, compiled at their first calls."""
+    return Kernels(draw, forward, backward)
