@@ -226,15 +226,5 @@ def _line(
         slowest = 1.1 if candidate == "linear_policy_loss" else 1.35
         gate = f"time <= {slowest}x, net memory <= 1/8"
         passed = own.ratio >= 1 / slowest and peak <= base_peak / 8
-    return Line(
-        candidate,
-        f"{case}; memory net of gradients",
-        candidate,
-        baseline,
-        own.seconds,
-        own.ratio,
-        peak,
-        base_peak,
-        gate,
-        passed,
-    )
+    title = f"{case}; memory net of gradients"
+    return Line(candidate, title, candidate, baseline, own.seconds, own.ratio, peak, base_peak, gate, passed)

@@ -18,8 +18,13 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "CISPO": "ops.linear_policy_loss",
     "Branches": "ops.shared_prompt.branches",
+    "Clip": "ops.linear_policy_loss",
+    "DPO": "ops.linear_policy_loss",
+    "GSPO": "ops.linear_policy_loss",
     "KernelError": "registry",
+    "PolicyLoss": "ops.linear_policy_loss",
     "SharedPromptLayout": "ops.shared_prompt",
     "branching_attention": "ops.shared_prompt.branches",
     "linear_logprob": "ops.linear_logprob",
@@ -27,6 +32,7 @@ _HOMES = {
     "linear_policy_loss": "ops.linear_policy_loss",
     "norm_modulate": "ops.norm_modulate",
     "sde_step_logprob": "ops.sde_step_logprob",
+    "sde_step_sample": "ops.sde_step_logprob",
     "shared_prompt_attention": "ops.shared_prompt",
     "varlen_attention": "ops.varlen",
 }

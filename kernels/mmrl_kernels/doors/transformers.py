@@ -56,6 +56,8 @@ def use_shared_prompts(model: Any) -> None:
 def refusal(text_config: Any) -> str | None:
     """Why a language model cannot share prompts; None: it can."""
     kinds = set(getattr(text_config, "layer_types", None) or ()) - {"full_attention"}
+    if not hasattr(text_config, "layer_types") and getattr(text_config, "sliding_window", None):
+        kinds = {"sliding_attention"}  # of older classes, which have it in all layers
     if kinds:
         return f"it has layers of {', '.join(sorted(kinds))}, and shared prompts need attention to all that came before"
     if getattr(text_config, "attn_logit_softcapping", None):

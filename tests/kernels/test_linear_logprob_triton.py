@@ -1,0 +1,98 @@
+"""The softmax kernel of linear_logprob: compiled for a Hopper GPU, and run in Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmrl_kernels.ops.linear_logprob.spec import OP
+from mmrl_kernels.registry import KernelError, choose
+from tests.kernels.gates import compile_for_hopper, interpreted
+
+INTERPRETED = """
+import math
+import torch
+from mmrl_kernels.ops.linear_logprob import linear_logprob_entropy, reference, sizes, triton
+from mmrl_kernels.ops.linear_policy_loss import Clip, linear_policy_loss
+
+torch.manual_seed(0)
+triton.block_and_warps = lambda columns: (64, 4)  # so that rows take several blocks, the last one ragged
+poison = torch.empty
+torch.empty = lambda *a, **k: poison(*a, **k).fill_(math.nan)
+
+def relative(ours, truth):
+    return float((ours.double() - truth.double()).abs().max() / truth.double().abs().max())
+
+for dtype, allowed in ((torch.float32, 1e-6), (torch.bfloat16, 4e-3), (torch.float16, 1e-3)):
+    for n, v in ((1, 5), (7, 64), (5, 257)):
+        room = torch.full((n, v + 3), math.nan, dtype=dtype)  # rows further apart than they are long
+        logits = room[:, :v]
+        logits.copy_(torch.randn(n, v) * 4)
+        logits[:, 1] = torch.finfo(dtype).min
+        targets = torch.randint(2, v, (n,))
+        targets[0] = 1 if n > 1 else 0
+        wide, found = logits.double(), logits
+        wide[:, 1] = -math.inf
+        log_probs, entropy = triton.softmax_rows(found, targets, entropy=True, residual=True)
+        truth = wide.log_softmax(1)
+        picked = truth.gather(1, targets[:, None])[:, 0]
+        assert n == 1 or log_probs[0] == -math.inf
+        finite = picked.isfinite()
+        assert relative(log_probs[finite], picked[finite]) < 1e-6
+        assert relative(entropy, torch.distributions.Categorical(logits=wide).entropy()) < 1e-5
+        hot = torch.zeros(n, v).double().scatter_(1, targets[:, None], 1.0)
+        hot[:, 1] = 0
+        assert relative(found, truth.exp() - hot) < allowed, (dtype, n, v)
+        assert relative(found, truth.exp()) > 1e-2, "the comparison cannot fail"
+        assert room[:, v:].isnan().all(), "wrote past the row"
+
+sizes.CHUNK_BYTES["cpu"], sizes.FEWEST_ROWS = 3 * 100 * 4, 3
+hidden, weight = torch.randn(10, 8).requires_grad_(), torch.randn(100, 8).requires_grad_()
+targets, suppressed = torch.randint(2, 100, (10,)), torch.tensor([0, 1])
+known = dict(weights=torch.rand(10), old_log_probs=torch.full((10,), -5.0), advantages=torch.randn(10))
+
+def results():
+    log_probs, entropy = linear_logprob_entropy(hidden, weight, targets, temperature=0.8, suppressed=suppressed)
+    loss = linear_policy_loss(hidden, weight, targets, Clip(0.2, 0.2), suppressed=suppressed, **known).loss
+    return log_probs, entropy, loss, *torch.autograd.grad(log_probs.sin().sum() + loss, [hidden, weight])
+
+import os
+with_kernel = results()
+os.environ["MMRL_KERNELS"] = "reference"
+torch.testing.assert_close(with_kernel, results(), atol=1e-5, rtol=1e-5)
+print("done")
+"""
+
+
+def test_the_kernel_agrees_with_float64_in_the_interpreter() -> None:
+    assert interpreted(INTERPRETED).endswith("done\n")
+
+
+@pytest.mark.parametrize("kind", ["*fp32", "*bf16"])
+@pytest.mark.parametrize("gradient", [True, False])
+def test_the_kernel_compiles_for_hopper(kind: str, gradient: bool) -> None:
+    from mmrl_kernels.ops.linear_logprob.triton import block_and_warps, softmax_rows_kernel
+
+    block, warps = block_and_warps(151_936)
+    compile_for_hopper(
+        softmax_rows_kernel,
+        {
+            "logits": kind,
+            "targets": "*i64",
+            "log_probs": "*fp32",
+            "entropies": "*fp32",
+            "columns": "i32",
+            "stride": "i32",
+            "lowest": "fp32",
+        },
+        {"ENTROPY": gradient, "RESIDUAL": gradient, "BLOCK": block},
+        num_warps=warps,
+    )
+
+
+def test_on_a_cpu_the_reference_serves_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MMRL_KERNELS", raising=False)
+    assert choose(OP, torch.zeros(1, 2)).reason == "triton: x is on cpu"
+    monkeypatch.setenv("MMRL_KERNELS", "triton")
+    with pytest.raises(KernelError, match="float64"):
+        choose(OP, torch.zeros(1, 2, dtype=torch.float64))

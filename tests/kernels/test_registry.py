@@ -1,0 +1,71 @@
+"""Who computes an op: the choice, its reason, and refusals by name."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import mmrl_kernels
+from mmrl_kernels import registry
+from mmrl_kernels.registry import Backend, KernelError, Op, choose, implementation, needs_compiler, needs_triton
+
+X = torch.zeros(2)
+OP = Op(
+    "negate",
+    (
+        Backend("triton", "tests.kernels.absent:negate", needs_triton),
+        Backend("compile", "tests.kernels.absent:negate", needs_compiler),
+        Backend("reference", "torch:neg"),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch):
+    monkeypatch.delenv(registry.VARIABLE, raising=False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    registry._tell.cache_clear()
+
+
+def test_auto_falls_back_and_says_why_once(caplog):
+    caplog.set_level(logging.INFO, "mmrl_kernels")
+    for _ in range(2):
+        assert implementation(OP, torch.ones(2)).__call__(torch.ones(2)).tolist() == [-1, -1]
+    assert len(caplog.records) == 1
+    assert "negate: reference (triton: x is on cpu; compile: on a CPU it compiles" in caplog.text
+
+
+def test_a_backend_that_was_asked_for_serves_or_raises(monkeypatch):
+    monkeypatch.setenv(registry.VARIABLE, "reference")
+    assert choose(OP, X).reason == "asked for by name"
+    monkeypatch.setenv(registry.VARIABLE, "compile")
+    assert choose(OP, X).backend.name == "compile"  # on a CPU too, for those who ask
+    monkeypatch.setenv(registry.VARIABLE, "triton")
+    with pytest.raises(KernelError, match="negate: triton: x is on cpu"):
+        choose(OP, X)
+    with pytest.raises(KernelError, match="half has no such backend; it has reference"):
+        choose(Op("half", OP.backends[2:]), X)
+
+
+def test_a_name_that_is_none_is_refused(monkeypatch):
+    monkeypatch.setenv(registry.VARIABLE, "cuda")
+    with pytest.raises(KernelError, match="MMRL_KERNELS=cuda: expected one of reference, compile, triton, auto"):
+        choose(OP, X)
+
+
+def test_the_interpreter_serves_on_a_cpu(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert choose(OP, X).backend.name == "triton"
+
+
+def test_every_public_name_is_there_and_importing_the_package_loads_no_torch():
+    for name in mmrl_kernels.__all__:
+        assert getattr(mmrl_kernels, name).__name__ == name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = mmrl_kernels.nothing
+    loaded = "import sys, mmrl_kernels; sys.exit('torch' in sys.modules or 'mmrl' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded]).returncode == 0
