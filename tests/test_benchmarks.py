@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 from collections.abc import Callable
@@ -82,3 +83,21 @@ def test_vlm_step_does_the_same_work_as_trl(bench):
     said = bench("vlm_step")
     assert "2 prompts of 34 tokens, 4 answers of 8 tokens to each" in said
     assert re.search(r"^ratio [\d.]+ ", said, re.MULTILINE)
+
+
+def test_vlm_update_compares_paths_that_agree(bench):
+    said = bench("vlm_update")
+    cells = next(line for line in said.splitlines() if line.startswith("| smoke")).split("|")
+    assert float(cells[9]) < 2e-5 and float(cells[10]) < 1e-4  # log-probabilities, and gradients
+    assert float(cells[6]) == pytest.approx(4 * (34 + 8) / (34 + 4 * 8), abs=0.01)
+
+
+def test_the_kernels_are_measured_against_their_baselines(zygote, repository, tmp_path):
+    script = repository / "kernels" / "benchmarks" / "run.py"
+    out = tmp_path / "results"
+    child = zygote.script(tmp_path / "run", script, "--smoke", "--only", "linear", "shared_prompt", "--out", str(out))
+    assert child.wait() == 0, child.said()
+    assert "| `linear_logprob` |" in child.said() and "| `shared_prompt` |" in child.said()
+    kept = json.loads((out / "kernels-cpu.json").read_text())
+    assert {line["op"] for line in kept["lines"]} == {"linear_policy_loss", "linear_logprob", "shared_prompt"}
+    assert (out / "kernels-cpu.md").read_text().count("\n| `") == len(kept["lines"])

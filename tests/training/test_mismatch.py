@@ -12,6 +12,7 @@ from mmrl.config.algorithms.policy_gradient import MismatchConfig
 from mmrl.training.mismatch import MismatchCorrection, build_mismatch
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.replays import replayed_log_probs
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source
 
@@ -38,11 +39,10 @@ def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncate
     plain = collect(source(Elsewhere()))
     experience = collect(origin)
     for mine, theirs in zip(experience.micro_batches, plain.micro_batches, strict=True):
-        own = []
-        policy.replay(mine.rollout, range(mine.rollout.log_probs.shape[1]), lambda now: own.append(now.log_probs))
+        own = replayed_log_probs(policy, mine.rollout, range(mine.rollout.log_probs.shape[1]))
         mask = mine.rollout.mask
-        torch.testing.assert_close(mine.rollout.log_probs[mask], own[0].detach()[mask])
-        due = (own[0].detach().double() - theirs.rollout.log_probs.double()).exp().clamp(max=1.2)
+        torch.testing.assert_close(mine.rollout.log_probs[mask], own[mask])
+        due = (own.double() - theirs.rollout.log_probs.double()).exp().clamp(max=1.2)
         assert (due[mask] == 1.2).any() and (due[mask] < 1.2).any()
         torch.testing.assert_close(mine.credit[mask].double(), (theirs.credit * due)[mask], rtol=1e-5, atol=1e-7)
         assert policy.replay_gap(mine.rollout) < 1e-6 < policy.replay_gap(theirs.rollout)
@@ -65,7 +65,7 @@ def test_the_gradient_is_that_of_the_trained_policy_in_expectation():
 
 
 def test_where_engine_and_trainer_agree_nothing_changes():
-    policy, origin = corrected(policy=TokenPolicy())
+    _, origin = corrected(policy=TokenPolicy())
     mine, theirs = collect(origin), collect(source(TokenPolicy()))
     for one, other in zip(mine.micro_batches, theirs.micro_batches, strict=True):
         torch.testing.assert_close(one.credit, other.credit)

@@ -118,6 +118,7 @@ def serve() -> None:
 def run_script(path: str, *words: str) -> None:
     """What `python PATH WORDS` does."""
     sys.argv = [path, *words]
+    sys.path.insert(0, str(Path(path).parent))  # as python does; run_path does not
     try:
         runpy.run_path(path, run_name="__main__")
     finally:
