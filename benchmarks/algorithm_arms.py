@@ -121,7 +121,14 @@ ARMS: dict[str, Arm] = {
     "nft_no_negatives": Arm(
         "DiffusionNFT without negatives", FORWARD, "quickstart", ("algorithm.negatives=false",), "arXiv:2509.16117"
     ),
-    "awm": Arm("AWM", FORWARD, "quickstart", ("algorithm={name: awm}",), "arXiv:2509.25050", 3),
+    "awm": Arm(
+        "AWM",
+        FORWARD,
+        "quickstart",
+        ("algorithm={name: awm, times: 3, old: {rate: 0.001, cap: 0.3}, old_kl: 1.0}",),
+        "arXiv:2509.25050",
+        3,
+    ),
     "flow_dpo": Arm(
         "Flow-DPO, online",
         FORWARD,
@@ -132,7 +139,16 @@ ARMS: dict[str, Arm] = {
     ),
     "flow_rwr": Arm("Flow-RWR", FORWARD, "quickstart", ("algorithm={name: flow_rwr}",), "arXiv:2501.13918"),
     "rejection_sft": Arm(
-        "Rejection-sampling SFT", FORWARD, "quickstart", ("algorithm={name: rejection_sft}",), "arXiv:2304.06767", 3
+        "Rejection-sampling SFT",
+        FORWARD,
+        "quickstart",
+        (
+            "algorithm={name: rejection_sft, advantage: {keep: 4}, times: 6}",
+            "training.epochs=1",
+            "optimizer={lr: 1.0e-5, ema: 0.98}",
+        ),
+        "arXiv:2304.06767",
+        3,
     ),
     "draft": Arm(
         "DRaFT-1, on the CLIP",

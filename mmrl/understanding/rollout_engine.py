@@ -80,6 +80,7 @@ class TransformersEngine:
         )
 
 
+@torch.inference_mode()  # 6 % faster than without gradients alone; what leaves it are numbers, not tensors
 def _write(
     vlm: VLM, prefix: Prefix | Branch, sampling: TokenSamplingConfig, generator: torch.Generator | None
 ) -> Written:
