@@ -21,7 +21,7 @@ from mmrl_kernels.ops.shared_prompt import OP, SharedPromptLayout
 from mmrl_kernels.ops.shared_prompt.spec import ideal_ratio, pairs
 
 PLAIN, FLEX = "plain SDPA", "FlexAttention, compiled"
-CUDA_GATE = 0.75  # of the ideal, for the decoder
+GATES = {"cpu": 0.85, "cuda": 0.75}  # of the ideal, for the decoder
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,11 @@ class Sizes:
 
 
 CASES = {
-    "cpu": (Sizes(8, 512, 64, 4, 2, 32, 2), Sizes(16, 1024, 128, 4, 2, 32, 2)),
+    "cpu": (Sizes(8, 512, 64, 8, 4, 32, 2), Sizes(16, 1024, 128, 8, 4, 32, 2)),
     "cuda": (Sizes(16, 1024, 128, 32, 8, 128, 2), Sizes(16, 8192, 1024, 32, 8, 128, 2)),
 }
-SMOKE = (Sizes(3, 20, 7, 4, 2, 16, 2),)
+SMOKE = (Sizes(3, 20, 7, 4, 2, 16, 2),)  # too small to win
+SMOKE_DECODER = f"{SMOKE[0].name}, decoder"
 
 Results = tuple[Tensor, ...]
 Calls = dict[str, Callable[[], Results]]
@@ -209,8 +210,8 @@ def _measured(
         told, gate, passed = case, None, None
         if ideal is not None:
             told = f"{case}: {own.ratio / ideal:.0%} of ideal {ideal:.2f}x"
-        if ideal is not None and device != "cpu" and name == "packed":
-            gate, passed = f">= {CUDA_GATE} of ideal", own.ratio >= CUDA_GATE * ideal
+        if ideal is not None and name == "packed" and case != SMOKE_DECODER:
+            gate, passed = f">= {GATES[device]} of ideal", own.ratio >= GATES[device] * ideal
         elif baseline == FLEX:
             gate, passed = ">= FlexAttention", own.ratio >= 1
         yield Line("shared_prompt", told, name, baseline, own.seconds, own.ratio, own.peak_mib, peak, gate, passed)

@@ -110,6 +110,11 @@ class OnlineRollouts:
                     f"data.{key}: {type(self.policy).__name__} cannot read texts that it did not just write (power "
                     "teacher_force): leave it out"
                 )
+        if self.mismatch is not None and isinstance(self.replay, SelectiveReplay):
+            raise ConfigError(
+                "algorithm.mismatch: answers that data.replay keeps were drawn with older weights, and have no engine to "
+                "be compared with: leave one of the two out"
+            )
         if self.suite.compares and isinstance(self.draws, AdaptiveDraws):
             raise ConfigError("data.draws: adaptive draws a group in rounds, but a reward compares a group's answers")
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform

@@ -9,10 +9,12 @@ import torch
 
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.algorithms.policy_gradient import MismatchConfig
+from mmrl.config.section import ConfigError
 from mmrl.training.mismatch import MismatchCorrection, build_mismatch
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.replays import replayed_log_probs
+from mmrl.training.samplers.selective_replay import SelectiveReplay
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source
 
@@ -83,6 +85,12 @@ def test_an_update_learns_from_what_was_corrected():
     first, policy.logits.grad = policy.logits.grad, None
     PolicyGradient(policy, GRPOConfig()).accumulate(unweighted, 1.0, 0, Gauges())
     assert (policy.logits.grad - first).abs().max() > 1e-4
+
+
+def test_replayed_answers_have_no_engine_to_be_compared_with():
+    policy = TokenPolicy()
+    with pytest.raises(ConfigError, match=r"algorithm\.mismatch: answers that data\.replay keeps"):
+        source(policy, mismatch=MismatchCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
 
 
 def test_the_configuration_asks_for_it():
