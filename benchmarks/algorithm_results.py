@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from algorithm_arms import ARMS, PAIRS, Arm, Pair
+from algorithm_arms import ARMS, LOOKS, PAIRS, Arm, Pair
 
 from mmrl.config.recipes import find_recipe
 from mmrl.evaluation.paired import Interval, paired_difference
@@ -150,7 +150,7 @@ def page(results: Results, arms: dict[str, list[dict[str, Any]]]) -> list[str]:
         lines += ["", f"Not run yet: {', '.join(missing)}."]
     if failures := results.failures():
         lines += ["", f"Did not reach their end: {', '.join(failures)}."]
-    return [*lines, "", *settings(results, arms)]
+    return [*lines, "", *settings(results, arms), "", *LOOKS.splitlines()]
 
 
 def table(arms: dict[str, list[dict[str, Any]]]) -> list[str]:

@@ -112,8 +112,8 @@ class OnlineRollouts:
                 )
         if self.mismatch is not None and isinstance(self.replay, SelectiveReplay):
             raise ConfigError(
-                "algorithm.mismatch: answers that data.replay keeps were drawn with older weights, and have no engine to "
-                "be compared with: leave one of the two out"
+                "algorithm.mismatch: answers that data.replay keeps were drawn with older weights, and have no engine "
+                "to be compared with: leave one of the two out"
             )
         if self.suite.compares and isinstance(self.draws, AdaptiveDraws):
             raise ConfigError("data.draws: adaptive draws a group in rounds, but a reward compares a group's answers")
