@@ -87,8 +87,8 @@ cheaper; `vlm-development`, 2,048 samples:
 The runs above were made so: GRPO was trained to 200 iterations and evaluated, imitation to 254, since its iterations
 were thought to cost 1 / 1.27 of GRPO's. They cost almost as much, so that imitation had had more time, and GRPO's runs
 were resumed to the 230 of the trial; their CPU-minutes leave the evaluation at 200 out. At 200 they were at 0.801,
-0.806, 0.797 and, greedily, at 0.908, 0.909, 0.915. At temperature 1, which is what is trained, GRPO ends above imitation
-on every seed; greedily the two are not told apart.
+0.806, 0.797 and, greedily, at 0.908, 0.909, 0.915. At temperature 1, which is what is trained, GRPO ends above
+imitation on every seed; greedily the two are not told apart.
 
 A prompt of success rate p pulls with about 1/p where the best of sixteen answers is imitated, and with 1/sqrt(p(1 - p))
 under GRPO: imitation turns over more of the prompts whose likeliest answer is wrong, and sharpens the others less.

@@ -42,10 +42,9 @@ def pack_answers(
     lengths: Sequence[int],  # [B]
 ) -> Pack:
     """Some rows of a batch of answers behind their prompts."""
-    order = sorted(range(len(rows)), key=lambda place: prompt_of[place])
     answers: list[list[int]] = [[] for _ in prompts]
-    for place in order:
-        answers[prompt_of[place]].append(rows[place])
+    for row, number in zip(rows, prompt_of, strict=True):
+        answers[number].append(row)
     layout = SharedPromptLayout(
         tuple(prompt.length for prompt in prompts), tuple(tuple(lengths[row] for row in own) for own in answers)
     )
