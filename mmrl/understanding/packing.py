@@ -52,7 +52,7 @@ def pack_answers(
     own, following = positions_of(vlm.model, vlm.family, inputs)
     sequences = sequence_inputs(inputs)
     kinds = {"token_type_ids": vlm.family.answer_type}
-    row = {}
+    packed_inputs: dict[str, Tensor] = {}
     for name in sequences - {"attention_mask"}:
         parts = []
         for number, prompt in enumerate(prompts):
@@ -60,14 +60,14 @@ def pack_answers(
             for answer in answers[number]:
                 written = tokens[answer, : lengths[answer]]
                 parts.append(written if name == "input_ids" else torch.full_like(written, kinds.get(name, 0)))
-        row[name] = torch.cat(parts)[None]
-    row |= {name: value for name, value in inputs.items() if name not in sequences}
+        packed_inputs[name] = torch.cat(parts)[None]
+    packed_inputs |= {name: value for name, value in inputs.items() if name not in sequences}
     begun = [own[..., number, -prompt.length :] for number, prompt in enumerate(prompts)]
-    row["attention_mask"] = packed(layout, tokens.device)
-    row["position_ids"] = layout.positions(begun, following.tolist()).unsqueeze(-2)
+    packed_inputs["attention_mask"] = packed(layout, tokens.device)
+    packed_inputs["position_ids"] = layout.positions(begun, following.tolist()).unsqueeze(-2)
     flat = [answer for each in answers for answer in each]
     return Pack(
-        inputs=row,
+        inputs=packed_inputs,
         layout=layout,
         rows=torch.tensor([answer for answer in flat for _ in range(lengths[answer])], device=tokens.device),
         columns=torch.tensor([place for answer in flat for place in range(lengths[answer])], device=tokens.device),
