@@ -70,7 +70,7 @@ def write(folder: Path, device: str, lines: list[Line]) -> None:
 
 def machine(device: str) -> str:
     """What the numbers belong to."""
-    name = torch.cuda.get_device_name() if device == "cuda" else f"one thread of a {platform.machine()} CPU"
+    name = torch.cuda.get_device_name() if device == "cuda" else f"One thread of an {platform.machine()} CPU"
     return f"{name}, torch {torch.__version__}"
 
 
