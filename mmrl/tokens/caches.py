@@ -17,10 +17,16 @@ def rows_of_cache(
     index: Tensor,  # [B] int64
 ) -> Any:  # a DynamicCache of B rows
     """Rows by number, repeated as often as they are named, with their graphs; the cache itself stays as it is."""
-    chosen = copy.copy(cache)
-    chosen.layers = [copy.copy(layer) for layer in cache.layers]
+    chosen = _same_layers(cache)
     chosen.batch_select_indices(index)
     return chosen
+
+
+def _same_layers(cache: Any) -> Any:
+    """A cache of its own on the same tensors: what is put into its layers does not change the other."""
+    own = copy.copy(cache)
+    own.layers = [copy.copy(layer) for layer in cache.layers]
+    return own
 
 
 @dataclass(frozen=True)
@@ -39,9 +45,13 @@ class SharedCache:
         index: Tensor,  # [B] int64; the prompt of each row
         room: int,  # the most tokens that a row will write
     ) -> SharedCache:
-        """Nothing is copied."""
+        """Nothing is copied, but for keys that are wider than their values, as rotary positions leave them under
+        autocast: attention would narrow them at every token."""
+        held = _same_layers(prompts)
+        for layer in held.layers:
+            layer.keys = layer.keys.to(layer.values.dtype)
         hidden = None if bool(mask.all()) else mask == 0
-        return cls(prompts, Branches(index, hidden), BranchCache(len(prompts.layers), room))
+        return cls(held, Branches(index, hidden), BranchCache(len(held.layers), room))
 
     @property
     def mask(self) -> SharedPromptMask:

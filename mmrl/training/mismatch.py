@@ -8,7 +8,7 @@ sampling, Ionides 2008; trl's `vllm_importance_sampling_correction`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -24,10 +24,8 @@ class MismatchCorrection:
 
     policy: Policy
     cap: float  # of a weight
-
-    def __post_init__(self) -> None:
-        self._weights: list[Tensor] = []  # of the decisions since the last metrics
-        self._gap = 0.0
+    _weights: list[Tensor] = field(default_factory=list, init=False)  # of the decisions since the last metrics
+    _gap: float = field(default=0.0, init=False)
 
     def correct(self, rollout: Rollout) -> tuple[Rollout, Tensor]:
         """The rollout with the trainer's log-probabilities, and the weight of each decision [B, T], 0 where masked."""
@@ -49,7 +47,7 @@ class MismatchCorrection:
             "mismatch/weight": float(weights.clamp(max=self.cap).mean()),
             "mismatch/truncated": float((weights > self.cap).float().mean()),
         }
-        self.__post_init__()
+        self._weights, self._gap = [], 0.0
         return found
 
 

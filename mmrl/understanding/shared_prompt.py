@@ -44,7 +44,7 @@ class Prefix:
         out = self.model(
             input_ids=tokens,
             attention_mask=mask,
-            position_ids=onwards(self.family, self.following, width),
+            position_ids=_onwards(self.family, self.following, width),
             past_key_values=self.cache,
             use_cache=True,
         )
@@ -82,7 +82,7 @@ class Branch:
         out = self.model(
             input_ids=tokens,
             attention_mask=self.cache.mask,
-            position_ids=onwards(self.family, self.following, 1),
+            position_ids=_onwards(self.family, self.following, 1),
             past_key_values=self.cache.written,
             use_cache=True,
         )
@@ -111,7 +111,7 @@ def read_whole(
         if name in inputs:
             given[name] = torch.cat([inputs[name], torch.full_like(tokens, kind, dtype=inputs[name].dtype)], dim=1)
     positions, following = positions_of(model, family, inputs)
-    after = onwards(family, following, width)
+    after = _onwards(family, following, width)
     out = model(**given, position_ids=torch.cat([positions, after], dim=-1), use_cache=False, logits_to_keep=width + 1)
     return out.logits[:, :-1]
 
@@ -130,7 +130,7 @@ def positions_of(
     return positions, mask.sum(1) + offsets.reshape(-1)
 
 
-def onwards(family: Family, following: Tensor, width: int) -> Tensor:
+def _onwards(family: Family, following: Tensor, width: int) -> Tensor:
     """The positions of `width` more tokens: [B, width] or [axes, B, width]."""
     positions = following[:, None] + torch.arange(width, device=following.device)
     return positions if family.axes == 1 else positions.expand(family.axes, -1, -1)

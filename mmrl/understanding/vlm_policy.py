@@ -219,14 +219,16 @@ class VLMPolicy:
         """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies; 0 where masked."""
         config = self._config
         checkpointed = config.gradient_checkpointing and torch.is_grad_enabled()
-        self.vlm.model.train(checkpointed)
+        if checkpointed:  # transformers recomputes activations in the training mode alone
+            self.vlm.model.train()
         try:
             with self._precision():
                 if self.attention.shares_prompts:
                     return packed_scores(self.vlm, rollout.recording, config.fused_log_probs)
                 return row_scores(self.vlm, rollout.recording, apart=checkpointed)
         finally:
-            self.vlm.model.eval()
+            if checkpointed:
+                self.vlm.model.eval()
 
     def _precision(self) -> AbstractContextManager[Any]:
         if self._config.dtype == "float32":

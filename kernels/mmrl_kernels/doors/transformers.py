@@ -94,16 +94,17 @@ class BranchCache(Cache):  # type: ignore[misc]  # transformers is not typed
 
 
 class _RoomyLayer(DynamicLayer):  # type: ignore[misc]
-    """Written in place: nothing is copied when a token is added."""
+    """Written in place: nothing is copied when a token is added. Keys are kept in the precision of values: under
+    autocast rotary positions leave them in float32, and all of them would be narrowed again at every token."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
         self._room, self._used = room, 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        self.dtype, self.device = key_states.dtype, key_states.device
+        self.dtype, self.device = value_states.dtype, value_states.device
         rows, heads, _, width = key_states.shape
-        self.keys = key_states.new_empty(rows, heads, self._room, width)
+        self.keys = value_states.new_empty(rows, heads, self._room, width)
         self.values = value_states.new_empty(rows, heads, self._room, value_states.shape[-1])
         self.is_initialized = True
 

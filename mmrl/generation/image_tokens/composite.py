@@ -98,9 +98,12 @@ class Composite:
     def body(self, **inputs: Any) -> Any:
         return getattr(self.model, self.model.base_model_prefix)(**inputs)
 
-    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def code_states(self, states: Tensor) -> Tensor:
+        return states
+
+    def code_matrix(self) -> tuple[Tensor, Tensor | None]:
         head, codes = self.model.get_output_embeddings(), slice(self._first, self._first + self.codes)
-        return states, head.weight[codes], None if head.bias is None else head.bias[codes]
+        return head.weight[codes], None if head.bias is None else head.bias[codes]
 
     def draws(self, name: str) -> bool:
         return True

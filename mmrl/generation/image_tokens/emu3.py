@@ -58,9 +58,13 @@ class Emu3:
     def body(self, **inputs: Any) -> Any:
         return self.model.model.text_model(**inputs)
 
-    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        head, codes = self.model.lm_head, self._token_of.to(states.device)
-        return states, head.weight[codes], None if head.bias is None else head.bias[codes]
+    def code_states(self, states: Tensor) -> Tensor:
+        return states
+
+    def code_matrix(self) -> tuple[Tensor, Tensor | None]:
+        head = self.model.lm_head
+        codes = self._token_of.to(head.weight.device)
+        return head.weight[codes], None if head.bias is None else head.bias[codes]
 
     def draws(self, name: str) -> bool:
         return name.startswith((BODY, "lm_head."))

@@ -53,9 +53,13 @@ class ImageTokenFamily(Protocol):
         """The language model without a head, on `inputs_embeds`, as transformers calls it."""
         ...
 
-    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Of [..., H] last hidden states, what is multiplied by a matrix to make the logits of codes: [..., H'], the
-        matrix [V, H'], and [V] what is added, if anything is."""
+    def code_states(self, states: Tensor) -> Tensor:
+        """Of [..., H] last hidden states, what `code_matrix` is multiplied with: [..., H']."""
+        ...
+
+    def code_matrix(self) -> tuple[Tensor, Tensor | None]:
+        """What makes the logits of codes: [V, H'], and [V] what is added, if anything is. It may be a copy, so a loop
+        asks for it once."""
         ...
 
     def draws(self, name: str) -> bool:

@@ -57,9 +57,13 @@ class Janus:
     def body(self, **inputs: Any) -> Any:
         return self.model.model.language_model(**inputs)
 
-    def code_head(self, states: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def code_states(self, states: Tensor) -> Tensor:
         head = self.model.model.generation_head
-        return head.activation_fn(head.proj_out(states)), head.vision_head.weight, head.vision_head.bias
+        return head.activation_fn(head.proj_out(states))
+
+    def code_matrix(self) -> tuple[Tensor, Tensor | None]:
+        last = self.model.model.generation_head.vision_head
+        return last.weight, last.bias
 
     def draws(self, name: str) -> bool:
         return name.startswith(DRAWING)

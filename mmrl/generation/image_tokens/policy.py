@@ -190,10 +190,12 @@ class ImageTokenPolicy:
         read = read_prompts(self.family, different, self.device)
         room = self.codes_per_picture + sum(map(len, self.family.pauses.values()))
         now = read.branches(index, room) if self.attention.shares_prompts else read.rows(index)
+        matrix = self.family.code_matrix()
         codes: list[Tensor] = []
         log_probs: list[Tensor] = []
         while True:
-            mixed = _mixed(F.linear(*self.family.code_head(now.state))[:, None], len(prompts), sampling)
+            written = F.linear(self.family.code_states(now.state), *matrix)
+            mixed = _mixed(written[:, None], len(prompts), sampling)
             logits = scored_logits(mixed[:, 0], sampling.temperature)
             drawn = draw_tokens(logits, generator, sampling.top_p, sampling.top_k)
             codes.append(drawn)
@@ -211,8 +213,8 @@ class ImageTokenPolicy:
         try:
             with self._precision():
                 read = read_packed if self.attention.shares_prompts and codes.shape[1] > 1 else read_pictures
-                states = read(self.family, texts, codes.repeat(len(texts) // len(codes), 1))
-                states, weight, bias = self.family.code_head(states)
+                states = self.family.code_states(read(self.family, texts, codes.repeat(len(texts) // len(codes), 1)))
+                weight, bias = self.family.code_matrix()
                 if fuses(self._config.fused_log_probs, codes.numel(), len(weight)):
                     # The mixture of logits is the product of the mixture of states: it is as linear.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)

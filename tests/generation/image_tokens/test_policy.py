@@ -54,7 +54,7 @@ def plain_log_probs(policy, rollout, sampling) -> torch.Tensor:
                 if fixed := family.pauses.get(number + 1):
                     embeds.append(family.embed_text(torch.tensor([fixed])))
             states = family.body(inputs_embeds=torch.cat(embeds, dim=1)).last_hidden_state[0, places]
-            both.append(torch.nn.functional.linear(*family.code_head(states)).double())
+            both.append(torch.nn.functional.linear(family.code_states(states), *family.code_matrix()).double())
         mixed = both[1] + sampling.guidance_scale * (both[0] - both[1])
         rows.append((mixed / sampling.temperature).log_softmax(-1).gather(1, codes[:, None])[:, 0])
     return torch.stack(rows)
