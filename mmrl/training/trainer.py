@@ -115,7 +115,7 @@ class Trainer:
             raise
         except OSError as why:  # a full disk, a folder that went away: no metrics or pictures with holes in them
             raise RunError(
-                f"stopped in iteration {self.step + 1}: {why}. When that is mended, go on from the last checkpoint "
+                f"stopped after iteration {self.step}: {why}. When that is mended, go on from the last checkpoint "
                 f"with: mmrl train --resume {self.run}"
             ) from why
         finally:

@@ -67,10 +67,11 @@ def test_metrics_that_cannot_be_written_end_with_a_whole_line(zygote, tmp_path):
     train = "tests.training.gaussian_run:train"
     assert zygote.call(tmp_path / "due", train, "run").wait() == 0
     whole = tmp_path / "due/run/metrics.jsonl"
-    room = sum(len(line) for line in whole.read_bytes().splitlines(keepends=True)[:4]) + 50  # half of the fifth
-    full = zygote.call(tmp_path / "b", train, "run", largest_file=max(room, 1_000))
-    assert full.wait() != 0 and "RunError: stopped in iteration 3: [Errno 27] File too large" in full.said()
-    assert len((tmp_path / "b/run/metrics.jsonl").read_text().splitlines()) == 4
+    sizes = [len(line) for line in whole.read_bytes().splitlines(keepends=True)]
+    # The middle of iteration 2's metrics, the longest line: clocks have more or fewer digits from run to run.
+    full = zygote.call(tmp_path / "b", train, "run", largest_file=sum(sizes[:3]) + sizes[3] // 2)
+    assert full.wait() != 0 and "RunError: stopped after iteration 2: [Errno 27] File too large" in full.said()
+    assert len((tmp_path / "b/run/metrics.jsonl").read_text().splitlines()) == 3
     assert zygote.call(tmp_path / "b", train, "run").wait() == 0
     assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "due/run")
 
@@ -79,7 +80,7 @@ def test_pictures_that_cannot_be_written_stop_the_run_rather_than_leave_a_hole(z
     (tmp_path / "b/run/heldout").mkdir(parents=True)
     (tmp_path / "b/run/heldout/config.yaml").symlink_to("/dev/full")
     said = error_of(start(zygote, tmp_path / "b"))
-    assert said.startswith("stopped in iteration 1: [Errno 28] No space left on device")
+    assert said.startswith("stopped after iteration 0: [Errno 28] No space left on device")
     (tmp_path / "b/run/heldout/config.yaml").unlink()
     finish(zygote, tmp_path / "b")
     assert_same(straight[0], tmp_path / "b/run")
