@@ -133,7 +133,8 @@ BACKENDS = ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # the compiler's own
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_the_compiled_form_agrees_and_serves_a_whole_schedule_with_one_graph(backend, monkeypatch):
-    for name in ("_draw", "_forward", "_backward"):
+    torch._dynamo.reset()  # what another backend compiled in this process
+    for name in ("_sample", "_draw", "_forward", "_backward"):
         function = inspect.unwrap(getattr(compiled, name))
         monkeypatch.setattr(compiled, name, torch.compile(function, fullgraph=True, backend=backend))
     x, velocity, noise = latents(2, 3, 67)
@@ -196,8 +197,9 @@ def test_the_triton_kernels_compile_for_hopper(dtype):
 
     latent, number = f"*{dtype}", "fp32"
     compile_for_hopper(
-        kernels.draw_kernel,
-        {**dict.fromkeys(["x_ptr", "velocity_ptr", "noise_ptr", "next_ptr"], latent), "n": "i32"}
+        kernels.sample_kernel,
+        {**dict.fromkeys(["x_ptr", "velocity_ptr", "noise_ptr", "next_ptr"], latent), "mean_ptr": "*fp32"}
+        | {"partial_ptr": "*fp32", "d": "i32"}
         | dict.fromkeys(["a", "b", "std"], number),
         {"BLOCK": kernels.BLOCK},
     )

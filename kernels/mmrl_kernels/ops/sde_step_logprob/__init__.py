@@ -65,7 +65,10 @@ def sde_step_logprob(
     for name, tensor in (("x", x), ("next_x", next_x)):
         if tensor.requires_grad and torch.is_grad_enabled():
             raise KernelError(f"{name} requires grad, and the step is differentiable in the velocity alone: detach it")
-    return _score(_kernels(x), x, velocity, next_x, coefficients)
+    kernels, c = _kernels(x), coefficients
+    rows = _rows(x), _rows(velocity), _rows(next_x)
+    log_prob, mean = score(kernels, *rows, c.x, c.velocity, *_line(c, x[0].numel()))
+    return log_prob, mean.view(x.shape)
 
 
 @torch.no_grad()
@@ -77,25 +80,24 @@ def sde_step_sample(
 ) -> tuple[Tensor, Tensor, Tensor]:  # [B, ...] in x's dtype; [B] float32; [B, ...] float32
     """x' = mean + std noise rounded to x's dtype, the log-probability of that, and the mean; without gradients.
 
-    The log-probability comes from the function that replays, on the rounded x': that second pass over the latent buys
-    ratios of exactly 1 where the velocity is computed alike.
+    One pass over the latent; the log-probability is of the rounded x', and bit-equal to `sde_step_logprob`'s, so that
+    ratios are exactly 1 where the velocity is computed alike.
 
     Raises:
         KernelError: shapes differ, or std is 0.
     """
     _check(coefficients, x=x, velocity=velocity, noise=noise)
     kernels, c = _kernels(x), coefficients
-    drawn = kernels.draw(_rows(x), _rows(velocity), _rows(noise), c.x, c.velocity, c.std).view(x.shape)
-    return drawn, *_score(kernels, x, velocity, drawn, c)
+    rows = _rows(x), _rows(velocity), _rows(noise)
+    drawn, log_prob, mean = kernels.sample(*rows, c.x, c.velocity, c.std, *_line(c, x[0].numel()))
+    return drawn.view(x.shape), log_prob, mean.view(x.shape)
 
 
-def _score(kernels: Kernels, x: Tensor, velocity: Tensor, next_x: Tensor, c: StepCoefficients) -> tuple[Tensor, Tensor]:
-    d = x[0].numel()
-    slope, offset = -1 / d, 0.0
-    if c.is_density:
-        slope, offset = -0.5 / (c.std**2 * d), -math.log(c.std) - 0.5 * math.log(2 * math.pi)
-    log_prob, mean = score(kernels, _rows(x), _rows(velocity), _rows(next_x), c.x, c.velocity, slope, offset)
-    return log_prob, mean.view(x.shape)
+def _line(c: StepCoefficients, d: int) -> tuple[float, float]:
+    """What the sum of (x' - mean)² is multiplied with, and what is added, for the mean over d dimensions."""
+    if not c.is_density:
+        return -1 / d, 0.0
+    return -0.5 / (c.std**2 * d), -math.log(c.std) - 0.5 * math.log(2 * math.pi)
 
 
 def _kernels(x: Tensor) -> Kernels:

@@ -11,9 +11,14 @@ from mmrl_kernels.ops.sde_step_logprob import reference
 from mmrl_kernels.ops.sde_step_logprob.function import Kernels
 
 
-def draw(x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float) -> Tensor:
-    """As the reference."""
-    return _draw(x, velocity, noise, _scalars(x, a, b, std))
+def sample(
+    x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float, slope: float, offset: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As the reference, in one pass where x' is not rounded: the compiler would score it as it was before."""
+    if x.dtype == reference.arithmetic(x):
+        return _sample(x, velocity, noise, _scalars(x, a, b, std, slope, offset))
+    next_x = _draw(x, velocity, noise, _scalars(x, a, b, std))
+    return next_x, *forward(x, velocity, next_x, a, b, slope, offset)
 
 
 def forward(
@@ -41,6 +46,12 @@ def _scalars(x: Tensor, *values: float) -> Tensor:
 
 
 @torch.compile(fullgraph=True)
+def _sample(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    a, b, std, slope, offset = scalars
+    return reference.sample(x, velocity, noise, a, b, std, slope, offset)
+
+
+@torch.compile(fullgraph=True)
 def _draw(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> Tensor:
     return reference.draw(x, velocity, noise, scalars[0], scalars[1], scalars[2])
 
@@ -60,4 +71,4 @@ def _backward(
 @cache
 def kernels() -> Kernels:
     """The three functions, compiled at their first calls."""
-    return Kernels(draw, forward, backward)
+    return Kernels(sample, forward, backward)

@@ -13,9 +13,12 @@ from torch.autograd.function import once_differentiable
 
 @dataclass(frozen=True)
 class Kernels:
-    """What a backend brings; signatures as in `reference`, a and b plain floats."""
+    """What a backend brings; signatures as in `reference`, a and b plain floats.
 
-    draw: Callable[..., Tensor]
+    The score and the mean of `sample` are bit-equal to those of `forward` on the x' that it drew.
+    """
+
+    sample: Callable[..., tuple[Tensor, Tensor, Tensor]]
     forward: Callable[..., tuple[Tensor, Tensor]]
     backward: Callable[..., Tensor]
 

@@ -11,6 +11,14 @@ Scalar = float | Tensor
 """A float, or a 0-d tensor for a compiler that must not compile each value anew."""
 
 
+def sample(
+    x: Tensor, velocity: Tensor, noise: Tensor, a: Scalar, b: Scalar, std: Scalar, slope: Scalar, offset: Scalar
+) -> tuple[Tensor, Tensor, Tensor]:
+    """x' [B, D] in x's dtype, its score [B] and the mean [B, D]."""
+    next_x = draw(x, velocity, noise, a, b, std)
+    return next_x, *forward(x, velocity, next_x, a, b, slope, offset)
+
+
 def draw(x: Tensor, velocity: Tensor, noise: Tensor, a: Scalar, b: Scalar, std: Scalar) -> Tensor:
     """x' [B, D] in x's dtype."""
     exact = arithmetic(x)
@@ -49,4 +57,4 @@ def arithmetic(x: Tensor) -> torch.dtype:
 
 def kernels() -> Kernels:
     """The three functions as they stand."""
-    return Kernels(draw, forward, backward)
+    return Kernels(sample, forward, backward)

@@ -15,14 +15,20 @@ BLOCK = 2048  # numbers a program: 16 a thread with four warps, and enough progr
 
 
 @triton.jit
-def draw_kernel(x_ptr, velocity_ptr, noise_ptr, next_ptr, a, b, std, n, BLOCK: tl.constexpr):
-    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    inside = at < n
+def sample_kernel(x_ptr, velocity_ptr, noise_ptr, next_ptr, mean_ptr, partial_ptr, a, b, std, d, BLOCK: tl.constexpr):
+    block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    column = block * BLOCK + tl.arange(0, BLOCK)
+    inside = column < d
+    at = row * d + column
     x = tl.load(x_ptr + at, mask=inside, other=0.0).to(tl.float32)
     velocity = tl.load(velocity_ptr + at, mask=inside, other=0.0).to(tl.float32)
     noise = tl.load(noise_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    drawn = tl.fma(noise, std, tl.fma(velocity, b, x * a))
-    tl.store(next_ptr + at, drawn.to(next_ptr.dtype.element_ty), mask=inside)
+    mean = tl.fma(velocity, b, x * a)
+    drawn = tl.fma(noise, std, mean).to(next_ptr.dtype.element_ty)
+    tl.store(next_ptr + at, drawn, mask=inside)
+    tl.store(mean_ptr + at, mean, mask=inside)
+    residual = tl.where(inside, drawn.to(tl.float32) - mean, 0.0)
+    tl.store(partial_ptr + row * tl.num_programs(0) + block, tl.sum(residual * residual, axis=0))
 
 
 @triton.jit
@@ -65,12 +71,16 @@ def backward_kernel(
     tl.store(grad_ptr + at, (grad * b).to(grad_ptr.dtype.element_ty), mask=inside)
 
 
-def draw(x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float) -> Tensor:
+def sample(
+    x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float, slope: float, offset: float
+) -> tuple[Tensor, Tensor, Tensor]:
     """As the reference; all [B, D] and contiguous."""
-    following = torch.empty_like(x)
-    n = x.numel()
-    draw_kernel[(triton.cdiv(n, BLOCK),)](x, velocity, noise, following, a, b, std, n, BLOCK=BLOCK)
-    return following
+    rows, d = x.shape
+    next_x, mean = torch.empty_like(x), torch.empty_like(x, dtype=torch.float32)
+    blocks = triton.cdiv(d, BLOCK)
+    partial = torch.empty(rows, blocks, dtype=torch.float32, device=x.device)
+    sample_kernel[(blocks, rows)](x, velocity, noise, next_x, mean, partial, a, b, std, d, BLOCK=BLOCK)
+    return next_x, partial.sum(1) * slope + offset, mean
 
 
 def forward(
@@ -106,4 +116,4 @@ def backward(
 
 def kernels() -> Kernels:
     """The three functions."""
-    return Kernels(draw, forward, backward)
+    return Kernels(sample, forward, backward)
