@@ -61,7 +61,7 @@ def test_the_base_is_middling(pipe):
 
 def test_diffusers_own_defaults_draw_as_well(pipe):
     """256 silent tokens, 28 steps, guidance 7: what a newcomer types."""
-    assert strict_share(pipe, 24) > 0.2
+    assert strict_share(pipe, 12) > 0.2
 
 
 def test_the_autoencoder_keeps_pictures(pipe):

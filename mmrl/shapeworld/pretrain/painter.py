@@ -9,6 +9,7 @@ Equal seeds and steps make equal weights, on one thread of one machine.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -40,7 +41,7 @@ def train(
 ) -> None:
     """Train for so many steps, and save everything that draws. Both learning rates fall to zero."""
     torch.manual_seed(seed)
-    patches = codebook(rendered(4_000, seed=400)[1])
+    patches = world_codebook()
     model = painter.language_model()
     describe_codes(model, patches)
     named, shown = rendered(pictures, seed=600, kinds=SEEN_KINDS)
@@ -64,6 +65,12 @@ def train(
         if (step + 1) % 50 == 0:
             print(f"painter step {step + 1} of {steps} loss {loss.item():.3f}", flush=True)
     painter.save(folder, model.eval(), patches)
+
+
+@cache
+def world_codebook() -> Tensor:
+    """[512, 3, 4, 4] uint8, of pictures of all kinds."""
+    return codebook(rendered(4_000, seed=400)[1])
 
 
 def codebook(pictures: Tensor, count: int = painter.CODES) -> Tensor:
