@@ -247,6 +247,20 @@ def test_rows_that_branch_off_see_their_prompt_without_its_padding_and_themselve
         torch.testing.assert_close(found[row], due, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("padding", [None, torch.zeros(3, 5, dtype=torch.bool)])
+def test_rows_go_on_alike_when_all_those_of_other_prompts_have_ended(padding):
+    generator = torch.Generator().manual_seed(0)
+    prompts = torch.randn(2, 3, 2, 5, 8, generator=generator)
+    own = torch.randn(2, 4, 2, 4, 8, generator=generator)
+    query = torch.randn(4, 4, 8, generator=generator)
+    branches = Branches(torch.tensor([0, 1, 1, 2]), padding)
+    every = branching_attention(query, *prompts, *own, branches)
+    for left in ([0], [1, 2], [0, 2], [3]):
+        rows = torch.tensor(left)
+        found = branching_attention(query[rows], *prompts, *own[:, rows], branches.keep(rows))
+        torch.testing.assert_close(found, every[rows])
+
+
 @pytest.mark.parametrize(
     ("prompts", "completions", "due"),
     [

@@ -60,7 +60,7 @@ def branching_attention(
         KernelError: the shapes do not fit together.
     """
     rows, heads, width = query.shape
-    kv_heads, prompts = prompt_key.shape[1], prompt_key.shape[0]
+    kv_heads = prompt_key.shape[1]
     if own_key.shape[:2] != (rows, kv_heads) or len(branches.prompt_of) != rows or heads % kv_heads:
         raise KernelError(
             f"branching_attention: query {list(query.shape)}, prompts' keys {list(prompt_key.shape)} and rows' own "
@@ -70,6 +70,8 @@ def branching_attention(
     grouped = query.unflatten(1, (kv_heads, -1))  # type: ignore[no-untyped-call]  # [B, K, H / K, D]
     own, its = attend(grouped, own_key, own_value, causal=False, scale=scale)
     index, places = branches.places
+    prompts = len(index)  # fewer than there are where the last ones have no rows left
+    prompt_key, prompt_value = prompt_key[:prompts], prompt_value[:prompts]
     side_by_side = grouped[index].transpose(1, 2).flatten(2, 3)  # [P, K, n * H / K, D]
     hidden = None if branches.hidden is None else branches.hidden[:, None, None]
     far, far_its = attend(side_by_side, prompt_key, prompt_value, causal=False, scale=scale, hidden=hidden)
