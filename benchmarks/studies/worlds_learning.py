@@ -1,11 +1,11 @@
-"""Does reinforcement learning make the embedded edit, inpaint and UNet pipelines better?
+"""Does reinforcement learning make the embedded edit, inpaint, video and UNet pipelines better?
 
-    python benchmarks/studies/worlds_learning.py                     # 9 runs of a few CPU-minutes; finished ones stay
+    python benchmarks/studies/worlds_learning.py                     # 12 runs of a few CPU-minutes; finished ones stay
     python benchmarks/studies/worlds_learning.py --seeds 1 --arms shapes-edit  # of one recipe, seed 0 alone
 
-Trains the recipes `shapes-edit`, `shapes-inpaint` and `shapes-ddpo` on seeds 0, 1 and 2, each evaluated
-on its validation split before and after with the same noise. Writes `docs/results/edit-inpaint.md` and the curves
-of `docs/tasks/{edit,inpaint}.md` from the runs that are finished.
+Trains the recipes `shapes-edit`, `shapes-inpaint`, `shapes-video` and `shapes-ddpo` on seeds 0, 1 and 2, each evaluated
+on its validation split before and after with the same noise. Writes `docs/results/edit-inpaint-video.md` and the curves
+of `docs/tasks/{edit,inpaint,text-to-video}.md` from the runs that are finished.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from mmrl.evaluation.records import read_run
 from mmrl.evaluation.summary import RunSummary, summarise_run
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/results/edit-inpaint.md"
+PAGE = ROOT / "docs/results/edit-inpaint-video.md"
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,14 @@ ARMS = {
             "shapeworld_inpaint_kept": "all else kept",
         },
         task="inpaint",
+    ),
+    "shapes-video": Arm(
+        "Text to video: `shapes-video`, DDPO on a tiny AnimateDiff",
+        {
+            "shapeworld_video_strict": "strictly right",
+            "shapeworld_video": "partial credit (trained)",
+        },
+        task="text-to-video",
     ),
     "shapes-ddpo": Arm(
         "Text to image: `shapes-ddpo`, DDPO on a tiny UNet",
@@ -92,9 +100,9 @@ def finished_seeds(runs: Path, arm: str) -> list[int]:
 
 
 def page(runs: Path) -> str:
-    """docs/results/edit-inpaint.md."""
+    """docs/results/edit-inpaint-video.md."""
     lines = [
-        "# The embedded edit, inpaint and UNet pipelines, trained",
+        "# The embedded edit, inpaint, video and UNet pipelines, trained",
         "",
         "<!-- Written by benchmarks/studies/worlds_learning.py. -->",
         "",
@@ -104,7 +112,7 @@ def page(runs: Path) -> str:
         "",
         "```bash",
         *(f"mmrl train {arm}" for arm in ARMS),
-        "python benchmarks/studies/worlds_learning.py   # all three, three seeds",
+        "python benchmarks/studies/worlds_learning.py   # all of them, three seeds",
         "```",
     ]
     for name, arm in ARMS.items():
@@ -170,7 +178,7 @@ def fill_task_page(name: str, runs: Path) -> None:
     count = "seed 0" if seeds == [0] else f"mean of {len(seeds)} seeds"
     path.write_text(
         f"{text}{marker}\n`mmrl train {name}`, {count}: {', '.join(told)}\n"
-        "([all numbers](../results/edit-inpaint.md)). The reward while training:\n\n"
+        "([all numbers](../results/edit-inpaint-video.md)). The reward while training:\n\n"
         f"```\n{curve(name, runs)}\n```\n",
         encoding="utf-8",
     )
