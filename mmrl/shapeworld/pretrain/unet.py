@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from diffusers import AutoencoderKL, DDIMScheduler, DiffusionPipeline, UNet2DConditionModel
+from diffusers import AutoencoderKL, DDIMScheduler, DiffusionPipeline, UNet2DConditionModel, UNetMotionModel
 from torch import Tensor, nn
 from transformers import CLIPTextModel, CLIPTokenizer
 
@@ -34,13 +34,13 @@ ENDS = ("conv_in", "conv_out", "time_embedding", "embed")
 class Lesson:
     """What a UNet is trained on: N examples."""
 
-    clean: Tensor  # [N, 4, 8, 8]; scaled latents
-    tokens: Tensor  # [N, 12] int64
+    clean: Tensor  # [N, 4, 8, 8]; scaled latents; [N, 4, F, 8, 8] of clips
+    tokens: Tensor  # [N, 12] int64; 14 of clips
     shown: Tensor  # [N, C, 8, 8]; what the UNet sees beside the noisy latent; C may be 0
 
 
 def fit(
-    unet: UNet2DConditionModel,
+    unet: UNet2DConditionModel | UNetMotionModel,
     encoder: CLIPTextModel,
     lesson: Lesson,
     empty: Tensor,  # [1, 12]; the tokens of no text
@@ -74,10 +74,10 @@ def fit(
 
 
 def v_loss(
-    unet: UNet2DConditionModel,
+    unet: UNet2DConditionModel | UNetMotionModel,
     encoder: CLIPTextModel,
     scheduler: DDIMScheduler,
-    clean: Tensor,  # [B, 4, 8, 8]
+    clean: Tensor,  # [B, 4, 8, 8]; [B, 4, F, 8, 8] of clips
     ids: Tensor,  # [B, 12]
     shown: Tensor,  # [B, C, 8, 8]
 ) -> Tensor:
@@ -87,6 +87,8 @@ def v_loss(
     noisy = scheduler.add_noise(clean, noise, times)
     due = scheduler.get_velocity(clean, noise, times)
     text = encoder(ids).last_hidden_state
+    if clean.ndim == 5:  # frames of clips
+        text = text.repeat_interleave(clean.shape[2], dim=0)
     return (unet(torch.cat([noisy, shown], dim=1), times, text).sample - due).square().mean()
 
 
