@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)-unfinished
 RUNS := runs/quickstart
+EXTRAS := test,demo,browser
 # Not benchmarks/algorithms.py and benchmarks/studies, which train for hours.
 BENCHMARKS := $(patsubst %,benchmarks/%.py,replay rewards media_cache vlm_step vlm_update full_size) kernels/benchmarks/run.py
 
@@ -17,10 +18,10 @@ export PIP_REQUIRE_VIRTUALENV := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: bench clean demo help install lint quickstart test
+.PHONY: bench clean demo help install lint quickstart test test-browser
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seeds 0, 1 and 2)
 	@set --; seed=0; while [ $$seed -lt $(SEEDS) ]; do \
@@ -36,6 +37,9 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest
 
+test-browser: $(INSTALLED) ## Walk through the app in a real browser (chromium)
+	$(BIN)/python -m pytest tests/browser -m browser -n0
+
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,8 +50,9 @@ bench: $(INSTALLED) ## Run the benchmarks (20 minutes on a CPU; a model at its r
 	@for script in $(BENCHMARKS); do \
 		echo "$$script"; $(BIN)/python "$$script" || exit $$?; done
 
-demo: ## Open the app that compares checkpoints (not there yet)
-	@echo "There is no demo yet: look at runs/*/*/report.html, or run mmrl evaluate RUN."; exit 1
+demo: $(INSTALLED) ## Open the app that compares checkpoints, on the quickstart's run
+	@[ -e $(RUNS)/seed-0/report.html ] || $(MAKE) quickstart SEEDS=1
+	$(BIN)/mmrl demo $(RUNS)/seed-0
 
 install: $(INSTALLED) ## Make .venv and install mmrl in it, with the locked versions
 
@@ -76,5 +81,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $(UNFINISHED)
 	@if ! $(VENV)/bin/python -c 'import pip' 2>/dev/null; then \
 		echo "Making $(VENV), about 5 GB"; $(PYTHON) -m venv $(VENV) || { rm -f $(UNFINISHED); exit 1; }; fi
-	$(call pip_install,.[test])
+	$(call pip_install,.[$(EXTRAS)])
 	@touch $@

@@ -80,8 +80,10 @@ class Lineup:
     them, a few milliseconds for adapters. Threads may share a lineup: whoever holds a policy holds it alone.
     """
 
-    def __init__(self, subjects: Sequence[Subject]) -> None:
+    def __init__(self, subjects: Sequence[Subject], media: MediaConfig | None = None) -> None:
+        """`media`: how pictures are read for all of them; unset: as each one's run says."""
         self.subjects = {subject.name: subject for subject in subjects}
+        self._media = media
         self._models: dict[str, _Model] = {}
         self._loading = threading.Lock()
 
@@ -100,10 +102,11 @@ class Lineup:
             yield model.policy
 
     def _model(self, subject: Subject) -> _Model:
-        key = subject.policy.model_dump_json()
+        media = self._media or subject.media
+        key = subject.policy.model_dump_json() + (media.model_dump_json() if subject.policy.kind == "vlm" else "")
         with self._loading:
             if key not in self._models:
-                self._models[key] = _Model(build_policy(subject.policy, subject.sampling, subject.media))
+                self._models[key] = _Model(build_policy(subject.policy, subject.sampling, media))
             return self._models[key]
 
 

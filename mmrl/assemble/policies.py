@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
+from mmrl.config.answers import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
 from mmrl.config.sampling import (
@@ -63,18 +64,28 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
 
 
 def fit_samples(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
+    """The samples as the policy of a run takes them: see `fit_to`."""
+    return fit_to(policy, config.policy, config.answers, config.sampling, samples)
+
+
+def fit_to(
+    policy: AnyPolicy,
+    config: AnyPolicyConfig,
+    answers: AnswersConfig,
+    sampling: AnySamplingConfig,
+    samples: Sequence[Sample],
+) -> list[Sample]:
     """The samples as the policy takes them: refused where it cannot, completed by their tasks.
 
     Raises:
         ConfigError, DataError: naming the sample that the policy cannot take, and why.
     """
     fitted = list(samples)
-    if isinstance(config.policy, VLMConfig):
+    if isinstance(config, VLMConfig):
         from mmrl.understanding.tasks import fit_to_tasks
 
-        answers = config.answers
         return fit_to_tasks(cast("VLMPolicy", policy), fitted, answers.thinking, answers.space, answers.task)
-    if isinstance(config.policy, ImageTokenConfig):
+    if isinstance(config, ImageTokenConfig):
         for sample in fitted:
             cast("ImageTokenPolicy", policy).refuse(sample)
         return fitted
@@ -83,7 +94,7 @@ def fit_samples(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample
 
     pipeline = cast("PipelinePolicy", policy).pipeline
     check_samples(pipeline, fitted)
-    report_cut_prompts(pipeline, cast(SamplingConfig, config.sampling), fitted)
+    report_cut_prompts(pipeline, cast(SamplingConfig, sampling), fitted)
     return fitted
 
 

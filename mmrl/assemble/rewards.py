@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from mmrl.config.rewards import multiplied
+from mmrl.config.rewards import RewardConfig, ScoringConfig, multiplied
 from mmrl.config.section import ConfigError
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
@@ -49,6 +49,21 @@ def build_rewards(
     `load` is one for all that a run scores, so that a model that rewards is in memory once. `watched` are names of
     further rewards, measured and never trained on.
     """
+    return put_together(
+        config.rewards, samples, load, watched, config.scoring, min_valid_share=config.training.min_valid_share
+    )
+
+
+def put_together(
+    rewards: Sequence[RewardConfig],
+    samples: Sequence[Sample],
+    load: SharedLoader,
+    watched: Sequence[str] = (),
+    scoring: ScoringConfig | None = None,
+    min_valid_share: float = 0.0,
+) -> Rewards:
+    """Rewards as one: each sample's own, and `rewards` for those that choose none; `watched` are measured as well."""
+    scoring = scoring or ScoringConfig()
     default = [
         Part(
             load(chosen.name, **chosen.args),
@@ -59,24 +74,21 @@ def build_rewards(
             batch_size=chosen.batch_size,
             concurrency=chosen.concurrency,
         )
-        for chosen in config.rewards
+        for chosen in rewards
     ]
     also = [Part(load(name), weight=0.0) for name in watched]
-    cache = ScoreCache(config.scoring.cache) if config.scoring.cache else None
+    cache = ScoreCache(scoring.cache) if scoring.cache else None
     choices = distinct_choices(samples)
     if not choices:
         return RewardSuite(
-            [*default, *also],
-            renormalise=config.scoring.renormalise,
-            min_valid_share=config.training.min_valid_share,
-            cache=cache,
+            [*default, *also], renormalise=scoring.renormalise, min_valid_share=min_valid_share, cache=cache
         )
     return RoutedRewards(
         default,
         choices,
         load=load,
         watched=also,
-        renormalise=config.scoring.renormalise,
-        min_valid_share=config.training.min_valid_share,
+        renormalise=scoring.renormalise,
+        min_valid_share=min_valid_share,
         cache=cache,
     )

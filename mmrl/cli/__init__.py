@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import typer
 
-from mmrl.cli import data, recipes, rewards
+from mmrl.cli import data, evaluate, recipes, rewards
+from mmrl.cli.demo import demo
 from mmrl.cli.doctor import doctor
 from mmrl.cli.errors import CommandGroup
-from mmrl.cli.evaluate import evaluate
+from mmrl.cli.export import export
 from mmrl.cli.sample import sample
 from mmrl.cli.score import score
 from mmrl.cli.train import train
@@ -28,8 +29,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, sample, evaluate, score, doctor):
+for command in (train, sample, export, demo, score, doctor):
     app.command()(command)
+app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(rewards.app, name="rewards")

@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 USER_ERRORS = {
     ("mmrl.config.section", "ConfigError"): 2,
     ("mmrl.data.jsonl", "DataError"): 1,
+    ("mmrl.evaluation.errors", "ResultError"): 2,  # before what it is a kind of
     ("mmrl.evaluation.errors", "EvaluationError"): 1,
     ("mmrl.generation.errors", "UnsupportedError"): 1,
     ("mmrl.rewards.base", "RewardError"): 1,

@@ -1,25 +1,159 @@
-"""`mmrl evaluate`."""
+"""`mmrl evaluate` and `mmrl evaluate diff`."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
+
+if TYPE_CHECKING:
+    from mmrl.evaluation.comparison import Diff, Result
+
+DEFAULT = "SUBJECT..."
+"""The command that is not named."""
 
 
+class EvaluateGroup(TyperGroup):
+    """What is no command's name is a subject: `mmrl evaluate RUN`. A folder that is called as a command is `./diff`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the default command's name where none is."""
+        return super().parse_args(ctx, args if args and args[0] in self.commands else [DEFAULT, *args])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The default command goes by the group's own name in usage lines."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return (None if name == DEFAULT else name), command, rest
+
+
+app = typer.Typer(
+    cls=EvaluateGroup, help="Say what training changed, or compare checkpoints on any data with any rewards."
+)
+
+
+@app.command(DEFAULT, epilog="See also: mmrl evaluate diff A B, which compares two results and fails on a regression.")
 def evaluate(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders; several seeds of a recipe are read together.")
+    subjects: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="SUBJECT...",
+            help="Run folders. With --data or --protocol also RUN@best, RUN@40, RUN@base, or models.",
+        ),
     ],
     fresh: Annotated[bool, typer.Option("--fresh", help="Draw and score again, with the last checkpoint.")] = False,
+    protocol: Annotated[
+        str | None, typer.Option(metavar="NAME", help="A benchmark as its paper takes it, or your own YAML file.")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="PATH", help="Samples; with --protocol, the folder of its files; or `shapeworld`."),
+    ] = None,
+    reward: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reward",
+            "-r",
+            metavar="REWARD[=WEIGHT]",
+            help="What scores answers; repeatable.",
+            show_default="the protocol's, or the first run's",
+        ),
+    ] = None,
+    arg: Annotated[
+        list[str] | None,
+        typer.Option("--arg", "-a", metavar="REWARD.KEY=VALUE", help="A reward's setting: clip_score.model=m."),
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Of each sample.", show_default="the protocol's, or 1")
+    ] = None,
+    samples: Annotated[int | None, typer.Option(min=1, help="How many, from the first.", show_default="all")] = None,
+    seed: Annotated[int, typer.Option(help="Of the noise, the same for all, and of the intervals.")] = 1234,
+    batch: Annotated[int, typer.Option(min=1, help="Rows that are drawn, and kept, at once.")] = 32,
+    kind: Annotated[
+        Literal["pipeline", "vlm", "image_tokens"], typer.Option(help="What a model is that no run trained.")
+    ] = "pipeline",
+    base: Annotated[bool, typer.Option("--base/--no-base", help="Compare runs with what they began with.")] = True,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Where results go.", show_default="evaluations/NAME-<digest of the settings>"),
+    ] = None,
 ) -> None:
-    """Say what training changed: before and after, with intervals."""
+    """Say what training changed; with --data or --protocol, compare checkpoints: same samples, noise and settings.
+
+    A comparison that is interrupted goes on where it stopped when the same command is given again.
+    """
+    from mmrl.config import ConfigError
+
+    if protocol is None and data is None:
+        given = {"--reward": reward, "--arg": arg, "--draws": draws, "--samples": samples, "--out": out}
+        if stray := [option for option, value in given.items() if value]:
+            raise ConfigError(f"{stray[0]} goes with --data or --protocol")
+        _say_what_changed([Path(subject) for subject in subjects], fresh)
+        return
+    if fresh:
+        raise ConfigError("--fresh goes without --data and --protocol: choose another --out to draw anew")
+    from rich.console import Console
+
+    from mmrl.assemble.comparing import Request, compare
+    from mmrl.cli.reward_settings import reward_settings, weighted_rewards
+    from mmrl.evaluation.comparison.progress import comparison_display
+
+    weights = weighted_rewards(reward or [], "--reward", unset=1.0)
+    request = Request(
+        subjects=tuple(subjects),
+        protocol=protocol,
+        data=data,
+        rewards=weights,
+        arguments=reward_settings([*weights], arg or []),
+        draws=draws,
+        samples=samples,
+        seed=seed,
+        batch=batch,
+        kind=kind,
+        bases=base,
+        out=out,
+    )
+    display = comparison_display(Console(stderr=True))
+    try:
+        outcome = compare(request, display)
+    finally:
+        display.close()
+    _print_result(outcome.result, outcome.folder)
+
+
+@app.command()
+def diff(
+    first: Annotated[Path, typer.Argument(metavar="A", help="A folder of results, or its result.json.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another, which is to be no worse.")],
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, metavar="X", help="How much worse a number may be, in its own unit.")
+    ] = 0.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Compare two results, number by number. The exit code is 1 on a regression, 2 where they cannot be compared.
+
+    A regression is a metric of a subject that both have, for which the whole 95 % interval of B - A is worse than
+    -TOLERANCE (of a metric of which less is better: lies above TOLERANCE). Samples are paired by id and prompt where
+    both results hold their rows; else the interval is that of two independent numbers, which is wider.
+    """
+    from mmrl.evaluation.comparison import diff_results
+
+    found = diff_results(first, second, tolerance)
+    if as_json:
+        _print_json(found)
+    else:
+        _print_diff(found)
+    raise typer.Exit(1 if found.regressions else 0)
+
+
+def _say_what_changed(runs: list[Path], fresh: bool) -> None:
     from mmrl.cli.console import console
     from mmrl.config import ConfigError
 
-    if strangers := [str(run) for run in runs if not (run / "config.yaml").is_file()]:
-        raise ConfigError("\n".join(f"{run} is not a run: it holds no config.yaml" for run in strangers))
+    if strangers := [run for run in runs if not (run / "config.yaml").is_file()]:
+        hint = "; to compare checkpoints or models, say on what: --data or --protocol"
+        raise ConfigError("\n".join(f"{run} is not a run: it holds no config.yaml{hint}" for run in strangers))
     if fresh:
         from mmrl.assemble import evaluate_run
 
@@ -29,3 +163,44 @@ def evaluate(
     from mmrl.evaluation.summary import render, summarise
 
     console().print(*render(summarise(runs)), *inner_tables(runs, by_source=True))
+
+
+def _print_result(result: Result, folder: Path) -> None:
+    from mmrl.cli.console import console
+    from mmrl.cli.errors import print_error
+    from mmrl.evaluation.comparison.tables import as_rich, result_tables, shared_folder
+
+    folder_of_all = shared_folder(list(result.subjects))
+    if folder_of_all:
+        typer.echo(f"Subjects in {folder_of_all}")
+    tables = [table for table in result_tables(result) if not table.title.startswith("By ")]
+    console().print(*(as_rich(table, folder_of_all) for table in tables))
+    for note in result.notes:
+        typer.echo(f"Note: {note}")
+    typer.echo(f"{folder / 'result.json'}\n{folder / 'result.md'}\n{folder / 'result.html'}")
+    for name, why in result.failed.items():
+        print_error(f"{name}: {why}")
+    if result.failed:
+        raise typer.Exit(1)
+
+
+def _print_diff(found: Diff) -> None:
+    from mmrl.cli.console import console
+    from mmrl.evaluation.comparison.tables import as_rich, diff_table
+
+    console().print(as_rich(diff_table(found)))
+    for path, names in ((found.first, found.only_first), (found.second, found.only_second)):
+        for name in names:
+            typer.echo(f"Only in {path}: {name}")
+    for note in found.notes:
+        typer.echo(f"Note: {note}")
+    worse = ", ".join(f"{change.subject} {change.label}" for change in found.regressions)
+    typer.echo(f"Regression: {worse}" if worse else "No regression.")
+
+
+def _print_json(found: Diff) -> None:
+    from pydantic import TypeAdapter
+
+    from mmrl.evaluation.comparison import Diff
+
+    typer.echo(TypeAdapter(Diff).dump_json(found, indent=1).decode())

@@ -113,7 +113,7 @@ def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> Tra
         meant.update(nearest_keys(document, path))
         report(path, unknown_key(document, section, path))
 
-    known = _known_part(TrainConfig, document, (), unknown)
+    known = known_part(TrainConfig, document, (), unknown)
     try:
         return TrainConfig.model_validate(known, strict=True)
     except ValidationError as why:
@@ -124,7 +124,7 @@ def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> Tra
         return None
 
 
-def _known_part(annotation: Any, value: Any, path: Path, unknown: Callable[[type[Section], Path], None]) -> Any:
+def known_part(annotation: Any, value: Any, path: Path, unknown: Callable[[type[Section], Path], None]) -> Any:
     """`value` without unknown keys, which are handed to `unknown`, and with tuples where sections hold tuples."""
     section = section_for(annotation, value)
     if section is not None and isinstance(value, dict):
@@ -134,10 +134,10 @@ def _known_part(annotation: Any, value: Any, path: Path, unknown: Callable[[type
             if field is None:
                 unknown(section, (*path, key))
             else:
-                kept[key] = _known_part(field.annotation, inner, (*path, key), unknown)
+                kept[key] = known_part(field.annotation, inner, (*path, key), unknown)
         return kept
     if is_list(annotation) and isinstance(value, list):
-        return tuple(_known_part(entry_type(annotation, i), v, (*path, i), unknown) for i, v in enumerate(value))
+        return tuple(known_part(entry_type(annotation, i), v, (*path, i), unknown) for i, v in enumerate(value))
     return value
 
 

@@ -30,6 +30,8 @@ TASKS: dict[str, str | None] = {
     "reward": None,
 }
 """Tasks by name, each with the recipe that starts it; None: none ships yet."""
+PROTOCOLS = "evaluation"
+"""The folder of protocols beside those of recipes: see `mmrl.config.protocol`."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ def recipes_folder() -> Path:
 
 def list_recipes() -> list[Recipe]:
     """Every shipped recipe, by folder and name."""
-    return [Recipe(path.stem, path) for path in sorted(recipes_folder().rglob("*.yaml"))]
+    folder = recipes_folder()
+    files = sorted(folder.rglob("*.yaml"))
+    return [Recipe(path.stem, path) for path in files if path.parent != folder / PROTOCOLS]
 
 
 def find_recipe(recipe: str) -> Recipe:

@@ -113,7 +113,7 @@ def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
     with draft.open("w", encoding="utf-8") as file:
         for sample in samples:
             try:
-                file.write(json.dumps(_as_dict(sample), ensure_ascii=False) + "\n")
+                file.write(json.dumps(sample_line(sample), ensure_ascii=False) + "\n")
             except (TypeError, ValueError) as why:
                 draft.unlink()
                 raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {why}") from None
@@ -178,7 +178,8 @@ def known_keys(schema: type = Sample) -> list[str]:
     return [field.name for field in fields(schema)] + (list(CONDITIONS) if schema is Sample else [])
 
 
-def _as_dict(sample: Sample) -> dict[str, Any]:
+def sample_line(sample: Sample) -> dict[str, Any]:
+    """What a line holds of a sample: what is not as by default."""
     row = asdict(sample)
     for field in fields(Sample):
         default = field.default_factory() if field.default_factory is not MISSING else field.default

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from html import escape
 
-from mmrl.evaluation.page import picture
+from mmrl.evaluation.ordering import by_change, went
+from mmrl.evaluation.page import LARGEST, picture, zoomable
 from mmrl.evaluation.records import RunRecord
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.shown import first_of_each_source
@@ -13,13 +15,18 @@ from mmrl.evaluation.texts import shortened
 from mmrl.rewards.base import Status
 
 LONGEST = 600  # characters of a prompt or an answer on a card
+ZOOM = (
+    " Choose a picture to see it large, pixel by pixel, for grid patterns and saturation; again to close it. Any of "
+    f"more than {LARGEST} pixels is made smaller here, and is whole in samples/."
+)
 UNKNOWN = "<td>&ndash;</td>"
 
 
-def cards(title: str, record: RunRecord) -> str:
+def cards(title: str, record: RunRecord, headline: str | None = None) -> str:
     """A section with the first draw of some prompts, at the first and the last evaluation; empty if nothing is there.
 
-    Pictures: of each prompt whose picture was kept. Answers in text: of the first prompts of each source.
+    Pictures: of each prompt whose picture was kept. Answers in text: of the first prompts of each source. Where there
+    are two evaluations, they are ordered by the change in `headline`, the largest rises and falls first.
     """
     shown = [Evaluation.load(record.folder, step) for step in dict.fromkeys([*record.steps[:1], *record.steps[-1:]])]
     if shown and shown[0].ids != shown[-1].ids:
@@ -28,16 +35,40 @@ def cards(title: str, record: RunRecord) -> str:
         return ""
     written = all(one.has_answers for one in shown)
     if written:
-        made = [_answer_card(record, shown, n) for n in first_of_each_source(shown[0].sources, record.cards)]
+        made = {n: _answer_card(record, shown, n) for n in first_of_each_source(shown[0].sources, record.cards)}
     else:
-        made = [_picture_card(record, shown, sample) for sample in range(len(shown[0].ids))]
-    if not any(made):
+        made = {n: _picture_card(record, shown, n) for n in range(len(shown[0].ids))}
+    made = {n: card for n, card in made.items() if card}
+    if not made:
         return ""
     note = "The same prompts and noise. Under each: rewards, and what they changed by."
-    return (
-        f"<section><h2>{'Answers' if written else 'Pictures'}{escape(title)}</h2>"
-        f'<p class="soft">{note}</p><div class="cards">{"".join(made)}</div></section>'
+    note += ZOOM if any("<img" in card for card in made.values()) else ""
+    ordered = headline is not None and len(shown) == 2 and all(headline in one.values for one in shown)
+    body = _ordered(shown, str(headline), made) if ordered else _grid(made.values())
+    heading = f"{'Answers' if written else 'Pictures'}{escape(title)}"
+    return f'<section><h2>{heading}</h2><p class="soft">{note}</p>{body}</section>'
+
+
+def _ordered(shown: list[Evaluation], headline: str, made: Mapping[int, str]) -> str:
+    """The cards by their change, under headings; those between the largest rises and falls can be folded away."""
+    order = by_change(shown[0], shown[1], headline, list(made))
+    rose, stayed, fell = went(shown[0], shown[1], headline)
+    told = (
+        f"By change in {headline}, of {len(made)} prompts that are kept with what was made of them. Of all "
+        f"{len(shown[0].ids)}: {rose} rose, {stayed} stayed, {fell} fell."
     )
+    parts = [f'<p class="soft">{escape(told)}</p>']
+    for title, chosen in (("Rose most", order.rose), ("Fell most", order.fell)):
+        none = f'<p class="soft">None of those that are kept {title.split()[0].lower()}.</p>'
+        parts.append(f"<h3>{title}</h3>{_grid(made[n] for n in chosen) if chosen else none}")
+    if order.others:
+        rest = _grid(made[n] for n in order.others)
+        parts.append(f"<details open><summary>The others, by change ({len(order.others)})</summary>{rest}</details>")
+    return "".join(parts)
+
+
+def _grid(made: Iterable[str]) -> str:
+    return f'<div class="cards">{"".join(made)}</div>'
 
 
 def change_cell(value: float, verdict: str) -> str:
@@ -47,14 +78,14 @@ def change_cell(value: float, verdict: str) -> str:
 
 def _picture_card(record: RunRecord, shown: list[Evaluation], sample: int) -> str:
     prompt = shown[0].prompts[sample]
-    pair = ""
+    pair = []
     for one in shown:
         image = one.images[sample * one.draws]
         if image is None:
             return ""
-        pair += f"<div>step {one.step}{picture(image, f'{prompt} (step {one.step})')}</div>"
+        pair.append((f"step {one.step}", picture(image, f"{prompt} (step {one.step})")))
     caption = f"<blockquote>{escape(prompt)}</blockquote>"
-    return f'<figure class="card"><div class="pair">{pair}</div>{caption}{_scores(record, shown, sample)}</figure>'
+    return f'<figure class="card">{zoomable(pair)}{caption}{_scores(record, shown, sample)}</figure>'
 
 
 def _answer_card(record: RunRecord, shown: list[Evaluation], sample: int) -> str:
@@ -62,7 +93,9 @@ def _answer_card(record: RunRecord, shown: list[Evaluation], sample: int) -> str
     by a model, or stands in a data set."""
     first = shown[0]
     seen = next((one.shown[sample] for one in shown if one.shown and one.shown[sample] is not None), None)
-    image = "" if seen is None else picture(seen, f"shown with {shortened(first.prompts[sample], 100)!r}")
+    image = ""
+    if seen is not None:
+        image = zoomable([("", picture(seen, f"shown with {shortened(first.prompts[sample], 100)!r}"))])
     source = f'<span class="tag">{escape(first.sources[sample])}</span>' if len(set(first.sources)) > 1 else ""
     lines = [("right", first.expected[sample] if first.expected else None)]
     lines += [(_label(one, sample), one.answer(sample)) for one in shown]

@@ -22,7 +22,7 @@ def cautions(record: RunRecord, summary: RunSummary | None, inner: Sequence[Inne
     """
     changes = shown_changes(record, summary.changes) if summary else {}
     risen = [n for n, change in changes.items() if kind_of(record, n) == "trained" and change.difference.mean > 0]
-    found = _parted(record) if summary else []
+    found = parting_texts(record) if summary else []
     if summary:
         found += _fallen_somewhere(summary, risen)
     for kind, _, other in inner:
@@ -31,10 +31,10 @@ def cautions(record: RunRecord, summary: RunSummary | None, inner: Sequence[Inne
     return [*found, *_failures(record), *(text for kind, its, _ in inner for text in _failures(its, kind.place))]
 
 
-def inner_sets(run: Path) -> list[Inner]:
-    """The further sets that a run was evaluated on."""
-    read = [(kind, read_run(folder), folder) for kind, folder in inner_runs(run)]
-    return [(kind, its, summarise_run(folder) if its.comparable else None) for kind, its, folder in read]
+def inner_sets(run: Path, until: int | None = None) -> list[Inner]:
+    """The further sets that a run was evaluated on; with `until`, as if it had ended at that step."""
+    read = [(kind, read_run(folder, until), folder) for kind, folder in inner_runs(run)]
+    return [(kind, its, summarise_run(folder, until) if its.comparable else None) for kind, its, folder in read]
 
 
 def shown_changes(record: RunRecord, changes: dict[str, Change]) -> dict[str, Change]:
@@ -42,7 +42,7 @@ def shown_changes(record: RunRecord, changes: dict[str, Change]) -> dict[str, Ch
     return {name: change for name, change in changes.items() if name != "total" or record.shows_total}
 
 
-def _parted(record: RunRecord) -> list[str]:
+def parting_texts(record: RunRecord) -> list[str]:
     """What `parting` finds surely, then what points that way and may be chance; constraints that do not hold."""
     base = record.first
     if base is None:

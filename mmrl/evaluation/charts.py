@@ -6,17 +6,20 @@ import math
 
 import numpy as np
 
+from mmrl.evaluation.parting import moves, parted
 from mmrl.evaluation.records import INNER_SETS, NO_REWARDS, Curve, RunRecord
+from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.summary import order_names
 from mmrl.evaluation.svg import COLOURS, Series, line_chart, smoothed
+from mmrl.evaluation.timings import PREFIX, phases
 
 HEALTH = (
+    ("Replay gap", ("replay_gap",), "How far a replay is from its rollout: the smaller, the truer the gradient."),
+    ("Groups without variance", ("zero_variance_share",), "All trajectories scored alike: nothing to learn from."),
     ("KL to the reference", ("kl",), "How far the policy has moved."),
     ("Entropy", ("entropy",), "Of the next token, in nats: near 0, nothing new is tried."),
     ("Clipped share", ("clip_fraction",), "Decisions whose ratio left the clip range."),
-    ("Replay gap", ("replay_gap",), "How far a replay is from its rollout: the smaller, the truer the gradient."),
     ("Gradient norm", ("grad_norm",), "Before clipping."),
-    ("Groups without variance", ("zero_variance_share",), "All trajectories scored alike: nothing to learn from."),
     ("Ratio", ("ratio_mean", "ratio_max"), "New over old probability of a decision."),
     ("Length of answers", ("length",), "In tokens, while training."),
     ("Length of answers, evaluated", ("evaluation_tokens",), "In tokens."),
@@ -73,8 +76,7 @@ def health_charts(record: RunRecord) -> str:
 
 def time_chart(record: RunRecord) -> str:
     """Seconds of each phase."""
-    names = [name for name in record.names("train", "seconds/") if name != "seconds/cpu"]  # of all phases
-    curves = {name.removeprefix("seconds/"): record.curve("train", name) for name in names}
+    curves = {phase: record.curve("train", PREFIX + phase) for phase in phases(record)}
     return line_chart("Seconds per phase", _lines(curves), "Of one iteration.")
 
 
@@ -124,11 +126,31 @@ def _against_base(record: RunRecord, names: list[str]) -> str:
         held_out = kind_of(record, name) == "held out"
         label = f"{name} (held out)" if held_out else name
         series.append(Series(label, curve.steps, moved, colour=colour, dashed=held_out))
-    return line_chart(
-        "Trained against held-out rewards",
-        series,
-        "Change from the base, in standard deviations of the base's samples.",
+    note, flag = "Change from the base, in standard deviations of the base's samples.", None
+    if record.watched:
+        flag = parting_step(record)
+        told = "They did not part" if flag is None else f"They parted at step {flag}"
+        note = f"{note} Dashed: held out. {told}, as far as the evaluated prompts tell."
+    return line_chart("Trained against held-out rewards", series, note, flag)
+
+
+def parting_step(record: RunRecord) -> int | None:
+    """The first evaluation at which a held-out reward had parted from the trained ones, by `parting`.
+
+    As the run logged it; of one that did not, its last evaluation is asked.
+    """
+    logged = record.curve("evaluation", "evaluation_parted")
+    if logged:
+        return next((step for step, parts in zip(logged.steps, logged.values, strict=True) if parts == 1), None)
+    if not record.comparable or record.first is None:
+        return None
+    last = Evaluation.load(record.folder, record.steps[-1], images=False)
+    kinds = {name: kind_of(record, name) for name in record.first.values}
+    trained, watched = (
+        moves(record.first, last, [name for name, kind in kinds.items() if kind == wanted])
+        for wanted in ("trained", "held out")
     )
+    return last.step if parted(trained, watched) else None
 
 
 def _lines(curves: dict[str, Curve]) -> list[Series]:

@@ -12,7 +12,7 @@ from mmrl.evaluation.grid import still
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.shown import first_of_each_source, shown_picture
 from mmrl.evaluation.texts import as_text
-from mmrl.rewards import RewardContext, RewardInput, reward_input
+from mmrl.rewards import RewardContext, RewardInput, RewardOutput, Status, reward_input
 from mmrl.rewards.routing import Scorer
 from mmrl.rewards.suite import TOTAL
 
@@ -87,7 +87,17 @@ def evaluate(
         expected=[as_text(sample.answer, EXPECTED) for sample in samples] if written else (),
         shown=_shown(samples, pictures, reader) if written else (),
         further=tuple(name for name in output.values if name not in own),
+        why=[_failures(output, row) for row in range(len(inputs))],
     )
+
+
+def _failures(output: RewardOutput, row: int) -> dict[str, str]:
+    """What the rewards say of an answer that they could not score, or not read."""
+    failed = (Status.ERROR, Status.TIMEOUT, Status.INVALID)
+    told = output.detail[row].items()
+    return {
+        name: str(why) for name, why in told if why and name in output.status and output.status[name][row] in failed
+    }
 
 
 def _scored_as(sample: Sample, made: Any, group: int, draw: int, tokens: Sequence[int] | None) -> RewardInput:

@@ -23,13 +23,15 @@ GRID = "before_after.png"
 TILE = 18  # characters that a picture and the gap beside it take
 
 
-def write_grid(run: Path, pictures: int) -> Path | None:
-    """Write the pictures before and after as one file into a run folder; None if it was not evaluated twice."""
-    shown = _pictures(run, pictures)
+def write_grid(run: Path, pictures: int, folder: Path | None = None, until: int | None = None) -> Path | None:
+    """Write the pictures before and after as one file into a folder, the run's own if none is named; None if it was not
+    evaluated twice. With `until`, as if the run had ended at that step.
+    """
+    shown = _pictures(run, pictures, until)
     if not shown:
         return None
     before, after, captions = shown
-    path = run / GRID
+    path = (folder or run) / GRID
     before_after_grid(before, after, captions).save(path)
     return path
 
@@ -101,9 +103,11 @@ def _score(evaluation: Evaluation, name: str, sample: int) -> str:
     return f"{value:.2f}" if math.isfinite(value) else "-"
 
 
-def _pictures(run: Path, count: int) -> tuple[list[Image.Image], list[Image.Image], list[str]] | None:
+def _pictures(
+    run: Path, count: int, until: int | None = None
+) -> tuple[list[Image.Image], list[Image.Image], list[str]] | None:
     """The first prompts' pictures before and after, and the prompts."""
-    steps = evaluation_steps(run)
+    steps = [step for step in evaluation_steps(run) if until is None or step <= until]
     if len(steps) < 2:
         return None
     before, after = Evaluation.load(run, 0), Evaluation.load(run, steps[-1])

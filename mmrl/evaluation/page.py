@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
@@ -34,6 +35,18 @@ def picture(image: Image.Image, alt: str) -> str:
     image.save(buffer, "PNG", optimize=True)
     data = base64.b64encode(buffer.getvalue()).decode()
     return f'<img{tiny} src="data:image/png;base64,{data}" alt="{escape(alt)}">'
+
+
+def zoomable(pictures: Sequence[tuple[str, str]]) -> str:
+    """Pictures (each a label, which may be empty, and an <img>) side by side; choosing them fills the screen with them.
+
+    A check box that nobody sees remembers it, so there is no script, and keys can do it too.
+    """
+    inside = "".join(f"<span>{escape(label)}{image}</span>" for label, image in pictures)
+    kind = "pair" if len(pictures) > 1 else "pair single"
+    return (
+        f'<label class="zoom"><input type="checkbox" aria-label="larger"><span class="{kind}">{inside}</span></label>'
+    )
 
 
 def section(title: str, content: str, kind: str) -> str:

@@ -174,8 +174,8 @@ class RunRecord:
         return name.rpartition(":")[2] if self.first is not None and name not in self.first.values else name
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Read a run folder.
+def read_run(folder: Path, until: int | None = None) -> RunRecord:
+    """Read a run folder; with `until`, as if the run had ended at that step.
 
     Raises:
         EvaluationError: the folder is no run, or one of its files is damaged.
@@ -189,7 +189,10 @@ def read_run(folder: Path) -> RunRecord:
         raise EvaluationError(f"{path} is not YAML: {why}") from None
     if not isinstance(config, Mapping):
         raise EvaluationError(f"{path} holds no configuration")
-    return RunRecord(folder, config, _read_metrics(folder / "metrics.jsonl"), tuple(evaluation_steps(folder)))
+    rows, steps = _read_metrics(folder / "metrics.jsonl"), evaluation_steps(folder)
+    if until is not None:
+        rows, steps = tuple(row for row in rows if row["step"] <= until), [step for step in steps if step <= until]
+    return RunRecord(folder, config, rows, tuple(steps))
 
 
 def inner_folders(run: Path) -> list[Path]:

@@ -25,6 +25,7 @@ from mmrl.evaluation.summary import (
     summarise_run,
     verdict_text,
 )
+from mmrl.evaluation.timings import time_table
 
 FACTS = {  # what a reader asks first
     "Model": "policy.model",
@@ -55,17 +56,18 @@ def write_report(run: Path) -> Path:
         _head(record),
         *(f'<div class="warning">{escape(text)}</div>' for text in cautions(record, summary, inner)),
         _table("Before and after", record, summary) if summary else "",
-        cards("", record),
+        cards("", record, summary.headline if summary else None),
     ]
     for kind, its, found in inner:
         body += [
             _table(f"Before and after, {kind.title}", record, found, kind.note) if found else "",
-            cards(f", {kind.title}", its),
+            cards(f", {kind.title}", its, found.headline if found else None),
         ]
     body += [
         section("Rewards", reward_charts(record), "charts"),
         section("By source", by_source_charts(record), "charts"),
         section("Training", health_charts(record) + time_chart(record), "charts"),
+        time_table(record),
         f"<details><summary>Configuration</summary><pre>{escape(_yaml(record.config))}</pre></details>",
     ]
     path = run / "report.html"
@@ -87,12 +89,21 @@ def _head(record: RunRecord) -> str:
     facts = {label: record.setting(path) for label, path in FACTS.items()} | {"Rewards": rewards or None}
     if record.watched:
         facts["Held out"] = ", ".join(record.watched)
+    facts |= _ends(record)
     cells = "".join(
         f"<div><dt>{escape(label)}</dt><dd>{escape(str(value))}</dd></div>"
         for label, value in facts.items()
         if value is not None
     )
     return f'<h1>{escape(record.name)}</h1><p class="soft">{escape(state)}</p><dl class="facts">{cells}</dl>'
+
+
+def _ends(record: RunRecord) -> dict[str, str]:
+    """What a curve hides by its scale."""
+    gaps = [value for value in record.curve("train", "replay_gap").values if math.isfinite(value)]
+    idle = [value for value in record.curve("train", "zero_variance_share").values if math.isfinite(value)]
+    told = {"Largest replay gap": f"{max(gaps):.2g}"} if gaps else {}
+    return told | ({"Groups without variance": f"{sum(idle) / len(idle):.0%}"} if idle else {})
 
 
 def _table(title: str, record: RunRecord, summary: RunSummary, note: str = "") -> str:

@@ -44,6 +44,7 @@ class Evaluation:
     expected: Sequence[str | None] = ()  # N, what would be right, in short; None: not known; empty: of none
     shown: Sequence[Image.Image | None] = field(default=(), repr=False)  # N, with the prompt; None or empty: not kept
     further: tuple[str, ...] = ()  # names that a reward gave besides its own, such as a detection's precision
+    why: Sequence[Mapping[str, str]] = ()  # N * draws, {reward: why it has no value, or the worst}; not saved
 
     @property
     def diversity(self) -> float | None:

@@ -90,9 +90,9 @@ def summarise(runs: Sequence[Path]) -> Summary:
     )
 
 
-def summarise_run(folder: Path) -> RunSummary:
-    """As `summarise`, for one run."""
-    record = read_run(folder)
+def summarise_run(folder: Path, until: int | None = None) -> RunSummary:
+    """As `summarise`, for one run; with `until`, as if it had ended at that step."""
+    record = read_run(folder, until)
     if not record.comparable:
         found = ", ".join(map(str, record.steps)) or "none"
         raise EvaluationError(

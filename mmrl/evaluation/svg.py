@@ -34,9 +34,12 @@ class Series:
     dashed: bool = False
 
 
-def line_chart(title: str, series: Sequence[Series], note: str = "") -> str:
-    """A `<figure>` with title, chart and legend; an empty string where no series has a value."""
-    if not (drawn := _plot(title, series)):
+def line_chart(title: str, series: Sequence[Series], note: str = "", flag: float | None = None) -> str:
+    """A `<figure>` with title, chart and legend; an empty string where no series has a value.
+
+    `flag` is a step to mark; the note says why.
+    """
+    if not (drawn := _plot(title, series, flag=flag)):
         return ""
     legend = "".join(
         f'<span class="key c{s.colour % COLOURS}{" dashed" if s.dashed else ""}">{escape(s.name)}</span>'
@@ -68,7 +71,9 @@ def panels(charts: Sequence[tuple[str, Sequence[Series]]], columns: int = 2) -> 
     return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{"".join(parts)}</svg>\n'
 
 
-def _plot(title: str, series: Sequence[Series], around: Sequence[tuple[float, float]] = ()) -> str:
+def _plot(
+    title: str, series: Sequence[Series], around: Sequence[tuple[float, float]] = (), flag: float | None = None
+) -> str:
     """An `<svg>` whose axes take in the series, and the points of others `around`; empty without a value."""
     points = [xy for one in series for xy in _known(one)]
     if not points:
@@ -93,6 +98,9 @@ def _plot(title: str, series: Sequence[Series], around: Sequence[tuple[float, fl
         parts.append(
             f'<text x="{place(x, low_y)[0]}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_number(x)}</text>'
         )
+    if flag is not None and low_x <= flag <= high_x:
+        across, top = place(flag, high_y)
+        parts.append(f'<line class="flag" x1="{across}" x2="{across}" y1="{top}" y2="{HEIGHT - BOTTOM}"/>')
     for one in series:
         parts += _line(one, place)
     return "".join([*parts, "</svg>"])

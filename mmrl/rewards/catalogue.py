@@ -28,6 +28,7 @@ _PLACES = {
     "mmrl.rewards.rules.choices": {"multiple_choice": "MultipleChoice"},
     "mmrl.rewards.rules.maths": {"maths": "Maths"},
     "mmrl.rewards.rules.numeric": {"numeric": "Numeric"},
+    "mmrl.rewards.rules.mathvista": {"mathvista": "MathVista"},
     "mmrl.rewards.rules.charts": {"chart_relaxed": "ChartRelaxed", "chart_table": "ChartTable"},
     # texts and their form
     "mmrl.rewards.rules.ocr": {"ocr_ned": "OCRNED", "ocr_cer": "OCRCER", "ocr_wer": "OCRWER"},
@@ -48,6 +49,12 @@ _PLACES = {
     "mmrl.rewards.images.lpips": {"lpips": "LPIPS"},
     "mmrl.rewards.images.diversity": {"diversity": "Diversity"},
     "mmrl.rewards.images.artefacts": {"artefacts": "Artefacts"},
+    # videos
+    "mmrl.rewards.videos.consistency": {
+        "background_consistency": "BackgroundConsistency",
+        "subject_consistency": "SubjectConsistency",
+    },
+    "mmrl.rewards.videos.flickering": {"temporal_flickering": "TemporalFlickering"},
     # models
     "mmrl.rewards.models.clip_score": {"clip_score": "CLIPScore"},
     "mmrl.rewards.models.siglip_score": {"siglip_score": "SigLIPScore"},

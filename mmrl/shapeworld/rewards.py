@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from mmrl.rewards.base import Reward, RewardInput
 from mmrl.rewards.images.safety import answer_picture
 from mmrl.rewards.models.clip_score import CLIPScore
+from mmrl.rewards.videos.consistency import FrameConsistency
 from mmrl.shapeworld.captions import Caption
 from mmrl.shapeworld.checker import judge
 
@@ -62,3 +63,17 @@ class IndependentCount(Reward):
         return observer.agreement(
             observer.load(), answer_picture(item.image), Caption.from_dict(item.references["answer"])
         )
+
+
+class ShapeConsistency(FrameConsistency):
+    """How alike the frames of a clip are to the tiny CLIP that ships, in [0, 1]: VBench's consistency on shapes."""
+
+    name = "shapeworld_consistency"
+    source = "VBench, arXiv:2311.17982"
+    licence = "Apache-2.0"
+
+    def __init__(self, device: str = "auto") -> None:
+        """`device`: "auto" is the GPU if there is one."""
+        from mmrl.shapeworld.clip import CLIP
+
+        super().__init__(str(CLIP), device)

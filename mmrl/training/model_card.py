@@ -9,24 +9,16 @@ from typing import Any
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, VLMConfig
 from mmrl.config.train import TrainConfig
 from mmrl.training.checkpoints import Checkpoints
+from mmrl.training.loading_code import pipeline_lora_code, vlm_lora_code
+from mmrl.training.model_facts import data_text, method_text, one_cell, rewards_text
 from mmrl.training.runs import load_run
 
-LORA = """from diffusers import DiffusionPipeline
-
-pipe = DiffusionPipeline.from_pretrained("{model}")
-pipe.load_lora_weights("{run}")"""
 FULL = """from diffusers import DiffusionPipeline
 
 pipe = DiffusionPipeline.from_pretrained("{model}")
 for name in {denoisers}:
     folder = "{checkpoint}/" + name
     setattr(pipe, name, type(getattr(pipe, name)).from_pretrained(folder))"""
-VLM_LORA = """from peft import PeftModel
-from transformers import AutoModelForImageTextToText, AutoProcessor
-
-model = AutoModelForImageTextToText.from_pretrained("{model}"{revision})
-model = PeftModel.from_pretrained(model, "{run}")
-processor = AutoProcessor.from_pretrained("{model}"{revision})"""
 VLM_FULL = """from transformers import AutoModelForImageTextToText, AutoProcessor
 
 model = AutoModelForImageTextToText.from_pretrained("{checkpoint}")
@@ -46,61 +38,45 @@ def write_model_card(run: Path, config: TrainConfig) -> Path:
 
 Trained from `{config.policy.model}` with mmrl.
 
-- Method: {config.algorithm.name}, {config.policy.train} training, seed {config.seed}
-- Rewards: {_rewards(config, rows)}
-- Data: {_data(config)}
+- Method: {method_text(config)}
+- Rewards: {rewards_text(config, rows)}
+- Data: {data_text(config)}
 - Iterations: {_iterations(run, config)}
 
 {results}
 ## Load it
 
 ```python
-{_snippet(run, config.policy)}
+{_code(run, config.policy)}
 ```
 
-The whole configuration is in `config.yaml`, the curves and examples are in `report.html`.
+The whole configuration is in `config.yaml`, the curves and examples are in `report.html`. `mmrl export` makes a folder
+of it that loads without mmrl.
 """
     path = run / "README.md"
     path.write_text(text, encoding="utf-8", errors="backslashreplace")  # a source may hold half a letter
     return path
 
 
-def _snippet(run: Path, policy: AnyPolicyConfig) -> str:
+def _code(run: Path, policy: AnyPolicyConfig) -> str:
     checkpoint = Checkpoints(run).path()
     if isinstance(policy, ImageTokenConfig):
         return IMAGE_TOKENS.format(run=run)
     if isinstance(policy, VLMConfig):
         model = "<the folder that mmrl.shapeworld.vlm.VLM names>" if policy.model == "shapeworld" else policy.model
-        revision = f', revision="{policy.revision}"' if policy.revision else ""
-        template = VLM_LORA if policy.train == "lora" else VLM_FULL
-        return template.format(model=model, run=run, checkpoint=checkpoint, revision=revision)
+        if policy.train == "lora":
+            return vlm_lora_code(model, str(run), policy.revision)
+        return VLM_FULL.format(checkpoint=checkpoint)
     model = "<the folder that mmrl.shapeworld.models.PIPELINE names>" if policy.model == "shapeworld" else policy.model
+    if policy.train == "lora":
+        return pipeline_lora_code(model, str(run), policy.revision)
     denoisers = sorted(p.name for p in checkpoint.iterdir() if p.is_dir() and p.name != "trainer")
-    template = LORA if policy.train == "lora" else FULL
-    return template.format(model=model, run=run, checkpoint=checkpoint, denoisers=denoisers)
-
-
-def _rewards(config: TrainConfig, rows: Sequence[Mapping[str, Any]]) -> str:
-    """Those of the configuration; where it names none, what the samples asked for, as far as it was evaluated."""
-    if config.rewards:
-        return ", ".join(
-            f"{r.name} (weight {r.weight:g})" if r.at_least is None else f"{r.name} (at least {r.at_least:g})"
-            for r in config.rewards
-        )
-    seen = {name.removeprefix("evaluation/") for row in rows for name in row if name.startswith("evaluation/")}
-    names = sorted(seen - {"total", "diversity", *config.evaluation.rewards})
-    return f"each sample's own; scored: {', '.join(names)}" if names else "each sample's own"
+    return FULL.format(model=model, checkpoint=checkpoint, denoisers=denoisers)
 
 
 def _iterations(run: Path, config: TrainConfig) -> str:
     done, planned = load_run(run).step(), config.training.iterations
     return str(done) if done >= planned else f"{done} of {planned}, then its KL budget was spent"
-
-
-def _data(config: TrainConfig) -> str:
-    if config.algorithm.experience != "rollouts":
-        return f"`{config.data.path}`, {config.data.groups} samples an iteration"
-    return f"`{config.data.path}`, {config.data.groups} prompts × {config.data.group_size} samples an iteration"
 
 
 def _results(rows: Sequence[Mapping[str, Any]], prefix: str, title: str) -> str:
@@ -111,14 +87,9 @@ def _results(rows: Sequence[Mapping[str, Any]], prefix: str, title: str) -> str:
     for kind, label in (("evaluation/", "{}"), ("evaluation_by_source/", "total on {}")):
         for name in rows[0]:
             if name.startswith(prefix + kind) and name in rows[-1]:
-                cell = label.format(_cell(name.removeprefix(prefix + kind)))
+                cell = label.format(one_cell(name.removeprefix(prefix + kind)))
                 table.append(f"| {cell} | {_shown(rows[0][name])} | {_shown(rows[-1][name])} |")
     return "\n".join([f"## {title}", "", *table, ""]) if len(table) > 2 else ""
-
-
-def _cell(text: str) -> str:
-    """A name of somebody's data on one line, and in one cell."""
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 def _shown(value: float | None) -> str:

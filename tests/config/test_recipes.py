@@ -8,9 +8,9 @@ import pytest
 
 import mmrl
 from mmrl.config import ConfigError, Geometry, copy_recipe, find_recipe, list_recipes, load_config
-from mmrl.config.recipes import TASKS, recipes_folder
+from mmrl.config.recipes import PROTOCOLS, TASKS, recipes_folder
 
-FILES = sorted(recipes_folder().rglob("*.y*ml"))
+FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name != PROTOCOLS)
 
 
 def test_every_file_is_a_recipe_of_its_own_name():

@@ -22,7 +22,7 @@ def test_the_page_lists_every_reward_that_ships(repository):
         page.write_text(f"{before}{START}{table}{END}{after}", encoding="utf-8")
         written = table
     assert written == table
-    assert len(table.splitlines()) == len(BUILT_IN) + 6 + 2
+    assert len(table.splitlines()) == len(BUILT_IN) + 8 + 2
 
 
 def test_every_reward_says_what_it_measures_where_it_comes_from_and_under_which_licence():

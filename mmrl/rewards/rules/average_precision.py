@@ -67,22 +67,22 @@ def _precision(truth: list[dict[str, Any]], found: list[dict[str, Any]], categor
             "categories": [{"id": category} for category in categories],
             "annotations": [{"id": row, **a} for row, a in enumerate(boxes, 1)],
         }
-        _quiet(COCO.createIndex)(coco)
+        quietly(COCO.createIndex)(coco)
         sides.append(coco)
     run = COCOeval(*sides, "bbox")
     run.params.maxDets = [len(found)]
     run.params.areaRng, run.params.areaRngLbl = [[0, float("inf")]], ["all"]
-    _quiet(COCOeval.evaluate)(run)
+    quietly(COCOeval.evaluate)(run)
     for one in filter(None, run.evalImgs):
         # Ties: within equal scores (which are adjacent) misses first, at each threshold by itself.
         order = np.lexsort((one["dtMatches"] > 0, np.broadcast_to(-np.array(one["dtScores"]), one["dtMatches"].shape)))
         one["dtMatches"] = np.take_along_axis(one["dtMatches"], order, axis=1)
-    _quiet(COCOeval.accumulate)(run)
+    quietly(COCOeval.accumulate)(run)
     precision: Boxes = run.eval["precision"][:, :, :, 0, 0]
     return precision
 
 
-def _quiet(method: Any) -> Any:
+def quietly(method: Any) -> Any:
     """The same function with a `print` that says nothing.
 
     pycocotools has no switch for it, and `sys.stdout` belongs to every thread of the process.

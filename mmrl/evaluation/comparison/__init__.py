@@ -1,0 +1,34 @@
+"""Checkpoints beside one another on the same samples, with the same noise and settings.
+
+store       what was asked and answered, batch by batch, so that a comparison that was killed goes on
+bootstrap   how sure a number is
+numbers     estimates, paired differences, wins and losses
+groups      by task, source and tag
+distances   diversity and drift
+summing     all of it together: a `Result`
+result      result.json
+tables      in a terminal, and result.md
+pages       result.html
+diff        two results: has anything become worse?
+
+Reading and comparing results loads no torch.
+"""
+
+from mmrl.evaluation.comparison.diff import Diff, diff_results
+from mmrl.evaluation.comparison.result import Result, read_result, write_result
+from mmrl.evaluation.comparison.store import Line, SubjectStore, file_name
+from mmrl.evaluation.comparison.summing import Entrant, Plan, sum_up
+
+__all__ = [
+    "Diff",
+    "Entrant",
+    "Line",
+    "Plan",
+    "Result",
+    "SubjectStore",
+    "diff_results",
+    "file_name",
+    "read_result",
+    "sum_up",
+    "write_result",
+]

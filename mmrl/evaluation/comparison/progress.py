@@ -1,0 +1,100 @@
+"""How far a comparison is: a bar in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+
+class ComparisonDisplay(Protocol):
+    """Shows how far it is."""
+
+    def start(self, subject: str, done: int, total: int) -> None:
+        """A subject begins, of whose rows some are done already."""
+        ...
+
+    def advance(self, rows: int, label: str, mean: float) -> None:
+        """So many rows more are scored; the running mean of what says most."""
+        ...
+
+    def say(self, text: str) -> None:
+        """A message that stays."""
+        ...
+
+    def close(self) -> None:
+        """It is over."""
+        ...
+
+
+class PlainDisplay:
+    """A line a batch."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._subject, self._done, self._total = "", 0, 0
+        self._begun, self._rows = 0.0, 0  # of this process
+
+    def start(self, subject: str, done: int, total: int) -> None:
+        """See `ComparisonDisplay`."""
+        self._subject, self._done, self._total = subject, done, total
+        self._begun, self._rows = self._clock(), 0
+        if done:
+            self._write(f"{subject}  {done}/{total} rows are there already")
+
+    def advance(self, rows: int, label: str, mean: float) -> None:
+        """See `ComparisonDisplay`."""
+        self._done, self._rows = self._done + rows, self._rows + rows
+        left = (self._total - self._done) * (self._clock() - self._begun) / self._rows
+        self._write(f"{self._subject}  {self._done}/{self._total} rows  mean {label} {mean:.4f}  {left:.0f} s left")
+
+    def say(self, text: str) -> None:
+        """See `ComparisonDisplay`."""
+        self._write(text)
+
+    def close(self) -> None:
+        """See `ComparisonDisplay`."""
+
+
+class BarDisplay:
+    """A bar a subject."""
+
+    def __init__(self, console: Console) -> None:
+        columns = (
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[mean]}", markup=False),
+            TimeRemainingColumn(),
+        )
+        self._progress = Progress(*columns, console=console)
+        self._progress.start()
+        self._task: TaskID | None = None
+
+    def start(self, subject: str, done: int, total: int) -> None:
+        """See `ComparisonDisplay`."""
+        self._task = self._progress.add_task(subject, completed=done, total=total, mean="")
+
+    def advance(self, rows: int, label: str, mean: float) -> None:
+        """See `ComparisonDisplay`."""
+        assert self._task is not None
+        self._progress.update(self._task, advance=rows, mean=f"mean {label} {mean:.4f}")
+
+    def say(self, text: str) -> None:
+        """See `ComparisonDisplay`."""
+        self._progress.console.print(Text(text))
+
+    def close(self) -> None:
+        """See `ComparisonDisplay`."""
+        self._progress.stop()
+
+
+def comparison_display(console: Console) -> ComparisonDisplay:
+    """A bar where the console is a terminal."""
+    if console.is_terminal:
+        return BarDisplay(console)
+    return PlainDisplay(lambda line: console.print(Text(line), soft_wrap=True))

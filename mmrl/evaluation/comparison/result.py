@@ -1,0 +1,129 @@
+"""All that a comparison found, in memory and as result.json."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from mmrl.evaluation.comparison.numbers import Difference, Estimate
+from mmrl.evaluation.errors import ResultError
+
+FORMAT: Literal[1] = 1
+RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Against:
+    """A subject beside another one: `numbers` by the label of a metric."""
+
+    name: str
+    numbers: Mapping[str, Difference]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Some of the samples: numbers, and differences to the base, by the label of a metric."""
+
+    samples: int
+    numbers: Mapping[str, Estimate]
+    difference: Mapping[str, Difference] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SubjectResult:
+    """What one subject scored."""
+
+    file: str  # what its rows, samples and pictures are called by
+    model: str
+    step: int  # iterations of training behind it; 0: a base
+    checkpoint: str | None  # the folder; None: a base
+    digest: str  # SHA-256 of its configuration and of the files of its checkpoint
+    base: str | None  # the name of what it began with, if that was evaluated too; None: it is one itself
+    samples: int
+    draws: int
+    numbers: Mapping[str, Estimate]  # by the label of a metric
+    against_base: Against | None = None
+    against_best: Against | None = None  # None: it is the best one, or a base
+    groups: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)  # {"task", "source" or "tag": {name: ..}}
+    diversity: Estimate | None = None  # mean distance between the answers to one sample; None: one draw
+    drift: Estimate | None = None  # mean distance to the base's answer with the same seed; None: a base
+    tokens: float | None = None  # mean length of answers in text
+    unscored: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # {value: {reason: rows}}; in no number
+    invalid: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # likewise; answers that scored the worst
+
+
+@dataclass(frozen=True)
+class MetricInfo:
+    """One of the numbers that every subject has."""
+
+    label: str
+    direction: Literal["higher", "lower"]
+    config: Mapping[str, Any]  # a MetricConfig: what it is made of
+
+
+@dataclass(frozen=True)
+class Result:
+    """A comparison: the settings that all subjects share, and what each scored."""
+
+    settings: Mapping[str, Any]
+    provenance: Mapping[str, Any]  # when, with what versions, on what
+    notes: tuple[str, ...]  # what a reader must know
+    metrics: tuple[MetricInfo, ...]  # the first is the headline
+    distance: str  # by what diversity and drift are measured
+    subjects: Mapping[str, SubjectResult]
+    best: str | None = None  # the trained subject with the best headline
+    failed: Mapping[str, str] = field(default_factory=dict)  # {subject: why it has no numbers}
+    format: Literal[1] = FORMAT
+
+    @property
+    def headline(self) -> MetricInfo:
+        """What says most."""
+        return self.metrics[0]
+
+    def label_direction(self, label: str) -> Literal["higher", "lower"]:
+        """Which numbers are better."""
+        return next(metric.direction for metric in self.metrics if metric.label == label)
+
+
+_RESULT = TypeAdapter(Result)
+
+
+def write_result(result: Result, folder: Path) -> Path:
+    """Write result.json, at once."""
+    text = _RESULT.dump_json(result, indent=1)
+    return replace_file(folder / RESULT, text.decode() + "\n")
+
+
+def read_result(path: Path) -> Result:
+    """From result.json, or from the folder that holds it.
+
+    Raises:
+        ResultError: there is none, it is damaged, or another version wrote it.
+    """
+    file = path / RESULT if path.is_dir() else path
+    try:
+        content = file.read_bytes()
+    except OSError as why:
+        hint = ": the comparison is unfinished, or this is no folder of one" if path.is_dir() else ""
+        raise ResultError(f"{file}: cannot be read ({why.strerror}){hint}") from None
+    try:
+        return _RESULT.validate_json(content)
+    except ValidationError as why:
+        first = why.errors(include_url=False)[0]
+        at = ".".join(map(str, first["loc"])) or "the file"
+        raise ResultError(
+            f"{file}: is no result of this version of mmrl: {at}: {first['msg']}; run the comparison again"
+        ) from None
+
+
+def replace_file(path: Path, text: str) -> Path:
+    """Write a text at once: a reader finds the old one or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+    draft.replace(path)
+    return path

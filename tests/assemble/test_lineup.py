@@ -1,0 +1,134 @@
+"""Several checkpoints of one model: each answers as itself, whoever else is asked in between."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import SafetensorError
+
+from mmrl.assemble.lineup import Lineup, find_subject
+from mmrl.config.section import ConfigError
+from mmrl.data.sample import Sample
+from mmrl.policy import RolloutRequest
+from mmrl.training.errors import RunError
+from tests.assemble.compared import DRAWING, make_run
+
+READING = (OSError, ValueError, SafetensorError)
+SAMPLES = [Sample(id="a", prompt="a red circle"), Sample(id="b", prompt="two blue squares")]
+
+
+def drawn(policy, seed: int = 3) -> np.ndarray:
+    """[2, H, W, 3]."""
+    requests = [RolloutRequest(sample, 1, group) for group, sample in enumerate(SAMPLES)]
+    return np.stack([np.asarray(image) for image in policy.rollout(requests, seed).media])
+
+
+@pytest.fixture(scope="module")
+def lineup(drawing_run) -> Lineup:
+    return Lineup([find_subject(f"{drawing_run}@{which}") for which in ("base", "4", "6")])
+
+
+@pytest.fixture(scope="module")
+def alone(lineup) -> dict[str, np.ndarray]:
+    """What each subject draws while nobody else is asked."""
+    found = {}
+    for name in lineup.subjects:
+        with lineup.turn(name) as policy:
+            found[name] = drawn(policy)
+    return found
+
+
+def test_subjects_differ_and_switching_back_and_forth_changes_no_bit(lineup, alone):
+    base, four, six = alone
+    assert not np.array_equal(alone[base], alone[four]) and not np.array_equal(alone[four], alone[six])
+    for name in (six, base, four, base, six, four):
+        with lineup.turn(name) as policy:
+            np.testing.assert_array_equal(drawn(policy), alone[name])
+
+
+def test_the_base_of_a_lineup_is_the_model_that_training_began_with(drawing_run, alone):
+    fresh = Lineup([find_subject("shapeworld")])  # a model that no run trained
+    own = find_subject(f"{drawing_run}@base")
+    with fresh.turn("shapeworld") as policy:
+        requests = [RolloutRequest(s, 1, group, sampling=own.sampling) for group, s in enumerate(SAMPLES)]
+        found = np.stack([np.asarray(image) for image in policy.rollout(requests, 3).media])
+    np.testing.assert_array_equal(found, alone[own.name])
+
+
+def test_threads_that_take_turns_never_draw_as_one_another(lineup, alone):
+    wrong: list[str] = []
+
+    def draw_often(names: list[str]) -> None:
+        for name in names:
+            with lineup.turn(name) as policy:
+                if not np.array_equal(drawn(policy), alone[name]):
+                    wrong.append(name)
+
+    names = list(alone)
+    workers = [threading.Thread(target=draw_often, args=(order * 3,)) for order in (names, names[::-1])]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert wrong == []
+
+
+def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_run, tmp_path, alone):
+    run = Path(shutil.copytree(drawing_run, tmp_path / "run"))
+    spoil(run / "checkpoints/step-4")
+    lineup = Lineup([find_subject(f"{run}@{which}") for which in ("6", "4", "base")])
+    six, four, base = lineup.subjects
+    for _ in range(2):
+        with lineup.turn(six) as policy:
+            np.testing.assert_array_equal(drawn(policy), list(alone.values())[2])
+        with pytest.raises(READING), lineup.turn(four):
+            pass
+        with lineup.turn(base) as policy:
+            np.testing.assert_array_equal(drawn(policy), next(iter(alone.values())))
+
+
+@pytest.mark.slow
+def test_whole_models_take_turns_too(tmp_path):
+    settings = DRAWING | {"policy": {"model": "shapeworld", "train": "full"}}
+    run = make_run(tmp_path / "full", settings, steps=[4], shift=0.02)
+    lineup = Lineup([find_subject(f"{run}@base"), find_subject(str(run))])
+    found = []
+    for name in [*lineup.subjects] * 2:
+        with lineup.turn(name) as policy:
+            found.append(drawn(policy))
+    np.testing.assert_array_equal(found[0], found[2])
+    np.testing.assert_array_equal(found[1], found[3])
+    assert not np.array_equal(found[0], found[1])
+
+
+def test_a_subject_is_found_by_run_checkpoint_or_model(drawing_run):
+    last, best, base = (find_subject(f"{drawing_run}{which}") for which in ("", "@best", "@base"))
+    assert (last.step, best.step, base.step, base.checkpoint) == (6, 4, 0, None)
+    assert find_subject(f"{drawing_run}@6").checkpoint == last.checkpoint
+    assert last.base.name == f"{drawing_run}@base" and last.sampling.steps == 2
+    model = find_subject("owner/name", kind="vlm")
+    assert model.run is None and (model.policy.kind, model.policy.model) == ("vlm", "owner/name")
+
+
+@pytest.mark.parametrize("which", ["5", "fourth", "", "-4", "4/../6"])
+def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(drawing_run, which):
+    with pytest.raises(ConfigError, match=r"expected base, best, last or one of the kept iterations \[4, 6\]"):
+        find_subject(f"{drawing_run}@{which}")
+
+
+def test_a_run_without_checkpoints_has_a_base_alone(drawing_run, tmp_path):
+    (tmp_path / "config.yaml").write_text((drawing_run / "config.yaml").read_text())
+    assert find_subject(f"{tmp_path}@base").checkpoint is None
+    with pytest.raises(RunError, match="has no last checkpoint yet"):
+        find_subject(str(tmp_path))
+
+
+def spoil(checkpoint: Path) -> None:
+    """Overwrite the head of every file of tensors, so that none changes its size."""
+    for path in checkpoint.rglob("*.safetensors"):
+        with path.open("rb+") as file:
+            file.write(b"\xff" * 16)

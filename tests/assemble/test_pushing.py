@@ -1,0 +1,90 @@
+"""What is pushed arrives, private unless said otherwise, and only in repositories that hold nothing."""
+
+from __future__ import annotations
+
+import pytest
+from huggingface_hub import constants
+from typer.testing import CliRunner
+
+from mmrl.cli import app
+from tests.assemble.hub import running_hub
+from tests.assemble.trained import LORA, trained_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return trained_run(tmp_path_factory.mktemp("trained") / "dots", {"policy": {"model": "shapeworld", **LORA}})[0]
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub of this process alone: the library is told of it as HF_ENDPOINT would, before anything is imported."""
+    with running_hub() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", "hf_good")
+        yield hub
+
+
+def push(run, out, *options):
+    words = ["export", str(run), "--out", str(out), "--lora-only", "--push", "ann/dots", *options]
+    shown = CliRunner().invoke(app, words)
+    return shown.exit_code, " ".join(shown.output.split())
+
+
+def test_all_files_arrive_in_a_private_repository_after_it_was_said(hub, run, tmp_path):
+    code, said = push(run, tmp_path / "out")
+    assert code == 0, said
+    there = hub.repositories["ann/dots"]
+    kept = {
+        path.relative_to(tmp_path / "out").as_posix(): path.read_bytes()
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
+    }
+    assert there["private"] is True and there["files"] == kept
+    told = f"Uploading {len(kept)} files (0.1 MiB) to {hub.url}/ann/dots (private: only its owner sees it)"
+    assert told in said and said.index(told) < said.index(f"{hub.url}/ann/dots/commit/")
+    assert b'load_lora_weights("ann/dots")' in kept["README.md"]
+
+
+def test_public_is_public_only_when_asked(hub, run, tmp_path):
+    code, said = push(run, tmp_path / "out", "--public")
+    assert code == 0 and hub.repositories["ann/dots"]["private"] is False and "EVERYBODY sees it" in said
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        ({"private": True, "files": {"model.safetensors": b""}}, "ann/dots holds model.safetensors already"),
+        ({"private": False, "files": {".gitattributes": b""}}, "ann/dots is there already, and public: say --public"),
+    ],
+)
+def test_a_repository_that_is_in_use_or_seen_by_others_is_refused_before_the_work(there, why, hub, run, tmp_path):
+    hub.repositories["ann/dots"] = there
+    code, said = push(run, tmp_path / "out")
+    assert code == 2 and why in said and not (tmp_path / "out").exists()
+
+
+def test_an_empty_repository_of_the_same_kind_is_filled(hub, run, tmp_path):
+    hub.repositories["ann/dots"] = {"private": True, "files": {".gitattributes": b""}}
+    code, said = push(run, tmp_path / "out")
+    assert code == 0 and "which is empty" in said and "README.md" in hub.repositories["ann/dots"]["files"]
+
+
+def test_who_is_not_logged_in_is_told_how(hub, run, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_bad")
+    code, said = push(run, tmp_path / "out")
+    assert code == 2 and "hf auth login" in said and not (tmp_path / "out").exists()
+
+
+def test_a_hub_that_fails_leaves_the_folder(hub, run, tmp_path):
+    hub.full = True
+    code, said = push(run, tmp_path / "out")
+    assert code == 2 and "is written all the same" in said and (tmp_path / "out" / "README.md").is_file()
+
+
+def test_without_push_nobody_is_asked(hub, run, tmp_path):
+    hub.shutdown()
+    shown = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "out"), "--lora-only"])
+    assert shown.exit_code == 0 and not hub.repositories

@@ -1,0 +1,70 @@
+"""`mmrl evaluate` takes subjects without the name of a command, and `diff` beside them."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from mmrl.cli import app
+from mmrl.cli.errors import exit_code
+from mmrl.evaluation.comparison.progress import PlainDisplay
+from mmrl.evaluation.comparison.tables import Cell, Table, as_markdown, shared_folder
+from mmrl.evaluation.errors import EvaluationError, ResultError
+
+
+def run(*words: str):
+    return CliRunner().invoke(app, ["evaluate", *words])
+
+
+def test_help_shows_what_it_takes_and_its_other_command():
+    shown = run("--help").output
+    assert (
+        "--protocol" in shown
+        and "mmrl evaluate diff A B" in shown
+        and "Usage: mmrl evaluate " in " ".join(shown.split())
+    )
+    about_diff = " ".join(run("diff", "--help").output.split())
+    assert "--tolerance" in about_diff and "exit code is 1 on a regression" in about_diff
+
+
+def test_a_run_may_be_called_as_a_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "diff").mkdir()
+    assert "diff is not a run" in run("./diff").stderr  # it was taken for a run's folder
+    assert "Missing argument 'A'" in run("diff").stderr
+
+
+@pytest.mark.parametrize("words", [[], ["--fresh"], ["--protocol", "geneval"]])
+def test_without_a_subject_it_says_what_is_missing(words):
+    shown = run(*words)
+    assert shown.exit_code == 2 and "Missing argument 'SUBJECT...'" in shown.stderr
+
+
+def test_results_that_cannot_be_used_have_an_exit_code_of_their_own():
+    assert exit_code(ResultError("x")) == 2 and exit_code(EvaluationError("x")) == 1
+
+
+def test_progress_without_a_terminal_is_a_line_a_batch():
+    said, clock = [], iter([0.0, 2.0, 3.0])
+    display = PlainDisplay(said.append, lambda: next(clock))
+    display.start("run@base", 20, 60)
+    display.advance(20, "shapeworld", 0.25)
+    display.advance(20, "shapeworld", 0.5)
+    assert said == [
+        "run@base  20/60 rows are there already",
+        "run@base  40/60 rows  mean shapeworld 0.2500  2 s left",
+        "run@base  60/60 rows  mean shapeworld 0.5000  0 s left",
+    ]
+
+
+def test_tables_take_no_markup_from_names():
+    table = Table("T", ("subject", "value"), ((Cell("a|b <img>*"), Cell("+1", "up")),), note="Said.")
+    assert as_markdown(table) == (
+        "## T\n\nSaid.\n\n| subject | value |\n| --- | ---: |\n| a\\|b &lt;img&gt;\\* | **+1** |\n"
+    )
+
+
+def test_folders_that_all_names_share_are_told_once():
+    assert shared_folder(["runs/a/seed-0@base", "runs/a/seed-0", "runs/a/seed-1"]) == "runs/a/"
+    assert shared_folder(["runs/a", "other/a"]) == "" == shared_folder(["a", "runs/a"])
+    assert shared_folder(["/x/a", "/x/b"]) == "/x/"

@@ -1,0 +1,121 @@
+"""Estimates, paired differences and outcomes, by hand and against what they must equal."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mmrl.config.protocol import MetricConfig
+from mmrl.data.sample import Sample
+from mmrl.evaluation.comparison.answers import Answers, Measured
+from mmrl.evaluation.comparison.bootstrap import bootstrap, interval
+from mmrl.evaluation.comparison.groups import groups_of
+from mmrl.evaluation.comparison.numbers import difference, estimate, mean_estimate, outcomes
+from mmrl.evaluation.metrics import Row
+
+SHARE = MetricConfig(name="share_at_least", label="share", of="x", args={"threshold": 0.5})
+MEAN = MetricConfig(name="mean", label="x", of="x")
+LOWER = MetricConfig(name="mean", label="x", of="x", args={"direction": "lower"})
+OVER_TAGS = MetricConfig(name="mean_over_tags", label="by tag", of="x")
+
+
+def measured(values, config=MEAN, draws=1, tags=None) -> Measured:
+    """One row a value, `draws` rows a sample."""
+    samples = [Sample(id=f"s{n}", metadata={"tags": [tags[n]]} if tags else {}) for n in range(len(values) // draws)]
+    rows = [Row(samples[row // draws], None, {"x": value}, row % draws) for row, value in enumerate(values)]
+    return Measured(config, Answers(rows, draws))
+
+
+def all_asked(one: Measured):
+    return np.ones(len(one.answers.rows), bool)
+
+
+def test_a_mean_has_its_value_and_counts_what_could_not_be_scored():
+    one = measured([0.0, 1.0, math.nan, 1.0])
+    found = estimate(one, all_asked(one), seed=0)
+    assert found.value == pytest.approx(2 / 3) and (found.samples, found.unscored) == (3, 1)
+    assert found.low < found.value < found.high
+    not_asked = np.array([True, True, False, True])
+    assert estimate(one, not_asked, seed=0).unscored == 0
+
+
+def test_a_difference_is_over_rows_that_both_were_scored_for():
+    before, after = measured([0.0, 0.5, math.nan, 0.2]), measured([1.0, math.nan, 1.0, 0.2])
+    found = difference(before, after, seed=0)
+    assert found.value == pytest.approx(0.5)  # of s0 and s3 alone
+    assert (found.samples, found.dropped) == (2, 2)
+    assert (found.wins, found.ties, found.losses) == (1, 1, 0)
+    nothing = difference(measured([math.nan]), measured([1.0]), seed=0)
+    assert math.isnan(nothing.value) and math.isnan(nothing.low) and nothing.samples == 0
+    assert nothing.verdict == "unsure"
+
+
+def test_a_paired_interval_is_narrower_than_the_noise_that_both_share():
+    noise = np.random.default_rng(0).normal(size=100)
+    found = difference(measured(noise), measured(noise + 0.1), seed=0)
+    assert found.low == pytest.approx(0.1) and found.high == pytest.approx(0.1) and found.verdict == "up"
+
+
+def test_where_less_is_better_wins_are_falls():
+    found = difference(measured([1.0, 2.0, 3.0], LOWER), measured([0.0, 1.0, 3.5], LOWER), seed=0)
+    assert (found.wins, found.losses) == (2, 1) and found.sign == -1
+    sure = difference(measured([1.0] * 9, LOWER), measured([0.0] * 9, LOWER), seed=0)
+    assert sure.verdict == "up" and sure.value == -1.0
+
+
+def test_draws_of_a_sample_are_resampled_together():
+    """Ten samples with eight equal draws are no surer than ten with one."""
+    values = np.random.default_rng(0).normal(size=10)
+    single, many = measured(values), measured(np.repeat(values, 8), draws=8)
+    one, other = (estimate(each, all_asked(each), seed=5) for each in (single, many))
+    assert (one.low, one.high) == pytest.approx((other.low, other.high)) and other.samples == 10
+
+
+@pytest.mark.parametrize("config", [MEAN, SHARE])
+def test_the_fast_way_gives_what_the_metric_gives_on_each_resample(config):
+    one = measured(np.random.default_rng(0).uniform(size=24), config, draws=2)
+    assert one.is_mean_of_samples(one.scored)
+    due = interval(bootstrap(lambda chosen: one.of_samples(chosen, one.scored), 12, seed=3))
+    found = estimate(one, all_asked(one), seed=3)
+    assert (found.low, found.high) == pytest.approx(due)
+
+
+def test_a_metric_that_is_no_mean_of_samples_is_resampled_as_a_whole():
+    tags = ["a"] * 8 + ["b"] * 2
+    before = measured([0.0] * 8 + [1.0, 1.0], OVER_TAGS, tags=tags)
+    after = measured([0.0] * 8 + [0.0, 0.0], OVER_TAGS, tags=tags)
+    assert not before.is_mean_of_samples(before.scored)
+    found = difference(before, after, seed=0)
+    assert found.value == pytest.approx(-0.5)  # not the mean over samples, -0.2
+    assert found.low < -0.2 < found.high <= 0.0  # the resamples without any b say 0
+    assert (found.wins, found.ties, found.losses) == (0, 8, 2)
+
+
+def test_outcomes_leave_out_what_is_not_known():
+    nan = math.nan
+    before, after = np.array([0.0, 0.0, 0.0, nan, 1.0]), np.array([1.0, 1e-9, -1.0, 1.0, nan])
+    assert outcomes(before, after) == (1, 1, 1) and outcomes(before, after, sign=-1) == (1, 1, 1)
+    assert outcomes(before, after, tie=2.0) == (0, 3, 0)
+
+
+def test_a_mean_of_numbers_leaves_out_and_counts_what_is_not_known():
+    found = mean_estimate([1.0, math.nan, 3.0], seed=0)
+    assert (found.value, found.samples, found.unscored) == (2.0, 2, 1)
+    assert math.isnan(mean_estimate([math.nan], seed=0).value) and math.isnan(mean_estimate([1.0], seed=0).low)
+
+
+def test_groups_are_by_task_source_and_each_tag():
+    samples = [
+        Sample(id="a", task="ocr", source="one", metadata={"tags": ["red", "big", "red"]}),
+        Sample(id="b", task="ocr", source="two", metadata={"tags": ["red"]}),
+        Sample(id="c", source="two"),
+    ]
+    found = {by: {name: list(of) for name, of in groups.items()} for by, groups in groups_of(samples).items()}
+    assert found == {
+        "task": {"ocr": [0, 1]},
+        "source": {"one": [0], "two": [1, 2]},
+        "tag": {"big": [0], "red": [0, 1]},
+    }
+    assert groups_of([Sample(id="a"), Sample(id="b")]) == {}  # one source says nothing

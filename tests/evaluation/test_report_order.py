@@ -1,0 +1,104 @@
+"""What the page shows first: the largest changes either way, where rewards parted, where time went."""
+
+import json
+import re
+
+import numpy as np
+
+from mmrl.evaluation import write_report
+from mmrl.evaluation.charts import parting_step
+from mmrl.evaluation.curves import curves_svg
+from mmrl.evaluation.ordering import MOST, by_change, went
+from mmrl.evaluation.records import read_run
+from mmrl.evaluation.results import Evaluation
+from mmrl.evaluation.timings import phases, time_table
+from tests.evaluation.test_report import Page
+from tests.evaluation.writing import skills, write_run
+
+
+def pair(changes, draws=1):
+    """Evaluations before and after, whose prompts moved by these changes."""
+
+    def make(step, values):
+        ids = tuple(f"p{n}" for n in range(len(values) // draws))
+        status = {"good": ["ok"] * len(values)}
+        column = {"good": np.array(values, np.float32)}
+        return Evaluation(step, draws, ids, ids, ("one",) * len(ids), column, status, [None] * len(values))
+
+    return make(0, [0.5] * len(changes)), make(9, [0.5 + change for change in changes])
+
+
+def test_the_largest_rises_and_falls_come_first_and_nobody_twice():
+    changes = [0.1, -0.3, 0.0, 0.4, np.nan, -0.1, 0.2, 0.3, 0.05, -0.2]
+    order = by_change(*pair(changes), "good", range(10))
+    assert order.rose == [3, 7, 6, 0] and len(order.rose) == MOST
+    assert order.fell == [1, 9, 5] and order.others == [8, 2, 4]
+    assert went(*pair(changes), "good") == (5, 1, 3)
+    only = by_change(*pair(changes), "good", [1, 2])
+    assert (only.rose, only.fell, only.others) == ([], [1], [2])
+
+
+def test_a_prompt_with_several_draws_goes_by_the_one_that_is_shown():
+    changes = [0.2, -0.5, -0.1, 0.4]  # two prompts, two draws each
+    order = by_change(*pair(changes, draws=2), "good", [0, 1])
+    assert order.rose == [0] and order.fell == [1]
+    assert went(*pair(changes, draws=2), "good") == (1, 0, 1)  # by their means
+
+
+def test_cards_stand_in_the_order_of_their_change_under_headings(make_run):
+    run = make_run(rise=0.0)
+    html = write_report(run).read_text()
+    pictures = html[html.index("<h2>Pictures") : html.index("<h2>Rewards")]
+    assert pictures.index("Rose most") < pictures.index("Fell most")
+    shown = re.findall(r"<td>redness</td><td>[\d.]+</td><td>[\d.]+</td><td class=\"\w+\">([+-][\d.]+)</td>", pictures)
+    rises = [float(change) for change in shown if float(change) > 0]
+    falls = [float(change) for change in shown if float(change) < 0]
+    assert len(shown) == 4 and rises == sorted(rises, reverse=True) and falls == sorted(falls) and rises and falls
+    text = Page(html).text
+    rose, stayed, fell = map(int, re.search(r"Of all 40: (\d+) rose, (\d+) stayed, (\d+) fell", text).groups())
+    assert rose + stayed + fell == 40 and fell > 5
+
+
+def test_answers_are_ordered_too_and_pictures_open_without_a_script(tmp_path):
+    run = write_run(tmp_path / "run", skills(0.2, 0.5, 0.5), skills(0.9, 0.4, 0.6))
+    html = write_report(run).read_text()
+    page = Page(html)
+    assert "By change in total, of 6 prompts" in page.text and "script" not in page.tags
+    zooms, pictures = html.count('<input type="checkbox" aria-label="larger">'), page.tags.count("img")
+    assert zooms == pictures > 0  # one picture was shown with each question that has one
+    assert ".zoom input:checked" in html and "prefers-color-scheme: dark" in html
+
+
+def test_the_step_at_which_rewards_parted_is_marked(make_run):
+    hacked, honest = make_run("hacked", held=-0.3), make_run("honest", held=0.3)
+    assert parting_step(read_run(hacked)) == 10 and parting_step(read_run(honest)) is None
+    html = write_report(hacked).read_text()
+    assert "They parted at step 10" in html and html.count('class="flag"') == 1
+    html = write_report(honest).read_text()
+    assert "They did not part" in html and 'class="flag"' not in html
+    with (honest / "metrics.jsonl").open("a") as file:  # what the run said as it went is what counts
+        for step, parted in ((4, 0.0), (8, 1.0), (10, 1.0)):
+            file.write(json.dumps({"kind": "evaluation", "step": step, "evaluation_parted": parted}) + "\n")
+    assert parting_step(read_run(honest)) == 8
+
+
+def test_time_is_told_by_phase(make_run):
+    record = read_run(make_run())
+    assert {name: sum(seconds) for name, seconds in phases(record).items()} == {"rollout": 15.0, "update": 25.0}
+    text = Page(time_table(record)).text
+    assert "update2.50 s25.0 s62%" in text and "rollout1.50 s15.0 s38%" in text and "all phases40.0 s" in text
+
+
+def test_the_largest_replay_gap_and_idle_groups_are_among_the_facts(make_run):
+    run = make_run()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"kind": "train", "step": 11, "replay_gap": 3e-7, "zero_variance_share": 0.25}) + "\n")
+    text = Page(write_report(run).read_text()).text
+    assert "Largest replay gap3e-07" in text and "Groups without variance25%" in text
+
+
+def test_curves_are_a_file_of_their_own_up_to_a_step(make_run):
+    run = make_run(steps=(0, 5, 10))
+    whole, half = curves_svg(read_run(run)), curves_svg(read_run(run, until=5))
+    assert whole.startswith('<svg xmlns="http://www.w3.org/2000/svg"') and "held (held out)" in whole
+    assert "step 10" in whole and "step 10" not in half and "step 5" in half

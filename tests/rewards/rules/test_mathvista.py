@@ -1,0 +1,65 @@
+"""MathVista's rule, as its own script compares answers."""
+
+import pytest
+
+from mmrl.rewards import Status
+from mmrl.rewards.rules.mathvista import MathVista, normalised, picked
+
+from .asking import outcome, value
+
+CHOICES = ["larger than", "equal to", "smaller than"]
+
+
+@pytest.mark.parametrize(
+    ("said", "option"),
+    [
+        ("B", "equal to"),
+        ("b.", "equal to"),
+        ("(C) smaller than", "smaller than"),
+        ("I think it is (a)", "larger than"),
+        ("equal to", "equal to"),
+        ("equals", "equal to"),  # the nearest by edit distance, as published
+        ("D", "equal to"),  # no option of that letter: read as a text, whose nearest is the shortest
+    ],
+)
+def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(said, option):
+    assert picked(said, CHOICES) == option
+    known = {"question_type": "multi_choice", "answer_type": "text", "choices": CHOICES}
+    assert value(MathVista(), said, option, **known) == 1
+    assert sum(value(MathVista(), said, other, **known) for other in CHOICES) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "answer_type", "precision", "normal"),
+    [
+        ("7", "integer", None, "7"),
+        ("7.9", "integer", None, "7"),
+        (" 7 ", "integer", None, "7"),
+        ("seven", "integer", None, None),
+        ("1.249", "float", 1, "1.2"),
+        ("1.2", "float", 2, "1.2"),
+        ("3", "float", 1, "3.0"),
+        ("inf", "integer", None, None),
+        ("[1, 2]", "list", None, "[1, 2]"),
+        ("Paris", "text", None, "Paris"),
+    ],
+)
+def test_free_answers_are_normalised_by_their_type(said, answer_type, precision, normal):
+    assert normalised(said, answer_type, precision) == normal
+    known = {"question_type": "free_form", "answer_type": answer_type, "precision": precision}
+    assert value(MathVista(), said, normal or "7", **known) == (normal is not None and normal == (normal or "7"))
+    assert value(MathVista(), said, "8", **known) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["\\boxed{12}", "So the answer is 12.", "<think>11</think><answer>12</answer>", "**12**"]
+)
+def test_the_answer_is_taken_out_of_what_stands_around_it(text):
+    assert value(MathVista(), text, "12", question_type="free_form", answer_type="integer") == 1
+
+
+def test_two_answers_are_none_and_bad_references_are_the_scorers_fault():
+    known = {"question_type": "free_form", "answer_type": "integer"}
+    assert outcome(MathVista(), "The answer is 1.\nThe answer is 2.", "1", **known) == (0, Status.INVALID)
+    assert outcome(MathVista(), "1", 1, **known)[1] is Status.ERROR
+    assert outcome(MathVista(), "A", "x", question_type="multi_choice", choices=None)[1] is Status.ERROR
