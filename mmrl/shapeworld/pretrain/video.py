@@ -74,7 +74,7 @@ def skill(pipe: DiffusionPipeline, count: int = 128, steps: int = 10, seed: int 
 def main() -> None:
     """Train and save."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=900)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--base", type=Path, default=GENERATORS["unet"])
     parser.add_argument("--out", type=Path, default=GENERATORS["video"])

@@ -1,0 +1,126 @@
+"""Where votes are kept: preference pairs that `mmrl train` takes, and beside them what prefers neither.
+
+votes.jsonl             a sample a line, with `chosen` and `rejected`: data for an algorithm that learns from pairs
+votes.undecided.jsonl   ties and both-bad, without either key: a trainer refuses it rather than being misled
+votes.media/            pictures of both, called after their contents; lines name them relative to their own folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from mmrl.data.conditions import holds_video, map_media
+from mmrl.data.jsonl import DataError, sample_line
+from mmrl.data.media import load_image
+from mmrl.data.sample import Sample
+from mmrl.demo.ballots import Ballot, Verdict
+from mmrl.demo.errors import DemoError
+
+
+class VoteFile:
+    """Appends votes; one writer, many visitors."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the file of pairs. Its folder is made when the first vote comes."""
+        self.path = path
+        self.undecided = path.with_suffix(f".undecided{path.suffix}")
+        self._media = path.with_suffix(".media")
+        self._lock = threading.Lock()
+
+    def add(self, ballot: Ballot, verdict: Verdict, rater: str) -> bool:
+        """Write a vote down; whether it became a pair.
+
+        Raises:
+            DemoError: the ballot was voted on before, prefers one of two answers that are the same, or is of videos,
+                which no trainer learns pairs of.
+            DataError: a picture that belongs to the prompt cannot be read.
+        """
+        with self._lock:
+            if ballot.voted:
+                raise DemoError("This pair has been voted on already: take a new one.")
+            left, right = (self._answer(media) for media in ballot.media)
+            decided = verdict in ("left", "right")
+            if decided and left == right:
+                raise DemoError("Both are the same to the last pixel: that is a tie.")
+            told = {"seed": ballot.seed, "left": ballot.names[0], "right": ballot.names[1], "verdict": verdict}
+            sample = replace(
+                self._own_media(ballot.sample),
+                id=f"vote-{ballot.id}",
+                demonstration=None,
+                chosen=(left if verdict == "left" else right) if decided else None,
+                rejected=(right if verdict == "left" else left) if decided else None,
+                rater=rater,
+                metadata={**ballot.sample.metadata, "vote": told if decided else told | {"answers": [left, right]}},
+            )
+            _append(self.path if decided else self.undecided, sample)
+            ballot.voted = True
+            return decided
+
+    def count(self) -> tuple[int, int]:
+        """Pairs, and votes that prefer neither."""
+        return _lines(self.path), _lines(self.undecided)
+
+    def _answer(self, media: Any) -> Any:
+        if isinstance(media, str):
+            return media
+        if isinstance(media, Image.Image):
+            return {"image": self._kept(media)}
+        raise DemoError("Votes are about pictures and texts; nothing here learns from pairs of videos.")
+
+    def _own_media(self, sample: Sample) -> Sample:
+        """With copies of its pictures beside the votes, so that these can be moved together; videos stay where they
+        are."""
+        return replace(
+            sample,
+            images=tuple(self._copied(path, sample.id) for path in sample.images),
+            conditions=map_media(
+                sample.conditions,
+                lambda kind, path: path if holds_video(kind, path) else self._copied(path, sample.id),
+            ),
+        )
+
+    def _copied(self, path: str, sample_id: str) -> str:
+        return self._kept(load_image(path, sample_id))
+
+    def _kept(self, image: Image.Image) -> str:
+        """The name of a picture's file, relative to the folder of the votes. Nothing but pixels goes into it."""
+        buffer = io.BytesIO()
+        plain = Image.new("RGB", image.size)
+        plain.paste(image.convert("RGB"))
+        plain.save(buffer, "PNG")
+        content = buffer.getvalue()
+        self._media.mkdir(parents=True, exist_ok=True)
+        file = self._media / f"{hashlib.sha256(content).hexdigest()[:32]}.png"
+        if not file.exists():
+            draft = file.with_suffix(f".{os.getpid()}.tmp")
+            draft.write_bytes(content)
+            draft.replace(file)
+        return f"{self._media.name}/{file.name}"
+
+
+def _append(path: Path, sample: Sample) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        line = json.dumps(sample_line(sample), ensure_ascii=False)
+    except (TypeError, ValueError) as why:
+        raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {why}") from None
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _lines(path: Path) -> int:
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        return sum(1 for _ in file)

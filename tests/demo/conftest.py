@@ -1,0 +1,23 @@
+"""One run with two checkpoints, and its columns, for all tests that draw."""
+
+import pytest
+
+from mmrl.demo.columns import Columns
+from mmrl.demo.scores import Judges
+from mmrl.training.runs import load_run
+from tests.demo.made_runs import make_run
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("demo") / "drawn" / "seed-0")
+
+
+@pytest.fixture(scope="session")
+def columns(run):
+    return Columns([str(run)])
+
+
+@pytest.fixture(scope="session")
+def judges(run):
+    return Judges([load_run(run).config])

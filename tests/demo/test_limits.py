@@ -1,0 +1,83 @@
+"""What a program may send in place of what the page would."""
+
+import math
+
+import pytest
+
+from mmrl.demo.errors import DemoError, told
+from mmrl.demo.limits import MOST_PROMPT, checked, guidance_scales
+
+FIT = {"columns": ["a"], "prompt": "x", "seed": 0, "rows": 1, "steps": 0, "guidances": "", "rlg": 1}
+
+
+def ask(**changes):
+    return checked(**{**FIT, **changes}, known=["a", "b"])
+
+
+def test_what_fits_is_taken_as_it_is():
+    asked = ask(columns=["b", "a", "b"], prompt=" a dog ", seed=7.0, rows=3, steps=5, guidances="2", rlg=1.5)
+    assert (
+        asked.columns == ("b", "a") and asked.prompt == "a dog" and (asked.seed, asked.rows, asked.steps) == (7, 3, 5)
+    )
+    assert asked.guidances == (2.0,) and asked.rlg == 1.5 and not asked.by_guidance
+
+
+def test_unset_means_as_it_was_trained():
+    asked = ask(steps=0, guidances="", rlg=1)
+    assert asked.steps is None and asked.guidances == (None,) and asked.rlg is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"prompt": "x" * (MOST_PROMPT + 1)}, "2001 characters"),
+        ({"prompt": "  "}, "Write a prompt"),
+        ({"prompt": None}, "Write a prompt"),
+        ({"prompt": {"a": 1}}, "Write a prompt"),
+        ({"columns": ["c"]}, "no checkpoint called 'c'"),
+        ({"columns": []}, "Choose 1 to 8"),
+        ({"columns": "ab"}, "list of names"),
+        ({"columns": [1]}, "list of names"),
+        ({"rows": 17}, "group size must"),
+        ({"rows": 0}, "group size must"),
+        ({"rows": 1.5}, "group size must"),
+        ({"rows": True}, "group size must"),
+        ({"rows": "4"}, "group size must"),
+        ({"seed": -1}, "seed must"),
+        ({"seed": math.nan}, "seed must"),
+        ({"seed": 1e300}, "seed must"),
+        ({"steps": 101}, "Steps must"),
+        ({"steps": math.inf}, "Steps must"),
+        ({"rlg": 9}, "RLG strength must"),
+        ({"rlg": math.nan}, "RLG strength must"),
+        ({"rlg": [1]}, "RLG strength must"),
+        ({"guidances": "1, x"}, "Guidance must"),
+        ({"guidances": "31"}, "Guidance must"),
+        ({"guidances": "nan"}, "Guidance must"),
+        ({"guidances": ",".join(map(str, range(17)))}, "At most 16 guidance"),
+    ],
+)
+def test_what_is_beyond_a_bound_is_refused_by_name(changes, said):
+    with pytest.raises(DemoError, match=said):
+        ask(**changes)
+
+
+def test_many_columns_of_many_rows_are_refused():
+    names = [f"c{number}" for number in range(8)]
+    with pytest.raises(DemoError, match="128 pictures"):
+        checked(names, "x", 0, 16, 0, "", 1, known=names)
+
+
+def test_several_guidance_scales_are_rows_of_one_draw():
+    asked = ask(guidances="1; 2,4,2", rows=9)
+    assert asked.guidances == (1, 2, 4) and asked.rows == 1 and asked.by_guidance
+    assert guidance_scales(None) == (None,)
+
+
+def test_messages_lose_the_folders_of_their_paths():
+    message = told(OSError(2, "No such file or directory", "/home/somebody/secret/run/config.yaml"))
+    assert message == "[Errno 2] No such file or directory: 'config.yaml'"
+    assert (
+        "secret" not in told(ValueError("in ~/secret/a.txt and C:\\secret\\b.txt"))
+        and len(told(ValueError("x" * 999))) == 300
+    )

@@ -1,0 +1,150 @@
+"""A grid is what its checkpoints really draw: the same noise, one at a time, stopped when asked, broken ones named."""
+
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+from mmrl.data.sample import Sample
+from mmrl.demo.asking import Settings, ask
+from mmrl.demo.columns import Columns
+from mmrl.demo.errors import DemoError
+from mmrl.demo.jobs import Job, Stopped
+from mmrl.demo.limits import checked
+from mmrl.demo.making import grid_job
+
+SAMPLE = Sample("s", prompt="a red circle")
+
+
+def finished(job):
+    return list(job.news())[-1].grid
+
+
+def wanted(columns, names=None, rows=2, steps=2, guidances="", rlg=1, seed=3):
+    return checked(names or list(columns.chosen), "a red circle", seed, rows, steps, guidances, rlg, columns.names)
+
+
+def pixels(picture):
+    return np.asarray(picture, np.int16)
+
+
+def test_a_run_stands_beside_its_base_and_offers_what_it_kept(columns):
+    assert columns.names == ["base", "drawn/seed-0@10", "drawn/seed-0@20"]
+    assert columns.chosen == ("base", "drawn/seed-0@20")
+    assert columns.nearest("drawn/seed-0", 14).step == 10 and columns.nearest("drawn/seed-0", 2).name == "base"
+
+
+def test_columns_share_noise_and_differ_in_parameters(columns, judges):
+    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, names=columns.names)))
+    assert grid.rows == ("seed 3 / 0", "seed 3 / 1") and len(grid.cells) == 6
+    again = finished(grid_job(columns, judges, SAMPLE, wanted(columns, names=["drawn/seed-0@20"])))
+    base, first, last = (pixels(grid.cells[0, name].media) for name in columns.names)
+    assert np.array_equal(pixels(again.cells[0, "drawn/seed-0@20"].media), last)  # whoever drew before
+    assert not np.array_equal(first, last) and not np.array_equal(base, last)
+    assert grid.distance("drawn/seed-0@20") < grid.diversity("base")  # the same noise: nearer than another draw
+
+
+def test_provenance_says_all_that_it_takes_to_draw_it_again(columns, judges):
+    cell = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rlg=1.5))).cells[1, "drawn/seed-0@20"]
+    told = cell.provenance
+    assert told["run"] == "drawn/seed-0" and told["iteration"] == "20" and told["seed"] == "3, row 1 of 2"
+    assert (told["steps"], told["guidance"], told["RLG strength"], told["prompt"]) == ("2", "1", "1.5", "a red circle")
+    assert "torch" in told["versions"] and "/" not in told["model"]
+
+
+def test_rl_guidance_of_zero_is_the_base_to_the_pixel(columns, judges):
+    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rlg=0)))
+    assert np.array_equal(*(pixels(grid.cells[0, name].media) for name in columns.chosen))
+    more = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rlg=3)))
+    assert more.distance("drawn/seed-0@20") > 0
+
+
+def test_rows_can_be_guidance_scales(columns, judges):
+    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, guidances="1, 4")))
+    assert grid.rows == ("guidance 1", "guidance 4")
+    one, four = (pixels(grid.cells[row, "base"].media) for row in (0, 1))
+    assert not np.array_equal(one, four) and grid.cells[1, "base"].provenance["guidance"] == "4"
+
+
+def test_cancel_stops_before_the_next_denoising_step(columns):
+    calls = []
+
+    def work(job):
+        def called(*_):
+            calls.append(1)
+            if len(calls) == 3:
+                job.stop()
+
+        with columns.lineup.turn("base") as policy:
+            handle = policy.pipeline.transformer.register_forward_pre_hook(called)
+        try:
+            ask(columns.lineup, columns.usable("base"), SAMPLE, Settings(0, steps=50), job)
+        finally:
+            handle.remove()
+
+    with pytest.raises(Stopped):
+        list(Job(work).news())
+    assert 3 <= len(calls) <= 4
+    made = ask(columns.lineup, columns.usable("base"), SAMPLE, Settings(0, steps=2), Job(work))  # still whole
+    assert made.media[0].size == (32, 32)
+
+
+def test_a_listener_who_leaves_stops_the_work(columns, judges):
+    job = grid_job(columns, judges, SAMPLE, wanted(columns, steps=60))
+    news = job.news()
+    next(news)
+    news.close()
+    with pytest.raises(Stopped):
+        job.refuse_stopped()
+
+
+def test_two_visitors_at_once_get_what_each_would_get_alone(columns, judges):
+    names = {"one": ["drawn/seed-0@10"], "other": ["drawn/seed-0@20"]}
+    alone = {who: finished(grid_job(columns, judges, SAMPLE, wanted(columns, names[who]))) for who in names}
+    together = {who: [] for who in names}
+
+    def visit(who):
+        for _ in range(3):
+            together[who].append(finished(grid_job(columns, judges, SAMPLE, wanted(columns, names[who]))))
+
+    threads = [threading.Thread(target=visit, args=[who]) for who in names]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for who, (name,) in names.items():
+        due = [pixels(alone[who].cells[row, name].media) for row in (0, 1)]
+        assert len(together[who]) == 3
+        for grid in together[who]:
+            assert all(np.array_equal(pixels(grid.cells[row, name].media), due[row]) for row in (0, 1))
+
+
+def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_path, judges):
+    copy = shutil.copytree(run, tmp_path / "broken" / "seed-0")
+    cut, garbled = (next((copy / "checkpoints" / f"step-{step}").glob("*.safetensors")) for step in (20, 10))
+    cut.write_bytes(cut.read_bytes()[:100])
+    garbled.write_bytes(garbled.read_bytes()[:8] + b"x" * (garbled.stat().st_size - 8))  # of the size that is due
+    columns = Columns([f"{copy}@10", str(copy)])
+    assert columns.chosen == ("base", "broken/seed-0@10", "broken/seed-0@20")
+    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rows=1)))
+    assert "damaged: it has 100 of" in grid.cells[0, "broken/seed-0@20"].problem
+    assert "header" in grid.cells[0, "broken/seed-0@10"].problem
+    assert all(str(tmp_path) not in cell.problem for cell in grid.cells.values())
+    assert grid.cells[0, "base"].media is not None
+
+
+def test_a_prompt_of_nobody_is_drawn_and_says_why_it_has_no_rewards(columns, judges):
+    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rows=1)))
+    assert grid.notes == ["None of the rewards can judge this prompt: choose one of the run's."]
+    assert "references.answer" in grid.cells[0, "base"].scored.why["shapeworld"]
+    assert grid.best is None
+
+
+def test_work_that_fails_says_so_without_a_path():
+    def work(job):
+        raise PermissionError("/home/somebody/secret is closed")
+
+    with pytest.raises(DemoError, match=r"failed on the server \(PermissionError\)") as why:
+        list(Job(work).news())
+    assert "secret" not in str(why.value)

@@ -1,0 +1,165 @@
+"""The app over real HTTP, from the side of somebody who means harm. Nothing is drawn, so no model is loaded."""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from mmrl.demo.guard import MOST_AT_ONCE, MOST_BODY
+from tests.demo.started import started
+
+pytest.importorskip("gradio")
+
+
+@pytest.fixture(scope="module")
+def served(run, zygote, tmp_path_factory):
+    with started(zygote, tmp_path_factory.mktemp("served"), [run]) as app:
+        yield app
+
+
+@pytest.fixture(scope="module")
+def client(served):
+    with httpx.Client(base_url=served.url, timeout=30) as client:
+        yield client
+
+
+def call(client: httpx.Client, number: int, data: list) -> dict:
+    """What the last message of an endpoint says, called by its number as programs can."""
+    session = uuid.uuid4().hex[:10]
+    body = {"data": data, "fn_index": number, "session_hash": session}
+    joined = client.post("gradio_api/queue/join", json=body)
+    if joined.status_code != 200:
+        return {"refused": joined.text}
+    last: dict = {}
+    with client.stream("GET", "gradio_api/queue/data", params={"session_hash": session}) as stream:
+        for line in stream.iter_lines():
+            if line.startswith("data:"):
+                message = json.loads(line.removeprefix("data:"))
+                if message["msg"] == "process_completed":
+                    last = message
+                if message["msg"] == "close_stream":
+                    break
+    return last
+
+
+def endpoint(client: httpx.Client, outputs_of: str) -> tuple[int, dict]:
+    """The number and description of the endpoint whose first trigger is the component with this element id."""
+    config = client.get("config").json()
+    ids = {c["id"] for c in config["components"] if c["props"].get("elem_id") == outputs_of}
+    return next((d["id"], d) for d in config["dependencies"] if d["targets"] and d["targets"][0][0] in ids)
+
+
+def test_it_listens_on_this_machine_alone_and_shares_nothing(served):
+    config = httpx.get(f"{served.url}config").json()
+    assert config["is_space"] is False and not config.get("share_url")
+    assert config["analytics_enabled"] is False and config["show_error"] is False
+    assert all(each["api_visibility"] != "public" for each in config["dependencies"])
+
+
+def test_no_file_outside_its_own_folder_is_served(client, served, run, tmp_path):
+    (tmp_path / "secret.txt").write_text("secret")
+    (served.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (served.folder / "folder").symlink_to(tmp_path)
+    tried = [
+        "/etc/passwd", str(run / "config.yaml"), str(Path.cwd() / "pyproject.toml"), "pyproject.toml",
+        str(tmp_path / "secret.txt"), f"{served.folder}/../{tmp_path.name}/secret.txt",
+        f"{served.folder}/..%2f..%2fetc%2fpasswd", f"{served.folder}/link.txt", f"{served.folder}/folder/secret.txt",
+        "../../../../etc/passwd", "..%2f..%2f..%2fetc%2fpasswd", "/proc/self/environ", str(served.votes),
+    ]  # fmt: skip
+    for path in tried:
+        for door in ("gradio_api/file=", "gradio_api/file/", "file=", "static/", "assets/"):
+            answer = client.get(f"{door}{path}")
+            assert answer.status_code in (401, 403, 404, 405, 422, 500), (door, path, answer.status_code)
+            assert "secret" not in answer.text.replace("secret.txt", "") and "root:" not in answer.text
+
+
+def test_nothing_is_fetched_from_elsewhere(client):
+    asked = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Elsewhere)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    url = f"http://127.0.0.1:{server.server_port}/x.png"
+    try:
+        for door in ("gradio_api/proxy=", "gradio_api/file="):
+            assert client.get(f"{door}{url}", follow_redirects=True).status_code == 403
+        config = client.get("config").json()
+        file = {"path": url, "url": url, "meta": {"_type": "gradio.FileData"}, "orig_name": "x.png"}
+        for each in config["dependencies"]:
+            call(client, each["id"], [file] * len(each["inputs"]))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert asked == []
+
+
+def test_another_name_for_this_machine_is_refused(client):
+    for name in ("evil.example", "127.0.0.1.evil.example", "evil.example:7860"):
+        assert client.get("config", headers={"host": name}).status_code == 421
+    assert client.get("config", headers={"host": "localhost:1"}).status_code == 200
+
+
+def test_large_and_many_uploads_are_refused_before_they_are_read(client, served):
+    def files(count, size):
+        return [("files", (f"{number}.png", b"x" * size, "image/png")) for number in range(count)]
+
+    assert client.post("gradio_api/upload", files=files(1, 1000)).status_code == 200
+    assert client.post("gradio_api/upload", files=files(20, MOST_AT_ONCE // 19)).status_code == 413
+    before = sum(path.stat().st_size for path in served.folder.rglob("*") if path.is_file())
+
+    def endless():
+        for _ in range(2 * MOST_AT_ONCE // 2**16):
+            yield b"x" * 2**16
+
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    try:
+        answer = client.post("gradio_api/upload", content=endless(), headers=headers)
+        assert answer.status_code >= 400
+    except httpx.TransportError:
+        pass  # the connection was closed
+    after = sum(path.stat().st_size for path in served.folder.rglob("*") if path.is_file())
+    assert after - before <= MOST_AT_ONCE
+    assert client.post("gradio_api/queue/join", content=b"x" * (MOST_BODY + 1)).status_code == 413
+
+
+def test_bounds_hold_for_programs_that_call_endpoints_by_number(client, served):
+    number, described = endpoint(client, "mm-go")
+    fit = [["base"], "a red circle", None, 0, 1, 1, "", 1]
+    assert len(described["inputs"]) == len(fit)
+    for place, bad in [(0, ["../../x"]), (1, "x" * 2001), (3, -1), (4, 500), (5, 10_000), (6, "1," * 40), (7, 1e9)]:
+        data = [*fit]
+        data[place] = bad
+        said = call(client, number, data)
+        assert said["success"] is False and str(served.folder) not in json.dumps(said), (place, said)
+
+
+def test_a_vote_without_a_ballot_is_refused(client, served):
+    number, _ = endpoint(client, "mm-better-left")
+    for each in [number, *(endpoint(client, f"mm-{verdict}")[0] for verdict in ("tie", "both_bad"))]:
+        assert call(client, each, [])["success"] is False
+    assert not list(served.votes.parent.glob("votes*"))
+
+
+def test_pages_carry_a_policy_that_lets_nothing_load_from_elsewhere(client):
+    headers = client.get("").headers
+    assert "default-src 'self'" in headers["content-security-policy"] and "frame-ancestors" in str(headers)
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_there_is_no_description_for_programs(client):
+    for door in ("docs", "redoc", "openapi.json", "gradio_api/mcp/sse", "monitoring"):
+        assert client.get(door).status_code in (401, 403, 404), door

@@ -1,0 +1,109 @@
+"""What is written when somebody votes, and who cannot."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mmrl.assemble.samples import load_samples
+from mmrl.data.jsonl import read_samples
+from mmrl.data.sample import Sample
+from mmrl.demo.ballots import Ballot, Rate, checked_verdict, pick_pair
+from mmrl.demo.errors import DemoError
+from mmrl.demo.uploads import as_uri
+from mmrl.demo.votes import VoteFile
+
+RED, BLUE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue")
+
+
+def ballot(left=RED, right=BLUE, sample=None):
+    return Ballot(sample or Sample("s", prompt="a dog", metadata={"k": 1}), 5, ("base", "run@2"), (left, right))
+
+
+@pytest.mark.parametrize(("verdict", "better"), [("left", "red"), ("right", "blue")])
+def test_a_preference_is_a_pair_of_pictures_beside_the_file(tmp_path, verdict, better):
+    votes = VoteFile(tmp_path / "v" / "votes.jsonl")
+    assert votes.add(ballot(), verdict, "somebody")
+    (sample,) = load_samples(str(votes.path))
+    chosen, rejected = Image.open(sample.chosen["image"]), Image.open(sample.rejected["image"])
+    assert chosen.tobytes() == Image.new("RGB", (8, 8), better).tobytes() and rejected.tobytes() != chosen.tobytes()
+    assert sample.rater == "somebody" and sample.metadata["k"] == 1
+    assert sample.metadata["vote"] == {"seed": 5, "left": "base", "right": "run@2", "verdict": verdict}
+    line = json.loads(votes.path.read_text())
+    assert all(line[key]["image"].startswith("votes.media/") for key in ("chosen", "rejected"))
+
+
+@pytest.mark.parametrize("verdict", ["tie", "both_bad"])
+def test_what_prefers_neither_is_kept_where_no_trainer_takes_it_for_a_pair(tmp_path, verdict):
+    votes = VoteFile(tmp_path / "votes.jsonl")
+    assert not votes.add(ballot(), verdict, "somebody")
+    (sample,) = read_samples(tmp_path / "votes.undecided.jsonl")
+    assert sample.chosen is None and sample.rejected is None and sample.metadata["vote"]["verdict"] == verdict
+    assert votes.count() == (0, 1) and not votes.path.exists()
+
+
+def test_answers_in_text_keep_the_picture_they_are_about(tmp_path):
+    votes = VoteFile(tmp_path / "votes.jsonl")
+    asked = Sample("s", prompt="what?", images=(as_uri(RED),), task="ocr", demonstration="three", answer="two")
+    votes.add(ballot("one", "two", asked), "right", "somebody")
+    (sample,) = load_samples(str(votes.path))
+    assert (sample.chosen, sample.rejected, sample.task, sample.demonstration) == ("two", "one", "ocr", None)
+    assert Image.open(sample.images[0]).getpixel((0, 0)) == (255, 0, 0)
+
+
+def test_a_ballot_counts_once(tmp_path):
+    votes, once = VoteFile(tmp_path / "votes.jsonl"), ballot()
+    votes.add(once, "left", "somebody")
+    with pytest.raises(DemoError, match="voted on already"):
+        votes.add(once, "right", "somebody")
+    assert votes.count() == (1, 0)
+
+
+def test_equal_answers_can_only_be_a_tie(tmp_path):
+    votes = VoteFile(tmp_path / "votes.jsonl")
+    same = ballot(RED, RED.copy())
+    with pytest.raises(DemoError, match="same to the last pixel"):
+        votes.add(same, "left", "somebody")
+    votes.add(same, "tie", "somebody")
+    assert votes.count() == (0, 1)
+
+
+def test_pictures_carry_nothing_but_pixels(tmp_path):
+    from PIL.PngImagePlugin import PngInfo
+
+    told = PngInfo()
+    told.add_text("checkpoint", "run@2")
+    RED.save(tmp_path / "told.png", pnginfo=told)
+    VoteFile(tmp_path / "votes.jsonl").add(ballot(Image.open(tmp_path / "told.png")), "left", "somebody")
+    assert b"run@2" not in b"".join(path.read_bytes() for path in (tmp_path / "votes.media").iterdir())
+
+
+def test_videos_are_refused(tmp_path):
+    with pytest.raises(DemoError, match="pairs of videos"):
+        VoteFile(tmp_path / "votes.jsonl").add(ballot([RED, BLUE], [BLUE]), "left", "somebody")
+
+
+def test_votes_are_limited_for_each_visitor_and_for_all():
+    now = [0.0]
+    rate = Rate(each=2, together=3, seconds=10, clock=lambda: now[0])
+    rate.take("a"), rate.take("a")
+    with pytest.raises(DemoError, match="Too many"):
+        rate.take("a")
+    rate.take("b")
+    with pytest.raises(DemoError, match="Too many"):
+        rate.take("c")  # new names do not help
+    now[0] = 10.0
+    rate.take("a")
+
+
+def test_sides_are_shuffled():
+    chance = random.Random(0)
+    lefts = [pick_pair(["x", "y", "z"], chance) for _ in range(300)]
+    assert all(a != b for a, b in lefts)
+    assert all(abs(np.mean([pair[0] == name for pair in lefts]) - 1 / 3) < 0.1 for name in "xyz")
+    with pytest.raises(DemoError, match="two checkpoints"):
+        pick_pair(["x", "x"], chance)
+    with pytest.raises(DemoError, match="left, right, tie"):
+        checked_verdict("LEFT")
