@@ -56,10 +56,14 @@ def endpoint(client: httpx.Client, outputs_of: str) -> tuple[int, dict]:
 
 
 def test_it_listens_on_this_machine_alone_and_shares_nothing(served):
+    listening = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if " 0A " in line}
+    assert {address.split(":")[0] for address in listening if int(address.split(":")[1], 16) == served.port} == {
+        "0100007F"
+    }
     config = httpx.get(f"{served.url}config").json()
-    assert config["is_space"] is False and not config.get("share_url")
-    assert config["analytics_enabled"] is False and config["show_error"] is False
-    assert all(each["api_visibility"] != "public" for each in config["dependencies"])
+    assert not config.get("share_url") and not config.get("show_error") and not config.get("analytics_enabled")
+    public = [each for each in config["dependencies"] if each["api_visibility"] == "public"]
+    assert {event for each in public for _, event in each["targets"]} <= {"unload"}  # which takes no such setting
 
 
 def test_no_file_outside_its_own_folder_is_served(client, served, run, tmp_path):
