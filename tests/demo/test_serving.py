@@ -63,7 +63,7 @@ def test_it_listens_on_this_machine_alone_and_shares_nothing(served):
     config = httpx.get(f"{served.url}config").json()
     assert not config.get("share_url") and not config.get("show_error") and not config.get("analytics_enabled")
     public = [each for each in config["dependencies"] if each["api_visibility"] == "public"]
-    assert {event for each in public for _, event in each["targets"]} <= {"unload"}  # which takes no such setting
+    assert {event for each in public for _, event in each["targets"]} <= {"load", "unload"}  # of the page itself
 
 
 def test_no_file_outside_its_own_folder_is_served(client, served, run, tmp_path):
