@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.core import TyperGroup
 
+from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
+
 if TYPE_CHECKING:
     from mmrl.evaluation.comparison import Diff, Result
 
@@ -60,10 +62,7 @@ def evaluate(
             show_default="the protocol's, or the first run's",
         ),
     ] = None,
-    arg: Annotated[
-        list[str] | None,
-        typer.Option("--arg", "-a", metavar="REWARD.KEY=VALUE", help="A reward's setting: clip_score.model=m."),
-    ] = None,
+    arg: RewardArgs = None,
     draws: Annotated[
         int | None, typer.Option(min=1, help="Of each sample.", show_default="the protocol's, or 1")
     ] = None,
@@ -96,7 +95,6 @@ def evaluate(
     from rich.console import Console
 
     from mmrl.assemble.comparing import Request, compare
-    from mmrl.cli.reward_settings import reward_settings, weighted_rewards
     from mmrl.evaluation.comparison.progress import comparison_display
 
     weights = weighted_rewards(reward or [], "--reward", unset=1.0)

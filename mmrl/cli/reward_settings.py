@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
+
+import typer
+
+RewardArgs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--arg", "-a", metavar="REWARD.KEY=VALUE", help="A reward's setting: judge.model=m; repeatable."),
+]
+"""The option that sets rewards: see `reward_settings`."""
 
 
 def reward_settings(rewards: Sequence[str], given: Sequence[str]) -> dict[str, dict[str, Any]]:

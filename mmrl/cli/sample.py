@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mmrl.cli.reward_settings import RewardArgs, reward_settings, weighted_rewards
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -64,15 +66,11 @@ def sample(
             show_default="the run's own",
         ),
     ] = None,
-    arg: Annotated[
-        list[str] | None,
-        typer.Option("--arg", "-a", metavar="REWARD.KEY=VALUE", help="A reward's setting: clip_score.model=m."),
-    ] = None,
+    arg: RewardArgs = None,
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all pictures that --best-of drew.")] = False,
 ) -> None:
     """Draw pictures with a trained run or a model."""
     from mmrl.assemble import Steering, draw
-    from mmrl.cli.reward_settings import reward_settings, weighted_rewards
     from mmrl.config.overrides import parse_override
 
     conditions = {".".join(map(str, path)): value for path, value in map(parse_override, given or [])}

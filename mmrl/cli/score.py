@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mmrl.cli.reward_settings import RewardArgs, reward_settings
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -29,10 +31,7 @@ def score(
             "lines are in the order of the pictures' names.",
         ),
     ],
-    arg: Annotated[
-        list[str] | None,
-        typer.Option("--arg", "-a", metavar="REWARD.KEY=VALUE", help="A reward's setting: judge.model=m; repeatable."),
-    ] = None,
+    arg: RewardArgs = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables and page go.")] = Path("scores"),
 ) -> None:
     """Score pictures: a table, and a page of the best and the worst."""
@@ -41,7 +40,6 @@ def score(
 
     from mmrl.cli.console import console
     from mmrl.cli.errors import print_error
-    from mmrl.cli.reward_settings import reward_settings
     from mmrl.evaluation import scoring
     from mmrl.evaluation.scoring_page import write_page
     from mmrl.rewards import RewardSuite, load
