@@ -43,6 +43,7 @@ RIGHT: dict[str, tuple[dict, str]] = {
     "multiple_choice": ({"answer": "B", "choices": ["a cat", "a dog", "a cow"]}, "B"),
     "maths": ({"answer": "\\frac{1}{2}"}, "0.5"),
     "numeric": ({"answer": 3.5}, "3.5"),
+    "mathvista": ({"answer": "3.5", "question_type": "free_form", "answer_type": "float", "precision": 1}, "3.5"),
     "chart_relaxed": ({"answer": "14"}, "14"),
     "chart_table": ({"answer": TABLE}, TABLE),
     "ocr_ned": ({"answer": "Rock 'n' Roll"}, "Rock 'n' Roll"),
@@ -56,7 +57,7 @@ FORMLESS = ("length", "cosine_length", "soft_overlong", "repetition", "format")
 ELSEWHERE = {"bmas"} | {name for name in BUILT_IN if name.startswith("judge")}
 """They need a model or a server, and have tests of their own."""
 
-SHORT = ("count_exact", "count_graded", "numeric", "chart_relaxed", "multiple_choice", "point_in_box")
+SHORT = ("count_exact", "count_graded", "numeric", "mathvista", "chart_relaxed", "multiple_choice", "point_in_box")
 """Their right answers are so short that a random text may be one."""
 
 NASTY = [

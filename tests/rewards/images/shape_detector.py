@@ -56,11 +56,10 @@ class PaletteColours:
 
     def colours(self, image: Image.Image, found: Sequence[Detection]) -> list[str]:
         pixels = np.asarray(image, np.float64)
-        names = list(COLOURS)
-        return [
-            names[int(np.abs(pixels[int((y1 + y2) / 2), int((x1 + x2) / 2)] - list(COLOURS.values())).sum(1).argmin())]
-            for x1, y1, x2, y2 in (thing.box for thing in found)
-        ]
+        names, palette = list(COLOURS), list(COLOURS.values())
+        middles = [((y1 + y2) / 2, (x1 + x2) / 2) for x1, y1, x2, y2 in (thing.box for thing in found)]
+        places = [(min(int(y), image.height - 1), min(int(x), image.width - 1)) for y, x in middles]
+        return [names[int(np.abs(pixels[place] - palette).sum(1).argmin())] for place in places]
 
     def weight_files(self) -> tuple[WeightFile, ...]:
         return ()
