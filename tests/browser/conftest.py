@@ -19,7 +19,7 @@ from tests.demo.started import Started, started
 from tests.training.zygote import Zygote
 
 CHROMIUM = os.environ.get("MMRL_CHROMIUM", "/usr/bin/chromium")
-PATIENCE_MS = 30_000
+PATIENCE_MS = 60_000
 PHONE = {"width": 390, "height": 844}
 
 
