@@ -7,6 +7,9 @@ import re
 from mmrl.rewards.answers import AnswerForm, answer_text, boxed
 from mmrl.rewards.base import InvalidAnswer
 
+LONGEST = 10_000
+"""Characters past which a short answer is not looked for."""
+
 _BOX = "\\boxed{"
 
 _LEAD_IN = re.compile(
@@ -60,3 +63,17 @@ def first_sentence(text: str) -> str:
     """A text up to the first full stop or question mark with white space behind it (3! may be a factorial)."""
     end = _SENTENCE_END.search(text)
     return (text[: end.start()] if end else text).strip().removesuffix(".").strip()
+
+
+def only_stated(text: str) -> str:
+    """The one answer that a text states, or the whole text where it marks none.
+
+    Raises:
+        InvalidAnswer: it states different ones, or is longer than what is read.
+    """
+    if len(text) > LONGEST:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read")
+    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
+    if len(finals) > 1:
+        raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
+    return finals[0] if finals else without_bold(text).strip()

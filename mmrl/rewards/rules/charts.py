@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 
 from mmrl.rewards.answers import AnswerForm, answer_text, form_of
 from mmrl.rewards.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.finals import final_answer, first_sentence, stated_finals, without_bold
+from mmrl.rewards.parsing.finals import final_answer, only_stated
 from mmrl.rewards.parsing.numbers import parse_number
 from mmrl.rewards.parsing.table_model import Cell
 from mmrl.rewards.parsing.tables import read_table
 from mmrl.rewards.rules.below_one import BELOW_ONE, below_one
 
-LONGEST = 10_000
 MOST_ITEMS = 1_000
 """Items of a list, or cells of a table, past which an answer is not compared."""
 ALIKE_TEXT = 0.5
@@ -61,7 +60,7 @@ class ChartRelaxed(Reward):
         truths = [_as_text(each) for each in (answer if isinstance(answer, list | tuple) else [answer])]
         if not truths:
             raise ScoringFailed("references.answer is an empty list", "reference")
-        said = _final(final_answer(item.text or "", form_of(item, self.form)))
+        said = only_stated(final_answer(item.text or "", form_of(item, self.form)))
         given = items_of(said) if isinstance(answer, list | tuple) else [said]
         right = sum(self._is_right(truth, one) for truth, one in zip(truths, given, strict=False))
         return right / max(len(truths), len(given))
@@ -201,15 +200,6 @@ def _float(number: Fraction | None) -> float:
 
 def _transposed(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [list(column) for column in itertools.zip_longest(*rows, fillvalue="")]
-
-
-def _final(text: str) -> str:
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read")
-    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
-    if len(finals) > 1:
-        raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
-    return finals[0] if finals else without_bold(text).strip()
 
 
 def _as_text(truth: Any) -> str:

@@ -6,11 +6,8 @@ import re
 from collections.abc import Sequence
 
 from mmrl.rewards.answers import form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.finals import final_answer, first_sentence, stated_finals, without_bold
-
-LONGEST = 10_000
-"""Characters past which an answer is not read."""
+from mmrl.rewards.base import Reward, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.finals import final_answer, only_stated
 
 _LETTER = re.compile(r"\(([a-zA-Z])\)")
 _BARE = re.compile(r"([A-Za-z])[.:)]?")
@@ -38,7 +35,7 @@ class MathVista(Reward):
         answer, kind = known["answer"], known["question_type"]
         if not isinstance(answer, str):
             raise ScoringFailed(f"references.answer is {answer!r:.60}; a text is due", "reference")
-        said = _final(final_answer(item.text or "", form_of(item)))
+        said = only_stated(final_answer(item.text or "", form_of(item)))
         if kind == "multi_choice":
             return float(picked(said, _choices(known.get("choices"))) == answer)
         return float(normalised(said, str(known.get("answer_type", "text")), known.get("precision")) == answer)
@@ -70,12 +67,3 @@ def _choices(given: object) -> Sequence[str]:
     if isinstance(given, list | tuple) and given and all(isinstance(each, str) for each in given):
         return given
     raise ScoringFailed(f"references.choices is {given!r:.60}; a list of texts is due", "reference")
-
-
-def _final(text: str) -> str:
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read")
-    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
-    if len(finals) > 1:
-        raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
-    return finals[0] if finals else without_bold(text).strip()
