@@ -38,8 +38,8 @@ from mmrl.evaluation.comparison import Entrant, Plan, Result, sum_up, write_resu
 from mmrl.evaluation.comparison.distances import Distances
 from mmrl.evaluation.comparison.pages import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
-from mmrl.evaluation.comparison.result import replace_file
 from mmrl.evaluation.errors import EvaluationError
+from mmrl.evaluation.files import replace_file
 from mmrl.evaluation.metrics import build_metric
 from mmrl.evaluation.shown import shown_picture
 from mmrl.rewards.choices import SharedLoader

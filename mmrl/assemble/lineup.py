@@ -93,7 +93,7 @@ class Lineup:
 
         Raises:
             KeyError: no subject has this name.
-            OSError, ValueError: a file of its checkpoint cannot be read. The others still can.
+            OSError, ValueError, SafetensorError: a file of its checkpoint cannot be read. The others still can.
         """
         subject = self.subjects[name]
         model = self._model(subject)

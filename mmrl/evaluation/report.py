@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -13,6 +12,7 @@ import yaml
 from mmrl.evaluation.cards import cards, change_cell
 from mmrl.evaluation.cautions import cautions, inner_sets, shown_changes
 from mmrl.evaluation.charts import by_source_charts, health_charts, kind_of, reward_charts, time_chart
+from mmrl.evaluation.files import replace_file
 from mmrl.evaluation.page import page, section
 from mmrl.evaluation.records import RunRecord, read_run
 from mmrl.evaluation.summary import (
@@ -70,12 +70,7 @@ def write_report(run: Path) -> Path:
         time_table(record),
         f"<details><summary>Configuration</summary><pre>{escape(_yaml(record.config))}</pre></details>",
     ]
-    path = run / "report.html"
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    text = page(record.name, "\n".join(part for part in body if part))
-    draft.write_text(text, encoding="utf-8", errors="backslashreplace")  # a prompt may hold half a letter
-    draft.replace(path)
-    return path
+    return replace_file(run / "report.html", page(record.name, "\n".join(part for part in body if part)))
 
 
 def _head(record: RunRecord) -> str:

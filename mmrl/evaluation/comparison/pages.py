@@ -14,9 +14,10 @@ from PIL import Image
 
 from mmrl.config.protocol import MetricConfig
 from mmrl.evaluation.comparison.answers import Measured
-from mmrl.evaluation.comparison.result import Result, SubjectResult, replace_file
+from mmrl.evaluation.comparison.result import Result, SubjectResult
 from mmrl.evaluation.comparison.store import Line, SubjectStore
 from mmrl.evaluation.comparison.tables import Cell, Table, result_markdown, result_tables, title_of, told_settings
+from mmrl.evaluation.files import replace_file
 from mmrl.evaluation.page import page, picture
 from mmrl.evaluation.texts import as_text, shortened
 from mmrl.rewards.suite import TOTAL

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mmrl.evaluation.comparison.numbers import Difference, Estimate
 from mmrl.evaluation.errors import ResultError
+from mmrl.evaluation.files import replace_file
 
 FORMAT: Literal[1] = 1
 RESULT = "result.json"
@@ -119,11 +119,3 @@ def read_result(path: Path) -> Result:
         raise ResultError(
             f"{file}: is no result of this version of mmrl: {at}: {first['msg']}; run the comparison again"
         ) from None
-
-
-def replace_file(path: Path, text: str) -> Path:
-    """Write a text at once: a reader finds the old one or the new one."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
-    draft.replace(path)
-    return path
