@@ -39,7 +39,7 @@ def _case(name: str, sizes: tuple[int, int, int], kind: str, device: str) -> lis
     weight = torch.randn(width, device=device, dtype=dtype) if kind == "rms" else None
     given = [t.requires_grad_() for t in (x, scale, shift, weight) if t is not None]
     functions = {"eager": eager} | {
-        backend.name: backend.load() for backend in OP.backends if device != "cpu" or backend.name != "triton"
+        backend.name: backend.load() for backend in OP.backends if _takes_part(backend.name, kind, device)
     }
 
     def call(function):
@@ -56,6 +56,12 @@ def _case(name: str, sizes: tuple[int, int, int], kind: str, device: str) -> lis
         Line("norm_modulate", case, n, "eager", m.seconds, m.ratio, m.peak_mib, peak, *_gate(n, m.ratio, device))
         for n, m in measured.items()
     ]
+
+
+def _takes_part(backend: str, kind: str, device: str) -> bool:
+    if backend == "native":
+        return device == "cpu" and kind == "layer"
+    return backend != "triton" or device != "cpu"
 
 
 def _gate(candidate: str, ratio: float, device: str) -> tuple[str | None, bool | None]:

@@ -8,8 +8,8 @@
     norm_modulate                                 normalisation and modulation of DiT blocks
     varlen_attention                              sequences of different lengths without padding
 
-`MMRL_KERNELS=reference|compile|triton|auto` chooses who computes them (`mmrl_kernels.registry`). Importing this package
-imports no torch.
+`MMRL_KERNELS=reference|native|compile|triton|auto` chooses who computes them (`mmrl_kernels.registry`). Importing this
+package imports no torch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Which implementation of an op a call gets, and why.
 
-`MMRL_KERNELS` names one for all ops: `reference` (plain torch), `compile` (torch.compile of the reference), `triton`,
-or `auto`, the default: the first of an op's backends that takes the tensor it is asked about. `auto` falls back and
-says so once; a backend asked for by name raises where it cannot serve.
+`MMRL_KERNELS` names one for all ops: `reference` (plain torch), `native` (torch's own fused operators), `compile`
+(torch.compile of the reference), `triton`, or `auto`, the default: the first of an op's backends that takes the tensor
+it is asked about. `auto` falls back and says so once; a backend asked for by name raises where it cannot serve.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 _log = logging.getLogger(__name__)
 
-Name = Literal["reference", "compile", "triton"]
+Name = Literal["reference", "native", "compile", "triton"]
 Refusal = Callable[[Tensor], str | None]
 """None, or why a backend cannot serve a call with this tensor: "x is on cpu"."""
 
@@ -70,7 +70,7 @@ def wanted() -> Name | Literal["auto"]:
     known = (*get_args(Name), "auto")
     if name not in known:
         raise KernelError(f"{VARIABLE}={name}: expected one of {', '.join(known)}")
-    return cast(Literal["reference", "compile", "triton", "auto"], name)
+    return cast(Name | Literal["auto"], name)
 
 
 def choose(op: Op, x: Tensor) -> Choice:

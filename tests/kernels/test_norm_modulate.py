@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmrl_kernels.ops.norm_modulate import norm_modulate, reference
+from mmrl_kernels.ops.norm_modulate import compiled, native, norm_modulate, reference
 from mmrl_kernels.ops.norm_modulate.spec import SPEC, cost
 from mmrl_kernels.registry import KernelError
 from tests.kernels.gates import compile_for_hopper, interpreted
@@ -28,6 +28,13 @@ def by_hand(x, scale, shift, eps, kind, weight):
     return out
 
 
+@pytest.fixture(params=["reference", "native"])
+def portable(request, monkeypatch):
+    """Who computes on a CPU without a compiler."""
+    monkeypatch.setenv("MMRL_KERNELS", request.param)
+
+
+@pytest.mark.usefixtures("portable")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
@@ -43,6 +50,7 @@ def test_every_dtype_is_within_the_spec_of_a_row_by_row_float64(kind, weighted, 
     assert (other.double() - due).abs().max() > 0.1  # the bound can fail
 
 
+@pytest.mark.usefixtures("portable")
 @pytest.mark.parametrize("kind", KINDS)
 def test_gradcheck_in_all_four_tensors(kind):
     given = [t.requires_grad_() for t in activations(2, 3, 5)]
@@ -50,6 +58,38 @@ def test_gradcheck_in_all_four_tensors(kind):
     assert torch.autograd.gradcheck(lambda x, s, t: norm_modulate(x, s, t, 1e-3, kind), given[:3])
 
 
+@pytest.mark.usefixtures("portable")
+@pytest.mark.parametrize("wanting", [[True, False, False], [False, True, False], [False, False, True]])
+def test_only_what_wants_a_gradient_gets_one(wanting):
+    given = activations(2, 3, 5)[:3]
+    every = [t.requires_grad_() for t in given]
+    due = torch.autograd.grad(norm_modulate(*every).sin().sum(), every)
+    some = [t.detach().clone().requires_grad_(wants) for t, wants in zip(given, wanting, strict=True)]
+    norm_modulate(*some).sin().sum().backward()
+    for tensor, wants, gradient in zip(some, wanting, due, strict=True):
+        assert (tensor.grad is not None) == wants
+        if wants:
+            torch.testing.assert_close(tensor.grad, gradient)
+
+
+@pytest.mark.usefixtures("portable")
+@pytest.mark.parametrize("sizes", [(0, 3, 5), (2, 0, 5)])
+def test_nothing_stays_nothing(sizes):
+    x, scale, shift, _ = activations(*sizes)
+    assert norm_modulate(x, scale, shift).shape == x.shape
+
+
+def test_a_gradient_that_is_no_block_of_memory_and_activations_that_are_none():
+    x, scale, shift, _ = activations(2, 3, 5)
+    turned = x.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
+    out = norm_modulate(turned, scale, shift)
+    (got,) = torch.autograd.grad(out.sum(1, keepdim=True).expand(2, 3, 5), turned, torch.ones(()).expand(2, 3, 5))
+    plain = x.clone().requires_grad_()
+    (due,) = torch.autograd.grad(3 * reference.norm_modulate(plain, scale, shift, 1e-6).sum(), plain)
+    torch.testing.assert_close(got, due)
+
+
+@pytest.mark.usefixtures("portable")
 def test_half_precision_is_rounded_once_where_the_composition_rounds_at_every_step():
     x, scale, shift, _ = activations(2, 64, 128, dtype=torch.bfloat16)
     exact = norm_modulate(x.double(), scale.double(), shift.double())
@@ -67,13 +107,22 @@ BACKENDS = ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)]
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning")
 def test_the_compiled_form_agrees_on_activations_of_a_network(backend):
     x, scale, shift, _ = (t.requires_grad_() for t in activations(2, 17, 67, dtype=torch.float32))
-    compiled = torch.compile(reference.norm_modulate, fullgraph=True, backend=backend)
+    through = torch.compile(reference.norm_modulate, fullgraph=True, backend=backend)
     results = []
-    for function in (reference.norm_modulate, compiled):
+    for function in (reference.norm_modulate, through):
         out = function(x * 1.0, scale * 1.0, shift * 1.0, 1e-6)  # no leaves, as in a network
         results.append([out, *torch.autograd.grad(out.square().sum(), (x, scale, shift))])
     for plain, fast in zip(*results, strict=True):
         torch.testing.assert_close(fast, plain, atol=1e-4, rtol=1e-4)
+
+
+def test_samples_that_outgrow_the_cache_go_to_torchs_own_kernels(monkeypatch):
+    called = []
+    for name, home in (("_compiled", compiled), ("norm_modulate", native)):
+        monkeypatch.setattr(home, name, lambda *given, name=name: called.append(name))
+    for tokens, kind in ((1 << 19, "layer"), ((1 << 19) + 1, "layer"), ((1 << 19) + 1, "rms")):
+        compiled.norm_modulate(torch.empty(1, tokens, 2), torch.zeros(1, 2), torch.zeros(1, 2), 1e-6, kind)
+    assert called == ["_compiled", "norm_modulate", "_compiled"]
 
 
 IN_THE_INTERPRETER = """

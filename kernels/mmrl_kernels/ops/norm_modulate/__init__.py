@@ -26,12 +26,21 @@ def _triton_refusal(x: Tensor) -> str | None:
     return needs_triton(x)
 
 
+def _native_refusal(x: Tensor) -> str | None:
+    if x.device.type != "cpu":
+        return f"x is on {x.device.type}"
+    if torch.compiler.is_compiling():
+        return "part of a larger graph, which fuses it further"
+    return None
+
+
 OP = Op(
     "norm_modulate",
     (
         # The compiler first: the kernel has not been seen to beat it, and inside a compiled model it fuses further.
         Backend("compile", f"{__name__}.compiled:norm_modulate", needs_compiler),
         Backend("triton", f"{__name__}.triton:norm_modulate", _triton_refusal),
+        Backend("native", f"{__name__}.native:norm_modulate", _native_refusal),
         Backend("reference", f"{__name__}.reference:norm_modulate"),
     ),
 )

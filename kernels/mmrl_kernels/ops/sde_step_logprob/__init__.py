@@ -1,7 +1,7 @@
 """How likely one denoising step was: one float32 path for the rollout that draws x' and the replay that scores it.
 
     step = flow_sde(sigma=0.8, sigma_next=0.7, noise_level=0.7, first_sigma=0.96)
-    next_x, log_prob, mean = sde_step_sample(x, velocity, noise, step)
+    next_x, log_prob = sde_step_sample(x, velocity, noise, step)
     replayed, mean = sde_step_logprob(x, velocity, next_x, step)  # bit-equal to log_prob where velocity is
 
 The log-probability is the *mean* over latent dimensions, not their sum, as Flow-GRPO and its successors have it: the
@@ -77,8 +77,8 @@ def sde_step_sample(
     velocity: Tensor,  # as x, of any float dtype
     noise: Tensor,  # as x, of any float dtype: standard normal
     coefficients: StepCoefficients,
-) -> tuple[Tensor, Tensor, Tensor]:  # [B, ...] in x's dtype; [B] float32; [B, ...] float32
-    """x' = mean + std noise rounded to x's dtype, the log-probability of that, and the mean; without gradients.
+) -> tuple[Tensor, Tensor]:  # [B, ...] in x's dtype; [B] float32
+    """x' = mean + std noise rounded to x's dtype, and the log-probability of that; without gradients.
 
     One pass over the latent; the log-probability is of the rounded x', and bit-equal to `sde_step_logprob`'s, so that
     ratios are exactly 1 where the velocity is computed alike.
@@ -89,8 +89,8 @@ def sde_step_sample(
     _check(coefficients, x=x, velocity=velocity, noise=noise)
     kernels, c = _kernels(x), coefficients
     rows = _rows(x), _rows(velocity), _rows(noise)
-    drawn, log_prob, mean = kernels.sample(*rows, c.x, c.velocity, c.std, *_line(c, x[0].numel()))
-    return drawn.view(x.shape), log_prob, mean.view(x.shape)
+    drawn, log_prob = kernels.sample(*rows, c.x, c.velocity, c.std, *_line(c, x[0].numel()))
+    return drawn.view(x.shape), log_prob
 
 
 def _line(c: StepCoefficients, d: int) -> tuple[float, float]:

@@ -13,12 +13,12 @@ from mmrl_kernels.ops.sde_step_logprob.function import Kernels
 
 def sample(
     x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float, slope: float, offset: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """As the reference, in one pass where x' is not rounded: the compiler would score it as it was before."""
     if x.dtype == reference.arithmetic(x):
         return _sample(x, velocity, noise, _scalars(x, a, b, std, slope, offset))
     next_x = _draw(x, velocity, noise, _scalars(x, a, b, std))
-    return next_x, *forward(x, velocity, next_x, a, b, slope, offset)
+    return next_x, _score(x, velocity, next_x, _scalars(x, a, b, slope, offset))
 
 
 def forward(
@@ -46,7 +46,7 @@ def _scalars(x: Tensor, *values: float) -> Tensor:
 
 
 @torch.compile(fullgraph=True)
-def _sample(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _sample(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> tuple[Tensor, Tensor]:
     a, b, std, slope, offset = scalars
     return reference.sample(x, velocity, noise, a, b, std, slope, offset)
 
@@ -54,6 +54,11 @@ def _sample(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> tupl
 @torch.compile(fullgraph=True)
 def _draw(x: Tensor, velocity: Tensor, noise: Tensor, scalars: Tensor) -> Tensor:
     return reference.draw(x, velocity, noise, scalars[0], scalars[1], scalars[2])
+
+
+@torch.compile(fullgraph=True)
+def _score(x: Tensor, velocity: Tensor, next_x: Tensor, scalars: Tensor) -> Tensor:
+    return reference.forward(x, velocity, next_x, scalars[0], scalars[1], scalars[2], scalars[3])[0]
 
 
 @torch.compile(fullgraph=True)

@@ -15,10 +15,10 @@ from torch.autograd.function import once_differentiable
 class Kernels:
     """What a backend brings; signatures as in `reference`, a and b plain floats.
 
-    The score and the mean of `sample` are bit-equal to those of `forward` on the x' that it drew.
+    The score of `sample` is bit-equal to that of `forward` on the x' that it drew.
     """
 
-    sample: Callable[..., tuple[Tensor, Tensor, Tensor]]
+    sample: Callable[..., tuple[Tensor, Tensor]]
     forward: Callable[..., tuple[Tensor, Tensor]]
     backward: Callable[..., Tensor]
 

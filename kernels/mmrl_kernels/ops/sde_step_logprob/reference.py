@@ -13,10 +13,10 @@ Scalar = float | Tensor
 
 def sample(
     x: Tensor, velocity: Tensor, noise: Tensor, a: Scalar, b: Scalar, std: Scalar, slope: Scalar, offset: Scalar
-) -> tuple[Tensor, Tensor, Tensor]:
-    """x' [B, D] in x's dtype, its score [B] and the mean [B, D]."""
+) -> tuple[Tensor, Tensor]:
+    """x' [B, D] in x's dtype, and its score [B]."""
     next_x = draw(x, velocity, noise, a, b, std)
-    return next_x, *forward(x, velocity, next_x, a, b, slope, offset)
+    return next_x, forward(x, velocity, next_x, a, b, slope, offset)[0]
 
 
 def draw(x: Tensor, velocity: Tensor, noise: Tensor, a: Scalar, b: Scalar, std: Scalar) -> Tensor:

@@ -15,7 +15,7 @@ BLOCK = 2048  # numbers a program: 16 a thread with four warps, and enough progr
 
 
 @triton.jit
-def sample_kernel(x_ptr, velocity_ptr, noise_ptr, next_ptr, mean_ptr, partial_ptr, a, b, std, d, BLOCK: tl.constexpr):
+def sample_kernel(x_ptr, velocity_ptr, noise_ptr, next_ptr, partial_ptr, a, b, std, d, BLOCK: tl.constexpr):
     block, row = tl.program_id(0), tl.program_id(1).to(tl.int64)
     column = block * BLOCK + tl.arange(0, BLOCK)
     inside = column < d
@@ -26,7 +26,6 @@ def sample_kernel(x_ptr, velocity_ptr, noise_ptr, next_ptr, mean_ptr, partial_pt
     mean = tl.fma(velocity, b, x * a)
     drawn = tl.fma(noise, std, mean).to(next_ptr.dtype.element_ty)
     tl.store(next_ptr + at, drawn, mask=inside)
-    tl.store(mean_ptr + at, mean, mask=inside)
     residual = tl.where(inside, drawn.to(tl.float32) - mean, 0.0)
     tl.store(partial_ptr + row * tl.num_programs(0) + block, tl.sum(residual * residual, axis=0))
 
@@ -73,14 +72,14 @@ def backward_kernel(
 
 def sample(
     x: Tensor, velocity: Tensor, noise: Tensor, a: float, b: float, std: float, slope: float, offset: float
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor]:
     """As the reference; all [B, D] and contiguous."""
     rows, d = x.shape
-    next_x, mean = torch.empty_like(x), torch.empty_like(x, dtype=torch.float32)
+    next_x = torch.empty_like(x)
     blocks = triton.cdiv(d, BLOCK)
     partial = torch.empty(rows, blocks, dtype=torch.float32, device=x.device)
-    sample_kernel[(blocks, rows)](x, velocity, noise, next_x, mean, partial, a, b, std, d, BLOCK=BLOCK)
-    return next_x, partial.sum(1) * slope + offset, mean
+    sample_kernel[(blocks, rows)](x, velocity, noise, next_x, partial, a, b, std, d, BLOCK=BLOCK)
+    return next_x, partial.sum(1) * slope + offset
 
 
 def forward(
