@@ -27,7 +27,7 @@ class Power(StrEnum):
     MOMENTS = "moments"
     """Decisions are Gaussian: replay also gives their mean, standard deviation and the velocity behind them."""
     PREDICT_VELOCITY = "predict_velocity"
-    """`predict_velocity` at any (x_t, sigma), with gradients (flow models)."""
+    """`predict_velocity` at any (x_t, sigma), with gradients."""
     ADOPT_CLEAN = "adopt_clean"
     """`adopt`: clean latents that are given become a rollout, so that a few rows of many can be learnt from alone."""
     ENCODE_MEDIA = "encode_media"
@@ -226,7 +226,18 @@ class Policy(Protocol):
 
 
 class VelocityPolicy(Policy, Protocol):
-    """A policy with the power PREDICT_VELOCITY."""
+    """A policy with the power PREDICT_VELOCITY.
+
+    Noise levels are a flow's, x_t = (1 - sigma) x_0 + sigma noise, and so is the velocity, noise - x_0, whatever the
+    model behind the policy predicts.
+    """
+
+    def noise_level(self, place: float) -> float:
+        """In (0, 1]: the level at a place in (0, 1] of those that the model was trained at, as a uniform place draws.
+
+        `predict_velocity` is exact at these levels; models that know a thousand timesteps take the nearest of others.
+        """
+        ...
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """The velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1], as the sampler would use it."""

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -75,6 +75,21 @@ class Family(Protocol):
         ...
 
 
+class Noised(Family, Protocol):
+    """A family that says how much noise its latents hold.
+
+    Noise levels are a flow's here: sigma / (1 - sigma) is the ratio of noise to signal, whatever the family.
+    """
+
+    def noise_level(self, scheduler: Any, place: float) -> float:
+        """In (0, 1], of a place in (0, 1] among those that the model was trained at, which a uniform place draws."""
+        ...
+
+    def hold(self, scheduler: Any, sigma: float) -> int:
+        """Set every step of the schedule to one noise level; return the step that would have come nearest to it."""
+        ...
+
+
 class _Replaced:
     """Families whose own steps are replaced by a transition between their noise levels."""
 
@@ -113,11 +128,15 @@ class FlowFamily(_Replaced):
     def deterministic(self, scheduler: Any) -> Transition | None:
         return ODE()
 
-    def hold(self, scheduler: Any, sigma: float) -> int:
-        """Set every step of the schedule to one noise level; return the step that would have come nearest to it.
+    def noise_level(self, scheduler: Any, place: float) -> float:
+        """Training levels are uniform."""
+        return place
 
-        A level of the schedule itself keeps the timestep that the scheduler gave it; others get sigma times the
-        number of training timesteps, in the schedule's dtype. No shift: sigma is the actual noise level.
+    def hold(self, scheduler: Any, sigma: float) -> int:
+        """A level of the schedule itself keeps the timestep that the scheduler gave it.
+
+        Others get sigma times the number of training timesteps, in the schedule's dtype. No shift: sigma is the actual
+        noise level.
         """
         sigmas, timesteps = scheduler.sigmas, scheduler.timesteps
         distance = (sigmas[:-1].cpu().double() - sigma).abs()
@@ -125,10 +144,7 @@ class FlowFamily(_Replaced):
         timestep = torch.tensor(sigma, dtype=sigmas.dtype) * scheduler.config.num_train_timesteps
         if distance[nearest] < 1e-6:
             timestep = timesteps[nearest]
-        steps = max(2, len(timesteps))  # the first hands over x_t
-        scheduler.timesteps = torch.full((steps,), timestep.item(), dtype=timesteps.dtype, device=timesteps.device)
-        scheduler.sigmas = torch.full((steps + 1,), sigma, dtype=sigmas.dtype, device=sigmas.device)
-        scheduler.set_begin_index(0)  # equal timesteps cannot be told apart by value
+        _fill(scheduler, timestep.item(), sigma)
         return nearest
 
 
@@ -167,6 +183,21 @@ class VPFamily(_Replaced):
 
     def deterministic(self, scheduler: Any) -> Transition | None:
         return self._ddim(scheduler, 0.0)
+
+    def noise_level(self, scheduler: Any, place: float) -> float:
+        """That of a training timestep; those are drawn uniformly."""
+        ratios = _ratios(scheduler)
+        ratio = ratios[round(place * (len(ratios) - 1))].item()
+        return ratio / (1 + ratio) if math.isfinite(ratio) else 1.0
+
+    def hold(self, scheduler: Any, sigma: float) -> int:
+        """The model was trained at whole timesteps: the nearest is taken."""
+        levels = torch.tensor([level for level, _ in self.levels(scheduler)], dtype=torch.float64)
+        ratios = _ratios(scheduler)
+        nearest = int((_flow_level(levels) - sigma).abs().argmin())
+        timestep = int((ratios / (1 + ratios)).nan_to_num(1.0).sub(sigma).abs().argmin())
+        _fill(scheduler, timestep, ratios[timestep].item())
+        return nearest
 
     def _ddim(self, scheduler: Any, eta: float) -> DDIM:
         config = scheduler.config
@@ -270,6 +301,19 @@ def family_of(scheduler: Any) -> Family:
     return _INVERTED_FLOW if config.get("invert_sigmas") else _FAMILIES[name]
 
 
+def noised_family(scheduler: Any) -> Noised:
+    """The family of a scheduler whose latents hold a known amount of noise.
+
+    Raises:
+        UnsupportedError: it draws its noise itself and does not say how much.
+    """
+    family = family_of(scheduler)
+    if isinstance(family, NativeFamily):
+        raise UnsupportedError(f"{type(scheduler).__name__} does not say how much noise its latents hold: set "
+                               "policy.scheduler=DDIMScheduler")  # fmt: skip
+    return cast(Noised, family)
+
+
 def covered_schedulers() -> tuple[str, ...]:
     """The classes that have a family."""
     return tuple(_FAMILIES)
@@ -337,6 +381,30 @@ class _Probe:
 
 def _share(ratio: float) -> float:
     return ratio / (1 + ratio**2) ** 0.5
+
+
+def _ratios(scheduler: Any) -> Tensor:
+    """[T] float64: noise to signal at every timestep of a variance-preserving model's training."""
+    kept = getattr(scheduler, "alphas_cumprod", None)
+    if kept is None:
+        raise UnsupportedError(f"{type(scheduler).__name__} does not say which noise levels its model was trained at")
+    return ((1 - kept.cpu().double()) / kept.cpu().double()).sqrt()
+
+
+def _flow_level(share: Tensor) -> Tensor:
+    """A flow's noise level of the same ratio of noise to signal, of a share of noise s = sqrt(1 - signal²)."""
+    return share / (share + (1 - share**2).sqrt())
+
+
+def _fill(scheduler: Any, timestep: float, sigma: float) -> None:
+    """One timestep throughout, and `sigma` where the scheduler has any."""
+    timesteps = scheduler.timesteps
+    steps = max(2, len(timesteps))  # the first hands over x_t
+    scheduler.timesteps = torch.full((steps,), timestep, dtype=timesteps.dtype, device=timesteps.device)
+    if hasattr(scheduler, "sigmas"):
+        sigmas = scheduler.sigmas
+        scheduler.sigmas = torch.full((steps + 1,), sigma, dtype=sigmas.dtype, device=sigmas.device)
+        scheduler.set_begin_index(0)  # equal timesteps cannot be told apart by value
 
 
 def _step_index(scheduler: Any, timestep: Any) -> int:

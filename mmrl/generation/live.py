@@ -19,7 +19,7 @@ from mmrl.generation.errors import UnsupportedError
 from mmrl.generation.guiders import Guiders
 from mmrl.generation.joint import split
 from mmrl.generation.loops import FastForward
-from mmrl.generation.noising import noised
+from mmrl.generation.noising import clean_from, noised
 from mmrl.generation.recording import Recording
 from mmrl.generation.scheduler_hook import Step
 from mmrl.generation.seeds import stream_seed
@@ -108,18 +108,3 @@ class LiveLoop(FastForward):
         seed = stream_seed(self._noise_seed or 0, "noise", self.part)
         noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed)).to(clean.device)
         return noised(step.family, clean, noise, step.levels[step.index][1]).to(step.sample.dtype)
-
-
-def clean_from(step: Step) -> Tensor:
-    """[B, ...] float32 x_0, as the denoiser's answer at this step predicts it.
-
-    Raises:
-        UnsupportedError: the scheduler draws its noise itself, and does not say how much.
-    """
-    deterministic = step.family.deterministic(step.scheduler)
-    if deterministic is None:
-        raise UnsupportedError(f"{type(step.scheduler).__name__} does not say what x_0 it predicts: set "
-                               "policy.scheduler=DDIMScheduler, or leave out the jump")  # fmt: skip
-    levels = list(step.levels)
-    levels[step.index] = (levels[step.index][0], 0.0)
-    return step.family.moments(deterministic, replace(step, levels=levels))[0]

@@ -18,10 +18,11 @@ from torch import Tensor
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.section import ConfigError
 from mmrl.generation.errors import GenerationError, UnsupportedError
-from mmrl.generation.families import Family, FlowFamily, check_transition, velocity_gain
+from mmrl.generation.families import Family, check_transition, noised_family, velocity_gain
 from mmrl.generation.guiders import Guiders
 from mmrl.generation.joint import join, join_log_probs, shared_std, split
 from mmrl.generation.learned_noise import NoiseLevels, with_learned_noise
+from mmrl.generation.noising import flow_velocity, from_flow
 from mmrl.generation.recording import Recording
 from mmrl.generation.scheduler_hook import Step
 from mmrl.generation.seeds import stream_seed
@@ -316,6 +317,9 @@ class ProbeLoop(FastForward):
 class VelocityLoop(FastForward):
     """Asks for the model's output at any (x_t, sigma), as the pipeline would use it.
 
+    It is a flow's velocity, noise - x_0, of models that predict noise, v or x_0 too: what they predict is brought to a
+    flow's terms, as is `noisy`, (1 - sigma) x_0 + sigma noise, to theirs.
+
     Every step of the schedule is set to sigma. The steps before the one that would have come nearest to sigma are
     not computed, the last of them hands over x_t, and that one's output is taken: guidance that depends on the step's
     number (skipped layers, truncation) is what the sampler would apply at this noise level.
@@ -334,10 +338,7 @@ class VelocityLoop(FastForward):
         return step == self._target
 
     def on_schedule(self, scheduler: Any, family: Family) -> None:
-        if not isinstance(family, FlowFamily):
-            raise UnsupportedError(f"velocities at any noise level need a flow model; {type(scheduler).__name__} is of "
-                                   f"the {family.name} family")  # fmt: skip
-        self._nearest = family.hold(scheduler, self.sigma)
+        self._nearest = noised_family(scheduler).hold(scheduler, self.sigma)
 
     def advance(self, step: Step) -> Tensor:
         if self.step == 0:
@@ -347,13 +348,13 @@ class VelocityLoop(FastForward):
                                       f"{list(step.sample.shape)}")  # fmt: skip
         last = self.part == len(self._noisy) - 1
         if self.is_asked(self.step):
-            self._outputs.append(step.family.velocity(step))
+            self._outputs.append(flow_velocity(step, self._noisy[self.part], self.sigma))
             if last:
                 self.velocity = join(self._outputs)
                 raise LeavePipeline
         elif last:
             self._guiders.write(self.recording.guidance[self.step])
-        return self._noisy[self.part].to(step.sample.dtype)
+        return from_flow(step.family, self._noisy[self.part], self.sigma).to(step.sample.dtype)
 
 
 @dataclass(frozen=True)

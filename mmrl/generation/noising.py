@@ -1,11 +1,14 @@
-"""How much of a picture is left in its latents at a noise level, and how a picture is brought to one."""
+"""How much of a picture is left in its latents at a noise level, and how a picture is brought to one and back."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from torch import Tensor
 
 from mmrl.generation.errors import UnsupportedError
 from mmrl.generation.families import Family, FlowFamily, VEFamily, VPFamily
+from mmrl.generation.scheduler_hook import Step
 
 
 def signal_of(family: Family, sigma: float) -> float:
@@ -30,3 +33,33 @@ def noised(family: Family, clean: Tensor, noise: Tensor, sigma: float) -> Tensor
     signal = signal_of(family, sigma)
     mixed = signal * clean + sigma * noise
     return mixed / signal if isinstance(family, VEFamily) else mixed
+
+def clean_from(step: Step) -> Tensor:
+    """[B, ...] float32 x_0, as the denoiser's answer at this step predicts it.
+
+    Raises:
+        UnsupportedError: the scheduler draws its noise itself, and does not say how much.
+    """
+    deterministic = step.family.deterministic(step.scheduler)
+    if deterministic is None:
+        raise UnsupportedError(f"{type(step.scheduler).__name__} does not say what x_0 it predicts: set "
+                               "policy.scheduler=DDIMScheduler, or leave out the jump")  # fmt: skip
+    levels = list(step.levels)
+    levels[step.index] = (levels[step.index][0], 0.0)
+    return step.family.moments(deterministic, replace(step, levels=levels))[0]
+
+
+def from_flow(family: Family, noisy: Tensor, sigma: float) -> Tensor:
+    """[B, ...] latents of the family with the same noise and picture as (1 - sigma) x_0 + sigma noise."""
+    if isinstance(family, VEFamily):
+        return noisy / (1 - sigma)
+    if isinstance(family, VPFamily):
+        return noisy / ((1 - sigma) ** 2 + sigma**2) ** 0.5
+    return noisy
+
+
+def flow_velocity(step: Step, noisy: Tensor, sigma: float) -> Tensor:
+    """[B, ...]: noise - x_0 as the denoiser predicts them at this step, `noisy` being (1 - sigma) x_0 + sigma noise."""
+    if isinstance(step.family, FlowFamily):
+        return step.family.velocity(step)
+    return (noisy.float() - clean_from(step)) / sigma

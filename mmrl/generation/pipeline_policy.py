@@ -22,7 +22,7 @@ from mmrl.generation.branches import Branches
 from mmrl.generation.coverage import REFUSED
 from mmrl.generation.denoiser_hook import find_branches, find_denoisers, kept_attention, watched_denoisers
 from mmrl.generation.errors import GenerationError, UnsupportedError
-from mmrl.generation.families import check_transition, family_of
+from mmrl.generation.families import check_transition, family_of, noised_family
 from mmrl.generation.given import FirstStepLoop, encoded
 from mmrl.generation.guiders import Guiders
 from mmrl.generation.learned_noise import NAME, NoiseLevels
@@ -201,10 +201,16 @@ class PipelinePolicy:
         if columns:
             self._fast_forward(ReplayLoop(self._guiders, recording, columns, visit), recording)
 
+    def noise_level(self, place: float) -> float:
+        """In (0, 1]; a flow's levels are uniform, the others' are those of their training timesteps."""
+        scheduler = self.pipeline.scheduler
+        return noised_family(scheduler).noise_level(scheduler, place)
+
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
 
-        `noisy` is in the loop's own packing, that of `rollout.clean`. Of models that are also told where a step ends
+        `noisy` is (1 - sigma) x_0 + sigma noise in the loop's own packing, that of `rollout.clean`, and the velocity is
+        noise - x_0, of pipelines that predict noise too. Of models that are also told where a step ends
         (mean flows), this is the velocity at sigma itself.
         """
         if not 0 < sigma <= 1:

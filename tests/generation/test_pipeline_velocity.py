@@ -7,7 +7,7 @@ import tiny
 import torch
 from pipeline_checks import CLASSES, assert_untouched, count_denoiser_calls
 
-from mmrl.generation import GenerationError, UnsupportedError
+from mmrl.generation import GenerationError
 from mmrl.generation.families import FlowFamily
 
 
@@ -99,7 +99,3 @@ def test_what_cannot_be_asked_is_refused(make_policy, requests):
             policy.predict_velocity(rollout, rollout.clean, sigma)
     with pytest.raises(GenerationError, match=r"noisy is \[2, 4, 8, 8\]"):
         policy.predict_velocity(rollout, rollout.clean[:2], 0.5)
-    noise_model = make_policy("sd15")
-    rollout = noise_model.rollout(requests, seed=3)
-    with pytest.raises(UnsupportedError, match="need a flow model"):
-        noise_model.predict_velocity(rollout, rollout.clean, 0.5)

@@ -63,6 +63,9 @@ class GaussianFlow:
     def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
         raise NotImplementedError("not among the powers")
 
+    def noise_level(self, place: float) -> float:
+        return place
+
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         variance = (1 - sigma) ** 2 * SPREAD**2 + sigma**2
         centred = noisy - (1 - sigma) * self.mean

@@ -122,7 +122,8 @@ class RewardGradient:
         if clean is None:
             raise ValueError("a penalty on velocities needs rollouts that keep their last latent")
         generator = torch.Generator().manual_seed(fold_in(seed, 2))
-        sigma = EARLIEST + (LATEST - EARLIEST) * torch.rand((), generator=generator).item()
+        place = EARLIEST + (LATEST - EARLIEST) * torch.rand((), generator=generator).item()
+        sigma = policy.noise_level(place)
         noise = torch.randn(clean.shape, generator=generator).to(clean.device)
         noisy = interpolate(clean.float(), noise, sigma).to(clean.dtype)
         with torch.no_grad(), policy.reference():

@@ -78,7 +78,7 @@ class VelocityRegression:
         generator, times = torch.Generator(device="cpu").manual_seed(seed), self._times
         for number in range(times):
             place = (number + torch.rand((), generator=generator).item()) / times
-            sigma = EARLIEST + (LATEST - EARLIEST) * place
+            sigma = self._policy.noise_level(EARLIEST + (LATEST - EARLIEST) * place)
             yield sigma, torch.randn(like.shape, generator=generator).to(like.device)
 
     def finish_iteration(self, updates: int) -> None:

@@ -75,6 +75,9 @@ class Painter:
         self.lived.append(live)
         return self.theta[:, None, None, None].expand(ROWS, 3, 4, 4)
 
+    def noise_level(self, place: float) -> float:
+        return place
+
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         return (self.theta[:, None] / 2 * (not self.frozen)).expand(ROWS, 5)
 

@@ -1,0 +1,118 @@
+"""A flow's velocity of models that predict noise, v or x_0: against diffusers' own noising and its own steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import diffusers
+import pytest
+import tiny
+import torch
+
+from mmrl.config.policy import LoraConfig
+from mmrl.generation import PipelinePolicy, UnsupportedError
+
+BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
+DDIM = {"clip_sample": False, "set_alpha_to_one": False}
+CASES: dict[str, tuple[str, dict[str, Any]]] = {
+    "noise": ("DDIMScheduler", DDIM),
+    "v": ("DDIMScheduler", {"prediction_type": "v_prediction", **DDIM}),
+    "picture": ("DDIMScheduler", {"prediction_type": "sample", **DDIM}),
+    "zero signal": ("DDIMScheduler", {"prediction_type": "v_prediction", "rescale_betas_zero_snr": True, **DDIM}),
+    "solver": ("DPMSolverMultistepScheduler", {}),
+    "unipc, v": ("UniPCMultistepScheduler", {"prediction_type": "v_prediction"}),
+    "variance exploding": ("EulerDiscreteScheduler", {}),
+    "variance exploding, v": ("EulerDiscreteScheduler", {"prediction_type": "v_prediction"}),
+    "lms": ("LMSDiscreteScheduler", {}),
+}
+
+# numpy is handed tensors by the schedules of DPM++ and its kin
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:The `scale_model_input` function should be called:UserWarning"),
+]
+
+
+def make(case: str, guidance: float = 1.0, **sampling: Any) -> PipelinePolicy:
+    kind, settings = CASES[case]
+    pipeline = tiny.build("sd15")
+    pipeline.scheduler = getattr(diffusers, kind)(**BETAS, **settings)
+    asked = tiny.sampling("sd15", guidance_scale=guidance, transition={"name": "ode"}, steps=6, **sampling)
+    return PipelinePolicy(pipeline, asked, lora=LoraConfig(rank=4, alpha=8))
+
+
+def text(rollout: Any) -> torch.Tensor:
+    """What the text encoder said, as the UNet is shown it."""
+    return next(
+        entry.value[0] for entry in rollout.recording.tape.entries if isinstance(entry.value, tuple | list)
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("place", [0.05, 0.4, 0.9])
+def test_the_velocity_is_noise_minus_picture_as_the_unet_and_diffusers_own_step_have_them(case, place, requests):
+    policy = make(case)
+    rollout = policy.rollout(requests, seed=3)
+    sigma, timestep = policy.noise_level(place), round(place * 999)
+    plain = diffusers.DDIMScheduler(**BETAS, **(DDIM | CASES[case][1]))  # the plainest arithmetic of these timesteps
+    clean = rollout.clean
+    noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
+    shown = plain.add_noise(clean, noise, torch.tensor([timestep]))
+    with torch.no_grad():
+        output = policy.pipeline.unet(shown, timestep, encoder_hidden_states=text(rollout)).sample
+        plain.set_timesteps(1000)
+        picture = plain.step(output, timestep, shown).pred_original_sample
+        kept = plain.alphas_cumprod[timestep]
+        due = (shown - kept.sqrt() * picture) / (1 - kept).sqrt() - picture
+        velocity = policy.predict_velocity(rollout, (1 - sigma) * clean + sigma * noise, sigma)
+    torch.testing.assert_close(velocity, due, rtol=2e-3, atol=2e-3)
+    assert sigma / (1 - sigma) == pytest.approx(((1 - kept) / kept).sqrt().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["noise", "v", "variance exploding"])
+def test_it_has_gradients_costs_one_step_and_depends_on_all_that_it_should(case, requests):
+    policy = make(case)
+    rollout = policy.rollout(requests, seed=3)
+    noisy = torch.randn(rollout.clean.shape, generator=torch.Generator().manual_seed(0))
+    sigma = policy.noise_level(0.5)
+    here = policy.predict_velocity(rollout, noisy, sigma)
+    here.square().mean().backward()
+    assert sum(p.grad.abs().sum() for p in policy.parameters_to_train().values() if p.grad is not None) > 0
+    guided = make(case, guidance=4.0)
+    others = (
+        policy.predict_velocity(rollout, noisy, policy.noise_level(0.6)),
+        policy.predict_velocity(rollout, noisy + 0.1, sigma),
+        guided.predict_velocity(guided.rollout(requests, seed=3), noisy, sigma),
+    )
+    for other in others:
+        assert not torch.allclose(other, here, rtol=1e-3, atol=1e-3)
+    again = policy.rollout(requests, seed=3)
+    assert torch.equal(again.clean, rollout.clean)  # the schedule is as it was
+
+
+@pytest.mark.parametrize("case", ["noise", "variance exploding"])
+def test_given_pictures_have_the_velocities_of_their_rollout(case, requests):
+    policy = make(case)
+    rollout = policy.rollout(requests, seed=3)
+    alone = policy.adopt([rollout.samples[2]], [7], rollout.clean[2:], [rollout.media[2]])
+    noisy = torch.randn(rollout.clean.shape, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        due = policy.predict_velocity(rollout, noisy, 0.5)[2:]
+        torch.testing.assert_close(policy.predict_velocity(alone, noisy[2:], 0.5), due, rtol=1e-4, atol=1e-4)
+
+
+def test_levels_are_those_of_training_timesteps_and_rise():
+    policy = make("noise")
+    levels = [policy.noise_level(place / 999) for place in range(1000)]
+    assert levels == sorted(levels) and levels[0] > 0.02 and 0.93 < levels[-1] < 0.94
+    assert make("zero signal").noise_level(1.0) == 1.0
+
+
+def test_schedulers_that_draw_their_own_noise_are_refused(requests):
+    pipeline = tiny.build("sd15")
+    pipeline.scheduler = diffusers.DDPMScheduler(**BETAS)
+    policy = PipelinePolicy(pipeline, tiny.sampling("sd15", transition={"name": "ode"}))
+    rollout = policy.rollout(requests, seed=3)
+    for ask in (lambda: policy.noise_level(0.5), lambda: policy.predict_velocity(rollout, rollout.clean, 0.5)):
+        with pytest.raises(UnsupportedError, match="DDPMScheduler does not say how much noise .*DDIMScheduler"):
+            ask()
