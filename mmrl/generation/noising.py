@@ -34,6 +34,7 @@ def noised(family: Family, clean: Tensor, noise: Tensor, sigma: float) -> Tensor
     mixed = signal * clean + sigma * noise
     return mixed / signal if isinstance(family, VEFamily) else mixed
 
+
 def clean_from(step: Step) -> Tensor:
     """[B, ...] float32 x_0, as the denoiser's answer at this step predicts it.
 

@@ -43,9 +43,7 @@ def make(case: str, guidance: float = 1.0, **sampling: Any) -> PipelinePolicy:
 
 def text(rollout: Any) -> torch.Tensor:
     """What the text encoder said, as the UNet is shown it."""
-    return next(
-        entry.value[0] for entry in rollout.recording.tape.entries if isinstance(entry.value, tuple | list)
-    )
+    return next(entry.value[0] for entry in rollout.recording.tape.entries if isinstance(entry.value, tuple | list))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -114,5 +112,5 @@ def test_schedulers_that_draw_their_own_noise_are_refused(requests):
     policy = PipelinePolicy(pipeline, tiny.sampling("sd15", transition={"name": "ode"}))
     rollout = policy.rollout(requests, seed=3)
     for ask in (lambda: policy.noise_level(0.5), lambda: policy.predict_velocity(rollout, rollout.clean, 0.5)):
-        with pytest.raises(UnsupportedError, match="DDPMScheduler does not say how much noise .*DDIMScheduler"):
+        with pytest.raises(UnsupportedError, match=r"DDPMScheduler does not say how much noise .*DDIMScheduler"):
             ask()

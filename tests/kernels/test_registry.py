@@ -53,7 +53,9 @@ def test_a_backend_that_was_asked_for_serves_or_raises(monkeypatch):
 
 def test_a_name_that_is_none_is_refused(monkeypatch):
     monkeypatch.setenv(registry.VARIABLE, "cuda")
-    with pytest.raises(KernelError, match="MMRL_KERNELS=cuda: expected one of reference, native, compile, triton, auto"):
+    with pytest.raises(
+        KernelError, match="MMRL_KERNELS=cuda: expected one of reference, native, compile, triton, auto"
+    ):
         choose(OP, X)
 
 

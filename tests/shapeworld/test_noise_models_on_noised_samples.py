@@ -14,7 +14,7 @@ from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl.shapeworld.scenes import draw
 
 SMALL = ["data.groups=1", "data.group_size=4", "data.micro_batch=4", "sampling.steps=4", "sampling.window={}"]
-ODE = ["sampling.transition={name: ode}", "data.validation=null", "data.heldout=null", "evaluation={}", "run.display=quiet"]
+ODE = ["sampling.transition={name: ode}", "data.validation=null", "data.heldout=null", "evaluation={}"]
 ALGORITHMS = {
     "nft": "{name: diffusion_nft}",
     "awm": "{name: awm, weighting: epsilon, times: 2}",
@@ -32,7 +32,12 @@ def trained(run) -> list[dict[str, float]]:
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_an_iteration_moves_the_unet(algorithm, tmp_path):
-    loop = ["training={iterations: 1}", f"run.dir={tmp_path / 'run'}", f"algorithm={ALGORITHMS[algorithm]}"]
+    loop = [
+        "training={iterations: 1}",
+        "run.display=quiet",
+        f"run.dir={tmp_path / 'run'}",
+        f"algorithm={ALGORITHMS[algorithm]}",
+    ]
     rewards = ["rewards=[{name: shapeworld_clip}]"] if algorithm == "through the reward" else []
     run = assemble.train(load_config("shapes-ddpo", [*SMALL, *ODE, *loop, *rewards]))
     (row,) = trained(run)
@@ -54,7 +59,7 @@ def test_diffusion_dpo_tells_right_pictures_from_wrong_ones(tmp_path):
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
     data = [f"data={{path: {pairs}, groups: 8, micro_batch: 16}}", "rewards=[]", *ODE]
     learning = ["algorithm={name: dpo, weighting: epsilon, beta: 2000, times: 2}", "optimizer={lr: 5.0e-4}"]
-    loop = ["training={iterations: 12}", "sampling.window={}", f"run.dir={tmp_path / 'run'}"]
+    loop = ["training={iterations: 12}", "sampling.window={}", "run.display=quiet", f"run.dir={tmp_path / 'run'}"]
     losses = [row["loss"] for row in trained(assemble.train(load_config("shapes-ddpo", [*data, *learning, *loop])))]
     assert losses[0] == pytest.approx(math.log(2), abs=1e-3)
     assert sum(losses[-3:]) / 3 < 0.6

@@ -26,9 +26,7 @@ class _LayerNormModulate(torch.autograd.Function):
         mean = torch.empty(*x.shape[:2], 1, dtype=gain.dtype)
         rstd = torch.empty_like(mean)
         for b in range(len(x)):
-            aten.native_layer_norm.out(
-                x[b], x.shape[2:], gain[b], shift[b], eps, out0=y[b], out1=mean[b], out2=rstd[b]
-            )
+            aten.native_layer_norm.out(x[b], x.shape[2:], gain[b], shift[b], eps, out0=y[b], out1=mean[b], out2=rstd[b])
         ctx.save_for_backward(x, gain, shift, mean, rstd)
         return y
 
