@@ -58,7 +58,7 @@ ARMS = {
         task="inpaint",
     ),
     "shapes-video": Arm(
-        "Text to video: `shapes-video`, DDPO on a tiny AnimateDiff",
+        "Text to video: `shapes-video`, DiffusionNFT on a tiny AnimateDiff",
         {
             "shapeworld_video_strict": "strictly right",
             "shapeworld_video": "partial credit (trained)",

@@ -34,7 +34,8 @@ from tiny import (
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.generation import PipelinePolicy
+from mmrl.generation import PipelinePolicy, UnsupportedError
+from mmrl.generation.families import family_of
 from mmrl.policy import Rollout, RolloutRequest
 
 EXACT = 1e-6
@@ -87,6 +88,7 @@ def check_replays(built: Built) -> None:
         assert (replayed - rollout.log_probs).abs().max() <= EXACT
         assert all(gradient.isfinite().all() for gradient in gradients) and any(each.any() for each in gradients)
         before.append(replayed)
+    check_velocity(policy, drawn[0])
     kept = {path: parameter.detach().clone() for path, parameter in policy.parameters_to_train().items()}
     learn(policy)
     for rollout, replayed in zip(drawn, before, strict=True):
@@ -98,6 +100,21 @@ def check_replays(built: Built) -> None:
     with torch.no_grad():
         for path, parameter in policy.parameters_to_train().items():
             parameter.copy_(kept[path])
+
+
+def check_velocity(policy: PipelinePolicy, rollout: Rollout) -> None:
+    """It can be asked for at any noise level, and differs between two, but where schedulers keep the level secret."""
+    scheduler = policy.pipeline.scheduler
+    family = family_of(scheduler).name
+    if family == "native" or (family == "ve" and not hasattr(scheduler, "alphas_cumprod")):
+        with pytest.raises(UnsupportedError, match="does not say"):
+            policy.noise_level(0.5)
+        return
+    if rollout.recording.schedules > 1:
+        return
+    found = [policy.predict_velocity(rollout, rollout.clean, policy.noise_level(place)) for place in (0.3, 0.8)]
+    assert found[0].shape == rollout.clean.shape and found[0].isfinite().all() and found[0].requires_grad
+    assert not torch.equal(*found)
 
 
 def check_answers(built: Built) -> None:
