@@ -106,7 +106,7 @@ def test_a_split_that_is_not_there_is_told_which_are():
 @pytest.mark.parametrize("name", ["edit", "inpaint", "video"])
 def test_a_recipe_trains_what_it_says(name, tmp_path):
     """Two rows of one prompt, one update: exact replay, and a gradient."""
-    steps = ["sampling.window={size: 1, high: 3}"]
+    steps = [] if name == "video" else ["sampling.window={size: 1, high: 3}"]
     batch = ["data.groups=1", "data.group_size=4", f"data.micro_batch={4}", "sampling.steps=4", "data.validation=null"]
     loop = [
         "training.iterations=1",
