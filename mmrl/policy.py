@@ -40,6 +40,8 @@ class Power(StrEnum):
     """`teacher_force`: log-probabilities of a text that the policy did not write."""
     SELECT_ROWS = "select_rows"
     """A rollout can be cut to some of its rows (`Rollout.select`): rows do not depend on one another."""
+    FORESEE = "foresee"
+    """`foreseeing`: told beforehand what the loss's derivative will be, a replay prepares its gradients on the way."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +180,10 @@ Visit = Callable[[Decisions], None]
 """Called once for each block of decisions during a replay; may call `backward()` before it returns."""
 
 
+Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(log-probs [M], their rows [M] int64, their columns [M] int64) -> [M]: the loss's derivative in these log-probs."""
+
+
 class Policy(Protocol):
     """Something that draws or answers, and can be asked again how likely what it did was."""
 
@@ -241,6 +247,14 @@ class VelocityPolicy(Policy, Protocol):
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """The velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1], as the sampler would use it."""
+        ...
+
+
+class ForesightPolicy(Policy, Protocol):
+    """A policy with the power FORESEE."""
+
+    def foreseeing(self, slope: Slope) -> AbstractContextManager[None]:
+        """While open, replays expect this derivative. Another one that comes in costs time, and changes nothing."""
         ...
 
 

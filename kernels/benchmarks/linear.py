@@ -28,6 +28,7 @@ except ImportError:
 _log = logging.getLogger(__name__)
 
 BETA, MIB = 0.1, 2**20
+FORESEEN = "linear_logprob, loss foreseen"
 SHAPES = {  # answers, tokens an answer, H, V
     "cpu": {"text 2048x512x32000": (8, 256, 512, 32_000), "VLM 1024x576x49280": (8, 128, 576, 49_280)},  # SmolVLM-256M
     "cuda": {"VLM 8192x2048x151936": (16, 512, 2048, 151_936), "text 16384x4096x128256": (16, 1024, 4096, 128_256)},
@@ -112,6 +113,7 @@ def _lines_of(name: str, case: Case, smoke: bool, everything: bool) -> list[Line
         "plain torch": partial(_naive, case),
         "linear_policy_loss": partial(_fused, case, Clip(0.2, 0.2)),
         "linear_logprob": partial(_logprob, case),
+        FORESEEN: partial(_logprob, case, foresee=True),
     }
     if case.hidden.is_cuda:
         one_pass["torch.compile of plain torch"] = partial(_naive, case, torch.compile(_plain_log_probs))
@@ -148,8 +150,16 @@ def _naive_gspo(case: Case) -> Gradients:
     return case.gradients(-torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())
 
 
-def _logprob(case: Case) -> Gradients:
-    return case.gradients(_clip_of(case, linear_logprob(case.hidden, case.weight, case.targets)))
+def _logprob(case: Case, foresee: bool = False) -> Gradients:
+    """As trainers call it: with `foresee`, the derivative of the loss is told where the logits are."""
+
+    def slope(log_probs: Tensor, rows: Tensor) -> Tensor:
+        with torch.enable_grad():
+            free = log_probs.detach().requires_grad_()
+            return torch.autograd.grad(_clip_of(case, free, rows), free)[0]
+
+    told = slope if foresee else None
+    return case.gradients(_clip_of(case, linear_logprob(case.hidden, case.weight, case.targets, foresee=told)))
 
 
 def _fused(case: Case, loss: Clip | GSPO) -> Gradients:
@@ -190,9 +200,9 @@ def _plain_log_probs(case: Case) -> Tensor:
     return logits.float().log_softmax(-1).gather(1, case.targets[:, None])[:, 0]
 
 
-def _clip_of(case: Case, log_probs: Tensor) -> Tensor:
-    ratio, gain = (log_probs - case.old).exp(), case.per_row
-    return -(case.weights * torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)).sum()
+def _clip_of(case: Case, log_probs: Tensor, rows: Tensor | slice = slice(None)) -> Tensor:
+    ratio, gain = (log_probs - case.old[rows]).exp(), case.per_row[rows]
+    return -(case.weights[rows] * torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)).sum()
 
 
 def _measured(name: str, case: Case, calls: Calls, smoke: bool, gated: bool = True) -> list[Line]:
@@ -223,8 +233,10 @@ def _line(
     if gated and baseline == "Liger":
         gate, passed = ">= 1.3x Liger", own.ratio >= 1.3
     elif gated:
-        slowest = 1.1 if candidate == "linear_policy_loss" else 1.35
+        slowest = 1.35 if candidate == "linear_logprob" else 1.1  # 4 GEMMs instead of 3
         gate = f"time <= {slowest}x, net memory <= 1/8"
         passed = own.ratio >= 1 / slowest and peak <= base_peak / 8
     title = f"{case}; memory net of gradients"
-    return Line(candidate, title, candidate, baseline, own.seconds, own.ratio, peak, base_peak, gate, passed)
+    return Line(
+        candidate.partition(",")[0], title, candidate, baseline, own.seconds, own.ratio, peak, base_peak, gate, passed
+    )

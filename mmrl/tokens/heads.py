@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from mmrl_kernels import linear_logprob_entropy
+from mmrl_kernels.ops.linear_logprob import Foresee, linear_logprob_entropy
 
 MOST_LOGITS = 2**28
 """Bytes of float32 logits that are held without a second thought."""
@@ -31,8 +31,12 @@ def log_probs_of(
     tokens: Tensor,  # [M] int64
     temperature: float,
     suppressed: Tensor | None = None,  # [S] int64
+    foresee: Foresee | None = None,
 ) -> tuple[Tensor, Tensor]:  # [M] float32 with a graph, [M] entropies in nats without
-    """As `token_log_probs` of `scored_logits`, which are computed a few rows at a time, and again going backward."""
+    """As `token_log_probs` of `scored_logits`, which are computed a few rows at a time.
+
+    And again going backward, unless the layer is frozen or the gradient that comes in was foreseen.
+    """
     return linear_logprob_entropy(
-        states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed
+        states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, foresee=foresee
     )

@@ -13,7 +13,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from mmrl.policy import Slope
 from mmrl.tokens import scored_logits, token_log_probs
+from mmrl.tokens.foresight import at_places
 from mmrl.tokens.heads import fuses, log_probs_of, plain_head
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, sequence_inputs
 from mmrl.understanding.shared_prompt import positions_of
@@ -81,12 +83,14 @@ def score_pack(
     tokens: Tensor,  # [M] int64, the answer tokens
     temperature: float,
     fused: Literal["auto"] | bool,
+    slope: Slope | None = None,
 ) -> tuple[Tensor, Tensor]:  # [M] float32 log-probabilities with a graph, [M] entropies in nats without
     """How likely each answer token was."""
     head = plain_head(vlm.model)
     if head is not None and fuses(fused, len(tokens), head.out_features):
         states = vlm.model.base_model(**pack.inputs, use_cache=False).last_hidden_state[0, pack.predicting]
-        return log_probs_of(states, head.weight, head.bias, tokens, temperature, vlm.suppressed)
+        foresee = at_places(slope, pack.rows, pack.columns)
+        return log_probs_of(states, head.weight, head.bias, tokens, temperature, vlm.suppressed, foresee)
     logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits
     chosen, entropy = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
     return chosen[0], entropy[0]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mmrl.policy import Slope
 from mmrl.tokens import length_buckets, scored_logits, token_log_probs
 from mmrl.understanding.packing import pack_answers, score_pack
 from mmrl.understanding.prompt_encoder import collate, stackable
@@ -20,7 +21,9 @@ Scores = tuple[Tensor, Tensor]
 """[B, T] float32 log-probabilities, with a graph if gradients are enabled, and entropies; 0 beyond an answer's end."""
 
 
-def packed_scores(vlm: VLM, recording: TokenRecording, fused: Literal["auto"] | bool) -> Scores:
+def packed_scores(
+    vlm: VLM, recording: TokenRecording, fused: Literal["auto"] | bool, slope: Slope | None = None
+) -> Scores:
     """All answers to prompts that may stand side by side go through the model in one row."""
     tokens = recording.tokens.to(vlm.device)
     rows, columns, log_probs, entropies = [], [], [], []
@@ -34,7 +37,7 @@ def packed_scores(vlm: VLM, recording: TokenRecording, fused: Literal["auto"] | 
             tokens,
             recording.lengths,
         )
-        found = score_pack(vlm, pack, tokens[pack.rows, pack.columns], recording.temperature, fused)
+        found = score_pack(vlm, pack, tokens[pack.rows, pack.columns], recording.temperature, fused, slope)
         rows.append(pack.rows)
         columns.append(pack.columns)
         log_probs.append(found[0])

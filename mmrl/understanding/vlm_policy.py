@@ -19,6 +19,7 @@ from mmrl.data.sample import Sample
 from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
 from mmrl.tokens import pad_right
 from mmrl.tokens.attention import choose_attention
+from mmrl.tokens.foresight import Foreseeing
 from mmrl.understanding.families import part_of
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
 from mmrl.understanding.reach import kinds_of_media, refuse_unreached
@@ -29,7 +30,7 @@ from mmrl.understanding.trainables import FullTrainable, LoraTrainable, trained_
 from mmrl.understanding.vlm import VLM, load_vlm
 
 
-class VLMPolicy:
+class VLMPolicy(Foreseeing):
     """A vision-language model that writes answers, and can be asked again how likely each of their tokens was.
 
         policy = VLMPolicy.from_config(VLMConfig(model="Qwen/Qwen2.5-VL-3B-Instruct"), TokenSamplingConfig())
@@ -38,7 +39,7 @@ class VLMPolicy:
     Every prompt is read once, with its pictures and videos, for all of its answers, in rollout and in update.
     """
 
-    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS})
+    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS, Power.FORESEE})
 
     def __init__(self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig) -> None:
         self.vlm = vlm
@@ -224,7 +225,7 @@ class VLMPolicy:
         try:
             with self._precision():
                 if self.attention.shares_prompts:
-                    return packed_scores(self.vlm, rollout.recording, config.fused_log_probs)
+                    return packed_scores(self.vlm, rollout.recording, config.fused_log_probs, self._slope)
                 return row_scores(self.vlm, rollout.recording, apart=checkpointed)
         finally:
             if checkpointed:

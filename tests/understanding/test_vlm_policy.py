@@ -51,7 +51,8 @@ def replayed(policy: VLMPolicy, rollout, columns=None) -> Decisions:
 def test_it_is_a_policy_and_says_what_it_can_do(make):
     policy: Policy = make()
     teachable: TeachablePolicy = make()
-    assert policy.powers == {Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS}
+    tokens = {Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE}
+    assert policy.powers == {*tokens, Power.SELECT_ROWS, Power.FORESEE}
     assert teachable.version == 0
 
 

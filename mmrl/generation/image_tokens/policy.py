@@ -23,6 +23,7 @@ from mmrl.generation.image_tokens.reading import read_packed, read_pictures, rea
 from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
 from mmrl.tokens import draw_tokens, guided_logits, scored_logits, token_log_probs
 from mmrl.tokens.attention import choose_attention
+from mmrl.tokens.foresight import Foreseeing, at_places
 from mmrl.tokens.heads import fuses, log_probs_of
 from mmrl.tokens.trainables import Adapters, WholeParameters, layers_named
 
@@ -41,7 +42,7 @@ class CodeRecording:
         return CodeRecording([self.prompts[row] for row in rows], self.codes[index], self.sampling)
 
 
-class ImageTokenPolicy:
+class ImageTokenPolicy(Foreseeing):
     """A model that draws pictures code by code, and can be asked again how likely each code was.
 
         policy = ImageTokenPolicy.from_config(ImageTokenConfig(model=folder), ImageTokenSamplingConfig())
@@ -51,7 +52,7 @@ class ImageTokenPolicy:
     gradients are those of the mixture, at the sampling temperature, and gradients reach both rows.
     """
 
-    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS})
+    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS, Power.FORESEE})
 
     def __init__(self, family: ImageTokenFamily, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> None:
         self.family = family
@@ -218,7 +219,9 @@ class ImageTokenPolicy:
                 if fuses(self._config.fused_log_probs, codes.numel(), len(weight)):
                     # The mixture of logits is the product of the mixture of states: it is as linear.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)
-                    scores = log_probs_of(flat, weight, bias, codes.flatten(), sampling.temperature)
+                    at = torch.arange(codes.numel(), device=codes.device)
+                    foresee = at_places(self._slope, at // codes.shape[1], at % codes.shape[1])
+                    scores = log_probs_of(flat, weight, bias, codes.flatten(), sampling.temperature, foresee=foresee)
                     return scores[0].view_as(codes), scores[1].view_as(codes)
                 logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
         finally:

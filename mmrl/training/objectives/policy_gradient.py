@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from mmrl.algorithms import (
     velocity_mse,
 )
 from mmrl.config.algorithm import PolicyGradientConfig
-from mmrl.policy import Decisions, Policy, Power, Rollout
+from mmrl.policy import Decisions, ForesightPolicy, Policy, Power, Rollout
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges, trained_decisions
 from mmrl.training.objectives.surrogates import Distance, Settings, settle
@@ -72,7 +72,7 @@ class PolicyGradient:
             whole = partial(part.surrogate, columns=columns)
             backpropagate_coupled(self._policy, part.rollout, columns, whole, part.penalty)
         else:
-            with torch.enable_grad():
+            with torch.enable_grad(), self._foreseeing(part):
                 self._policy.replay(part.rollout, columns, visit)
         gauges.absorb(part.gauges)
         gauges.mean("loss", part.loss / share, weight=share)
@@ -86,6 +86,12 @@ class PolicyGradient:
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """No state."""
+
+    def _foreseeing(self, part: _Part) -> AbstractContextManager[None]:
+        """The loss of a decision follows from its own log-prob, so what its derivative will be can be told."""
+        if Power.FORESEE not in self._policy.powers:
+            return nullcontext()
+        return cast(ForesightPolicy, self._policy).foreseeing(part.slope)
 
     def _learnt_from(self, batch: MicroBatch, share: float) -> _Part:
         """The micro-batch with its weights; without rows that have no gradient, if its policy can leave rows out."""
@@ -162,6 +168,20 @@ class _Part:
         self._look(terms, now.log_probs.detach() - old, mask)
         self.loss += loss.item()
         return loss
+
+    def slope(self, log_probs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+        """[M]: the derivative of surrogate and penalty in the log-probs of some decisions."""
+        at = rows, columns
+        old, credit, mask = (each[at][None] for each in (self.rollout.log_probs, self.credit, self.trained))
+        with torch.enable_grad():
+            free = log_probs.detach().requires_grad_()
+            terms = self.settings.surrogate(free[None], old, credit, mask).loss
+            if self.settings.distance is not None:
+                reference = torch.zeros_like(self.rollout.log_probs)
+                reference[:, list(self.reference)] = torch.stack(list(self.reference.values()), dim=1)
+                now = Decisions(tuple(range(len(free))), free[None])
+                terms = terms + self.coef * _distance(now, reference[at][None], old, self.settings.distance, mask)
+            return torch.autograd.grad((self.weights[at] * terms[0]).sum(), free)[0]
 
     def penalty(self, now: Decisions) -> Tensor | None:
         """The distance from the reference, weighted and summed; looks at the entropy in passing."""

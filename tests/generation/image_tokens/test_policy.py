@@ -15,6 +15,7 @@ from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
 from mmrl.policy import GivenText, Power, RolloutRequest
 from mmrl.tokens.attention import Attention
+from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import ASKED
 from tests.generation.image_tokens.tiny import CODES, FAMILIES
 
@@ -265,6 +266,21 @@ def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared
         torch.testing.assert_close(found[kind][0].log_probs, found["rows"][0].log_probs, atol=2e-5, rtol=0)
         torch.testing.assert_close(found[kind][0].entropy, found["rows"][0].entropy, atol=2e-5, rtol=0)
         assert (found[kind][1] - found["rows"][1]).norm() < 2e-5 * found["rows"][1].norm()
+
+
+@pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
+def test_a_loss_that_is_told_before_has_its_logits_computed_once(shared_painter, sampling, monkeypatch):
+    policy = shared_painter("composite")
+    rollout = policy.rollout(asked(sampling), seed=0)
+    weights = ramp(rollout.log_probs)
+    monkeypatch.setattr(policy, "_config", policy._config.model_copy(update={"fused_log_probs": True}))
+    parameters = list(policy.parameters_to_train().values())
+    due = torch.autograd.grad((scored(policy, rollout).log_probs * weights).sum(), parameters, allow_unused=True)
+    monkeypatch.setattr(autograd, "_backward", None)
+    with policy.foreseeing(lambda log_probs, rows, columns: weights[rows, columns]):
+        now = scored(policy, rollout)
+    found = torch.autograd.grad((now.log_probs * weights).sum(), parameters, allow_unused=True)
+    torch.testing.assert_close(found, due, rtol=1e-5, atol=1e-6)
 
 
 def ramp(like: torch.Tensor) -> torch.Tensor:

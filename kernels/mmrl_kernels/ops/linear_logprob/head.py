@@ -83,6 +83,14 @@ class Gradients:
             torch.zeros_like(head.bias, dtype=wide) if needed[2] and head.bias is not None else None,
         )
 
+    def scaled_(self, by: float) -> Gradients:
+        """All of them times a number."""
+        if by != 1:
+            for each in (self.hidden, self.weight, self.bias):
+                if each is not None:
+                    each.mul_(by)
+        return self
+
     def add_(
         self,
         head: Head,

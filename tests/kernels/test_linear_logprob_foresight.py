@@ -1,0 +1,109 @@
+"""Gradients that are ready when the log-probs are, because the objective's derivative was foreseen."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from mmrl_kernels.ops.linear_logprob import autograd, linear_logprob, linear_logprob_entropy, sizes
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sizes.CHUNK_BYTES, "cpu", 1000)
+    monkeypatch.setattr(sizes, "FEWEST_ROWS", 1)
+
+
+class Update:
+    """A clipped policy gradient of 31 tokens, some past the clip and some that nothing is learnt from."""
+
+    def __init__(self, dtype: torch.dtype = torch.float32) -> None:
+        torch.manual_seed(0)
+        self.operands = [torch.randn(31, 8), torch.randn(57, 8), torch.randn(57)]
+        self.operands = [each.to(dtype).requires_grad_() for each in self.operands]
+        self.targets, self.suppressed = torch.randint(1, 57, (31,)), torch.tensor([0])
+        self.gain = torch.randn(31).where(torch.arange(31) % 4 > 0, 0.0)
+        with torch.no_grad():
+            self.old = self.score() + 0.2 * torch.randn(31)
+
+    def score(self, **options: object) -> Tensor:
+        hidden, weight, bias = self.operands
+        return linear_logprob(hidden, weight, self.targets, bias=bias, suppressed=self.suppressed, **options)
+
+    def terms(self, log_probs: Tensor, rows: Tensor | slice) -> Tensor:
+        ratio, gain = (log_probs - self.old[rows]).exp(), self.gain[rows]
+        return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)
+
+    def foresee(self, log_probs: Tensor, rows: Tensor) -> Tensor:
+        with torch.enable_grad():
+            free = log_probs.detach().requires_grad_()
+            return torch.autograd.grad(self.terms(free, rows).sum(), free)[0]
+
+    def gradients(self, scale: float = 1.0, **options: object) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(scale * self.terms(self.score(**options), slice(None)).sum(), self.operands)
+
+
+@pytest.fixture
+def never_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autograd, "_backward", None)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1024.0, -0.3])
+def test_the_gradients_are_the_same_and_no_logits_are_computed_again(scale, monkeypatch):
+    update = Update()
+    due = update.gradients(scale)
+    monkeypatch.setattr(autograd, "_backward", None)
+    torch.testing.assert_close(update.gradients(scale, foresee=update.foresee), due, rtol=1e-5, atol=1e-5 * abs(scale))
+
+
+@pytest.mark.parametrize("wrong", [torch.zeros_like, torch.ones_like, lambda t: t * math.nan, lambda t: t.flip(0)])
+def test_another_gradient_than_the_foreseen_one_costs_time_alone(wrong):
+    update = Update()
+    found = update.gradients(foresee=lambda log_probs, rows: wrong(update.foresee(log_probs, rows)))
+    torch.testing.assert_close(found, update.gradients(), rtol=0, atol=0)
+
+
+def test_a_second_backward_pass_is_right_too():
+    update = Update()
+    loss = update.terms(update.score(foresee=update.foresee), slice(None)).sum()
+    first = torch.autograd.grad(loss, update.operands, retain_graph=True)
+    kept = [each.clone() for each in first]
+    torch.testing.assert_close(torch.autograd.grad(loss, update.operands), kept, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.usefixtures("never_again")
+def test_rows_that_nothing_is_learnt_from_may_hold_anything():
+    update = Update()
+    with torch.no_grad():
+        update.operands[0][update.gain == 0] = math.nan
+    found = update.gradients(foresee=lambda log_probs, rows: update.foresee(log_probs, rows).nan_to_num(0.0))
+    assert all(each.isfinite().all() for each in found[1:])
+
+
+@pytest.mark.usefixtures("never_again")
+def test_entropies_come_along_and_half_precision_is_foreseen_too():
+    update = Update(torch.bfloat16)
+    hidden, weight, bias = update.operands
+    log_probs, entropy = linear_logprob_entropy(
+        hidden, weight, update.targets, bias=bias, suppressed=update.suppressed, foresee=update.foresee
+    )
+    assert not entropy.requires_grad and torch.equal(log_probs, update.score())
+    found = torch.autograd.grad(update.terms(log_probs, slice(None)).sum(), update.operands)
+    assert [each.dtype for each in found] == [torch.bfloat16] * 3
+
+
+@pytest.mark.usefixtures("never_again")
+def test_a_frozen_layer_needs_no_foresight_and_ignores_it():
+    update = Update()
+    update.operands[1:] = [each.detach() for each in update.operands[1:]]
+    loss = update.terms(update.score(foresee=lambda log_probs, rows: 1 / 0), slice(None)).sum()
+    assert torch.autograd.grad(loss, update.operands[0])[0].abs().sum() > 0
+
+
+def test_without_gradients_nothing_is_asked():
+    update = Update()
+    with torch.no_grad():
+        assert not update.score(foresee=lambda log_probs, rows: 1 / 0).requires_grad

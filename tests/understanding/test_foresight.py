@@ -1,0 +1,91 @@
+"""An update whose loss is told to the policy before: the same gradients, and the output layer's logits only once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from mmrl.config.algorithm import CISPOConfig, DAPOConfig, GRPOConfig, GSPOConfig, KLConfig, PolicyGradientConfig
+from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.data.sample import Sample
+from mmrl.policy import RolloutRequest
+from mmrl.training.experience import MicroBatch
+from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl_kernels.ops.linear_logprob import autograd
+from tests.understanding.media import as_png, picture
+
+ASKED = [
+    RolloutRequest(Sample("a", prompt="What?", images=(as_png(picture(1)),)), 3, 0),
+    RolloutRequest(Sample("b", prompt="Two and two?"), 2, 1),
+]
+CONFIGS: dict[str, PolicyGradientConfig] = {
+    "grpo": GRPOConfig(),
+    "past the clip": GRPOConfig(clip={"low": 0.05}),
+    "k3": GRPOConfig(kl=KLConfig(coef=0.3)),
+    "k2": GRPOConfig(kl=KLConfig(kind="k2", coef=0.3)),
+    "dapo": DAPOConfig(),
+    "cispo": CISPOConfig(),
+}
+
+
+@pytest.fixture(scope="module")
+def policy(folder_of):
+    part = PartConfig(train=True)
+    settings = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", train="full", vision=part, connector=part)
+    return VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
+
+
+@pytest.fixture(scope="module")
+def batch(policy):
+    rollout = policy.rollout(ASKED, seed=0)
+    rollout = replace(rollout, log_probs=rollout.log_probs + 0.2 * torch.randn(rollout.log_probs.shape) * rollout.mask)
+    worth = torch.tensor([1.0, -0.7, 0.4, 0.0, -1.2])
+    credit = worth[:, None] * rollout.mask
+    return MicroBatch(rollout, worth, torch.ones(5, dtype=torch.bool), credit)
+
+
+def gradients(policy, batch, config, fused, foresees=True):
+    policy._config = policy._config.model_copy(update={"fused_log_probs": fused})
+    told = policy.powers if foresees else policy.powers - {"foresee"}
+    policy.vlm.model.zero_grad()
+    objective = PolicyGradient(policy, config)
+    policy.powers = told
+    try:
+        objective.accumulate(batch, 1.0, 0, Gauges())
+    finally:
+        del policy.powers  # the class has them all
+    return torch.cat([p.grad.flatten() for p in policy.vlm.model.parameters() if p.grad is not None])
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradients_are_those_of_whole_logits_which_are_computed_once(name, policy, batch, monkeypatch):
+    config = CONFIGS[name]
+    due = gradients(policy, batch, config, fused=False)
+    again = gradients(policy, batch, config, fused=True, foresees=False)
+    monkeypatch.setattr(autograd, "_backward", None)
+    found = gradients(policy, batch, config, fused=True)
+    assert due.norm() > 1e-3
+    for each in (again, found):
+        assert (each - due).norm() < 2e-5 * due.norm()
+    with pytest.raises(TypeError, match="NoneType"):  # without a word about the loss they would be computed again
+        gradients(policy, batch, config, fused=True, foresees=False)
+
+
+def test_a_loss_of_whole_answers_cannot_be_told_and_is_right(policy, batch):
+    config = GSPOConfig()
+    due, found = (gradients(policy, batch, config, fused) for fused in (False, True))
+    assert (found - due).norm() < 2e-5 * due.norm() != 0
+
+
+def test_with_adapters_the_layer_is_frozen_and_nothing_is_asked(folder_of, batch, monkeypatch):
+    settings = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", lora=LoraConfig(rank=2), fused_log_probs=True)
+    adapted = VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
+    objective = PolicyGradient(adapted, GRPOConfig())
+    monkeypatch.setattr(autograd, "_backward", None)
+    objective.accumulate(batch, 1.0, 0, Gauges())
+    assert sum(p.grad.abs().sum() for p in adapted.parameters_to_train().values() if p.grad is not None) > 0
