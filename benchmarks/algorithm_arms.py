@@ -34,6 +34,16 @@ class Pair:
 
 
 CLIP_TOO = ("rewards=[{name: shapeworld}, {name: shapeworld_clip}]",)
+UNET_ODE = (
+    "sampling.transition={name: ode}",
+    "sampling.window={}",
+    "data.group_size=12",
+    "data.micro_batch=96",
+    "optimizer={lr: 1.0e-4}",
+    "training.updates=1",
+    "training.epochs=2",
+)
+"""As the quickstart learns, in place of DDPO's settings."""
 TWO_UPDATES = ("training.updates=2", "data.micro_batch=96")
 
 ARMS: dict[str, Arm] = {
@@ -137,6 +147,20 @@ ARMS: dict[str, Arm] = {
         "arXiv:2501.13918",
         3,
     ),
+    "nft_unet": Arm(
+        "DiffusionNFT, on the tiny Stable Diffusion 1.5",
+        FORWARD,
+        "shapes-ddpo",
+        (*UNET_ODE, "algorithm={name: diffusion_nft, beta: 0.3, times: 3, advantage: {clip: 5.0}}"),
+        "arXiv:2509.16117",
+    ),
+    "diffusion_dpo": Arm(
+        "Diffusion-DPO, online, on the tiny Stable Diffusion 1.5",
+        FORWARD,
+        "shapes-ddpo",
+        (*UNET_ODE, "algorithm={name: online_dpo, weighting: epsilon, beta: 2000}", "optimizer.lr=5.0e-5"),
+        "arXiv:2311.12908",
+    ),
     "flow_rwr": Arm("Flow-RWR", FORWARD, "quickstart", ("algorithm={name: flow_rwr}",), "arXiv:2501.13918"),
     "rejection_sft": Arm(
         "Rejection-sampling SFT",
@@ -166,6 +190,14 @@ ARMS: dict[str, Arm] = {
         (*CLIP_TOO, "algorithm.advantage={name: pareto, clip: 5.0}"),
         "arXiv:2401.05675",
     ),
+    "grpo_sum": Arm("Flow-GRPO on the sum of rules and CLIP", SEVERAL, "flow_grpo", CLIP_TOO),
+    "grpo_pareto": Arm(
+        "Flow-GRPO, Pareto selection",
+        SEVERAL,
+        "flow_grpo",
+        (*CLIP_TOO, "algorithm.advantage={name: pareto}"),
+        "arXiv:2401.05675",
+    ),
     "nft_gdpo": Arm(
         "DiffusionNFT, GDPO",
         SEVERAL,
@@ -193,6 +225,7 @@ PAIRS: tuple[Pair, ...] = (
     Pair("reinflow", "fixed_noise", "Learned noise beats fixed noise (ReinFlow)."),
     Pair("diffusion_nft", "nft_no_negatives", "Negatives help (DiffusionNFT)."),
     Pair("nft_pareto", "nft_sum", "Learning from the Pareto front alone beats a fixed sum (Parrot)."),
+    Pair("grpo_pareto", "grpo_sum", "The same under a policy gradient, which the paper has (Parrot)."),
     Pair("nft_gdpo", "nft_sum", "Normalising each reward before they are added beats their sum (GDPO)."),
     Pair("nft_constraint", "nft_clip", "A constraint keeps what the maximised reward would give up (MVC-ZigAL)."),
 )
