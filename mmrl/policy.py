@@ -128,7 +128,7 @@ class Rollout:
     channel: Tensor  # [B, T] int64; which stage, turn, agent or tool a decision belongs to
     media: list[Any]  # B images (PIL), videos (lists of PIL) or texts
     policy_version: int
-    clean: Tensor | None = None  # [B, ...] x_0 in the sampling loop's own packing (flow models)
+    clean: Tensor | None = None  # [B, ...] x_0 in the sampling loop's own packing (pipelines)
     recording: Any = field(default=None, repr=False)  # what replay needs; only the policy that made it reads it
     token_ids: list[list[int]] | None = None  # B of them, what each text was written with (token policies)
     means: Tensor | None = None  # [B, T, ...] float32, of each decision as sampled, if a request asked to keep them
@@ -254,7 +254,10 @@ class ForesightPolicy(Policy, Protocol):
     """A policy with the power FORESEE."""
 
     def foreseeing(self, slope: Slope) -> AbstractContextManager[None]:
-        """While open, replays expect this derivative. Another one that comes in costs time, and changes nothing."""
+        """While open, replays with gradients expect this derivative: of the very loss that is backpropagated.
+
+        One that is clearly another costs time and memory, and changes nothing; see `mmrl_kernels.linear_logprob`.
+        """
         ...
 
 

@@ -186,17 +186,16 @@ class VPFamily(_Replaced):
 
     def noise_level(self, scheduler: Any, place: float) -> float:
         """That of a training timestep; those are drawn uniformly."""
-        ratios = _ratios(scheduler)
-        ratio = ratios[round(place * (len(ratios) - 1))].item()
-        return ratio / (1 + ratio) if math.isfinite(ratio) else 1.0
+        levels = _flow_level(_training_shares(scheduler))
+        return float(levels[round(place * (len(levels) - 1))])
 
     def hold(self, scheduler: Any, sigma: float) -> int:
         """The model was trained at whole timesteps: the nearest is taken."""
-        levels = torch.tensor([level for level, _ in self.levels(scheduler)], dtype=torch.float64)
-        ratios = _ratios(scheduler)
-        nearest = int((_flow_level(levels) - sigma).abs().argmin())
-        timestep = int((ratios / (1 + ratios)).nan_to_num(1.0).sub(sigma).abs().argmin())
-        _fill(scheduler, timestep, ratios[timestep].item())
+        shares = _training_shares(scheduler)
+        known = torch.tensor([share for share, _ in self.levels(scheduler)], dtype=torch.float64)
+        nearest, timestep = (int((_flow_level(each) - sigma).abs().argmin()) for each in (known, shares))
+        share = shares[timestep]
+        _fill(scheduler, timestep, (share / (1 - share**2).sqrt()).item())
         return nearest
 
     def _ddim(self, scheduler: Any, eta: float) -> DDIM:
@@ -309,8 +308,8 @@ def noised_family(scheduler: Any) -> Noised:
     """
     family = family_of(scheduler)
     if isinstance(family, NativeFamily):
-        raise UnsupportedError(f"{type(scheduler).__name__} does not say how much noise its latents hold: set "
-                               "policy.scheduler=DDIMScheduler")  # fmt: skip
+        raise UnsupportedError(f"{type(scheduler).__name__} does not say how much noise its latents hold: set another "
+                               "policy.scheduler, such as DDIMScheduler for models that predict noise")  # fmt: skip
     return cast(Noised, family)
 
 
@@ -383,16 +382,21 @@ def _share(ratio: float) -> float:
     return ratio / (1 + ratio**2) ** 0.5
 
 
-def _ratios(scheduler: Any) -> Tensor:
-    """[T] float64: noise to signal at every timestep of a variance-preserving model's training."""
+def _training_shares(scheduler: Any) -> Tensor:
+    """[T] float64: the share of noise, sqrt(1 - signal²), at every timestep of a variance-preserving model's training.
+
+    Raises:
+        UnsupportedError: the model was not trained at numbered timesteps (Cosmos), or is told its level in another way
+            (Stable Video Diffusion).
+    """
     kept = getattr(scheduler, "alphas_cumprod", None)
-    if kept is None:
+    if kept is None or scheduler.config.get("timestep_type") == "continuous":
         raise UnsupportedError(f"{type(scheduler).__name__} does not say which noise levels its model was trained at")
-    return ((1 - kept.cpu().double()) / kept.cpu().double()).sqrt()
+    return (1 - kept.cpu().double()).sqrt()
 
 
 def _flow_level(share: Tensor) -> Tensor:
-    """A flow's noise level of the same ratio of noise to signal, of a share of noise s = sqrt(1 - signal²)."""
+    """A flow's noise level of the same ratio of noise to signal as a share of noise, sqrt(1 - signal²), has."""
     return share / (share + (1 - share**2).sqrt())
 
 

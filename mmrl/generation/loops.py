@@ -158,6 +158,7 @@ class RecordLoop(Loop):
         recording.schedules += self._new_schedule
         self._new_schedule = False
         if self.step == self.part == 0:
+            recording.begins = step.index
             self._plan(step)
         if self.step in recording.decisions:
             following = self._explore(step)
@@ -342,19 +343,19 @@ class VelocityLoop(FastForward):
 
     def advance(self, step: Step) -> Tensor:
         if self.step == 0:
-            self._target = max(1, self._nearest - step.index)
+            self._target = max(1, self._nearest - self.recording.begins)
             if step.sample.shape != self._noisy[self.part].shape:
                 raise GenerationError(f"noisy is {list(self._noisy[self.part].shape)}, the pipeline's latents are "
                                       f"{list(step.sample.shape)}")  # fmt: skip
         last = self.part == len(self._noisy) - 1
         if self.is_asked(self.step):
-            self._outputs.append(flow_velocity(step, self._noisy[self.part], self.sigma))
+            self._outputs.append(flow_velocity(step))
             if last:
                 self.velocity = join(self._outputs)
                 raise LeavePipeline
         elif last:
             self._guiders.write(self.recording.guidance[self.step])
-        return from_flow(step.family, self._noisy[self.part], self.sigma).to(step.sample.dtype)
+        return from_flow(step, self._noisy[self.part], self.sigma).to(step.sample.dtype)
 
 
 @dataclass(frozen=True)

@@ -50,17 +50,25 @@ def clean_from(step: Step) -> Tensor:
     return step.family.moments(deterministic, replace(step, levels=levels))[0]
 
 
-def from_flow(family: Family, noisy: Tensor, sigma: float) -> Tensor:
-    """[B, ...] latents of the family with the same noise and picture as (1 - sigma) x_0 + sigma noise."""
-    if isinstance(family, VEFamily):
-        return noisy / (1 - sigma)
-    if isinstance(family, VPFamily):
-        return noisy / ((1 - sigma) ** 2 + sigma**2) ** 0.5
-    return noisy
+def from_flow(step: Step, noisy: Tensor, sigma: float) -> Tensor:
+    """[B, ...] latents as the step takes them, with the noise and picture of (1 - sigma) x_0 + sigma noise."""
+    family = step.family
+    if not isinstance(family, VPFamily):
+        return noisy
+    preserving = noisy / ((1 - sigma) ** 2 + sigma**2) ** 0.5
+    return preserving / _signal(step) if isinstance(family, VEFamily) else preserving
 
 
-def flow_velocity(step: Step, noisy: Tensor, sigma: float) -> Tensor:
-    """[B, ...]: noise - x_0 as the denoiser predicts them at this step, `noisy` being (1 - sigma) x_0 + sigma noise."""
-    if isinstance(step.family, FlowFamily):
-        return step.family.velocity(step)
-    return (noisy.float() - clean_from(step)) / sigma
+def flow_velocity(step: Step) -> Tensor:
+    """[B, ...]: noise - x_0, as the denoiser's answer at this step predicts both."""
+    family = step.family
+    if isinstance(family, FlowFamily):
+        return family.velocity(step)
+    clean, signal = clean_from(step), _signal(step)
+    seen = step.sample.float() * (signal if isinstance(family, VEFamily) else 1)
+    return (seen - signal * clean) / step.levels[step.index][0] - clean
+
+
+def _signal(step: Step) -> float:
+    """The share of x_0 in variance-preserving latents at this step."""
+    return float((1 - step.levels[step.index][0] ** 2) ** 0.5)

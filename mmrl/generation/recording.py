@@ -33,6 +33,7 @@ class Recording:
     path_kept: bool = False  # next_latents has every step
     guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each step
     outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
+    begins: int = 0  # the step of the schedule that the loop took first: `strength` leaves out those before
     schedules: int = 1  # a pipeline that draws section by section sets one for each
     branch_outlines: list[Any] = field(default_factory=list)  # in the order of calls: the shapes of their answers
     probe: tuple[int, list[Tensor]] | None = None  # a step and its model outputs, if there are no decisions to compare

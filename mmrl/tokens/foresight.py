@@ -23,11 +23,11 @@ class Foreseeing:
     @contextmanager
     def foreseeing(self, slope: Slope) -> Iterator[None]:
         """While open, replays with gradients expect this derivative."""
-        self._slope = slope
+        before, self._slope = self._slope, slope
         try:
             yield
         finally:
-            self._slope = None
+            self._slope = before
 
 
 def at_places(slope: Slope | None, rows: Tensor, columns: Tensor) -> Foresee | None:

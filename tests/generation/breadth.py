@@ -105,14 +105,14 @@ def check_replays(built: Built) -> None:
 def check_velocity(policy: PipelinePolicy, rollout: Rollout) -> None:
     """It can be asked for at any noise level, and differs between two, but where schedulers keep the level secret."""
     scheduler = policy.pipeline.scheduler
-    family = family_of(scheduler).name
-    if family == "native" or (family == "ve" and not hasattr(scheduler, "alphas_cumprod")):
+    cosmos = family_of(scheduler).name == "ve" and not hasattr(scheduler, "alphas_cumprod")
+    if cosmos or family_of(scheduler).name == "native" or scheduler.config.get("timestep_type") == "continuous":
         with pytest.raises(UnsupportedError, match="does not say"):
             policy.noise_level(0.5)
         return
     if rollout.recording.schedules > 1:
         return
-    found = [policy.predict_velocity(rollout, rollout.clean, policy.noise_level(place)) for place in (0.3, 0.8)]
+    found = [policy.predict_velocity(rollout, rollout.clean, policy.noise_level(place)) for place in (0.02, 0.8)]
     assert found[0].shape == rollout.clean.shape and found[0].isfinite().all() and found[0].requires_grad
     assert not torch.equal(*found)
 

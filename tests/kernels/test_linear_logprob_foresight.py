@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 
 import pytest
 import torch
@@ -64,6 +65,40 @@ def test_another_gradient_than_the_foreseen_one_costs_time_alone(wrong):
     update = Update()
     found = update.gradients(foresee=lambda log_probs, rows: wrong(update.foresee(log_probs, rows)))
     torch.testing.assert_close(found, update.gradients(), rtol=0, atol=0)
+
+
+def test_another_gradient_is_told_of_once_and_what_was_prepared_is_dropped_first(caplog, monkeypatch):
+    autograd._tell_of_another.cache_clear()
+    update, prepared, held = Update(), [], []
+    forward, again = autograd._forward, autograd._backward
+
+    def watched(*given):
+        found = forward(*given)
+        prepared.append(weakref.ref(found[2]))
+        return found
+
+    def looked_at(*given):
+        held.append(prepared[-1]() is not None)
+        return again(*given)
+
+    monkeypatch.setattr(autograd, "_forward", watched)
+    monkeypatch.setattr(autograd, "_backward", looked_at)
+    for _ in range(2):
+        update.gradients(foresee=lambda log_probs, rows: torch.ones_like(log_probs))
+    assert held == [False, False]
+    assert caplog.text.count("another gradient came than was foreseen") == 1
+
+
+def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(64, 16).half().requires_grad_(), torch.randn(57, 16).half().requires_grad_()
+    targets, slope = torch.randint(57, (64,)), 1e-6 * torch.randn(64)
+    scaled = 65536 * slope
+    due = torch.autograd.grad(linear_logprob(hidden, weight, targets), [hidden, weight], scaled)
+    told = linear_logprob(hidden, weight, targets, foresee=lambda log_probs, rows: slope[rows])
+    for found, right in zip(torch.autograd.grad(told, [hidden, weight], scaled), due, strict=True):
+        assert found.dtype == torch.float16
+        assert (found - right).float().norm() < 2e-3 * right.float().norm()
 
 
 def test_a_second_backward_pass_is_right_too():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar, cast
 
 import torch
@@ -177,11 +177,16 @@ class _Part:
             free = log_probs.detach().requires_grad_()
             terms = self.settings.surrogate(free[None], old, credit, mask).loss
             if self.settings.distance is not None:
-                reference = torch.zeros_like(self.rollout.log_probs)
-                reference[:, list(self.reference)] = torch.stack(list(self.reference.values()), dim=1)
-                now = Decisions(tuple(range(len(free))), free[None])
-                terms = terms + self.coef * _distance(now, reference[at][None], old, self.settings.distance, mask)
+                now, reference = Decisions(tuple(range(len(free))), free[None]), self._reference_log_probs[at][None]
+                terms = terms + self.coef * _distance(now, reference, old, self.settings.distance, mask)
             return torch.autograd.grad((self.weights[at] * terms[0]).sum(), free)[0]
+
+    @cached_property
+    def _reference_log_probs(self) -> Tensor:
+        """[B, T]; 0 in columns that nothing is learnt from."""
+        table = torch.zeros_like(self.rollout.log_probs)
+        table[:, list(self.reference)] = torch.stack(list(self.reference.values()), dim=1)
+        return table
 
     def penalty(self, now: Decisions) -> Tensor | None:
         """The distance from the reference, weighted and summed; looks at the entropy in passing."""

@@ -18,7 +18,7 @@ from mmrl.training.objectives.velocity_losses import Noised, PairLoss, VelocityC
 from mmrl.training.snapshots import ParameterSnapshot
 
 EARLIEST, LATEST = 0.02, 0.98
-"""Noise levels are drawn between these: at 0 there is nothing to predict, at 1 nothing to see."""
+"""Places among the noise levels are drawn between these: at 0 there is nothing to predict, at 1 nothing to see."""
 
 
 class VelocityRegression:

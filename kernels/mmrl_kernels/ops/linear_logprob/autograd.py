@@ -6,8 +6,10 @@ comes in. Nor where the slope was foreseen: then all gradients are ready, and on
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,11 +18,13 @@ from torch.autograd.function import once_differentiable
 
 from mmrl_kernels.ops.linear_logprob.head import Gradients, Head, chunk_buffer, compute_dtype, softmax_rows
 
+_log = logging.getLogger(__name__)
+
 Foresee = Callable[[Tensor, Tensor], Tensor]
 """(log-probs [n], their rows [n] int64) -> [n]: what the objective's derivative in these log-probs will be."""
 
 CLOSE = 1e-5
-"""How far the slope that comes may be from the foreseen one, of its largest number: float32 rounding of one formula."""
+"""How far the slope that comes may be from the foreseen one, of its largest number: float32 rounding of one formula. It does not tell two formulas apart that differ on small numbers alone: foresee the loss itself."""
 
 
 def linear_log_probs(
@@ -58,15 +62,18 @@ class _LinearLogProb(torch.autograd.Function):
         ctx.head, ctx.dtype = replace(head, weight=weight[:0], bias=None), dtype
         needed = tuple(ctx.needs_input_grad[:3])
         ctx.frozen = needed == (True, False, False)
-        if ctx.frozen:
-            foresee = _one
-        ready = needed if with_graph and foresee is not None else (False,) * 3
+        foresee = None if ctx.frozen else foresee
+        ready = needed if with_graph and (ctx.frozen or foresee is not None) else (False,) * 3
         with torch.autocast(hidden.device.type, enabled=False):
-            log_probs, entropies, ctx.sums, ctx.foreseen = _forward(
-                hidden, head.to(dtype), targets, entropy, ready, foresee or _one
+            log_probs, entropies, sums, ctx.foreseen = _forward(
+                hidden, head.to(dtype), targets, entropy, ready, foresee
             )
-        ctx.ready = any(ready)
-        ctx.save_for_backward(*(() if ctx.frozen else (hidden, weight, bias, targets)))
+        ctx.sums = None
+        if ctx.frozen:
+            ctx.save_for_backward(sums.hidden)
+        else:
+            ctx.save_for_backward(hidden, weight, bias, targets)
+            ctx.sums = sums if any(ready) else None  # no saved tensors: they are given away, or dropped, before the end
         if entropies is not None:
             ctx.mark_non_differentiable(entropies)
         return log_probs, entropies
@@ -75,33 +82,35 @@ class _LinearLogProb(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, slope: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
         if ctx.frozen:
-            return ctx.sums.hidden.mul(slope[:, None]).to(ctx.sums.hidden.dtype), *(None,) * 8
+            (slopes,) = ctx.saved_tensors
+            return slopes.mul(slope[:, None]).to(slopes.dtype), *(None,) * 8
         hidden, weight, bias, targets = ctx.saved_tensors
-        scale = _proportion(slope, ctx.foreseen) if ctx.ready else None
+        scale = None if ctx.sums is None else _proportion(slope, ctx.foreseen)
         if scale is not None:
-            sums, ctx.ready, ctx.sums = ctx.sums.scaled_(scale), False, None  # handed over: a second pass computes anew
+            sums, ctx.sums = ctx.sums.scaled_(scale), None  # given away: a second backward pass computes anew
         else:
-            head = replace(ctx.head, weight=weight, bias=bias)
+            if ctx.sums is not None:
+                _tell_of_another()
+            ctx.sums, head = None, replace(ctx.head, weight=weight, bias=bias)
             with torch.autocast(hidden.device.type, enabled=False):
                 sums = _backward(hidden, head.to(ctx.dtype), targets, slope, tuple(ctx.needs_input_grad[:3]))
         return (
-            sums.hidden,
+            None if sums.hidden is None else sums.hidden.to(hidden.dtype),
             None if sums.weight is None else sums.weight.to(weight.dtype),
             None if sums.bias is None else sums.bias.to(bias.dtype),
             *(None,) * 6,
         )
 
 
-def _one(log_probs: Tensor, rows: Tensor) -> Tensor:
-    return torch.ones_like(log_probs)
+@cache
+def _tell_of_another() -> None:
+    _log.warning("linear_logprob: another gradient came than was foreseen, so logits are computed twice")
 
 
 def _proportion(slope: Tensor, foreseen: Tensor) -> float | None:
     """What the foreseen slope is to be multiplied with, as a loss may be scaled; None: it is not this one."""
     if torch.equal(slope, foreseen):
         return 1.0
-    if not len(slope):
-        return None
     largest = foreseen.abs().argmax()
     scale = slope[largest] / foreseen[largest]
     off = (slope - scale * foreseen).abs().max()
@@ -114,12 +123,14 @@ def _forward(
     targets: Tensor,
     entropy: bool,
     ready: tuple[bool, bool, bool],
-    slope_of: Foresee,
+    foresee: Foresee | None,
 ) -> tuple[Tensor, Tensor | None, Gradients, Tensor | None]:
-    """Log-probs, entropies, the gradients that are to be `ready`, and of which slope they are."""
+    """Log-probs, entropies, the gradients that are to be `ready`, and the slope they are of; None: of 1."""
+    # A foreseen slope may have to be scaled yet, and half precision would have lost it by then.
+    wide = None if foresee is None else torch.promote_types(hidden.dtype, torch.float32)
     count, buffer = chunk_buffer(len(hidden), head, hidden.device)
     softmax = softmax_rows(buffer)
-    sums = Gradients.zeros(hidden, head, ready)
+    sums = Gradients.zeros(hidden, head, ready, wide)
     parts, spreads, slopes = [], [], []
     for rows in torch.split(torch.arange(len(hidden), device=hidden.device), count):
         chunk = hidden[rows].to(buffer.dtype)
@@ -128,8 +139,10 @@ def _forward(
         parts.append(log_probs)
         if entropies is not None:
             spreads.append(entropies)
-        if any(ready):
-            slope = slope_of(log_probs, rows)
+        if any(ready) and foresee is None:
+            sums.add_(head, rows, chunk, logits, torch.ones_like(log_probs))
+        elif any(ready):
+            slope = foresee(log_probs, rows).to(log_probs.dtype)
             slopes.append(slope)
             moved = slope.nonzero()[:, 0]
             if len(moved) == len(rows):

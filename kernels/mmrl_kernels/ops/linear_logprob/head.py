@@ -69,16 +69,18 @@ def softmax_rows(logits: Tensor) -> Callable[..., tuple[Tensor, Tensor | None]]:
 class Gradients:
     """Sums of what row chunks give to the gradients that are needed; the others are None."""
 
-    hidden: Tensor | None  # [N, H] of the hidden states' dtype
+    hidden: Tensor | None  # [N, H] of the hidden states' dtype, or wider
     weight: Tensor | None  # [V, H] float32, or wider
     bias: Tensor | None  # [V] float32, or wider
 
     @classmethod
-    def zeros(cls, hidden: Tensor, head: Head, needed: tuple[bool, bool, bool]) -> Gradients:
-        """Of the gradients of hidden, weight and bias that are `needed`."""
+    def zeros(
+        cls, hidden: Tensor, head: Head, needed: tuple[bool, bool, bool], dtype: torch.dtype | None = None
+    ) -> Gradients:
+        """Of the gradients of hidden, weight and bias that are `needed`; hidden's in its own dtype, or in `dtype`."""
         wide = torch.promote_types(head.weight.dtype, torch.float32)
         return cls(
-            torch.zeros_like(hidden) if needed[0] else None,
+            torch.zeros_like(hidden, dtype=dtype) if needed[0] else None,
             torch.zeros_like(head.weight, dtype=wide) if needed[1] else None,
             torch.zeros_like(head.bias, dtype=wide) if needed[2] and head.bias is not None else None,
         )

@@ -1,8 +1,8 @@
 """Layer norm and its modulation by torch's own layer-norm kernels, one sample at a time.
 
 A sample's modulation is what LayerNorm calls its weight and bias: 1 + scale and shift, the same for all tokens. So
-torch's kernels do all in one pass, and their backward pass adds up the gradients of both where it has the rows at hand,
-which generated code does in a second pass down the columns.
+torch's kernels do all of it, and their backward pass adds up the gradients of both where it has the rows at hand, which
+generated code does in a second pass down the columns. Differentiable once, as the other kernels are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _LayerNormModulate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, shift: Tensor, eps: float) -> Tensor:
         y = torch.empty_like(x)
-        mean = torch.empty(*x.shape[:2], 1, dtype=gain.dtype)
+        mean = torch.empty(*x.shape[:2], 1, dtype=gain.dtype, device=x.device)
         rstd = torch.empty_like(mean)
         for b in range(len(x)):
             aten.native_layer_norm.out(x[b], x.shape[2:], gain[b], shift[b], eps, out0=y[b], out1=mean[b], out2=rstd[b])
