@@ -24,7 +24,10 @@ Foresee = Callable[[Tensor, Tensor], Tensor]
 """(log-probs [n], their rows [n] int64) -> [n]: what the objective's derivative in these log-probs will be."""
 
 CLOSE = 1e-5
-"""How far the slope that comes may be from the foreseen one, of its largest number: float32 rounding of one formula. It does not tell two formulas apart that differ on small numbers alone: foresee the loss itself."""
+"""How far the slope that comes may be from the foreseen one, of its largest number: float32 rounding of one formula.
+
+It does not tell formulas apart that differ on small numbers alone: foresee the loss itself.
+"""
 
 
 def linear_log_probs(
