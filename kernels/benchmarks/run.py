@@ -1,11 +1,12 @@
-"""All ops against their baselines, in turns in one process: ratios, peak memory, and whether the gates are reached.
+"""All ops against their baselines, in turns: ratios, peak memory, and whether the gates are reached.
 
     python kernels/benchmarks/run.py                    # on a GPU where there is one, else on one thread of the CPU
     python kernels/benchmarks/run.py --only linear      # norm_modulate, sde_step, shared_prompt or linear
     python kernels/benchmarks/run.py --out docs/results # kernels-cpu.md and .json, or kernels-cuda
     python kernels/benchmarks/run.py --smoke            # seconds: does it still run?
 
-Fails where a gate is missed. It needs mmrl_kernels and torch; Liger's lines are left out where it is not installed.
+Each op is measured in a process of its own, so that none meets the memory that another left. Fails where a gate is
+missed. It needs mmrl_kernels and torch; Liger's lines are left out where it is not installed.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from importlib import import_module
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -31,18 +34,25 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a folder for the table and the numbers")
     parser.add_argument("--smoke", action="store_true")
     args = parser.parse_args()
-    torch.set_num_threads(1)
     lines: list[Line] = []
     print("\n".join(table([])))
-    for name in args.only:
-        found = import_module(name).lines(args.device, args.smoke)
-        print("\n".join(table(found)[2:]), flush=True)
-        lines += found
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as fresh:
+        for name in args.only:
+            found = fresh.submit(measured, name, args.device, args.smoke).result()
+            print("\n".join(table(found)[2:]), flush=True)
+            lines += found
     if args.out:
         write(args.out, args.device, lines)
     missed = [f"{line.op}, {line.case}, {line.candidate}: {line.gate}" for line in lines if line.passed is False]
     if missed and not args.smoke:
         raise SystemExit("missed: " + "; ".join(missed))
+
+
+def measured(op: str, device: str, smoke: bool) -> list[Line]:
+    """The lines of an op."""
+    torch.set_num_threads(1)
+    found: list[Line] = import_module(op).lines(device, smoke)
+    return found
 
 
 def write(folder: Path, device: str, lines: list[Line]) -> None:
@@ -54,7 +64,7 @@ def write(folder: Path, device: str, lines: list[Line]) -> None:
         "",
         "<!-- Written by kernels/benchmarks/run.py. -->",
         "",
-        f"{where}. Candidate and baseline take turns in one process; ratios are medians over turns of the time of the",
+        f"{where}. Candidate and baseline take turns in one process, one for each op; ratios are medians over turns of the time of the",
         "baseline over that of the candidate. Memory is what a call takes beyond what was held before it.",
         "",
         "```bash",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -99,10 +100,12 @@ class _Rows:
 
     index: Tensor  # [C, L] int64; the pack's token at each place, 0 beyond a segment's end
     inside: Tensor | None  # [C, L] bool; None: all places are
+    run: slice | None  # where they stand if they stand side by side in the pack, so that nothing need be copied
 
     def gather(self, x: Tensor, heads: int | None = None, fill: float | None = None) -> Tensor:
         """[N, H, ...] to [C, heads, L, ...]; key heads are repeated to `heads`, and `fill` stands beyond the ends."""
-        taken: Tensor = x.index_select(0, self.index.flatten()).unflatten(0, self.index.shape)  # type: ignore[no-untyped-call]
+        flat = x.index_select(0, self.index.flatten()) if self.run is None else x[self.run]
+        taken: Tensor = flat.unflatten(0, self.index.shape)  # type: ignore[no-untyped-call]
         if fill is not None and self.inside is not None:
             taken = taken.masked_fill(~self.inside.view(*self.index.shape, *[1] * (x.ndim - 1)), fill)
         taken = taken.transpose(1, 2)
@@ -110,6 +113,9 @@ class _Rows:
 
     def scatter(self, into: Tensor, x: Tensor) -> None:
         """[C, H, L, ...] to the places that they came from."""
+        if self.run is not None:
+            into[self.run].view(*self.index.shape, *into.shape[1:]).copy_(x.transpose(1, 2))
+            return
         flat = x.transpose(1, 2).flatten(0, 1).to(into.dtype)
         if self.inside is None:
             into.index_copy_(0, self.index.flatten(), flat)
@@ -135,7 +141,10 @@ def _rows(spans: list[Span], device: torch.device) -> _Rows:
     places = torch.arange(int(lengths.max()), device=device)
     inside = places < lengths[:, None]
     index = torch.where(inside, starts[:, None] + places, 0)
-    return _Rows(index, None if bool(inside.all()) else inside)
+    if not inside.all():
+        return _Rows(index, inside, None)
+    beside = all(before.end == after.start for before, after in pairwise(spans))
+    return _Rows(index, None, slice(spans[0].start, spans[-1].end) if beside else None)
 
 
 def _crossings(layout: SharedPromptLayout) -> Iterator[tuple[slice, slice]]:
