@@ -257,4 +257,8 @@ it comes from: from imitating its own pictures, whichever. What ten steps along 
 velocity was trained for, each round makes that the new target, and the drift adds up. Choosing the best slows it,
 finer steps slow it more, and rendered pictures hardly drift. Losses that subtract what the other pictures of the
 group have in common (`diffusion_nft`, `flow_dpo`) subtract the drift as well, and learn from the same rollouts.
+
+The same befalls every arm in the table whose samples can only attract: `nft_no_negatives`, `nft_pareto` (rows of the
+front are above average, none is below), `flow_rwr`. Under a policy gradient, which is 0 on average whatever all rewards
+have in common, Pareto selection is `grpo_pareto`.
 """
