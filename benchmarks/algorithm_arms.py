@@ -34,16 +34,6 @@ class Pair:
 
 
 CLIP_TOO = ("rewards=[{name: shapeworld}, {name: shapeworld_clip}]",)
-UNET_ODE = (
-    "sampling.transition={name: ode}",
-    "sampling.window={}",
-    "data.group_size=12",
-    "data.micro_batch=96",
-    "optimizer={lr: 1.0e-4}",
-    "training.updates=1",
-    "training.epochs=2",
-)
-"""As the quickstart learns, in place of DDPO's settings."""
 TWO_UPDATES = ("training.updates=2", "data.micro_batch=96")
 
 ARMS: dict[str, Arm] = {
@@ -147,20 +137,6 @@ ARMS: dict[str, Arm] = {
         "arXiv:2501.13918",
         3,
     ),
-    "nft_unet": Arm(
-        "DiffusionNFT, on the tiny Stable Diffusion 1.5",
-        FORWARD,
-        "shapes-ddpo",
-        (*UNET_ODE, "algorithm={name: diffusion_nft, beta: 0.3, times: 3, advantage: {clip: 5.0}}"),
-        "arXiv:2509.16117",
-    ),
-    "diffusion_dpo": Arm(
-        "Diffusion-DPO, online, on the tiny Stable Diffusion 1.5",
-        FORWARD,
-        "shapes-ddpo",
-        (*UNET_ODE, "algorithm={name: online_dpo, weighting: epsilon, beta: 2000}", "optimizer.lr=5.0e-5"),
-        "arXiv:2311.12908",
-    ),
     "flow_rwr": Arm("Flow-RWR", FORWARD, "quickstart", ("algorithm={name: flow_rwr}",), "arXiv:2501.13918"),
     "rejection_sft": Arm(
         "Rejection-sampling SFT",
@@ -190,14 +166,6 @@ ARMS: dict[str, Arm] = {
         (*CLIP_TOO, "algorithm.advantage={name: pareto, clip: 5.0}"),
         "arXiv:2401.05675",
     ),
-    "grpo_sum": Arm("Flow-GRPO on the sum of rules and CLIP", SEVERAL, "flow_grpo", CLIP_TOO),
-    "grpo_pareto": Arm(
-        "Flow-GRPO, Pareto selection",
-        SEVERAL,
-        "flow_grpo",
-        (*CLIP_TOO, "algorithm.advantage={name: pareto}"),
-        "arXiv:2401.05675",
-    ),
     "nft_gdpo": Arm(
         "DiffusionNFT, GDPO",
         SEVERAL,
@@ -225,7 +193,6 @@ PAIRS: tuple[Pair, ...] = (
     Pair("reinflow", "fixed_noise", "Learned noise beats fixed noise (ReinFlow)."),
     Pair("diffusion_nft", "nft_no_negatives", "Negatives help (DiffusionNFT)."),
     Pair("nft_pareto", "nft_sum", "Learning from the Pareto front alone beats a fixed sum (Parrot)."),
-    Pair("grpo_pareto", "grpo_sum", "The same under a policy gradient, which the paper has (Parrot)."),
     Pair("nft_gdpo", "nft_sum", "Normalising each reward before they are added beats their sum (GDPO)."),
     Pair("nft_constraint", "nft_clip", "A constraint keeps what the maximised reward would give up (MVC-ZigAL)."),
 )
@@ -259,6 +226,5 @@ finer steps slow it more, and rendered pictures hardly drift. Losses that subtra
 group have in common (`diffusion_nft`, `flow_dpo`) subtract the drift as well, and learn from the same rollouts.
 
 The same befalls every arm in the table whose samples can only attract: `nft_no_negatives`, `nft_pareto` (rows of the
-front are above average, none is below), `flow_rwr`. Under a policy gradient, which is 0 on average whatever all rewards
-have in common, Pareto selection is `grpo_pareto`.
+front are above average, none is below; the paper selects under a policy gradient, which does not imitate), `flow_rwr`.
 """
