@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -279,14 +278,11 @@ def test_help_opens_from_the_shell_without_anything_heavy():
         "try: main()\n"
         "except SystemExit: print('loaded:', *sorted(sys.modules))"
     )
-    before = os.times()
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    after = os.times()
     shown, _, loaded = done.stdout.partition("loaded:")
     assert all(command in shown for command in ("train", "sample", "evaluate", "recipes", "rewards", "doctor"))
     assert not {"torch", "pydantic", "yaml", "numpy", "PIL", "diffusers", "mmrl.config"} & set(loaded.split())
-    spent = after.children_user - before.children_user + after.children_system - before.children_system
-    assert spent < 0.5
+    assert len(loaded.split()) < 600
 
 
 def test_the_module_runs():
