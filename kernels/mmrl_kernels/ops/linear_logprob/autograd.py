@@ -144,7 +144,7 @@ def _forward(
             spreads.append(entropies)
         if any(ready) and foresee is None:
             sums.add_(head, rows, chunk, logits, torch.ones_like(log_probs))
-        elif any(ready):
+        elif any(ready) and foresee is not None:
             slope = foresee(log_probs, rows).to(log_probs.dtype)
             slopes.append(slope)
             moved = slope.nonzero()[:, 0]
