@@ -56,7 +56,7 @@ def from_flow(step: Step, noisy: Tensor, sigma: float) -> Tensor:
     if not isinstance(family, VPFamily):
         return noisy
     preserving = noisy / ((1 - sigma) ** 2 + sigma**2) ** 0.5
-    return preserving / _signal(step) if isinstance(family, VEFamily) else preserving
+    return preserving / signal_of(family, step.levels[step.index][0]) if isinstance(family, VEFamily) else preserving
 
 
 def flow_velocity(step: Step) -> Tensor:
@@ -64,11 +64,7 @@ def flow_velocity(step: Step) -> Tensor:
     family = step.family
     if isinstance(family, FlowFamily):
         return family.velocity(step)
-    clean, signal = clean_from(step), _signal(step)
+    share, _ = step.levels[step.index]
+    clean, signal = clean_from(step), signal_of(family, share)
     seen = step.sample.float() * (signal if isinstance(family, VEFamily) else 1)
-    return (seen - signal * clean) / step.levels[step.index][0] - clean
-
-
-def _signal(step: Step) -> float:
-    """The share of x_0 in variance-preserving latents at this step."""
-    return float((1 - step.levels[step.index][0] ** 2) ** 0.5)
+    return (seen - signal * clean) / share - clean

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from mmrl.algorithms import gaussian_mean_distance, interpolate, kl_k3, velocity_mse
-from mmrl.policy import Decisions, Policy, Power, Rollout
+from mmrl.policy import Decisions, Policy, Power, Rollout, VelocityPolicy
 
-LEVELS = (0.2, 0.5, 0.8)
-"""Noise levels at which velocities are compared."""
+PLACES = (0.2, 0.5, 0.8)
+"""Where among the noise levels velocities are compared."""
 
 
 class KLBudget:
@@ -89,15 +90,17 @@ def _of_decisions(policy: Policy, rollout: Rollout) -> float:
 
 
 def _of_velocities(policy: Policy, rollout: Rollout, seed: int) -> float:
-    clean, predict = rollout.clean, getattr(policy, "predict_velocity", None)
-    if clean is None or predict is None or Power.PREDICT_VELOCITY not in policy.powers:
+    clean = rollout.clean
+    if clean is None or Power.PREDICT_VELOCITY not in policy.powers:
         raise ValueError("training.kl_budget: this rollout has neither decisions nor a last latent to compare by")
+    asked = cast(VelocityPolicy, policy)
     generator = torch.Generator(device="cpu").manual_seed(seed)
     found = []
-    for sigma in LEVELS:
+    for place in PLACES:
+        sigma = asked.noise_level(place)
         noise = torch.randn(clean.shape, generator=generator).to(clean.device)
         noisy = interpolate(clean.float(), noise, sigma).to(clean.dtype)
         with policy.reference():
-            reference = predict(rollout, noisy, sigma)
-        found.append(velocity_mse(predict(rollout, noisy, sigma), reference).mean().item())
+            reference = asked.predict_velocity(rollout, noisy, sigma)
+        found.append(velocity_mse(asked.predict_velocity(rollout, noisy, sigma), reference).mean().item())
     return sum(found) / len(found)

@@ -11,7 +11,7 @@ _REACH = 80
 """Characters on either side that are looked at."""
 
 _LATEX_BEFORE = r"\\(?!boxed|text|math|mbox|q?quad|to\b|implies|therefore|[nt]\b|[a-zA-Z]{0,9}arrow)[A-Za-z]{1,20}"
-_BEFORE = re.compile(
+_CONTEXT_BEFORE = re.compile(
     r"""
     (?: [√∛∜≥≤±∓≠≈~≲≳¬][ ]?
       | \|
@@ -38,7 +38,7 @@ _WORDS_HEARD = 3
 
 _PART = r"(?:half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)"
 _SMALL = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|[0-9])"
-_AFTER = re.compile(
+_CONTEXT_AFTER = re.compile(
     r"""
       [ ]?[!%‰√±×÷·⋅^+≠≥≤≈²³]
     | [ ]?/[ ]?\w | [ ]\*[ ] | [ ]?\*[0-9(] | [ ]?[<>][ ]?[0-9=] | [ ]?[{DASHES}][ ]?[0-9] | [ ]?x[ ]?[0-9]
@@ -70,10 +70,10 @@ def refuse_changed(text: str, start: int, end: int) -> None:
         InvalidAnswer: it is denied, compared, scaled, a part of a formula or of a fraction.
     """
     before, after = text[max(start - _REACH, 0) : start], text[end : end + _REACH]
-    changed = _BEFORE.search(before)
+    changed = _CONTEXT_BEFORE.search(before)
     if changed and changed.group().lstrip().startswith(">") and _TAG.search(before):
         changed = None  # <b>3</b>
-    if changed or _is_denied(before) or _has_minus(before, after) or _AFTER.match(after):
+    if changed or _is_denied(before) or _has_minus(before, after) or _CONTEXT_AFTER.match(after):
         raise InvalidAnswer(f"{(before[-24:] + text[start:end] + after[:24]).strip()[:90]!r} says another number")
 
 

@@ -7,7 +7,7 @@ import re
 from mmrl.rewards.answers import AnswerForm, answer_text, boxed
 from mmrl.rewards.base import InvalidAnswer
 
-LONGEST = 10_000
+LONGEST_TEXT = 10_000
 """Characters past which a short answer is not looked for."""
 
 _BOX = "\\boxed{"
@@ -71,8 +71,8 @@ def only_stated(text: str) -> str:
     Raises:
         InvalidAnswer: it states different ones, or is longer than what is read.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read")
+    if len(text) > LONGEST_TEXT:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST_TEXT} are read")
     finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
     if len(finals) > 1:
         raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
