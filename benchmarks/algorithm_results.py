@@ -13,11 +13,11 @@ import numpy as np
 from algorithm_arms import ARMS, LOOKS, PAIRS, Arm, Pair
 
 from mmrl.config.recipes import find_recipe
-from mmrl.evaluation.paired import Interval, paired_difference
-from mmrl.evaluation.records import read_run
+from mmrl.evaluation.report.svg import Series, panels
 from mmrl.evaluation.results import Evaluation, evaluation_steps
+from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.summary import interval_text
-from mmrl.evaluation.svg import Series, panels
+from mmrl.statistics.paired import Interval, paired_difference
 
 PROMPTS = 768
 MEASURE = "shapeworld_strict"

@@ -28,7 +28,7 @@ from algorithm_results import PROMPTS, Results, digest, measured, write_page
 sys.path.append(str(Path(__file__).parent / "studies"))
 from seeded_runs import train
 
-from mmrl.config.load import load_config
+from mmrl.config.loading.load import load_config
 
 ROOT = Path(__file__).resolve().parents[1]
 PILOT = 6  # iterations, of which the first is left out: it warms caches
@@ -103,8 +103,8 @@ def run_one(
             "run.display=plain",
         ]
         train(arm.recipe, folder, seed, runs, [*changes, *looks])
-    except subprocess.CalledProcessError as why:
-        print(f"{name}, seed {seed}: failed with exit code {why.returncode}; going on with the others", file=sys.stderr)
+    except subprocess.CalledProcessError as err:
+        print(f"{name}, seed {seed}: failed with exit code {err.returncode}; going on with the others", file=sys.stderr)
         results.failed(name, key, budget, seed)
         return
     results.keep(name, key, budget, seed, measured(runs / folder / f"seed-{seed}", cost, prompts))

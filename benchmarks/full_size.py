@@ -21,16 +21,16 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from mmrl.assemble import build_objective
+from mmrl.build.objectives import build_objective
 from mmrl.config import Geometry, TrainConfig, load_config
-from mmrl.generation.estimate.architecture import Architecture, build_component, find_architecture
-from mmrl.generation.estimate.dry_run import estimate_memory, stand_in_sample
-from mmrl.generation.estimate.on_paper import stand_in_tokenizer
-from mmrl.generation.pipeline_policy import PipelinePolicy
-from mmrl.generation.schedulers import exchanged
+from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
+from mmrl.generation.diffusion.scheduler_families import exchanged
+from mmrl.generation.memory.architecture import Architecture, build_component, find_architecture
+from mmrl.generation.memory.estimate import estimate_memory, stand_in_sample
+from mmrl.generation.memory.meta_run import stand_in_tokenizer
 from mmrl.policy import Rollout, RolloutRequest
-from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges
+from mmrl.training.rollouts.online import MicroBatch
 
 SMALL = ["sampling.height=64", "sampling.width=64", "sampling.steps=3", "data.micro_batch=2", "policy.dtype=float32"]
 _CLIP = {

@@ -25,10 +25,10 @@ import numpy as np
 from transformers import Qwen2VLVideoProcessor
 
 from mmrl.data import Sample
-from mmrl.data.budget import MediaBudget, VideoBudget
-from mmrl.data.cache import MediaCache, write_cache
-from mmrl.data.reader import MediaReader
-from mmrl.data.video import VideoFrames, chosen_decoder
+from mmrl.data.media.budget import MediaBudget, VideoBudget
+from mmrl.data.media.media_cache import MediaCache, write_cache
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.media.video import VideoFrames, chosen_decoder
 
 BOUND = 1.4
 CLIPS, SECONDS, RATE, SIZE, TURNS = 6, 10, 30, (640, 360), 7

@@ -31,13 +31,13 @@ from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.generation.pipeline_policy import PipelinePolicy
-from mmrl.generation.seeds import row_generators, stream_seed
+from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.policy import Rollout, RolloutRequest
-from mmrl.shapeworld.models import PIPELINE
-from mmrl.training.experience import MicroBatch
+from mmrl.seeds import row_generators, stream_seed
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.rollouts.online import MicroBatch
+from mmrl_shapeworld.models import PIPELINE
 
 BOUND = 1.05
 LARGE = {"num_layers": 4, "num_attention_heads": 5, "attention_head_dim": 64, "caption_projection_dim": 320}

@@ -21,11 +21,11 @@ from statistics import median
 import numpy as np
 
 from mmrl.rewards import Reward, RewardInput, RewardSuite, ScoreCache, load
-from mmrl.shapeworld import splits
-from mmrl.shapeworld.captions import sample_scene
-from mmrl.shapeworld.clip import CLIP
-from mmrl.shapeworld.judge import serving
-from mmrl.shapeworld.scenes import draw
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.captions import sample_scene
+from mmrl_shapeworld.clip_model import CLIP
+from mmrl_shapeworld.judge_server import serving
+from mmrl_shapeworld.scenes import draw
 
 BOUND = 3.0
 LATENCY_S = 0.05

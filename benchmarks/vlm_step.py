@@ -40,15 +40,15 @@ from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.rewards import RewardInput, RewardSuite
-from mmrl.rewards.functions import reward_factory
-from mmrl.shapeworld import vlm as shapes
-from mmrl.training.credit import Credit
-from mmrl.training.display import build_display
-from mmrl.training.experience import OnlineRollouts
+from mmrl.rewards.core.registry import reward_factory
 from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.run.display import build_display
 from mmrl.training.trainer import Trainer
 from mmrl.understanding.vlm import describe
 from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl_shapeworld import vlm_model as shapes
 
 BOUND = 0.3
 LETTER = "e"

@@ -32,14 +32,13 @@ from measure import compare
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.data.budget import MediaBudget
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.understanding.prompt_encoder import PromptEncoder
-from mmrl.understanding.recording import TokenRecording
-from mmrl.understanding.scoring import Scores, packed_scores, row_scores
 from mmrl.understanding.vlm import VLM, describe
 from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
 
 BOUND = 0.85  # of the ideal ratio
 SIZES = {

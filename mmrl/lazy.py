@@ -8,7 +8,9 @@ from typing import Any
 
 
 def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's `__getattr__`; `homes` says in which of its modules each name is.
+    """Return a `__getattr__` for `package`; `homes` maps each public name to its module.
+
+    A module is relative to the package, or absolute where it begins with `mmrl.`.
 
     __getattr__ = exports(__name__, {"Trainer": "trainer"})
     """
@@ -16,6 +18,7 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{homes[name]}"), name)
+        home = homes[name]
+        return getattr(import_module(home if home.startswith("mmrl.") else f"{package}.{home}"), name)
 
     return find

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mmrl.assemble.objectives import check
-from mmrl.config.load import load_config
+from mmrl.build.objectives import check
+from mmrl.config.loading.load import load_config
 
 
 @pytest.fixture(scope="module")

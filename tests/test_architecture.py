@@ -44,7 +44,7 @@ BREACHES = {
     "a new package has no floor": ("mmrl/breach.py", "", "The house has floors"),
     "a policy knows the embedded world": (
         "mmrl/generation/breach.py",
-        "import mmrl.shapeworld",
+        "import mmrl_shapeworld",
         "Only assemble and the commands know the embedded world",
     ),
     "kernels know mmrl": (

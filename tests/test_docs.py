@@ -39,8 +39,8 @@ def refusal(words: list[str]) -> str:
     recipe, *overrides = [word for word in words[2:] if not word.startswith("--")]
     try:
         assemble.check(load_config(recipe, overrides))
-    except ConfigError as why:
-        return str(why)
+    except ConfigError as err:
+        return str(err)
     return ""
 
 

@@ -15,10 +15,9 @@ from typer.testing import CliRunner
 from mmrl import assemble
 from mmrl.cli import app
 from mmrl.config import load_config
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError, RunError
 from mmrl.policy import plan_calls
-from mmrl.shapeworld.models import PIPELINE
-from mmrl.training.errors import RunError
+from mmrl_shapeworld.models import PIPELINE
 
 SHORT = [
     "data.groups=2",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-WEIGHTS = Path("mmrl/shapeworld/weights")
+WEIGHTS = Path("shapeworld/mmrl_shapeworld/weights")
 FILE_LIMIT = 500_000  # bytes
 WEIGHTS_LIMIT = 35_000_000  # bytes, all shipped weights together
 

@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from mmrl import assemble
 from mmrl.config import load_config
-from mmrl.config.section import ConfigError
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
-from mmrl.shapeworld import splits
+from mmrl.errors import ConfigError
+from mmrl_shapeworld import splits
 
 SHORT = (
     "data.groups=3",
@@ -91,7 +91,7 @@ def test_every_way_of_learning_runs_on_it(overrides, sign, tmp_path):
 
 
 def test_pairs_of_pictures_are_preferred(tmp_path):
-    from mmrl.shapeworld.pretrain.pictures import rendered, to_pictures
+    from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 
     captions, pixels = rendered(4, seed=7)
     pictures = to_pictures(pixels)
@@ -121,7 +121,7 @@ def test_a_run_that_cannot_work_is_refused_before_a_model_is_loaded():
 
 
 def test_every_caption_is_read_word_by_word():
-    from mmrl.shapeworld.painter import SPECIAL, UNKNOWN, tokenizer
+    from mmrl_shapeworld.image_ar import SPECIAL, UNKNOWN, tokenizer
 
     words = tokenizer()
     for sample in splits.samples("train")[:300] + splits.samples("heldout"):

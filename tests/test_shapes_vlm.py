@@ -16,8 +16,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from mmrl import assemble
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
-from mmrl.shapeworld import splits
-from mmrl.shapeworld.vlm import VLM
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.vlm_model import VLM
 
 SHORT = (
     "data.groups=4",

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from seeded_runs import cpu_minutes, folder, row, train
 
-from mmrl.evaluation.records import HELDOUT
+from mmrl.evaluation.run_reader import HELDOUT
 from mmrl.evaluation.summary import summarise_run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/results/image-tokens.md"

@@ -13,9 +13,9 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.generation import PipelinePolicy, guided_rollout
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import load
-from mmrl.rewards.inputs import reward_input
-from mmrl.shapeworld import splits
-from mmrl.shapeworld.models import PIPELINE
+from mmrl.rewards.core.inputs import reward_input
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.models import PIPELINE
 
 PROMPTS, SEED, WEIGHTS = 48, 1, (0.0, 1.0, 5.0, 20.0, 100.0)
 

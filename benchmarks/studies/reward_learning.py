@@ -21,7 +21,7 @@ from seeded_runs import finished, folder, row, train
 
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.summary import RunSummary, summarise_run
-from mmrl.shapeworld.judge import PORT, serving
+from mmrl_shapeworld.judge_server import PORT, serving
 
 ARMS = {
     "shapes_clip": "the tiny CLIP alone",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mmrl.evaluation.records import RunRecord
+from mmrl.evaluation.run_reader import RunRecord
 from mmrl.evaluation.summary import Change, interval_text
 
 

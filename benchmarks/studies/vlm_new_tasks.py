@@ -19,15 +19,15 @@ import numpy as np
 from seeded_runs import cpu_minutes, finished, folder, mean_curve, train
 
 from mmrl.config import load_config
-from mmrl.evaluation.grid import curve_text
-from mmrl.evaluation.paired import paired_difference
-from mmrl.evaluation.records import read_run
+from mmrl.evaluation.image_grid import curve_text
 from mmrl.evaluation.results import Evaluation
+from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.summary import Change, interval_text
 from mmrl.rewards import load
-from mmrl.rewards.base import Status
-from mmrl.rewards.inputs import reward_input
-from mmrl.shapeworld.looking.splits import REWARDS, as_sample, questions
+from mmrl.rewards.core.base import Status
+from mmrl.rewards.core.inputs import reward_input
+from mmrl.statistics.paired import paired_difference
+from mmrl_shapeworld.vqa.splits import REWARDS, as_sample, questions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/results/new-tasks.md"

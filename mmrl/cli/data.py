@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mmrl.config.media import MediaConfig
-    from mmrl.understanding.check import Report
+    from mmrl.understanding.tasks.check_data import Report
 
 app = typer.Typer(help="Data sets: what is wrong with one, and media made ready for training.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def check(
     """Find every bad line: keys, types, media, boxes, and answers that their own reward cannot use."""
     from mmrl.cli.console import console
     from mmrl.data.sources import place
-    from mmrl.understanding.check import check_data
+    from mmrl.understanding.tasks.check_data import check_data
 
     with console().status(f"checking {file}"):
         report = check_data(file, media, task)
@@ -66,7 +66,7 @@ def prepare(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from mmrl.data.cache import write_cache
+    from mmrl.data.media.media_cache import write_cache
     from mmrl.data.sources import load_source
 
     settings = _media(overrides or [], recipe)
@@ -94,7 +94,7 @@ def prepare(
 def _media(overrides: list[str], recipe: str | None) -> MediaConfig:
     """The section `media` of a recipe, or its defaults, with changes laid over it."""
     from mmrl.config import ConfigError, load_config
-    from mmrl.config.load import parse_config
+    from mmrl.config.loading.load import parse_config
 
     if odd := [text for text in overrides if not text.startswith("media.")]:
         raise ConfigError(f"{odd[0]}: only keys of media can be set here, as media.video.max_frames=16")

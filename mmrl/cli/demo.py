@@ -28,11 +28,11 @@ def demo(
 
     try:
         import gradio  # noqa: F401
-    except ImportError as why:
-        raise ConfigError("mmrl demo needs gradio, which is not installed: pip install 'mmrl-suite[demo]'") from why
+    except ImportError as err:
+        raise ConfigError("mmrl demo needs gradio, which is not installed: pip install 'mmrl-suite[demo]'") from err
     if votes is not None and votes.suffix != ".jsonl":
         raise ConfigError(f"--votes: {votes} must end in .jsonl, as mmrl train reads it")
-    from mmrl.demo.guard import LOOPBACK
+    from mmrl.demo.security_middleware import LOOPBACK
     from mmrl.demo.serving import serve
 
     if host not in LOOPBACK:

@@ -135,8 +135,8 @@ def examine(part: Part) -> Finding:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(part.module)
-    except Exception as why:  # a border: whatever a broken installation raises is what we are here to show
-        reason = " ".join(f"{type(why).__name__}: {why}".split())
+    except Exception as err:  # a border: whatever a broken installation raises is what we are here to show
+        reason = " ".join(f"{type(err).__name__}: {err}".split())
         return found("broken", _version(part), f"{reason[:300]}; try: {install(part, again=True)}")
     return found("ok", _version(part))
 
@@ -166,7 +166,7 @@ def requirement(distribution: str) -> str:
 
 def shipped_weights(folder: Path | None = None) -> Finding:
     """Whether the models of the embedded world are in the package."""
-    spec = importlib.util.find_spec("mmrl.shapeworld")
+    spec = importlib.util.find_spec("mmrl_shapeworld")
     home = folder or Path(str(spec.origin if spec else "")).parent / "weights"
     files = [path for path in home.rglob("*.safetensors") if path.stat().st_size > 0] if home.is_dir() else []
     size = f"{sum(path.stat().st_size for path in files) / 1e6:.1f} MB"
@@ -174,7 +174,7 @@ def shipped_weights(folder: Path | None = None) -> Finding:
     if files:
         return Finding("ShapeWorld weights", "ok", size, purpose, required=True)
     checkout = (home.parents[2] / "pyproject.toml").is_file()
-    command = "git checkout -- mmrl/shapeworld/weights" if checkout else install(PARTS[-1], again=True)
+    command = "git checkout -- shapeworld/mmrl_shapeworld/weights" if checkout else install(PARTS[-1], again=True)
     remedy = f"{home} holds no weights; try: {command}"
     return Finding("ShapeWorld weights", "missing", "", purpose, required=True, remedy=remedy)
 
@@ -204,8 +204,8 @@ def _device() -> Finding:
         else:
             threads = torch.get_num_threads()
             device = f"cpu, {threads} thread{'s' * (threads > 1)}"
-    except Exception as why:  # a border: torch's own line tells the story
-        return Finding("device", "broken", "", purpose, False, f"{type(why).__name__}: {why}".splitlines()[0])
+    except Exception as err:  # a border: torch's own line tells the story
+        return Finding("device", "broken", "", purpose, False, f"{type(err).__name__}: {err}".splitlines()[0])
     return Finding("device", "ok", device, purpose, False)
 
 

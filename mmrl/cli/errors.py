@@ -13,12 +13,12 @@ from typer.core import TyperGroup
 USER_ERRORS = {
     ("mmrl.config.section", "ConfigError"): 2,
     ("mmrl.data.jsonl", "DataError"): 1,
-    ("mmrl.evaluation.errors", "ResultError"): 2,  # before what it is a kind of
-    ("mmrl.evaluation.errors", "EvaluationError"): 1,
-    ("mmrl.generation.errors", "UnsupportedError"): 1,
-    ("mmrl.rewards.base", "RewardError"): 1,
-    ("mmrl.training.errors", "RunStopped"): 130,  # as shells say of a program that Ctrl-C ended
-    ("mmrl.training.errors", "RunError"): 1,
+    ("mmrl.errors", "ResultError"): 2,  # before what it is a kind of
+    ("mmrl.errors", "EvaluationError"): 1,
+    ("mmrl.errors", "UnsupportedError"): 1,
+    ("mmrl.rewards.core.base", "RewardError"): 1,
+    ("mmrl.errors", "RunStopped"): 130,  # as shells say of a program that Ctrl-C ended
+    ("mmrl.errors", "RunError"): 1,
     ("builtins", "OSError"): 1,
 }
 """Module and name of each error whose message is enough, with the exit code it ends in. 2: nothing was started."""
@@ -31,12 +31,12 @@ class CommandGroup(TyperGroup):
         """Run the command that was asked for."""
         try:
             return super().invoke(ctx)
-        except Exception as why:
-            code = exit_code(why)
+        except Exception as err:
+            code = exit_code(err)
             if code is None or os.environ.get("MMRL_TRACEBACK") == "1":
                 raise
-            print_error(str(why))
-            raise typer.Exit(code) from why
+            print_error(str(err))
+            raise typer.Exit(code) from err
 
 
 def exit_code(error: Exception) -> int | None:

@@ -94,8 +94,8 @@ def evaluate(
         raise ConfigError("--fresh goes without --data and --protocol: choose another --out to draw anew")
     from rich.console import Console
 
-    from mmrl.assemble.comparing import Request, compare
     from mmrl.evaluation.comparison.progress import comparison_display
+    from mmrl.workflows.compare.comparison import Request, compare
 
     weights = weighted_rewards(reward or [], "--reward", unset=1.0)
     request = Request(
@@ -153,11 +153,11 @@ def _say_what_changed(runs: list[Path], fresh: bool) -> None:
         hint = "; to compare checkpoints or models, say on what: --data or --protocol"
         raise ConfigError("\n".join(f"{run} is not a run: it holds no config.yaml{hint}" for run in strangers))
     if fresh:
-        from mmrl.assemble import evaluate_run
+        from mmrl.workflows.train import evaluate_run
 
         for run in runs:
             evaluate_run(run)
-    from mmrl.evaluation.outcome import inner_tables
+    from mmrl.evaluation.final_summary import inner_tables
     from mmrl.evaluation.summary import render, summarise
 
     console().print(*render(summarise(runs)), *inner_tables(runs, by_source=True))
@@ -166,7 +166,7 @@ def _say_what_changed(runs: list[Path], fresh: bool) -> None:
 def _print_result(result: Result, folder: Path) -> None:
     from mmrl.cli.console import console
     from mmrl.cli.errors import print_error
-    from mmrl.evaluation.comparison.tables import as_rich, result_tables, shared_folder
+    from mmrl.evaluation.comparison.result_tables import as_rich, result_tables, shared_folder
 
     folder_of_all = shared_folder(list(result.subjects))
     if folder_of_all:
@@ -184,7 +184,7 @@ def _print_result(result: Result, folder: Path) -> None:
 
 def _print_diff(found: Diff) -> None:
     from mmrl.cli.console import console
-    from mmrl.evaluation.comparison.tables import as_rich, diff_table
+    from mmrl.evaluation.comparison.result_tables import as_rich, diff_table
 
     console().print(as_rich(diff_table(found)))
     for path, names in ((found.first, found.only_first), (found.second, found.only_second)):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from mmrl.assemble.exporting import Exported
+    from mmrl.export.export import Exported
 
 
 def export(
@@ -27,8 +27,8 @@ def export(
     private: Annotated[bool, typer.Option("--private/--public", help="Who may see the repository.")] = True,
 ) -> None:
     """Write a checkpoint as a plain diffusers or transformers folder that loads without mmrl."""
-    from mmrl.assemble.exporting import export as write
-    from mmrl.assemble.pushing import Target
+    from mmrl.export.export import export as write
+    from mmrl.export.hub import Target
 
     target = Target.find(push, private) if push else None  # what cannot be pushed is refused before the work
     done = write(run, out, dtype, lora_only, repository=push)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mmrl.generation.coverage import State, Verdict
+    from mmrl.generation.diffusion.support import State, Verdict
 
 MEANING: dict[State, str] = {
     "proven": "a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test",
@@ -40,7 +40,7 @@ def list_pipelines() -> None:
 def judged() -> list[Verdict]:
     """Every pipeline class of the installed diffusers. Deprecated ones warn as they are imported: not our news."""
     from mmrl.cli.console import quiet_diffusers
-    from mmrl.generation.coverage import verdicts
+    from mmrl.generation.diffusion.support import verdicts
 
     with quiet_diffusers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -21,7 +21,7 @@ def reward_settings(rewards: Sequence[str], given: Sequence[str]) -> dict[str, d
         ConfigError: a text that begins with no reward, or sets a key twice.
     """
     from mmrl.config import ConfigError
-    from mmrl.config.overrides import parse_override
+    from mmrl.config.loading.overrides import parse_override
 
     names = {name.rpartition(":")[2]: name for name in rewards}
     settings: dict[str, dict[str, Any]] = {name: {} for name in rewards}

@@ -16,7 +16,7 @@ def list_() -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from mmrl.rewards.registry import available, describe
+    from mmrl.rewards.core.registry import available, describe
 
     table = Table("reward", "what it measures", box=None)
     for name in available():
@@ -27,6 +27,6 @@ def list_() -> None:
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="A reward, or path/to/file.py:function.")]) -> None:
     """Say what a reward measures, its range, what it needs and its arguments."""
-    from mmrl.rewards.registry import describe
+    from mmrl.rewards.core.registry import describe
 
     typer.echo(describe(name))

@@ -70,8 +70,8 @@ def sample(
     keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all pictures that --best-of drew.")] = False,
 ) -> None:
     """Draw pictures with a trained run or a model."""
-    from mmrl.assemble import Steering, draw
-    from mmrl.config.overrides import parse_override
+    from mmrl.config.loading.overrides import parse_override
+    from mmrl.workflows.sample import Steering, draw
 
     conditions = {".".join(map(str, path)): value for path, value in map(parse_override, given or [])}
     guides, judges = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)

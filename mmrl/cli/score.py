@@ -12,7 +12,7 @@ from mmrl.cli.reward_settings import RewardArgs, reward_settings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mmrl.evaluation.scoring import Row
+    from mmrl.evaluation.score_folder import Row
 
 
 def score(
@@ -40,31 +40,31 @@ def score(
 
     from mmrl.cli.console import console
     from mmrl.cli.errors import print_error
-    from mmrl.evaluation import scoring
-    from mmrl.evaluation.scoring_page import write_page
+    from mmrl.evaluation import score_folder
+    from mmrl.evaluation.report.scoring_page import write_page
     from mmrl.rewards import RewardSuite, load
 
     settings = reward_settings(reward, arg or [])
-    pairings, unused = scoring.pair_up(images, prompts)
+    pairings, unused = score_folder.pair_up(images, prompts)
     suite = RewardSuite([(load(name, **settings[name]), 1.0) for name in reward])
     out.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []
     columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    with scoring.open_lines(out) as lines, progress:
+    with score_folder.open_lines(out) as lines, progress:
         task = progress.add_task("scoring", total=len(pairings))
-        for scored in scoring.score(pairings, suite):
+        for scored in score_folder.score(pairings, suite):
             rows += scored
-            scoring.write_lines(scored, lines)
+            score_folder.write_lines(scored, lines)
             progress.advance(task, len(scored))
             if len(rows) == len(scored) < len(pairings) and not _any_scored(rows):
                 progress.console.print(f"None of the first {len(rows)} could be scored: {_reason(rows)}", markup=False)
     suite.close()
 
-    scoring.write_table(rows, out)
+    score_folder.write_table(rows, out)
     facts = {"Pictures in": str(images), "Prompts in": str(prompts)}
     facts |= {name: _told(settings[name]) for name in reward if settings[name]}
-    write_page(rows, scoring.lower_names(rows), facts, out / "index.html")
+    write_page(rows, score_folder.lower_names(rows), facts, out / "index.html")
     console().print(_table(rows))
     if unused:
         typer.echo(f"{unused} pictures in {images} belong to no sample of {prompts}, and were left out.")
@@ -92,17 +92,17 @@ def _table(rows: list[Row]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from mmrl.evaluation import scoring
+    from mmrl.evaluation import score_folder
 
     table = Table(box=None)
     table.add_column("score")
     for head in ("mean", "lowest", "highest", "ok", "invalid", "error", "timeout"):
         table.add_column(head, justify="right")
     table.add_column("why")
-    for name in scoring.score_names(rows):
-        values, counted = scoring.known(rows, name), scoring.counts(rows, name)
+    for name in score_folder.score_names(rows):
+        values, counted = score_folder.known(rows, name), score_folder.counts(rows, name)
         numbers = [f"{each:.4g}" for each in (fmean(values), min(values), max(values))] if values else ["-"] * 3
-        why = ", ".join(f"{kind} {n}" for kind, n in scoring.kinds(rows, name).most_common())
+        why = ", ".join(f"{kind} {n}" for kind, n in score_folder.kinds(rows, name).most_common())
         states = [str(counted[status]) for status in ("ok", "invalid", "error", "timeout")]
         table.add_row(Text(name), *numbers, *states, Text(why))
     return table

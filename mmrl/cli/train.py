@@ -34,9 +34,10 @@ def train(
     config = _configuration(recipe, overrides or [], resume)
     geometry = Geometry.of(config)
 
-    from mmrl import assemble  # loads torch: after everything that can be refused without it
+    from mmrl.build.objectives import check  # loads torch: after everything that can be refused without it
+    from mmrl.workflows.train import train as train_run
 
-    assemble.check(config)
+    check(config)
     if dry_run:
         typer.echo(dump_config(config))
         _print_table("What this asks for", geometry.rows())
@@ -45,10 +46,10 @@ def train(
         else:
             typer.echo("Memory is estimated for generators alone so far.")
         return
-    folder = assemble.train(config, resume=resume)
+    folder = train_run(config, resume=resume)
 
     from mmrl.cli.console import console
-    from mmrl.evaluation.outcome import outcome
+    from mmrl.evaluation.final_summary import outcome
 
     out = console()
     out.print(outcome(folder, colours=out.color_system is not None, width=out.width))
@@ -56,7 +57,7 @@ def train(
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
     from mmrl.config import ConfigError, load_config
-    from mmrl.config.overrides import refuse_changes_on_resume
+    from mmrl.config.loading.overrides import refuse_changes_on_resume
 
     if resume is None:
         if recipe is None:
@@ -82,17 +83,17 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
 
 
 def _print_memory(config: TrainConfig) -> None:
-    from mmrl import assemble
+    from mmrl.build.policies import estimate_memory
     from mmrl.cli.console import quiet_diffusers
     from mmrl.cli.errors import exit_code
 
     try:
         with quiet_diffusers():
-            memory = assemble.estimate_memory(config)
-    except Exception as why:  # of all that a pipeline may do on paper; training does not depend on it
-        if exit_code(why) is not None:
+            memory = estimate_memory(config)
+    except Exception as err:  # of all that a pipeline may do on paper; training does not depend on it
+        if exit_code(err) is not None:
             raise
-        typer.echo(f"The memory estimate was left out: {str(why).partition(chr(10))[0] or type(why).__name__}")
+        typer.echo(f"The memory estimate was left out: {str(err).partition(chr(10))[0] or type(err).__name__}")
         return
     _print_table("Memory on one device, estimated", memory.rows(), " ".join(memory.assumptions))
 

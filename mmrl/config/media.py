@@ -9,7 +9,7 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_va
 from mmrl.config.section import Section
 
 if TYPE_CHECKING:
-    from mmrl.data.budget import MediaBudget
+    from mmrl.data.media.budget import MediaBudget
 
 
 class ImageConfig(Section):
@@ -65,7 +65,7 @@ class MediaConfig(Section):
 
     def budget(self) -> MediaBudget:
         """The numbers, as `mmrl.data` takes them."""
-        from mmrl.data.budget import ImageBudget, MediaBudget, VideoBudget
+        from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
 
         return MediaBudget(
             ImageBudget(self.image.min_pixels, self.image.max_pixels),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mmrl
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 
 TASKS: dict[str, str | None] = {
     "text-to-image": "quickstart",
@@ -31,7 +31,7 @@ TASKS: dict[str, str | None] = {
 }
 """Tasks by name, each with the recipe that starts it; None: none ships yet."""
 PROTOCOLS = "evaluation"
-"""The folder of protocols beside those of recipes: see `mmrl.config.protocol`."""
+"""The folder of protocols beside those of recipes: see `mmrl.benchmarks.protocol`."""
 
 
 @dataclass(frozen=True)

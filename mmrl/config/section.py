@@ -8,10 +8,6 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, model_validator
 
 
-class ConfigError(ValueError):
-    """A configuration that cannot be used. One line a problem: which key, what came, what was due."""
-
-
 class Section(BaseModel):
     """Frozen, refuses unknown keys, and takes the text under each field as that field's help."""
 

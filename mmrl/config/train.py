@@ -8,11 +8,12 @@ from mmrl.config.data import DataConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
+from mmrl.config.pretraining import WarmupConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
-from mmrl.config.section import ConfigError, Section
+from mmrl.config.section import Section
 from mmrl.config.training import EvaluationConfig, RunConfig, TrainingConfig
-from mmrl.config.warmup import WarmupConfig
+from mmrl.errors import ConfigError
 
 
 class TrainConfig(Section):

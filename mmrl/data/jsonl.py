@@ -19,13 +19,9 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmrl.data.conditions import KEYS as CONDITIONS
+from mmrl.data.media.conditions import KEYS as CONDITIONS
 from mmrl.data.sample import RewardChoice, Sample
-
-
-class DataError(ValueError):
-    """A data set that cannot be used. The message names the file and the line."""
-
+from mmrl.errors import DataError
 
 _sample = TypeAdapter(Sample)
 
@@ -68,8 +64,8 @@ def scan_samples(path: Path | str) -> Iterator[Line]:
             for number, content in enumerate(file, start=1):
                 try:
                     text = content.decode("utf-8-sig" if number == 1 else "utf-8").strip()
-                except UnicodeDecodeError as why:
-                    yield Line(number, None, (f"is not UTF-8 text: {why.reason} at byte {why.start}",))
+                except UnicodeDecodeError as err:
+                    yield Line(number, None, (f"is not UTF-8 text: {err.reason} at byte {err.start}",))
                     continue
                 if not text:
                     continue
@@ -77,8 +73,8 @@ def scan_samples(path: Path | str) -> Iterator[Line]:
                 if sample is not None and (first := lines_by_id.setdefault(sample.id, number)) != number:
                     problems = [f"the id {sample.id!r} is already that of line {first}"]
                 yield Line(number, sample, tuple(problems))
-    except OSError as why:
-        raise DataError(f"{path}: cannot be read: {why.strerror}") from None
+    except OSError as err:
+        raise DataError(f"{path}: cannot be read: {err.strerror}") from None
 
 
 def read_row(row: Any, default_id: str) -> tuple[Sample | None, list[str]]:
@@ -98,10 +94,10 @@ def read_row(row: Any, default_id: str) -> tuple[Sample | None, list[str]]:
         return None, problems
     try:  # strict JSON: a list becomes a tuple, but no number becomes a text
         return _sample.validate_json(json.dumps({"id": default_id} | row), strict=True), []
-    except ValidationError as why:
+    except ValidationError as err:
         return None, [
             f"{'.'.join(str(part) for part in error['loc'])}: {error['msg']}, not {error['input']!r:.80}"
-            for error in why.errors()
+            for error in err.errors()
         ]
 
 
@@ -114,17 +110,17 @@ def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
         for sample in samples:
             try:
                 file.write(json.dumps(sample_line(sample), ensure_ascii=False) + "\n")
-            except (TypeError, ValueError) as why:
+            except (TypeError, ValueError) as err:
                 draft.unlink()
-                raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {why}") from None
+                raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
     draft.replace(path)
 
 
 def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
     try:
         row = json.loads(text)
-    except json.JSONDecodeError as why:
-        return None, [f"is not JSON: {why.msg} at column {why.colno}"]
+    except json.JSONDecodeError as err:
+        return None, [f"is not JSON: {err.msg} at column {err.colno}"]
     except RecursionError:
         return None, ["is not JSON that can be read: it is nested too deeply"]
     return read_row(row, default_id)

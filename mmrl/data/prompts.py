@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ class Sample:
     videos: tuple[str, ...] = ()
     mask: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What a generator is given beside the prompt, by argument of its pipeline: see `mmrl.data.conditions`."""
+    """What a generator is given beside the prompt, by argument of its pipeline: see `mmrl.data.media.conditions`."""
     answer: Any = None
     task: str | None = None
     source: str = "default"

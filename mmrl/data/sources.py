@@ -20,10 +20,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mmrl.data.jsonl import DataError, Line, known_keys, read_row, scan_samples
-from mmrl.data.media import with_media_in
+from mmrl.data.jsonl import Line, known_keys, read_row, scan_samples
+from mmrl.data.media.decode import with_media_in
+from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
-from mmrl.data.uris import data_uri
+from mmrl.errors import DataError
 
 _HUB = re.compile(r"hf:(?P<name>[^:]+)(?::(?P<split>[^:]+))?")
 _LISTS = ("images", "videos")
@@ -113,8 +114,8 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
             batches = parquet.ParquetFile(path).iter_batches(batch_size=256)
             for batch in batches:
                 yield from batch.to_pylist()
-        except (OSError, arrow.ArrowException) as why:
-            raise DataError(f"{path}: cannot be read as Parquet: {why}") from None
+        except (OSError, arrow.ArrowException) as err:
+            raise DataError(f"{path}: cannot be read as Parquet: {err}") from None
         return
     table = _data_set(path)
     for batch in table.with_format("arrow").iter(batch_size=256):
@@ -137,10 +138,10 @@ def _data_set(path: str) -> Any:
         if name.count("/") == 2 and not Path(name).exists():
             name, _, configuration = name.rpartition("/")
         return _split(datasets.load_dataset(name, configuration), hub["split"] or "", path)
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as why:
-        if isinstance(why, DataError):
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as err:
+        if isinstance(err, DataError):
             raise
-        raise DataError(f"{path}: cannot be loaded: {why}") from None
+        raise DataError(f"{path}: cannot be loaded: {err}") from None
 
 
 def _split(found: Any, split: str, path: str) -> Any:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from mmrl.demo.stage import DRAWING, LOOKING, Stage
+from mmrl.demo.state import DRAWING, LOOKING, Stage
 from mmrl.demo.tab_compare import compare_tab
 from mmrl.demo.tab_prompts import prompts_tab
 from mmrl.demo.tab_video import video_tab

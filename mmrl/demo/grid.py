@@ -11,8 +11,8 @@ from typing import Any
 from PIL import Image
 
 from mmrl.demo.scores import Scored
-from mmrl.evaluation.diversity import differing_pairs, pairwise_distance
-from mmrl.evaluation.grid import still
+from mmrl.evaluation.image_grid import still
+from mmrl.statistics.distances import differing_pairs, pairwise_distance
 
 TOTAL = "total"
 

@@ -11,14 +11,10 @@ from typing import Any, Generic, TypeVar
 
 from torch import nn
 
-from mmrl.demo.errors import DemoError
+from mmrl.demo.error_handling import DemoError, Stopped
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-
-
-class Stopped(Exception):
-    """Somebody asked for it. No failure."""
 
 
 class Job(Generic[T]):
@@ -82,9 +78,9 @@ class Job(Generic[T]):
     def _run(self) -> None:
         try:
             self._work(self)
-        except (DemoError, Stopped) as why:
-            self._news.put(why)
-        except Exception as why:  # a thread's border: the log keeps it, the page is told in general
+        except (DemoError, Stopped) as err:
+            self._news.put(err)
+        except Exception as err:  # a thread's border: the log keeps it, the page is told in general
             log.exception("a job of the demo failed")
-            self._news.put(DemoError(f"That failed on the server ({type(why).__name__}); its log says more."))
+            self._news.put(DemoError(f"That failed on the server ({type(err).__name__}); its log says more."))
         self._news.put(None)

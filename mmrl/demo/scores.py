@@ -9,14 +9,14 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
-from mmrl.assemble.rewards import build_rewards
-from mmrl.config.section import ConfigError
+from mmrl.build.reward_suites import build_rewards
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
-from mmrl.demo.errors import told
+from mmrl.demo.error_handling import told
+from mmrl.errors import ConfigError
 from mmrl.rewards import RewardContext, RewardError, reward_input
-from mmrl.rewards.base import Status
-from mmrl.rewards.choices import SharedLoader
+from mmrl.rewards.core.base import Status
+from mmrl.rewards.core.routing import SharedLoader
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Judges:
                 ]
                 with closing(build_rewards(config, [sample], self._load, watched=extra)) as suite:
                     output = suite.score(inputs, RewardContext(progress=1.0))
-            except (RewardError, ConfigError, OSError) as why:
-                return [Scored() for _ in media], f"Rewards cannot be given: {told(why)}"
+            except (RewardError, ConfigError, OSError) as err:
+                return [Scored() for _ in media], f"Rewards cannot be given: {told(err)}"
         found = []
         for row in range(len(media)):
             values, reasons = {}, {}

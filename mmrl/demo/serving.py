@@ -16,9 +16,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from mmrl.demo.app import build_app, script, style
-from mmrl.demo.columns import Columns
-from mmrl.demo.guard import Guard
-from mmrl.demo.stage import Stage
+from mmrl.demo.checkpoints import Columns
+from mmrl.demo.security_middleware import Guard
+from mmrl.demo.state import Stage
 from mmrl.demo.uploads import MOST_BYTES, Uploads, limit_pixels
 from mmrl.demo.votes import VoteFile
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import gradio as gr
 
-from mmrl.demo import limits
-from mmrl.demo.curves import curve_panel, curves_of, jump, said_of_runs
-from mmrl.demo.errors import DemoError
+from mmrl.demo import request_validation
+from mmrl.demo.error_handling import DemoError, guarded
 from mmrl.demo.grid import Grid
+from mmrl.demo.grid_html import grid_html, static_page
+from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
-from mmrl.demo.making import grid_job
-from mmrl.demo.show_grid import grid_html, static_page
-from mmrl.demo.stage import DRAWING, Stage, asked_by, choices
-from mmrl.demo.told import guarded
-from mmrl.evaluation.grid import still
+from mmrl.demo.reward_curves import curve_panel, curves_of, jump, said_of_runs
+from mmrl.demo.state import DRAWING, Stage, asked_by, choices
+from mmrl.evaluation.image_grid import still
 
 EMPTY = '<p class="mm-empty">Choose checkpoints and a prompt, then press Go. All draw from the same noise.</p>'
 ENLARGED = 512  # pixels that small pictures are brought to beside one another
@@ -41,13 +40,21 @@ def compare_tab(stage: Stage, css: str) -> None:
             )
             with gr.Row():
                 seed = gr.Number(
-                    0, label="Seed", precision=0, minimum=0, maximum=limits.MOST_SEED, min_width=110, elem_id="mm-seed"
+                    0,
+                    label="Seed",
+                    precision=0,
+                    minimum=0,
+                    maximum=request_validation.MOST_SEED,
+                    min_width=110,
+                    elem_id="mm-seed",
                 )
-                rows = gr.Slider(1, limits.MOST_ROWS, 4, step=1, label="Group size", min_width=110, elem_id="mm-group")
+                rows = gr.Slider(
+                    1, request_validation.MOST_ROWS, 4, step=1, label="Group size", min_width=110, elem_id="mm-group"
+                )
             with gr.Row():
                 steps = gr.Slider(
                     0,
-                    limits.MOST_STEPS,
+                    request_validation.MOST_STEPS,
                     0,
                     step=1,
                     label="Steps",
@@ -82,7 +89,7 @@ def compare_tab(stage: Stage, css: str) -> None:
         names: Any, text: Any, sample_id: Any, number: Any, group: Any, count: Any, scales: Any, strength: Any,
         request: gr.Request,
     ) -> Iterator[Any]:  # fmt: skip
-        asked = limits.checked(names, text, number, group, count, scales, strength, stage.names(DRAWING))
+        asked = request_validation.checked(names, text, number, group, count, scales, strength, stage.names(DRAWING))
         session = stage.sessions.of(request.session_hash)
         sample = stage.sample(DRAWING, sample_id, asked.prompt)
         job = session.start(grid_job(stage.columns, stage.judges(DRAWING), sample, asked))

@@ -8,15 +8,14 @@ from typing import Any
 
 import gradio as gr
 
-from mmrl.demo import limits
+from mmrl.demo import request_validation
 from mmrl.demo.clips import Clip, clip_from, clip_of, clips_html
-from mmrl.demo.errors import DemoError
+from mmrl.demo.error_handling import DemoError, guarded
 from mmrl.demo.grid import Grid
+from mmrl.demo.grid_html import grid_html
+from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
-from mmrl.demo.making import grid_job
-from mmrl.demo.show_grid import grid_html
-from mmrl.demo.stage import DRAWING, Stage, asked_by, choices
-from mmrl.demo.told import guarded
+from mmrl.demo.state import DRAWING, Stage, asked_by, choices
 
 MOST_FILES = 12
 
@@ -45,7 +44,9 @@ def _made_here(stage: Stage, makers: list[str]) -> None:
             prompt = gr.Textbox(asked_by(first) if first else "", label="Prompt", lines=2)
             with gr.Row():
                 seed = gr.Number(0, label="Seed", precision=0, min_width=90)
-                steps = gr.Slider(0, limits.MOST_STEPS, 0, step=1, label="Steps", info="0: as trained", min_width=110)
+                steps = gr.Slider(
+                    0, request_validation.MOST_STEPS, 0, step=1, label="Steps", info="0: as trained", min_width=110
+                )
             with gr.Row():
                 go = gr.Button("Draw", variant="primary", elem_id="mm-film", min_width=100)
                 cancel = gr.Button("Cancel", variant="stop", min_width=100)
@@ -55,7 +56,7 @@ def _made_here(stage: Stage, makers: list[str]) -> None:
 
     @guarded
     def make(names: Any, text: Any, sample_id: Any, number: Any, count: Any, request: gr.Request) -> Iterator[Any]:
-        asked = limits.checked(names, text, number, 1, count, "", None, makers)
+        asked = request_validation.checked(names, text, number, 1, count, "", None, makers)
         sample = stage.sample(DRAWING, sample_id, asked.prompt)
         session = stage.sessions.of(request.session_hash)
         job = session.start(grid_job(stage.columns, stage.judges(DRAWING), sample, asked))

@@ -9,22 +9,21 @@ from typing import Any
 import gradio as gr
 from PIL import Image
 
-from mmrl.data.budget import MediaBudget
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
-from mmrl.demo import limits
-from mmrl.demo.asking import Made
-from mmrl.demo.boxes import outlines, parsed, right_boxes, shown
-from mmrl.demo.curves import curve_panel, jump, said_of_runs
-from mmrl.demo.errors import DemoError
+from mmrl.demo import request_validation
+from mmrl.demo.answer_boxes import outlines, parsed, right_boxes, shown
+from mmrl.demo.error_handling import DemoError, guarded
+from mmrl.demo.generate import Made
+from mmrl.demo.grid_html import grid_html
+from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
-from mmrl.demo.making import grid_job
-from mmrl.demo.show_grid import grid_html
-from mmrl.demo.stage import LOOKING, Stage, asked_by, choices
-from mmrl.demo.told import guarded
+from mmrl.demo.reward_curves import curve_panel, jump, said_of_runs
+from mmrl.demo.state import LOOKING, Stage, asked_by, choices
 from mmrl.demo.uploads import FORMATS, as_uri
-from mmrl.evaluation.shown import shown_picture
-from mmrl.understanding.tasks import TASKS
+from mmrl.evaluation.input_images import shown_picture
+from mmrl.understanding.tasks.definitions import TASKS
 
 EMPTY = '<p class="mm-empty">Choose a sample of the run, or upload a picture, and press Ask.</p>'
 AS_IT_STANDS = "as it stands"
@@ -49,7 +48,7 @@ def vlm_tab(stage: Stage) -> None:
             prompt = gr.Textbox(asked_by(first), label="Question", lines=2, elem_id="mm-question")
             with gr.Row():
                 seed = gr.Number(0, label="Seed", precision=0, min_width=90)
-                rows = gr.Slider(1, limits.MOST_ROWS, 1, step=1, label="Answers", min_width=110)
+                rows = gr.Slider(1, request_validation.MOST_ROWS, 1, step=1, label="Answers", min_width=110)
                 warm = gr.Slider(0, 2, 0, step=0.1, label="Temperature", info="0: the likeliest", min_width=110)
             with gr.Row():
                 go = gr.Button("Ask", variant="primary", elem_id="mm-ask", min_width=100)
@@ -59,7 +58,7 @@ def vlm_tab(stage: Stage) -> None:
         with gr.Column(scale=3, min_width=320):
             gr.HTML(lambda: said_of_runs(stage, LOOKING))
             pictures: list[gr.AnnotatedImage] = []
-            for start in range(0, limits.MOST_COLUMNS, 2):
+            for start in range(0, request_validation.MOST_COLUMNS, 2):
                 with gr.Row():
                     pictures += [
                         gr.AnnotatedImage(visible=False, format="png", label=f"picture {number + 1}")
@@ -72,7 +71,7 @@ def vlm_tab(stage: Stage) -> None:
         names: Any, sample_id: Any, sent: Any, wanted: Any, text: Any, number: Any, group: Any, heat: Any,
         request: gr.Request,
     ) -> Iterator[Any]:  # fmt: skip
-        asked = limits.checked(names, text, number, group, None, "", None, stage.names(LOOKING))
+        asked = request_validation.checked(names, text, number, group, None, "", None, stage.names(LOOKING))
         if not isinstance(heat, int | float) or not 0 <= heat <= 2:
             raise DemoError("The temperature must be a number from 0 to 2.")
         if wanted not in (AS_IT_STANDS, *PICTURES_ONLY):

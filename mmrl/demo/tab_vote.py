@@ -9,17 +9,15 @@ from typing import Any
 
 import gradio as gr
 
-from mmrl.demo.asking import Made, Settings, ask
-from mmrl.demo.ballots import Ballot, checked_verdict, pick_pair
-from mmrl.demo.errors import DemoError
+from mmrl.demo.error_handling import DemoError, guarded
+from mmrl.demo.generate import Made, Settings, ask
+from mmrl.demo.grid_html import media_html
 from mmrl.demo.jobs import Job
-from mmrl.demo.limits import MOST_COLUMNS, MOST_SEED, prompt_text
-from mmrl.demo.show_grid import media_html
-from mmrl.demo.stage import Kinds, Stage, asked_by
-from mmrl.demo.told import guarded
-from mmrl.evaluation.page import picture
-from mmrl.evaluation.shown import shown_picture
-from mmrl.evaluation.texts import shortened
+from mmrl.demo.request_validation import MOST_COLUMNS, MOST_SEED, prompt_text
+from mmrl.demo.state import Kinds, Stage, asked_by
+from mmrl.demo.votes import Ballot, checked_verdict, pick_pair
+from mmrl.evaluation.input_images import shown_picture
+from mmrl.evaluation.report.page import picture, shortened
 
 EMPTY = '<p class="mm-empty">Press New pair: two checkpoints answer one prompt from the same noise, unnamed.</p>'
 BUTTONS = (("Left is better", "left"), ("Right is better", "right"), ("Tie", "tie"), ("Both bad", "both_bad"))
@@ -117,8 +115,8 @@ def ballot_html(ballot: Ballot, stage: Stage) -> str:
     """Both answers without anything that says whose they are."""
     shown = ""
     if ballot.sample.images or ballot.sample.videos:
-        from mmrl.data.budget import MediaBudget
-        from mmrl.data.reader import MediaReader
+        from mmrl.data.media.budget import MediaBudget
+        from mmrl.data.media.reader import MediaReader
 
         seen = shown_picture(ballot.sample, MediaReader(MediaBudget()))
         shown = f'<div class="mm-shown">{picture(seen, "what was asked about")}</div>' if seen else ""

@@ -12,8 +12,8 @@ from typing import Any
 
 from PIL import Image, ImageOps
 
-from mmrl.data.uris import data_uri
-from mmrl.demo.errors import DemoError
+from mmrl.data.media.uris import data_uri
+from mmrl.demo.error_handling import DemoError
 
 MOST_BYTES = 8 * 2**20  # of one file
 MOST_PIXELS = 4096 * 4096
@@ -60,8 +60,8 @@ def decoded(content: bytes) -> Image.Image:
             return ImageOps.exif_transpose(image).convert("RGB")
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise DemoError("The picture has more than 4096 x 4096 pixels.") from None
-    except (OSError, SyntaxError, ValueError) as why:
-        if isinstance(why, DemoError):
+    except (OSError, SyntaxError, ValueError) as err:
+        if isinstance(err, DemoError):
             raise
         raise DemoError(f"That file is no picture ({', '.join(FORMATS)}), or it is damaged.") from None
 

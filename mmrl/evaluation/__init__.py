@@ -9,14 +9,14 @@ A comparison is fair where prompts and noise are the same; intervals are then ov
 loads no torch.
 """
 
-from mmrl.evaluation.diversity import differing_pairs, group_diversity, pairwise_distance
-from mmrl.evaluation.errors import EvaluationError
+from mmrl.errors import EvaluationError
 from mmrl.evaluation.evaluate import evaluate
-from mmrl.evaluation.grid import before_after_grid, curve_text
-from mmrl.evaluation.paired import Interval, mean_over_seeds, paired_difference
-from mmrl.evaluation.report import write_report
+from mmrl.evaluation.image_grid import before_after_grid, curve_text
+from mmrl.evaluation.report.report import write_report
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.summary import Change, RunSummary, Summary, render, summarise, summarise_run
+from mmrl.statistics.distances import differing_pairs, group_diversity, pairwise_distance
+from mmrl.statistics.paired import Interval, mean_over_seeds, paired_difference
 
 __all__ = [
     "Change",

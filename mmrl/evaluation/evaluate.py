@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mmrl.data import Sample
-from mmrl.evaluation.diversity import differing_pairs, pairwise_distance
-from mmrl.evaluation.errors import EvaluationError
-from mmrl.evaluation.grid import still
+from mmrl.errors import EvaluationError
+from mmrl.evaluation.image_grid import still
+from mmrl.evaluation.input_images import first_of_each_source, shown_picture
+from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
-from mmrl.evaluation.shown import first_of_each_source, shown_picture
-from mmrl.evaluation.texts import as_text
 from mmrl.rewards import RewardContext, RewardInput, RewardOutput, Status, reward_input
-from mmrl.rewards.routing import Scorer
-from mmrl.rewards.suite import TOTAL
+from mmrl.rewards.core.routing import Scorer
+from mmrl.rewards.core.suite import TOTAL
+from mmrl.statistics.distances import differing_pairs, pairwise_distance
 
 if TYPE_CHECKING:
-    from mmrl.data.reader import MediaReader
+    from mmrl.data.media.reader import MediaReader
     from mmrl.policy import Policy
 
 EXPECTED = 300  # characters of a right answer that are kept
@@ -105,8 +105,10 @@ def _scored_as(sample: Sample, made: Any, group: int, draw: int, tokens: Sequenc
 
 
 def _shown(samples: Sequence[Sample], pictures: int, reader: MediaReader | None) -> list[Any]:
-    from mmrl.data.budget import MediaBudget
-    from mmrl.data.reader import MediaReader as Reader  # here: it reads videos, which pictures alone do not need
+    from mmrl.data.media.budget import MediaBudget
+    from mmrl.data.media.reader import (
+        MediaReader as Reader,
+    )  # here: it reads videos, which pictures alone do not need
 
     reader = reader or Reader(MediaBudget())
     kept = set(first_of_each_source([sample.source for sample in samples], pictures))

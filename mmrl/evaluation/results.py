@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.evaluation.errors import EvaluationError
-from mmrl.evaluation.shown import first_of_each_source
-from mmrl.rewards.base import Status
+from mmrl.errors import EvaluationError
+from mmrl.evaluation.input_images import first_of_each_source
+from mmrl.rewards.core.base import Status
 
 
 @dataclass(frozen=True)
@@ -242,8 +242,8 @@ def _read(path: Path) -> list[dict[str, Any]]:
             missing = {"id", "draw", "prompt", "source", "rewards", "status"} - row.keys()
             same = not rows or row["rewards"].keys() == rows[0]["rewards"].keys()
             texts = all(isinstance(row.get(key), str | None) for key in ("answer", "expected"))
-        except (ValueError, AttributeError, KeyError) as why:
-            raise EvaluationError(f"{path}:{number}: is no line of an evaluation: {why}") from None
+        except (ValueError, AttributeError, KeyError) as err:
+            raise EvaluationError(f"{path}:{number}: is no line of an evaluation: {err}") from None
         if missing or not same or not texts or row["rewards"].keys() != row["status"].keys():
             raise EvaluationError(f"{path}:{number}: differs in its keys from a line of an evaluation")
         rows.append(row)

@@ -11,11 +11,11 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.evaluation.errors import EvaluationError
-from mmrl.evaluation.paired import Interval, mean_over_seeds, paired_difference, paired_means
-from mmrl.evaluation.records import RunRecord, read_run
+from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation
-from mmrl.rewards.base import Status
+from mmrl.evaluation.run_reader import RunRecord, read_run
+from mmrl.rewards.core.base import Status
+from mmrl.statistics.paired import Interval, mean_over_seeds, paired_difference, paired_means
 
 COLOURS = {"up": "green", "down": "red", "unsure": "default"}
 NUMBERS = ("base", "trained", "difference", "95 % interval", "prompts", "not scored")

@@ -35,20 +35,20 @@ from __future__ import annotations
 from mmrl.lazy import exports
 
 _HOMES = {
-    "CPS": "transitions",
-    "DDIM": "transitions",
-    "DanceSDE": "transitions",
-    "FlowSDE": "transitions",
-    "GenerationError": "errors",
-    "NoisyODE": "transitions",
-    "ODE": "transitions",
-    "PipelinePolicy": "pipeline_policy",
-    "TapeError": "errors",
-    "Transition": "transitions",
-    "UnsupportedError": "errors",
-    "guided_rollout": "reward_guidance",
-    "lora_strength": "guidance",
-    "rl_guidance": "guidance",
+    "CPS": "diffusion.transitions",
+    "DDIM": "diffusion.transitions",
+    "DanceSDE": "diffusion.transitions",
+    "FlowSDE": "diffusion.transitions",
+    "GenerationError": "mmrl.errors",
+    "NoisyODE": "diffusion.transitions",
+    "ODE": "diffusion.transitions",
+    "PipelinePolicy": "diffusion.pipeline_policy",
+    "ReplayError": "mmrl.errors",
+    "Transition": "diffusion.transitions",
+    "UnsupportedError": "mmrl.errors",
+    "guided_rollout": "inference.reward_guidance",
+    "lora_strength": "inference.guidance",
+    "rl_guidance": "inference.guidance",
 }
 
 __all__ = sorted(_HOMES)

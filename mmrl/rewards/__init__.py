@@ -8,8 +8,8 @@ point of the group `mmrl.rewards`, or as `path/to/file.py:name`. Raise `InvalidA
 let everything else escape: a failed scorer becomes NaN and is counted, never a zero.
 """
 
-from mmrl.rewards.adapters import as_trl, as_verl
-from mmrl.rewards.base import (
+from mmrl.rewards.core.adapters import as_trl, as_verl
+from mmrl.rewards.core.base import (
     BatchReward,
     Failure,
     GroupReward,
@@ -24,12 +24,12 @@ from mmrl.rewards.base import (
     Status,
     spec_of,
 )
-from mmrl.rewards.cache import ScoreCache
-from mmrl.rewards.inputs import reward_input
-from mmrl.rewards.lanes import Part
-from mmrl.rewards.registry import available, describe, load, register, reward_class
-from mmrl.rewards.spec import RewardSpec, Scope, WeightFile
-from mmrl.rewards.suite import PendingScores, RewardSuite, TooFewScored
+from mmrl.rewards.core.cache import ScoreCache
+from mmrl.rewards.core.executor import Part
+from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.registry import available, describe, load, register, reward_class
+from mmrl.rewards.core.spec import RewardSpec, Scope, WeightFile
+from mmrl.rewards.core.suite import PendingScores, RewardSuite, TooFewScored
 
 __all__ = [
     "BatchReward",

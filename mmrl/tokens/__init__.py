@@ -10,10 +10,9 @@
 Where it fits: `mmrl.understanding` and the token policies of `mmrl.generation` build on it; it knows no model.
 """
 
-from mmrl.tokens.guidance import guided_logits
 from mmrl.tokens.log_probs import scored_logits, token_log_probs
-from mmrl.tokens.sampling import draw_tokens
-from mmrl.tokens.sequences import length_buckets, pad_right, until_end
+from mmrl.tokens.padding import length_buckets, pad_right, until_end
+from mmrl.tokens.sampling import draw_tokens, guided_logits
 
 __all__ = [
     "draw_tokens",

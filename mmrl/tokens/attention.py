@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmrl.config.policy import TokenAttention
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl_kernels.doors.transformers import refusal, use_shared_prompts
 
 _NAMES = {"sdpa": "sdpa", "flex": "flex_attention", "flash": "flash_attention_2"}
@@ -46,6 +46,6 @@ def choose_attention(model: Any, wanted: TokenAttention, why_not: str | None = N
         raise ConfigError("policy.attention: transformers has no door for xformers; choose auto, sdpa, flex or flash")
     try:
         model.set_attn_implementation(_NAMES[wanted])
-    except (ImportError, ValueError) as why:
-        raise ConfigError(f"policy.attention: {wanted} cannot serve {type(model).__name__}: {why}") from why
+    except (ImportError, ValueError) as err:
+        raise ConfigError(f"policy.attention: {wanted} cannot serve {type(model).__name__}: {err}") from err
     return Attention(wanted, "as configured")

@@ -21,14 +21,14 @@ from __future__ import annotations
 from mmrl.lazy import exports
 
 _HOMES = {
-    "Checkpoints": "checkpoints",
-    "Experience": "experience",
-    "ExperienceSource": "experience",
-    "MicroBatch": "experience",
-    "OnlineRollouts": "experience",
-    "RunError": "errors",
+    "Checkpoints": "run.checkpoints",
+    "Experience": "rollouts.online",
+    "ExperienceSource": "rollouts.online",
+    "MicroBatch": "rollouts.online",
+    "OnlineRollouts": "rollouts.online",
+    "RunError": "mmrl.errors",
     "Trainer": "trainer",
-    "load_run": "runs",
+    "load_run": "run.run_folder",
 }
 
 __all__ = sorted(_HOMES)

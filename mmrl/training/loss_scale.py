@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from mmrl.config.policy import Precision
-from mmrl.training.errors import RunError
+from mmrl.errors import RunError
 
 START = 2.0**16
 PATIENCE = 200

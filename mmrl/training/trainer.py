@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,26 +20,23 @@ from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import TrainingConfig
+from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Policy, Power
-from mmrl.training.checkpoints import (
+from mmrl.training.ema import ParameterSnapshot
+from mmrl.training.kl_early_stopping import KLBudget
+from mmrl.training.loss_scale import LossScale
+from mmrl.training.objectives.base import Gauges, Objective
+from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch, fold_in
+from mmrl.training.run.checkpoints import (
     Checkpoints,
     TrainerState,
     load_optimizer_tensors,
     load_parameters,
     optimizer_tensors,
 )
-from mmrl.training.display import Display, StepReport, by_source
-from mmrl.training.errors import RunError, RunStopped
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch, fold_in
-from mmrl.training.interrupts import stop_requests
-from mmrl.training.kl_budget import KLBudget
-from mmrl.training.loss_scale import LossScale
-from mmrl.training.objectives.base import Gauges, Objective
-from mmrl.training.phases import Phases
-from mmrl.training.schedules import learning_rate
-from mmrl.training.signal_watch import SignalWatch
-from mmrl.training.snapshots import ParameterSnapshot
-from mmrl.training.trackers import Tracker
+from mmrl.training.run.display import Display, StepReport, by_source
+from mmrl.training.run.timers import Phases
+from mmrl.training.run.trackers import Tracker
 
 Evaluate = Callable[[int], Mapping[str, float]]
 """Scores the policy as it is at a step, keeps the pictures, and returns means by name; `score` picks the best."""
@@ -113,11 +113,11 @@ class Trainer:
         except KeyboardInterrupt:
             self.display.say(f"left at once, in iteration {self.step + 1}; go on with: mmrl train --resume {self.run}")
             raise
-        except OSError as why:  # a full disk, a folder that went away: no metrics or pictures with holes in them
+        except OSError as err:  # a full disk, a folder that went away: no metrics or pictures with holes in them
             raise RunError(
-                f"stopped after iteration {self.step}: {why}. When that is mended, go on from the last checkpoint "
+                f"stopped after iteration {self.step}: {err}. When that is mended, go on from the last checkpoint "
                 f"with: mmrl train --resume {self.run}"
-            ) from why
+            ) from err
         finally:
             self.display.close()
             for tracker in self.trackers:
@@ -317,3 +317,100 @@ class Trainer:
         else:
             with self.average.in_place():
                 yield
+
+
+# Learning-rate schedules.
+
+
+def learning_rate(
+    base: float,
+    update: int,  # from 0
+    total: int,  # updates of the whole run
+    warmup: int,
+    schedule: Literal["constant", "linear", "cosine"],
+) -> float:
+    """The learning rate of one update: a linear warm-up, then constant or down to zero at the last update.
+
+    >>> [learning_rate(1.0, update, 10, 2, "linear") for update in (0, 1, 2, 6)]
+    [0.5, 1.0, 1.0, 0.5]
+    """
+    if update < warmup:
+        return base * (update + 1) / warmup
+    if schedule == "constant":
+        return base
+    done = min(1.0, (update - warmup) / max(1, total - warmup))
+    return base * (1 - done if schedule == "linear" else 0.5 + 0.5 * math.cos(math.pi * done))
+
+
+# Stopping on request: the first Ctrl-C or SIGTERM lets the iteration finish, the second acts at once.
+
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def stop_requests(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """While open, the function given tells whether a stop was asked for.
+
+    At the first signal the handlers of before come back, so that a second one does what it always does. Outside of
+    the main thread, which alone may handle signals, nothing is ever asked for; nor by signals that are ignored, as
+    Ctrl-C is by a program in the background.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    asked = False
+    found = {number: signal.getsignal(number) for number in SIGNALS}
+    before = {number: handler for number, handler in found.items() if handler not in (signal.SIG_IGN, None)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        asked = True
+        restore()
+        with suppress(OSError, RuntimeError):  # `mmrl train 2>&1 | tee log`: Ctrl-C ended tee first; or amid a print
+            say(f"{signal.Signals(number).name}: finishing this iteration, then saving; once more to leave at once")
+
+    for number in before:
+        signal.signal(number, ask)
+    try:
+        yield lambda: asked
+    finally:
+        restore()
+
+
+# Whether rewards tell trajectories apart: where they do not, training runs and teaches nothing.
+
+
+PATIENCE = 10
+"""Iterations without any signal after which it is said again, and again after twice as many."""
+
+
+class SignalWatch:
+    """Says when all groups of an iteration have equal rewards, so that every advantage is zero."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._silent = 0  # iterations in a row
+        self._next = 1
+
+    def see(self, step: int, zero_variance_share: float) -> None:
+        """Take the share of groups whose rewards are all equal, in [0, 1]."""
+        if not zero_variance_share >= 1:
+            self._silent, self._next = 0, 1
+            return
+        self._silent += 1
+        if self._silent < self._next:
+            return
+        if self._silent == 1:
+            self._say(f"iteration {step}: in every group all rewards are equal, or missing, so it taught nothing")
+        else:
+            self._say(
+                f"iteration {step}: for {self._silent} iterations in a row all rewards of every group were equal, so "
+                "nothing is learnt. Look at the pictures and the reward; larger data.group_size or more exploration "
+                "(sampling.transition.noise_level) may help"
+            )
+        self._next = max(PATIENCE, 2 * self._silent)

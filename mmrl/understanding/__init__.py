@@ -32,7 +32,7 @@ _HOMES = {
     "TransformersEngine": "rollout_engine",
     "VLMPolicy": "vlm_policy",
     "Written": "rollout_engine",
-    "apply_task": "tasks",
+    "apply_task": "tasks.definitions",
 }
 
 __all__ = sorted(_HOMES)

@@ -15,8 +15,7 @@ from torch import Tensor
 
 from mmrl.policy import Slope
 from mmrl.tokens import scored_logits, token_log_probs
-from mmrl.tokens.foresight import at_places
-from mmrl.tokens.heads import fuses, log_probs_of, plain_head
+from mmrl.tokens.fused_log_probs import at_places, fuses, log_probs_of, plain_head
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, sequence_inputs
 from mmrl.understanding.shared_prompt import positions_of
 from mmrl.understanding.vlm import VLM

@@ -7,22 +7,24 @@ that does not become an input of the model is an error: some processors drop vid
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmrl.data.jsonl import DataError
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.media.video import VideoFrames
 from mmrl.data.sample import Sample
-from mmrl.data.video import VideoFrames
-from mmrl.understanding.conversation import conversation, plain_text
-from mmrl.understanding.families import Family
-from mmrl.understanding.prompt_cache import PromptCache
-from mmrl.understanding.vlm import VLM
+from mmrl.errors import DataError
+from mmrl.understanding.vlm import VLM, Family
+
+if TYPE_CHECKING:
+    pass
 
 MEDIA = {"image": "pixel_values", "video": "pixel_values_videos"}
 _NOT_INPUTS = ("labels",)  # PaliGemma's processor makes them
@@ -119,8 +121,8 @@ class PromptEncoder:
             }
         try:
             encoded = dict(self._processor(**arguments))
-        except ValueError as why:  # videos of one sample that differ in length, to InternVL and LLaVA-OneVision
-            raise DataError(f"sample {sample.id!r}: {self._name} cannot take it: {why}") from why
+        except ValueError as err:  # videos of one sample that differ in length, to InternVL and LLaVA-OneVision
+            raise DataError(f"sample {sample.id!r}: {self._name} cannot take it: {err}") from err
         inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
         self._refuse_lost(sample, inputs)
         return EncodedPrompt(inputs, len(sample.images), len(sample.videos))
@@ -225,3 +227,102 @@ def _times(clip: VideoFrames) -> dict[str, Any]:
         "duration": clip.duration,
         "frames_indices": list(clip.indices),
     }
+
+
+# Prompts that were encoded before: an evaluation asks for the same ones, sampled and greedy, time after time.
+
+
+MOST_BYTES = 512 * 2**20
+
+
+class PromptCache:
+    """The prompts that were used last, up to so many bytes; a sample is known by being the same object."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._held = most_bytes, 0
+        # The sample is kept too, so that its id stays its own.
+        self._prompts: OrderedDict[int, tuple[Sample, EncodedPrompt]] = OrderedDict()
+
+    def get(self, sample: Sample) -> EncodedPrompt | None:
+        """None: encode it, and `put` it here."""
+        found = self._prompts.get(id(sample))
+        if found is None:
+            return None
+        self._prompts.move_to_end(id(sample))
+        return found[1]
+
+    def put(self, sample: Sample, prompt: EncodedPrompt) -> None:
+        """Keep a prompt, and give up those that were not used for longest. Nobody may write into its tensors."""
+        if prompt.bytes > self._most or id(sample) in self._prompts:
+            return
+        self._prompts[id(sample)] = sample, prompt
+        self._held += prompt.bytes
+        while self._held > self._most:
+            self._held -= self._prompts.popitem(last=False)[1][1].bytes
+
+
+# From a sample to the conversation that a processor's chat template takes.
+
+
+PLACES = re.compile(r"<(image|video)>")
+"""Where a prompt wants its pictures and videos; without any, they come first."""
+
+
+def conversation(sample: Sample) -> list[dict[str, Any]]:
+    """Turns, each with a role and a list of parts (`image`, `video` or `text`).
+
+    Raises:
+        DataError: the places for pictures or videos are not as many as there are of them, or a message is none.
+    """
+    said = sample.messages or ({"role": "user", "content": sample.prompt},)
+    try:
+        turns = [{"role": turn.get("role", "user"), "content": _parts(turn.get("content"))} for turn in said]
+    except DataError as err:
+        raise DataError(f"sample {sample.id!r}: {err}") from None
+    due = {"image": len(sample.images), "video": len(sample.videos)}
+    found = {kind: sum(part["type"] == kind for turn in turns for part in turn["content"]) for kind in due}
+    if found == due:
+        return turns
+    first: dict[str, Any] | None = next((turn for turn in turns if turn["role"] == "user"), None)
+    if first is not None and not any(found.values()):
+        first["content"] = [{"type": kind} for kind, count in due.items() for _ in range(count)] + first["content"]
+    else:
+        raise DataError(
+            f"sample {sample.id!r}: its text has places for {found['image']} pictures and {found['video']} videos "
+            f"(<image>, <video>), and it comes with {due['image']} and {due['video']}"
+        )
+    return turns
+
+
+def plain_text(turns: list[dict[str, Any]], image_token: str) -> str:
+    """For processors without a chat template: all pictures first, then all words (PaliGemma)."""
+    parts = [part for turn in turns for part in turn["content"]]
+    pictures = image_token * sum(part["type"] == "image" for part in parts)
+    return pictures + " ".join(part["text"] for part in parts if part["type"] == "text")
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    if isinstance(content, str):
+        pieces = PLACES.split(content)  # words, kind, words, kind, ..., words
+        return [
+            {"type": piece} if number % 2 else {"type": "text", "text": piece}
+            for number, piece in enumerate(pieces)
+            if piece
+        ]
+    if not isinstance(content, Sequence):
+        raise DataError(f"the content of a message is {content!r:.60}: expected a text or a list of parts")
+    parts: list[dict[str, Any]] = []
+    for part in content:
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind in ("image", "video"):
+            if own := sorted(part.keys() - {"type"}):
+                raise DataError(
+                    f"a part of a message has {', '.join(own)} of its own: media stand in '{kind}s' of the sample, in "
+                    f'their order, and a message marks their places by {{"type": "{kind}"}} or <{kind}>'
+                )
+            parts.append({"type": kind})
+        elif kind == "text":
+            parts.extend(_parts(str(part.get("text", ""))))
+        else:
+            raise DataError(f"a part of a message is of the type {kind!r}: expected image, video or text")
+    return parts

@@ -16,8 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.tokens.caches import SharedCache, rows_of_cache
-from mmrl.understanding.families import Family
+from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
+from mmrl.understanding.vlm import Family
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from jinja2 import TemplateError
@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.config.policy import VLMConfig
-from mmrl.config.section import ConfigError
-from mmrl.understanding.families import Family, family_of
+from mmrl.errors import ConfigError
+from mmrl.rewards.parsing.boxes import Space
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +70,9 @@ def load_vlm(config: VLMConfig) -> VLM:
             config.model, revision=config.revision, dtype=getattr(torch, config.dtype), use_safetensors=True
         )
         processor = AutoProcessor.from_pretrained(config.model, revision=config.revision)
-    except (OSError, ValueError) as why:
-        first = str(why).partition("\n")[0]  # after it, transformers lists all the classes that it has
-        raise ConfigError(f"policy.model: {config.model} cannot be loaded as a vision-language model: {first}") from why
+    except (OSError, ValueError) as err:
+        first = str(err).partition("\n")[0]  # after it, transformers lists all the classes that it has
+        raise ConfigError(f"policy.model: {config.model} cannot be loaded as a vision-language model: {first}") from err
     model.eval().to(device)
     for module in model.modules():  # gradient checkpointing needs the training mode, replay needs no chance
         if isinstance(module, torch.nn.Dropout):
@@ -116,8 +116,75 @@ def _end_of_answer(processor: Any, ends: list[int]) -> int:
     try:
         turns = [{"role": role, "content": said} for role in ("user", "assistant")]
         after = processor.apply_chat_template(turns, tokenize=False).rpartition("@")[2]
-    except (TemplateError, TypeError) as why:
-        log.info("the chat template does not show how an answer ends (%s); given texts end with token %d", why, ends[0])
+    except (TemplateError, TypeError) as err:
+        log.info("the chat template does not show how an answer ends (%s); given texts end with token %d", err, ends[0])
         return ends[0]
     written = processor.tokenizer(after, add_special_tokens=False)["input_ids"]
     return next((number for number in written if number in ends), ends[0])
+
+
+# What differs between the families of vision-language models that transformers loads, beyond what it hides itself.
+#
+# A family that is not listed is taken to be plain: text positions that count from 0, answers in shares of the picture,
+# and perhaps a picture's tokens that look at one another.
+
+
+Part = Literal["vision", "connector", "language"]
+
+_CONNECTORS = {"multi_modal_projector", "connector", "merger", "merger_list", "deepstack_merger_list", "image_newline"}
+_TOWERS = {"visual", "vision_tower", "vision_model", "vision_embed_tokens"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family of models counts and answers."""
+
+    name: str
+    space: Space = "norm_1"
+    """What coordinates in its answers count, as it was trained by its makers."""
+    first_position: int = 0
+    """The position of a prompt's first token."""
+    axes: int = 1
+    """Axes of a token's rotary position: 3 where pictures have a time, a height and a width."""
+    answer_type: int = 0
+    """What `token_type_ids` say of a written token, in models that take them."""
+    mixes_media: bool = True
+    """Whether one prompt may hold pictures and videos."""
+    causal: bool = False
+    """Whether every token, those of pictures too, looks at what came before it alone: its prompts can be shared."""
+
+
+_LISTED = (
+    Family("qwen2_vl", space="norm_1000", axes=3, causal=True),
+    Family("qwen2_5_vl", space="pixel", axes=3, causal=True),
+    Family("qwen3_vl", space="norm_1000", axes=3, causal=True),
+    Family("qwen3_vl_moe", space="norm_1000", axes=3, causal=True),
+    Family("internvl", space="norm_1000", causal=True),
+    Family("llava", causal=True),
+    Family("llava_next", causal=True),
+    Family("llava_onevision", causal=True),
+    Family("idefics3", causal=True),
+    Family("smolvlm", mixes_media=False, causal=True),  # its processor writes a video's frames over the pictures
+    Family("gemma3", space="norm_1000"),
+    Family("paligemma", first_position=1, answer_type=1),
+)
+
+
+def family_of(model_type: str, has_rope_deltas: bool) -> Family:
+    """The family of a model by its configuration's `model_type`; an unknown one by how its positions are counted."""
+    for family in _LISTED:
+        if family.name == model_type:
+            return family
+    return replace(Family(model_type), axes=3 if has_rope_deltas else 1)
+
+
+def part_of(parameter: str) -> Part:
+    """Which part of a model a parameter belongs to, by the names that transformers gives them.
+
+    >>> part_of("model.visual.merger.linear_fc1.weight"), part_of("model.vision_tower.encoder.layers.0.bias")
+    ('connector', 'vision')
+    """
+    steps = set(parameter.split("."))
+    if steps & _CONNECTORS:
+        return "connector"
+    return "vision" if steps & _TOWERS else "language"

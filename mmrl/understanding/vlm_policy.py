@@ -13,21 +13,19 @@ from torch import Tensor, nn
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.data.jsonl import DataError
-from mmrl.data.reader import reader_of
+from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
 from mmrl.tokens import pad_right
 from mmrl.tokens.attention import choose_attention
-from mmrl.tokens.foresight import Foreseeing
-from mmrl.understanding.families import part_of
+from mmrl.tokens.fused_log_probs import Foreseeing
+from mmrl.understanding.media_gradient_check import kinds_of_media, refuse_unreached
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
-from mmrl.understanding.reach import kinds_of_media, refuse_unreached
-from mmrl.understanding.recording import TokenRecording
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
-from mmrl.understanding.scoring import Scores, packed_scores, row_scores
-from mmrl.understanding.trainables import FullTrainable, LoraTrainable, trained_parts
-from mmrl.understanding.vlm import VLM, load_vlm
+from mmrl.understanding.vlm import VLM, load_vlm, part_of
+from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
+from mmrl.understanding.vlm_trainables import FullTrainable, LoraTrainable, trained_parts
 
 
 class VLMPolicy(Foreseeing):

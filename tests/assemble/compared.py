@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from mmrl.assemble.policies import build_policy
-from mmrl.config.load import dump_config
+from mmrl.build.policies import build_policy
+from mmrl.config.loading.load import dump_config
 from mmrl.config.train import TrainConfig
-from mmrl.training.checkpoints import Checkpoints, TrainerState
+from mmrl.training.run.checkpoints import Checkpoints, TrainerState
 
 DRAWING = {
     "policy": {"model": "shapeworld", "train": "lora", "lora": {"rank": 4, "alpha": 8}},

@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from mmrl.assemble import lineup
-from mmrl.assemble.lineup import find_subject
-from mmrl.assemble.material import SHAPEWORLD
-from mmrl.assemble.policies import build_policy
-from mmrl.assemble.samples import load_samples
+from mmrl.build import checkpoint_pool
+from mmrl.build.checkpoint_pool import find_subject
+from mmrl.build.datasets import load_samples
+from mmrl.build.policies import build_policy
 from mmrl.cli import app
 from mmrl.data import write_samples
 from mmrl.evaluation import evaluate
 from mmrl.evaluation.comparison import SubjectStore, read_result
 from mmrl.rewards import RewardSuite, load
+from mmrl.workflows.compare.inputs import SHAPEWORLD
 from tests.assemble.compared import FLAKY
 from tests.assemble.test_lineup import spoil
 from tests.test_docs import shown_commands
@@ -107,7 +107,7 @@ def test_the_pages_hold_everything_and_ask_for_nothing(compared):
 def test_what_is_there_is_not_drawn_again(compared, drawing_run, tmp_path, monkeypatch):
     words, out, _ = compared
     before = read_result(out)
-    monkeypatch.setattr(lineup, "build_policy", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(checkpoint_pool, "build_policy", lambda *_: pytest.fail("a model was loaded"))
     run(*words)
     after = read_result(out)
     assert after.subjects == before.subjects and after.best == before.best
@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
     words, told, drawing_run, looking_run, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lineup, "build_policy", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(checkpoint_pool, "build_policy", lambda *_: pytest.fail("a model was loaded"))
     shown = run(*(word.format(drawing=drawing_run, looking=looking_run) for word in words), code=2)
     assert told in " ".join(shown.stderr.split()) and not list(tmp_path.iterdir())
 

@@ -13,10 +13,10 @@ from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
-from mmrl.assemble.exporting import export
 from mmrl.cli import app
-from mmrl.config.section import ConfigError
-from mmrl.shapeworld.models import PIPELINE
+from mmrl.errors import ConfigError
+from mmrl.export.export import export
+from mmrl_shapeworld.models import PIPELINE
 from tests.assemble.trained import LORA, STEP, evaluated, trained_run
 
 SETTINGS = {

@@ -15,8 +15,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from mmrl.assemble.exporting import export
-from mmrl.assemble.samples import load_samples
+from mmrl.build.datasets import load_samples
+from mmrl.export.export import export
 from mmrl.policy import RolloutRequest
 from tests.assemble.trained import LOOKING, LORA, trained_run
 from tests.generation.image_tokens.tiny import build as build_painter

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from mmrl.assemble.lineup import Lineup, find_subject
-from mmrl.config.section import ConfigError
+from mmrl.build.checkpoint_pool import Lineup, find_subject
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, RunError
 from mmrl.policy import RolloutRequest
-from mmrl.training.errors import RunError
 from tests.assemble.compared import DRAWING, make_run
 
 READING = (OSError, ValueError, SafetensorError)

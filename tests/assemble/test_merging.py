@@ -7,7 +7,7 @@ import torch
 from peft import LoraConfig, inject_adapter_in_model
 from torch import nn
 
-from mmrl.assemble.merging import merge_adapters
+from mmrl.export.merged_model import merge_adapters
 
 
 def adapted(weight: float, change: float, dtype: torch.dtype) -> nn.Sequential:

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from mmrl.assemble.policies import AnyPolicy, build_policy
-from mmrl.config.load import dump_config
+from mmrl.build.policies import AnyPolicy, build_policy
+from mmrl.config.loading.load import dump_config
 from mmrl.config.train import TrainConfig
 from mmrl.evaluation import Evaluation
-from mmrl.training.checkpoints import Checkpoints, TrainerState
+from mmrl.training.run.checkpoints import Checkpoints, TrainerState
 
 STEP = 4
 DATA = {"path": "shapeworld:train", "validation": "shapeworld:validation", "groups": 2, "group_size": 2}

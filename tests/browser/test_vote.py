@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 
-from mmrl.assemble import train
-from mmrl.assemble.samples import load_samples
-from mmrl.config.load import load_config
+from mmrl.build.datasets import load_samples
+from mmrl.config.loading.load import load_config
+from mmrl.workflows.train import train
 
 UNPICTURED = "(element) => element.innerHTML.replaceAll(/data:[^\"]*/g, '')"
 NAMES = re.compile(r"seed-0@|\bbase\b")

@@ -1,4 +1,4 @@
-"""The commands, over a stand-in for `mmrl.assemble`: what they pass on, print and refuse."""
+"""The commands, over a stand-in for `mmrl.workflows`: what they pass on, print and refuse."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Assemble(ModuleType):
     """Remembers what it was asked for."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__("mmrl.assemble")
+        super().__init__("mmrl.workflows")
         self.folder = folder
         self.trained, self.sampled, self.steered, self.evaluated = [], [], [], []
         self.misfit: Exception | None = None
@@ -62,8 +62,8 @@ class Assemble(ModuleType):
 @pytest.fixture
 def assemble(monkeypatch, tmp_path) -> Assemble:
     fake = Assemble(tmp_path / "it")
-    monkeypatch.setitem(sys.modules, "mmrl.assemble", fake)
-    monkeypatch.setattr(mmrl, "assemble", fake, raising=False)
+    for name in ("mmrl.build.objectives", "mmrl.build.policies", "mmrl.workflows.train", "mmrl.workflows.sample"):
+        monkeypatch.setitem(sys.modules, name, fake)
     return fake
 
 
@@ -159,7 +159,7 @@ def test_resume_refuses_what_a_run_under_way_cannot_take(assemble, started, tmp_
 )
 def test_errors_of_ours_are_one_message(assemble, monkeypatch, error, code):
     if error == "RunError":
-        from mmrl.training.errors import RunError
+        from mmrl.errors import RunError
 
         error = RunError("bad")
     assemble.misfit = error

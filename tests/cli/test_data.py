@@ -10,10 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from mmrl.cli import app
-from mmrl.config.load import parse_config
+from mmrl.config.loading.load import parse_config
 from mmrl.data import Sample, write_samples
-from mmrl.data.cache import MediaCache
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.media_cache import MediaCache
+from mmrl.data.media.reader import MediaReader
 from tests.data.clips import moving_square, write_clip
 
 

@@ -7,9 +7,9 @@ from typer.testing import CliRunner
 
 from mmrl.cli import app
 from mmrl.cli.errors import exit_code
+from mmrl.errors import EvaluationError, ResultError
 from mmrl.evaluation.comparison.progress import PlainDisplay
-from mmrl.evaluation.comparison.tables import Cell, Table, as_markdown, shared_folder
-from mmrl.evaluation.errors import EvaluationError, ResultError
+from mmrl.evaluation.comparison.result_tables import Cell, Table, as_markdown, shared_folder
 
 
 def run(*words: str):

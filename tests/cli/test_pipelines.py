@@ -10,8 +10,7 @@ import diffusers
 import pytest
 
 from mmrl.cli.pipelines import judged, page
-from mmrl.generation.coverage import REFUSED, judge
-from mmrl.generation.proven import PROVEN
+from mmrl.generation.diffusion.support import PROVEN, REFUSED, judge
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 GENERATION = Path(__file__).parents[1] / "generation"

@@ -12,7 +12,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmrl.cli import app
-from mmrl.evaluation import scoring
+from mmrl.evaluation import score_folder
 from tests.rewards.judges.stub_server import Refuses, StubJudge, Sure, between, pictures
 
 
@@ -87,15 +87,15 @@ def test_nothing_scored_is_a_failure_that_says_why(drawn):
 
 
 def test_what_was_scored_before_a_stop_is_kept(drawn, monkeypatch):
-    made = scoring.reward_input
+    made = score_folder.reward_input
 
     def stopped_at_the_fifth(sample, *others):
         if sample.id == "s4":
             raise KeyboardInterrupt
         return made(sample, *others)
 
-    monkeypatch.setattr(scoring, "AT_ONCE", 2)
-    monkeypatch.setattr(scoring, "reward_input", stopped_at_the_fifth)
+    monkeypatch.setattr(score_folder, "AT_ONCE", 2)
+    monkeypatch.setattr(score_folder, "reward_input", stopped_at_the_fifth)
     common = ["--images", drawn / "drawn", "--prompts", drawn / "prompts.txt", "--out", drawn / "out"]
     result = CliRunner().invoke(app, ["score", "--reward", "compressibility", *map(str, common)])
     assert result.exit_code != 0 and [row["id"] for row in kept(drawn)] == ["s0", "s1", "s2", "s3"]

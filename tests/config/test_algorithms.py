@@ -9,11 +9,11 @@ from typing import Any, get_args
 import pytest
 
 from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig, PolicyGradientConfig
-from mmrl.config.algorithm_misfits import of_algorithm
-from mmrl.config.load import parse_config
-from mmrl.config.misfits import misfits
-from mmrl.config.schema import sections_in
+from mmrl.config.loading.load import parse_config
+from mmrl.config.loading.schema import sections_in
 from mmrl.config.section import Section
+from mmrl.config.validation.algorithm import of_algorithm
+from mmrl.config.validation.checks import misfits
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 ALL: list[type[Any]] = sections_in(AlgorithmConfig)

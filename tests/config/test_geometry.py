@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.config import ConfigError, Geometry
-from mmrl.config.load import parse_config
+from mmrl.config.loading.load import parse_config
 
 NFT = """
 name: tiny

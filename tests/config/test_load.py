@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from mmrl.config import ConfigError, TrainConfig, dump_config, list_recipes, load_config
 from mmrl.config.algorithm import DiffusionNFTConfig, KLConfig
-from mmrl.config.load import parse_config
+from mmrl.config.loading.load import parse_config
+from mmrl.config.loading.schema import dotted, key_paths
 from mmrl.config.rewards import RewardConfig
-from mmrl.config.schema import dotted, key_paths
 
 SMALLEST = "{name: tiny, policy: {model: m}, rewards: [{name: r}], data: {path: d.jsonl}}"
 RECIPES = [recipe.name for recipe in list_recipes()]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from mmrl.benchmarks.protocol import load_protocol, protocol_names
 from mmrl.config import ConfigError
-from mmrl.config.protocol import load_protocol, protocol_names
 from mmrl.config.recipes import PROTOCOLS, list_recipes, recipes_folder
 
 FILES = sorted((recipes_folder() / PROTOCOLS).iterdir())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.config.load import parse_config
-from mmrl.config.misfits import misfits
+from mmrl.config.loading.load import parse_config
+from mmrl.config.validation.checks import misfits
 
 BASE = """
 name: tiny

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mmrl import assemble
-from mmrl.config.geometry import Geometry
-from mmrl.config.load import parse_config
-from mmrl.config.section import ConfigError
+from mmrl.config.batch_sizes import Geometry
+from mmrl.config.loading.load import parse_config
+from mmrl.errors import ConfigError
 
 DRAWS = """
 name: tiny

@@ -11,7 +11,7 @@ import av
 import numpy as np
 from PIL import Image
 
-from mmrl.data.uris import data_uri
+from mmrl.data.media.uris import data_uri
 
 
 def moving_square(frames: int, size: tuple[int, int] = (64, 32)) -> list[Image.Image]:

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.bad_media import bad_media, decode, media_of, without_bad_media
+from mmrl.data.media.bad_media import bad_media, decode, media_of, without_bad_media
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 

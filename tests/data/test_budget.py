@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mmrl.config.load import parse_config
-from mmrl.config.section import ConfigError
-from mmrl.data.budget import ImageBudget, MediaBudget, VideoBudget, fit_image
+from mmrl.config.loading.load import parse_config
+from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget, fit_image
+from mmrl.errors import ConfigError
 
 sides = st.integers(1, 5000)
 

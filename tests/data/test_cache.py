@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.bad_media import without_bad_media
-from mmrl.data.budget import ImageBudget, MediaBudget, VideoBudget
-from mmrl.data.cache import INDEX, MediaCache, write_cache
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.bad_media import without_bad_media
+from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
+from mmrl.data.media.media_cache import INDEX, MediaCache, write_cache
+from mmrl.data.media.reader import MediaReader
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 BUDGET = MediaBudget(ImageBudget(max_pixels=1000), VideoBudget(fps=4, max_frames=6, max_pixels=900))

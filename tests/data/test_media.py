@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media import load_image, load_mask, load_video, refuse_unreadable, with_media_in
+from mmrl.data.media.decode import load_image, load_mask, load_video, refuse_unreadable, with_media_in
 
 LEFT, RIGHT = (250, 10, 10), (10, 10, 250)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mmrl.data import DataError, Sample, write_samples
-from mmrl.data.media import load_image, load_video
+from mmrl.data.media.decode import load_image, load_video
 from mmrl.data.sources import load_source, place, scan_source
 from tests.data.clips import few_colours, moving_square
 

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmrl.data import DataError, Sample, read_samples, write_samples
-from mmrl.data.media import load_image, load_mask, load_video, picture_size, refuse_unreadable, with_media_in
-from mmrl.data.uris import data_uri, is_data_uri, shown, uri_bytes, uri_kind
+from mmrl.data.media.decode import (
+    load_image,
+    load_mask,
+    load_video,
+    picture_size,
+    refuse_unreadable,
+    with_media_in,
+)
+from mmrl.data.media.uris import data_uri, is_data_uri, shown, uri_bytes, uri_kind
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 

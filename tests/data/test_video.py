@@ -10,10 +10,10 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError
-from mmrl.data.budget import VideoBudget
-from mmrl.data.media import load_video
-from mmrl.data.uris import data_uri
-from mmrl.data.video import chosen_decoder, read_video
+from mmrl.data.media.budget import VideoBudget
+from mmrl.data.media.decode import load_video
+from mmrl.data.media.uris import data_uri
+from mmrl.data.media.video import chosen_decoder, read_video
 from tests.data.clips import few_colours, gif_uri, moving_square, write_clip
 
 DECODERS = ["pyav", pytest.param("decord", marks=pytest.mark.skipif(sys.platform != "linux", reason="has no wheel"))]
@@ -105,7 +105,7 @@ def test_what_is_no_video_is_refused_by_name(tmp_path, decoder):
 def test_without_decord_pyav_serves_and_says_so_once(tmp_path, monkeypatch, caplog, fresh_choice):
     monkeypatch.setitem(sys.modules, "decord", None)  # as if it were not installed
     path = write_clip(tmp_path / "a.mp4", moving_square(4))
-    with caplog.at_level(logging.INFO, "mmrl.data.video"):
+    with caplog.at_level(logging.INFO, "mmrl.data.media.video"):
         for _ in range(2):
             assert read_video(path, BUDGET).source_frames == 4
     told = [record.message for record in caplog.records]
@@ -115,6 +115,6 @@ def test_without_decord_pyav_serves_and_says_so_once(tmp_path, monkeypatch, capl
 
 def test_with_decord_it_is_decord_that_serves(caplog, fresh_choice):
     pytest.importorskip("decord", reason="has wheels for Linux x86-64 alone")
-    with caplog.at_level(logging.INFO, "mmrl.data.video"):
+    with caplog.at_level(logging.INFO, "mmrl.data.media.video"):
         assert chosen_decoder() == "decord"
     assert "videos are decoded by decord" in caplog.text

@@ -2,9 +2,9 @@
 
 import pytest
 
-from mmrl.demo.columns import Columns
+from mmrl.demo.checkpoints import Columns
 from mmrl.demo.scores import Judges
-from mmrl.training.runs import load_run
+from mmrl.training.run.run_folder import load_run
 from tests.demo.made_runs import make_run
 
 

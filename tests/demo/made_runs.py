@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from mmrl.assemble.policies import build_policy, without_exploration
-from mmrl.config.load import dump_config, load_config
+from mmrl.build.policies import build_policy, without_exploration
+from mmrl.config.loading.load import dump_config, load_config
 from mmrl.evaluation.results import Evaluation
-from mmrl.training.checkpoints import Checkpoints, TrainerState
-from mmrl.training.runs import create_run_folder
+from mmrl.training.run.checkpoints import Checkpoints, TrainerState
+from mmrl.training.run.run_folder import create_run_folder
 
 
 def make_run(

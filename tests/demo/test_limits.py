@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from mmrl.demo.errors import DemoError, told
-from mmrl.demo.limits import MOST_PROMPT, checked, guidance_scales
+from mmrl.demo.error_handling import DemoError, told
+from mmrl.demo.request_validation import MOST_PROMPT, checked, guidance_scales
 
 FIT = {"columns": ["a"], "prompt": "x", "seed": 0, "rows": 1, "steps": 0, "guidances": "", "rlg": 1}
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
-from mmrl.demo.asking import Settings, ask
-from mmrl.demo.columns import Columns
-from mmrl.demo.errors import DemoError
-from mmrl.demo.jobs import Job, Stopped
-from mmrl.demo.limits import checked
-from mmrl.demo.making import grid_job
+from mmrl.demo.checkpoints import Columns
+from mmrl.demo.error_handling import DemoError, Stopped
+from mmrl.demo.generate import Settings, ask
+from mmrl.demo.grid_job import grid_job
+from mmrl.demo.jobs import Job
+from mmrl.demo.request_validation import checked
 
 SAMPLE = Sample("s", prompt="a red circle")
 

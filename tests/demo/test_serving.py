@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mmrl.demo.guard import MOST_AT_ONCE, MOST_BODY
+from mmrl.demo.security_middleware import MOST_AT_ONCE, MOST_BODY
 from tests.demo.started import started
 
 pytest.importorskip("gradio")

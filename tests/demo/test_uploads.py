@@ -7,7 +7,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from mmrl.demo.errors import DemoError
+from mmrl.demo.error_handling import DemoError
 from mmrl.demo.uploads import MOST_BYTES, Uploads, decoded
 
 

@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.assemble.samples import load_samples
+from mmrl.build.datasets import load_samples
 from mmrl.data.jsonl import read_samples
 from mmrl.data.sample import Sample
-from mmrl.demo.ballots import Ballot, Rate, checked_verdict, pick_pair
-from mmrl.demo.errors import DemoError
+from mmrl.demo.error_handling import DemoError
 from mmrl.demo.uploads import as_uri
-from mmrl.demo.votes import VoteFile
+from mmrl.demo.votes import Ballot, Rate, VoteFile, checked_verdict, pick_pair
 
 RED, BLUE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue")
 

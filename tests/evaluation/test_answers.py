@@ -13,9 +13,9 @@ from scipy import stats
 from mmrl.data import DataError, Sample
 from mmrl.data.sample import RewardChoice
 from mmrl.evaluation import Evaluation, EvaluationError, differing_pairs, evaluate
-from mmrl.evaluation.shown import GAP, SIDE, first_of_each_source, side_by_side
+from mmrl.evaluation.input_images import GAP, SIDE, first_of_each_source, side_by_side
+from mmrl.evaluation.report.page import as_text, legible, one_line, shortened
 from mmrl.evaluation.summary import summarise, summarise_run
-from mmrl.evaluation.texts import as_text, legible, one_line, shortened
 from mmrl.rewards import RewardSuite
 from tests.evaluation.writing import Exact, WritePolicy, png, questions, routed, skills, write_run
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmrl.evaluation import EvaluationError, before_after_grid, curve_text
-from mmrl.evaluation.svg import Series, line_chart, smoothed, ticks
+from mmrl.evaluation.report.svg import Series, line_chart, smoothed, ticks
 
 
 @given(st.integers(-(10**6), 10**6), st.integers(1, 10**6), st.sampled_from([1e-6, 0.1, 1, 1e6]))

@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from mmrl.evaluation.outcome import outcome, write_grid
-from mmrl.evaluation.terminal import before_after, picture_text
+from mmrl.evaluation.final_summary import before_after, outcome, picture_text, write_grid
 
 
 def printed(renderable) -> str:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from mmrl.evaluation import Evaluation
-from mmrl.evaluation.paired import Interval
-from mmrl.evaluation.parting import Move, gaps, moves, parted
-from mmrl.evaluation.records import read_run
-from mmrl.evaluation.watching import Watch
+from mmrl.evaluation.reward_hacking import Move, Watch, gaps, moves, parted
+from mmrl.evaluation.run_reader import read_run
+from mmrl.statistics.paired import Interval
 from tests.evaluation.test_outcome import outcome, printed
 from tests.evaluation.test_records import with_config
 from tests.evaluation.test_report import read

@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from mmrl.assemble.lineup import find_subject
-from mmrl.assemble.policies import build_policy
-from mmrl.assemble.protocols import SHAPEWORLD, for_generator, for_vlm, load_benchmark
-from mmrl.config.protocol import load_protocol, protocol_names
+from mmrl.benchmarks.metrics import Row, build_metric, measure
+from mmrl.benchmarks.protocol import load_protocol, protocol_names
+from mmrl.build.checkpoint_pool import find_subject
+from mmrl.build.policies import build_policy
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.evaluation.metrics import Row, build_metric, measure
 from mmrl.policy import plan_calls
 from mmrl.rewards import Part, RewardSuite, Status, load
-from mmrl.rewards.inputs import reward_input
-from mmrl.shapeworld.captions import NUMBERS, RELATIONS, Caption, Clause, sample_scene
-from mmrl.shapeworld.scenes import draw
+from mmrl.rewards.core.inputs import reward_input
+from mmrl.workflows.compare.inputs import SHAPEWORLD, for_generator, for_vlm, load_benchmark
+from mmrl_shapeworld.captions import NUMBERS, RELATIONS, Caption, Clause, sample_scene
+from mmrl_shapeworld.scenes import draw
 
 COUNT = 12
 LETTERS = "ABCD"

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from mmrl.evaluation import Evaluation
-from mmrl.evaluation.charts import kind_of
-from mmrl.evaluation.records import inner_folders, inner_runs, read_run
+from mmrl.evaluation.report.charts import kind_of
+from mmrl.evaluation.run_reader import inner_folders, inner_runs, read_run
 from tests.evaluation.writing import skills, write_run
 
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from mmrl.evaluation import render, summarise, write_report
-from mmrl.evaluation.outcome import inner_tables, outcome, write_grid
+from mmrl.evaluation.final_summary import inner_tables, outcome, write_grid
 from tests.evaluation.test_report import Page
 from tests.evaluation.writing import questions, skills, write_run
 

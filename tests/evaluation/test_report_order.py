@@ -6,12 +6,11 @@ import re
 import numpy as np
 
 from mmrl.evaluation import write_report
-from mmrl.evaluation.charts import parting_step
-from mmrl.evaluation.curves import curves_svg
-from mmrl.evaluation.ordering import MOST, by_change, went
-from mmrl.evaluation.records import read_run
+from mmrl.evaluation.report.cards import MOST, by_change, went
+from mmrl.evaluation.report.charts import curves_svg, parting_step
+from mmrl.evaluation.report.phase_times import phases, time_table
 from mmrl.evaluation.results import Evaluation
-from mmrl.evaluation.timings import phases, time_table
+from mmrl.evaluation.run_reader import read_run
 from tests.evaluation.test_report import Page
 from tests.evaluation.writing import skills, write_run
 

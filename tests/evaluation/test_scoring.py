@@ -15,12 +15,12 @@ from PIL import Image
 
 from mmrl.data import DataError
 from mmrl.data.sample import Sample
-from mmrl.evaluation import scoring
-from mmrl.evaluation.scoring import Pairing, Row, pair_up
-from mmrl.evaluation.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
+from mmrl.evaluation import score_folder
+from mmrl.evaluation.report.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
+from mmrl.evaluation.score_folder import Pairing, Row, pair_up
 from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
-from mmrl.rewards.base import ScoringFailed
-from mmrl.rewards.images.safety import MOST_PIXELS
+from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.image_input import MOST_PIXELS
 
 
 class Redness(Reward):
@@ -159,7 +159,7 @@ def test_files_that_are_none_are_refused(file, told, tmp_path):
 
 def scored(pairings, *rewards):
     suite = RewardSuite([(reward, 1.0) for reward in rewards])
-    rows = [row for part in scoring.score(pairings, suite) for row in part]
+    rows = [row for part in score_folder.score(pairings, suite) for row in part]
     suite.close()
     return rows
 
@@ -174,9 +174,9 @@ def test_every_picture_has_its_row_and_a_failure_is_counted_and_no_zero(tmp_path
     assert [row.values["redness"] for row in rows[:2]] == [1, 0]
     assert math.isnan(rows[2].values["redness"]) and math.isnan(rows[3].values["redness"])
     assert [row.status["redness"] for row in rows] == ["ok", "invalid", "error", "error"]
-    assert scoring.kinds(rows, "redness") == {"green": 1, "unreadable": 1}
-    assert scoring.counts(rows, "redness") == {"ok": 1, "invalid": 1, "error": 2}
-    assert scoring.known(rows, "redness") == [1, 0] and scoring.score_names(rows) == ["redness", "group_size"]
+    assert score_folder.kinds(rows, "redness") == {"green": 1, "unreadable": 1}
+    assert score_folder.counts(rows, "redness") == {"ok": 1, "invalid": 1, "error": 2}
+    assert score_folder.known(rows, "redness") == [1, 0] and score_folder.score_names(rows) == ["redness", "group_size"]
     assert "d.png" in rows[3].detail["redness"] and rows[2].values["group_size"] == 1
 
 
@@ -185,12 +185,12 @@ def test_groups_are_scored_whole_however_large_and_wherever_they_stand(tmp_path)
     few = [Pairing(picture.with_name("a.png"), Sample(id="0", prompt=f"{i % 3}"), i % 3) for i in range(9)]
     for i, pairing in enumerate(few):  # each its own file: rows are told apart by it
         few[i] = Pairing(paint(tmp_path / f"{i}.png"), pairing.sample, pairing.group)
-    monkey = scoring.AT_ONCE
+    monkey = score_folder.AT_ONCE
     try:
-        scoring.AT_ONCE = 2
+        score_folder.AT_ONCE = 2
         rows = scored(few, GroupSize())
     finally:
-        scoring.AT_ONCE = monkey
+        score_folder.AT_ONCE = monkey
     assert [row.values["group_size"] for row in rows] == [3.0] * 9
     assert len({row.pairing.picture for row in rows}) == 9
 
@@ -208,7 +208,7 @@ class Darkness(Reward):
 def test_pixels_that_no_viewer_shows_are_seen_by_no_reward(tmp_path):
     Image.new("RGBA", (4, 4), (255, 0, 0, 0)).save(tmp_path / "a.png")
     pairing = Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)
-    assert scoring.open_picture(pairing.picture).getcolors() == [(16, (255, 255, 255))]
+    assert score_folder.open_picture(pairing.picture).getcolors() == [(16, (255, 255, 255))]
     (row,) = scored([pairing], Darkness())
     assert row.values["darkness"] == 0, "white on the page, and white to the reward"
     write_page([row], [], {}, tmp_path / "index.html")
@@ -220,13 +220,13 @@ def test_a_picture_too_large_to_be_looked_at_is_not_decoded(tmp_path):
     size = (MOST_PIXELS // 4096 + 1, 4096)
     Image.new("1", size).save(tmp_path / "a.png")
     with pytest.raises(DataError, match=r"a\.png: the picture has 8193 x 4096 pixels"):
-        scoring.open_picture(tmp_path / "a.png")
+        score_folder.open_picture(tmp_path / "a.png")
     (row,) = scored([Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)], Redness())
     assert row.status["redness"] == "error" and row.failures["redness"] == "unreadable"
 
 
 def test_no_more_pixels_are_in_memory_than_may_be(tmp_path, monkeypatch):
-    monkeypatch.setattr(scoring, "PIXELS_AT_ONCE", 100)
+    monkeypatch.setattr(score_folder, "PIXELS_AT_ONCE", 100)
     sizes = (6, 7, 9, 20, 4, 4, 4)  # 36, 49, 81, 400, 16, 16, 16 pixels
     pairings = [
         Pairing(paint(tmp_path / f"{i}.png", size=size), Sample(id=str(i), prompt="x"), 0)
@@ -235,7 +235,7 @@ def test_no_more_pixels_are_in_memory_than_may_be(tmp_path, monkeypatch):
 
     def parts(reward):
         suite = RewardSuite([(reward, 1.0)])
-        found = [len(rows) for rows in scoring.score(pairings, suite)]
+        found = [len(rows) for rows in score_folder.score(pairings, suite)]
         suite.close()
         return found
 
@@ -246,8 +246,8 @@ def test_no_more_pixels_are_in_memory_than_may_be(tmp_path, monkeypatch):
 def test_all_that_a_reward_gives_has_its_direction(tmp_path):
     pairings = [Pairing(paint(tmp_path / f"{i}.png", red=i), Sample(id=str(i), prompt="x"), i) for i in (0, 200)]
     rows = scored(pairings, Redness(), Darkness())
-    assert scoring.lower_names(rows) == {"darkness", "paleness"}
-    best, worst = ranked(rows, "paleness", "paleness" in scoring.lower_names(rows))
+    assert score_folder.lower_names(rows) == {"darkness", "paleness"}
+    best, worst = ranked(rows, "paleness", "paleness" in score_folder.lower_names(rows))
     assert [row.pairing.sample.id for row in (*best, *worst)] == ["200", "0"]
 
 
@@ -271,11 +271,11 @@ def test_the_tables_hold_every_row(tmp_path):
         a_row(0, 0.25, picture=path, prompt='=cmd|"x"!A1,\nnew'),
         a_row(1, math.nan, "error", picture=path, failures={"redness": "http_503"}, detail={"redness": "<down>"}),
     ]
-    scoring.write_table(rows, tmp_path)
-    with scoring.open_lines(tmp_path) as lines:
-        scoring.write_lines(rows[:1], lines)
+    score_folder.write_table(rows, tmp_path)
+    with score_folder.open_lines(tmp_path) as lines:
+        score_folder.write_lines(rows[:1], lines)
         assert len((tmp_path / "scores.jsonl").read_text().splitlines()) == 1, "written before the rest is there"
-        scoring.write_lines(rows[1:], lines)
+        score_folder.write_lines(rows[1:], lines)
     with (tmp_path / "scores.csv").open(newline="", encoding="utf-8") as file:
         first, second = csv.DictReader(file)
     assert first["redness"] == "0.25" and first["redness.status"] == "ok" and first["prompt"] == '\'=cmd|"x"!A1,\nnew'
@@ -288,9 +288,9 @@ def test_the_tables_hold_every_row(tmp_path):
 def test_a_name_that_is_no_text_and_a_half_letter_in_a_prompt_are_written(tmp_path):
     path = paint(tmp_path / os.fsdecode(b"\xff.png"), red=51)
     rows = [a_row(0, 0.2, picture=path, prompt="half \ud800")]
-    scoring.write_table(rows, tmp_path)
-    with scoring.open_lines(tmp_path) as lines:
-        scoring.write_lines(rows, lines)
+    score_folder.write_table(rows, tmp_path)
+    with score_folder.open_lines(tmp_path) as lines:
+        score_folder.write_lines(rows, lines)
     write_page(rows, [], {}, tmp_path / "index.html")
     (kept,) = map(json.loads, (tmp_path / "scores.jsonl").read_text(encoding="utf-8").splitlines())
     assert kept["picture"] == str(path) and kept["prompt"] == "half \ud800"

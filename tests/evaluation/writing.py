@@ -14,12 +14,12 @@ import yaml
 from PIL import Image
 
 from mmrl.data import Sample
+from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice
-from mmrl.data.uris import data_uri
 from mmrl.evaluation import evaluate
 from mmrl.policy import Power, Rollout, RolloutRequest
 from mmrl.rewards import InvalidAnswer, Part, Reward
-from mmrl.rewards.routing import RoutedRewards, distinct_choices
+from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
 
 SIZES = {"counting": 3, "maths": 2, "clips": 1}
 """Sources, and how many of every six questions come from each."""

@@ -35,7 +35,7 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.families import family_of
+from mmrl.generation.diffusion.scheduler_families import family_of
 from mmrl.policy import Rollout, RolloutRequest
 
 EXACT = 1e-6

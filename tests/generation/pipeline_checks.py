@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mmrl.generation import PipelinePolicy
-from mmrl.generation.seeds import row_generators
 from mmrl.policy import Rollout
+from mmrl.seeds import row_generators
 
 CLASSES = ["sd3", "flux", "qwen_image", "wan"]
 EVERY = [*CLASSES, "wan22", "sd15"]

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrl.generation.recording import Recording
-from mmrl.generation.tape import Entry, Tape
-from mmrl.generation.tree import Outline, map_leaves
+from mmrl.generation.diffusion.pytree import Outline, map_leaves
+from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.replay_cache import Entry, Tape
 from mmrl.policy import Rollout
 
 

@@ -12,15 +12,15 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from mmrl.generation.errors import UnsupportedError
-from mmrl.generation.estimate.architecture import (
+from mmrl.errors import UnsupportedError
+from mmrl.generation.memory.architecture import (
     SHIPPED,
     Architecture,
     ArchitectureNotFound,
     build_component,
     find_architecture,
 )
-from mmrl.generation.estimate.dry_run import count_weights, held_bytes
+from mmrl.generation.memory.estimate import count_weights, held_bytes
 
 FILES = sorted(SHIPPED.glob("*.json"))
 UNITS = {"M": 10**6, "B": 10**9}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.config.section import ConfigError
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
 from mmrl.policy import RolloutRequest
 
 

@@ -6,11 +6,10 @@ import pytest
 import tiny
 from tiny.files import picture
 
-from mmrl.config.section import ConfigError
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, DataError
 from mmrl.generation import PipelinePolicy
-from mmrl.generation.arguments import call_arguments, check_samples
+from mmrl.generation.diffusion.call_arguments import call_arguments, check_samples
 from mmrl.policy import RolloutRequest
 
 

@@ -15,14 +15,21 @@ from torch.utils._pytree import tree_iter
 from mmrl.config import TrainConfig, list_recipes, load_config
 from mmrl.config.policy import LoraConfig, PolicyConfig
 from mmrl.config.sampling import SamplingConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.estimate.architecture import find_architecture
-from mmrl.generation.estimate.dry_run import Trial, count_weights, estimate_memory, recorded_bytes, stand_in_sample
-from mmrl.generation.estimate.live_bytes import LiveBytes
-from mmrl.generation.estimate.memory import MemoryEstimate
-from mmrl.generation.estimate.repeated_blocks import extrapolate, runs_of
-from mmrl.generation.tape import replaced_attributes
+from mmrl.generation.diffusion.replay_cache import replaced_attributes
+from mmrl.generation.memory.architecture import find_architecture
+from mmrl.generation.memory.estimate import (
+    Trial,
+    count_weights,
+    estimate_memory,
+    extrapolate,
+    recorded_bytes,
+    runs_of,
+    stand_in_sample,
+)
+from mmrl.generation.memory.meta_run import LiveBytes
+from mmrl.generation.memory.report import MemoryEstimate
 from mmrl.policy import Decisions, Rollout, RolloutRequest
 
 TINY = [

@@ -7,10 +7,10 @@ import tiny
 import torch
 
 from mmrl.config.sampling import TransitionConfig
-from mmrl.config.section import ConfigError
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
 from mmrl.generation import CPS, DDIM, DanceSDE, FlowSDE, NoisyODE, PipelinePolicy
-from mmrl.generation.learned_noise import FILE, LearnedNoise, NoiseLevels, with_learned_noise
+from mmrl.generation.diffusion.learned_noise import FILE, LearnedNoise, NoiseLevels, with_learned_noise
 from mmrl.policy import RolloutRequest
 
 GROUP = [RolloutRequest(Sample("0", prompt="a red circle"), n=3, group=0)]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from mmrl.generation.estimate.live_bytes import FullMasks, LiveBytes, fused_attention
+from mmrl.generation.memory.meta_run import FullMasks, LiveBytes, fused_attention
 
 
 def test_views_are_free_and_freed_is_freed():

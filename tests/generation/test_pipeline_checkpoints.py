@@ -10,7 +10,7 @@ from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
 from pipeline_checks import CLASSES, EXACT, plain_arguments
 
 from mmrl.config.policy import LoraConfig, PolicyConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from pipeline_checks import EVERY, EXACT, assert_untouched, count_denoiser_calls, plain_arguments
 
-from mmrl.generation import GenerationError, TapeError
-from mmrl.generation.tape import Entry
+from mmrl.generation import GenerationError, ReplayError
+from mmrl.generation.diffusion.replay_cache import Entry
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])
@@ -201,7 +201,7 @@ def test_a_tape_out_of_step_raises(damage, make_policy, requests):
         entries.pop()
     else:
         entries[0] = Entry("encode_image", entries[0].value, entries[0].generators)
-    with pytest.raises(TapeError, match="out of step at entry"):
+    with pytest.raises(ReplayError, match="out of step at entry"):
         policy.replay(rollout, [0], lambda now: None)
     assert_untouched(policy)
 

@@ -8,7 +8,7 @@ import torch
 from pipeline_checks import CLASSES, assert_untouched, count_denoiser_calls
 
 from mmrl.generation import GenerationError
-from mmrl.generation.families import FlowFamily
+from mmrl.generation.diffusion.scheduler_families import FlowFamily
 
 
 @pytest.mark.parametrize("name", [*CLASSES, "wan22"])

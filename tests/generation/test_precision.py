@@ -13,8 +13,8 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.training import MAX_REPLAY_GAP
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
-from mmrl.generation.tape import Entry, Tape
-from mmrl.generation.tree import map_leaves
+from mmrl.generation.diffusion.pytree import map_leaves
+from mmrl.generation.diffusion.replay_cache import Entry, Tape
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.loss_scale import LossScale
 

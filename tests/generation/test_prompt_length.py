@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data import Sample
-from mmrl.generation.prompt_length import cut_prompts, report_cut_prompts, token_limits
-from mmrl.shapeworld.models import PIPELINE
-from mmrl.shapeworld.splits import samples
+from mmrl.generation.diffusion.prompt_length import cut_prompts, report_cut_prompts, token_limits
+from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.splits import samples
 
 LONG = "two red circles " * 3 + "and a blue square"  # CLIP reads 12 tokens here, the T5 what it is told to
 

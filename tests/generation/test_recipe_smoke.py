@@ -15,7 +15,7 @@ from diffusers import DiffusionPipeline
 from mmrl import assemble
 from mmrl.config import list_recipes, load_config
 from mmrl.data.jsonl import write_samples
-from mmrl.generation.estimate.architecture import find_architecture
+from mmrl.generation.memory.architecture import find_architecture
 
 TINY = {
     "flux2_klein_lora": "flux2_klein",

@@ -7,9 +7,9 @@ import tiny
 from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler, PNDMScheduler
 
 from mmrl.config.policy import PolicyConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.schedulers import exchanged, scheduler_class
+from mmrl.generation.diffusion.scheduler_families import exchanged, scheduler_class
 
 
 def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):

@@ -11,12 +11,12 @@ import pytest
 import tiny
 
 import mmrl.generation
-from mmrl.config.section import ConfigError
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.arguments import call_arguments
-from mmrl.generation.families import FlowFamily, refusal
-from mmrl.generation.scheduler_hook import watched_scheduler
+from mmrl.generation.diffusion.call_arguments import call_arguments
+from mmrl.generation.diffusion.scheduler_families import FlowFamily, refusal
+from mmrl.generation.diffusion.scheduler_hook import watched_scheduler
 from mmrl.policy import RolloutRequest
 
 
@@ -86,7 +86,7 @@ def test_a_watched_scheduler_looks_like_itself(name, tmp_path):
 def test_levels_of_ddim_are_its_own_schedule():
     scheduler = tiny.build("sd15").scheduler
     scheduler.set_timesteps(5)
-    levels = mmrl.generation.families.VPFamily().levels(scheduler)
+    levels = mmrl.generation.diffusion.scheduler_families.VPFamily().levels(scheduler)
     assert [sigma_next for _, sigma_next in levels[:-1]] == pytest.approx([sigma for sigma, _ in levels[1:]])
     assert 0 < levels[-1][1] < 0.05  # set_alpha_to_one is off, as in Stable Diffusion
 

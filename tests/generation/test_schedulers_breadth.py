@@ -13,8 +13,8 @@ from torch import Tensor
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import TransitionConfig
 from mmrl.generation import PipelinePolicy
-from mmrl.generation.families import family_of
-from mmrl.generation.scheduler_hook import Step, watched_scheduler
+from mmrl.generation.diffusion.scheduler_families import family_of
+from mmrl.generation.diffusion.scheduler_hook import Step, watched_scheduler
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 V = {"prediction_type": "v_prediction"}

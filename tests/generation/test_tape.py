@@ -6,8 +6,8 @@ import pytest
 import tiny
 import torch
 
-from mmrl.generation.errors import TapeError
-from mmrl.generation.tape import Tape, on_tape, replaced_attributes, tape_targets
+from mmrl.errors import ReplayError
+from mmrl.generation.diffusion.replay_cache import Tape, on_tape, replaced_attributes, tape_targets
 
 
 class Parts:
@@ -72,13 +72,13 @@ def test_a_call_out_of_turn_names_both():
     tape, _ = recorded(Parts())
     play = tape.player([torch.Generator()])
     with pytest.raises(
-        TapeError, match=r"entry 0: the rollout made encode_prompt\(\) here, the replay calls prepare_l"
+        ReplayError, match=r"entry 0: the rollout made encode_prompt\(\) here, the replay calls prepare_l"
     ):
         play("prepare_latents", pytest.fail)
     play = tape.player([torch.Generator()])
     play("encode_prompt", pytest.fail)
     play("prepare_latents", pytest.fail)
-    with pytest.raises(TapeError, match="entry 2: the rollout made no further call here"):
+    with pytest.raises(ReplayError, match="entry 2: the rollout made no further call here"):
         play("prepare_latents", pytest.fail)
 
 

@@ -9,7 +9,7 @@ import torch
 from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from torch.distributions import Normal
 
-from mmrl.generation.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE
+from mmrl.generation.diffusion.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE
 
 STOCHASTIC = [FlowSDE(0.7, 0.9), DanceSDE(0.3), DDIM(1.0), DDIM(0.5, "v_prediction")]
 DATA_STD = 0.5

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.config.misfits import decisions_per_trajectory
 from mmrl.config.sampling import SamplingConfig, WindowConfig
-from mmrl.config.section import ConfigError
-from mmrl.generation.windows import draw_window
+from mmrl.config.validation.checks import decisions_per_trajectory
+from mmrl.errors import ConfigError
+from mmrl.generation.diffusion.windows import draw_window
 
 
 def test_all_steps_but_the_last_by_default():

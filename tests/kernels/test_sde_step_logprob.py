@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from mmrl.generation.transitions import CPS, DDIM, DanceSDE, FlowSDE, NoisyODE
+from mmrl.generation.diffusion.transitions import CPS, DDIM, DanceSDE, FlowSDE, NoisyODE
 from mmrl_kernels.ops.sde_step_logprob import (
     StepCoefficients,
     compiled,

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from mmrl.algorithms import gdpo_advantages
 from mmrl.rewards import Part, Reward, RewardError, RewardInput, RewardSuite
-from mmrl.rewards.aggregation import aggregate, gated, gdpo, pareto_front, pareto_rank, weighted_sum
+from mmrl.rewards.core.aggregation import aggregate, gated, gdpo, pareto_front, pareto_rank, weighted_sum
 
 VALUES = st.integers(-3, 3).map(float) | st.just(float("nan"))
 

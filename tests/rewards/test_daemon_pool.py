@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from mmrl.rewards import daemon_pool
-from mmrl.rewards.daemon_pool import DaemonPool
+from mmrl.rewards.core import executor
+from mmrl.rewards.core.executor import DaemonPool
 
 
 def threads_of(name):
@@ -35,7 +35,7 @@ def test_one_thread_is_enough_for_one_call_after_the_other():
 
 
 def test_idle_threads_end_and_new_ones_come_with_new_work(monkeypatch):
-    monkeypatch.setattr(daemon_pool, "IDLE_S", 0.05)
+    monkeypatch.setattr(executor, "IDLE_S", 0.05)
     pool = DaemonPool(2, "brief")
     for _ in range(3):
         assert pool.submit(lambda: 7).result(60) == 7
@@ -49,7 +49,7 @@ def test_idle_threads_end_and_new_ones_come_with_new_work(monkeypatch):
 @pytest.mark.parametrize("calls", [1, 3, 9])
 def test_no_call_is_lost_while_threads_come_and_go(size, calls, monkeypatch):
     """With more calls than threads too: those that waited must not make the pool believe in idle threads."""
-    monkeypatch.setattr(daemon_pool, "IDLE_S", 0.001)
+    monkeypatch.setattr(executor, "IDLE_S", 0.001)
     pool = DaemonPool(size, "restless")
     for round_ in range(40):
         futures = [pool.submit(lambda n=n: n) for n in range(calls)]
@@ -60,7 +60,7 @@ def test_no_call_is_lost_while_threads_come_and_go(size, calls, monkeypatch):
 
 
 def test_no_call_is_lost_that_several_threads_submit(monkeypatch):
-    monkeypatch.setattr(daemon_pool, "IDLE_S", 0.0005)
+    monkeypatch.setattr(executor, "IDLE_S", 0.0005)
     pool, found = DaemonPool(3, "busy"), []
 
     def ask():

@@ -28,7 +28,7 @@ from mmrl.rewards import (
     Status,
     TooFewScored,
 )
-from mmrl.rewards.digests import NoDigest, digest_of
+from mmrl.rewards.core.hashing import NoDigest, digest_of
 
 
 def rows(*values, group=None):

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.rewards import Reward, RewardError, RewardInput, available, describe, load, register, registry
+from mmrl.rewards import Reward, RewardError, RewardInput, available, describe, load, register
+from mmrl.rewards.core import registry
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +146,7 @@ def test_register_takes_classes_and_functions_once():
         class Other(Half):
             pass
 
-    with pytest.raises(RewardError, match=r"already a reward 'compressibility': mmrl.rewards.images.compressibility"):
+    with pytest.raises(RewardError, match=r"already a reward 'compressibility': mmrl.rewards.images.image_quality"):
 
         @register
         def compressibility(image):

@@ -25,7 +25,7 @@ from mmrl.rewards import (
     TooFewScored,
     reward_input,
 )
-from mmrl.rewards.routing import RoutedRewards, SharedLoader, distinct_choices
+from mmrl.rewards.core.routing import RoutedRewards, SharedLoader, distinct_choices
 
 
 class Equals(Reward):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import Failure, RewardOutput, Status
-from mmrl.rewards.rows import rows_of, with_rows
+from mmrl.rewards.core.inputs import rows_of, with_rows
 
 
 def output(size):

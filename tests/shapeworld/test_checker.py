@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from mmrl.shapeworld.captions import KINDS, Caption, Clause, sample_caption, sample_scene
-from mmrl.shapeworld.checker import judge, read
-from mmrl.shapeworld.scenes import BACKGROUND, COLOURS, Scene, Thing, draw
+from mmrl_shapeworld.captions import KINDS, Caption, Clause, sample_caption, sample_scene
+from mmrl_shapeworld.checker import judge, read
+from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, Scene, Thing, draw
 
 RED_CIRCLE = Caption((Clause(1, "red", "circle"),))
 

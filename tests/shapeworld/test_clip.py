@@ -10,19 +10,19 @@ import pytest
 import torch
 from transformers import AutoProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
 
-from mmrl.shapeworld import clip, models
-from mmrl.shapeworld.captions import KINDS, Caption, sample_caption, sample_scene
-from mmrl.shapeworld.negatives import ATTRIBUTES, edited, every_caption, hard_negatives, true_captions
-from mmrl.shapeworld.pretrain import clip as pretrain
-from mmrl.shapeworld.pretrain.broken import FAULTS, break_picture
-from mmrl.shapeworld.pretrain.clip_skill import attribute_accuracy, fault_accuracy, gallery, recall_at_1, unseen
-from mmrl.shapeworld.pretrain.pictures import to_pictures
-from mmrl.shapeworld.scenes import draw
+from mmrl_shapeworld import clip_model, models
+from mmrl_shapeworld.captions import KINDS, Caption, sample_caption, sample_scene
+from mmrl_shapeworld.negatives import ATTRIBUTES, edited, every_caption, hard_negatives, true_captions
+from mmrl_shapeworld.scenes import draw
+from tools.shapeworld_pretrain import clip as pretrain
+from tools.shapeworld_pretrain.clip_evaluate import attribute_accuracy, fault_accuracy, gallery, recall_at_1, unseen
+from tools.shapeworld_pretrain.corruptions import FAULTS, break_picture
+from tools.shapeworld_pretrain.pictures import to_pictures
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return CLIPModel.from_pretrained(clip.CLIP).eval(), CLIPProcessor.from_pretrained(clip.CLIP)
+    return CLIPModel.from_pretrained(clip_model.CLIP).eval(), CLIPProcessor.from_pretrained(clip_model.CLIP)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +39,12 @@ def score(shipped):
 
 def test_plain_transformers_loads_it_in_single_precision(shipped):
     model, processor = shipped
-    assert type(AutoProcessor.from_pretrained(clip.CLIP)) is type(processor)
+    assert type(AutoProcessor.from_pretrained(clip_model.CLIP)) is type(processor)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert sum(p.numel() for p in model.parameters()) < 1e6
 
 
-@pytest.mark.parametrize("folder", [clip.CLIP, clip.OPEN_CLIP])
+@pytest.mark.parametrize("folder", [clip_model.CLIP, clip_model.OPEN_CLIP])
 def test_each_form_is_small_and_holds_safetensors_alone(folder):
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json"}
@@ -54,8 +54,8 @@ def test_each_form_is_small_and_holds_safetensors_alone(folder):
 @pytest.mark.parametrize("pixels", [32, 64, 100])
 def test_both_forms_give_the_same_embeddings(shipped, pixels):
     model, processor = shipped
-    other, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{clip.OPEN_CLIP}")
-    tokenizer = open_clip.get_tokenizer(f"local-dir:{clip.OPEN_CLIP}")
+    other, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{clip_model.OPEN_CLIP}")
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{clip_model.OPEN_CLIP}")
     captions, scenes = unseen(40, seed=pixels)
     pictures = [draw(scene, pixels) for scene in scenes]
     texts = [str(caption) for caption in captions]
@@ -75,13 +75,13 @@ def test_both_forms_give_the_same_embeddings(shipped, pixels):
 
 
 def test_both_forms_hold_the_same_numbers():
-    assert clip.weights_equal()
+    assert clip_model.weights_equal()
 
 
 def test_both_tokenizers_read_every_caption_word_by_word(shipped):
     texts = [str(caption) for caption in every_caption()]
     ids = shipped[1].tokenizer(texts, padding="max_length", return_tensors="pt").input_ids
-    assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{clip.OPEN_CLIP}")(texts))
+    assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{clip_model.OPEN_CLIP}")(texts))
     assert [len(text.split()) + 2 for text in texts] == ((ids != ids[0, -1]).sum(1) + 1).tolist()
     assert len(set(map(tuple, ids.tolist()))) == len(texts)
     pipeline = CLIPTokenizer.from_pretrained(models.PIPELINE / "tokenizer")
@@ -203,12 +203,12 @@ def test_a_minute_of_training_lowers_the_loss_and_writes_both_forms(tmp_path):
     """From nothing to both folders with the real code, in seconds."""
     torch.manual_seed(0)
     tokenizer = models.clip_tokenizer(str(caption) for caption in every_caption())
-    model = clip.build(tokenizer)
+    model = clip_model.build(tokenizer)
     before = model.visual_projection.weight.clone()
     pretrain.fit(model, pretrain.caption_ids(tokenizer), pretrain.draw_triples(16, seed=5), minutes=0.01, batch=4)
     assert not torch.equal(before, model.visual_projection.weight)
-    clip.save(model, tokenizer, tmp_path / "a", tmp_path / "b")
-    assert clip.weights_equal(tmp_path / "a", tmp_path / "b")
+    clip_model.save(model, tokenizer, tmp_path / "a", tmp_path / "b")
+    assert clip_model.weights_equal(tmp_path / "a", tmp_path / "b")
     loaded = CLIPModel.from_pretrained(tmp_path / "a")
     other, _, _ = open_clip.create_model_and_transforms(f"local-dir:{tmp_path / 'b'}")
     picture = torch.rand(2, 3, 32, 32)

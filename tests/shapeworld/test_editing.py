@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.shapeworld.editing import Edit, judge_edit, sample_edit
-from mmrl.shapeworld.scenes import COLOURS, Scene, Thing, draw
+from mmrl_shapeworld.editing import Edit, judge_edit, sample_edit
+from mmrl_shapeworld.scenes import COLOURS, Scene, Thing, draw
 
 CIRCLE, SQUARE = Thing("red", "circle", 0.28, 0.28, 0.36), Thing("green", "square", 0.72, 0.7, 0.34)
 EDIT = Edit(Scene((CIRCLE, SQUARE)), 0, "blue")

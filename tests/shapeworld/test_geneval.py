@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mmrl.rewards import RewardInput, Status, load
-from mmrl.shapeworld.scenes import Scene, Thing, draw
+from mmrl_shapeworld.scenes import Scene, Thing, draw
 
 RED_LEFT_OF_BLUE = Scene((Thing("red", "circle", 0.25, 0.5, 0.3), Thing("blue", "square", 0.75, 0.5, 0.3)))
 

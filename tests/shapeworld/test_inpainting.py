@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.shapeworld.inpainting import GRID, Hole, judge_hole, sample_hole
-from mmrl.shapeworld.scenes import Scene, Thing, draw
+from mmrl_shapeworld.inpainting import GRID, Hole, judge_hole, sample_hole
+from mmrl_shapeworld.scenes import Scene, Thing, draw
 
 OLD, OTHER = Thing("red", "circle", 0.28, 0.28, 0.36), Thing("yellow", "triangle", 0.74, 0.72, 0.34)
 HOLE = Hole(Scene((OLD, OTHER)), (0, 0, 16, 16), "green", "square")

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.shapeworld import splits
-from mmrl.shapeworld.captions import sample_scene
-from mmrl.shapeworld.judge import LEAST, probability, serving
-from mmrl.shapeworld.scenes import draw
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.captions import sample_scene
+from mmrl_shapeworld.judge_server import LEAST, probability, serving
+from mmrl_shapeworld.scenes import draw
 
 CAPTION = splits.captions("train")[0]
 PICTURE = draw(sample_scene(CAPTION, np.random.default_rng(0)))

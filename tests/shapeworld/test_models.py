@@ -7,16 +7,16 @@ import pytest
 import torch
 from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
 
-from mmrl.rewards import registry
-from mmrl.rewards.inputs import reward_input
-from mmrl.shapeworld import models, observer
-from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
-from mmrl.shapeworld.checker import judge
-from mmrl.shapeworld.pretrain.autoencoder import reconstruction_share
-from mmrl.shapeworld.pretrain.generator import encode_text, tokenize
-from mmrl.shapeworld.pretrain.pictures import rendered, to_pictures, to_tensor
-from mmrl.shapeworld.scenes import draw
-from mmrl.shapeworld.splits import captions, samples
+from mmrl.rewards.core import registry
+from mmrl.rewards.core.inputs import reward_input
+from mmrl_shapeworld import models, observer
+from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.checker import judge
+from mmrl_shapeworld.scenes import draw
+from mmrl_shapeworld.splits import captions, samples
+from tools.shapeworld_pretrain.autoencoder import reconstruction_share
+from tools.shapeworld_pretrain.generator import encode_text, tokenize
+from tools.shapeworld_pretrain.pictures import rendered, to_pictures, to_tensor
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from mmrl.shapeworld.moving import DIRECTIONS, Motion, Move, draw_clip, judge_clip, sample_clip, sample_motion
-from mmrl.shapeworld.scenes import Scene, Thing, draw
+from mmrl_shapeworld.motion import DIRECTIONS, Motion, Move, draw_clip, judge_clip, sample_clip, sample_motion
+from mmrl_shapeworld.scenes import Scene, Thing, draw
 
 LEFT = Motion((Move("red", "circle", "left"),))
 CIRCLE = Thing("red", "circle", 0.7, 0.5, 0.36)

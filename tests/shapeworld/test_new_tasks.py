@@ -15,19 +15,19 @@ from transformers import Qwen3VLProcessor
 from mmrl import assemble
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
-from mmrl.data.uris import uri_bytes
+from mmrl.data.media.uris import uri_bytes
 from mmrl.rewards import load
-from mmrl.rewards.inputs import reward_input
+from mmrl.rewards.core.inputs import reward_input
 from mmrl.rewards.parsing.tables import read_table
-from mmrl.shapeworld import splits as all_splits
-from mmrl.shapeworld.looking import new_tasks, splits
-from mmrl.shapeworld.looking.canvas import FRAMES_PER_SECOND, INK, LINE, NUMBERS, PIXELS, colours_of, gif_uri
-from mmrl.shapeworld.looking.glyphs import GLYPHS
-from mmrl.shapeworld.looking.new_tasks import NEW_TASKS, SIDES
-from mmrl.shapeworld.looking.questions import FRAMES, SCALE
-from mmrl.shapeworld.looking.splits import NEW_SPLITS, REWARDS, as_sample
-from mmrl.shapeworld.vlm import VLM
-from mmrl.understanding.tasks import TASKS
+from mmrl.understanding.tasks.definitions import TASKS
+from mmrl_shapeworld import splits as all_splits
+from mmrl_shapeworld.vlm_model import VLM
+from mmrl_shapeworld.vqa import heldout_tasks, splits
+from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, INK, LINE, NUMBERS, PIXELS, colours_of, gif_uri
+from mmrl_shapeworld.vqa.glyphs import GLYPHS
+from mmrl_shapeworld.vqa.heldout_tasks import NEW_TASKS, SIDES
+from mmrl_shapeworld.vqa.questions import FRAMES, SCALE
+from mmrl_shapeworld.vqa.splits import NEW_SPLITS, REWARDS, as_sample
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(as
 
 def test_a_click_beside_the_button_earns_the_action_alone(asked):
     questions = asked["gui"]
-    beside = [new_tasks.click(q.answer["box"][2] + 1, q.answer["box"][3]) for q in questions]
+    beside = [heldout_tasks.click(q.answer["box"][2] + 1, q.answer["box"][3]) for q in questions]
     assert (score("gui", questions, beside) == 0.5).all()
     assert (score("gui", questions, ["scroll('down')"] * len(questions)) == 0).all()
 
@@ -138,7 +138,7 @@ def test_cells_can_be_read_off_by_comparing_pixels(asked):
                 dots = ink[rows.min() : rows.max() + 1 : SCALE, columns.min() : columns.max() + 1 : SCALE]
                 found.append(letters[dots.tobytes()])
             read.append(found)
-        assert new_tasks.tabular(read) == question.answer
+        assert heldout_tasks.tabular(read) == question.answer
 
 
 def test_the_shipped_model_can_write_every_answer_in_48_tokens(asked):

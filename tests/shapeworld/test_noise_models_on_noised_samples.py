@@ -10,8 +10,8 @@ import pytest
 
 from mmrl import assemble
 from mmrl.config import load_config
-from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
-from mmrl.shapeworld.scenes import draw
+from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.scenes import draw
 
 SMALL = ["data.groups=1", "data.group_size=4", "data.micro_batch=4", "sampling.steps=4", "sampling.window={}"]
 ODE = ["sampling.transition={name: ode}", "data.validation=null", "data.heldout=null", "evaluation={}"]

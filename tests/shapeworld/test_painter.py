@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mmrl.shapeworld import painter
-from mmrl.shapeworld.checker import judge
-from mmrl.shapeworld.pretrain import painter as pretrain
-from mmrl.shapeworld.pretrain.pictures import rendered, to_pictures
-from mmrl.shapeworld.shipped import PAINTER
+from mmrl_shapeworld import image_ar
+from mmrl_shapeworld.checker import judge
+from mmrl_shapeworld.shipped_models import PAINTER
+from tools.shapeworld_pretrain import image_ar as pretrain
+from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def test_plain_transformers_loads_it():
     assert type(model).__name__ == "LlamaForCausalLM"
     assert 0.5e6 < sum(p.numel() for p in model.parameters()) < 1.2e6
     words = AutoTokenizer.from_pretrained(PAINTER / "tokenizer")
-    assert words.get_vocab() == painter.tokenizer().get_vocab()
+    assert words.get_vocab() == image_ar.tokenizer().get_vocab()
 
 
 def test_the_folder_is_small_and_holds_no_code():
@@ -37,7 +37,7 @@ def test_codes_keep_nearly_all_of_a_picture(patches):
     """Of unseen pictures, of all kinds. A negative control: codes of another picture do not."""
     captions, pictures = rendered(200, seed=500)
     codes = pretrain.codes_of(patches, pictures)
-    assert codes.shape == (200, 64) and patches.shape == (painter.CODES, 3, 4, 4)
+    assert codes.shape == (200, 64) and patches.shape == (image_ar.CODES, 3, 4, 4)
     made = to_pictures(pretrain.decoded(patches, codes))
     kept = sum(judge(p, c).strict for p, c in zip(made, captions, strict=True)) / 200
     swapped = sum(judge(p, c).strict for p, c in zip(made[1:], captions, strict=False)) / 200

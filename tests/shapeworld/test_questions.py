@@ -12,16 +12,16 @@ import pytest
 from PIL import Image
 from scipy import ndimage
 
-from mmrl.data.uris import uri_bytes
+from mmrl.data.media.uris import uri_bytes
 from mmrl.rewards import load
-from mmrl.rewards.inputs import reward_input
-from mmrl.shapeworld import splits as all_splits
-from mmrl.shapeworld.looking import splits
-from mmrl.shapeworld.looking.canvas import LINE, NUMBERS, PIXELS, blank, colours_of, gif_uri, paint, png_uri, scatter
-from mmrl.shapeworld.looking.glyphs import GLYPHS, HEIGHT, LETTERS, WIDTH, written
-from mmrl.shapeworld.looking.questions import FRAMES, MOVES, QUESTIONS, SCALE
-from mmrl.shapeworld.looking.splits import REWARDS, as_sample
-from mmrl.shapeworld.scenes import BACKGROUND, SHAPES, Scene, Thing, draw, pixel_boxes
+from mmrl.rewards.core.inputs import reward_input
+from mmrl_shapeworld import splits as all_splits
+from mmrl_shapeworld.scenes import BACKGROUND, SHAPES, Scene, Thing, draw, pixel_boxes
+from mmrl_shapeworld.vqa import splits
+from mmrl_shapeworld.vqa.canvas import LINE, NUMBERS, PIXELS, blank, colours_of, gif_uri, paint, png_uri, scatter
+from mmrl_shapeworld.vqa.glyphs import GLYPHS, HEIGHT, LETTERS, WIDTH, written
+from mmrl_shapeworld.vqa.questions import FRAMES, MOVES, QUESTIONS, SCALE
+from mmrl_shapeworld.vqa.splits import REWARDS, as_sample
 
 TASKS = tuple(QUESTIONS)
 

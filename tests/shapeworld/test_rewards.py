@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.shapeworld import splits
-from mmrl.shapeworld.captions import sample_scene
-from mmrl.shapeworld.rewards import CaptionCheck, IndependentCount
-from mmrl.shapeworld.scenes import draw
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.caption_rewards import CaptionCheck, IndependentCount
+from mmrl_shapeworld.captions import sample_scene
+from mmrl_shapeworld.scenes import draw
 
 CAPTION = splits.captions("train")[0]
 PICTURE = draw(sample_scene(CAPTION, np.random.default_rng(0)))

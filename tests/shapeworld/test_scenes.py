@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.shapeworld.captions import (
+from mmrl_shapeworld.captions import (
     HELD_OUT_KINDS,
     KINDS,
     RELATIONS,
@@ -17,8 +17,8 @@ from mmrl.shapeworld.captions import (
     sample_caption,
     sample_scene,
 )
-from mmrl.shapeworld.scenes import BACKGROUND, COLOURS, Scene, Thing, draw, pixel_boxes, thing_mask
-from mmrl.shapeworld.splits import SPLITS, captions, names_held_out, samples
+from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, Scene, Thing, draw, pixel_boxes, thing_mask
+from mmrl_shapeworld.splits import SPLITS, captions, names_held_out, samples
 
 
 @given(st.integers(0, 10_000))

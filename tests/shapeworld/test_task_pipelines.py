@@ -10,13 +10,13 @@ import torch
 from diffusers import DiffusionPipeline
 
 from mmrl import assemble
-from mmrl.assemble.policies import located
+from mmrl.build.policies import located
 from mmrl.config import ConfigError, load_config
 from mmrl.config.policy import PolicyConfig
-from mmrl.rewards import registry
-from mmrl.rewards.inputs import reward_input
-from mmrl.shapeworld import shipped, splits, task_splits, unets
-from mmrl.shapeworld.pretrain import edit, inpaint, unet, video
+from mmrl.rewards.core import registry
+from mmrl.rewards.core.inputs import reward_input
+from mmrl_shapeworld import shipped_models, splits, task_splits, unets
+from tools.shapeworld_pretrain import edit, inpaint, unet, video
 
 CLASSES = {
     "sd3": "StableDiffusion3Pipeline",
@@ -36,7 +36,7 @@ def pipe():
 
     def load(name):
         if name not in loaded:
-            loaded[name] = DiffusionPipeline.from_pretrained(shipped.GENERATORS[name])
+            loaded[name] = DiffusionPipeline.from_pretrained(shipped_models.GENERATORS[name])
             loaded[name].set_progress_bar_config(disable=True)
         return loaded[name]
 
@@ -44,11 +44,11 @@ def pipe():
 
 
 def test_names_lead_to_the_folders_and_a_wrong_one_is_told_the_right_ones():
-    for name, folder in shipped.GENERATORS.items():
+    for name, folder in shipped_models.GENERATORS.items():
         assert located(PolicyConfig(model=f"shapeworld:{name}")).model == str(folder)
         index = json.loads((folder / "model_index.json").read_text())
         assert index["_class_name"] == CLASSES[name]
-    assert located(PolicyConfig(model="shapeworld")).model == str(shipped.GENERATORS["sd3"])
+    assert located(PolicyConfig(model="shapeworld")).model == str(shipped_models.GENERATORS["sd3"])
     assert located(PolicyConfig(model="somebody/else")).model == "somebody/else"
     with pytest.raises(ConfigError, match=r"policy.model: no pipeline shapeworld:vidoe ships: choose .*:inpaint"):
         located(PolicyConfig(model="shapeworld:vidoe"))
@@ -56,7 +56,7 @@ def test_names_lead_to_the_folders_and_a_wrong_one_is_told_the_right_ones():
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_weights_are_small_safetensors_in_half_precision(name):
-    files = [path for path in shipped.GENERATORS[name].rglob("*") if path.is_file()]
+    files = [path for path in shipped_models.GENERATORS[name].rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {".json", ".safetensors"}
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
@@ -128,7 +128,7 @@ def test_a_recipe_trains_what_it_says(name, tmp_path):
 def test_rewards_are_found_by_name_and_score_between_0_and_1(name):
     from PIL import Image
 
-    from mmrl.data.media import load_image
+    from mmrl.data.media.decode import load_image
 
     sample = splits.samples(f"{name}-development")[0]
     reward = registry.load(f"shapeworld_{name}")

@@ -10,21 +10,23 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
-from mmrl.shapeworld import vlm
-from mmrl.shapeworld.looking.questions import QUESTIONS
-from mmrl.shapeworld.looking.splits import questions
-from mmrl.shapeworld.pretrain import vlm as pretrain
-from mmrl.shapeworld.pretrain import vlm_batches as batches
-from mmrl.shapeworld.pretrain.muon import Muon, orthogonal
-from mmrl.shapeworld.pretrain.vlm_hints import NAMES, NOTHING, Hints, targets
-from mmrl.shapeworld.pretrain.vlm_skill import answers, skill
+from mmrl_shapeworld import vlm_model
+from mmrl_shapeworld.vqa.questions import QUESTIONS
+from mmrl_shapeworld.vqa.splits import questions
+from tools.shapeworld_pretrain import vlm as pretrain
+from tools.shapeworld_pretrain import vlm_batches as batches
+from tools.shapeworld_pretrain.muon import Muon, orthogonal
+from tools.shapeworld_pretrain.vlm_evaluate import answers, skill
+from tools.shapeworld_pretrain.vlm_hints import NAMES, NOTHING, Hints, targets
 
 ODD_TEXTS = ("Übergröße <x> 99  a\n\nb\t12, 13,14", "  two  spaces ", "56, 57, 100", "日本語 🙂", '{"a": [1, 2]}')
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return AutoModelForImageTextToText.from_pretrained(vlm.VLM).eval(), AutoProcessor.from_pretrained(vlm.VLM)
+    return AutoModelForImageTextToText.from_pretrained(vlm_model.VLM).eval(), AutoProcessor.from_pretrained(
+        vlm_model.VLM
+    )
 
 
 @pytest.fixture(scope="module")
@@ -40,15 +42,15 @@ def test_plain_transformers_loads_it(shipped):
 
 
 def test_the_folder_is_small_and_holds_no_code():
-    files = [path for path in vlm.VLM.rglob("*") if path.is_file()]
+    files = [path for path in vlm_model.VLM.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json", ".jinja"}
     assert sum(path.stat().st_size for path in files) < 6e6
-    assert all(tensor.isfinite().all() for tensor in load_file(vlm.VLM / "model.safetensors").values())
+    assert all(tensor.isfinite().all() for tensor in load_file(vlm_model.VLM / "model.safetensors").values())
 
 
 def test_the_shipped_tokenizer_is_the_one_that_any_process_makes(shipped):
     """It was saved by another process, whose hashes were others."""
-    assert vlm.tokenizer().get_vocab() == shipped[1].tokenizer.get_vocab()
+    assert vlm_model.tokenizer().get_vocab() == shipped[1].tokenizer.get_vocab()
 
 
 @pytest.mark.parametrize("task", QUESTIONS)
@@ -113,8 +115,8 @@ def test_answers_depend_on_the_picture(shipped, asked):
 @pytest.fixture(scope="module")
 def untrained():
     torch.manual_seed(0)
-    processor = vlm.processor()
-    return vlm.build(processor.tokenizer), processor
+    processor = vlm_model.processor()
+    return vlm_model.build(processor.tokenizer), processor
 
 
 @pytest.mark.parametrize("task", ["detection", "video-qa", "math"])

@@ -14,14 +14,14 @@ from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardInput
-from mmrl.rewards.suite import RewardSuite
-from mmrl.training.credit import Credit
-from mmrl.training.display import QuietDisplay
-from mmrl.training.experience import OnlineRollouts
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.prompt_history import build_history
-from mmrl.training.trackers import JsonlTracker
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.rollouts.prompt_history import build_history
+from mmrl.training.run.display import QuietDisplay
+from mmrl.training.run.trackers import JsonlTracker
 from mmrl.training.trainer import Trainer
 from tests.training import real_run
 from tests.training.gaussian_policy import GaussianPolicy

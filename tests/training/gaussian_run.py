@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmrl.training.display import Display, PlainDisplay, QuietDisplay
+from mmrl.training.run.display import Display, PlainDisplay, QuietDisplay
 from mmrl.training.trainer import Trainer
 from tests.training.conftest import build_trainer
 from tests.training.test_trainer import lines, without_timings

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.data import write_samples
-from mmrl.shapeworld.splits import samples
+from mmrl_shapeworld.splits import samples
 from tests.training.zygote import Child, Zygote
 
 SMALL = [

@@ -9,15 +9,15 @@ import torch
 from PIL import Image
 
 from mmrl.config.algorithm import DPOConfig, OnlineDPOConfig
-from mmrl.data.jsonl import DataError
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
-from mmrl.training.chosen_rows import BestAndWorst, ChosenRows, EveryPair, packed, praised
-from mmrl.training.experience import Experience, MicroBatch
-from mmrl.training.objectives.preference import PreferenceLearning
+from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.offline import Demonstrations, PreferencePairs, refuse_without
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
+from mmrl.training.rollouts.online import Experience, MicroBatch
+from mmrl.training.rollouts.row_selection import BestAndWorst, ChosenRows, EveryPair, packed, praised
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import GaussianFlow
 from tests.training.objectives.given import gradient_of

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import AdvantageConfig
-from mmrl.rewards.base import Reward, RewardOutput
-from mmrl.rewards.suite import RewardSuite
-from mmrl.training.constraints import Constraint, Constraints
-from mmrl.training.credit import Credit
-from mmrl.training.errors import RunError
+from mmrl.errors import RunError
+from mmrl.rewards.core.base import Reward, RewardOutput
+from mmrl.rewards.core.suite import RewardSuite
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.lagrangian import Constraint, Constraints
 
 THRESHOLD = -0.5
 

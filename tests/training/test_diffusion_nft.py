@@ -8,15 +8,15 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import AdvantageConfig, DiffusionNFTConfig, KLConfig, OldPolicyConfig
-from mmrl.config.section import ConfigError
 from mmrl.data.prompts import PromptSampler
-from mmrl.rewards.suite import RewardSuite
-from mmrl.training.credit import Credit
-from mmrl.training.experience import OnlineRollouts
+from mmrl.errors import ConfigError
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.base import Gauges, refuse_misfit
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.phases import Phases
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.run.timers import Phases
 from tests.training.conftest import TARGET, Nearness, samples
 from tests.training.gaussian_flow import GaussianFlow
 

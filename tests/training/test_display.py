@@ -11,8 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from mmrl.training import display
-from mmrl.training.display import PlainDisplay, QuietDisplay, RichDisplay, StepReport, build_display, clock, sparkline
+from mmrl.training.run import display
+from mmrl.training.run.display import (
+    PlainDisplay,
+    QuietDisplay,
+    RichDisplay,
+    StepReport,
+    build_display,
+    clock,
+    sparkline,
+)
 
 REPORT = StepReport(
     index=3,

@@ -7,7 +7,7 @@ import re
 
 from rich.console import Console
 
-from mmrl.training.display import RichDisplay, StepReport, by_source, status_line
+from mmrl.training.run.display import RichDisplay, StepReport, by_source, status_line
 
 
 def report(**metrics: float) -> StepReport:

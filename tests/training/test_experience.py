@@ -12,16 +12,14 @@ import torch
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.data.variance_aware import VarianceAwareSampler
+from mmrl.errors import RunError
 from mmrl.rewards import GroupReward, Part, RewardInput, ScoringFailed
-from mmrl.rewards.routing import RoutedRewards, distinct_choices
-from mmrl.training.errors import RunError
-from mmrl.training.samplers.adaptive import AdaptiveDraws
-from mmrl.training.samplers.difficulty import DifficultyWeighting
-from mmrl.training.samplers.drawing import whole_groups
-from mmrl.training.samplers.dynamic import DynamicDraws
-from mmrl.training.samplers.mixed import MixedDemonstrations
-from mmrl.training.samplers.selective_replay import SelectiveReplay
-from mmrl.training.samplers.success_replay import SuccessReplay
+from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
+from mmrl.training.rollouts.collect import whole_groups
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations
+from mmrl.training.rollouts.difficulty import DifficultyWeighting
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws
+from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from tests.training.test_offline import shown
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source, trainer

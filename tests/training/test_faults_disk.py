@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.config.section import ConfigError
-from mmrl.training.checkpoints import Checkpoints
-from mmrl.training.display import QuietDisplay
-from mmrl.training.errors import RunError
-from mmrl.training.runs import check_run_folder
-from mmrl.training.trackers import JsonlTracker, Spare
+from mmrl.errors import ConfigError, RunError
+from mmrl.training.run.checkpoints import Checkpoints
+from mmrl.training.run.display import QuietDisplay
+from mmrl.training.run.run_folder import check_run_folder
+from mmrl.training.run.trackers import JsonlTracker, Spare
 from tests.training import gaussian_run
 from tests.training.real_run import assert_same, finish, start
 

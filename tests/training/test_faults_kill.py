@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mmrl.training.checkpoints import Checkpoints
+from mmrl.training.run.checkpoints import Checkpoints
 from tests.training import gaussian_run
 from tests.training.real_run import assert_same, contents, finish, start
 

@@ -15,14 +15,13 @@ from tokenizers.pre_tokenizers import Whitespace
 from transformers import PreTrainedTokenizerFast
 
 from mmrl.data import write_samples
-from mmrl.data.jsonl import DataError
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
-from mmrl.shapeworld.models import PIPELINE
-from mmrl.shapeworld.splits import samples
-from mmrl.training.display import QuietDisplay
-from mmrl.training.errors import RunError
-from mmrl.training.signal_watch import SignalWatch
+from mmrl.errors import DataError, RunError
+from mmrl.training.run.display import QuietDisplay
+from mmrl.training.trainer import SignalWatch
+from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.splits import samples
 from tests.training.conftest import Nearness
 from tests.training.test_faults_disk import error_of
 from tests.training.test_trainer import lines

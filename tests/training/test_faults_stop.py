@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from mmrl.training.checkpoints import Checkpoints
-from mmrl.training.errors import RunError
-from mmrl.training.lock import only_writer
+from mmrl.errors import RunError
+from mmrl.training.run.checkpoints import Checkpoints
+from mmrl.training.run.lock import only_writer
 from tests.training import gaussian_run
 from tests.training.real_run import assert_same, finish, start
 

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 
 from mmrl.data.prompts import PromptSampler
+from mmrl.errors import RunError
 from mmrl.rewards import Part, RewardSuite, load
-from mmrl.training.credit import Credit
-from mmrl.training.errors import RunError
-from mmrl.training.experience import OnlineRollouts
-from mmrl.training.runs import METRICS
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.run.run_folder import METRICS
 from tests.rewards.judges.stub_server import Cuts, Hangs, HangsUp, Refuses, Sends, StubJudge, Sure, in_turn
 from tests.training.conftest import samples
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrl.policy import RolloutRequest
-from mmrl.training.kl_budget import LEVELS, KLBudget, distance_from_reference
+from mmrl.training.kl_early_stopping import LEVELS, KLBudget, distance_from_reference
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow
 from tests.training.gaussian_policy import GaussianPolicy

@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
+from mmrl.errors import RunError
 from mmrl.training import loss_scale
-from mmrl.training.errors import RunError
 from mmrl.training.loss_scale import PATIENCE, START, LossScale
 from tests.training.test_trainer import lines, without_timings
 

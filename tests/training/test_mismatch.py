@@ -9,12 +9,12 @@ import torch
 
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.algorithms.policy_gradient import MismatchConfig
-from mmrl.config.section import ConfigError
-from mmrl.training.mismatch import MismatchCorrection, build_mismatch
+from mmrl.errors import ConfigError
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.replays import replayed_log_probs
-from mmrl.training.samplers.selective_replay import SelectiveReplay
+from mmrl.training.objectives.replay_passes import replayed_log_probs
+from mmrl.training.rollouts.importance_correction import MismatchCorrection, build_mismatch
+from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source
 

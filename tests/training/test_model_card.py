@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mmrl.config.load import dump_config
+from mmrl.config.loading.load import dump_config
 from mmrl.config.train import TrainConfig
-from mmrl.training.checkpoints import Checkpoints, TrainerState
-from mmrl.training.model_card import write_model_card
+from mmrl.export.run_readme import write_model_card
+from mmrl.training.run.checkpoints import Checkpoints, TrainerState
 from tests.training.token_policy import TokenPolicy
 
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import DPOConfig, SFTConfig
-from mmrl.data.jsonl import DataError
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.training.objectives.base import Gauges
-from mmrl.training.objectives.preference import PreferenceLearning
-from mmrl.training.objectives.supervised import SupervisedLearning
-from mmrl.training.offline import Demonstrations, PreferencePairs, pair_of, refuse_without
+from mmrl.training.objectives.imitation import SupervisedLearning
+from mmrl.training.objectives.preference_pairs import PreferenceLearning
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, pair_of, refuse_without
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect
 

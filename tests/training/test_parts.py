@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 from torch import nn
 
 from mmrl.config import dump_config, load_config
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import plan_calls
-from mmrl.training.experience import fold_in
-from mmrl.training.interrupts import stop_requests
+from mmrl.training.ema import ParameterSnapshot
 from mmrl.training.objectives.base import Gauges
-from mmrl.training.phases import Phases
-from mmrl.training.runs import create_run_folder, load_run
-from mmrl.training.schedules import learning_rate
-from mmrl.training.snapshots import ParameterSnapshot
+from mmrl.training.rollouts.online import fold_in
+from mmrl.training.run.run_folder import create_run_folder, load_run
+from mmrl.training.run.timers import Phases
+from mmrl.training.trainer import learning_rate, stop_requests
 from tests.training.conftest import samples
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import AdvantageConfig
-from mmrl.training.prompt_history import PromptHistory, build_history
+from mmrl.training.rollouts.prompt_history import PromptHistory, build_history
 
 NAN = float("nan")
 

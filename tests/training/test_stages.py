@@ -7,12 +7,12 @@ import torch
 
 from mmrl.config.algorithm import DiffusionNFTConfig, GRPOConfig, MPOConfig, SFTConfig
 from mmrl.data.prompts import PromptSampler
+from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.objectives.preference import PreferenceLearning
-from mmrl.training.objectives.supervised import SupervisedLearning
+from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.offline import Demonstrations, PreferencePairs
-from mmrl.training.stages import Stage, StagedObjective, StagedSource
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs
+from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from tests.training.gaussian_flow import GaussianFlow
 from tests.training.test_offline import shown
 from tests.training.test_trainer import lines

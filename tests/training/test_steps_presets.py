@@ -17,7 +17,7 @@ from mmrl.config.algorithm import (
     GRPOGuardConfig,
     UniGRPOConfig,
 )
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import Power, Rollout, RolloutRequest
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
@@ -104,7 +104,7 @@ def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
 
 
 def _phases():
-    from mmrl.training.phases import Phases
+    from mmrl.training.run.timers import Phases
 
     return Phases()
 
@@ -149,7 +149,7 @@ def _samples():
 
 
 def _batch(rollout, advantages):
-    from mmrl.training.experience import MicroBatch
+    from mmrl.training.rollouts.online import MicroBatch
 
     credit = advantages[:, None].expand_as(rollout.log_probs)
     return MicroBatch(rollout, advantages, torch.ones(rollout.rows, dtype=torch.bool), credit)

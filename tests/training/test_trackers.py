@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from mmrl.training.errors import RunError
-from mmrl.training.trackers import JsonlTracker, build_trackers
+from mmrl.errors import RunError
+from mmrl.training.run.trackers import JsonlTracker, build_trackers
 
 
 def test_lines_are_json_and_nan_is_null(tmp_path):

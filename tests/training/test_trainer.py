@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import AdvantageConfig, GRPOConfig
-from mmrl.training.checkpoints import Checkpoints
-from mmrl.training.errors import RunError
+from mmrl.errors import RunError
+from mmrl.training.run.checkpoints import Checkpoints
 from tests.training.conftest import TARGET, Nearness
 
 TIMINGS = ("seconds/", "memory_mib/")
@@ -190,7 +190,7 @@ def test_a_gradient_that_is_not_finite_stops_the_run(make_trainer):
 
 
 def _phases():
-    from mmrl.training.phases import Phases
+    from mmrl.training.run.timers import Phases
 
     return Phases()
 

@@ -10,14 +10,14 @@ from mmrl.config.algorithm import AdvantageConfig, GRPOConfig, PolicyGradientCon
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler
-from mmrl.rewards.base import Reward, RewardInput
-from mmrl.rewards.suite import RewardSuite
-from mmrl.training.credit import Credit
-from mmrl.training.display import QuietDisplay
-from mmrl.training.experience import Experience, OnlineRollouts
+from mmrl.rewards.core.base import Reward, RewardInput
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.phases import Phases
-from mmrl.training.trackers import JsonlTracker
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import Experience, OnlineRollouts
+from mmrl.training.run.display import QuietDisplay
+from mmrl.training.run.timers import Phases
+from mmrl.training.run.trackers import JsonlTracker
 from mmrl.training.trainer import Trainer
 from tests.training.token_policy import TokenPolicy, questions
 

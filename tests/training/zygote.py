@@ -99,11 +99,17 @@ class Zygote:
 
 def serve() -> None:
     """Import everything, then fork for every line."""
-    for name in ("mmrl.assemble", "mmrl.cli", "mmrl.evaluation.outcome", "tests.training.conftest"):
+    for name in (
+        "mmrl.workflows.train",
+        "mmrl.workflows.sample",
+        "mmrl.cli",
+        "mmrl.evaluation.final_summary",
+        "tests.training.conftest",
+    ):
         importlib.import_module(name)
     from diffusers import DiffusionPipeline
 
-    from mmrl.shapeworld.models import PIPELINE
+    from mmrl_shapeworld.models import PIPELINE
 
     DiffusionPipeline.from_pretrained(PIPELINE)  # what it imports, it imports once
     for line in sys.stdin:

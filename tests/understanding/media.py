@@ -7,7 +7,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from mmrl.data.uris import data_uri
+from mmrl.data.media.uris import data_uri
 
 RATE = 2.0  # frames a second: a media budget takes all of them
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError
-from mmrl.understanding.check import check_data
+from mmrl.understanding.tasks.check_data import check_data
 from tests.data.clips import moving_square, write_clip
 from tests.understanding.test_tasks import LINES, MEDIA
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
-from mmrl.understanding.conversation import conversation, plain_text
+from mmrl.errors import DataError
+from mmrl.understanding.prompt_encoder import conversation, plain_text
 
 
 def text(said: str) -> dict[str, str]:

@@ -14,11 +14,10 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.config.section import ConfigError
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Rollout, RolloutRequest
-from mmrl.understanding.families import part_of
+from mmrl.understanding.vlm import part_of
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import plain
 from tests.understanding.media import as_gif, as_png, frames, picture

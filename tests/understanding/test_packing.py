@@ -10,14 +10,13 @@ import torch
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.config.section import ConfigError
-from mmrl.data.budget import MediaBudget
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
 from mmrl.understanding.prompt_encoder import PromptEncoder
-from mmrl.understanding.recording import TokenRecording
-from mmrl.understanding.scoring import packed_scores, row_scores
 from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
 from mmrl_kernels.doors.transformers import SharedPromptMask, use_shared_prompts
 from tests.understanding.media import as_png, picture
 

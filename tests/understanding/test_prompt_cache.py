@@ -7,8 +7,7 @@ from dataclasses import replace
 import torch
 
 from mmrl.data.sample import Sample
-from mmrl.understanding.prompt_cache import PromptCache
-from mmrl.understanding.prompt_encoder import EncodedPrompt
+from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptCache
 
 
 def prompt(tokens: int) -> EncodedPrompt:

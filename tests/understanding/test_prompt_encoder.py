@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.data.budget import ImageBudget, MediaBudget, VideoBudget
-from mmrl.data.jsonl import DataError
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder, collate, stackable
 from tests.understanding.media import as_gif, as_png, frames, picture
 

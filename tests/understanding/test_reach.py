@@ -9,8 +9,8 @@ import torch
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_gif, as_png, frames, picture

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.data.budget import MediaBudget
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.understanding import rollout_engine
 from mmrl.understanding.prompt_encoder import PromptEncoder, collate

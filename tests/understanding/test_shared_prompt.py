@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.data.budget import MediaBudget
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.understanding.prompt_encoder import PromptEncoder, collate
 from mmrl.understanding.shared_prompt import prefill, read_whole

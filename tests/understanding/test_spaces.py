@@ -6,8 +6,8 @@ import pytest
 from PIL import Image
 from transformers import AutoProcessor
 
-from mmrl.data.budget import ImageBudget, fit_image
-from mmrl.understanding.spaces import answer_space, shown_sizes
+from mmrl.data.media.budget import ImageBudget, fit_image
+from mmrl.understanding.tasks.coordinates import answer_space, shown_sizes
 from tests.understanding.tiny import build
 
 

@@ -10,9 +10,9 @@ import pytest
 from PIL import Image
 
 from mmrl.config import load_config, recipes
-from mmrl.rewards.registry import reward_class
-from mmrl.understanding.check import check_data
-from mmrl.understanding.tasks import CHOICE, TASKS
+from mmrl.rewards.core.registry import reward_class
+from mmrl.understanding.tasks.check_data import check_data
+from mmrl.understanding.tasks.definitions import CHOICE, TASKS
 from tests.data.clips import moving_square, write_clip
 
 PAGES = Path(__file__).parents[2] / "docs" / "tasks"

@@ -11,13 +11,13 @@ from PIL import Image
 
 from mmrl.config import recipes
 from mmrl.data import DataError, RewardChoice, Sample
-from mmrl.data.budget import ImageBudget, MediaBudget
-from mmrl.data.reader import MediaReader
+from mmrl.data.media.budget import ImageBudget, MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
-from mmrl.rewards.inputs import reward_input
-from mmrl.understanding.families import Family
-from mmrl.understanding.spaces import AnswerSpace
-from mmrl.understanding.tasks import TASKS, apply_task, fit_to_tasks
+from mmrl.rewards.core.inputs import reward_input
+from mmrl.understanding.tasks.coordinates import AnswerSpace
+from mmrl.understanding.tasks.definitions import TASKS, apply_task, fit_to_tasks
+from mmrl.understanding.vlm import Family
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri
 
 PICTURE = png_uri(Image.new("RGB", (200, 100)))

@@ -11,9 +11,9 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 from mmrl.config.policy import LoraConfig, VLMConfig
-from mmrl.config.section import ConfigError
-from mmrl.understanding.families import part_of
-from mmrl.understanding.trainables import FullTrainable, LoraTrainable, trained_parts
+from mmrl.errors import ConfigError
+from mmrl.understanding.vlm import part_of
+from mmrl.understanding.vlm_trainables import FullTrainable, LoraTrainable, trained_parts
 
 IDS = torch.tensor([[65, 66, 67, 68]])
 SMALL = LoraConfig(rank=2, alpha=4)

@@ -12,9 +12,8 @@ import torch
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.config.section import ConfigError
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Decisions, GivenText, Policy, Power, RolloutRequest, TeachablePolicy
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import plain

@@ -14,10 +14,10 @@ diff        two results: has anything become worse?
 Reading and comparing results loads no torch.
 """
 
-from mmrl.evaluation.comparison.diff import Diff, diff_results
+from mmrl.evaluation.comparison.aggregate import Entrant, Plan, sum_up
+from mmrl.evaluation.comparison.regression import Diff, diff_results
 from mmrl.evaluation.comparison.result import Result, read_result, write_result
 from mmrl.evaluation.comparison.store import Line, SubjectStore, file_name
-from mmrl.evaluation.comparison.summing import Entrant, Plan, sum_up
 
 __all__ = [
     "Diff",

@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmrl.evaluation.comparison.numbers import Difference, Estimate
-from mmrl.evaluation.errors import ResultError
-from mmrl.evaluation.files import replace_file
+from mmrl.atomic_io import replace_file
+from mmrl.errors import ResultError
+from mmrl.evaluation.comparison.estimates import Difference, Estimate
 
 FORMAT: Literal[1] = 1
 RESULT = "result.json"
@@ -108,13 +108,13 @@ def read_result(path: Path) -> Result:
     file = path / RESULT if path.is_dir() else path
     try:
         content = file.read_bytes()
-    except OSError as why:
+    except OSError as err:
         hint = ": the comparison is unfinished, or this is no folder of one" if path.is_dir() else ""
-        raise ResultError(f"{file}: cannot be read ({why.strerror}){hint}") from None
+        raise ResultError(f"{file}: cannot be read ({err.strerror}){hint}") from None
     try:
         return _RESULT.validate_json(content)
-    except ValidationError as why:
-        first = why.errors(include_url=False)[0]
+    except ValidationError as err:
+        first = err.errors(include_url=False)[0]
         at = ".".join(map(str, first["loc"])) or "the file"
         raise ResultError(
             f"{file}: is no result of this version of mmrl: {at}: {first['msg']}; run the comparison again"

@@ -24,12 +24,12 @@ from typing import Any
 from PIL import Image
 from pydantic import TypeAdapter, ValidationError
 
-from mmrl.data.jsonl import DataError, read_samples, write_samples
+from mmrl.benchmarks.metrics import Row
+from mmrl.data.jsonl import read_samples, write_samples
 from mmrl.data.sample import Sample
-from mmrl.evaluation.comparison.answers import Answers
-from mmrl.evaluation.comparison.numbers import Number
-from mmrl.evaluation.errors import ResultError
-from mmrl.evaluation.metrics import Row
+from mmrl.errors import DataError, ResultError
+from mmrl.evaluation.comparison.estimates import Number
+from mmrl.evaluation.comparison.samples import Answers
 
 EXACT = 128  # pixels of the longer side up to which pictures are kept as they are
 LARGEST = 512  # pixels of the longer side of what is kept of others
@@ -104,8 +104,8 @@ class SubjectStore:
         """
         try:
             content = self.rows_path.read_bytes().splitlines()
-        except OSError as why:
-            raise ResultError(f"{self.rows_path}: cannot be read: {why.strerror}") from None
+        except OSError as err:
+            raise ResultError(f"{self.rows_path}: cannot be read: {err.strerror}") from None
         return [self._parsed(line, number) for number, line in enumerate(content, start=1)]
 
     def save_samples(self, samples: Sequence[Sample]) -> None:
@@ -120,8 +120,8 @@ class SubjectStore:
         """
         try:
             return read_samples(self.samples_path)
-        except (OSError, DataError) as why:
-            raise ResultError(f"{self.samples_path}: cannot be read: {why}") from None
+        except (OSError, DataError) as err:
+            raise ResultError(f"{self.samples_path}: cannot be read: {err}") from None
 
     def answers(self, lines: Sequence[Line] | None = None, draws: int | None = None) -> Answers:
         """Rows and samples as metrics read them.
@@ -161,8 +161,8 @@ class SubjectStore:
     def _parsed(self, line: bytes, number: int) -> Line:
         try:
             return _LINE.validate_json(line)
-        except ValidationError as why:
-            first = why.errors(include_url=False)[0]
+        except ValidationError as err:
+            first = err.errors(include_url=False)[0]
             at = ".".join(map(str, first["loc"])) or "the line"
             raise ResultError(
                 f"{self.rows_path}:{number}: is no row of a comparison: {at}: {first['msg']}; "

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmrl.config.section import ConfigError
-from mmrl.generation.image_tokens.pictures import to_pictures, to_pixels
+from mmrl.errors import ConfigError
+from mmrl.generation.image_tokens.image_token_model import to_pictures, to_pixels
 
 VQVAE, PATCHES = "vqvae", "patches.safetensors"
 

@@ -10,9 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from mmrl.config.section import ConfigError
-from mmrl.generation.image_tokens.family import Prompt
-from mmrl.generation.image_tokens.pictures import to_pictures, to_pixels
+from mmrl.errors import ConfigError
+from mmrl.generation.image_tokens.image_token_model import Prompt, to_pictures, to_pixels
 
 BODY = "model.text_model."
 

@@ -1,1 +1,1 @@
-"""Rewards that look at pictures. Each takes its pictures through `mmrl.rewards.images.safety`."""
+"""Rewards that look at pictures. Each takes its pictures through `mmrl.rewards.core.image_input`."""

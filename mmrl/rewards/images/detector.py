@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.rewards.base import RewardError, ScoringFailed
-from mmrl.rewards.models.loading import load_part, load_pretrained, torch_device, torch_dtype
-from mmrl.rewards.spec import WeightFile
+from mmrl.rewards.core.base import RewardError, ScoringFailed
+from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.models.model_files import load_part, load_pretrained, torch_device, torch_dtype
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.rewards.base import GroupReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.base import GroupReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.image_input import answer_picture, pixels
+from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.lpips import LPIPSNetwork
-from mmrl.rewards.images.safety import answer_picture, pixels
 from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
-from mmrl.rewards.models.loading import torch_device
-from mmrl.rewards.spec import WeightFile
+from mmrl.rewards.models.model_files import torch_device
 
 Metric = Literal["pixels", "lpips", "clip"]
 LEAST_SIDE = 32
@@ -77,8 +77,8 @@ class Diversity(GroupReward):
         for row, item in enumerate(items):
             try:
                 seen[row] = answer_picture(item.image)
-            except (InvalidAnswer, ScoringFailed) as why:
-                scored[row] = why
+            except (InvalidAnswer, ScoringFailed) as err:
+                scored[row] = err
         if len(seen) > 1:
             distances = self.distances(list(seen.values()))
             for row, total in zip(seen, distances.sum(1), strict=True):

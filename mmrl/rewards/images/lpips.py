@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from mmrl.rewards.base import RewardError
-from mmrl.rewards.images.against_reference import AgainstReference
-from mmrl.rewards.models.loading import Found, find_file, load_tensors, torch_device
-from mmrl.rewards.spec import WeightFile
+from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.images.similarity import AgainstReference
+from mmrl.rewards.models.model_files import Found, find_file, load_tensors, torch_device
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -215,8 +215,8 @@ def _torchvision_file(layout: Layout) -> Found:
         try:
             # The digits in the file's name are those of its digest
             torch.hub.download_url_to_file(url, str(path), path.stem.rpartition("-")[2], progress=False)
-        except (OSError, RuntimeError) as why:
-            raise RewardError(f"lpips: {url} cannot be fetched: {why}; fetch it and say network=PATH") from why
+        except (OSError, RuntimeError) as err:
+            raise RewardError(f"lpips: {url} cannot be fetched: {err}; fetch it and say network=PATH") from err
     return Found(path, url)
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.base import Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.images.safety import answer_picture
+from mmrl.rewards.core.base import Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.image_input import answer_picture
 
 LONGEST_SIDE = 1280
 """Larger pictures are made smaller before they are read."""
@@ -48,10 +48,10 @@ class RenderedText(Reward):
             raise RewardError(f"rendered_text: least_confidence is {least_confidence}; it must be in [0, 1]")
         try:
             from rapidocr_onnxruntime import RapidOCR
-        except ImportError as why:
+        except ImportError as err:
             raise RewardError(
-                f"rendered_text needs rapidocr-onnxruntime ({why}): pip install mmrl-suite[ocr], on Python up to 3.12"
-            ) from why
+                f"rendered_text needs rapidocr-onnxruntime ({err}): pip install mmrl-suite[ocr], on Python up to 3.12"
+            ) from err
         self._reader: Any = RapidOCR(
             intra_op_num_threads=threads,
             inter_op_num_threads=threads,

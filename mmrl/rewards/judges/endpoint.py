@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from mmrl.rewards.base import RewardError, ScoringFailed
+from mmrl.rewards.core.base import RewardError, ScoringFailed
 from mmrl.rewards.judges.replies import Reply, read_completion
 
 LARGEST_ANSWER = 4 * 2**20  # bytes; a reply with 20 log-probabilities is some kilobytes
@@ -105,8 +105,8 @@ class Endpoint:
                 **wanted,
             ) as response:
                 body = _read(response.iter_bytes(), end, self._timeout_s)
-        except Exception as why:  # of the client's many; named below or passed on as it is
-            raise self._named(why) from None
+        except Exception as err:  # of the client's many; named below or passed on as it is
+            raise self._named(err) from None
         return read_completion(body, self._shown)
 
     def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
@@ -204,8 +204,8 @@ def _refuse(response: Any) -> None:
             reason += chunk
             if len(reason) >= LARGEST_REFUSAL or time.monotonic() > end:
                 break
-    except Exception as why:  # a refusal without a reason is one all the same
-        reason = reason or type(why).__name__.encode()
+    except Exception as err:  # a refusal without a reason is one all the same
+        reason = reason or type(err).__name__.encode()
     status = response.status_code
     told = " ".join(reason[:LARGEST_REFUSAL].decode("utf-8", "replace").split())
     raise ScoringFailed(
@@ -250,5 +250,5 @@ def _failure(why: Exception) -> ScoringFailed:
 def _attempt(call: Callable[[], T]) -> T | Exception:
     try:
         return call()
-    except Exception as why:  # handed on in the place of a result
-        return why
+    except Exception as err:  # handed on in the place of a result
+        return err

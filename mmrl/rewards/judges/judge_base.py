@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.images.safety import reference_picture
+from PIL import Image
+
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.image_input import answer_picture, reference_picture
 from mmrl.rewards.judges import verdicts
 from mmrl.rewards.judges.endpoint import Endpoint
-from mmrl.rewards.judges.pictures import PictureFormat, data_url, spread
 from mmrl.rewards.judges.templates import Kind, Part, Picture, between, load_prompt
 
 View: TypeAlias = list[Part] | InvalidAnswer | ScoringFailed
@@ -122,8 +125,8 @@ class JudgeBase(Reward):
         for item in items:
             try:
                 found.append(self.shown(item))
-            except (InvalidAnswer, ScoringFailed) as why:
-                found.append(why)
+            except (InvalidAnswer, ScoringFailed) as err:
+                found.append(err)
         return found
 
     def given(self, item: RewardInput) -> list[Part]:
@@ -156,8 +159,8 @@ class JudgeBase(Reward):
         if self.read != "text":
             try:
                 reply = self._endpoint.ask(messages, 1, logprobs=True)
-            except ScoringFailed as why:
-                if self.read == "logprobs" or why.kind not in ("http_400", "http_422"):
+            except ScoringFailed as err:
+                if self.read == "logprobs" or err.kind not in ("http_400", "http_422"):
                     raise
                 reply = None  # some servers refuse a request for log-probabilities
             if reply is not None and reply.first_token is not None:
@@ -191,3 +194,38 @@ class JudgeBase(Reward):
             self._said = True
             _log.warning("%s: the server gives no log-probabilities: its words are read. `read: text` saves the "
                          "request that asks for them", self.name)  # fmt: skip
+
+
+# Pictures and videos as a request carries them: data URLs of bounded size.
+
+
+PictureFormat = Literal["png", "jpeg"]
+
+JPEG_QUALITY = 92
+
+
+def data_url(image: Any, form: PictureFormat, longest_side: int) -> str:
+    """The picture as `data:image/...;base64,...`, made smaller (never larger) so that no side exceeds `longest_side`.
+
+    Raises:
+        InvalidAnswer, ScoringFailed: as `answer_picture`.
+    """
+    shown = answer_picture(image)
+    if max(shown.size) > longest_side:
+        shown = shown.copy()
+        shown.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    if form == "png":
+        shown.save(buffer, "PNG", compress_level=1)  # a quarter of the usual time for an eighth more bytes
+    else:
+        shown.save(buffer, "JPEG", quality=JPEG_QUALITY)
+    return f"data:image/{form};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def spread(frames: Sequence[Any], most: int) -> list[Any]:
+    """At most `most` of the frames, evenly from the first to the last; the middle one if only one may be shown."""
+    if len(frames) <= most:
+        return list(frames)
+    if most == 1:
+        return [frames[len(frames) // 2]]
+    return [frames[round(i * (len(frames) - 1) / (most - 1))] for i in range(most)]

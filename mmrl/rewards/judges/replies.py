@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from mmrl.rewards.base import ScoringFailed
+from mmrl.rewards.core.base import ScoringFailed
 
 Hide: TypeAlias = Callable[[str], str]
 
@@ -62,9 +62,9 @@ def _parse(body: bytes, hide: Hide) -> Any:
         return json.loads(text)
     except RecursionError:
         raise _misshapen("it is nested too deeply") from None
-    except ValueError as why:
+    except ValueError as err:
         # What begins as JSON and stops before its end was cut off on the way, and may come whole next time
-        if not text.strip() or (text.lstrip()[0] in "{[" and _ends_early(why, text)):
+        if not text.strip() or (text.lstrip()[0] in "{[" and _ends_early(err, text)):
             raise ScoringFailed(f"the server's answer ends after {len(body)} bytes", "truncated", True) from None
         raise ScoringFailed(f"the server's answer is not JSON: {hide(text.strip())[:80]!r}", "not_json") from None
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mmrl.rewards.base import RewardError
+from mmrl.rewards.core.base import RewardError
 
 Kind = Literal["point", "pair", "checklist", "ranking"]
 FOLDER = Path(__file__).with_name("prompts")
@@ -139,8 +139,8 @@ def _read(path: Path) -> Prompt:
     try:
         text = path.read_text(encoding="utf-8")
         held = yaml.safe_load(text) if len(text) <= LARGEST_FILE else None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as why:
-        raise RewardError(f"prompt: {path} cannot be read: {why}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
+        raise RewardError(f"prompt: {path} cannot be read: {err}") from None
     if not isinstance(held, dict):
         raise RewardError(f"prompt: {path} must hold the keys kind, user and, if wanted, system and scale")
     if unknown := [str(key) for key in held if key not in ("kind", "user", "system", "scale")]:

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.base import RewardError
-from mmrl.rewards.models.linear_head import linear_head
-from mmrl.rewards.models.loading import explained
+from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.models.aesthetic import linear_head
+from mmrl.rewards.models.model_files import explained
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.base import RewardError, RewardInput
-from mmrl.rewards.models.loading import (
+from mmrl.rewards.core.base import RewardError, RewardInput
+from mmrl.rewards.models.model_files import (
     Found,
     explained,
     fetch_tokenizer,
@@ -20,8 +20,7 @@ from mmrl.rewards.models.loading import (
     torch_dtype,
 )
 from mmrl.rewards.models.model_reward import PictureReward, no_framing
-from mmrl.rewards.models.preprocess import framing_of_open_clip, framing_of_processor
-from mmrl.rewards.models.prompts import PromptCutter
+from mmrl.rewards.models.preprocess import PromptCutter, framing_of_open_clip, framing_of_processor
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -107,8 +106,8 @@ class TransformersEncoder(Encoder):
         self._cutter = PromptCutter(reward, longest)
         try:
             self.framing = framing_of_processor(self._processor)
-        except RewardError as why:
-            self.framing = no_framing(reward, str(why))
+        except RewardError as err:
+            self.framing = no_framing(reward, str(err))
 
     def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
         """[B, 3, h, w] float32, by the model's image processor."""
@@ -167,8 +166,8 @@ class OpenClipEncoder(Encoder):
         self._cutter = PromptCutter(reward, self._tokenizer.context_length)
         try:
             self.framing = framing_of_open_clip(settings)
-        except RewardError as why:
-            self.framing = no_framing(reward, str(why))
+        except RewardError as err:
+            self.framing = no_framing(reward, str(err))
 
     def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
         """[B, 3, h, w] float32, by open_clip's transform."""

@@ -7,12 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mmrl.rewards.base import RewardInput
+from mmrl.rewards.core.base import RewardInput
 from mmrl.rewards.models.blip import build_blip
-from mmrl.rewards.models.loading import explained, find_file, load_tensors, load_tokenizer, torch_dtype
+from mmrl.rewards.models.model_files import explained, find_file, load_tensors, load_tokenizer, torch_dtype
 from mmrl.rewards.models.model_reward import PictureReward
-from mmrl.rewards.models.preprocess import Framing
-from mmrl.rewards.models.prompts import PromptCutter
+from mmrl.rewards.models.preprocess import Framing, PromptCutter
 
 if TYPE_CHECKING:
     from PIL import Image

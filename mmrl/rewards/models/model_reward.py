@@ -7,10 +7,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
-from mmrl.rewards.images.safety import answer_picture
-from mmrl.rewards.models.loading import Found, torch_device
-from mmrl.rewards.spec import WeightFile
+from mmrl.rewards.core.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.models.model_files import Found, torch_device
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -108,5 +108,5 @@ def _picture(item: RewardInput) -> Any:
     """The answer's picture as RGB, or why it cannot be used."""
     try:
         return answer_picture(item.image)
-    except (InvalidAnswer, ScoringFailed) as why:
-        return why
+    except (InvalidAnswer, ScoringFailed) as err:
+        return err

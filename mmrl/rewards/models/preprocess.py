@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from mmrl.rewards.base import RewardError
+from mmrl.rewards.core.base import RewardError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,3 +109,37 @@ def framing_of_open_clip(settings: Mapping[str, Any]) -> Framing:
 def _plain(size: Any) -> dict[str, int]:
     """What is set of a processor's size."""
     return {key: int(value) for key, value in dict(size).items() if value is not None}
+
+
+# Prompts that are longer than a text encoder reads.
+
+
+LONGEST_PROMPT = 2_000
+"""Characters that are tokenized. Text encoders read 35 to 77 tokens; open_clip's tokenizer is Python, and takes seconds
+for what is far longer."""
+
+_log = logging.getLogger(__name__)
+
+
+class PromptCutter:
+    """Cuts prompts as the model's own tokenizer does, and says so once."""
+
+    def __init__(self, reward: str, tokens: int) -> None:
+        """`tokens`: how many the text encoder reads, the special ones included."""
+        self.reward, self.tokens = reward, tokens
+        self._said = False
+
+    def cut(self, prompts: Sequence[str]) -> list[str]:
+        """The prompts, none longer than `LONGEST_PROMPT`."""
+        self.note(sum(len(prompt) > LONGEST_PROMPT for prompt in prompts))
+        return [prompt[:LONGEST_PROMPT] for prompt in prompts]
+
+    def note(self, too_long: int) -> None:
+        """Say, once, that prompts were cut."""
+        if too_long and not self._said:
+            self._said = True
+            _log.warning(
+                "%s reads %d tokens of a prompt; the rest of longer ones is not looked at. Said once.",
+                self.reward,
+                self.tokens,
+            )

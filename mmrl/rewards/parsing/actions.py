@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmrl.rewards.answers import tagged
-from mmrl.rewards.base import InvalidAnswer
+from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.parsing.final_answer import tagged
 from mmrl.rewards.parsing.json_text import decode_json, unfenced
 from mmrl.rewards.parsing.literals import LONGEST, parse_call, parse_literal
 from mmrl.rewards.parsing.points import Point, point_of

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 
-from mmrl.rewards.base import InvalidAnswer
-from mmrl.rewards.parsing.beside import refuse_changed
-from mmrl.rewards.parsing.digits import DASHES, plain_digits
+from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.parsing.numbers import DASHES, plain_digits, refuse_changed
 
 LARGEST = 10**12
 """Above this nothing is a count; it also keeps a score from resting on a rounded number."""

@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from mmrl.rewards.base import InvalidAnswer
+from mmrl.rewards.core.base import InvalidAnswer
 
 MOST_VALUES = 10_000
 """Lists and objects in one text past which it is no answer."""
@@ -52,8 +52,8 @@ def json_values(text: str) -> list[Any]:
             raise
         except RecursionError:
             raise InvalidAnswer("the JSON is nested too deep to be read") from None
-        except ValueError as why:  # JSONDecodeError, or a number of more digits than Python reads
-            raise InvalidAnswer(f"no JSON: {why}") from None
+        except ValueError as err:  # JSONDecodeError, or a number of more digits than Python reads
+            raise InvalidAnswer(f"no JSON: {err}") from None
         found.append(value)
         if len(found) > MOST_VALUES:
             raise InvalidAnswer(f"there are more than {MOST_VALUES} JSON lists or objects")

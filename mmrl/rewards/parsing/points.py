@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from mmrl.rewards.base import InvalidAnswer, ScoringFailed
-from mmrl.rewards.parsing.box_references import TrueBoxes
-from mmrl.rewards.parsing.boxes import OUTSIDE, Size, Space, extent
-from mmrl.rewards.parsing.digits import DASHES, plain_digits
+from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.parsing.boxes import OUTSIDE, Size, Space, TrueBoxes, extent
 from mmrl.rewards.parsing.json_text import decode_json, number, unfenced
+from mmrl.rewards.parsing.numbers import DASHES, plain_digits
 
 Point: TypeAlias = tuple[float, float]
 """x to the right, y down."""

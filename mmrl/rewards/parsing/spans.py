@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from mmrl.rewards.base import InvalidAnswer
-from mmrl.rewards.parsing.digits import DASHES, plain_digits
+from mmrl.rewards.core.base import InvalidAnswer
 from mmrl.rewards.parsing.json_text import decode_json, fenced_apart
+from mmrl.rewards.parsing.numbers import DASHES, plain_digits
 
 Span: TypeAlias = tuple[float, float]
 """Start and end in seconds; the end is later."""

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from mmrl.rewards.rules.box_overlap import Boxes, pairwise_iou
+from mmrl.rewards.rules.box_iou import Boxes, pairwise_iou
 
 
 def average_precision(

@@ -13,12 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.answers import AnswerForm, answer_text, form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.finals import final_answer, only_stated
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, final_answer, form_of, only_stated
 from mmrl.rewards.parsing.numbers import parse_number
-from mmrl.rewards.parsing.table_model import Cell
-from mmrl.rewards.parsing.tables import read_table
+from mmrl.rewards.parsing.tables import Cell, read_table
 from mmrl.rewards.rules.below_one import BELOW_ONE, below_one
 
 MOST_ITEMS = 1_000
@@ -98,8 +96,8 @@ class ChartTable(Reward):
         try:
             title, rows = lines_of(answer if isinstance(answer, str) else "")
             truth = data_of(title, rows)
-        except InvalidAnswer as why:
-            raise ScoringFailed(f"references.answer is {answer!r:.60}, not a table: {why}", "reference") from None
+        except InvalidAnswer as err:
+            raise ScoringFailed(f"references.answer is {answer!r:.60}, not a table: {err}", "reference") from None
         title, rows = lines_of(answer_text(item.text or "", form_of(item, self.form)))
         return max(data_f1(truth, data_of(title, rows)), data_f1(truth, data_of(title, _transposed(rows))))
 

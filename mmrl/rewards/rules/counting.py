@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mmrl.rewards.answers import answer_text, form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
 from mmrl.rewards.parsing.counts import parse_count
+from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.rules.below_one import below_one
 
 
@@ -55,8 +55,8 @@ def true_count(given: Any) -> int:
     if isinstance(given, str):
         try:
             return parse_count(given)
-        except InvalidAnswer as why:
-            raise ScoringFailed(f"references['answer']: {why}", "reference") from why
+        except InvalidAnswer as err:
+            raise ScoringFailed(f"references['answer']: {err}", "reference") from err
     number = isinstance(given, int | float) and not isinstance(given, bool) and math.isfinite(given)
     if not number or given < 0 or given != int(given):
         raise ScoringFailed(f"references['answer'] is {given!r:.40}; a whole number from 0 on is due", "reference")

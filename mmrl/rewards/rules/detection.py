@@ -1,7 +1,7 @@
 """Answered boxes against true ones, matched one-to-one: F1, mAP, VLM-R1's odLength, DIP-R1's weighted precision-recall.
 
 References of all of them: `answer`, a list of {"box": [x1, y1, x2, y2], "label": ...} (or of bare boxes; [] where there
-is nothing to find), `space`, and `size` where it is needed (see `mmrl.rewards.parsing.box_references`). Nothing to find
+is nothing to find), `space`, and `size` where it is needed (see `mmrl.rewards.parsing.boxes`). Nothing to find
 and nothing answered is perfect; the order of boxes never matters.
 """
 
@@ -10,18 +10,17 @@ from __future__ import annotations
 import unicodedata
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.answers import answer_text, form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardContext, RewardError, RewardInput
-from mmrl.rewards.parsing.box_references import TrueBoxes, true_boxes
-from mmrl.rewards.parsing.boxes import LabelledBox, Space, check_space, parse_labelled_boxes
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardContext, RewardError, RewardInput
+from mmrl.rewards.parsing.boxes import LabelledBox, Space, TrueBoxes, check_space, parse_labelled_boxes, true_boxes
+from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.rules.average_precision import average_precision
 from mmrl.rewards.rules.below_one import below_one
-from mmrl.rewards.rules.box_overlap import pairwise_iou
-from mmrl.rewards.rules.matching import Matching, match
+from mmrl.rewards.rules.box_iou import pairwise_iou
 
 
 class Detection(Reward):
@@ -171,3 +170,106 @@ def check_share(name: str, argument: str, value: float) -> None:
     """Refuse an IoU threshold that is not in (0, 1]: at 0, boxes that are apart would match."""
     if not 0 < value <= 1:
         raise RewardError(f"{name}: {argument} is {value}; it is a number above 0 and at most 1")
+
+
+# Which answered thing stands for which true one: one-to-one, and the best there is (Hungarian), not greedy.
+#
+# Greedy matching depends on the order of the answer, and may leave out pairs that another choice would have made.
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Pairs of rows of an answer and of the truth."""
+
+    answered: NDArray[np.intp]  # [K]
+    true: NDArray[np.intp]  # [K]
+    overlaps: NDArray[np.float64]  # [K]; of each pair
+    answers: int  # N
+    truths: int  # M
+
+    @property
+    def precision(self) -> float:
+        """Share of the answer that is matched; 1 where neither side has anything, 0 where only the answer is empty."""
+        return len(self.overlaps) / self.answers if self.answers else float(not self.truths)
+
+    @property
+    def recall(self) -> float:
+        """Share of the truth that is matched; 1 where neither side has anything, 0 where only the truth is empty."""
+        return len(self.overlaps) / self.truths if self.truths else float(not self.answers)
+
+    @property
+    def f1(self) -> float:
+        """Harmonic mean of precision and recall."""
+        both = self.answers + self.truths
+        return 2 * len(self.overlaps) / both if both else 1.0
+
+
+def match(
+    overlap: NDArray[np.float64],  # [N, M] of answered and true, in [0, 1]
+    threshold: float | NDArray[np.float64],  # scalar, or [M]: one for each true thing
+    allowed: NDArray[np.bool_] | None = None,  # [N, M]; None: every pair
+) -> Matching:
+    """As many pairs as possible that reach the threshold, and among those ways the one of largest total overlap."""
+    from scipy.optimize import linear_sum_assignment
+
+    fit = overlap >= threshold
+    if allowed is not None:
+        fit &= allowed
+    # A pair more outweighs any overlap, which is at most 1 a pair.
+    worth = np.where(fit, min(overlap.shape) + 1 + overlap, 0.0)
+    rows, columns = linear_sum_assignment(worth, maximize=True)
+    kept = fit[rows, columns]
+    rows, columns = rows[kept], columns[kept]
+    return Matching(rows, columns, overlap[rows, columns], *overlap.shape)
+
+
+# Vision-R1's criteria for detection, which tighten half-way through training.
+
+
+EARLY, LATE = (0.5, 0.75), (0.75, 0.9)
+"""IoU below which a box counts 0, and from which it counts 1, before and after the tightening."""
+
+
+class VisionR1(Detection):
+    """Vision-R1's criterion reward: the mean of format, recall and precision, by rules that tighten with training.
+
+    In [0, 1]; with ξ₁ = 0.5 and ξ₂ = 0.75 up to `tighten_at` (share of training done) and 0.75 and 0.9 after it:
+
+    - format: 1 if every box has a label where the true ones have (an answer that is no list of boxes is invalid: 0);
+    - recall: share of true boxes matched with an IoU of at least ξ₁, and 0 where that is below one half;
+    - precision: sum of the matches' IoU, where ξ₂ or more counts as 1, over the number of answered boxes.
+
+    Also given: `vision_r1_format`, `vision_r1_recall`, `vision_r1_precision`. By design a box past ξ₂ counts in full.
+    Ported from jefferyZhan/Griffon Vision-R1/vision_r1/visionr1_qwen.py@499aa8b (tightened at step 1500), with the
+    precision of its later EasyR1 version, as the first one divides by the matches alone and so makes box spam free.
+    What else is not kept: overlap there is GIoU, matched by a cost in which pixel distances drown it; a wrong label
+    costs nothing; format is turned around where there is nothing to find, so that garbage is paid; and a recall above
+    0.75 becomes 1, so that an answer that leaves out one box in five is perfect.
+    """
+
+    name = "vision_r1"
+    source = "Vision-R1, arXiv:2503.18013"
+    scheduled = True
+
+    def __init__(self, space: Space | None = None, labels: bool = True, tighten_at: float = 0.5) -> None:
+        super().__init__(space, labels)
+        if not 0 <= tighten_at <= 1:
+            raise RewardError(f"{self.name}: tighten_at is {tighten_at}; it is a share of training, in [0, 1]")
+        self.tighten_at = tighten_at
+
+    def compare(self, answered: list[LabelledBox], truth: TrueBoxes, progress: float) -> Mapping[str, float]:
+        low, high = EARLY if progress <= self.tighten_at else LATE
+        found = self.match(answered, truth, low)
+        due = self.labels and truth.labelled
+        parts = {
+            "vision_r1_format": float(not due or all(box.label is not None for box in answered)),
+            "vision_r1_recall": found.recall if found.recall >= 0.5 else 0.0,
+            "vision_r1_precision": float(_graded(found.overlaps, high).sum() / found.answers)
+            if found.answers
+            else found.precision,
+        }
+        return {self.name: sum(parts.values()) / len(parts), **parts}
+
+
+def _graded(overlaps: NDArray[np.float64], high: float) -> NDArray[np.float64]:
+    return np.where(overlaps >= high, 1.0, overlaps)

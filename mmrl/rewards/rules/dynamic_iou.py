@@ -14,11 +14,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.base import RewardError
-from mmrl.rewards.parsing.box_references import TrueBoxes
-from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, to_space
+from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, TrueBoxes, to_space
 from mmrl.rewards.rules.below_one import below_one
-from mmrl.rewards.rules.box_overlap import pairwise_iou
+from mmrl.rewards.rules.box_iou import pairwise_iou
 from mmrl.rewards.rules.detection import Detection, check_share
 
 _ROUNDING = 1e-9  # of IoU: two grid boxes that are equally good may differ in the last bit

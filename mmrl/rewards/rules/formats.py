@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from mmrl.rewards.base import Reward, RewardError, RewardInput
+from mmrl.rewards.core.base import Reward, RewardError, RewardInput
 
 _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters and signs that are drawn as nothing: Hangul fillers and the empty Braille cell."""

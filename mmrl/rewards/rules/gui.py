@@ -8,11 +8,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mmrl.rewards.answers import answer_text, form_of
-from mmrl.rewards.base import Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.base import Reward, RewardError, RewardInput, ScoringFailed
 from mmrl.rewards.parsing.actions import Action, canonical, parse_action
-from mmrl.rewards.parsing.box_references import TrueBoxes, true_boxes
-from mmrl.rewards.parsing.boxes import Space, check_space
+from mmrl.rewards.parsing.boxes import Space, TrueBoxes, check_space, true_boxes
+from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside
 from mmrl.rewards.rules.below_one import below_one
 

@@ -13,20 +13,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mmrl.rewards.answers import LONGEST
-from mmrl.rewards.base import (
-    InvalidAnswer,
-    Reward,
-    RewardContext,
-    RewardError,
-    RewardInput,
-    ScoringFailed,
-    Status,
-)
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardContext, RewardError, RewardInput, ScoringFailed, Status
+from mmrl.rewards.core.registry import load
+from mmrl.rewards.core.spec import Scope, WeightFile
+from mmrl.rewards.parsing.final_answer import LONGEST
 from mmrl.rewards.parsing.words import words_of
-from mmrl.rewards.registry import load
 from mmrl.rewards.rules.below_one import below_one
-from mmrl.rewards.spec import Scope, WeightFile
 
 LengthUnit = Literal["tokens", "words", "characters"]
 
@@ -142,8 +134,8 @@ class CosineLength(Reward):
     def _score(self, item: RewardInput, right: bool) -> float | Exception:
         try:
             length = length_of(item, self.unit)
-        except (InvalidAnswer, ScoringFailed) as why:
-            return why
+        except (InvalidAnswer, ScoringFailed) as err:
+            return err
         if length >= self.limit:
             return self.exceeded
         short, long = self.correct if right else self.wrong

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from mmrl.rewards.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
 
 WORKERS = 4
 START_S = 120.0
@@ -66,9 +66,9 @@ class MathPool:
                 worker = self._take()
                 try:
                     verdict = worker.ask({"gold": gold, "answer": answer, "timeout_s": timeout_s})
-                except _Died as why:
-                    if attempt or why.out_of_time:
-                        raise _blame(why, gold, timeout_s) from None
+                except _Died as err:
+                    if attempt or err.out_of_time:
+                        raise _blame(err, gold, timeout_s) from None
                 else:
                     return _read(verdict, gold)
                 finally:
@@ -119,8 +119,8 @@ class _Worker:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
-        except OSError as why:
-            raise ScoringFailed(f"no process for math-verify could be started: {why}", "worker") from None
+        except OSError as err:
+            raise ScoringFailed(f"no process for math-verify could be started: {err}", "worker") from None
         self._started = self._overslept = False
 
     def ask(self, task: dict[str, Any]) -> dict[str, Any]:

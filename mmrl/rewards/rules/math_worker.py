@@ -40,8 +40,8 @@ def main() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who waits for this process
     try:
         verifier = Verifier()
-    except ImportError as why:
-        _say(replies, {"failed": str(why)})
+    except ImportError as err:
+        _say(replies, {"failed": str(err)})
         return
     _limit_memory()
     _say(replies, {"ready": True})
@@ -73,16 +73,16 @@ class Verifier:
             if "".join(gold_text.split()) == "".join(answer_text.split()):
                 return {"equal": True}  # whatever it would take to compute the two
             self._try_out(gold_text, gold)
-        except _Unusable as why:
-            return {"gold": str(why)}
+        except _Unusable as err:
+            return {"gold": str(err)}
         gold_is_usable()
         _start_clock(task["timeout_s"])
         try:
             return {"equal": self._equal(gold, gold_text, self._parsed(answer_text), answer_text)}
-        except _Unusable as why:
-            return {"answer": str(why)}
-        except Exception as why:  # math-verify raises whatever sympy does
-            return {"answer": f"could not be compared: {type(why).__name__}"}
+        except _Unusable as err:
+            return {"answer": str(err)}
+        except Exception as err:  # math-verify raises whatever sympy does
+            return {"answer": f"could not be compared: {type(err).__name__}"}
         finally:
             _start_clock(0)
 
@@ -115,8 +115,8 @@ class Verifier:
                 parsing_timeout=0,
                 raise_on_error=True,
             )
-        except Exception as why:  # as above
-            raise _Unusable(f"could not be parsed: {type(why).__name__}") from None
+        except Exception as err:  # as above
+            raise _Unusable(f"could not be parsed: {type(err).__name__}") from None
         if not found:
             raise _Unusable("could not be parsed")
         return list(found)

@@ -9,10 +9,16 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mmrl.rewards.answers import AnswerForm, form_of
-from mmrl.rewards.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
-from mmrl.rewards.parsing.digits import plain_digits
-from mmrl.rewards.parsing.finals import final_answer, first_sentence, stated_finals, without_bold
+from mmrl.rewards.core.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.parsing.final_answer import (
+    AnswerForm,
+    final_answer,
+    first_sentence,
+    form_of,
+    stated_finals,
+    without_bold,
+)
+from mmrl.rewards.parsing.numbers import plain_digits
 from mmrl.rewards.rules.math_pool import POOL
 
 LONGEST = 1_000
@@ -74,8 +80,8 @@ class Maths(BatchReward):
     def _attempt(self, item: RewardInput) -> Scored:
         try:
             return self._score(item)
-        except Exception as why:  # a border: the other answers of the batch are scored all the same
-            return why
+        except Exception as err:  # a border: the other answers of the batch are scored all the same
+            return err
 
     def _score(self, item: RewardInput) -> float:
         gold = _gold(item.references["answer"])
@@ -157,8 +163,8 @@ def _gold(answer: Any) -> str:
             return gold
         if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
             return _readable(str(answer))
-    except InvalidAnswer as why:
-        raise ScoringFailed(f"references.answer is {answer!r:.60}: {why}", "reference") from None
+    except InvalidAnswer as err:
+        raise ScoringFailed(f"references.answer is {answer!r:.60}: {err}", "reference") from None
     raise ScoringFailed(f"references.answer is {answer!r:.60}; due is a number or the text of a formula", "reference")
 
 

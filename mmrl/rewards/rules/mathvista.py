@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mmrl.rewards.answers import form_of
-from mmrl.rewards.base import Reward, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.finals import final_answer, only_stated
+from mmrl.rewards.core.base import Reward, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.final_answer import final_answer, form_of, only_stated
 
 _LETTER = re.compile(r"\(([a-zA-Z])\)")
 _BARE = re.compile(r"([A-Za-z])[.:)]?")

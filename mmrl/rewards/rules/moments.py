@@ -11,15 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.answers import answer_text, form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.box_references import TrueBoxes, true_boxes
-from mmrl.rewards.parsing.boxes import MOST_BOXES, Box, Size, Space, check_box, check_space, extent
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.boxes import (
+    MOST_BOXES,
+    Box,
+    Size,
+    Space,
+    TrueBoxes,
+    check_box,
+    check_space,
+    extent,
+    true_boxes,
+)
+from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.parsing.json_text import decode_json, number
 from mmrl.rewards.parsing.points import check_comparable, share
 from mmrl.rewards.parsing.spans import Span, merged, parse_spans, read_spans
 from mmrl.rewards.rules.below_one import below_one
-from mmrl.rewards.rules.box_overlap import pairwise_iou
+from mmrl.rewards.rules.box_iou import pairwise_iou
 
 _FRAME = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _FRAME_KEYS, _BOX_KEYS = ("frame", "time", "second"), ("box", "bbox", "bbox_2d")
@@ -43,8 +52,8 @@ class TemporalIoU(Reward):
         try:
             given = item.references["answer"]
             truth = merged(parse_spans(given) if isinstance(given, str) else read_spans(given))
-        except InvalidAnswer as why:
-            raise ScoringFailed(f"references['answer']: {why}", "reference") from why
+        except InvalidAnswer as err:
+            raise ScoringFailed(f"references['answer']: {err}", "reference") from err
         return temporal_iou(merged(parse_spans(answer_text(item.text or "", form_of(item)))), truth)
 
 
@@ -78,8 +87,8 @@ class TubeIoU(Reward):
     def _truth(self, references: Mapping[str, Any]) -> tuple[TrueBoxes, dict[Decimal, Sequence[float]]]:
         try:
             tube = read_tube(references["answer"])
-        except InvalidAnswer as why:
-            raise ScoringFailed(f"references['answer']: {why}", "reference") from why
+        except InvalidAnswer as err:
+            raise ScoringFailed(f"references['answer']: {err}", "reference") from err
         truth = true_boxes({**references, "answer": list(tube.values())}, self.space)
         return truth, tube
 

@@ -6,9 +6,8 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from mmrl.rewards.answers import AnswerForm, form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.finals import final_answer
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.final_answer import AnswerForm, final_answer, form_of
 from mmrl.rewards.parsing.numbers import number_in, parse_number
 
 

@@ -6,8 +6,8 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from mmrl.rewards.answers import AnswerForm, answer_text, form_of
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, form_of
 from mmrl.rewards.rules.below_one import below_one
 
 LONGEST = 100_000

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from mmrl.rewards.answers import AnswerForm, answer_text, form_of
-from mmrl.rewards.base import BatchReward, InvalidAnswer, Reward, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.base import BatchReward, InvalidAnswer, Reward, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, form_of
 from mmrl.rewards.parsing.words import words_of
 from mmrl.rewards.rules.below_one import below_one
-from mmrl.rewards.spec import WeightFile
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -79,7 +79,7 @@ class BMAS(BatchReward):
         import torch
         from transformers import AutoModel
 
-        from mmrl.rewards.models.loading import load_pretrained, load_tokenizer
+        from mmrl.rewards.models.model_files import load_pretrained, load_tokenizer
 
         if embeddings not in get_args(Embeddings):
             raise RewardError(f"bmas: embeddings is {embeddings!r}; due is one of {', '.join(get_args(Embeddings))}")
@@ -104,8 +104,8 @@ class BMAS(BatchReward):
                 if any("\ud800" <= character <= "\udfff" for character in answer):
                     raise InvalidAnswer("the answer holds half of a character, which no tokenizer takes")
                 rows.append((answer, _references(item.references["answer"])))
-            except (InvalidAnswer, ScoringFailed) as why:
-                rows.append(why)
+            except (InvalidAnswer, ScoringFailed) as err:
+                rows.append(err)
         wanted = dict.fromkeys(text for row in rows if isinstance(row, tuple) for text in (row[0], *row[1]))
         known = dict(zip(wanted, self._embed(list(wanted)), strict=True))
         return [row if isinstance(row, Exception) else self._similarity(row[0], row[1], known) for row in rows]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from mmrl.rewards.answers import LONGEST
-from mmrl.rewards.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.final_answer import LONGEST
 from mmrl.rewards.parsing.words import words_of
 
 LARGEST_NGRAM = 100

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from itertools import pairwise
 from typing import Any
 
-from mmrl.rewards.base import Reward, RewardInput
-from mmrl.rewards.models.loading import load_part, load_pretrained, torch_device, torch_dtype
+import numpy as np
+from PIL import Image
+
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.models.model_files import load_part, load_pretrained, torch_device, torch_dtype
 from mmrl.rewards.rules.below_one import below_one
-from mmrl.rewards.spec import WeightFile
-from mmrl.rewards.videos.frames import answer_frames
 
 FRAMES = 64
 """Frames that the network sees at once."""
@@ -101,3 +105,43 @@ class BackgroundConsistency(FrameConsistency):
         self, model: str = "openai/clip-vit-base-patch32", device: str = "auto", dtype: str = "float32"
     ) -> None:
         super().__init__(model, device, dtype=dtype)
+
+
+# How still a video stands.
+
+
+class TemporalFlickering(Reward):
+    """One less the mean absolute difference of neighbouring frames, in [0, 1]: 1 for a video that stands still.
+
+    VBench's temporal flickering: (255 - MAE) / 255 over all pixels, channels and pairs of frames. It is made for
+    prompts of scenes that stand still; VBench leaves out videos that move (by RAFT's optical flow), which is not done
+    here. Motion lowers it as flicker does.
+    """
+
+    name, needs, range = "temporal_flickering", ("video",), (0.0, 1.0)
+    source = "VBench, arXiv:2311.17982; Vchitect/VBench vbench/temporal_flickering.py"
+
+    def score_one(self, item: RewardInput) -> float:
+        frames = [np.asarray(frame, np.float32) for frame in answer_frames(item.video)]
+        off = float(np.mean([np.abs(a - b).mean() for a, b in pairwise(frames)]))
+        return 1.0 if off == 0 else below_one(1 - off / 255)
+
+
+# The frames of an answer, checked.
+
+
+def answer_frames(video: Any) -> list[Image.Image]:
+    """The frames of a video as RGB, at least two and all of one size.
+
+    Raises:
+        InvalidAnswer: there is a single frame, sizes differ, or a frame is none that is looked at.
+        ScoringFailed: it is no list of PIL images, or one of them cannot be read.
+    """
+    if not isinstance(video, list | tuple):
+        raise ScoringFailed(f"the answer is a {type(video).__name__}; a list of PIL images is due", "wrong_type")
+    frames = [answer_picture(frame) for frame in video]
+    if len(frames) < 2:
+        raise InvalidAnswer(f"the video has {len(frames)} frames; what changes from frame to frame needs two")
+    if len(sizes := {frame.size for frame in frames}) > 1:
+        raise InvalidAnswer(f"the frames have different sizes: {sorted(sizes)}")
+    return frames

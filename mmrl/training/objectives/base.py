@@ -10,9 +10,9 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 
 from mmrl.config.algorithm import ExperienceKind
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import Policy, Power
-from mmrl.training.experience import MicroBatch
+from mmrl.training.rollouts.online import MicroBatch
 
 
 class Gauges:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from mmrl.algorithms import interpolate, velocity_mse
 from mmrl.config.algorithm import RewardGradientConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import DecodingPolicy, LiveSteps, Power, VelocityPolicy
-from mmrl.rewards.base import Reward, RewardInput
-from mmrl.training.experience import MicroBatch
+from mmrl.rewards.core.base import Reward, RewardInput
+from mmrl.seeds import fold_in
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.velocity_regression import EARLIEST, LATEST
-from mmrl.training.samplers.drawing import reward_inputs
-from mmrl.training.seeds import fold_in
+from mmrl.training.rollouts.collect import reward_inputs
+from mmrl.training.rollouts.online import MicroBatch
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from mmrl.algorithms import (
     vespo_policy_loss,
 )
 from mmrl.config.algorithm import PolicyGradientConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import Power
 
 STEP_CLIP, GUARD_CLIP, TOKEN_CLIP = 1e-4, 2e-6, 0.2

@@ -5,8 +5,8 @@ import json
 import pytest
 from PIL import Image
 
-from mmrl.data.benchmarks import FORMATS, read
-from mmrl.data.jsonl import DataError
+from mmrl.benchmarks.readers import FORMATS, read
+from mmrl.errors import DataError
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mmrl.evaluation.comparison.bootstrap import bootstrap, bootstrap_mean, interval, resamples_for
+from mmrl.statistics.bootstrap import bootstrap, bootstrap_mean, interval, resamples_for
 
 
 def test_the_interval_is_scipys_up_to_the_chance_of_drawing():

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from mmrl.cli import app
 from mmrl.data.sample import Sample
+from mmrl.errors import ResultError
 from mmrl.evaluation.comparison import Entrant, Line, Plan, SubjectStore, diff_results, sum_up, write_result
-from mmrl.evaluation.comparison.diff import verdict
-from mmrl.evaluation.comparison.distances import Distances
-from mmrl.evaluation.errors import ResultError
+from mmrl.evaluation.comparison.regression import verdict
+from mmrl.statistics.distances import Distances
 
 QUESTIONS = 30
 NOISE = np.random.default_rng(0).normal(0, 0.3, QUESTIONS)

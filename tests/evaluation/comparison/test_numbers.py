@@ -7,13 +7,13 @@ import math
 import numpy as np
 import pytest
 
-from mmrl.config.protocol import MetricConfig
+from mmrl.benchmarks.metrics import Row
+from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.data.sample import Sample
-from mmrl.evaluation.comparison.answers import Answers, Measured
-from mmrl.evaluation.comparison.bootstrap import bootstrap, interval
-from mmrl.evaluation.comparison.groups import groups_of
-from mmrl.evaluation.comparison.numbers import difference, estimate, mean_estimate, outcomes
-from mmrl.evaluation.metrics import Row
+from mmrl.evaluation.comparison.aggregate import groups_of
+from mmrl.evaluation.comparison.estimates import difference, estimate, mean_estimate, outcomes
+from mmrl.evaluation.comparison.samples import Answers, Measured
+from mmrl.statistics.bootstrap import bootstrap, interval
 
 SHARE = MetricConfig(name="share_at_least", label="share", of="x", args={"threshold": 0.5})
 MEAN = MetricConfig(name="mean", label="x", of="x")

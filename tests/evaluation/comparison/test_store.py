@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from mmrl.data.sample import Sample
+from mmrl.errors import ResultError
 from mmrl.evaluation.comparison.store import Line, SubjectStore, file_name
-from mmrl.evaluation.errors import ResultError
 
 
 def line(sample: int, batch: int, **more) -> Line:

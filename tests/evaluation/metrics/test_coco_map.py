@@ -9,9 +9,9 @@ import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
-from mmrl.config.protocol import MetricConfig
+from mmrl.benchmarks.metrics import Row, build_metric, measure
+from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.data.sample import RewardChoice, Sample
-from mmrl.evaluation.metrics import Row, build_metric, measure
 
 LABELS = ("cat", "dog", "bird")
 SIZE = (200, 100)

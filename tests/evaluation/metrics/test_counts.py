@@ -2,10 +2,10 @@
 
 import pytest
 
-from mmrl.config.protocol import MetricConfig
+from mmrl.benchmarks.metrics import Row, build_metric, measure
+from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.data.sample import Sample
-from mmrl.evaluation.errors import EvaluationError
-from mmrl.evaluation.metrics import Row, build_metric, measure
+from mmrl.errors import EvaluationError
 
 
 def test_errors_of_counts_by_hand():

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from mmrl.config.protocol import MetricConfig
+from mmrl.benchmarks.metrics import METRICS, Row, build_metric, measure
+from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.data.sample import Sample
-from mmrl.evaluation.errors import EvaluationError
-from mmrl.evaluation.metrics import METRICS, Row, build_metric, measure
+from mmrl.errors import EvaluationError
 
 
 def rows(*values, tags=None, name="box_iou"):

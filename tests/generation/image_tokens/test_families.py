@@ -18,10 +18,10 @@ from transformers import (
 
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.generation.image_tokens.codecs import PatchCodebook, load_codec
-from mmrl.generation.image_tokens.loading import load_family
-from mmrl.generation.image_tokens.pictures import to_pictures, to_pixels
+from mmrl.generation.image_tokens.image_token_model import to_pictures, to_pixels
+from mmrl.generation.image_tokens.load_model import load_family
 from mmrl.policy import RolloutRequest
 from tests.generation.image_tokens.conftest import ASKED
 from tests.generation.image_tokens.tiny import CODES, seeded

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
-from mmrl.data.jsonl import DataError
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.policy import GivenText, Power, RolloutRequest
 from mmrl.tokens.attention import Attention
 from mmrl_kernels.ops.linear_logprob import autograd

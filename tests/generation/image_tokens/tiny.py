@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from mmrl.generation.image_tokens.codecs import Autoencoder
-from mmrl.generation.image_tokens.composite import LANGUAGE_MODEL, Composite, Description
+from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, Composite, Description
 from tests.understanding.tiny.words import TEXT, byte_tokenizer, marks, stir
 
 CODES = 20

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.rules.choices import MultipleChoice
+from mmrl.rewards.rules.multiple_choice import MultipleChoice
 
 CHOICES = {"A": "the dog's bowl", "B": 'a "cat"', "C": "it's a {circle}", "D": "D\u00fcrer's hare"}
 

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardInput, Status
-from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall
+from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, VisionR1, WeightedPrecisionRecall
 from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU
-from mmrl.rewards.rules.vision_r1 import VisionR1
 
 ALL = [DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall, VisionR1, DynamicIoU, ReachableIoU]
 GARBAGE = 0.0

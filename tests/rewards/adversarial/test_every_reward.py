@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status, load, reward_class
-from mmrl.rewards.catalogue import BUILT_IN
+from mmrl.rewards.core.registry import BUILT_IN
 
 BOX = [10, 20, 60, 90]
 THINGS = [{"box": BOX, "label": "cat"}, {"box": [1, 2, 9, 8], "label": "dog's bone"}]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.base import ScoringFailed
-from mmrl.rewards.judges.point import Judge
+from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.judges.judge import Judge
 from mmrl.rewards.judges.replies import Reply, read_completion
 from mmrl.rewards.judges.verdicts import share
 from tests.rewards.judges.stub_server import Sends, StubJudge, Sure, between

@@ -14,7 +14,7 @@ from PIL import Image
 from torch.nn import functional
 
 from mmrl.rewards import Status, load
-from mmrl.rewards.models.prompts import PromptCutter
+from mmrl.rewards.models.preprocess import PromptCutter
 from tests.rewards.models import tiny, tiny_vlm
 from tests.rewards.models.tiny import answer, answers
 

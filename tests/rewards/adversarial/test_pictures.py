@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from mmrl.rewards import RewardInput, Status, load
 from mmrl.rewards.images.detector import Detection
 from mmrl.rewards.images.geneval import GenEval
-from mmrl.shapeworld.scenes import Scene, Thing, draw
+from mmrl_shapeworld.scenes import Scene, Thing, draw
 from tests.rewards.images.shape_detector import PaletteColours, ShapeDetector
 
 FEW = settings(max_examples=25, deadline=None)

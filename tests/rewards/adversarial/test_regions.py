@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from mmrl.rewards import Status
 from mmrl.rewards.rules.gui import GUIAction
-from mmrl.rewards.rules.masks import MaskIoU
+from mmrl.rewards.rules.mask_iou import MaskIoU
 from mmrl.rewards.rules.moments import TemporalIoU, TubeIoU
-from mmrl.rewards.rules.points import PointInBox
+from mmrl.rewards.rules.point_in_box import PointInBox
 
 from ..rules.asking import ask, outcome
 

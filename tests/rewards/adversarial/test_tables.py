@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
 from mmrl.rewards.rules.charts import ChartTable
-from mmrl.rewards.rules.tables import TEDS
+from mmrl.rewards.rules.teds import TEDS
 
 HTML = (
     "<table><thead><tr><th>Name</th><th>It's</th><th>{n}</th></tr></thead><tbody>"

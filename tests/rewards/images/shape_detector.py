@@ -9,10 +9,10 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
+from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.detector import Detection
-from mmrl.rewards.spec import WeightFile
-from mmrl.shapeworld.checker import Reading, read
-from mmrl.shapeworld.scenes import COLOURS
+from mmrl_shapeworld.checker import Reading, read
+from mmrl_shapeworld.scenes import COLOURS
 
 
 @lru_cache(maxsize=64)

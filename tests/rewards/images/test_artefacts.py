@@ -9,9 +9,9 @@ import skimage
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status, load
-from mmrl.rewards.images.artefacts import TILE, grid_contrast, oversaturated, tiles
-from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
-from mmrl.shapeworld.scenes import draw
+from mmrl.rewards.images.image_quality import TILE, grid_contrast, oversaturated, tiles
+from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.scenes import draw
 
 PHOTOS = Path(skimage.__file__).parent / "data"
 NAMES = ("artefacts", "artefacts/grid", "artefacts/saturation")

@@ -7,8 +7,7 @@ import transformers
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.base import ScoringFailed
-from mmrl.rewards.images.colours import BLANK, COLOURS, TEMPLATES, ClipColours, crop
+from mmrl.rewards.core.base import ScoringFailed
 from mmrl.rewards.images.detector import (
     FLOOR,
     MASKS_SIDE,
@@ -18,7 +17,7 @@ from mmrl.rewards.images.detector import (
     box_around,
     corners,
 )
-from mmrl.rewards.images.geneval import GenEval
+from mmrl.rewards.images.geneval import BLANK, COLOURS, TEMPLATES, ClipColours, GenEval, crop
 from tests.rewards.images import tiny_models
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8))

@@ -5,11 +5,11 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.base import ScoringFailed
+from mmrl.rewards.core.base import ScoringFailed
 from mmrl.rewards.images.detector import Detection
 from mmrl.rewards.images.geneval import RELATIONS, GenEval, clauses, judge, relations, surest
-from mmrl.shapeworld.captions import KINDS
-from mmrl.shapeworld.scenes import SHAPES, Scene, draw, place
+from mmrl_shapeworld.captions import KINDS
+from mmrl_shapeworld.scenes import SHAPES, Scene, draw, place
 from tests.rewards.images.shape_detector import PaletteColours, ShapeDetector
 
 PIXELS = 64

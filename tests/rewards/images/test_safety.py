@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.rewards.base import InvalidAnswer, ScoringFailed
-from mmrl.rewards.images.safety import MOST_PIXELS, answer_picture, reference_picture
+from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.image_input import MOST_PIXELS, answer_picture, reference_picture
 
 RGB = np.random.default_rng(0).integers(0, 256, (24, 20, 3), dtype=np.uint8)
 

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.judges.checklist import JudgeChecklist
+from mmrl.rewards.judges.judge import JudgeChecklist
 from tests.rewards.judges.stub_server import Refuses, Says, StubJudge, Sure, between
 
 QUESTIONS = ["Is there a dog?", "Is it red?", "Are there two?"]

@@ -10,8 +10,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.judges.pairs import JudgePairs, pairings
-from mmrl.rewards.judges.ranking import JudgeRanking, shuffled
+from mmrl.rewards.judges.judge import JudgePairs, JudgeRanking, pairings, shuffled
 from tests.rewards.judges.stub_server import Refuses, Says, StubJudge, Sure, between, in_turn, pictures, text
 
 

@@ -11,11 +11,8 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardInput, RewardSuite, Status, load
-from mmrl.rewards.judges.checklist import JudgeChecklist
-from mmrl.rewards.judges.pairs import JudgePairs
-from mmrl.rewards.judges.point import Judge
-from mmrl.rewards.judges.ranking import JudgeRanking
-from mmrl.rewards.lanes import Part
+from mmrl.rewards.core.executor import Part
+from mmrl.rewards.judges.judge import Judge, JudgeChecklist, JudgePairs, JudgeRanking
 from tests.rewards.judges.stub_server import (
     Cuts,
     Hangs,

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.base import ScoringFailed
-from mmrl.rewards.judges.pictures import data_url, spread
+from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.judges.judge_base import data_url, spread
 
 
 def read(url: str) -> Image.Image:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.judges.point import Judge
+from mmrl.rewards.judges.judge import Judge
 from tests.rewards.judges.stub_server import Refuses, Says, StubJudge, Sure, between, in_turn, pictures, text
 
 

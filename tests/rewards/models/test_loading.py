@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 from mmrl.rewards import RewardError, load
-from mmrl.rewards.models.loading import (
+from mmrl.rewards.models.model_files import (
     Found,
     find_file,
     find_weights,
@@ -367,7 +367,7 @@ def test_listing_and_describing_load_no_framework():
 
     code = """
 import sys
-from mmrl.rewards.registry import describe
+from mmrl.rewards.core.registry import describe
 for name in ("clip_score", "siglip_score", "pickscore", "hps_v2", "hps_v21", "aesthetic", "image_reward",
              "vqa_score", "goal_baseline", "goal_contrast"):
     assert name in describe(name)

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from mmrl.rewards import RewardInput, load
-from mmrl.shapeworld.captions import KINDS, sample_caption, sample_scene
-from mmrl.shapeworld.clip import CLIP, OPEN_CLIP
-from mmrl.shapeworld.negatives import hard_negatives, true_captions
-from mmrl.shapeworld.scenes import draw
+from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
+from mmrl_shapeworld.clip_model import CLIP, OPEN_CLIP
+from mmrl_shapeworld.negatives import hard_negatives, true_captions
+from mmrl_shapeworld.scenes import draw
 
 
 @pytest.fixture(scope="module")

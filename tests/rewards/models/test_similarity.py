@@ -153,12 +153,15 @@ def test_hps_pads_what_is_already_224_long():
 def test_published_names_and_numbers():
     import open_clip
 
-    from mmrl.rewards.models import aesthetic, goals, hps, image_reward, pickscore
+    from mmrl.rewards.models import aesthetic, goal_score, image_reward, preference_scores
 
-    assert (hps.HPSv2.file, hps.HPSv21.file) == ("HPS_v2_compressed.pt", "HPS_v2.1_compressed.pt")
+    assert (preference_scores.HPSv2.file, preference_scores.HPSv21.file) == (
+        "HPS_v2_compressed.pt",
+        "HPS_v2.1_compressed.pt",
+    )
     config = open_clip.get_model_config("ViT-H-14")
     assert config["vision_cfg"]["image_size"] == 224 and config["text_cfg"]["context_length"] == 77
     assert (image_reward.MEAN, image_reward.STD) == (0.16717362830052426, 1.0333394966054072)
-    assert (image_reward.TOKENS, pickscore.PICKSCORE) == (35, "yuvalkirstain/PickScore_v1")
+    assert (image_reward.TOKENS, preference_scores.PICKSCORE) == (35, "yuvalkirstain/PickScore_v1")
     assert "sac+logos+ava1-l14-linearMSE.pth" in aesthetic.FILES and math.isinf(aesthetic.Aesthetic.range[1])
-    assert goals.BIG_G.startswith("laion/CLIP-ViT-bigG-14")
+    assert goal_score.BIG_G.startswith("laion/CLIP-ViT-bigG-14")

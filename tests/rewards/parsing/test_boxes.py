@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import InvalidAnswer, RewardError
-from mmrl.rewards.base import ScoringFailed
-from mmrl.rewards.parsing.box_references import true_boxes
+from mmrl.rewards.core.base import ScoringFailed
 from mmrl.rewards.parsing.boxes import (
     MOST_BOXES,
     LabelledBox,
@@ -20,6 +19,7 @@ from mmrl.rewards.parsing.boxes import (
     parse_boxes,
     parse_labelled_boxes,
     to_space,
+    true_boxes,
 )
 from mmrl.rewards.parsing.json_text import decode_json, json_values
 

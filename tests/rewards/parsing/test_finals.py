@@ -3,7 +3,7 @@
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.finals import final_answer, first_sentence, stated_finals, without_bold
+from mmrl.rewards.parsing.final_answer import final_answer, first_sentence, stated_finals, without_bold
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.base import ScoringFailed
-from mmrl.rewards.parsing.box_references import true_boxes
+from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.parsing.boxes import true_boxes
 from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside, parse_point, read_pair
 
 SIZE = (640, 480)

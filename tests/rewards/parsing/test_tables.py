@@ -5,8 +5,7 @@ import time
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.table_model import Cell, Section, Table, contents
-from mmrl.rewards.parsing.tables import read_table
+from mmrl.rewards.parsing.tables import Cell, Section, Table, contents, read_table
 
 HTML = "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
 

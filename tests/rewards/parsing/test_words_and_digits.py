@@ -3,7 +3,7 @@
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.digits import LONGEST, plain_digits
+from mmrl.rewards.parsing.numbers import LONGEST, plain_digits
 from mmrl.rewards.parsing.words import words_of
 
 

@@ -11,8 +11,16 @@ from hypothesis import strategies as st
 from torchvision import ops
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.rules.box_overlap import pairwise_ciou, pairwise_diou, pairwise_giou, pairwise_iou
-from mmrl.rewards.rules.boxes import BoxCIoU, BoxDIoU, BoxGIoU, BoxIoU
+from mmrl.rewards.rules.box_iou import (
+    BoxCIoU,
+    BoxDIoU,
+    BoxGIoU,
+    BoxIoU,
+    pairwise_ciou,
+    pairwise_diou,
+    pairwise_giou,
+    pairwise_iou,
+)
 
 OVERLAPS = {
     pairwise_iou: ops.box_iou,

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.choices import MultipleChoice
+from mmrl.rewards.rules.multiple_choice import MultipleChoice
 
 from .asking import ask, outcome, value
 

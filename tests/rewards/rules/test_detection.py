@@ -15,11 +15,9 @@ from pycocotools.cocoeval import COCOeval
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
 from mmrl.rewards.rules.average_precision import average_precision
-from mmrl.rewards.rules.box_overlap import pairwise_iou
-from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall
+from mmrl.rewards.rules.box_iou import pairwise_iou
+from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, VisionR1, WeightedPrecisionRecall, match
 from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU
-from mmrl.rewards.rules.matching import match
-from mmrl.rewards.rules.vision_r1 import VisionR1
 
 ALL = [DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall, VisionR1, DynamicIoU, ReachableIoU]
 SCHEDULED = [VisionR1, DynamicIoU, ReachableIoU]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
-from mmrl.rewards.parsing.box_references import true_boxes
-from mmrl.rewards.rules.box_overlap import pairwise_iou
+from mmrl.rewards.parsing.boxes import true_boxes
+from mmrl.rewards.rules.box_iou import pairwise_iou
 from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU, best_reachable
 
 LATE = RewardContext(progress=1.0)

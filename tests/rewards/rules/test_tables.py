@@ -8,9 +8,8 @@ from apted import APTED, Config
 from rapidfuzz.distance import Levenshtein
 
 from mmrl.rewards import Status
-from mmrl.rewards.parsing.table_model import Cell
-from mmrl.rewards.parsing.tables import read_table
-from mmrl.rewards.rules.tables import TEDS, renaming_costs, tree_of
+from mmrl.rewards.parsing.tables import Cell, read_table
+from mmrl.rewards.rules.teds import TEDS, renaming_costs, tree_of
 
 from .asking import outcome, value
 

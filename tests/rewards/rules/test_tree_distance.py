@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from apted import APTED, Config
 
-from mmrl.rewards.rules.tree_distance import Tree, tree_distance
+from mmrl.rewards.rules.teds import Tree, tree_distance
 
 
 def random_tree(rng, size, labels="abcd"):

@@ -7,7 +7,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, ViTConfig, ViTImageProcessor, ViTModel
 
 from mmrl.rewards import RewardInput, Status, load
-from mmrl.shapeworld.clip import CLIP
+from mmrl_shapeworld.clip_model import CLIP
 
 
 def ask(frames):

@@ -18,8 +18,8 @@ from mmrl.config.algorithm import (
     UniGRPOConfig,
 )
 from mmrl.policy import Decisions, Power, Rollout, RolloutRequest, Visit
-from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges, Objective
+from mmrl.training.rollouts.online import MicroBatch
 from tests.training.token_policy import TokenPolicy, questions
 
 OF_STEPS = (GRPOGuardConfig, DDPOConfig, DPOKConfig, UniGRPOConfig, BranchGRPOConfig, B2DiffuRLConfig)

@@ -19,7 +19,7 @@ from mmrl.config.algorithm import (
     TOPRConfig,
     VESPOConfig,
 )
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import Power
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient

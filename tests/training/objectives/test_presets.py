@@ -7,10 +7,10 @@ import torch
 
 from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import RolloutRequest
-from mmrl.rewards.base import RewardOutput
-from mmrl.training.credit import Credit
-from mmrl.training.experience import MicroBatch
+from mmrl.rewards.core.base import RewardOutput
 from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import MicroBatch
 from tests.training.objectives.given import OF_STEPS, gradient_of
 from tests.training.token_policy import TokenPolicy, questions
 

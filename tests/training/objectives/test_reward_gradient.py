@@ -23,14 +23,14 @@ from mmrl.config.algorithm import (
     ReFLConfig,
     RewardGradientConfig,
 )
-from mmrl.config.algorithm_misfits import of_algorithm
-from mmrl.config.load import parse_config
+from mmrl.config.loading.load import parse_config
+from mmrl.config.validation.algorithm import of_algorithm
 from mmrl.data.sample import Sample
 from mmrl.policy import LiveSteps, Power, Rollout
 from mmrl.rewards import Reward
-from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
+from mmrl.training.rollouts.online import MicroBatch
 
 ROWS, STEPS = 3, 10
 

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import BestOfConfig, RejectionSFTConfig, SFTConfig
-from mmrl.config.section import ConfigError
+from mmrl.errors import ConfigError
 from mmrl.policy import GivenText, Power
-from mmrl.training.credit import Credit
-from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import Gauges, refuse_misfit
-from mmrl.training.objectives.supervised import SupervisedLearning
+from mmrl.training.objectives.imitation import SupervisedLearning
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import MicroBatch
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.objectives.given import Counting, InParts, batch_of, cut, gradient_of, moved
 from tests.training.token_policy import TokenPolicy, questions

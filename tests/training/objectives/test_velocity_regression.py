@@ -23,13 +23,13 @@ from mmrl.config.algorithm import (
 )
 from mmrl.data.prompts import PromptSampler
 from mmrl.policy import RolloutRequest
-from mmrl.rewards.suite import RewardSuite
-from mmrl.training.chosen_rows import BestAndWorst, ChosenRows, EveryPair, praised
-from mmrl.training.credit import Credit
-from mmrl.training.experience import MicroBatch, OnlineRollouts
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.phases import Phases
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.online import MicroBatch, OnlineRollouts
+from mmrl.training.rollouts.row_selection import BestAndWorst, ChosenRows, EveryPair, praised
+from mmrl.training.run.timers import Phases
 from tests.training.conftest import TARGET, Nearness, samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow
 

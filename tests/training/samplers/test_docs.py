@@ -10,16 +10,15 @@ import pytest
 
 from mmrl.config import data as sections
 from mmrl.config.data import Curve, DataConfig
-from mmrl.config.load import parse_config
+from mmrl.config.loading.load import parse_config
 from mmrl.data.jsonl import read_samples
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.rewards import available
-from mmrl.training.samplers.adaptive import AdaptiveDraws
-from mmrl.training.samplers.difficulty import DifficultyWeighting
-from mmrl.training.samplers.dynamic import DynamicDraws
-from mmrl.training.samplers.mixed import MixedDemonstrations
-from mmrl.training.samplers.selective_replay import SelectiveReplay
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations
+from mmrl.training.rollouts.difficulty import DifficultyWeighting
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws
+from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.test_offline import shown
 from tests.training.token_run import collect, source
 

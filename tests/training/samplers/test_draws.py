@@ -17,8 +17,7 @@ from mmrl.data.sample import Sample
 from mmrl.policy import Power, RolloutRequest, cut_into_calls, plan_calls
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.samplers.adaptive import AdaptiveDraws, balanced_rows
-from mmrl.training.samplers.dynamic import DynamicDraws
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, balanced_rows
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.config.load import parse_config
+from mmrl.build.experience import build_draws, build_prompts, build_replay, build_weighting
+from mmrl.config.loading.load import parse_config
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
 from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.policy import Power
 from mmrl.rewards import GroupReward, Part
-from mmrl.rewards.routing import RoutedRewards, distinct_choices
-from mmrl.training.credit import Credit
-from mmrl.training.samplers.adaptive import AdaptiveDraws
-from mmrl.training.samplers.building import build_draws, build_prompts, build_replay, build_weighting
-from mmrl.training.samplers.difficulty import DifficultyWeighting
-from mmrl.training.samplers.draws import FixedDraws
-from mmrl.training.samplers.dynamic import DynamicDraws
-from mmrl.training.samplers.misfits import sampler_misfits
-from mmrl.training.samplers.mixed import MixedDemonstrations
-from mmrl.training.samplers.selective_replay import SelectiveReplay
-from mmrl.training.samplers.success_replay import SuccessReplay
+from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations
+from mmrl.training.rollouts.difficulty import DifficultyWeighting
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, FixedDraws
+from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
+from mmrl.training.rollouts.validate_sampling import sampler_misfits
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, source

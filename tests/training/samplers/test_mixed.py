@@ -7,18 +7,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mmrl.build.experience import build_mixed
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.data import DataConfig, MixedDemonstrationsConfig
-from mmrl.data.jsonl import DataError
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import GroupReward
 from mmrl.training.objectives.base import Gauges
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.samplers.building import build_mixed
-from mmrl.training.samplers.dynamic import DynamicDraws
-from mmrl.training.samplers.mixed import MixedDemonstrations, demonstrations_of
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
+from mmrl.training.rollouts.group_sampling import DynamicDraws
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, collect, source, trainer
 

@@ -13,11 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.data.prompts import PromptSampler
-from mmrl.training.errors import RunError
-from mmrl.training.experience import interleaved
-from mmrl.training.samplers.selective_replay import SelectiveReplay
-from mmrl.training.samplers.success_replay import SuccessReplay
-from mmrl.training.samplers.transcripts import Recall, Transcript
+from mmrl.errors import RunError
+from mmrl.training.rollouts.online import interleaved
+from mmrl.training.rollouts.replay_buffer import Recall, SelectiveReplay, SuccessReplay, Transcript
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source
 

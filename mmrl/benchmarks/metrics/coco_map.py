@@ -1,0 +1,195 @@
+"""COCO's mean average precision over all pictures: matched by pycocotools, summed up here so that it can be resampled.
+
+A picture that is drawn twice counts twice, which is a weight of 2 on its boxes: matching is done once, and a resample
+costs one cumulative sum. With scores that all differ the number is that of pycocotools.
+
+Boxes of equal score are one point of the curve, as in `mmrl.rewards.rules.average_precision`: answers of models that
+state no scores are then measured by precision x recall, whatever the order of the pictures, where pycocotools would
+rank them in that order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmrl.benchmarks.metrics.counts import final_answer
+from mmrl.benchmarks.metrics.metric import Direction, Over, Row
+from mmrl.errors import EvaluationError
+from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, parse_labelled_boxes, to_space, true_boxes
+from mmrl.rewards.rules.average_precision import quietly
+
+THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
+RECALLS = np.linspace(0, 1, 101)
+MOST = 100
+"""Boxes of one category on one picture that count, the surest first (COCO's maxDets)."""
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class CocoMAP:
+    """Mean over categories and IoU thresholds of the average precision, in [0, 1].
+
+    `iou`: one threshold (AP50: 0.5); unset: COCO's ten from 0.50 to 0.95. Categories are those of which any picture
+    has a thing. True boxes are the samples' answers; those of `metadata["crowd"]` (in shares of the picture) are
+    COCO's crowds, where boxes count neither way. An answer that cannot be read has no boxes.
+    """
+
+    iou: float | None = None
+    direction: ClassVar[Direction] = "higher"
+
+    def prepare(self, rows: Sequence[Row]) -> Over:
+        """See `Metric`."""
+        thresholds = THRESHOLDS if self.iou is None else (self.iou,)
+        sides = [_sides(row) for row in rows]
+        labels = sorted({str(box.label) for true, _, _ in sides for box in true})
+        if not labels:
+            return lambda indices: math.nan
+        found = _match(sides, labels, thresholds)
+        return lambda indices: found.precision(np.bincount(indices, minlength=len(rows)).astype(np.float64))
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """All answered boxes, by category and the surest first; runs of equal scores are blocks."""
+
+    picture: Ints  # [D]
+    begins: Ints  # [B]; where each block begins
+    category: Ints  # [B]; of each block
+    hits: Floats  # [T, D]
+    misses: Floats  # [T, D]; neither where a box lies on a crowd
+    true_picture: Ints  # [G]
+    true_category: Ints  # [G]
+
+    def precision(self, weights: Floats) -> float:
+        """The mean over categories and thresholds, each picture with its weight; NaN where nothing is true."""
+        things = np.bincount(self.true_category, weights[self.true_picture])  # every category has a thing somewhere
+        there = things > 0
+        if not there.any():
+            return math.nan
+        if not self.picture.size:
+            return 0.0
+        first = np.searchsorted(self.category, self.category)  # the first block of each block's category
+        hits, misses = (self._counted(each * weights[self.picture], first) for each in (self.hits, self.misses))
+        answered = hits + misses
+        precision = np.divide(hits, answered, out=np.zeros_like(hits), where=answered > 0)
+        lift = 2.0 * (len(things) - self.category)  # so that the best of what follows stays inside of a category
+        best = np.maximum.accumulate((precision + lift)[:, ::-1], axis=1)[:, ::-1] - lift
+        reached = np.searchsorted(RECALLS, hits / np.where(there, things, 1.0)[self.category], side="right")
+        new = np.diff(reached, axis=1, prepend=0)
+        new[:, first == np.arange(len(first))] = reached[:, first == np.arange(len(first))]
+        counted = (best * new)[:, there[self.category]].sum()
+        return float(counted / (len(self.hits) * len(RECALLS) * there.sum()))
+
+    def _counted(self, values: Floats, first: Ints) -> Floats:
+        """[T, B]; the sum of a category's values up to the end of each block."""
+        sums = np.add.reduceat(values, self.begins, axis=1).cumsum(axis=1)
+        before = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)[:, first]
+        counted: Floats = sums - before
+        return counted
+
+
+_Sides = tuple[list[LabelledBox], list[LabelledBox], list[LabelledBox]]  # true, crowds, answered: in shares
+
+
+def _sides(row: Row) -> _Sides:
+    sample = row.sample
+    references: Mapping[str, Any] = {**sample.metadata, "answer": sample.answer}
+    asked = next((choice.args["space"] for choice in sample.rewards if "space" in choice.args), None)
+    space: Space = asked or sample.metadata.get("space", "pixel")
+    size: Size | None = tuple(sample.metadata["size"]) if "size" in sample.metadata else None
+    try:
+        truth = true_boxes(references)
+        true = [_shares(box, truth.space, truth.size) for box in truth.boxes]
+    except ScoringFailed as err:
+        raise EvaluationError(f"sample {row.id!r}: {err}") from None
+    crowds = [LabelledBox(_box(each["box"]), str(each["label"])) for each in sample.metadata.get("crowd", ())]
+    try:
+        answered = [_shares(box, space, size) for box in parse_labelled_boxes(final_answer(row), space, size)]
+    except InvalidAnswer:
+        answered = []
+    return true, crowds, answered
+
+
+def _shares(found: LabelledBox, space: Space, size: Size | None) -> LabelledBox:
+    return LabelledBox(to_space(found.box, space, "norm_1", size), found.label, found.score)
+
+
+def _box(values: Sequence[float]) -> Box:
+    x1, y1, x2, y2 = values
+    return x1, y1, x2, y2
+
+
+def _match(sides: Sequence[_Sides], labels: Sequence[str], thresholds: Sequence[float]) -> _Matched:
+    from pycocotools.coco import COCO
+    from pycocotools.cocoeval import COCOeval
+
+    numbers = {label: number for number, label in enumerate(labels, start=1)}
+    truth: list[dict[str, Any]] = []
+    answers: list[dict[str, Any]] = []
+    for picture, (true, crowds, answered) in enumerate(sides):
+        for boxes, onto, crowd in ((true, truth, 0), (crowds, truth, 1), (answered, answers, 0)):
+            for box in boxes:
+                if box.label in numbers:  # a category of which no picture has a thing has no precision
+                    onto.append(_annotation(box, len(onto) + 1, picture, numbers[box.label], crowd))
+    pair = []
+    for boxes_of_side in (truth, answers):
+        coco = COCO()
+        coco.dataset = {
+            "images": [{"id": picture} for picture in range(len(sides))],
+            "categories": [{"id": number} for number in numbers.values()],
+            "annotations": boxes_of_side,
+        }
+        quietly(COCO.createIndex)(coco)
+        pair.append(coco)
+    run = COCOeval(*pair, "bbox")
+    run.params.iouThrs = np.array(thresholds)
+    run.params.maxDets = [MOST]
+    run.params.areaRng, run.params.areaRngLbl = [[0, float("inf")]], ["all"]
+    quietly(COCOeval.evaluate)(run)
+    return _sorted([each for each in run.evalImgs if each is not None], len(thresholds))
+
+
+def _sorted(found: Sequence[Mapping[str, Any]], thresholds: int) -> _Matched:
+    """What pycocotools found for each category in each picture, in the order of the curves."""
+    boxes = [len(each["dtScores"]) for each in found]
+    things = [int((each["gtIgnore"] == 0).sum()) for each in found]
+    pictures, categories = (np.array([each[key] for each in found], np.int64) for key in ("image_id", "category_id"))
+    score = np.concatenate([np.empty(0), *(each["dtScores"] for each in found)])
+    category = np.repeat(categories - 1, boxes)
+    order = np.lexsort((-score, category))
+    score, category = score[order], category[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (np.diff(score) != 0) | (np.diff(category) != 0)
+    none = np.empty((thresholds, 0))
+    sides = [np.concatenate([none, *(each[key] for each in found)], axis=1) for key in ("dtMatches", "dtIgnore")]
+    matched, ignored = (side[:, order] > 0 for side in sides)
+    return _Matched(
+        picture=np.repeat(pictures, boxes)[order],
+        begins=np.flatnonzero(new),
+        category=category[new],
+        hits=(matched & ~ignored).astype(np.float64),
+        misses=(~matched & ~ignored).astype(np.float64),
+        true_picture=np.repeat(pictures, things),
+        true_category=np.repeat(categories - 1, things),
+    )
+
+
+def _annotation(found: LabelledBox, id: int, picture: int, category: int, crowd: int) -> dict[str, Any]:
+    x1, y1, x2, y2 = found.box
+    return {
+        "id": id,
+        "image_id": picture,
+        "category_id": category,
+        "bbox": [x1, y1, x2 - x1, y2 - y1],
+        "area": (x2 - x1) * (y2 - y1),
+        "iscrowd": crowd,
+        "score": 1.0 if found.score is None else found.score,
+    }

@@ -1,0 +1,77 @@
+"""How far counts are off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mmrl.benchmarks.metrics.metric import Direction, Over, Row
+from mmrl.data.sample import Sample
+from mmrl.errors import EvaluationError
+from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.parsing.counts import parse_count
+from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text
+from mmrl.rewards.rules.counting import true_count
+
+
+@dataclass(frozen=True)
+class CountError:
+    """The mean absolute error of counts; an answer that is no count is taken for 0."""
+
+    direction: ClassVar[Direction] = "lower"
+
+    def prepare(self, rows: Sequence[Row]) -> Over:
+        """See `Metric`."""
+        off = count_errors(rows)
+        return lambda indices: float(off[indices].mean())
+
+
+@dataclass(frozen=True)
+class CountWithin:
+    """The share of counts that are off by no more than a margin; an answer that is no count is not."""
+
+    margin: int = 1
+    direction: ClassVar[Direction] = "higher"
+
+    def prepare(self, rows: Sequence[Row]) -> Over:
+        """See `Metric`."""
+        read = np.array([answered_count(row) is not None for row in rows])
+        near = read & (count_errors(rows) <= self.margin)
+        return lambda indices: float(near[indices].mean())
+
+
+def count_errors(rows: Sequence[Row]) -> NDArray[np.float64]:
+    """[N]; how far each answer is off."""
+    return np.array([abs((answered_count(row) or 0) - _truth(row.sample)) for row in rows], np.float64)
+
+
+def answered_count(row: Row) -> int | None:
+    """The count that an answer gives; None where it gives none."""
+    try:
+        return parse_count(final_answer(row))
+    except InvalidAnswer:
+        return None
+
+
+def final_answer(row: Row) -> str:
+    """What an answer says in the end.
+
+    Raises:
+        EvaluationError: the row has no text.
+        InvalidAnswer: its form is not the one that is due.
+    """
+    if row.text is None:
+        raise EvaluationError(f"sample {row.id!r} was not answered in text, which this metric reads")
+    form: AnswerForm = row.sample.metadata.get("answer_form", "auto")
+    return answer_text(row.text, form)
+
+
+def _truth(sample: Sample) -> int:
+    try:
+        return true_count(sample.answer)
+    except ScoringFailed as err:
+        raise EvaluationError(f"sample {sample.id!r}: {err}") from None

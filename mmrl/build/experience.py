@@ -1,0 +1,202 @@
+"""Where a run's experience comes from, stage by stage, and what is minimised on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmrl.build.objectives import build_objective
+from mmrl.build.reward_suites import Rewards, build_constraints
+from mmrl.config.algorithm import (
+    AlgorithmConfig,
+    AWMConfig,
+    DiffusionNFTConfig,
+    FlowRWRConfig,
+    OnlineDPOConfig,
+    PolicyGradientConfig,
+    RejectionSFTConfig,
+    RewardGradientConfig,
+)
+from mmrl.config.batch_sizes import Geometry
+from mmrl.config.data import (
+    AdaptiveDrawsConfig,
+    DataConfig,
+    DynamicDrawsConfig,
+    SelectiveReplayConfig,
+    SuccessReplayConfig,
+    VarianceAwarePromptsConfig,
+)
+from mmrl.config.pretraining import WarmupAlgorithmConfig
+from mmrl.config.train import TrainConfig
+from mmrl.data.prompts import PromptSampler, PromptSource
+from mmrl.data.sample import Sample
+from mmrl.data.variance_aware import VarianceAwareSampler
+from mmrl.errors import DataError
+from mmrl.policy import Power
+from mmrl.training.objectives.base import Objective, regresses
+from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
+from mmrl.training.rollouts.difficulty import DifficultyWeighting
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, Draws, DynamicDraws, FixedDraws
+from mmrl.training.rollouts.importance_correction import build_mismatch
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
+from mmrl.training.rollouts.online import ExperienceSource, OnlineRollouts
+from mmrl.training.rollouts.prompt_history import build_history
+from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
+from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, ChosenRows, EveryPair, praised
+from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
+
+ONLINE = (
+    PolicyGradientConfig,
+    DiffusionNFTConfig,
+    AWMConfig,
+    FlowRWRConfig,
+    RejectionSFTConfig,
+    OnlineDPOConfig,
+    RewardGradientConfig,
+)
+"""Algorithms that learn from the policy's own scored answers."""
+
+
+@dataclass(frozen=True)
+class Learning:
+    """What the Trainer is given: experience, and what is minimised on it."""
+
+    source: ExperienceSource
+    objective: Objective
+
+
+def build_learning(
+    config: TrainConfig,
+    policy: Any,
+    samples: Sequence[Sample],
+    warmup_samples: Sequence[Sample],  # of the first stage, if there is one
+    rewards: Rewards | None,  # None: nothing is drawn, so nothing is scored
+) -> Learning:
+    """One stage, or a warm-up and then another."""
+    stage = _stage(config, config.algorithm, policy, samples, rewards)
+    if config.warmup is None:
+        return stage
+    warm = _stage(config, config.warmup.algorithm, policy, warmup_samples, None)
+    source = StagedSource(
+        [Stage(warm.source, warm.objective, config.warmup.iterations), Stage(stage.source, stage.objective)]
+    )
+    return Learning(source, StagedObjective(source))
+
+
+def _stage(
+    config: TrainConfig,
+    algorithm: AlgorithmConfig | WarmupAlgorithmConfig,
+    policy: Any,
+    samples: Sequence[Sample],
+    rewards: Rewards | None,
+) -> Learning:
+    objective = build_objective(algorithm, policy, config.sampling, rewards)
+    data, seed, prompts = config.data, config.seed, build_prompts(config.data, samples, config.seed)
+    if isinstance(algorithm, ONLINE):
+        if rewards is None:
+            raise ValueError(f"{algorithm.name} learns from answers that are scored, and there are no rewards")
+        online = OnlineRollouts(
+            policy=policy,
+            acting=objective.acting,
+            prompts=prompts,
+            suite=rewards,
+            credit=Credit(algorithm.advantage, rewards.weights, build_constraints(config, rewards)),
+            group_size=data.group_size,
+            micro_batch=Geometry.of(config).micro_batch,
+            seed=seed,
+            draws=build_draws(data, seed),
+            replay=build_replay(data, seed),
+            weighting=build_weighting(data),
+            mixed=build_mixed(data, samples, seed),
+            history=build_history(algorithm.advantage),
+            keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
+            mismatch=build_mismatch(algorithm, policy),
+        )
+        chosen = choice_of(algorithm, policy.powers)
+        if chosen is None:
+            return Learning(online, objective)
+        few = ChosenRows(online, policy, chosen, online.micro_batch, config.training.updates)
+        return Learning(few, objective)
+    refuse_without(samples, algorithm.experience, policy)
+    rows = data.groups * (2 if algorithm.experience == "pairs" else 1)
+    micro_batch = min(rows, data.micro_batch or rows)
+    if algorithm.experience == "pairs":
+        return Learning(PreferencePairs(policy, prompts, micro_batch), objective)
+    return Learning(Demonstrations(policy, prompts, micro_batch, seed), objective)
+
+
+def choice_of(algorithm: AlgorithmConfig | WarmupAlgorithmConfig, powers: frozenset[Power]) -> Choose | None:
+    """Which rows of a rollout are learnt from; None: all that have an advantage, where they are."""
+    if isinstance(algorithm, OnlineDPOConfig):
+        if algorithm.pairing == "all":
+            return EveryPair(algorithm.margin, split=not regresses(powers))
+        return BestAndWorst(algorithm.margin)
+    return praised if isinstance(algorithm, RejectionSFTConfig) and regresses(powers) else None
+
+
+# From the sections of `data` to the parts of a source.
+
+
+def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> PromptSource:
+    """Which prompts come."""
+    chosen = data.prompts
+    if isinstance(chosen, VarianceAwarePromptsConfig):
+        return VarianceAwareSampler(
+            samples,
+            data.groups,
+            seed,
+            share=chosen.share,
+            outcome=chosen.outcome,
+            diversity=chosen.diversity,
+        )
+    return PromptSampler(samples, data.groups, seed)
+
+
+def build_draws(data: DataConfig, seed: int) -> Draws:
+    """How many answers are drawn, and which of them stay."""
+    chosen, half = data.draws, data.group_size // 2
+    if isinstance(chosen, DynamicDrawsConfig):
+        return DynamicDraws(data.groups, data.group_size, chosen.max_rounds)
+    if isinstance(chosen, AdaptiveDrawsConfig):
+        return AdaptiveDraws(
+            group_size=data.group_size,
+            max_rounds=chosen.max_rounds,
+            per_round=chosen.per_round or data.group_size,
+            success=chosen.success,
+            positives=half if chosen.positives is None else chosen.positives,
+            negatives=half if chosen.negatives is None else chosen.negatives,
+            seed=seed,
+        )
+    return FixedDraws(data.group_size)
+
+
+def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay | None:
+    """What is trained on again."""
+    chosen = data.replay
+    if isinstance(chosen, SelectiveReplayConfig):
+        return SelectiveReplay(chosen.capacity, chosen.alpha, seed)
+    if isinstance(chosen, SuccessReplayConfig):
+        return SuccessReplay(chosen.success, chosen.per_prompt, seed)
+    return None
+
+
+def build_weighting(data: DataConfig) -> DifficultyWeighting | None:
+    """How much each group counts."""
+    chosen = data.weighting
+    return None if chosen is None else DifficultyWeighting(chosen.stages, chosen.success)
+
+
+def build_mixed(data: DataConfig, samples: Sequence[Sample], seed: int) -> MixedDemonstrations | None:
+    """Demonstrations among the policy's own answers.
+
+    Raises:
+        DataError: they are asked for, and no sample has one.
+    """
+    chosen = data.demonstrations
+    if chosen is None:
+        return None
+    if not any(map(demonstrations_of, samples)):
+        raise DataError("data.demonstrations: none of the samples has a 'demonstration' to mix in")
+    return MixedDemonstrations(chosen.share, chosen.shaping, seed)

@@ -1,0 +1,202 @@
+"""A recipe and overrides in, a checked `TrainConfig` out; or one error that names everything wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from mmrl.config.loading.overrides import COMMAND_LINE, apply_override, parse_override
+from mmrl.config.loading.schema import (
+    dotted,
+    entry_type,
+    is_list,
+    nearest_keys,
+    section_for,
+    section_tagged,
+    sections_in,
+    tag_key,
+    unknown_key,
+)
+from mmrl.config.loading.yaml_text import Path, dump_yaml, parse_yaml
+from mmrl.config.recipes import find_recipe
+from mmrl.config.sampling import SAMPLING_OF
+from mmrl.config.section import Section
+from mmrl.config.train import TrainConfig
+from mmrl.errors import ConfigError
+
+_DUE = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "string_type": "text (in quotes, if it looks like a number)",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a map",
+    "model_type": "a map",
+}
+
+
+def load_config(recipe: str, overrides: Sequence[str] = ()) -> TrainConfig:
+    """The configuration of a YAML file, a shipped recipe or a task, with `a.b=c` overrides laid over it.
+
+    Raises:
+        ConfigError: the recipe is not found, or has an unknown key or a wrong value. All problems at once, one a
+            line, each with file and line number or `command line`.
+    """
+    path = find_recipe(recipe).path
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not UTF-8 text ({err.reason} at byte {err.start})") from None
+    return parse_config(text, str(path), overrides)
+
+
+def parse_config(text: str, source: str, overrides: Sequence[str] = ()) -> TrainConfig:
+    """As `load_config`, of YAML text. `source` names the text in messages."""
+    document, lines = parse_yaml(text, source)
+    document = {} if document is None else document
+    if not isinstance(document, dict):
+        raise ConfigError(f"{source}: got {_shown(document)}, expected a map with the keys of TrainConfig")
+    places: dict[Path, str] = {(): source} | {path: f"{source}:{line}" for path, line in lines.items()}
+    problems: list[str] = []
+    for override in overrides:
+        try:
+            path, value = parse_override(override)
+            if path[0] in ("sampling", "evaluation"):  # whose keys depend on the kind of policy
+                document = _with_sampling_kinds(document)
+            document = apply_override(document, path, value)
+        except ConfigError as err:
+            problems.append(str(err))
+            continue
+        places = {known: at for known, at in places.items() if known[: len(path)] != path}
+        places[path] = COMMAND_LINE
+
+    document = _with_sampling_kinds(document)
+
+    def report(path: Path, problem: str) -> None:
+        at = next(places[path[:n]] for n in range(len(path), -1, -1) if path[:n] in places)
+        problems.append(f"{at}: {problem}")
+
+    config = _check(document, report)
+    if config is None or problems:
+        raise ConfigError("\n".join(dict.fromkeys(problems)))
+    return config
+
+
+def dump_config(config: TrainConfig) -> str:
+    """The configuration as YAML with every default written out; it loads back equal."""
+    return dump_yaml(config.model_dump())
+
+
+def _with_sampling_kinds(document: dict[str, Any]) -> dict[str, Any]:
+    """The document with the kind of each sampling section filled in, which follows from the policy's."""
+    policy = document.get("policy")
+    kind = SAMPLING_OF.get(policy.get("kind", "pipeline")) if isinstance(policy, dict) else None
+    if kind is None:
+        return document
+    filled = dict(document)
+    if isinstance(sampling := document.get("sampling", {}), dict):
+        filled["sampling"] = {"kind": kind} | sampling
+    evaluation = document.get("evaluation")
+    if isinstance(evaluation, dict) and isinstance(sampling := evaluation.get("sampling"), dict):
+        filled["evaluation"] = evaluation | {"sampling": {"kind": kind} | sampling}
+    return filled
+
+
+def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> TrainConfig | None:
+    """The configuration, or None after reporting what is wrong with it."""
+    meant: set[Path] = set()  # keys that are there under a misspelt name: not to be called missing as well
+
+    def unknown(section: type[Section], path: Path) -> None:
+        meant.update(nearest_keys(document, path))
+        report(path, unknown_key(document, section, path))
+
+    known = known_part(TrainConfig, document, (), unknown)
+    try:
+        return TrainConfig.model_validate(known, strict=True)
+    except ValidationError as err:
+        for error in err.errors(include_url=False):
+            path, problem = _explain(error)
+            if path not in meant:
+                report(path, problem)
+        return None
+
+
+def known_part(annotation: Any, value: Any, path: Path, unknown: Callable[[type[Section], Path], None]) -> Any:
+    """`value` without unknown keys, which are handed to `unknown`, and with tuples where sections hold tuples."""
+    section = section_for(annotation, value)
+    if section is not None and isinstance(value, dict):
+        kept = {}
+        for key, inner in value.items():
+            field = section.model_fields.get(key)
+            if field is None:
+                unknown(section, (*path, key))
+            else:
+                kept[key] = known_part(field.annotation, inner, (*path, key), unknown)
+        return kept
+    if is_list(annotation) and isinstance(value, list):
+        return tuple(known_part(entry_type(annotation, i), v, (*path, i), unknown) for i, v in enumerate(value))
+    return value
+
+
+def _explain(error: Any) -> tuple[Path, str]:
+    """The key that one of pydantic's errors is about, and what is wrong there."""
+    kind, context = error["type"], error.get("ctx", {})
+    path, help_text, annotation = _without_variant_tags(error["loc"])
+    if kind == "missing":
+        return path, f"{dotted(path)} is missing" + (f": {help_text}" if help_text else "")
+    if kind == "union_tag_invalid":
+        path = (*path, tag_key(sections_in(annotation)))
+        choices, given = re.findall(r"'([^']*)'", context["expected_tags"]), context["tag"]
+    elif kind == "literal_error":
+        choices, given = re.findall(r"'([^']*)'", context["expected"]), error["input"]
+    else:
+        due = _DUE.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        return path, f"{dotted(path)}: got {_shown(error['input'])}, expected {due}"
+    due = " or ".join(choices) if choices else context["expected"]
+    return path, f"{dotted(path)}: got {_shown(given)}, expected {due}{_nearest_choice(given, choices)}"
+
+
+def _without_variant_tags(loc: tuple[str | int, ...]) -> tuple[Path, str, Any]:
+    """Pydantic's place of an error as a key path (it also names the variant of a section), the key's help and type."""
+    annotation: Any = TrainConfig
+    path: list[str | int] = []
+    help_text, tags = "", 0
+    for part in loc:
+        if tags:
+            annotation = section_tagged(sections_in(annotation), part)
+            tags = 0
+            continue
+        path.append(part)
+        section = section_for(annotation, None)
+        if section is not None and part in section.model_fields:
+            field = section.model_fields[str(part)]
+            annotation, help_text = field.annotation, " ".join((field.description or "").split())
+            tags = len(sections_in(annotation)) > 1
+        elif isinstance(part, int) and is_list(annotation):
+            annotation, help_text = entry_type(annotation, part), ""
+        else:
+            annotation, help_text = Any, ""
+    return tuple(path), help_text, annotation
+
+
+def _nearest_choice(given: Any, choices: Sequence[str]) -> str:
+    from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
+
+    if not isinstance(given, str) or not choices:
+        return ""
+    nearest = min(choices, key=lambda choice: OSA.distance(given.lower(), choice))
+    return f": did you mean {nearest}?" if OSA.distance(given.lower(), nearest) <= max(1, len(given) / 3) else ""
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return "a map"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = {None: "null", True: "true", False: "false"}.get(value) if value is None or isinstance(value, bool) else None
+    text = text or repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

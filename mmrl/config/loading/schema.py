@@ -1,0 +1,127 @@
+"""What keys there are: walking the sections by type, and naming the right key where a wrong one came."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from mmrl.config.loading.yaml_text import Path
+from mmrl.config.section import Section
+from mmrl.config.train import TrainConfig
+
+_CALLED_ELSEWHERE = {
+    "batch_size": ("data", "micro_batch"),
+    "gradient_accumulation_steps": ("data", "micro_batch"),
+    "learning_rate": ("optimizer", "lr"),
+    "max_steps": ("training", "iterations"),
+    "model_name_or_path": ("policy", "model"),
+    "num_generations": ("data", "group_size"),
+    "num_inference_steps": ("sampling", "steps"),
+    "num_train_epochs": ("training", "epochs"),
+    "output_dir": ("run", "dir"),
+}
+"""Keys as diffusers, transformers and trl call them."""
+
+
+def alternatives(annotation: Any) -> list[Any]:
+    """The types that an annotation allows, without `None` and metadata."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return alternatives(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [each for arg in get_args(annotation) if arg is not type(None) for each in alternatives(arg)]
+    return [annotation]
+
+
+def sections_in(annotation: Any) -> list[type[Section]]:
+    """The sections among the types that an annotation allows; the first is the default."""
+    return [each for each in alternatives(annotation) if isinstance(each, type) and issubclass(each, Section)]
+
+
+def section_for(annotation: Any, value: Any) -> type[Section] | None:
+    """The section that `value` is meant to fill. Several are told apart by their tag; None: none has that one."""
+    sections = sections_in(annotation)
+    if len(sections) < 2 or not isinstance(value, Mapping) or tag_key(sections) not in value:
+        return sections[0] if sections else None
+    return section_tagged(sections, value[tag_key(sections)])
+
+
+def tag_key(sections: list[type[Section]]) -> str:
+    """What tells several sections apart: their `kind`, or their `name`."""
+    return "kind" if all("kind" in each.model_fields for each in sections) else "name"
+
+
+def section_tagged(sections: list[type[Section]], tag: Any) -> type[Section] | None:
+    """The section whose `kind`, or `name`, is `tag`."""
+    key = tag_key(sections)
+    return next((each for each in sections if each.model_fields[key].default == tag), None)
+
+
+def is_list(annotation: Any) -> bool:
+    """Whether a YAML list is due (a tuple in the frozen sections)."""
+    return any(get_origin(each) is tuple for each in alternatives(annotation))
+
+
+def entry_type(annotation: Any, index: int) -> Any:
+    """The type of one entry of a list."""
+    args = next(get_args(each) for each in alternatives(annotation) if get_origin(each) is tuple)
+    return args[0] if args[-1] is Ellipsis else args[min(index, len(args) - 1)]
+
+
+def is_free_map(annotation: Any) -> bool:
+    """Whether any key may come, as in a reward's `args`."""
+    return any(each is Any or get_origin(each) is dict for each in alternatives(annotation))
+
+
+def key_paths(annotation: Any, value: Any = None, path: Path = ()) -> Iterator[Path]:
+    """Every key there is, section keys included; lists stand with one entry. `value` tells variants apart."""
+    section = section_for(annotation, value)
+    if section is not None:
+        for key, field in section.model_fields.items():
+            yield (*path, key)
+            yield from key_paths(field.annotation, _get(value, key), (*path, key))
+    elif is_list(annotation):
+        yield from key_paths(entry_type(annotation, 0), _get(value, 0), (*path, 0))
+
+
+def unknown_key(data: Any, section: type[Section], path: Path) -> str:
+    """Say that the last key of `path` is none of `section`'s, and which was probably meant."""
+    nearest = nearest_keys(data, path)
+    wrong = f"{dotted(path)} is not a key of {section.__name__}"
+    if nearest:
+        return f"{wrong}: did you mean {' or '.join(map(dotted, nearest))}?"
+    return f"{wrong}, whose keys are {', '.join(section.model_fields)}"
+
+
+def nearest_keys(data: Any, path: Path) -> list[Path]:
+    """The keys that `path` may have been meant for: at most three, all equally near, none if all are far.
+
+    Distance is optimal string alignment of the last key, a third of whose letters may be wrong. A key of another
+    section must be nearer by more than one letter, or be spelt right, to be preferred.
+    """
+    from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
+
+    if path[-1] in _CALLED_ELSEWHERE:
+        return [_CALLED_ELSEWHERE[str(path[-1])]]
+    wrong, bound = str(path[-1]), max(1, round(len(str(path[-1])) / 3))
+    costs: dict[Path, float] = {}
+    for known in key_paths(TrainConfig, data):
+        letters = OSA.distance(wrong.lower(), str(known[-1]))
+        if letters <= bound:
+            costs[known] = letters + (0 if known[:-1] == path[:-1] else 1.5)
+    best = min(costs.values(), default=0)
+    tied = [known for known, cost in costs.items() if cost == best]
+    return sorted(tied, key=lambda known: (len(known), dotted(known)))[:3]
+
+
+def dotted(path: Path) -> str:
+    """A path as it is written on the command line."""
+    return ".".join(map(str, path))
+
+
+def _get(value: Any, key: str | int) -> Any:
+    try:
+        return value[key]
+    except (TypeError, KeyError, IndexError):
+        return None

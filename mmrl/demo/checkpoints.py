@@ -1,0 +1,154 @@
+"""The checkpoints that can stand side by side, each with a short name; what cannot be read stays, and says why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mmrl.build.checkpoint_pool import BASE, Lineup, Subject, find_subject
+from mmrl.demo.error_handling import DemoError, told
+from mmrl.errors import ConfigError, RunError
+from mmrl.training.run.checkpoints import damage
+from mmrl.training.run.run_folder import CONFIG, Run, load_run
+
+
+@dataclass(frozen=True)
+class Column:
+    """One checkpoint."""
+
+    name: str  # seed-0@40: what pages call it
+    run: Path
+    step: int  # 0: the base
+    subject: Subject | None  # None: it cannot be read
+    base: str  # the name of its base
+    problem: str = ""
+
+
+class Columns:
+    """Every kept checkpoint of some runs and their bases; `chosen` are those that were asked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        """`texts` name subjects as `mmrl.build.checkpoint_pool` takes them.
+
+        Raises:
+            ConfigError: one is no run, or the run has no such checkpoint.
+        """
+        folders = [_run_of(text) for text in texts]
+        self.runs: Mapping[str, Path] = _short_names(folders)
+        self.all: dict[str, Column] = {}
+        self._bases: dict[str, str] = {}
+        chosen: list[str] = []
+        for text, folder in zip(texts, folders, strict=True):
+            label = next(name for name, each in self.runs.items() if each == folder)
+            run = load_run(folder)
+            base = self._add_base(label, run)
+            self._add_kept(label, run, base)
+            chosen += [base, self._asked(text, label, run, base)]
+        self.chosen = tuple(dict.fromkeys(chosen))
+        self.lineup = Lineup([each.subject for each in self.all.values() if each.subject])
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns: bases first, then by run and step."""
+        return sorted(self.all, key=lambda name: (self.all[name].step > 0, *_order(self.all[name])))
+
+    def usable(self, name: str) -> Subject:
+        """The subject of a column.
+
+        Raises:
+            DemoError: it cannot be read, or there is none of that name.
+        """
+        column = self.all.get(name)
+        if column is None or column.subject is None:
+            raise DemoError(column.problem if column else f"There is no checkpoint called {name[:60]!r} here.")
+        return column.subject
+
+    def of_kind(self, *kinds: str) -> list[str]:
+        """The names of the columns whose policies are of these kinds. What cannot be read is of its base's kind."""
+        return [name for name in self.names if self._kind(name) in kinds]
+
+    def nearest(self, run: str, step: int) -> Column:
+        """The column of a run whose iteration is nearest to `step`.
+
+        Raises:
+            DemoError: there is no such run.
+        """
+        folder = self.runs.get(run)
+        found = [c for c in self.all.values() if c.run == folder] + [
+            c for c in self.all.values() if c.name == self._bases_by_run.get(run)
+        ]
+        if folder is None or not found:
+            raise DemoError("There is no such run here.")
+        return min(found, key=lambda column: (abs(column.step - step), column.step))
+
+    @property
+    def _bases_by_run(self) -> dict[str, str]:
+        return {label: each.base for label, run in self.runs.items() for each in self.all.values() if each.run == run}
+
+    def _kind(self, name: str) -> str:
+        subject = self.all[name].subject or self.all[self.all[name].base].subject
+        return subject.policy.kind if subject else ""
+
+    def _add_base(self, label: str, run: Run) -> str:
+        """Runs that began with one model, and sample alike, share a base."""
+        subject = find_subject(f"{run.folder}@{BASE}")
+        key = subject.policy.model_dump_json() + subject.sampling.model_dump_json()
+        if key not in self._bases:
+            name = f"{label}@{BASE}" if self._bases else BASE
+            self._bases[key] = name
+            self.all[name] = Column(name, run.folder, 0, replace(subject, name=name), name)
+        return self._bases[key]
+
+    def _add_kept(self, label: str, run: Run, base: str) -> None:
+        for folder in sorted((run.folder / "checkpoints").glob("step-*")):
+            number = folder.name.removeprefix("step-")
+            name = f"{label}@{number}"
+            if not number.isdecimal() or name in self.all:
+                continue
+            problem = damage(folder)
+            subject = None if problem else replace(find_subject(f"{run.folder}@{number}"), name=name)
+            told_as = f"This checkpoint cannot be read: {told(ValueError(problem))}" if problem else ""
+            self.all[name] = Column(name, run.folder, int(number), subject, base, told_as)
+
+    def _asked(self, text: str, label: str, run: Run, base: str) -> str:
+        """The name of the column that a text names."""
+        try:
+            step = find_subject(text).step
+        except RunError as err:
+            newest = max((c.step for c in self.all.values() if c.run == run.folder), default=0)
+            name = f"{label}@{newest}" if newest else f"{label}@last"
+            if name not in self.all:
+                self.all[name] = Column(name, run.folder, newest, None, base, f"There is nothing to show: {told(err)}")
+            return name
+        return f"{label}@{step}" if step else base
+
+
+def _run_of(text: str) -> Path:
+    """The folder of the run that a text names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for folder in (Path(text), Path(text.rpartition("@")[0] or text)):
+        if (folder / CONFIG).is_file():
+            return folder.resolve()
+    raise ConfigError(f"{text} is no run: there is no folder of that name with a {CONFIG}. Train one: mmrl train ...")
+
+
+def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
+    """{as few of a folder's last parts as tell it from the others: folder}; at least two, for runs end in a seed.
+
+    >>> list(_short_names([Path("/a/x/seed-0"), Path("/b/x/seed-0")]))
+    ['a/x/seed-0', 'b/x/seed-0']
+    """
+    distinct = list(dict.fromkeys(folders))
+    for parts in range(2, 20):
+        names = ["/".join(folder.parts[-parts:]).lstrip("/") for folder in distinct]
+        if len(set(names)) == len(names):
+            break
+    return dict(zip(names, distinct, strict=True))
+
+
+def _order(column: Column) -> tuple[str, int]:
+    return str(column.run), column.step

@@ -1,0 +1,118 @@
+"""What a visitor may ask for. Every handler asks here: what a page greys out, a program can still send."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mmrl.demo.error_handling import DemoError
+
+MOST_PROMPT = 2000  # characters
+MOST_ROWS = 16  # pictures of a column
+MOST_STEPS = 100
+MOST_GUIDANCE = 30.0
+MOST_RLG = 5.0
+MOST_COLUMNS = 8
+MOST_CELLS = 64
+MOST_SEED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be made, within bounds."""
+
+    columns: tuple[str, ...]
+    prompt: str
+    seed: int
+    rows: int
+    steps: int | None  # None: as each run sampled
+    guidances: tuple[float | None, ...]  # one, or one a row; None: as each run sampled
+    rlg: float | None  # None: off
+
+    @property
+    def by_guidance(self) -> bool:
+        """Whether rows are guidance scales rather than draws."""
+        return len(self.guidances) > 1
+
+
+def checked(
+    columns: Any, prompt: Any, seed: Any, rows: Any, steps: Any, guidances: Any, rlg: Any, known: Sequence[str]
+) -> Asked:
+    """What came from a page or a program, as what can be made.
+
+    `guidances` is text: nothing, a number, or several with commas between. Unset numbers come as None or 0.
+
+    Raises:
+        DemoError: saying which bound it is beyond.
+    """
+    if not isinstance(columns, list | tuple) or not all(isinstance(each, str) for each in columns):
+        raise DemoError("Checkpoints must be a list of names.")
+    chosen = tuple(dict.fromkeys(columns))
+    if strange := [each for each in chosen if each not in known]:
+        raise DemoError(f"There is no checkpoint called {strange[0][:60]!r} here.")
+    if not 1 <= len(chosen) <= MOST_COLUMNS:
+        raise DemoError(f"Choose 1 to {MOST_COLUMNS} checkpoints, not {len(chosen)}.")
+    scales = guidance_scales(guidances)
+    count = 1 if len(scales) > 1 else whole(rows, "The group size", 1, MOST_ROWS)
+    if (cells := len(chosen) * max(count, len(scales))) > MOST_CELLS:
+        raise DemoError(f"That would be {cells} pictures; at most {MOST_CELLS} at once.")
+    return Asked(
+        columns=chosen,
+        prompt=prompt_text(prompt),
+        seed=whole(seed, "The seed", 0, MOST_SEED),
+        rows=count,
+        steps=whole(steps, "Steps", 1, MOST_STEPS) if steps else None,
+        guidances=scales,
+        rlg=_number(rlg, "RLG strength", MOST_RLG) if rlg not in (None, "", 1) else None,
+    )
+
+
+def prompt_text(prompt: Any) -> str:
+    """A prompt that is there and not too long.
+
+    Raises:
+        DemoError: it is not so.
+    """
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise DemoError("Write a prompt first.")
+    if len(prompt) > MOST_PROMPT:
+        raise DemoError(f"The prompt has {len(prompt)} characters; at most {MOST_PROMPT}.")
+    return prompt.strip()
+
+
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """A whole number within bounds.
+
+    Raises:
+        DemoError: it is not so.
+    """
+    fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if not fits or value != int(value) or not low <= value <= high:
+        raise DemoError(f"{what} must be a whole number from {low} to {high}.")
+    return int(value)
+
+
+def guidance_scales(text: Any) -> tuple[float | None, ...]:
+    """The guidance scales in a text such as `1, 2.5, 4`; (None,) where it is empty.
+
+    Raises:
+        DemoError: too many, or one is no number within bounds.
+    """
+    if text is None or (isinstance(text, str) and not text.strip()):
+        return (None,)
+    parts = str(text)[:200].replace(";", ",").split(",")
+    if len(parts) > MOST_ROWS:
+        raise DemoError(f"At most {MOST_ROWS} guidance scales at once.")
+    return tuple(dict.fromkeys(_number(part, "Guidance", MOST_GUIDANCE) for part in parts))
+
+
+def _number(value: Any, what: str, high: float) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number <= high:
+        raise DemoError(f"{what} must be a number from 0 to {high:g}.")
+    return number

@@ -1,0 +1,210 @@
+"""The README.md of an exported model: a card that the hub understands, written from what the run kept."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from mmrl.build.checkpoint_pool import Subject
+from mmrl.config.sampling import SamplingConfig
+from mmrl.config.train import TrainConfig
+from mmrl.evaluation.final_summary import GRID, write_grid
+from mmrl.evaluation.report.charts import curves_svg, kind_of
+from mmrl.evaluation.run_reader import HELDOUT, RunRecord
+from mmrl.evaluation.run_warnings import Inner, cautions, inner_sets, parting_texts, shown_changes
+from mmrl.evaluation.summary import RunSummary, interval_text, summarise_run, verdict_text
+from mmrl.export.merged_model import Asked, Plain
+from mmrl.export.run_readme import data_text, method_text, one_cell, paper_text, rewards_text
+from mmrl.export.scrub_paths import recipe_text, without_folders
+from mmrl_shapeworld.shipped_models import is_shipped
+
+CARD, CURVES, RECIPE = "README.md", "curves.svg", "recipe.yaml"
+PICTURES = 8
+"""Prompts whose pictures are shown before and after."""
+
+
+def write_card(folder: Path, subject: Subject, record: RunRecord, plain: Plain, asked: Asked, lora_only: bool) -> None:
+    """Write README.md, and beside it the recipe, the curves and pictures before and after, as far as there are any.
+
+    `record` is the run up to the exported step.
+    """
+    run = subject.run
+    assert run is not None
+    config = run.config
+    summary = summarise_run(run.folder, until=subject.step) if record.comparable else None
+    inner = inner_sets(run.folder, until=subject.step)
+    (folder / RECIPE).write_text(recipe_text(config), encoding="utf-8")
+    if curves := curves_svg(record):
+        (folder / CURVES).write_text(curves, encoding="utf-8")
+    write_grid(run.folder, PICTURES, folder, until=subject.step)
+    parts = [
+        _front_matter(config, plain, lora_only),
+        f"# {config.name}",
+        _opening(config, subject, lora_only),
+        _facts(config, record, subject),
+        _results(record, summary, inner),
+        _pictures(folder),
+        f"## Load it\n\n```python\n{plain.code}\n```\n\nNothing of mmrl is needed.",
+        f"## Limits\n\n{_list(limits(config, record, summary, inner, subject, plain))}",
+        "## Licence\n\nThe base model's licence applies, and this card adds none: "
+        + (f"read it at [{config.policy.model}](https://huggingface.co/{config.policy.model})." if _on_hub(config)
+           else "read it where the base model came from."),
+    ]  # fmt: skip
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    (folder / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")  # a source may hold half a letter
+
+
+def _front_matter(config: TrainConfig, plain: Plain, lora_only: bool) -> str:
+    """What the hub reads; a base that is not there is not named, because the hub refuses such names."""
+    told: dict[str, Any] = {}
+    if _on_hub(config):
+        told |= {"base_model": config.policy.model, "base_model_relation": "adapter" if lora_only else "finetune"}
+    if plain.library:
+        told["library_name"] = plain.library
+    if plain.task:
+        told["pipeline_tag"] = plain.task
+    told["tags"] = ["mmrl", "reinforcement-learning", config.algorithm.name, *(["lora"] if lora_only else [])]
+    return f"---\n{yaml.safe_dump(told, sort_keys=False, allow_unicode=True)}---"
+
+
+def _opening(config: TrainConfig, subject: Subject, lora_only: bool) -> str:
+    what = "A LoRA for" if lora_only else "A model trained from"
+    revision = f" at revision `{config.policy.revision}`" if config.policy.revision else ""
+    if is_shipped(config.policy.model):
+        base = f"`{config.policy.model}`, a small model that ships with mmrl"
+    else:
+        base = f"`{without_folders(config.policy.model)}`{revision}"
+    return f"{what} {base}, by reinforcement learning from rewards, with mmrl: iteration {subject.step} of the run."
+
+
+def _facts(config: TrainConfig, record: RunRecord, subject: Subject) -> str:
+    rows = [row for row in record.metrics if row["kind"] == "evaluation"]
+    lines = {
+        "Method": method_text(config),
+        "Algorithm": paper_text(config),
+        "Rewards": rewards_text(config, rows),
+        "Held out": ", ".join(record.watched) or "no reward",
+        "Data": data_text(config).replace(config.data.path, without_folders(config.data.path)),
+        "Iterations": f"{subject.step}, of {config.training.iterations} that were planned",
+        "Learning rate": f"{config.optimizer.lr:g}",
+    }
+    told = "\n".join(f"- {label}: {text}" for label, text in lines.items())
+    return f"## What was done\n\n{told}\n\nAll settings are in [{RECIPE}]({RECIPE})."
+
+
+def _results(record: RunRecord, summary: RunSummary | None, inner: list[Inner]) -> str:
+    """Tables with intervals, and whether trained and held-out rewards parted."""
+    if summary is None:
+        return "## Results\n\nThis step was not compared with the base: there are no evaluations of both."
+    note = f"The same prompts and noise at step 0 and at step {summary.steps[1]}; 95 % intervals of the difference."
+    parts = [f"## Results\n\n{note}", _table(record, summary)]
+    for kind, its, found in inner:
+        if found:
+            parts += [f"### {kind.title[0].upper()}{kind.title[1:]}\n\n{kind.note}", _table(its, found)]
+    parting = parting_texts(record)
+    together = "Trained and held-out rewards did not part, as far as these prompts tell."
+    if not record.watched:
+        together = "No reward was held out, so nothing says whether the trained ones were gamed."
+    parts.append(f"### Did the rewards part?\n\n{_list(parting) or together}")
+    if others := [text for text in cautions(record, summary, inner) if text not in parting]:
+        parts.append(f"### Cautions\n\n{_list(others)}")
+    return "\n\n".join(parts)
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {one_cell(text)}" for text in texts)
+
+
+def _table(record: RunRecord, summary: RunSummary) -> str:
+    lines = ["| reward | | before | after | difference | 95 % interval | prompts |", "|-|-|-|-|-|-|-|"]
+    for name, change in shown_changes(record, summary.changes).items():
+        moved = change.difference
+        numbers = f"{change.before:.3f} | {change.after:.3f} | {moved.mean:+.3f} | {interval_text(moved)} | {moved.n}"
+        lines.append(f"| {one_cell(name)} | {kind_of(record, name)} | {numbers} |")
+    if summary.tokens:
+        lines.append("| length in tokens | | {:.1f} | {:.1f} | | | |".format(*summary.tokens))
+    if summary.diversity:
+        lines.append("| diversity | | {:.3f} | {:.3f} | | | |".format(*summary.diversity))
+    return "\n".join(lines) + (f"\n\n{one_cell(verdict_text([summary]))}" if summary.sources else "")
+
+
+def _pictures(folder: Path) -> str:
+    shown = {CURVES: "rewards by iteration", GRID: "the same prompts and noise before and after"}
+    found = [f"![{told}]({name})" for name, told in shown.items() if (folder / name).is_file()]
+    return "\n\n".join(found)
+
+
+def _on_hub(config: TrainConfig) -> bool:
+    """Whether the base's name is OWNER/NAME, and no folder's nor one of ours."""
+    name = config.policy.model
+    return name.count("/") == 1 and not name.startswith((".", "/", "~")) and not Path(name).exists()
+
+
+# What an exported model's card says against it: only what the run's own files show, and what no run can show.
+
+
+FEWER = 0.9
+"""Below this share of the base's diversity, a card says that it fell."""
+
+
+def limits(
+    config: TrainConfig,
+    record: RunRecord,
+    summary: RunSummary | None,
+    inner: Sequence[Inner],
+    subject: Subject,
+    plain: Plain,
+) -> list[str]:
+    """Sentences."""
+    return [
+        "It was optimised for the rewards above, by programs and not by people. What they do not measure may have got "
+        "worse.",
+        f"This is one run with one seed ({config.seed}): another may end elsewhere.",
+        *_of_evaluation(record, summary, inner, subject),
+        *_of_sampling(config),
+        *plain.notes,
+        "Faults and biases of the base model are still there.",
+    ]
+
+
+def _of_evaluation(
+    record: RunRecord, summary: RunSummary | None, inner: Sequence[Inner], subject: Subject
+) -> Iterator[str]:
+    if summary is None:
+        yield "Nothing here says whether it is better than its base: it was not evaluated beside it."
+        return
+    if summary.steps[1] != subject.step:
+        yield (f"The results are those of iteration {summary.steps[1]}; what is exported is iteration {subject.step}, "
+               "which was not evaluated.")  # fmt: skip
+    headline = summary.changes[summary.headline].difference
+    if headline.verdict != "up":
+        said = "ended below its base's" if headline.verdict == "down" else "is not surely above its base's"
+        yield f"Training did not show what it was for: {summary.headline} {said} ({interval_text(headline)})."
+    if not record.watched:
+        yield "No reward was held out: gaming of the trained ones would not show in the results."
+    if not any(kind.folder == HELDOUT and found for kind, _, found in inner):
+        yield "It was not evaluated on prompts of a kind that training never saw."
+    ratio = summary.diversity_ratio
+    if math.isfinite(ratio) and ratio < FEWER:
+        yield f"What it makes of one prompt is more alike than the base's was: diversity × {ratio:.2f}."
+    fallen = summary.sources_with("down")
+    if fallen:
+        yield f"{summary.headline} is lower than the base's on {', '.join(fallen)}."
+
+
+def _of_sampling(config: TrainConfig) -> Iterator[str]:
+    sampling = config.sampling
+    if isinstance(sampling, SamplingConfig):
+        if sampling.transition.learned is not None:
+            yield ("Its noise levels were trained too (sampling.transition.learned). They serve exploration alone, a "
+                   "plain pipeline has no place for them, and they are not here.")  # fmt: skip
+        if sampling.transition.name != "ode":
+            yield (f"It was trained on paths with noise ({sampling.transition.name}), and evaluated, as the code above "
+                   "draws, by the pipeline's own scheduler.")  # fmt: skip
+    if config.answers.thinking != "off":
+        yield (f"It was trained to reason first (answers.thinking: {config.answers.thinking}), and asked to in words, "
+               "as in the code above.")  # fmt: skip

@@ -1,0 +1,154 @@
+"""How a trained model is loaded without mmrl: Python that a reader of a model card can paste.
+
+What a card names is somebody's text, so it goes into the code by `quoted` alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmrl.data.media.conditions import Kind
+
+PICTURE = "picture.png"
+"""What the code shows to a model that takes pictures."""
+_READERS: dict[Kind, str] = {
+    "image": f'load_image("{PICTURE}")',
+    "mask": 'load_image("mask.png")',
+    "video": 'load_video("video.mp4")',
+}
+
+
+def quoted(text: str) -> str:
+    """A text as Python writes it, in double quotes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def pipeline_code(
+    folder: str,
+    dtype: str,
+    prompt: str | None,
+    arguments: Mapping[str, Any],
+    conditions: Mapping[str, Kind],
+    video: bool,
+    scale_on_guider: float | None,
+) -> str:
+    """A whole pipeline of diffusers, called as the run called it, with files of the reader's as `conditions`."""
+    readers = sorted({_READERS[kind].partition("(")[0] for kind in conditions.values()})
+    return "\n".join(
+        [
+            "import torch",
+            "from diffusers import DiffusionPipeline",
+            *([f"from diffusers.utils import {', '.join(readers)}"] if readers else []),
+            "",
+            f"pipe = DiffusionPipeline.from_pretrained({quoted(folder)}, dtype=torch.{dtype})",
+            *_guider(scale_on_guider),
+            _call(prompt, arguments, conditions, video),
+        ]
+    )
+
+
+def pipeline_lora_code(
+    model: str,
+    folder: str,
+    revision: str | None = None,
+    dtype: str | None = None,
+    main: bool = True,
+    others: Sequence[str] = (),
+    alone: Sequence[str] = (),
+) -> str:
+    """A pipeline and the adapters of its denoisers: in the folder itself (`main`), in folders of the names of `others`,
+    or, of models that their pipelines have no loader for, there too (`alone`)."""
+    lines = [
+        *_torch(dtype),
+        "from diffusers import DiffusionPipeline",
+        "",
+        f"pipe = DiffusionPipeline.from_pretrained({quoted(model)}{_at(revision, dtype)})",
+    ]
+    if main:
+        lines.append(f"pipe.load_lora_weights({quoted(folder)})")
+    lines += [f"pipe.load_lora_weights({quoted(f'{folder}/{name}')}, load_into_{name}=True)" for name in others]
+    lines += [f"pipe.{name}.load_lora_adapter({quoted(f'{folder}/{name}')}, prefix=None)" for name in alone]
+    return "\n".join(lines)
+
+
+def vlm_code(folder: str, dtype: str, prompt: str, picture: bool, longest: int) -> str:
+    """A vision-language model of transformers, asked greedily."""
+    return "\n".join(
+        [
+            "import torch",
+            *(["from PIL import Image"] if picture else []),
+            "from transformers import AutoModelForImageTextToText, AutoProcessor",
+            "",
+            f"model = AutoModelForImageTextToText.from_pretrained({quoted(folder)}, dtype=torch.{dtype})",
+            f"processor = AutoProcessor.from_pretrained({quoted(folder)})",
+            *_question(prompt, picture, longest),
+        ]
+    )
+
+
+def vlm_lora_code(model: str, folder: str, revision: str | None = None, dtype: str | None = None) -> str:
+    """A vision-language model of transformers, and its adapter."""
+    return "\n".join(
+        [
+            *_torch(dtype),
+            "from peft import PeftModel",
+            "from transformers import AutoModelForImageTextToText, AutoProcessor",
+            "",
+            f"model = AutoModelForImageTextToText.from_pretrained({quoted(model)}{_at(revision, dtype)})",
+            f"model = PeftModel.from_pretrained(model, {quoted(folder)})",
+            f"processor = AutoProcessor.from_pretrained({quoted(model)}{_at(revision)})",
+        ]
+    )
+
+
+def token_lora_code(kind: str, model: str, folder: str, revision: str | None = None) -> str:
+    """The model of class `kind` that writes codes, and its adapter."""
+    whole = kind in ("JanusForConditionalGeneration", "Emu3ForConditionalGeneration")
+    place = "" if whole else ', subfolder="language_model"'
+    return "\n".join(
+        [
+            "from peft import PeftModel",
+            f"from transformers import {kind}",
+            "",
+            f"model = {kind}.from_pretrained({quoted(model)}{_at(revision)}{place})",
+            f"model = PeftModel.from_pretrained(model, {quoted(folder)})",
+        ]
+    )
+
+
+def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[str, Kind], video: bool) -> str:
+    given = [] if prompt is None else [f"prompt={quoted(prompt)}"]
+    given += [f"{name}={_READERS[kind]}" for name, kind in conditions.items()]
+    given += [f"{name}={value!r}" for name, value in arguments.items()]
+    lines = "".join(f"    {each},\n" for each in given)
+    return f"{'frames' if video else 'image'} = pipe(\n{lines}).{'frames' if video else 'images'}[0]"
+
+
+def _guider(scale: float | None) -> list[str]:
+    return [] if scale is None else [f"pipe.guider.guidance_scale = {scale!r}"]
+
+
+def _question(prompt: str, picture: bool, longest: int) -> list[str]:
+    parts = [f'{{"type": "image", "image": Image.open({quoted(PICTURE)})}}'] if picture else []
+    parts.append(f'{{"type": "text", "text": {quoted(prompt)}}}')
+    return [
+        "content = [",
+        *(f"    {part}," for part in parts),
+        "]",
+        'messages = [{"role": "user", "content": content}]',
+        "inputs = processor.apply_chat_template(",
+        '    messages, add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"',
+        ").to(model.device, model.dtype)",
+        f"written = model.generate(**inputs, max_new_tokens={longest}, do_sample=False)",
+        'answer = processor.decode(written[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)',
+    ]
+
+
+def _at(revision: str | None, dtype: str | None = None) -> str:
+    return (f", revision={quoted(revision)}" if revision else "") + (f", dtype=torch.{dtype}" if dtype else "")
+
+
+def _torch(dtype: str | None) -> list[str]:
+    return ["import torch"] if dtype else []

@@ -1,0 +1,108 @@
+"""Noise levels that are trained with the policy: ReinFlow (arXiv:2505.22094), Flow-Noise of pi_RL (arXiv:2510.25889).
+
+The log-probability of a step depends on its spread as well as on its mean, so the policy gradient says where to
+explore more and where less. Rollout and replay ask one network, at the parameters of the moment.
+
+ReinFlow's network also sees the observation, and gives each dimension a spread of its own; here the noise level
+follows from sigma alone, and scales what the transition would add.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from mmrl.config.sampling import TransitionConfig
+from mmrl.errors import ConfigError
+from mmrl.generation.diffusion.transitions import DDIM, DanceSDE, FlowSDE, Level, NoisyODE, Transition
+
+FILE = "exploration_noise.safetensors"
+NAME = "exploration_noise"
+"""What its parameters' names begin with."""
+
+
+class NoiseLevels(nn.Module):
+    """sigma -> the noise level there, between `low` and `high`, and `start` everywhere before it is trained."""
+
+    def __init__(self, low: float, high: float, start: float, hidden: int) -> None:
+        """
+        Raises:
+            ConfigError: `start` does not lie between the bounds.
+        """
+        super().__init__()
+        if not low < start < high:
+            raise ConfigError(f"sampling.transition.noise_level: {start} does not lie between learned.low, {low}, and "
+                              f"learned.high, {high}")  # fmt: skip
+        self._low, self._high = math.log(low), math.log(high)
+        self.inner, self.outer = nn.Linear(1, hidden), nn.Linear(hidden, 1)
+        share = (math.log(start) - self._low) / (self._high - self._low)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.constant_(self.outer.bias, math.atanh(2 * share - 1))
+
+    @classmethod
+    def from_config(cls, config: TransitionConfig) -> NoiseLevels | None:
+        """None where the noise level is not trained."""
+        learned = config.learned
+        return None if learned is None else cls(learned.low, learned.high, config.noise_level, learned.hidden)
+
+    def forward(self, sigma: Tensor) -> Tensor:  # [N] -> [N]
+        """Squashed in its logarithm, as ReinFlow's is."""
+        share = (self.outer(self.inner(sigma[:, None]).tanh())[:, 0].tanh() + 1) / 2
+        return (self._low + (self._high - self._low) * share).exp()
+
+    def save(self, folder: Path) -> None:
+        """Beside what else is saved of a policy."""
+        save_file({name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / FILE)
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote.
+
+        Raises:
+            ConfigError: it is not there, or of another size.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            raise ConfigError(f"{path} is missing: the policy in this folder was trained without "
+                              "sampling.transition.learned")  # fmt: skip
+        held = load_file(path)
+        due = self.state_dict()
+        if {k: v.shape for k, v in held.items()} != {k: v.shape for k, v in due.items()}:
+            raise ConfigError(f"{path} was trained with another sampling.transition.learned.hidden")
+        self.load_state_dict(held)
+
+
+@dataclass(frozen=True)
+class LearnedNoise:
+    """A transition whose noise level is asked of a network at each step."""
+
+    base: FlowSDE | DanceSDE | NoisyODE | DDIM
+    levels: NoiseLevels
+
+    def moments(self, x: Tensor, velocity: Tensor, sigma: Level, sigma_next: Level) -> tuple[Tensor, Level]:
+        at = torch.as_tensor(sigma, dtype=torch.float32, device=self.levels.outer.weight.device)
+        level = self.levels(at.reshape(-1)).reshape(at.shape).to(x.device)
+        base = self.base
+        now = replace(base, eta=level) if isinstance(base, DDIM) else replace(base, noise_level=level)
+        return now.moments(x, velocity, sigma, sigma_next)
+
+    def log_prob(self, x_next: Tensor, mean: Tensor, std: Level) -> Tensor:
+        return self.base.log_prob(x_next, mean, std)
+
+
+def with_learned_noise(transition: Transition, levels: NoiseLevels | None) -> Transition:
+    """The transition, with its noise level from a network if there is one.
+
+    Raises:
+        ConfigError: this transition's score does not depend on a noise level of ours.
+    """
+    if levels is None:
+        return transition
+    if not isinstance(transition, FlowSDE | DanceSDE | NoisyODE | DDIM):
+        raise ConfigError(f"sampling.transition.learned: {type(transition).__name__} has no noise level to train: "
+                          "choose noisy_ode, flow_sde, dance_sde or ddim")  # fmt: skip
+    return LearnedNoise(transition, levels)

@@ -1,0 +1,379 @@
+"""The three things that can happen in a pipeline's denoising loop: it is recorded, replayed, or asked for a velocity.
+
+Each watches the same two events: a denoiser is called, and the scheduler takes a step. Pipelines run under
+`torch.no_grad`; a loop that wants gradients turns them on when the denoiser is called and off when its step is done,
+so that everything between, such as guidance, is differentiated and nothing else is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.config.sampling import SamplingConfig
+from mmrl.errors import ConfigError, GenerationError, UnsupportedError
+from mmrl.generation.diffusion.guiders import Guiders
+from mmrl.generation.diffusion.learned_noise import NoiseLevels, with_learned_noise
+from mmrl.generation.diffusion.multi_latent import join, join_log_probs, shared_std, split
+from mmrl.generation.diffusion.noise_levels import flow_velocity, from_flow
+from mmrl.generation.diffusion.pytree import outline, stranger, tensor_holder, zeros
+from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.scheduler_families import Family, check_transition, noised_family, velocity_gain
+from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.generation.diffusion.transitions import Level
+from mmrl.generation.diffusion.windows import draw_window
+from mmrl.policy import Decisions, Visit
+from mmrl.seeds import stream_seed
+
+
+class LeavePipeline(BaseException):
+    """All that was wanted is computed: the rest of the pipeline's call is not. No error, hence no Exception."""
+
+
+class Loop:
+    """Counts steps and the denoiser calls of each. A step is over when the next denoiser call begins."""
+
+    def __init__(self, guiders: Guiders) -> None:
+        self.step = 0
+        self.calls = 0
+        self._guiders = guiders
+        self._stepped: list[Any] = []  # the schedulers that took this step
+        self._with_grad = torch.is_grad_enabled()
+
+    def on_denoiser_call(self) -> None:
+        """A denoiser is about to be called."""
+        if self._stepped:
+            self.step, self.calls, self._stepped = self.step + 1, 0, []
+        torch.set_grad_enabled(self._with_grad and self.is_trained())
+
+    def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
+        """Answer a denoiser call."""
+        answer = self.denoise(compute, arguments)
+        self.calls += 1
+        return answer
+
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        """Answer a network that prepares the next denoiser call."""
+        raise NotImplementedError
+
+    @property
+    def coming(self) -> int:
+        """The step that the next denoiser call belongs to."""
+        return self.step + bool(self._stepped)
+
+    def on_step(self, step: Step) -> Tensor:
+        """Answer a step of a scheduler."""
+        if not self.calls:
+            raise UnsupportedError("the pipeline took a step without calling a denoiser that is known: it cannot be "
+                                   "replayed")  # fmt: skip
+        if any(step.scheduler is each for each in self._stepped):
+            raise UnsupportedError("the pipeline took two steps of one scheduler for one denoiser call: they cannot be "
+                                   "replayed")  # fmt: skip
+        self._stepped.append(step.scheduler)
+        return self.advance(step)
+
+    @property
+    def part(self) -> int:
+        """Which of the latents that are denoised together the present step is of."""
+        return len(self._stepped) - 1
+
+    def on_schedule(self, scheduler: Any, family: Family) -> None:
+        """A schedule was set."""
+
+    def is_trained(self) -> bool:
+        """Whether this step is computed with gradients, if the caller wants any."""
+        return False
+
+    def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
+        """The denoiser's answer."""
+        raise NotImplementedError
+
+    def advance(self, step: Step) -> Tensor:
+        """x'."""
+        raise NotImplementedError
+
+
+class RecordLoop(Loop):
+    """Samples, and writes down what replays need."""
+
+    def __init__(
+        self, guiders: Guiders, recording: Recording, sampling: SamplingConfig, noise: NoiseLevels | None = None
+    ) -> None:
+        """`noise` gives the noise level of each step, where it is trained."""
+        super().__init__(guiders)
+        self.recording, self.sampling, self._noise = recording, sampling, noise
+        self._log_probs: list[list[Tensor]] = []  # of each decision and part
+        self._sizes: list[list[int]] = []  # the latent dimensions of each
+        self._stds: list[Level] = []  # of the present decision
+        self._means: list[list[Tensor]] = []  # of each decision and part, where they are kept
+        self._new_schedule = False
+        self._last: list[Tensor] = []  # what the last step returned
+        self._explorer: torch.Generator | None = None
+        self._last_replayed: float = math.inf if recording.path_kept else 0  # without decisions: the probe is step 1
+
+    def on_schedule(self, scheduler: Any, family: Family) -> None:
+        self._new_schedule = bool(self._stepped)  # counts if a step follows
+
+    def clean(self) -> Tensor:
+        """[B, ...] x_0, all parts of it."""
+        if not self._last:
+            raise UnsupportedError("the pipeline called no scheduler: there is nothing to train")
+        return join(self._last)
+
+    def log_probs(self) -> Tensor:
+        """[B, T] float32."""
+        if not self._log_probs:
+            return self.clean().new_zeros(len(self._last[0]), 0, dtype=torch.float32)
+        joined = [join_log_probs(each, sizes) for each, sizes in zip(self._log_probs, self._sizes, strict=True)]
+        return torch.stack(joined, dim=1)
+
+    def means(self) -> Tensor | None:
+        """[B, T, ...] float32, if they were to be kept and there are any."""
+        return torch.stack([join(parts) for parts in self._means], dim=1) if self._means else None
+
+    def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
+        answer = compute()
+        if kind := stranger(answer) or tensor_holder(arguments):
+            raise UnsupportedError(f"a denoiser keeps a {kind} from step to step, which a replay that skips steps does "
+                                   "not have; if the pipeline has an argument that turns it off (use_kv_cache: false), "
+                                   "set it in sampling.pipeline_args")  # fmt: skip
+        if self.calls == 0:
+            self.recording.outlines.append([])
+        self.recording.outlines[self.step].append(outline(answer))
+        return answer
+
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        answer = compute()
+        self.recording.branch_outlines.append(outline(answer))
+        return answer
+
+    def advance(self, step: Step) -> Tensor:
+        recording = self.recording
+        recording.schedules += self._new_schedule
+        self._new_schedule = False
+        if self.step == self.part == 0:
+            recording.begins = step.index
+            self._plan(step)
+        if self.step in recording.decisions:
+            following = self._explore(step)
+        elif (recording.transition is None and not recording.path_kept) or (
+            deterministic := step.family.deterministic(step.scheduler)
+        ) is None:
+            following = step.own()
+        else:
+            mean, _ = step.family.moments(deterministic, step)
+            following = mean.to(step.sample.dtype)
+        kept = following.clone()  # pipelines may change in place what they are handed
+        if self.part == 0:
+            self._last = []
+            recording.guidance.append(self._guiders.read())
+        self._last.append(kept)
+        if not recording.decisions and self.step <= 1:
+            others = recording.probe[1] if recording.probe is not None and self.part else []
+            recording.probe = (self.step, [*others, step.output.detach().clone()])
+        if self.step <= self._last_replayed:
+            if self.part == 0:
+                recording.next_latents.append([])
+            recording.next_latents[self.step].append(kept)
+        return following
+
+    def _plan(self, step: Step) -> None:
+        """Now the loop's length is known, which `strength` arguments shorten: decide which steps explore."""
+        config, recording = self.sampling.transition, self.recording
+        check_transition(config, step.family)
+        if config.name == "ode" or (config.noise_level == 0 and config.name != "native"):
+            return
+        transition = step.family.transition(config, step.scheduler, step.levels)
+        recording.transition = with_learned_noise(transition, self._noise)
+        steps = len(step.levels) - step.index
+        window = draw_window(self.sampling.window, steps, recording.shared_seed, recording.iteration)
+        recording.decisions = tuple(window)
+        if any(at >= len(window) for at in recording.branches.config.at):
+            raise ConfigError(f"sampling.branch.at: there are {len(window)} decisions, counted from 0, so a branch "
+                              f"cannot part at {max(recording.branches.config.at)}")  # fmt: skip
+        self._last_replayed = max(self._last_replayed, *recording.decisions, 0)
+        device = step.sample.device
+        self._explorer = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))
+
+    def _explore(self, step: Step) -> Tensor:
+        transition = self.recording.transition
+        assert transition is not None
+        mean, std = step.family.moments(transition, step)
+        if isinstance(std, float) and not std > 0:  # NaN too
+            raise UnsupportedError(f"step {self.step + 1} of the pipeline adds no noise under this transition: leave "
+                                   "it out of sampling.window, or raise noise_level")  # fmt: skip
+        noise = torch.randn(mean.shape, generator=self._explorer, device=mean.device)
+        following = self._followed((mean + std * noise).to(step.sample.dtype))
+        if self.part == 0:
+            self._log_probs.append([])
+            self._sizes.append([])
+            self._stds = []
+            if self.recording.keep_means:
+                self._means.append([])
+        if self.recording.keep_means:
+            self._means[-1].append(mean)
+        self._stds.append(std)
+        shared_std(self._stds)
+        self._log_probs[-1].append(transition.log_prob(following.float(), mean, std))
+        self._sizes[-1].append(following[0].numel())
+        return following
+
+    def _followed(self, drawn: Tensor) -> Tensor:
+        """x', with each row as the one that it goes with."""
+        decision = sum(each <= self.step for each in self.recording.decisions) - 1
+        return self.recording.branches.followed(drawn, decision)
+
+
+class FastForward(Loop):
+    """The past is played back: steps that are not asked for return what they did, and their denoisers are skipped."""
+
+    def __init__(self, guiders: Guiders, recording: Recording) -> None:
+        super().__init__(guiders)
+        self.recording = recording
+        self._branches = iter(recording.branch_outlines)
+
+    def is_asked(self, step: int) -> bool:
+        """Whether this step is computed."""
+        raise NotImplementedError
+
+    def is_trained(self) -> bool:
+        return self.is_asked(self.step)
+
+    def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
+        return compute() if self.is_asked(self.step) else zeros(self.recording.outline_of(self.step, self.calls))
+
+    def on_branch(self, compute: Callable[[], Any]) -> Any:
+        due, asked = next(self._branches, None), self.is_asked(self.coming)
+        if due is not None and not asked:
+            return zeros(due)
+        with torch.set_grad_enabled(self._with_grad and asked):  # it may share layers with what is trained (Z-Image)
+            return compute()
+
+    def play_back(self) -> Tensor:
+        """What this step returned in the rollout."""
+        parts = self.recording.next_latents[self.step]
+        if self.part == len(parts) - 1:
+            torch.set_grad_enabled(False)
+            self._guiders.write(self.recording.guidance[self.step])
+        return parts[self.part].clone()
+
+
+class ReplayLoop(FastForward):
+    """Computes the steps behind some columns, and hands each to a visitor."""
+
+    def __init__(self, guiders: Guiders, recording: Recording, columns: Sequence[int], visit: Visit) -> None:
+        super().__init__(guiders, recording)
+        self.visit = visit
+        self._column_of = {recording.decisions[column]: column for column in columns}
+        self._last = max(self._column_of)
+        self._parts: list[_Part] = []
+
+    def is_asked(self, step: int) -> bool:
+        return step in self._column_of
+
+    def advance(self, step: Step) -> Tensor:
+        if self.is_asked(self.step):
+            self._parts.append(self._score(step))
+            if len(self._parts) == len(self.recording.next_latents[self.step]):
+                parts, self._parts = self._parts, []
+                self.visit(_decisions(self._column_of[self.step], parts))
+                if self.step == self._last:
+                    raise LeavePipeline
+        return self.play_back()
+
+    def _score(self, step: Step) -> _Part:
+        transition, following = self.recording.transition, self.recording.next_latents[self.step][self.part]
+        assert transition is not None
+        mean, std = step.family.moments(transition, step)
+        log_prob = transition.log_prob(following.float(), mean, std)
+        return _Part(log_prob, mean, std, step.family.velocity(step), velocity_gain(step.family, transition, step))
+
+
+class ProbeLoop(FastForward):
+    """Fast-forwards to one step and takes its model output: the gauge of rollouts without decisions."""
+
+    def __init__(self, guiders: Guiders, recording: Recording, probe: int) -> None:
+        super().__init__(guiders, recording)
+        self.outputs: list[Tensor] = []
+        self._probe = probe
+
+    def is_asked(self, step: int) -> bool:
+        return step == self._probe
+
+    def advance(self, step: Step) -> Tensor:
+        if not self.is_asked(self.step):
+            return self.play_back()
+        self.outputs.append(step.output)
+        if self.recording.probe is not None and len(self.outputs) == len(self.recording.probe[1]):
+            raise LeavePipeline
+        return step.sample
+
+
+class VelocityLoop(FastForward):
+    """Asks for the model's output at any (x_t, sigma), as the pipeline would use it.
+
+    It is a flow's velocity, noise - x_0, of models that predict noise, v or x_0 too: what they predict is brought to a
+    flow's terms, as is `noisy`, (1 - sigma) x_0 + sigma noise, to theirs.
+
+    Every step of the schedule is set to sigma. The steps before the one that would have come nearest to sigma are
+    not computed, the last of them hands over x_t, and that one's output is taken: guidance that depends on the step's
+    number (skipped layers, truncation) is what the sampler would apply at this noise level.
+    """
+
+    def __init__(self, guiders: Guiders, recording: Recording, noisy: Tensor, sigma: float) -> None:
+        super().__init__(guiders, recording)
+        self.sigma = sigma
+        self.velocity: Tensor | None = None
+        self._noisy = split(noisy, recording.next_latents[0])
+        self._outputs: list[Tensor] = []
+        self._target = 1
+        self._nearest = 1
+
+    def is_asked(self, step: int) -> bool:
+        return step == self._target
+
+    def on_schedule(self, scheduler: Any, family: Family) -> None:
+        self._nearest = noised_family(scheduler).hold(scheduler, self.sigma)
+
+    def advance(self, step: Step) -> Tensor:
+        if self.step == 0:
+            self._target = max(1, self._nearest - self.recording.begins)
+            if step.sample.shape != self._noisy[self.part].shape:
+                raise GenerationError(f"noisy is {list(self._noisy[self.part].shape)}, the pipeline's latents are "
+                                      f"{list(step.sample.shape)}")  # fmt: skip
+        last = self.part == len(self._noisy) - 1
+        if self.is_asked(self.step):
+            self._outputs.append(flow_velocity(step))
+            if last:
+                self.velocity = join(self._outputs)
+                raise LeavePipeline
+        elif last:
+            self._guiders.write(self.recording.guidance[self.step])
+        return from_flow(step, self._noisy[self.part], self.sigma).to(step.sample.dtype)
+
+
+@dataclass(frozen=True)
+class _Part:
+    log_prob: Tensor  # [B]
+    mean: Tensor  # [B, ...]
+    std: Level
+    output: Tensor  # [B, ...]
+    gain: float | None
+
+
+def _decisions(column: int, parts: list[_Part]) -> Decisions:
+    means = [part.mean for part in parts]
+    std = torch.as_tensor(shared_std([part.std for part in parts]), dtype=torch.float32, device=means[0].device)
+    return Decisions(
+        columns=(column,),
+        log_probs=join_log_probs([part.log_prob for part in parts], [mean[0].numel() for mean in means])[:, None],
+        mean=join(means)[:, None],
+        std=std.reshape(-1, 1).expand(len(means[0]), 1),
+        velocity=join([part.output for part in parts])[:, None],
+        gain=None if parts[0].gain is None else torch.full((len(means[0]), 1), parts[0].gain, device=means[0].device),
+    )

@@ -1,0 +1,428 @@
+"""A diffusers pipeline as a policy: record, replay and velocity are modes of one ordinary call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from diffusers import DiffusionPipeline, ModelMixin
+from PIL.Image import Image
+from torch import Tensor, nn
+
+from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig, WindowConfig
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, GenerationError, UnsupportedError
+from mmrl.finetuning.diffusers_modules import FullTrainable, LoraTrainable, Trainable
+from mmrl.generation.diffusion.attention_backend import set_attention
+from mmrl.generation.diffusion.branching import Branches
+from mmrl.generation.diffusion.call_arguments import ONE_GENERATOR, call_arguments, guiders_take_scale
+from mmrl.generation.diffusion.denoiser_hook import find_branches, find_denoisers, kept_attention, watched_denoisers
+from mmrl.generation.diffusion.differentiable_loop import LiveLoop
+from mmrl.generation.diffusion.encode_images import FirstStepLoop, encoded
+from mmrl.generation.diffusion.guiders import Guiders
+from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevels
+from mmrl.generation.diffusion.loops import LeavePipeline, Loop, ProbeLoop, RecordLoop, ReplayLoop, VelocityLoop
+from mmrl.generation.diffusion.pytree import map_leaves
+from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.replay_cache import Deck, on_tape, tape_targets
+from mmrl.generation.diffusion.scheduler_families import (
+    check_transition,
+    exchanged,
+    family_of,
+    noised_family,
+    scheduler_class,
+)
+from mmrl.generation.diffusion.scheduler_hook import watched_scheduler
+from mmrl.generation.diffusion.support import REFUSED
+from mmrl.policy import Decisions, LiveSteps, Power, Rollout, RolloutRequest, Visit
+from mmrl.seeds import global_generators, row_generators
+
+_ONE_AT_A_TIME = ("AutoencoderKLHunyuanVideo15",)
+"""Autoencoders that fail on a batch of two (diffusers 0.42: the attention mask does not broadcast)."""
+_IN_TILES = ("AutoencoderKLAllegro",)
+"""Autoencoders that decode in no other way."""
+
+
+class PipelinePolicy:
+    """Any diffusers pipeline with a covered scheduler, trained through its own `__call__`.
+
+    A rollout is the unmodified pipeline, recorded. A replay calls it again with the same arguments: encoders and
+    initial noise come from a tape, untrained denoiser calls are skipped, and only the trained ones are computed, with
+    gradients. Guidance, latent packing and the choice between two transformers are the pipeline's own arithmetic, so a
+    replay under unchanged parameters repeats the rollout's log-probabilities exactly.
+
+    >>> pipeline = DiffusionPipeline.from_pretrained("stabilityai/stable-diffusion-3.5-medium")  # doctest: +SKIP
+    >>> policy = PipelinePolicy(pipeline, SamplingConfig(transition={"name": "flow_sde"}))  # doctest: +SKIP
+    """
+
+    powers = frozenset(
+        {
+            *(Power.LOG_PROBS, Power.MOMENTS, Power.DECODE_WITH_GRAD),
+            *(Power.PREDICT_VELOCITY, Power.ADOPT_CLEAN, Power.ENCODE_MEDIA),
+        }
+    )
+
+    def __init__(
+        self,
+        pipeline: DiffusionPipeline,
+        sampling: SamplingConfig,
+        train: Literal["lora", "full"] = "lora",
+        lora: LoraConfig | None = None,
+        denoisers: Sequence[str] = (),
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        """Prepare a loaded pipeline, in place, for training.
+
+        Args:
+            denoisers: components to train; empty: all of the pipeline's denoisers.
+
+        Raises:
+            UnsupportedError: the class is one that cannot work, the scheduler's family is not covered, or there is no
+                known denoiser.
+            ConfigError: the sampling does not fit the pipeline.
+        """
+        self.pipeline = pipeline
+        self.attention = "as the pipeline came"  # who computes it, and why
+        self.sampling = sampling
+        self.version = 0
+        if why := next((REFUSED[each.__name__] for each in type(pipeline).__mro__ if each.__name__ in REFUSED), None):
+            raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {why}")
+        self._denoisers, self._branches = find_denoisers(pipeline), find_branches(pipeline)
+        for branch in self._branches:
+            if not hasattr(branch, "gradient_checkpointing"):  # Z-Image's reads it, and its class does not set it
+                vars(branch)["gradient_checkpointing"] = False
+        self._check(sampling)
+        chosen = _chosen(self._denoisers, denoisers)
+        for component in pipeline.components.values():
+            if isinstance(component, nn.Module):
+                component.requires_grad_(False).eval()
+        self._trainable: Trainable
+        self._trainable = LoraTrainable(chosen, lora or LoraConfig()) if train == "lora" else FullTrainable(chosen)
+        if gradient_checkpointing:
+            for denoiser in chosen.values():
+                denoiser.enable_gradient_checkpointing()
+        pipeline.set_progress_bar_config(disable=True)
+        vae: Any = getattr(pipeline, "vae", None)
+        if type(vae).__name__ in _ONE_AT_A_TIME:
+            vae.enable_slicing()
+        if type(vae).__name__ in _IN_TILES:
+            vae.enable_tiling()
+        self._noise = NoiseLevels.from_config(sampling.transition)
+        if self._noise is not None:
+            self._noise.to(pipeline._execution_device)
+        self._targets, self._guiders = tape_targets(pipeline), Guiders(pipeline)
+        self._busy = False
+        self._keeps_paths = False
+
+    @classmethod
+    def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
+        """Load a pipeline from a folder or the hub: safetensors only, none of its code."""
+        if policy.scheduler:
+            scheduler_class(policy.scheduler)  # refused before anything is loaded
+        pipeline = DiffusionPipeline.from_pretrained(
+            policy.model,
+            revision=policy.revision,
+            dtype=getattr(torch, policy.dtype),
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
+        if not policy.safety_checker and getattr(pipeline, "safety_checker", None) is not None:
+            pipeline.safety_checker = None
+        if policy.scheduler:
+            pipeline.scheduler = exchanged(pipeline.scheduler, policy.scheduler)
+        device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        pipeline.to(device)
+        attention = set_attention(find_denoisers(pipeline), policy.attention)
+        made = cls(
+            pipeline,
+            sampling,
+            train=policy.train,
+            lora=policy.lora,
+            denoisers=policy.denoisers,
+            gradient_checkpointing=policy.gradient_checkpointing,
+        )
+        made.attention = attention
+        return made
+
+    def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Draw sum(r.n) trajectories. What row i starts from depends on (seed, i) alone, i being its tree's first."""
+        sampling = self._sampling_of(requests)
+        self._check(sampling)
+        samples = [request.sample for request in requests for _ in range(request.n)]
+        groups = [request.group for request in requests for _ in range(request.n)]
+        arguments = call_arguments(self.pipeline, sampling, samples)
+        asked = requests[0]
+        recording = Recording(
+            arguments,
+            seed,
+            rows=len(samples),
+            shared_seed=seed if asked.shared_seed is None else asked.shared_seed,
+            branches=self._branches_of(requests, sampling),
+            iteration=asked.iteration,
+            keep_means=asked.keep_means,
+        )
+        recording.path_kept = self._keeps_paths
+        if guiders_take_scale(self.pipeline):
+            recording.guidance_scale = sampling.guidance_scale
+        loop = RecordLoop(self._guiders, recording, sampling, self._noise if sampling.transition.learned else None)
+        output = self._call(loop, recording, recording.tape.recorder)
+        media = list(output[0])
+        clean, log_probs = loop.clean(), loop.log_probs()
+        branches = recording.branches.table(log_probs.shape[1])
+        mask = torch.ones_like(log_probs, dtype=torch.bool)
+        if branches is not None:
+            branches = branches.to(mask.device)
+            mask = branches[:, 1:] == torch.arange(len(mask), device=mask.device)[:, None]
+        name = type(self.pipeline).__name__
+        if odd := {type(frame).__name__ for made in media for frame in _frames(made) if not isinstance(frame, Image)}:
+            raise UnsupportedError(f"{name} makes {', '.join(sorted(odd))}; rewards take PIL images and lists of them")
+        if not len(media) == len(clean) == len(samples):
+            raise GenerationError(f"{name} gave {len(media)} outputs from {len(clean)} latents for {len(samples)} rows")
+        return Rollout(
+            samples=samples,
+            group_index=torch.tensor(groups, device=clean.device),
+            log_probs=log_probs,
+            mask=mask,
+            channel=torch.zeros_like(log_probs, dtype=torch.int64),
+            media=media,
+            policy_version=self.version,
+            clean=clean,
+            recording=recording,
+            means=loop.means(),
+            branches=branches,
+        )
+
+    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+        """Recompute the named decisions in order, one at a time, in a single call of the pipeline."""
+        recording = _recording(rollout)
+        if list(columns) != sorted(set(columns)) or any(not 0 <= c < len(recording.decisions) for c in columns):
+            raise ValueError(f"columns {list(columns)} are not increasing numbers below {len(recording.decisions)}")
+        if columns:
+            self._fast_forward(ReplayLoop(self._guiders, recording, columns, visit), recording)
+
+    def noise_level(self, place: float) -> float:
+        """In (0, 1]; a flow's levels are uniform, the others' are those of their training timesteps."""
+        scheduler = self.pipeline.scheduler
+        return noised_family(scheduler).noise_level(scheduler, place)
+
+    def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
+        """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
+
+        `noisy` is (1 - sigma) x_0 + sigma noise in the loop's own packing, that of `rollout.clean`, and the velocity is
+        noise - x_0, of pipelines that predict noise too. Of models that are also told where a step ends
+        (mean flows), this is the velocity at sigma itself.
+        """
+        if not 0 < sigma <= 1:
+            raise ValueError(f"sigma is {sigma}, due in (0, 1]")
+        recording = _recording(rollout)
+        if recording.schedules > 1:
+            raise UnsupportedError(f"{type(self.pipeline).__name__} draws in {recording.schedules} sections, each with "
+                                   "a schedule of its own: there is no one velocity to ask for")  # fmt: skip
+        loop = VelocityLoop(self._guiders, recording, noisy, sigma)
+        self._fast_forward(loop, recording)
+        if loop.velocity is None:
+            raise GenerationError("the pipeline took a single step, which leaves none to ask for a velocity")
+        return loop.velocity
+
+    def adopt(self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]) -> Rollout:
+        """A rollout without decisions that ends in the given latents, at the price of one step of the pipeline."""
+        sampling = self.sampling.model_copy(update={"transition": TransitionConfig(), "window": WindowConfig()})
+        arguments = call_arguments(self.pipeline, sampling, samples)
+        branches = Branches(BranchConfig(), len(samples))
+        recording = Recording(arguments, seed=0, rows=len(samples), shared_seed=0, branches=branches)
+        if guiders_take_scale(self.pipeline):
+            recording.guidance_scale = sampling.guidance_scale
+        loop = FirstStepLoop(self._guiders, recording, sampling)
+        self._call(loop, recording, recording.tape.recorder)
+        loop.refuse_other(clean)
+        none = clean.new_zeros(len(samples), 0, dtype=torch.float32)
+        return Rollout(
+            samples=list(samples),
+            group_index=torch.tensor(groups, device=clean.device),
+            log_probs=none,
+            mask=none.bool(),
+            channel=none.long(),
+            media=list(media),
+            policy_version=self.version,
+            clean=clean,
+            recording=recording,
+        )
+
+    def encode(self, pictures: Sequence[Image]) -> Tensor:
+        """[B, ...]: the latents that end in these pictures; for `given.ENCODABLE` alone."""
+        return encoded(self.pipeline, self.sampling, pictures)
+
+    @contextmanager
+    def paths_kept(self) -> Iterator[None]:
+        """While open, rollouts keep the latents of every step, and follow the family's deterministic transition.
+
+        A solver's own step, which remembers those before it, could not be taken up in the middle.
+        """
+        before, self._keeps_paths = self._keeps_paths, True
+        try:
+            yield
+        finally:
+            self._keeps_paths = before
+
+    def decode_with_grad(self, rollout: Rollout, live: LiveSteps) -> Tensor:
+        """[B, 3, H, W], or [B, F, 3, H, W] of videos, float32 in [0, 1]: the rollout's media through live steps.
+
+        All graphs of the live steps and of the autoencoder are held until `backward()`.
+
+        Raises:
+            ValueError: the rollout was not drawn under `paths_kept`.
+            UnsupportedError: the pipeline hands out no tensors, or cuts their graph.
+        """
+        recording = _recording(rollout)
+        if not recording.path_kept or rollout.clean is None:
+            raise ValueError("this rollout did not keep its path: draw it under `policy.paths_kept()`")
+        loop = LiveLoop(self._guiders, recording, live, rollout.clean)
+        return self.decoded(loop, recording)
+
+    def decoded(self, loop: Loop, recording: Recording) -> Tensor:
+        """What the pipeline makes of a loop that lets it come to its end, as a tensor in [0, 1]."""
+        name = type(self.pipeline).__name__
+        if "output_type" not in recording.arguments:
+            raise UnsupportedError(f"{name} takes no output_type, so it hands out no tensors to differentiate")
+        try:
+            made = self._call(loop, recording, recording.tape.player, output_type="pt")[0]
+        except RuntimeError as err:
+            if "requires grad" not in str(err):  # of Tensor.numpy(), by which a pipeline leaves the graph
+                raise
+            raise UnsupportedError(f"{name} makes its pictures outside of torch, without gradients") from err
+        if not isinstance(made, Tensor) or made.ndim not in (4, 5) or made.shape[-3] != 3:
+            found = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+            raise UnsupportedError(f"{name} gave {found} for output_type='pt', not RGB pictures [B, 3, H, W]")
+        if torch.is_grad_enabled() and not made.requires_grad:
+            raise UnsupportedError(f"{name} cuts the graph between its denoiser and its pictures: train it with an "
+                                   "algorithm that needs no gradient of the reward, such as grpo")  # fmt: skip
+        return made.float()
+
+    def drawn(self, loop: Loop, recording: Recording) -> list[Any]:
+        """What the pipeline makes of a loop that lets it come to its end, as media."""
+        return list(self._call(loop, recording, recording.tape.player)[0])
+
+    @property
+    def guiders(self) -> Guiders:
+        """What remembers from step to step, which every loop looks after."""
+        return self._guiders
+
+    def reference(self) -> AbstractContextManager[None]:
+        """While open, the policy computes with the parameters that training started from."""
+        return self._trainable.reference()
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """`transformer.blocks...` and so on; float32 whatever the model computes in."""
+        noise = {} if self._noise is None else dict(self._noise.named_parameters(prefix=NAME))
+        return self._trainable.parameters() | noise
+
+    def pace(self, name: str) -> float:
+        """All at one, but for noise levels that are trained too."""
+        learned = self.sampling.transition.learned
+        return learned.pace if learned is not None and name.startswith(f"{NAME}.") else 1.0
+
+    def save(self, folder: Path) -> None:
+        """Adapters as `pipeline.load_lora_weights(folder)` takes them, or each denoiser in a folder of its name."""
+        self._trainable.save(self.pipeline, folder)
+        if self._noise is not None:
+            self._noise.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote, into the same parameters."""
+        self._trainable.load(folder)
+        if self._noise is not None:
+            self._noise.load(folder)
+
+    @torch.no_grad()
+    def replay_gap(self, rollout: Rollout) -> float:
+        """max |log-prob difference| over decisions, or max |velocity difference| at the probe; 0 where exact."""
+        recording = _recording(rollout)
+        gaps: list[Tensor] = []
+
+        def compare(now: Decisions) -> None:
+            gaps.append((now.log_probs[:, 0] - rollout.log_probs[:, now.columns[0]]).abs().max())
+
+        if recording.decisions:
+            self.replay(rollout, range(len(recording.decisions)), compare)
+        elif recording.probe is not None:
+            step, expected = recording.probe
+            loop = ProbeLoop(self._guiders, recording, step)
+            self._fast_forward(loop, recording)
+            if len(loop.outputs) != len(expected):
+                raise GenerationError(f"the replay ended before step {step}")
+            gaps += [(now.float() - then.float()).abs().max() for now, then in zip(loop.outputs, expected, strict=True)]
+        return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
+
+    def _fast_forward(self, loop: Loop, recording: Recording) -> None:
+        self._call(loop, recording, recording.tape.player)
+
+    def _call(
+        self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], Deck], **changes: Any
+    ) -> Any:
+        """One call of the pipeline under a loop, with some arguments changed; None if the loop left early."""
+        if self._busy:
+            raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
+        device = self.pipeline._execution_device
+        one = type(self.pipeline).__name__ in ONE_GENERATOR
+        generators = row_generators(recording.seed, [0] if one else recording.branches.roots, device if one else "cpu")
+        self._busy = True
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(torch.no_grad())
+                # some pipelines draw the latents of a picture without being told from which generator
+                ambient = stack.enter_context(global_generators(recording.seed, device))
+                stack.enter_context(on_tape(self._targets, deck([*generators, *ambient])))
+                stack.enter_context(kept_attention(self._denoisers))
+                stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
+                stack.enter_context(watched_denoisers(self._denoisers, self._branches, loop, self._trainable.precision))
+                stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
+                arguments = map_leaves(list, list, recording.arguments) | changes  # some pipelines write into them
+                return self.pipeline(**arguments, generator=generators[0] if one else generators)
+        except LeavePipeline:
+            return None
+        finally:
+            self._busy = False
+
+    def _sampling_of(self, requests: Sequence[RolloutRequest]) -> SamplingConfig:
+        if not requests or any(request.n < 1 for request in requests):
+            raise ValueError("a rollout needs requests, each for one trajectory or more")
+        if any(request.prefix is not None for request in requests):
+            raise ValueError("a pipeline takes no prefix: its decisions are denoising steps")
+        sampling = requests[0].sampling
+        if any(request.sampling != sampling for request in requests):
+            raise ValueError("requests of one call must share their sampling: make a call for each")
+        return self.sampling if sampling is None else sampling
+
+    def _branches_of(self, requests: Sequence[RolloutRequest], sampling: SamplingConfig) -> Branches:
+        leaves = sampling.branch.leaves
+        if any(request.n % leaves for request in requests):
+            raise ValueError(f"sampling.branch: {[request.n for request in requests]} rows of a sample are asked for, "
+                             f"which are no whole trees of {leaves}")  # fmt: skip
+        if leaves > 1 and type(self.pipeline).__name__ in ONE_GENERATOR:
+            raise UnsupportedError(f"{type(self.pipeline).__name__} draws the noise of all rows from one generator, so "
+                                   "rows cannot begin alike: leave sampling.branch out")  # fmt: skip
+        return Branches(sampling.branch, sum(request.n for request in requests))
+
+    def _check(self, sampling: SamplingConfig) -> None:
+        check_transition(sampling.transition, family_of(self.pipeline.scheduler))
+        call_arguments(self.pipeline, sampling, [])
+
+
+def _frames(made: Any) -> list[Any]:
+    return made if isinstance(made, list) else [made]
+
+
+def _chosen(found: dict[str, ModelMixin], wanted: Sequence[str]) -> dict[str, ModelMixin]:
+    if missing := [name for name in wanted if name not in found]:
+        raise ConfigError(f"policy.denoisers: the pipeline has no {', '.join(missing)}; it has {', '.join(found)}")
+    return {name: found[name] for name in wanted or found}
+
+
+def _recording(rollout: Rollout) -> Recording:
+    if not isinstance(rollout.recording, Recording):
+        raise ValueError("this rollout was not made by a pipeline policy, or its recording was dropped")
+    return rollout.recording

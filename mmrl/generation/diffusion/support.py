@@ -1,0 +1,337 @@
+"""Which pipelines of the installed diffusers can be policies: proven, expected or refused, and why.
+
+    proven    a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test
+    expected  nothing stands in the way: a known denoiser, a scheduler of a covered family, pictures or videos come out
+    refused   it cannot work; `PipelinePolicy` says so too
+
+The first is a list that a test compares with the pipelines it ran; the others are read off the class, or stand in
+`REFUSED` where reading does not tell.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import diffusers
+from diffusers import DiffusionPipeline, SchedulerMixin
+from diffusers.schedulers.scheduling_utils import KarrasDiffusionSchedulers
+
+from mmrl.data.media.conditions import media_kind
+from mmrl.generation.diffusion.denoiser_hook import DENOISERS
+from mmrl.generation.diffusion.scheduler_families import covered_schedulers
+
+State = Literal["proven", "expected", "refused"]
+
+_FOLDED = "it steps every frame as a row of its own, which leaves a row without one log-probability"
+_REMEMBERS = "its guidance has momentum that a replay cannot put back"
+_LOOKS_INSIDE = "it reads attention maps inside its denoiser, which a replay that skips steps does not compute"
+REFUSED: dict[str, str] = {
+    "AnimateDiffControlNetPipeline": "one control video serves one row alone",
+    "AnimateDiffSparseControlNetPipeline": "one control video serves one row alone",
+    **dict.fromkeys(
+        (
+            "LEditsPPPipelineStableDiffusion",
+            "LEditsPPPipelineStableDiffusionXL",
+            "StableDiffusionAttendAndExcitePipeline",
+            "StableDiffusionDiffEditPipeline",
+            "StableDiffusionPix2PixZeroPipeline",
+            "StableDiffusionSAGPipeline",
+        ),
+        _LOOKS_INSIDE,
+    ),
+    "I2VGenXLPipeline": _FOLDED,
+    "CycleDiffusionPipeline": "it chooses the noise of its steps itself",
+    "ChromaInpaintPipeline": "diffusers 0.42 reads a setting that its transformer does not have",
+    "DreamLiteMobilePipeline": "it takes one prompt a call, as text",
+    "DreamLitePipeline": "it takes one prompt a call, as text",
+    "EasyAnimateControlPipeline": "diffusers 0.42 calls its encoder with an argument that this does not take",
+    "EasyAnimateInpaintPipeline": "it takes its video as tensors only",
+    "JoyImageEditPlusPipeline": "it takes lists of lists of pictures",
+    "LTX2HDRPipeline": "it makes arrays of high dynamic range, no pictures",
+    "LDMSuperResolutionPipeline": "it takes one picture a call",
+    "MarigoldDepthPipeline": "it makes depth maps, no pictures",
+    "MarigoldIntrinsicsPipeline": "it makes maps of materials, no pictures",
+    "MarigoldNormalsPipeline": "it makes maps of normals, no pictures",
+    "MotifVideoImage2VideoPipeline": "it makes one video a call",
+    "SanaWMPipeline": "it takes one prompt a call, as text",
+    "SemanticStableDiffusionPipeline": _REMEMBERS,
+    "StableDiffusionLDM3DPipeline": "diffusers cannot convert its depth maps under NumPy 2",
+    "StableDiffusionPanoramaPipeline": "it denoises overlapping views in turn, each with steps of its own",
+    "StableDiffusionPipelineSafe": _REMEMBERS,
+    "TextToVideoSDPipeline": _FOLDED,
+    "TextToVideoZeroPipeline": "it draws one frame and warps it into the others",
+    "TextToVideoZeroSDXLPipeline": "it draws one frame and warps it into the others",
+    "VideoToVideoSDPipeline": _FOLDED,
+    "WanVACEPipeline": "it makes one video a call",
+    "VisualClozeGenerationPipeline": "its task stands in other arguments than the prompt",
+    "VisualClozePipeline": "its task stands in other arguments than the prompt",
+}
+"""Classes that would run and be trained wrongly, or that cannot run at all, by name and why."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What is known of one pipeline class."""
+
+    name: str
+    state: State
+    reason: str = ""
+
+
+def verdicts() -> list[Verdict]:
+    """One for every pipeline class of the installed diffusers, by name."""
+    return [judge(kind) for kind in pipeline_classes()]
+
+
+def pipeline_classes() -> Iterator[type[DiffusionPipeline]]:
+    """Every pipeline class that diffusers exports and this installation can import.
+
+    Those of ONNX are left out: they run outside of torch. Beside onnxruntime, diffusers 0.42 names one that it has not.
+    """
+    for name in sorted(dir(diffusers)):
+        if "Onnx" in name:
+            continue
+        kind = getattr(diffusers, name)
+        if inspect.isclass(kind) and issubclass(kind, DiffusionPipeline) and kind is not DiffusionPipeline:
+            yield kind
+
+
+def judge(kind: type[DiffusionPipeline]) -> Verdict:
+    """Whether a pipeline of this class can be a policy."""
+    name = kind.__name__
+    if name in PROVEN:
+        return Verdict(name, "proven")
+    if why := refusal_of_class(kind):
+        return Verdict(name, "refused", why)
+    return Verdict(name, "expected")
+
+
+def refusal_of_class(kind: type[DiffusionPipeline]) -> str | None:
+    """Why no pipeline of this class can be a policy, or None."""
+    if why := REFUSED.get(kind.__name__):
+        return why
+    components = inspect.signature(kind.__init__).parameters
+    arguments = inspect.signature(kind.__call__).parameters
+    if not any(each in components for each in DENOISERS):
+        return f"it has no {', '.join(DENOISERS[:-1])} or {DENOISERS[-1]}"
+    if _makes_sound(kind):
+        return "it makes sound alone; rewards take pictures and videos"
+    if "prompt" not in arguments and not any(media_kind(each) for each in arguments):
+        return "it takes neither a prompt nor pictures"
+    if needed := [name for name, each in arguments.items() if _cannot_be_given(name, each)]:
+        return f"it needs {', '.join(needed)}, which no line of a data set can hold"
+    return _scheduler_refusal(components)
+
+
+def _cannot_be_given(name: str, argument: inspect.Parameter) -> bool:
+    tensors = {"embeds", "embeddings", "latents"} & set(name.split("_"))
+    return bool(tensors) and argument.default is argument.empty
+
+
+def _scheduler_refusal(components: Any) -> str | None:
+    if "scheduler" not in components:
+        return "it has no scheduler"
+    allowed = components["scheduler"].annotation
+    names = [each if isinstance(each, str) else each.__name__ for each in get_args(allowed) or (allowed,)]
+    anything = {KarrasDiffusionSchedulers.__name__, SchedulerMixin.__name__, "_empty"}
+    if {name.rsplit(".", 1)[-1] for name in names} & {*covered_schedulers(), *anything}:
+        return None
+    return f"its scheduler, {' or '.join(names)}, is of no covered family"
+
+
+def _makes_sound(kind: type[DiffusionPipeline]) -> bool:
+    module = importlib.import_module(kind.__module__)
+    sound = hasattr(module, "AudioPipelineOutput")
+    return sound and not any("Image" in name or "Video" in name for name in vars(module) if name.endswith("Output"))
+
+
+# The pipeline classes that the tests prove: those of the tiny pipelines in tests/generation/tiny.
+
+
+PROVEN = frozenset(
+    {
+        "AllegroPipeline",
+        "AnimateDiffPAGPipeline",
+        "AnimateDiffPipeline",
+        "AnimateDiffSDXLPipeline",
+        "AnimateDiffVideoToVideoControlNetPipeline",
+        "AnimateDiffVideoToVideoPipeline",
+        "AuraFlowPipeline",
+        "BriaFiboEditPipeline",
+        "BriaFiboPipeline",
+        "BriaPipeline",
+        "ChromaImg2ImgPipeline",
+        "ChromaPipeline",
+        "ChronoEditPipeline",
+        "CogVideoXFunControlPipeline",
+        "CogVideoXImageToVideoPipeline",
+        "CogVideoXPipeline",
+        "CogVideoXVideoToVideoPipeline",
+        "CogView3PlusPipeline",
+        "CogView4ControlPipeline",
+        "CogView4Pipeline",
+        "Cosmos2TextToImagePipeline",
+        "Cosmos2VideoToWorldPipeline",
+        "Cosmos2_5_PredictBasePipeline",
+        "EasyAnimatePipeline",
+        "ErnieImagePipeline",
+        "Flux2KleinInpaintPipeline",
+        "Flux2KleinKVPipeline",
+        "Flux2KleinPipeline",
+        "Flux2Pipeline",
+        "FluxControlImg2ImgPipeline",
+        "FluxControlInpaintPipeline",
+        "FluxControlNetImg2ImgPipeline",
+        "FluxControlNetInpaintPipeline",
+        "FluxControlNetPipeline",
+        "FluxControlPipeline",
+        "FluxFillPipeline",
+        "FluxImg2ImgPipeline",
+        "FluxInpaintPipeline",
+        "FluxKontextInpaintPipeline",
+        "FluxKontextPipeline",
+        "FluxPipeline",
+        "HeliosPipeline",
+        "HiDreamImagePipeline",
+        "HunyuanDiTControlNetPipeline",
+        "HunyuanDiTPAGPipeline",
+        "HunyuanDiTPipeline",
+        "HunyuanImagePipeline",
+        "HunyuanImageRefinerPipeline",
+        "HunyuanSkyreelsImageToVideoPipeline",
+        "HunyuanVideo15ImageToVideoPipeline",
+        "HunyuanVideo15Pipeline",
+        "HunyuanVideoFramepackPipeline",
+        "HunyuanVideoImageToVideoPipeline",
+        "HunyuanVideoPipeline",
+        "IFImg2ImgPipeline",
+        "IFImg2ImgSuperResolutionPipeline",
+        "IFInpaintingPipeline",
+        "IFInpaintingSuperResolutionPipeline",
+        "IFPipeline",
+        "IFSuperResolutionPipeline",
+        "Ideogram4Pipeline",
+        "JoyImageEditPipeline",
+        "Kandinsky3Img2ImgPipeline",
+        "Kandinsky3Pipeline",
+        "Kandinsky5I2IPipeline",
+        "Kandinsky5I2VPipeline",
+        "Kandinsky5T2IPipeline",
+        "Kandinsky5T2VPipeline",
+        "Kandinsky6TI2VAPipeline",
+        "KandinskyCombinedPipeline",
+        "KandinskyImg2ImgCombinedPipeline",
+        "KandinskyInpaintCombinedPipeline",
+        "KandinskyV22CombinedPipeline",
+        "KandinskyV22Img2ImgCombinedPipeline",
+        "KandinskyV22InpaintCombinedPipeline",
+        "Krea2Pipeline",
+        "LDMTextToImagePipeline",
+        "LTX2ConditionPipeline",
+        "LTX2ImageToVideoPipeline",
+        "LTX2InContextPipeline",
+        "LTX2Pipeline",
+        "LTXImageToVideoPipeline",
+        "LTXPipeline",
+        "LatentConsistencyModelImg2ImgPipeline",
+        "LatentConsistencyModelPipeline",
+        "LongCatImageEditPipeline",
+        "LongCatImagePipeline",
+        "LucyEditPipeline",
+        "Lumina2Pipeline",
+        "LuminaPipeline",
+        "MochiPipeline",
+        "MotifVideoPipeline",
+        "NucleusMoEImagePipeline",
+        "OmniGenPipeline",
+        "OvisImagePipeline",
+        "PIAPipeline",
+        "PRXPipeline",
+        "PRXPixelPipeline",
+        "PixArtAlphaPipeline",
+        "PixArtSigmaPAGPipeline",
+        "PixArtSigmaPipeline",
+        "QwenImage21Pipeline",
+        "QwenImageControlNetInpaintPipeline",
+        "QwenImageControlNetPipeline",
+        "QwenImageEditInpaintPipeline",
+        "QwenImageEditPipeline",
+        "QwenImageEditPlusPipeline",
+        "QwenImageImg2ImgPipeline",
+        "QwenImageInpaintPipeline",
+        "QwenImageLayeredPipeline",
+        "QwenImagePipeline",
+        "SanaControlNetPipeline",
+        "SanaImageToVideoPipeline",
+        "SanaPAGPipeline",
+        "SanaPipeline",
+        "SanaSprintImg2ImgPipeline",
+        "SanaSprintPipeline",
+        "SanaVideoPipeline",
+        "SkyReelsV2DiffusionForcingImageToVideoPipeline",
+        "SkyReelsV2DiffusionForcingPipeline",
+        "SkyReelsV2DiffusionForcingVideoToVideoPipeline",
+        "SkyReelsV2ImageToVideoPipeline",
+        "SkyReelsV2Pipeline",
+        "StableDiffusion3ControlNetInpaintingPipeline",
+        "StableDiffusion3ControlNetPipeline",
+        "StableDiffusion3Img2ImgPipeline",
+        "StableDiffusion3InpaintPipeline",
+        "StableDiffusion3PAGImg2ImgPipeline",
+        "StableDiffusion3PAGPipeline",
+        "StableDiffusion3Pipeline",
+        "StableDiffusionAdapterPipeline",
+        "StableDiffusionControlNetImg2ImgPipeline",
+        "StableDiffusionControlNetInpaintPipeline",
+        "StableDiffusionControlNetPAGInpaintPipeline",
+        "StableDiffusionControlNetPAGPipeline",
+        "StableDiffusionControlNetPipeline",
+        "StableDiffusionControlNetXSPipeline",
+        "StableDiffusionDepth2ImgPipeline",
+        "StableDiffusionGLIGENPipeline",
+        "StableDiffusionImageVariationPipeline",
+        "StableDiffusionImg2ImgPipeline",
+        "StableDiffusionInpaintPipeline",
+        "StableDiffusionInstructPix2PixPipeline",
+        "StableDiffusionLatentUpscalePipeline",
+        "StableDiffusionPAGImg2ImgPipeline",
+        "StableDiffusionPAGInpaintPipeline",
+        "StableDiffusionPAGPipeline",
+        "StableDiffusionPipeline",
+        "StableDiffusionUpscalePipeline",
+        "StableDiffusionXLAdapterPipeline",
+        "StableDiffusionXLControlNetImg2ImgPipeline",
+        "StableDiffusionXLControlNetInpaintPipeline",
+        "StableDiffusionXLControlNetPAGImg2ImgPipeline",
+        "StableDiffusionXLControlNetPAGPipeline",
+        "StableDiffusionXLControlNetPipeline",
+        "StableDiffusionXLControlNetUnionImg2ImgPipeline",
+        "StableDiffusionXLControlNetUnionInpaintPipeline",
+        "StableDiffusionXLControlNetUnionPipeline",
+        "StableDiffusionXLControlNetXSPipeline",
+        "StableDiffusionXLImg2ImgPipeline",
+        "StableDiffusionXLInpaintPipeline",
+        "StableDiffusionXLInstructPix2PixPipeline",
+        "StableDiffusionXLPAGImg2ImgPipeline",
+        "StableDiffusionXLPAGInpaintPipeline",
+        "StableDiffusionXLPAGPipeline",
+        "StableDiffusionXLPipeline",
+        "StableUnCLIPImg2ImgPipeline",
+        "StableUnCLIPPipeline",
+        "StableVideoDiffusionPipeline",
+        "WanAnimatePipeline",
+        "WanImageToVideoPipeline",
+        "WanPipeline",
+        "WanVideoToVideoPipeline",
+        "ZImageControlNetInpaintPipeline",
+        "ZImageControlNetPipeline",
+        "ZImageImg2ImgPipeline",
+        "ZImageInpaintPipeline",
+        "ZImageOmniPipeline",
+        "ZImagePipeline",
+    }
+)

@@ -1,0 +1,275 @@
+"""`ImageTokenPolicy`: autoregressive image generators as policies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mmrl.config.policy import ImageTokenConfig
+from mmrl.config.sampling import ImageTokenSamplingConfig
+from mmrl.data.media.decode import load_image
+from mmrl.data.sample import Sample
+from mmrl.errors import DataError
+from mmrl.finetuning.transformers_modules import Adapters, WholeParameters, layers_named
+from mmrl.generation.image_tokens.forward import read_packed, read_pictures, read_prompts
+from mmrl.generation.image_tokens.image_token_model import ImageTokenFamily, Prompt
+from mmrl.generation.image_tokens.load_model import load_family
+from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
+from mmrl.tokens import draw_tokens, guided_logits, scored_logits, token_log_probs
+from mmrl.tokens.attention import choose_attention
+from mmrl.tokens.fused_log_probs import Foreseeing, at_places, fuses, log_probs_of
+
+
+@dataclass(frozen=True)
+class CodeRecording:
+    """What replay needs: the prompts, and the codes that were drawn after them."""
+
+    prompts: list[Prompt]  # B
+    codes: Tensor  # [B, T] int64
+    sampling: ImageTokenSamplingConfig
+
+    def select(self, rows: Sequence[int]) -> CodeRecording:
+        """Some pictures, with their prompts."""
+        index = torch.as_tensor(rows, dtype=torch.long, device=self.codes.device)
+        return CodeRecording([self.prompts[row] for row in rows], self.codes[index], self.sampling)
+
+
+class ImageTokenPolicy(Foreseeing):
+    """A model that draws pictures code by code, and can be asked again how likely each code was.
+
+        policy = ImageTokenPolicy.from_config(ImageTokenConfig(model=folder), ImageTokenSamplingConfig())
+        rollout = policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=8, group=0)], seed=0)
+
+    With guidance, what is sampled is the mixture of two distributions; log-probabilities, ratios, entropies and
+    gradients are those of the mixture, at the sampling temperature, and gradients reach both rows.
+    """
+
+    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS, Power.FORESEE})
+
+    def __init__(self, family: ImageTokenFamily, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> None:
+        self.family = family
+        self.version = 0
+        self.sampling = sampling
+        self._config = config
+        model = family.model
+        self.attention = choose_attention(model, config.attention)
+        self.device: torch.device = model.device
+        for part in model.parameters():
+            part.requires_grad_(False)
+        self._trainable = (
+            Adapters(model, config.lora, layers_named(family.adapted(), config.lora.targets))
+            if config.train == "lora"
+            else WholeParameters(model, family.draws)
+        )
+        if config.gradient_checkpointing:
+            # transformers renamed it on the way from 5.10 to 5.23
+            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+            enable({"use_reentrant": False})
+
+    @classmethod
+    def from_config(cls, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> ImageTokenPolicy:
+        """Load the model that a configuration names.
+
+        Raises:
+            ConfigError: it cannot be loaded, or lacks what is to be trained.
+        """
+        name = config.device
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        return cls(load_family(config, torch.device(name)), config, sampling)
+
+    @property
+    def codes_per_picture(self) -> int:
+        """T, the decisions of every trajectory."""
+        rows, columns = self.family.grid
+        return rows * columns
+
+    def refuse(self, sample: Sample) -> None:
+        """
+        Raises:
+            DataError: the sample has no prompt, or asks for more than a picture of a text.
+        """
+        if not sample.prompt:
+            raise DataError(f"sample {sample.id!r} has no 'prompt' to draw")
+        if sample.images or sample.videos or sample.conditions:
+            raise DataError(
+                f"sample {sample.id!r} comes with pictures, and token image generators draw from text alone"
+            )
+
+    @torch.no_grad()
+    def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Draw sum(r.n) pictures.
+
+        Raises:
+            DataError: a request forces the beginning of a picture.
+        """
+        if forced := next((request for request in requests if request.prefix is not None), None):
+            raise DataError(f"sample {forced.sample.id!r}: the beginning of a picture cannot be given as a text")
+        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
+        each = [request for request in requests for _ in range(request.n)]
+        prompts = self._prompts([request.sample for request in each], sampling)
+        with self._precision():
+            codes, log_probs = self._draw(prompts, sampling, seed)
+        recording = CodeRecording(prompts, codes, sampling)
+        samples, groups = [request.sample for request in each], [request.group for request in each]
+        return self._as_rollout(samples, groups, recording, log_probs)
+
+    @torch.no_grad()
+    def teacher_force(self, given: Sequence[GivenText]) -> Rollout:
+        """A rollout of given pictures: of their codes, where those are known, else of the picture that `text` names.
+
+        Raises:
+            DataError: a picture cannot be read, or what is given is none.
+        """
+        codes = torch.stack([self._codes_of(each) for each in given]).to(self.device)
+        samples = [each.sample for each in given]
+        recording = CodeRecording(self._prompts(samples, self.sampling), codes, self.sampling)
+        rollout = self._as_rollout(samples, [each.group for each in given], recording, torch.zeros(codes.shape))
+        rollout.log_probs = self._score(recording)[0]
+        return rollout
+
+    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+        """Compute the log-probabilities of all named codes again, and hand them over at once."""
+        log_probs, entropy = self._score(rollout.recording)
+        chosen = list(columns)
+        if chosen != list(range(log_probs.shape[1])):
+            log_probs, entropy = log_probs[:, chosen], entropy[:, chosen]
+        visit(Decisions(tuple(chosen), log_probs, entropy=entropy))
+
+    def reference(self) -> AbstractContextManager[None]:
+        """While open, the policy computes with the parameters that training started from."""
+        return self._trainable.reference()
+
+    def parameters_to_train(self) -> dict[str, nn.Parameter]:
+        """By the names that the model gives them; float32 whatever it computes in."""
+        return {name: p for name, p in self.family.model.named_parameters() if p.requires_grad}
+
+    def pace(self, name: str) -> float:
+        """All parameters learn alike."""
+        return 1.0
+
+    def save(self, folder: Path) -> None:
+        """A PEFT folder, or with full training a folder that `policy.model` can name."""
+        if self._config.train == "lora":
+            self._trainable.save(folder)
+            return
+        self._trainable.save(self.family.weights(folder))
+        self.family.save_rest(folder)
+
+    def load(self, folder: Path) -> None:
+        """Read back what `save` wrote, into the same parameters."""
+        self._trainable.load(folder if self._config.train == "lora" else self.family.weights(folder))
+
+    @torch.no_grad()
+    def replay_gap(self, rollout: Rollout) -> float:
+        """max |log-prob difference| over the codes of a rollout."""
+        log_probs, _ = self._score(rollout.recording)
+        return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
+
+    def _prompts(self, samples: Sequence[Sample], sampling: ImageTokenSamplingConfig) -> list[Prompt]:
+        known: dict[str, Prompt] = {}
+        for sample in samples:
+            if sample.prompt not in known:
+                known[sample.prompt] = self.family.prompt(sample.prompt, sampling.negative_prompt)
+        return [known[sample.prompt] for sample in samples]
+
+    def _draw(self, prompts: list[Prompt], sampling: ImageTokenSamplingConfig, seed: int) -> tuple[Tensor, Tensor]:
+        """[B, T] codes and [B, T] log-probabilities."""
+        generator = torch.Generator(self.device).manual_seed(seed) if sampling.temperature else None
+        texts = _rows_read(prompts, sampling)
+        different = list(dict.fromkeys(texts))  # each is read once, however many pictures begin with it
+        places = {ids: number for number, ids in enumerate(different)}
+        index = torch.tensor([places[ids] for ids in texts], device=self.device)
+        read = read_prompts(self.family, different, self.device)
+        room = self.codes_per_picture + sum(map(len, self.family.pauses.values()))
+        now = read.branches(index, room) if self.attention.shares_prompts else read.rows(index)
+        matrix = self.family.code_matrix()
+        codes: list[Tensor] = []
+        log_probs: list[Tensor] = []
+        while True:
+            written = F.linear(self.family.code_states(now.state), *matrix)
+            mixed = _mixed(written[:, None], len(prompts), sampling)
+            logits = scored_logits(mixed[:, 0], sampling.temperature)
+            drawn = draw_tokens(logits, generator, sampling.top_p, sampling.top_k)
+            codes.append(drawn)
+            log_probs.append(logits.gather(-1, drawn[:, None])[:, 0] - logits.logsumexp(-1))
+            if len(codes) == self.codes_per_picture:
+                return torch.stack(codes, dim=1), torch.stack(log_probs, dim=1)
+            now = now.go_on(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
+
+    def _score(self, recording: CodeRecording) -> tuple[Tensor, Tensor]:
+        """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies."""
+        sampling, codes, model = recording.sampling, recording.codes, self.family.model
+        texts = _rows_read(recording.prompts, sampling)
+        checkpointed = self._config.gradient_checkpointing and torch.is_grad_enabled()
+        model.train(checkpointed)
+        try:
+            with self._precision():
+                read = read_packed if self.attention.shares_prompts and codes.shape[1] > 1 else read_pictures
+                states = self.family.code_states(read(self.family, texts, codes.repeat(len(texts) // len(codes), 1)))
+                weight, bias = self.family.code_matrix()
+                if fuses(self._config.fused_log_probs, codes.numel(), len(weight)):
+                    # The mixture of logits is the product of the mixture of states: it is as linear.
+                    flat = _mixed(states, len(codes), sampling).flatten(0, 1)
+                    at = torch.arange(codes.numel(), device=codes.device)
+                    foresee = at_places(self._slope, at // codes.shape[1], at % codes.shape[1])
+                    scores = log_probs_of(flat, weight, bias, codes.flatten(), sampling.temperature, foresee=foresee)
+                    return scores[0].view_as(codes), scores[1].view_as(codes)
+                logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
+        finally:
+            model.eval()
+        return token_log_probs(scored_logits(logits, sampling.temperature), codes)
+
+    def _codes_of(self, given: GivenText) -> Tensor:
+        """[T]."""
+        if given.token_ids is None:
+            picture = load_image(given.text, given.sample.id)
+            return self.family.encode([picture])[0]
+        known = all(0 <= code < self.family.codes for code in given.token_ids)
+        if len(given.token_ids) != self.codes_per_picture or not known:
+            raise DataError(
+                f"sample {given.sample.id!r}: a picture has {self.codes_per_picture} codes below {self.family.codes}, "
+                f"and {len(given.token_ids)} numbers up to {max(given.token_ids, default=0)} are given"
+            )
+        return torch.tensor(given.token_ids)
+
+    def _as_rollout(
+        self, samples: list[Sample], groups: list[int], recording: CodeRecording, log_probs: Tensor
+    ) -> Rollout:
+        codes = recording.codes
+        return Rollout(
+            samples=samples,
+            group_index=torch.tensor(groups, device=self.device),
+            log_probs=log_probs.float(),
+            mask=torch.ones(codes.shape, dtype=torch.bool, device=self.device),
+            channel=torch.zeros(codes.shape, dtype=torch.long, device=self.device),
+            media=self.family.decode(codes),
+            policy_version=self.version,
+            recording=recording,
+            token_ids=codes.tolist(),
+        )
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        if self._config.dtype == "float32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=getattr(torch, self._config.dtype))
+
+
+def _rows_read(prompts: Sequence[Prompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:
+    """What the rows of a batch begin with: B prompts, and with guidance the B that it leads away from."""
+    asked = [prompt.asked for prompt in prompts]
+    return asked if sampling.guidance_scale == 1 else asked + [prompt.unasked for prompt in prompts]
+
+
+def _mixed(logits: Tensor, rows: int, sampling: ImageTokenSamplingConfig) -> Tensor:
+    """[B or 2B, K, V] to [B, K, V]: as they are sampled, but for the temperature."""
+    if len(logits) == rows:
+        return logits
+    return guided_logits(logits[:rows], logits[rows:], sampling.guidance_scale)

@@ -1,0 +1,37 @@
+"""Best of N: draw several, score them, keep the best."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mmrl.data.sample import Sample
+from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.suite import RewardSuite
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Pictures or videos, and what they scored."""
+
+    scores: list[dict[str, float]]  # of each, by reward, `total` last; NaN = could not be scored
+    order: list[list[int]]  # of each group, in the order of its first member: its members from the best to the worst
+
+
+def rank(samples: Sequence[Sample], media: Sequence[Any], groups: Sequence[int], suite: RewardSuite) -> Ranking:
+    """Score all media and order each group by the total. What could not be scored comes last; ties stay as they came.
+
+    Raises:
+        TooFewScored: less than `suite.min_valid_share` could be scored.
+    """
+    rows = zip(samples, media, groups, strict=True)
+    output = suite.score([reward_input(sample, made, group, sample.id) for sample, made, group in rows])
+    suite.refuse_unscored(output)
+    names = [*(name for name in output.values if name != "total"), "total"]
+    scores = [{name: float(output.values[name][row]) for name in names} for row in range(len(groups))]
+    total = np.nan_to_num(output.values["total"].astype(float), nan=-np.inf)
+    members = {group: [row for row, each in enumerate(groups) if each == group] for group in groups}
+    return Ranking(scores, [sorted(each, key=lambda row: -total[row]) for each in members.values()])

@@ -1,0 +1,117 @@
+"""Drawing towards rewards at inference: their gradient on noisy latents, each with a weight of its own.
+
+Flow-NRG (arXiv:2501.13918) draws from p(x) exp(sum of w r(x)): the score of each noise level is moved by the gradient
+of the weighted rewards. There a reward model reads noisy latents; here any differentiable reward looks at the picture
+that the denoiser predicts from them in one step, and the gradient goes back through autoencoder and denoiser.
+
+A guided step is one replay of the pipeline that plays back what was drawn so far: so it serves every pipeline that can
+be a policy, and costs about three of its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from mmrl.errors import UnsupportedError
+from mmrl.generation.diffusion.differentiable_loop import LiveLoop
+from mmrl.generation.diffusion.guiders import Guiders
+from mmrl.generation.diffusion.loops import FastForward
+from mmrl.generation.diffusion.multi_latent import join
+from mmrl.generation.diffusion.noise_levels import signal_of
+from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
+from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.scheduler_families import VEFamily
+from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.policy import LiveSteps, Rollout, RolloutRequest
+from mmrl.rewards.core.base import Reward, RewardError
+from mmrl.rewards.core.inputs import reward_input
+
+
+def guided_rollout(
+    policy: PipelinePolicy, requests: Sequence[RolloutRequest], seed: int, rewards: Sequence[tuple[Reward, float]]
+) -> Rollout:
+    """An ordinary rollout, steered from its second step on: at the first there is nothing to see yet.
+
+    Args:
+        rewards: differentiable ones, with their weights: how strongly the density of pictures is tilted towards each.
+
+    Raises:
+        RewardError: a reward has no gradient.
+        UnsupportedError: the pipeline cannot be differentiated, or its scheduler does not say how noisy latents are.
+    """
+    if flat := ", ".join(reward.name for reward, _ in rewards if not reward.differentiable):
+        raise RewardError(f"{flat} has no gradient to be guided by; `mmrl rewards show NAME` says which have one")
+    with policy.paths_kept(), torch.no_grad():
+        rollout = policy.rollout(requests, seed)
+    recording: Recording = rollout.recording
+    rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), strict=True)
+    inputs = [reward_input(sample, media, group, sample.id) for sample, media, group in rows]
+    for number in range(1, len(recording.next_latents)):
+        loop = GuidedStep(policy.guiders, recording, number)
+        with torch.enable_grad():
+            pictures = policy.decoded(loop, recording)
+            if pictures.ndim != 4:
+                raise UnsupportedError("rewards are not differentiated through videos yet")
+            total = pictures.new_zeros(())
+            for reward, weight in rewards:
+                total = total + weight * reward.spec.sign * reward.score_tensor(pictures, inputs).sum().to(pictures)
+            slopes = torch.autograd.grad(total, loop.leaves, allow_unused=True)
+        if all(slope is None for slope in slopes):
+            raise UnsupportedError(f"{type(policy.pipeline).__name__} cuts the graph between latents and pictures")
+        recording.next_latents[number] = loop.steered(slopes)
+    media = policy.drawn(Playback(policy.guiders, recording), recording)
+    return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
+
+
+class GuidedStep(LiveLoop):
+    """Computes one step from latents that gradients can be taken of, and shows the picture that it predicts."""
+
+    def __init__(self, guiders: Guiders, recording: Recording, number: int) -> None:
+        left = len(recording.next_latents) - 1 - number
+        super().__init__(guiders, recording, LiveSteps(count=1, left=left), torch.empty(0))
+        self.leaves: list[Tensor] = []
+        self._following: list[Tensor] = []
+        self._gains: list[float] = []
+
+    def advance(self, step: Step) -> Tensor:
+        answer = super().advance(step)
+        if self.step == self.first - 1:
+            answer = answer.requires_grad_()
+            self.leaves.append(answer)
+        elif self.step == self.first:
+            self._following.append(self.live(step).detach())
+            self._gains.append(steering_gain(step))
+            if self.part == len(self.leaves) - 1:
+                self.recording.guidance[self.step] = self._guiders.read()
+        return answer
+
+    def steered(self, slopes: Sequence[Tensor | None]) -> list[Tensor]:
+        """x' of each part, moved uphill."""
+        moved = zip(self._following, self._gains, slopes, strict=True)
+        return [x if slope is None else (x.float() + gain * slope.float()).to(x.dtype) for x, gain, slope in moved]
+
+
+class Playback(FastForward):
+    """Plays back every step."""
+
+    def is_asked(self, step: int) -> bool:
+        return False
+
+    def advance(self, step: Step) -> Tensor:
+        return self.play_back()
+
+
+def steering_gain(step: Step) -> float:
+    """What x' moves by for each unit of the reward's gradient at x.
+
+    By Tweedie's formula a score moved by g moves x_0 by sigma² / signal g; x' = signal' x_0 + sigma' noise, where noise
+    is (x - signal x_0) / sigma. Of flows that is the paper's sigma / (1 - sigma) g on the velocity.
+    """
+    sigma, sigma_next = step.levels[step.index]
+    signal, signal_next = signal_of(step.family, sigma), signal_of(step.family, sigma_next)
+    gain = (signal_next - sigma_next * signal / sigma) * sigma**2 / signal
+    return gain / (signal * signal_next) if isinstance(step.family, VEFamily) else gain  # whose x is over its signal

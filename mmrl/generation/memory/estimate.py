@@ -1,0 +1,296 @@
+"""The memory of a training run, from the model's configuration files alone.
+
+A rollout and the update of one denoising step are run on paper (`on_paper`), by the policy that would run them: what
+it records, which denoiser calls its guidance makes and what autograd keeps are observed, not derived.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
+
+import torch
+from diffusers import DiffusionPipeline
+from PIL import Image
+from torch import Tensor, nn
+
+from mmrl.config.batch_sizes import Geometry
+from mmrl.config.sampling import SamplingConfig
+from mmrl.config.train import TrainConfig
+from mmrl.data.media.conditions import media_kind
+from mmrl.data.sample import Sample
+from mmrl.errors import UnsupportedError
+from mmrl.finetuning.diffusers_modules import FullTrainable
+from mmrl.generation.diffusion.denoiser_hook import find_denoisers
+from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
+from mmrl.generation.diffusion.pytree import map_leaves
+from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.scheduler_families import exchanged
+from mmrl.generation.memory.architecture import Architecture, build_component
+from mmrl.generation.memory.meta_run import pipeline_on_paper
+from mmrl.generation.memory.report import MemoryEstimate, UpdateMemory, Weights
+from mmrl.policy import Rollout, RolloutRequest
+
+WORDS = 64
+"""Of the prompt that is assumed."""
+
+_EDITORS = ("Kontext", "Edit")
+"""In the names of pipelines that edit a picture, though their signature says that it may be left out."""
+
+
+def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEstimate:
+    """The memory of a run.
+
+    Raises:
+        ConfigError: the configuration does not fit the pipeline.
+        UnsupportedError: the pipeline cannot be trained, or not on paper.
+    """
+    policy, geometry = config.policy, Geometry.of(config)
+    dtype = getattr(torch, policy.dtype)
+    full = policy.train == "full"
+    trial = Trial(config, architecture, torch.float32 if full else dtype)
+    plain, recomputed = trial.updates()
+    frozen, reference = count_weights(architecture, dtype), 0
+    if full:
+        trained = {name: build_component(architecture, name, kind, dtype) for name, kind in trial.trained.items()}
+        frozen = [each for each in frozen if each.name not in trained] + _buffers(trained)
+        with FullTrainable(trained).reference():
+            reference = sum(p.numel() * p.element_size() for each in trained.values() for p in each.parameters())
+        if dtype != torch.float32:
+            copies = trial.parameters * dtype.itemsize
+            plain, recomputed = _with_copies(plain, copies), recomputed and _with_copies(recomputed, copies)
+    rollout_at, rollout = max(trial.paper.peaks.items(), key=lambda peak: peak[1])
+    return MemoryEstimate(
+        frozen=tuple(frozen),
+        trained=trial.parameters,
+        copies=(
+            *(["moving average"] if config.optimizer.ema is not None else []),
+            *(["old policy"] if config.algorithm.name in ("diffusion_nft", "awm") else []),
+        ),
+        reference=reference,
+        recording=trial.recording,
+        micro_batches=geometry.micro_batches,
+        rollout=rollout,
+        rollout_at=rollout_at,
+        plain=plain,
+        recomputed=recomputed,
+        checkpointing=policy.gradient_checkpointing,
+        assumptions=tuple(_assumptions(config, architecture)),
+    )
+
+
+def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[Weights]:
+    """The networks of a pipeline, all of which are loaded."""
+    counted = []
+    for name, kind in architecture.classes():
+        if kind is not None and issubclass(kind, nn.Module):
+            network = build_component(architecture, name, kind, dtype)
+            counted.append(Weights(name, sum(p.numel() for p in network.parameters()), held_bytes(network)))
+    return counted
+
+
+def held_bytes(module: nn.Module) -> int:
+    """Of parameters and buffers."""
+    return sum(each.numel() * each.element_size() for each in [*module.parameters(), *module.buffers()])
+
+
+class Trial:
+    """One rollout call of a policy on paper, and its update."""
+
+    def __init__(self, config: TrainConfig, architecture: Architecture, dtype: torch.dtype) -> None:
+        policy, self._sampling = config.drawing()
+        self._config = config
+        self._pipeline, self.paper = pipeline_on_paper(architecture, dtype)
+        if policy.scheduler:
+            self._pipeline.scheduler = exchanged(self._pipeline.scheduler, policy.scheduler)
+        self._denoisers = find_denoisers(self._pipeline)
+        self.trained = {
+            name: kind
+            for name, kind in architecture.classes()
+            if kind and name in (policy.denoisers or self._denoisers)
+        }
+        self.policy = PipelinePolicy(
+            self._pipeline, self._sampling, train=policy.train, lora=policy.lora, denoisers=policy.denoisers
+        )
+        parameters = self.policy.parameters_to_train().values()
+        self.parameters = sum(p.numel() for p in parameters)
+        for parameter in parameters:  # counted for themselves; from the second micro-batch on, they are there
+            parameter.grad = torch.zeros_like(parameter)
+        self.recording = 0
+        """Bytes that the rollout call left for its replays."""
+        self._rollout: Rollout | None = None
+
+    def updates(self) -> tuple[UpdateMemory, UpdateMemory | None]:
+        """Without and with gradient checkpointing; None where a denoiser has none."""
+        runs = [run for denoiser in self._denoisers.values() for run in runs_of(denoiser)]
+        figures = extrapolate(runs, self._measure)
+        pairs = [UpdateMemory(*figures[i : i + 2]) for i in range(0, len(figures), 2)]
+        return pairs[0], pairs[1] if len(pairs) > 1 else None
+
+    def _measure(self) -> list[int]:
+        if self._rollout is None:
+            self._rollout = self._roll_out()
+        figures = self._update(self._rollout)
+        if all(denoiser._supports_gradient_checkpointing for denoiser in self._denoisers.values()):
+            for denoiser in self._denoisers.values():
+                denoiser.enable_gradient_checkpointing()
+            figures += self._update(self._rollout)
+            for denoiser in self._denoisers.values():
+                denoiser.disable_gradient_checkpointing()
+        return figures
+
+    def _roll_out(self) -> Rollout:
+        with stand_in_sample(self._pipeline, self._sampling) as sample, torch.no_grad():
+            rollout = self.policy.rollout([RolloutRequest(sample, n=Geometry.of(self._config).micro_batch, group=0)], 0)
+        self.recording = recorded_bytes(rollout)
+        return rollout
+
+    def _update(self, rollout: Rollout) -> list[int]:
+        counter = self.paper.bytes
+        counter.restart()
+        before, seen = counter.now, []
+
+        def backward(_: Any = None) -> None:
+            seen.append(counter.now - before)
+            self.paper.backward()
+
+        with torch.enable_grad():
+            if rollout.log_probs.shape[1]:
+                self.policy.replay(rollout, [0], backward)
+            elif rollout.clean is not None:
+                self.policy.predict_velocity(rollout, rollout.clean, sigma=0.5)
+                backward()
+        return [*seen, counter.peak - before]
+
+
+@contextmanager
+def stand_in_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> Iterator[Sample]:
+    """A prompt of `WORDS` words, with pictures of the sampling's size where the pipeline needs them."""
+    kind = type(pipeline)
+    edits = any(editor in kind.__name__ for editor in _EDITORS)
+    arguments = inspect.signature(kind.__call__).parameters
+    media = {name: media_kind(name) for name, each in arguments.items() if each.default is inspect.Parameter.empty}
+    needed = [name for name, its_kind in media.items() if its_kind] + (
+        ["image"] if edits and "image" not in media else []
+    )
+    if "video" in media.values():
+        raise UnsupportedError(f"{kind.__name__} needs a video beside the prompt, and there is none on paper")
+    with TemporaryDirectory() as folder:
+        picture = Path(folder) / "picture.png"
+        if needed:
+            Image.new("RGB", (sampling.width or 1024, sampling.height or 1024)).save(picture)
+        yield Sample("0", prompt=" ".join(["word"] * WORDS), conditions=dict.fromkeys(needed, str(picture)))
+
+
+def recorded_bytes(rollout: Rollout) -> int:
+    """What a rollout keeps on its device until its replays are done."""
+    storages: dict[int, int] = {}
+
+    def add(tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        storages[storage._cdata] = storage.nbytes()
+
+    recording = rollout.recording
+    assert isinstance(recording, Recording)
+    entries = [entry.value for entry in recording.tape.entries]
+    held = [entries, recording.next_latents, recording.probe, rollout.clean, rollout.log_probs, rollout.mask]
+    map_leaves(Tensor, add, held)
+    return sum(storages.values())
+
+
+def _buffers(networks: Mapping[str, nn.Module]) -> list[Weights]:
+    """What of fully trained denoisers stays as it was loaded."""
+    found = {name: list(network.buffers()) for name, network in networks.items()}
+    return [
+        Weights(
+            f"{name}'s buffers", sum(b.numel() for b in buffers), sum(b.numel() * b.element_size() for b in buffers)
+        )
+        for name, buffers in found.items()
+        if buffers
+    ]
+
+
+def _with_copies(update: UpdateMemory, copies: int) -> UpdateMemory:
+    return UpdateMemory(update.kept + copies, update.peak + copies)
+
+
+def _assumptions(config: TrainConfig, architecture: Architecture) -> Iterator[str]:
+    yield f"Shapes from {architecture.origin}, prompts of {WORDS} words, fused attention."
+    if config.policy.train == "full" and config.policy.dtype != "float32":
+        yield f"Full training: as in float32, with a {config.policy.dtype} copy of the weights while a graph lives."
+    yield "Not counted: reward models, pictures on their way to the CPU, CUDA's own memory, fragmentation."
+    if config.data.validation:
+        yield f"Not counted: evaluation, which draws evaluation.batch = {config.evaluation.batch} at once."
+
+
+# Most of a denoiser is one block, many times over: what each adds can be learned from two of them.
+
+
+T = TypeVar("T")
+
+SHORT = 2
+"""Blocks that stay of each run. The first may differ: nothing before it asks for gradients."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Equal neighbours in a list of blocks."""
+
+    blocks: nn.ModuleList
+    names: tuple[str, ...]
+
+
+def runs_of(module: nn.Module) -> list[Run]:
+    """The runs of equal blocks, longer than `SHORT`, among the lists that are the module's own."""
+    found = []
+    for blocks in module.children():
+        if isinstance(blocks, nn.ModuleList):
+            for _, run in groupby(blocks.named_children(), key=lambda named: _shape(named[1])):
+                names = tuple(name for name, _ in run)
+                if len(names) > SHORT:
+                    found.append(Run(blocks, names))
+    return found
+
+
+def extrapolate(runs: Sequence[Run], measure: Callable[[], Sequence[int]]) -> list[int]:
+    """What `measure` would say of the whole module, if every block of a run adds the same to each figure.
+
+    It is called with all runs short, then once for each run with one block more.
+    """
+    lengths = [SHORT] * len(runs)
+    with _cut(runs, lengths):
+        short = measure()
+    whole = list(short)
+    for number, run in enumerate(runs):
+        with _cut(runs, [length + (place == number) for place, length in enumerate(lengths)]):
+            longer = measure()
+        left_out = len(run.names) - SHORT
+        whole = [sum_ + left_out * (more - less) for sum_, more, less in zip(whole, longer, short, strict=True)]
+    return whole
+
+
+@contextmanager
+def _cut(runs: Sequence[Run], lengths: Sequence[int]) -> Iterator[None]:
+    """While open, each run has only so many blocks."""
+    before = [(run.blocks, dict(run.blocks._modules)) for run in runs]
+    try:
+        for run, length in zip(runs, lengths, strict=True):
+            for name in run.names[length:]:
+                del run.blocks._modules[name]
+        yield
+    finally:
+        for blocks, modules in before:
+            blocks._modules.update(modules)
+            for name in modules:
+                blocks._modules[name] = blocks._modules.pop(name)  # in their old order
+
+
+def _shape(block: nn.Module) -> tuple[object, ...]:
+    parts = [(name, type(part).__name__) for name, part in block.named_modules()]
+    return type(block), tuple(parts), tuple((name, tuple(p.shape)) for name, p in block.named_parameters())

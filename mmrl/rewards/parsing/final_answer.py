@@ -1,0 +1,174 @@
+"""Taking the final answer out of what a model wrote. The one place where that is done.
+
+    <think>two and one makes three</think><answer>3</answer>      tags
+    ... so there are \\boxed{3} circles.                            boxed
+    3                                                             plain
+
+`auto` takes the tags if there are any, and otherwise all that follows the thinking. Which form is due is said once: by
+a reward's own argument `form`, or by a sample for all its rewards, as `references["answer_form"]` (see `form_of`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, get_args
+
+from mmrl.rewards.core.base import InvalidAnswer, RewardInput, ScoringFailed
+
+AnswerForm = Literal["auto", "tags", "boxed", "plain"]
+LONGEST = 1_000_000
+"""Characters past which a text is no answer: nothing after it is read."""
+
+
+def form_of(item: RewardInput, own: AnswerForm = "auto") -> AnswerForm:
+    """The form that is due of an answer: the reward's own, or where that is `auto`, what the sample declares.
+
+    Raises:
+        ScoringFailed: `references["answer_form"]` is no form.
+    """
+    declared: AnswerForm = item.references.get("answer_form", "auto")
+    if declared not in get_args(AnswerForm):
+        due = ", ".join(get_args(AnswerForm))
+        raise ScoringFailed(f"references['answer_form'] is {declared!r:.40}; it is one of {due}", "reference")
+    return declared if own == "auto" else own
+
+
+def answer_text(text: str, form: AnswerForm = "auto") -> str:
+    """The final answer in a completion, without white space around it; may be empty.
+
+    Raises:
+        InvalidAnswer: the answer's place is not there, not closed, holds thinking, or there are two of it, or the text
+            is too long.
+    """
+    if len(text) > LONGEST:
+        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {LONGEST}")
+    if form == "boxed":
+        return boxed(after_thinking(text))
+    if form == "tags" or (form == "auto" and ("<answer>" in text or "</answer>" in text)):
+        answer = tagged(text, "answer")
+        if "<think>" in answer or "</think>" in answer:
+            raise InvalidAnswer("a tag of thinking stands inside of the answer")
+        return answer
+    return text.strip() if form == "plain" else after_thinking(text)
+
+
+def tagged(text: str, tag: str) -> str:
+    """What stands between <tag> and </tag>, which must each occur once and in order."""
+    opening, closing = f"<{tag}>", f"</{tag}>"
+    if text.count(opening) != 1 or text.count(closing) != 1:
+        raise InvalidAnswer(
+            f"{opening} occurs {text.count(opening)} and {closing} {text.count(closing)} times, not once each"
+        )
+    before, _, rest = text.partition(opening)
+    if closing in before:
+        raise InvalidAnswer(f"{closing} stands before {opening}")
+    return rest.partition(closing)[0].strip()
+
+
+def after_thinking(text: str) -> str:
+    """All that follows the last </think>; the whole text if it was never opened."""
+    _, closed, rest = text.rpartition("</think>")
+    if not closed and "<think>" in text:
+        raise InvalidAnswer("<think> is never closed, so no answer follows")
+    return rest.strip()
+
+
+def boxed(text: str) -> str:
+    """What stands in the one \\boxed{...}, whose braces may be nested.
+
+    Several boxes that hold the same are taken for one.
+    """
+    found = list(dict.fromkeys(_boxes(text)))
+    if len(found) != 1:
+        raise InvalidAnswer(f"there are {len(found)} different \\boxed{{...}} in the text, not one")
+    return found[0]
+
+
+def _boxes(text: str) -> list[str]:
+    opening, found, start = "\\boxed{", [], 0
+    while (at := text.find(opening, start)) >= 0:
+        depth, begin = 1, at + len(opening)
+        end = begin
+        while end < len(text) and depth:
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        if depth:
+            raise InvalidAnswer("a \\boxed{ is never closed")
+        found.append(text[begin : end - 1].strip())
+        start = end
+    return found
+
+
+# Where a text says which of the things in it is its answer: in tags, in a box, after "the answer is".
+
+
+LONGEST_TEXT = 10_000
+"""Characters past which a short answer is not looked for."""
+
+_BOX = "\\boxed{"
+
+_LEAD_IN = re.compile(
+    r"(?:\banswer(?:\s{1,3}is\b|\s?[:=\uff1a])|\b(?:the|correct|right|best|final|my)\s(?:option|choice)\s{1,3}is\b"
+    r"|\u7b54\u6848\s?[\u662f\u4e3a:\uff1a])[\s:\uff1a]{0,9}",
+    re.IGNORECASE,
+)  # the last is "answer" in Chinese
+# Markdown's bold, but not Python's power, as in 2**3.
+_BOLD = re.compile(r"(?<![\w)\]}])\*\*|\*\*(?![\w(\[{])")
+_SENTENCE_END = re.compile(r"[.?]\s")
+
+
+def final_answer(text: str, form: AnswerForm = "auto") -> str:
+    """`answer_text`, and out of it what stands in \\boxed{...}, which may stand inside or outside of the answer's tags.
+
+    Raises:
+        InvalidAnswer: as `answer_text`; different boxes; a box that says something else than the tags.
+    """
+    answer = answer_text(text, form)
+    if form != "auto":
+        return answer
+    visible = text.rpartition("</think>")[2]
+    if _BOX not in visible:
+        return answer
+    box = boxed(visible)
+    if _BOX in box:
+        raise InvalidAnswer("there is a \\boxed{...} inside of a \\boxed{...}")
+    if "<answer>" in visible and _BOX not in answer and answer != box:
+        raise InvalidAnswer(f"the tags hold {answer[:40]!r}, but the \\boxed{{...}} {box[:40]!r}")
+    return box
+
+
+def without_bold(text: str) -> str:
+    """The text without Markdown's **."""
+    return _BOLD.sub("", text)
+
+
+def stated_finals(text: str) -> list[str]:
+    """What follows "answer:", "the answer is" or "the correct option is", each to the end of its line.
+
+    Empty where nothing is so marked. Bold is taken off first. The same statement twice counts once.
+    """
+    text = without_bold(text)
+    marks = list(_LEAD_IN.finditer(text))
+    ends = [mark.start() for mark in marks[1:]] + [len(text)]
+    lines = (text[mark.end() : end].partition("\n")[0].strip() for mark, end in zip(marks, ends, strict=False))
+    return list(dict.fromkeys(line for line in lines if line))
+
+
+def first_sentence(text: str) -> str:
+    """A text up to the first full stop or question mark with white space behind it (3! may be a factorial)."""
+    end = _SENTENCE_END.search(text)
+    return (text[: end.start()] if end else text).strip().removesuffix(".").strip()
+
+
+def only_stated(text: str) -> str:
+    """The one answer that a text states, or the whole text where it marks none.
+
+    Raises:
+        InvalidAnswer: it states different ones, or is longer than what is read.
+    """
+    if len(text) > LONGEST_TEXT:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST_TEXT} are read")
+    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
+    if len(finals) > 1:
+        raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
+    return finals[0] if finals else without_bold(text).strip()

@@ -1,0 +1,129 @@
+"""How far an answered mask overlaps with the true one."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.parsing.boxes import SPACES, Space, check_space
+from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.json_text import decode_json
+from mmrl.rewards.parsing.masks import MOST_PIXELS, Canvas, Rle, mask_of, parse_mask
+from mmrl.rewards.rules.below_one import below_one
+
+MOST_PIXELS_IN_A_FILE = 2**26
+_MODES = ("1", "L", "P", "RGB", "I", "I;16", "I;16B", "I;16L", "I;16N")
+_BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
+
+
+class MaskIoU(Reward):
+    """Intersection over union, in pixels, of the answered and the true mask.
+
+    The answer is COCO's run lengths, compressed or not, or polygons, or boxes that are taken as filled (see
+    `mmrl.rewards.parsing.masks`). `references["answer"]` is the same (also as JSON text), or a picture of the mask, as
+    path, PIL image or array [H, W], whose pixels are in the mask where they are not 0. `references["size"]` is the
+    picture's [width, height], needed where the true mask does not say it; `references["space"]` what the coordinates of
+    its shapes count, and those of answers unless `space` says otherwise. An empty true mask is met by an empty answer
+    ([], or run lengths of nothing) alone. Shapes without area, masks of another size and what costs too much are
+    invalid.
+    """
+
+    name, needs, range = "mask_iou", ("text", "references.answer"), (0.0, 1.0)
+    source = "Jaccard index, by pycocotools.mask"
+
+    def __init__(self, space: Space | None = None) -> None:
+        """`space` is what coordinates in answers count; None: what those of the reference do."""
+        check_space(self.name, space)
+        self.space = space
+
+    def score_one(self, item: RewardInput) -> float:
+        truth = true_mask(item.references)
+        height, width = truth["size"]
+        canvas = Canvas(width, height, self.space or _space(item.references))
+        return mask_iou(parse_mask(answer_text(item.text or "", form_of(item)), canvas), truth)
+
+
+def mask_iou(answered: Rle, truth: Rle) -> float:
+    """IoU of two masks of one size. 1 only for equal masks, empty ones included."""
+    from pycocotools import mask as coco
+
+    if not coco.area(answered) and not coco.area(truth):
+        return 1.0
+    overlap = float(coco.iou([answered], [truth], [0])[0, 0])
+    return 1.0 if overlap == 1 else below_one(overlap)
+
+
+def true_mask(references: Mapping[str, Any]) -> Rle:
+    """The true mask of a sample.
+
+    Raises:
+        ScoringFailed: it is malformed or cannot be read.
+    """
+    given = references["answer"]
+    try:
+        if isinstance(given, str) and given.lstrip()[:1] in ("[", "{"):
+            given = decode_json(given)
+        if isinstance(given, str | Path):
+            given = _pixels_of_file(given)
+        elif isinstance(given, Image.Image):
+            given = _pixels(given)
+        if isinstance(given, np.ndarray):
+            return _encoded(given)
+        return mask_of(given, _canvas(given, references))
+    except InvalidAnswer as err:
+        raise ScoringFailed(f"references['answer']: {err}", "reference") from err
+
+
+def _canvas(mask: Any, references: Mapping[str, Any]) -> Canvas:
+    size: Any = references.get("size")
+    if size is None and isinstance(mask, Mapping) and isinstance(mask.get("size"), list | tuple):
+        size = mask["size"][::-1]
+    fit = isinstance(size, list | tuple) and len(size) == 2
+    if not fit or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in size):
+        raise ScoringFailed(f"references['size'] is {size!r:.60}; [width, height] in whole pixels is due", "reference")
+    if size[0] * size[1] > MOST_PIXELS:
+        raise ScoringFailed(f"references['size'] is {size}; at most {MOST_PIXELS} pixels are compared", "reference")
+    return Canvas(size[0], size[1], _space(references))
+
+
+def _space(references: Mapping[str, Any]) -> Space | None:
+    space = references.get("space")
+    if space is not None and space not in SPACES:
+        raise ScoringFailed(f"references['space'] is {space!r}; it is one of {', '.join(SPACES)}", "reference")
+    return space
+
+
+def _pixels_of_file(path: str | Path) -> NDArray[Any]:
+    try:
+        with Image.open(path) as picture:
+            return _pixels(picture)
+    except (*_BROKEN, Image.DecompressionBombWarning) as err:
+        raise ScoringFailed(f"references['answer'], {path}: {err or type(err).__name__}", "reference") from err
+
+
+def _pixels(picture: Image.Image) -> NDArray[Any]:
+    width, height = picture.size
+    if width * height > MOST_PIXELS_IN_A_FILE:
+        raise InvalidAnswer(f"the picture has {width} x {height} pixels; at most {MOST_PIXELS_IN_A_FILE} are decoded")
+    if picture.mode not in _MODES:
+        raise InvalidAnswer(f"the picture's mode is {picture.mode}; a mask has one of {', '.join(_MODES)}")
+    values: NDArray[Any] = np.asarray(picture)
+    return values.max(axis=-1) if values.ndim == 3 else values
+
+
+def _encoded(mask: NDArray[Any]) -> Rle:
+    from pycocotools import mask as coco
+
+    if mask.ndim != 2 or not mask.size or mask.dtype.kind not in "biuf":
+        raise InvalidAnswer(f"an array of {mask.dtype} {list(mask.shape)} is no mask; numbers [H, W] are due")
+    if mask.dtype.kind == "f" and not np.isfinite(mask).all():
+        raise InvalidAnswer("the array has values that are not finite")
+    encoded: Rle = coco.encode(np.asfortranarray(mask != 0, dtype=np.uint8))
+    return encoded

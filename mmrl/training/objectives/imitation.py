@@ -1,0 +1,91 @@
+"""Imitation: of demonstrations, or of the policy's own best answers."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import aggregation_total, aggregation_weights, imitation_loss
+from mmrl.config.algorithm import RejectionSFTConfig, SFTConfig
+from mmrl.policy import Decisions, Policy, Power
+from mmrl.training.objectives.base import Gauges, trained_decisions
+from mmrl.training.rollouts.online import MicroBatch
+
+
+class SupervisedLearning:
+    """The cross-entropy of answers, weighted by their credit: SFT, and rejection sampling with RAFT's or RFT's choice.
+
+    Rows without credit are left out of the mean, and where the policy allows it out of the computation.
+    """
+
+    needs: ClassVar[frozenset[Power]] = frozenset({Power.LOG_PROBS})
+
+    def __init__(self, policy: Policy, config: SFTConfig | RejectionSFTConfig) -> None:
+        self._policy = policy
+        self._config = config
+
+    def acting(self) -> AbstractContextManager[None]:
+        """The live parameters sample, where anything is sampled."""
+        return nullcontext()
+
+    def amount(self, batch: MicroBatch) -> float:
+        """Tokens or rows to imitate."""
+        return aggregation_total(_imitated(batch), self._config.aggregate)
+
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+        """Replay what is to be imitated and backpropagate each block as soon as it is computed."""
+        rollout, imitated, credit = batch.rollout, _imitated(batch), batch.credit
+        gauges.mean("imitated_share", imitated.any(1).float().mean().item())
+        weights = share * aggregation_weights(imitated, self._config.aggregate)
+        rows = imitated.any(1)
+        if Power.SELECT_ROWS in self._policy.powers and not rows.all():
+            imitated, weights, credit = imitated[rows], weights[rows], credit[rows]
+            rollout = rollout.select(rows.nonzero()[:, 0].tolist())
+        fresh = rollout.policy_version == self._policy.version
+        columns = imitated.any(0).nonzero()[:, 0].tolist()
+        if not columns:
+            return
+        total = 0.0
+
+        def visit(now: Decisions) -> None:
+            nonlocal total
+            here = list(now.columns)
+            mask, old = imitated[:, here], rollout.log_probs[:, here]
+            loss = (weights[:, here] * imitation_loss(now.log_probs, credit[:, here], mask)).sum()
+            loss.backward()
+            total += loss.item()
+            count = int(mask.sum())
+            gauges.mean("log_prob_mean", now.log_probs.detach()[mask].mean().item(), weight=count)
+            if now.entropy is not None:
+                gauges.mean("entropy", now.entropy.detach()[mask].mean().item(), weight=count)
+            if fresh:
+                gauges.maximum("log_prob_change_max", (now.log_probs.detach() - old)[mask].abs().max().item())
+
+        with torch.enable_grad():
+            self._policy.replay(rollout, columns, visit)
+        gauges.mean("loss", total / share, weight=share)
+
+    def finish_iteration(self, updates: int) -> None:
+        """Nothing to do."""
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """No state."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """No state."""
+
+
+def _imitated(batch: MicroBatch) -> Tensor:
+    """[B, T] bool: decisions in scored rows that have credit.
+
+    Raises:
+        ValueError: a credit is negative.
+    """
+    trained = trained_decisions(batch)
+    if bool((batch.credit[trained] < 0).any()):
+        raise ValueError("imitation takes credit >= 0, and some is negative: such advantages are for a policy gradient")
+    return trained & (batch.credit > 0)

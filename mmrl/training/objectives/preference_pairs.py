@@ -1,0 +1,180 @@
+"""Learning from pairs of texts: DPO, IPO, BCO, KTO and MPO. Of pictures: `velocity_losses`."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
+from mmrl.config.algorithm import DPOConfig, MPOConfig
+from mmrl.policy import Policy, Power
+from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
+from mmrl.training.rollouts.online import MicroBatch
+
+TEXT_BETA = 0.1
+"""DPO's beta where none is set: trl's."""
+
+
+class PreferenceLearning:
+    """Makes chosen answers likelier than rejected ones, compared with the reference.
+
+    Rows 2i and 2i + 1 of a micro-batch are a pair of one group: chosen, rejected. A pair of which one could not be
+    used (`scored` False) is left out.
+    """
+
+    needs: ClassVar[frozenset[Power]] = frozenset({Power.LOG_PROBS, Power.TEACHER_FORCE})
+
+    def __init__(self, policy: Policy, config: DPOConfig | MPOConfig) -> None:
+        self._policy = policy
+        self._config = config
+        self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
+
+    def acting(self) -> AbstractContextManager[None]:
+        """Nothing is sampled."""
+        return nullcontext()
+
+    def amount(self, batch: MicroBatch) -> float:
+        """Pairs."""
+        return int(_pairs(batch).sum())
+
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+        """Replay both answers of all pairs, under the reference and under the policy."""
+        rollout, pairs = batch.rollout, _pairs(batch).to(batch.rollout.mask.device)
+        mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
+        columns = mask.any(0).nonzero()[:, 0].tolist()
+        if not columns:
+            return
+        mask, old = mask[:, columns], rollout.log_probs[:, columns]
+        with self._policy.reference():
+            reference = replayed_log_probs(self._policy, rollout, columns)
+
+        def loss(log_probs: Tensor) -> Tensor:
+            if rollout.policy_version == self._policy.version:
+                moved = (log_probs.detach() - old)[mask]
+                gauges.maximum("log_prob_change_max", moved.abs().max().item())
+            terms = self._terms(log_probs, reference, mask, pairs, gauges)
+            gauges.mean("loss", terms.mean().item(), weight=len(terms))
+            return share * terms.mean()
+
+        backpropagate_coupled(self._policy, rollout, columns, loss)
+
+    def finish_iteration(self, updates: int) -> None:
+        """What rewards are usual is known now."""
+        self._pair_terms.settle()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The usual reward, which BCO and KTO judge answers by."""
+        return self._pair_terms.state_dict()
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        self._pair_terms.load_state_dict(state)
+
+    def _terms(self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, gauges: Gauges) -> Tensor:
+        """[P] of the pairs that are left."""
+        ratio = partial(sequence_log_ratio, log_probs, reference, mask)
+        (chosen, rejected), per_token = (_sides(ratio(mean=mean), pairs) for mean in (False, True))
+        written = None
+        if isinstance(self._config, MPOConfig):
+            written, _ = _sides(sequence_log_ratio(log_probs, torch.zeros_like(log_probs), mask, mean=True), pairs)
+        return self._pair_terms(chosen, rejected, gauges, per_token, written)
+
+
+def _sides(values: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """[B] of rows side by side -> [P], [P] of the chosen and of the rejected, without pairs that are left out."""
+    return values[0::2][pairs], values[1::2][pairs]
+
+
+def _pairs(batch: MicroBatch) -> Tensor:
+    """[P] bool: whether both answers of a pair are there and can be used.
+
+    Raises:
+        ValueError: the rows are no pairs.
+    """
+    groups, usable = batch.rollout.group_index, batch.scored
+    if len(groups) % 2 or not torch.equal(groups[0::2], groups[1::2]):
+        raise ValueError("preference learning takes rows in pairs of one group, chosen then rejected")
+    usable = usable.to(batch.rollout.mask.device) & batch.rollout.mask.any(1)
+    return usable[0::2] & usable[1::2]
+
+
+# The losses on pairs, as a configuration names them: of texts and of pictures alike.
+
+
+class PairTerms:
+    """From log-ratios of both sides of each pair to terms [P], and what rewards are usual."""
+
+    def __init__(self, config: DPOConfig | MPOConfig, beta: float) -> None:
+        self._config, self._beta = config, beta
+        self._usual = _RunningMean()
+
+    def __call__(
+        self,
+        chosen: Tensor,  # [P] log-ratios, policy to reference
+        rejected: Tensor,  # [P]
+        gauges: Gauges,
+        per_part: tuple[Tensor, Tensor] | None = None,  # the same per token, [P] each; unset: as they are
+        written: Tensor | None = None,  # [P] mean log-probs of the chosen answers, which mpo needs
+    ) -> Tensor:
+        """[P]. Remembers the rewards for `settle`."""
+        config, beta, count = self._config, self._beta, len(chosen)
+        rewards = beta * torch.stack([chosen, rejected]).detach()
+        self._usual.see(rewards)
+        gauges.mean("reward_chosen", rewards[0].mean().item(), weight=count)
+        gauges.mean("reward_rejected", rewards[1].mean().item(), weight=count)
+        gauges.mean("preference_accuracy", (rewards[0] > rewards[1]).float().mean().item(), weight=count)
+        usual = self._usual.value
+        if isinstance(config, MPOConfig):
+            if written is None:
+                raise ValueError("mpo needs the log-probabilities of the chosen answers")
+            weights = {name: getattr(config, name) for name in ("preference", "quality", "generation")}
+            parts = mpo_loss(chosen, rejected, written, beta, usual, **weights)
+            for name in weights:
+                gauges.mean(f"loss_{name}", getattr(parts, name).mean().item(), weight=count)
+            return parts.loss
+        match config.loss:
+            case "sigmoid":
+                return dpo_loss(chosen, rejected, beta, config.label_smoothing)
+            case "ipo":
+                return ipo_loss(*(per_part or (chosen, rejected)), beta)
+            case "bco":
+                return bco_loss(chosen, rejected, beta, usual)
+            case "kto":
+                return kto_loss(chosen, rejected, beta, max(usual, 0.0))
+
+    def settle(self) -> None:
+        """What rewards are usual is taken from whole iterations, so that it does not depend on micro-batches."""
+        self._usual.settle()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The usual reward, which BCO and KTO judge answers by."""
+        return {"usual_reward": torch.tensor([self._usual.value, self._usual.count], dtype=torch.float64)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        self._usual = _RunningMean(*state["usual_reward"].tolist())
+
+
+class _RunningMean:
+    """The mean of all numbers seen before this iteration; 0 before any."""
+
+    def __init__(self, value: float = 0.0, count: float = 0.0) -> None:
+        self.value, self.count = value, count
+        self._sum, self._new = 0.0, 0
+
+    def see(self, values: Tensor) -> None:
+        """Remember some for the next `settle`."""
+        self._sum += values.double().sum().item()
+        self._new += values.numel()
+
+    def settle(self) -> None:
+        """Take in what was seen."""
+        if self._new:
+            self.count += self._new
+            self.value += (self._sum - self._new * self.value) / self.count
+        self._sum, self._new = 0.0, 0

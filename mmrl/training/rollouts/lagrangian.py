@@ -1,0 +1,76 @@
+"""Rewards that are held above a threshold while others are maximised: multipliers, which follow how they fare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmrl.algorithms import dual_ascent, lagrangian_advantages
+from mmrl.errors import RunError
+from mmrl.rewards.core.base import RewardOutput
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """One reward's mean over an iteration is to reach a threshold."""
+
+    name: str
+    at_least: float
+    start: float = 0.0  # of its multiplier
+    rate: float = 0.1  # how fast the multiplier follows
+    most: float = 5.0  # that the multiplier may be
+
+
+@dataclass
+class Constraints:
+    """Maximise the rewards' total subject to constraints, by dual ascent (MVC-ZigAL, arXiv:2505.20107)."""
+
+    each: Sequence[Constraint]
+    multipliers: dict[str, float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.multipliers = {one.name: one.start for one in self.each}
+
+    def blend(self, objective: Tensor, output: RewardOutput, advantages_of: Callable[[Tensor], Tensor]) -> Tensor:
+        """[B]: the objective's advantages and those of the constraints, which `advantages_of` gives, as they weigh
+        now. A row that a constraint could not score has 0 of it.
+        """
+        columns = [advantages_of(torch.from_numpy(output.values[one.name])) for one in self.each]
+        return lagrangian_advantages(objective, columns, [self.multipliers[one.name] for one in self.each])
+
+    def ascend(self, output: RewardOutput) -> dict[str, float]:
+        """Move the multipliers by the means of an iteration, and say how things stood in it: `multiplier/NAME`, and
+        `slack/NAME`, the mean minus the threshold. Where nothing could be scored, a multiplier stays.
+        """
+        metrics: dict[str, float] = {}
+        for one in self.each:
+            values = output.values[one.name]
+            known = values[np.isfinite(values)]
+            metrics[f"multiplier/{one.name}"] = self.multipliers[one.name]
+            if known.size:
+                mean = float(known.mean(dtype=np.float64))
+                metrics[f"slack/{one.name}"] = mean - one.at_least
+                moved = dual_ascent(self.multipliers[one.name], mean, one.at_least, one.rate, one.most)
+                self.multipliers[one.name] = moved
+        return metrics
+
+    def state_dict(self) -> dict[str, float]:
+        """The multipliers."""
+        return dict(self.multipliers)
+
+    def load_state_dict(self, state: Mapping[str, float]) -> None:
+        """Continue where `state_dict` was taken.
+
+        Raises:
+            RunError: the saved multipliers are of other rewards.
+        """
+        if state.keys() != self.multipliers.keys():
+            raise RunError(
+                f"the checkpoint's multipliers are of {', '.join(sorted(state)) or 'no reward'}, and the constrained "
+                f"rewards are {', '.join(sorted(self.multipliers))}"
+            )
+        self.multipliers = {name: float(value) for name, value in state.items()}

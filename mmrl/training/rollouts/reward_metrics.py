@@ -1,0 +1,60 @@
+"""What the rewards of an iteration say, over all of it and source by source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mmrl.algorithms import zero_variance_share
+from mmrl.rewards.core.base import RewardOutput
+from mmrl.rewards.core.routing import Scorer
+from mmrl.rewards.core.suite import TOTAL
+
+
+def reward_metrics(
+    output: RewardOutput,  # of R rows
+    suite: Scorer,
+    sources: Sequence[str],  # R of them
+    group_index: Tensor,  # [R] int
+    lengths: Sequence[int] | None = None,  # R of them, in tokens
+) -> dict[str, float]:
+    """Means by reward, statuses other than ok, and the share of groups without variance; the same by source."""
+    metrics = {f"reward/{name}": _mean(values) for name, values in output.values.items()}
+    total = output.values[TOTAL]
+    metrics["reward/total_std"] = float(np.nanstd(total)) if np.isfinite(total).any() else float("nan")
+    for name, by_status in suite.counts(output).items():
+        for status, count in by_status.items():
+            if status != "ok":
+                metrics[f"status/{name}/{status}"] = float(count)
+    for name, by_kind in suite.failures(output).items():
+        for kind, count in by_kind.items():
+            metrics[f"failure/{name}/{kind}"] = float(count)
+    metrics["zero_variance_share"] = zero_variance_share(torch.from_numpy(total), group_index)
+    for source in sorted(set(sources)):
+        rows = np.array([each == source for each in sources])
+        metrics[f"reward_by_source/{source}"] = _mean(total[rows])
+        metrics[f"valid_share_by_source/{source}"] = float(np.isfinite(total[rows]).mean())
+        metrics[f"zero_variance_share_by_source/{source}"] = zero_variance_share(
+            torch.from_numpy(total[rows]), group_index[torch.from_numpy(rows)]
+        )
+    return metrics | ({} if lengths is None else length_metrics(lengths, sources))
+
+
+def length_metrics(lengths: Sequence[int], sources: Sequence[str]) -> dict[str, float]:
+    """The mean length of answers in tokens, over all of them and by source."""
+    by_source = {
+        f"length_by_source/{source}": float(
+            np.mean([n for n, each in zip(lengths, sources, strict=True) if each == source])
+        )
+        for source in sorted(set(sources))
+    }
+    return {"length": float(np.mean(lengths))} | by_source
+
+
+def _mean(values: NDArray[np.float32]) -> float:
+    scored = values[np.isfinite(values)]
+    return float(scored.mean()) if scored.size else float("nan")

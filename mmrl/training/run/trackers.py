@@ -1,0 +1,180 @@
+"""Where numbers go: metrics.jsonl always, TensorBoard and Weights & Biases on request."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from mmrl.atomic_io import replace_text
+from mmrl.errors import RunError
+
+METRICS = "metrics.jsonl"
+
+logger = logging.getLogger(__name__)
+
+
+class Tracker(Protocol):
+    """Takes numbers, step by step."""
+
+    def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Record the numbers of one step; `kind` is train or evaluation."""
+        ...
+
+    def close(self) -> None:
+        """Flush what is held back."""
+        ...
+
+    def forget_after(self, step: int) -> None:
+        """The run goes on from this step: what was logged of later ones will come again."""
+        ...
+
+
+class JsonlTracker:
+    """One JSON object a line, on the disk at once; NaN is written as null."""
+
+    def __init__(self, run: Path) -> None:
+        """Open a run's metrics; a last line that a killed process was writing is cut away."""
+        self._path = run / METRICS
+        if self._path.exists() and not (content := self._path.read_bytes()).endswith(b"\n"):
+            os.truncate(self._path, content.rfind(b"\n") + 1)
+
+    def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Append a line.
+
+        Raises:
+            OSError: it cannot be written; the file ends with the line before.
+        """
+        row = {"kind": kind, "step": step} | {name: _finite(value) for name, value in metrics.items()}
+        with self._path.open("ab", buffering=0) as file:
+            whole = file.seek(0, os.SEEK_END)
+            try:
+                _write_all(file, (json.dumps(row) + "\n").encode())
+                os.fsync(file.fileno())
+            except OSError:
+                with suppress(OSError):
+                    file.truncate(whole)
+                raise
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def forget_after(self, step: int) -> None:
+        """Drop lines of later steps."""
+        if self._path.exists():
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            replace_text(self._path, "".join(line for line in lines if _step(line) <= step))
+
+
+class TensorBoardTracker:
+    """Scalars for TensorBoard (extra `track`)."""
+
+    def __init__(self, run: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as err:
+            raise RunError('run.trackers has tensorboard: pip install "mmrl-suite[track]"') from err
+        self._folder = str(run / "tensorboard")
+        self._open = SummaryWriter
+        self._writer = SummaryWriter(self._folder)
+
+    def forget_after(self, step: int) -> None:
+        """Tell readers to skip later steps of earlier event files."""
+        self._writer.close()
+        self._writer = self._open(self._folder, purge_step=step + 1)
+
+    def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Write scalars."""
+        for name, value in metrics.items():
+            self._writer.add_scalar(f"{kind}/{name}", value, step)
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
+
+
+class WandbTracker:
+    """Scalars for Weights & Biases (extra `track`)."""
+
+    def __init__(self, run: Path, name: str, config: Mapping[str, Any]) -> None:
+        try:
+            import wandb
+        except ImportError as err:
+            raise RunError('run.trackers has wandb: pip install "mmrl-suite[track]"') from err
+        self.failure: type[Exception] = wandb.Error
+        self._run = wandb.init(project="mmrl", name=name, dir=str(run), config=dict(config))
+
+    def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Send scalars."""
+        self._run.log({f"{kind}/{name}": value for name, value in metrics.items()} | {"step": step})
+
+    def close(self) -> None:
+        """Mark the run as finished."""
+        self._run.finish()
+
+    def forget_after(self, step: int) -> None:
+        """Nothing: what goes on is a run of its own there."""
+
+
+class Spare:
+    """A tracker that training can do without: when it fails, that is said once, and it is left out."""
+
+    def __init__(self, tracker: Tracker, *failures: type[Exception]) -> None:
+        self._tracker = tracker
+        self._failures: tuple[type[Exception], ...] = (OSError, *failures)
+        self._works = True
+
+    def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
+        """Pass on."""
+        self._attempt(lambda: self._tracker.log(kind, step, metrics))
+
+    def close(self) -> None:
+        """Pass on."""
+        self._attempt(self._tracker.close)
+
+    def forget_after(self, step: int) -> None:
+        """Pass on."""
+        self._attempt(lambda: self._tracker.forget_after(step))
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        if not self._works:
+            return
+        try:
+            act()
+        except self._failures as err:
+            self._works = False
+            logger.warning("%s is left out from here on: %s", type(self._tracker).__name__, err)
+
+
+def build_trackers(run: Path, names: Sequence[str], name: str, config: Mapping[str, Any]) -> list[Tracker]:
+    """The trackers that a configuration names, after the one that always writes."""
+    trackers: list[Tracker] = [JsonlTracker(run)]
+    if "tensorboard" in names:
+        trackers.append(Spare(TensorBoardTracker(run)))
+    if "wandb" in names:
+        wandb = WandbTracker(run, name, config)
+        trackers.append(Spare(wandb, wandb.failure))
+    return trackers
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
+
+
+def _write_all(file: io.FileIO, content: bytes) -> None:
+    while content:
+        content = content[file.write(content) :]
+
+
+def _step(line: str) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (json.JSONDecodeError, KeyError):  # the line that a killed process was writing
+        return sys.maxsize

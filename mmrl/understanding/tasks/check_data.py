@@ -1,0 +1,332 @@
+"""Everything that is wrong with a data set, found before training: lines, media, tasks, answers, boxes.
+
+Each sample is asked as its task would ask it, and its true answer is scored by its own rewards: where the right answer
+does not get the highest score, no model can.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mmrl.data.media.bad_media import Look, bad_media, decode
+from mmrl.data.media.decode import picture_size
+from mmrl.data.media.video import stated_duration
+from mmrl.data.sample import RewardChoice, Sample
+from mmrl.data.sources import scan_source
+from mmrl.errors import DataError
+from mmrl.rewards.core.base import InvalidAnswer, RewardError, RewardInput, ScoringFailed, Status
+from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.registry import load, reward_class
+from mmrl.rewards.parsing.boxes import LARGEST_SIDE, SPACES, Space, boxes_of, to_space, true_boxes
+from mmrl.rewards.parsing.final_answer import AnswerForm
+from mmrl.rewards.parsing.spans import parse_spans, read_spans
+from mmrl.understanding.prompt_encoder import conversation
+from mmrl.understanding.tasks.coordinates import AnswerSpace
+from mmrl.understanding.tasks.definitions import apply_task, with_task
+
+_ROUNDING = 1e-6  # of float32
+_LATE = 1.0  # seconds by which an answer may end after its video: they are often rounded up
+_FILE = ".py:"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with one line."""
+
+    number: int
+    text: str
+
+
+@dataclass
+class Tally:
+    """What the lines of one source and task hold."""
+
+    lines: int = 0
+    bad: int = 0
+    pictures: int = 0
+    videos: int = 0
+    answers: int = 0
+    scored: int = 0  # answers that their own rewards gave the highest score
+
+
+@dataclass
+class Report:
+    """What `check_data` found."""
+
+    problems: list[Problem] = field(default_factory=list)  # by line
+    tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)  # {(source, task): ...}
+    not_scored: Counter[str] = field(default_factory=Counter)  # {reward: answers that it was not tried on}
+    lines: int = 0
+
+
+def check_data(
+    path: str, media: bool = True, task: str | None = None, columns: Mapping[str, str] | None = None
+) -> Report:
+    """Check every line of a source. `task` is that of lines which name none; without `media` no file is opened.
+
+    Raises:
+        DataError: the source cannot be read at all.
+    """
+    report = Report()
+    samples: dict[int, Sample] = {}
+    found: dict[int, list[str]] = {}
+    for line in scan_source(path, columns):
+        report.lines += 1
+        found[line.number] = list(line.problems)
+        if line.sample is not None:
+            samples[line.number] = with_task(line.sample, task)
+    if media:
+        for number, problems in _bad_media(samples, decode).items():
+            found[number] += problems
+    asked: dict[int, Sample] = {}
+    for number, sample in samples.items():
+        fitted, problems = _asked(sample, media and not found[number])
+        found[number] += problems
+        if fitted is not None and not problems:
+            asked[number] = fitted
+    wrong, scored = _unrewarded(asked, report.not_scored)
+    for number, problems in wrong.items():
+        found[number] += problems
+    for number in sorted(found):
+        report.problems += [Problem(number, text) for text in dict.fromkeys(found[number])]
+        _count(report, samples.get(number), bool(found[number]), number in scored)
+    return report
+
+
+def _bad_media(samples: Mapping[int, Sample], look: Look) -> dict[int, list[str]]:
+    numbered = [replace(sample, id=str(number)) for number, sample in samples.items()]  # ids may be there twice
+    return {
+        int(number): [problem.replace(f" (sample {number!r})", "") for problem in problems]
+        for number, problems in bad_media(numbered, look).items()
+    }
+
+
+def _asked(sample: Sample, look: bool) -> tuple[Sample | None, list[str]]:
+    """The sample as its task asks it, in its own coordinates, and what is wrong with it beside its media."""
+    problems = []
+    try:
+        conversation(sample)
+    except DataError as err:
+        problems.append(_bare(str(err), sample))
+    if (sample.chosen is None) != (sample.rejected is None):
+        problems.append("has one of 'chosen' and 'rejected'; a pair has both")
+    if sample.answer is None and (sample.task or sample.rewards) and _only_for_rewards(sample):
+        problems.append("has no answer for its reward to compare with")
+    given = sample.metadata.get("space")
+    problems += _odd_boxes(sample, look) if given in SPACES else []
+    problems += _late_spans(sample) if look and sample.task == "temporal-grounding" else []
+    own = AnswerSpace(given if given in SPACES else "norm_1000")
+    try:
+        return apply_task(sample if look else _with_any_size(sample), own), problems
+    except DataError as err:
+        return None, [*problems, _bare(str(err), sample)]
+
+
+def _only_for_rewards(sample: Sample) -> bool:
+    return sample.demonstration is None and sample.chosen is None
+
+
+def _with_any_size(sample: Sample) -> Sample:
+    """Where a picture is not to be opened, its boxes may lie anywhere."""
+    anywhere = {"size": [LARGEST_SIDE, LARGEST_SIDE]}
+    return replace(sample, metadata=anywhere | dict(sample.metadata))
+
+
+def _odd_boxes(sample: Sample, look: bool) -> list[str]:
+    """A size that is not the picture's, and coordinates that look like those of another space."""
+    problems = []
+    stated = sample.metadata.get("size")
+    if look and stated is not None and len(sample.images) == 1:
+        real = picture_size(sample.images[0], sample.id)
+        if list(stated) != list(real):
+            problems.append(f"its metadata say that the picture is {stated}, and it is {list(real)}")
+    try:
+        value = sample.answer.get("box") if isinstance(sample.answer, Mapping) and "action" in sample.answer else None
+        boxes = boxes_of(sample.answer if value is None else value, "pixel")
+    except ValueError:
+        return problems  # the reward says it better, or there are none
+    ends = [coordinate for found in boxes for coordinate in found.box]
+    if sample.metadata["space"] != "norm_1" and ends and max(ends) <= 1:
+        problems.append(f"its boxes are said to be in {sample.metadata['space']}, and all lie between 0 and 1: norm_1?")
+    return problems
+
+
+def _late_spans(sample: Sample) -> list[str]:
+    """Stretches of time that end after the video does."""
+    lasts = stated_duration(sample.videos[0], sample.id) if len(sample.videos) == 1 else 0.0
+    try:
+        given = sample.answer
+        ends = [end for _, end in (parse_spans(given) if isinstance(given, str) else read_spans(given))]
+    except InvalidAnswer:
+        return []  # the reward says it better
+    if not lasts or not ends or max(ends) <= lasts + _LATE:
+        return []
+    return [f"its answer ends at {max(ends):g} s, and its video lasts {lasts:.1f} s"]
+
+
+def _unrewarded(samples: Mapping[int, Sample], not_scored: Counter[str]) -> tuple[dict[int, list[str]], set[int]]:
+    """What rewards say of right answers that do not get the highest score, and the lines where all do."""
+    wrong: dict[int, list[str]] = {}
+    batches: dict[str, tuple[RewardChoice, list[tuple[int, RewardInput]]]] = {}
+    scored: set[int] = set()
+    for number, sample in samples.items():
+        if sample.answer is None:
+            continue
+        for choice in sample.rewards:
+            try:
+                item = _tried(sample, choice)
+            except (RewardError, ScoringFailed) as err:
+                wrong.setdefault(number, []).append(f"{choice.name}: {err}")
+                continue
+            if item is None:
+                not_scored[choice.name] += _compares(choice)
+                continue
+            batches.setdefault(repr((choice.name, choice.args)), (choice, []))[1].append((number, item))
+            scored.add(number)
+    for choice, rows in batches.values():
+        for number, problem in zip(
+            [number for number, _ in rows], _scores(choice, [item for _, item in rows]), strict=True
+        ):
+            if problem:
+                wrong.setdefault(number, []).append(problem)
+    return wrong, scored - wrong.keys()
+
+
+def _tried(sample: Sample, choice: RewardChoice) -> RewardInput | None:
+    """The right answer to one of a sample's rewards; None where it cannot be tried by rules alone."""
+    if _FILE in choice.name:  # a data set must not run code by being checked
+        return None
+    reward_class(choice.name)  # refuses an unknown name
+    return right_answer(sample, choice)
+
+
+def _compares(choice: RewardChoice) -> bool:
+    return _FILE in choice.name or any(need.startswith("references") for need in reward_class(choice.name).needs)
+
+
+def _scores(choice: RewardChoice, items: Sequence[RewardInput]) -> list[str | None]:
+    """What is wrong with each; None: it has the highest score."""
+    try:
+        reward = load(choice.name, **choice.args)
+    except (RewardError, TypeError, ValueError) as err:
+        return [f"{choice.name}: {err}"] * len(items)
+    output = reward.score(items)
+    best = reward.range[1] if reward.direction == "higher" else reward.range[0]
+    told: list[str | None] = []
+    for row, (value, status) in enumerate(zip(output.values[choice.name], output.status[choice.name], strict=True)):
+        said = output.detail[row].get(choice.name, "")
+        if status is not Status.OK:
+            told.append(f"{choice.name} cannot use its answer: {said}")
+        elif abs(float(value) - best) > _ROUNDING:
+            told.append(f"{choice.name} gives its own answer, {items[row].text!r:.80}, {value:.4g} and not {best:g}")
+        else:
+            told.append(None)
+    return told
+
+
+def _count(report: Report, sample: Sample | None, bad: bool, scored: bool) -> None:
+    where = ("", "") if sample is None else (sample.source, sample.task or "")
+    tally = report.tallies.setdefault(where, Tally())
+    tally.lines, tally.bad, tally.scored = tally.lines + 1, tally.bad + bad, tally.scored + scored
+    if sample is not None:
+        tally.pictures += len(sample.images)
+        tally.videos += len(sample.videos)
+        tally.answers += sample.answer is not None
+
+
+def _bare(problem: str, sample: Sample) -> str:
+    """A message about a sample where its line is named already."""
+    return problem.removeprefix(f"sample {sample.id!r}").lstrip(": ").replace(f" (sample {sample.id!r})", "")
+
+
+# A sample's true answer as a model would have to write it: what its reward must give the highest score to.
+
+
+def right_answer(sample: Sample, reward: RewardChoice) -> RewardInput | None:
+    """The true answer, ready to be scored by one of the sample's rewards; None: how to write it is not known here.
+
+    Raises:
+        ScoringFailed: the reward's references are malformed.
+    """
+    write = _WRITERS.get(reward.name)
+    if write is None:
+        return None
+    item = reward_input(sample, "", group=0, id=sample.id)
+    text = write(item.references, reward.args)
+    form: AnswerForm = item.references.get("answer_form", "auto")
+    if form == "boxed":
+        text = f"\\boxed{{{text}}}"
+    return reward_input(sample, f"<answer>{text}</answer>" if form == "tags" else text, group=0, id=sample.id)
+
+
+References = Mapping[str, Any]
+Arguments = Mapping[str, Any]
+
+
+def _as_told(references: References, args: Arguments) -> str:
+    answer = references["answer"]
+    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
+
+
+def _boxes(references: References, args: Arguments) -> str:
+    """In the space of answers, to as many places as it takes."""
+    truth = true_boxes(references, args.get("space"))
+    rows: list[dict[str, Any]] = []
+    for found in truth.boxes:
+        row: dict[str, Any] = {"bbox_2d": list(to_space(found.box, truth.given, truth.space, truth.size))}
+        rows.append(row if found.label is None else row | {"label": found.label})
+    return json.dumps(rows, ensure_ascii=False)
+
+
+def _centre(references: References, space: Space | None) -> list[float]:
+    truth = true_boxes(references, space)
+    if not truth.boxes:
+        raise ScoringFailed("references['answer'] has no box that a point could lie in", "reference")
+    x1, y1, x2, y2 = to_space(truth.boxes[0].box, truth.given, truth.space, truth.size)
+    return [(x1 + x2) / 2, (y1 + y2) / 2]
+
+
+def _point(references: References, args: Arguments) -> str:
+    return json.dumps(_centre(references, args.get("space")))
+
+
+def _action(references: References, args: Arguments) -> str:
+    answer = references["answer"]
+    if not isinstance(answer, Mapping):
+        return _as_told(references, args)  # the reward says what is wrong with it
+    action = {"action": answer.get("action")}
+    if answer.get("box") is not None:
+        action["coordinate"] = _centre({**references, "answer": answer["box"]}, args.get("space"))
+    if answer.get("text") is not None:
+        action["text"] = answer["text"]
+    return json.dumps(action, ensure_ascii=False)
+
+
+_BOXES = ("box_iou", "box_giou", "box_diou", "box_ciou", "dynamic_iou", "reachable_iou")
+_DETECTIONS = ("detection_f1", "detection_map", "od_length", "weighted_pr", "vision_r1")
+_TOLD = (
+    "chart_relaxed",
+    "chart_table",
+    "count_exact",
+    "count_graded",
+    "maths",
+    "multiple_choice",
+    "numeric",
+    "ocr_cer",
+    "ocr_ned",
+    "ocr_wer",
+    "rouge",
+    "teds",
+    "temporal_iou",
+    "tube_iou",
+)
+_WRITERS: dict[str, Callable[[References, Arguments], str]] = {
+    **dict.fromkeys((*_BOXES, *_DETECTIONS), _boxes),
+    **dict.fromkeys(_TOLD, _as_told),
+    "point_in_box": _point,
+    "gui_action": _action,
+}

@@ -1,0 +1,139 @@
+"""A run: everything that a configuration names, put together."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+
+from mmrl.atomic_io import replace_text
+from mmrl.build.datasets import load_samples
+from mmrl.build.experience import build_learning
+from mmrl.build.objectives import check
+from mmrl.build.policies import build_policy, fit_samples
+from mmrl.build.reward_suites import build_rewards
+from mmrl.config.batch_sizes import Geometry
+from mmrl.config.loading.load import dump_config
+from mmrl.config.train import TrainConfig
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
+from mmrl.evaluation.final_summary import write_grid
+from mmrl.evaluation.report.report import write_report
+from mmrl.evaluation.results import forget_evaluations_after
+from mmrl.evaluation.run_reader import GREEDY, HELDOUT
+from mmrl.export.run_readme import write_model_card
+from mmrl.rewards.core.routing import SharedLoader
+from mmrl.training.run.display import build_display
+from mmrl.training.run.lock import only_writer
+from mmrl.training.run.run_folder import (
+    CONFIG,
+    check_run_folder,
+    check_writable,
+    create_run_folder,
+    load_run,
+    refuse_edited,
+    run_folder,
+)
+from mmrl.training.run.trackers import JsonlTracker, build_trackers
+from mmrl.training.trainer import Trainer
+from mmrl.workflows.validate import Evaluator
+
+if TYPE_CHECKING:
+    from mmrl.build.policies import AnyPolicy
+
+
+def train(config: TrainConfig, resume: Path | None = None) -> Path:
+    """Train as configured, and return the run's folder."""
+    check(config)
+    run = resume or run_folder(config)
+    if resume is None:
+        check_run_folder(run)
+    else:
+        check_writable(run)
+        refuse_edited(run, config)
+    raw = load_samples(config.data.path, config.media)
+    micro_batch = Geometry.of(config).micro_batch
+    if any(sample.conditions for sample in raw) and config.data.group_size % micro_batch:
+        raise ConfigError(
+            f"data.micro_batch: samples with pictures or other conditions are drawn alone, so it must divide "
+            f"data.group_size ({config.data.group_size}): set it to that, or to a half of it"
+        )
+    torch.manual_seed(config.seed)  # adapters are initialised from the global generator
+    policy = build_policy(config.policy, config.sampling, config.media)
+    samples = fit_samples(policy, config, raw)
+    warm = config.warmup.path if config.warmup else None
+    load_reward = SharedLoader()
+    with ExitStack() as stack:
+        rewards = None
+        if config.algorithm.experience == "rollouts":
+            rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
+        warm_samples = fit_samples(policy, config, load_samples(warm, config.media)) if warm else samples
+        learning = build_learning(config, policy, samples, warm_samples, rewards)
+        evaluator = None
+        if config.data.validation:
+            evaluator = _evaluator(config, policy, load_reward, run)
+            stack.enter_context(closing(evaluator))
+        stack.enter_context(only_writer(run))  # after all that may fail
+        if resume is None:
+            create_run_folder(run, dump_config(config))
+        else:
+            replace_text(run / CONFIG, dump_config(config))
+        recipe = config.model_dump(mode="json")
+        display = build_display(config.run.display)
+        display.say(str(policy.attention))
+        trainer = Trainer(
+            policy=policy,
+            objective=learning.objective,
+            source=learning.source,
+            optimizer_config=config.optimizer,
+            config=config.training,
+            seed=config.seed,
+            run=run,
+            trackers=build_trackers(run, config.run.trackers, config.name, recipe),
+            display=display,
+            evaluate=evaluator,
+            evaluate_every=config.evaluation.every,
+            cautions=evaluator.cautions if evaluator else None,
+            name=config.name,
+            recipe=recipe,
+            precision=config.policy.dtype,
+            sampling=config.sampling.kind,
+        )
+        if resume is not None:
+            trainer.resume()
+            for folder in (run, run / HELDOUT, run / GREEDY):
+                forget_evaluations_after(folder, trainer.step)
+        trainer.train()
+        if config.policy.train == "lora":
+            with trainer.averaged():
+                policy.save(run)  # so that it loads from the run's folder; whole models are not stored twice
+        write_model_card(run, config)
+        write_grid(run, config.run.pictures)
+        write_report(run)
+    return run
+
+
+def evaluate_run(run: Path) -> None:
+    """Score the base model and the last checkpoint of a run again."""
+    loaded = load_run(run)
+    config = loaded.config
+    if not config.data.validation:
+        raise ConfigError(f"{run} has no data.validation to be evaluated on")
+    policy = build_policy(config.policy, config.sampling, config.media)
+    evaluator = _evaluator(config, policy, SharedLoader(), run)
+    with closing(evaluator), only_writer(run):
+        tracker = JsonlTracker(run)
+        tracker.log("evaluation", 0, evaluator(0))
+        policy.load(loaded.checkpoint())
+        tracker.log("evaluation", loaded.step(), evaluator(loaded.step()))
+        write_grid(run, config.run.pictures)
+        write_report(run)
+
+
+def _evaluator(config: TrainConfig, policy: AnyPolicy, load_reward: SharedLoader, run: Path) -> Evaluator:
+    def samples_of(path: str) -> list[Sample]:
+        return fit_samples(policy, config, load_samples(path, config.media))
+
+    return Evaluator(config, policy, samples_of, load_reward, run)

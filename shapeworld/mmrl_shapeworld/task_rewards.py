@@ -1,0 +1,70 @@
+"""Rewards of edits, holes and motions, read off the pictures by rules. Each takes the task as `references.answer`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput
+from mmrl.rewards.core.image_input import answer_picture
+from mmrl_shapeworld.editing import Edit, judge_edit
+from mmrl_shapeworld.inpainting import Hole, judge_hole
+from mmrl_shapeworld.motion import Motion, judge_clip
+
+
+class EditCheck(Reward):
+    """Whether the thing that was named changed as told and all else stayed, in [0, 1]; strictly right beside it."""
+
+    name = "shapeworld_edit"
+    source = "docs/tasks/edit.md"
+    needs = ("image", "references.answer")
+    range = (0.0, 1.0)
+
+    def score_one(self, item: RewardInput) -> Mapping[str, float]:
+        """Judge one edited picture."""
+        verdict = judge_edit(answer_picture(item.image), Edit.from_dict(item.references["answer"]))
+        return {
+            self.name: verdict.score,
+            f"{self.name}_strict": float(verdict.strict),
+            f"{self.name}_changed": verdict.changed,
+            f"{self.name}_kept": verdict.kept,
+        }
+
+
+class InpaintCheck(Reward):
+    """Whether the thing asked for stands in the hole and all else stayed, in [0, 1]; strictly right beside it."""
+
+    name = "shapeworld_inpaint"
+    source = "docs/tasks/inpaint.md"
+    needs = ("image", "references.answer")
+    range = (0.0, 1.0)
+
+    def score_one(self, item: RewardInput) -> Mapping[str, float]:
+        """Judge one filled picture."""
+        verdict = judge_hole(answer_picture(item.image), Hole.from_dict(item.references["answer"]))
+        return {
+            self.name: verdict.score,
+            f"{self.name}_strict": float(verdict.strict),
+            f"{self.name}_filled": verdict.filled,
+            f"{self.name}_kept": verdict.kept,
+        }
+
+
+class VideoCheck(Reward):
+    """Whether a clip shows the things asked for, steady and moving as told, in [0, 1]; strictly right beside it."""
+
+    name = "shapeworld_video"
+    source = "docs/tasks/text-to-video.md"
+    needs = ("video", "references.answer")
+    range = (0.0, 1.0)
+
+    def score_one(self, item: RewardInput) -> Mapping[str, float]:
+        """Judge one clip.
+
+        Raises:
+            InvalidAnswer: a single frame does not move.
+        """
+        frames = [answer_picture(frame) for frame in item.video]
+        if len(frames) < 2:
+            raise InvalidAnswer(f"a clip of {len(frames)} frames: nothing can move in it")
+        verdict = judge_clip(frames, Motion.from_dict(item.references["answer"]))
+        return {self.name: verdict.score, f"{self.name}_strict": float(verdict.strict)}

@@ -1,0 +1,92 @@
+"""Data sets of the generator's other tasks: edits, holes and motions, for training, development and validation."""
+
+from __future__ import annotations
+
+import io
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+from mmrl.data.media.uris import data_uri
+from mmrl.data.sample import Sample
+from mmrl_shapeworld.captions import HELD_OUT_KINDS, KINDS
+from mmrl_shapeworld.editing import sample_edit
+from mmrl_shapeworld.inpainting import sample_hole
+from mmrl_shapeworld.motion import sample_motion
+from mmrl_shapeworld.scenes import draw
+
+SPLITS = {
+    "edit-train": (41, 1024),
+    "edit-development": (42, 256),
+    "edit-validation": (43, 384),
+    "inpaint-train": (51, 1024),
+    "inpaint-development": (52, 256),
+    "inpaint-validation": (53, 384),
+    "video-train": (61, 2048),
+    "video-development": (62, 384),
+    "video-validation": (63, 768),
+}
+"""Seed and size of each split. Settings are chosen on development; validation is for results. No picture of one split
+occurs in another; of the prompts there are few."""
+PARTS = ("train", "development", "validation")
+_SEEN = tuple(kind for kind in KINDS if kind not in HELD_OUT_KINDS)
+
+
+def samples(split: str) -> list[Sample]:
+    """A split as data: the pipeline's pictures as data URIs, and what a right answer shows as `answer`.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    return list(_samples(split))
+
+
+@cache  # drawing takes a second, and several runs in one process ask for them
+def _samples(split: str) -> tuple[Sample, ...]:
+    seed, size = SPLITS[split]
+    task, _, part = split.partition("-")
+    make, rng = {"edit": _edit, "inpaint": _inpaint, "video": _video}[task], np.random.default_rng(seed)
+    others = [] if task == "video" else [f"{task}-{each}" for each in PARTS[: PARTS.index(part)]]
+    shown = {sample.conditions["image"] for other in others for sample in _samples(other)}
+    found: list[Sample] = []
+    while len(found) < size:
+        sample = make(f"{split}-{len(found):05d}", rng)
+        if sample.conditions.get("image") not in shown:
+            found.append(sample)
+    return tuple(found)
+
+
+def _edit(id: str, rng: np.random.Generator) -> Sample:
+    edit = sample_edit(rng, _SEEN)
+    return Sample(
+        id=id,
+        prompt=str(edit),
+        conditions={"image": _png(draw(edit.source))},
+        answer=edit.as_dict(),
+        task="edit",
+        source=edit.kind,
+    )
+
+
+def _inpaint(id: str, rng: np.random.Generator) -> Sample:
+    hole, _ = sample_hole(rng, _SEEN)
+    return Sample(
+        id=id,
+        prompt=str(hole),
+        conditions={"image": _png(draw(hole.source)), "mask_image": _png(Image.fromarray(hole.mask()).convert("L"))},
+        answer=hole.as_dict(),
+        task="inpaint",
+        source=hole.shape,
+    )
+
+
+def _video(id: str, rng: np.random.Generator) -> Sample:
+    motion = sample_motion(rng, _SEEN)
+    return Sample(id=id, prompt=str(motion), answer=motion.as_dict(), task="text-to-video", source=motion.form)
+
+
+def _png(picture: Image.Image) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return data_uri(buffer.getvalue(), "image/png")

@@ -1,0 +1,190 @@
+"""The embedded vision-language model: real Qwen3-VL classes made small, for looking at ShapeWorld.
+
+It loads without code of ours: `AutoModelForImageTextToText.from_pretrained(VLM)` and
+`AutoProcessor.from_pretrained(VLM)`. `tools.shapeworld_pretrain.vlm` warm-starts it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen2VLImageProcessor,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+)
+
+from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, PIXELS
+from mmrl_shapeworld.vqa.questions import FRAMES
+
+VLM = Path(__file__).parent / "weights" / "vlm-shapes"
+"""The shipped weights."""
+PATCH, MERGE = 7, 2
+WIDTH, LAYERS, HEAD_WIDTH, INNER = 96, 3, 32, 256
+VISION_LAYERS, VISION_INNER = 3, 256
+
+END, PAD = "<|im_end|>", "<|endoftext|>"
+SPECIAL = (PAD, "<|im_start|>", END, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+JSON_PIECES = ('[{"bbox_2d": [', '], "label": "', '"}, {"bbox_2d": [', '"}]', "]}]")
+"""What stands between the numbers and labels of boxes: a token each, since every token costs a step."""
+ROLES = ("system\n", "user\n", "assistant\n")
+WORDS = (
+    *(
+        *"ABCDEFHKLOTX",
+        "Locate",
+        "Detect",
+        "Read",
+        "How",
+        "What",
+        "Which",
+        "the",
+        "all",
+        "is",
+        "does",
+        "one",
+        "out",
+        "way",
+    ),
+    *("red", "green", "blue", "yellow", "circle", "circles", "square", "squares", "triangle", "triangles", "shapes"),
+    *("many", "tall", "tallest", "shortest", "bar", "text", "odd", "move", "seconds"),
+    *("top", "bottom", "left", "right", "up", "down"),
+)
+
+CHAT_TEMPLATE = """\
+{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{% if message.content is string -%}
+{{ message.content }}
+{%- else -%}
+{%- for part in message.content -%}
+{%- if part.type == 'image' -%}
+<|vision_start|><|image_pad|><|vision_end|>
+{%- elif part.type == 'video' -%}
+<|vision_start|><|video_pad|><|vision_end|>
+{%- elif part.type == 'text' -%}
+{{ part.text }}
+{%- endif -%}
+{%- endfor -%}
+{%- endif -%}
+<|im_end|>
+{% endfor -%}
+{%- if add_generation_prompt -%}
+<|im_start|>assistant
+{% endif -%}
+"""
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Whole words of ShapeWorld, numbers up to 56 with and without a comma, and bytes for all else.
+
+    Any text comes back exactly as it was. Nothing is trained, so every process makes the same one.
+    """
+    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    pieces: dict[str, None] = dict.fromkeys(sorted(pre_tokenizers.ByteLevel.alphabet()))
+    for text in _pieces():
+        ((piece, _),) = byte_level.pre_tokenize_str(text)
+        pieces[piece] = None
+    vocabulary = {piece: number for number, piece in enumerate(pieces, start=len(SPECIAL))}
+    vocabulary.update((special, number) for number, special in enumerate(SPECIAL))
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    fixed = "|".join(re.escape(piece) for piece in JSON_PIECES + ROLES)
+    pattern = Regex(rf"{fixed}|[0-9]+, |[0-9]+| ?[A-Za-z]+| ?[^A-Za-z0-9]")
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, "isolated"), byte_level])
+    backend.decoder = decoders.ByteLevel()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        eos_token=END,
+        pad_token=PAD,
+        additional_special_tokens=[special for special in SPECIAL if special not in (END, PAD)],
+        clean_up_tokenization_spaces=False,
+        padding_side="left",
+    )
+    return fast
+
+
+def _pieces() -> Iterable[str]:
+    yield from JSON_PIECES
+    yield from ROLES
+    for number in range(PIXELS + 1):
+        yield str(number)
+        yield f"{number}, "
+    for word in WORDS:
+        yield word
+        yield f" {word}"
+    yield from (" +", " -", " =")
+
+
+def processor() -> Qwen3VLProcessor:
+    """Pictures and frames of 56×56 pixels as they are, others scaled to about as many; all frames of a clip."""
+    area = PIXELS * PIXELS
+    shared = {
+        "patch_size": PATCH,
+        "merge_size": MERGE,
+        "temporal_patch_size": 2,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    words = tokenizer()
+    return Qwen3VLProcessor(
+        image_processor=Qwen2VLImageProcessor(size={"shortest_edge": area, "longest_edge": area}, **shared),
+        tokenizer=words,
+        video_processor=Qwen3VLVideoProcessor(
+            size={"shortest_edge": 2 * area, "longest_edge": 2 * FRAMES * area},
+            fps=FRAMES_PER_SECOND,
+            min_frames=2,
+            max_frames=2 * FRAMES,
+            cap_pixels_per_frame=False,
+            **shared,
+        ),
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
+def build(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
+    """1.0 M parameters, untrained: 64 patches of 7×7 pixels, of which the language model sees 16 squares of four."""
+    ids = {special: words.convert_tokens_to_ids(special) for special in SPECIAL}
+    config = Qwen3VLConfig(
+        text_config={
+            "vocab_size": len(words),
+            "hidden_size": WIDTH,
+            "intermediate_size": INNER,
+            "num_hidden_layers": LAYERS,
+            "num_attention_heads": WIDTH // HEAD_WIDTH,
+            "num_key_value_heads": WIDTH // HEAD_WIDTH,
+            "head_dim": HEAD_WIDTH,
+            "max_position_embeddings": 1024,
+            "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [6, 5, 5]},
+            "pad_token_id": ids[PAD],
+            "eos_token_id": ids[END],
+            "tie_word_embeddings": True,
+        },
+        vision_config={
+            "depth": VISION_LAYERS,
+            "hidden_size": WIDTH,
+            "intermediate_size": VISION_INNER,
+            "num_heads": WIDTH // HEAD_WIDTH,
+            "patch_size": PATCH,
+            "spatial_merge_size": MERGE,
+            "temporal_patch_size": 2,
+            "out_hidden_size": WIDTH,
+            "num_position_embeddings": (PIXELS // PATCH) ** 2,
+            "deepstack_visual_indexes": [0],
+        },
+        image_token_id=ids["<|image_pad|>"],
+        video_token_id=ids["<|video_pad|>"],
+        vision_start_token_id=ids["<|vision_start|>"],
+        vision_end_token_id=ids["<|vision_end|>"],
+        tie_word_embeddings=True,
+    )
+    model = Qwen3VLForConditionalGeneration(config)
+    model.generation_config = GenerationConfig(
+        do_sample=True, temperature=1.0, top_k=0, top_p=1.0, eos_token_id=ids[END], pad_token_id=ids[PAD]
+    )
+    return model

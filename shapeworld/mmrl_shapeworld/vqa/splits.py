@@ -1,0 +1,102 @@
+"""Data sets of questions for a VLM: training, development and validation, the tasks by turns.
+
+`vlm-train` and its sisters ask what the embedded model was taught, `vlm-new-train` and its what it was not.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import islice
+
+import numpy as np
+
+from mmrl.data.sample import RewardChoice, Sample
+from mmrl_shapeworld.vqa.canvas import gif_uri, png_uri
+from mmrl_shapeworld.vqa.heldout_tasks import NEW_TASKS
+from mmrl_shapeworld.vqa.questions import QUESTIONS, Question
+
+SPLITS = {"vlm-train": (21, 600), "vlm-development": (23, 256), "vlm-validation": (31, 512)}
+"""Seed of each split, and questions of each task; with these seeds no picture of one occurs in another. Settings are
+chosen on `vlm-development`; `vlm-validation` is for results."""
+NEW_SEED, NEW_SPLITS = 41, {"vlm-new-train": 1200, "vlm-new-development": 256, "vlm-new-validation": 256}
+"""Of the four new tasks: one seed, and the size of each split."""
+NAMES = (*SPLITS, *NEW_SPLITS)
+
+REWARDS = {
+    "grounding": RewardChoice("box_iou"),
+    "detection": RewardChoice("detection_f1", args={"threshold": 0.6}),
+    "counting": RewardChoice("count_exact"),
+    "ocr": RewardChoice("ocr_ned"),
+    "chart": RewardChoice("chart_relaxed"),
+    "puzzle": RewardChoice("multiple_choice"),
+    "video-qa": RewardChoice("multiple_choice"),
+    "math": RewardChoice("numeric"),
+    "gui": RewardChoice("gui_action"),
+    "science": RewardChoice("multiple_choice"),
+    "temporal-grounding": RewardChoice("temporal_iou"),
+    "table2latex": RewardChoice("teds"),
+}
+"""The one reward of each task; all lie in [0, 1]."""
+
+
+def questions(split: str) -> dict[str, list[Question]]:
+    """The questions of a split by task, always the same.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split in NEW_SPLITS:
+        return {task: list(_new_questions(task)[split]) for task in NEW_TASKS}
+    if split not in SPLITS:
+        raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
+    seed, size = SPLITS[split]
+    drawn = {}
+    for number, (task, ask) in enumerate(QUESTIONS.items()):
+        rng = np.random.default_rng((seed, number))
+        drawn[task] = [ask(rng) for _ in range(size)]
+    return drawn
+
+
+@cache
+def _new_questions(task: str) -> dict[str, tuple[Question, ...]]:
+    """Of one new task, every split. There are few balances and tables, so what was drawn before is passed over."""
+    rng = np.random.default_rng((NEW_SEED, list(NEW_TASKS).index(task)))
+    drawn: dict[bytes, Question] = {}
+    total = sum(NEW_SPLITS.values())
+    while len(drawn) < total:
+        question = NEW_TASKS[task](rng)
+        drawn.setdefault(b"".join(frame.tobytes() for frame in question.frames), question)
+    rows = iter(drawn.values())
+    return {split: tuple(islice(rows, size)) for split, size in NEW_SPLITS.items()}
+
+
+def samples(split: str) -> list[Sample]:
+    """A split as data, pictures as data URIs. Training data has demonstrations: the right answers, and of new tasks the
+    careless annotator's."""
+    return list(_samples(split))
+
+
+@cache  # drawing the pictures takes a second or two, and several runs in one process ask for them
+def _samples(split: str) -> tuple[Sample, ...]:
+    rows = zip(*([(task, each) for each in asked] for task, asked in questions(split).items()), strict=True)
+    return tuple(
+        as_sample(task, question, f"{split}-{number:04d}-{task}", shown=split.endswith("-train"))
+        for number, row in enumerate(rows)
+        for task, question in row
+    )
+
+
+def as_sample(task: str, question: Question, id: str, shown: bool = False) -> Sample:
+    """One question as data; with `shown`, an answer stands beside it as a demonstration."""
+    return Sample(
+        id=id,
+        prompt=question.prompt,
+        images=(png_uri(question.frames[0]),) if len(question.frames) == 1 else (),
+        videos=(gif_uri(question.frames),) if len(question.frames) > 1 else (),
+        answer=question.answer,
+        task=task,
+        source=task,
+        demonstration=(question.annotated if task in NEW_TASKS else question.right) if shown else None,
+        rewards=(REWARDS[task],),
+        metadata=question.metadata,
+    )

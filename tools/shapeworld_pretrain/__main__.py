@@ -1,0 +1,43 @@
+"""Make the shipped weights again: `python -m tools.shapeworld_pretrain all --minutes 130 --out DIR`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import torch
+
+from tools.shapeworld_pretrain import autoencoder, clip, generator, image_ar, observer, vlm
+
+SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42, "vlm": 0.23}
+"""Of the time for all parts."""
+
+
+def main() -> None:
+    """Train one part, or all of them in order."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("part", choices=[*SHARES, "painter", "all"])
+    parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
+    parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
+    parser.add_argument("--threads", type=int, default=1)
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    vae = args.out / "vae"
+    minutes = {part: args.minutes * (share if args.part == "all" else 1.0) for part, share in SHARES.items()}
+    if args.part in ("autoencoder", "all"):
+        print("strict reconstructions:", autoencoder.train(vae, minutes["autoencoder"]))
+    if args.part in ("observer", "all"):
+        print("observer exact:", observer.train(args.out / "observer.safetensors", vae, minutes["observer"]))
+    if args.part in ("clip", "all"):
+        clip.train(args.out / "clip-shapes", args.out / "open-clip-shapes", vae, minutes["clip"])
+    if args.part in ("generator", "all"):
+        generator.train(args.out / "pipeline", vae, minutes["generator"])
+    if args.part in ("vlm", "all"):
+        vlm.train(args.out / "vlm-shapes", minutes["vlm"])
+    if args.part in ("painter", "all"):  # by steps, whatever the minutes: a few
+        image_ar.train(args.out / "ar-shapes-32")
+        print("painter strict, partial credit:", image_ar.skill(args.out / "ar-shapes-32"))
+
+
+if __name__ == "__main__":
+    main()

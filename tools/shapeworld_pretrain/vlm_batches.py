@@ -1,0 +1,139 @@
+"""Batches for the warm start of the embedded VLM: what the processor and the vision tower do, only faster.
+
+Pictures are all of one size and beginnings are all alike, so neither needs to be worked out row by row; tests hold
+both ways against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+from transformers.models.qwen3_vl.modeling_qwen3_vl import (
+    BaseModelOutputWithDeepstackFeatures,
+    Qwen3VLVisionModel,
+    apply_rotary_pos_emb_vision,
+)
+
+from mmrl_shapeworld import vlm_model
+from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, PALETTE, PIXELS, Picture, blank, colours_of
+from mmrl_shapeworld.vqa.questions import FRAMES, Question
+from tools.shapeworld_pretrain.vlm_hints import targets
+
+GRID = PIXELS // vlm_model.PATCH
+_SCALED = torch.from_numpy(PALETTE).float() / 127.5 - 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Questions with their answers, padded behind."""
+
+    ids: Tensor  # [B, T] int64
+    positions: Tensor  # [3, B, T] int64; where a token stands in time, height and width
+    patches: Tensor | None  # [B · pictures, patches, values]
+    hints: tuple[Tensor, Tensor] | None  # see `vlm_hints.targets`
+    answered: Tensor  # [B, T] bool; tokens of the answers, which are what is learnt
+
+
+class Desk:
+    """Makes batches as the processor would, only faster: pictures are all of one size, and beginnings are all alike."""
+
+    def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
+        self.model, self.words = model, processor.tokenizer
+        self.kinds: dict[int, tuple[list[int], list[int], Mapping[str, Tensor]]] = {}
+        for frames in (0, 1, FRAMES):
+            inputs = processed(processor, [Question("?", "", "", "", (blank(),) * frames)])
+            ids = inputs["input_ids"][0].tolist()
+            mark = ids.index(self.words.convert_tokens_to_ids("?"))
+            self.kinds[frames] = ids[:mark], ids[mark + 1 :], inputs
+
+    def batch(self, questions: Sequence[Question], said: Sequence[str]) -> Batch:
+        """Questions of one kind (without pictures, with one, or with as many frames) and what is answered."""
+        frames = len(questions[0].frames)
+        before, after, _ = self.kinds[frames]
+        prompts = self.words([question.prompt for question in questions]).input_ids
+        answers = self.words(list(said)).input_ids
+        end = self.words.eos_token_id
+        rows = [[*before, *p, *after, *a, end] for p, a in zip(prompts, answers, strict=True)]
+        length = max(map(len, rows))
+        ids = torch.full((len(rows), length), self.words.pad_token_id)
+        answered = torch.zeros(len(rows), length, dtype=torch.bool)
+        for number, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+            ids[number, : len(row)] = torch.tensor(row)
+            answered[number, len(row) - len(answer) - 1 : len(row)] = True
+        patches = to_patches([question.frames for question in questions]) if frames else None
+        hints = targets(questions) if frames else None
+        return Batch(ids, self._positions(frames, length, len(rows)), patches, hints, answered)
+
+    def _positions(self, frames: int, length: int, rows: int) -> Tensor:
+        """Equal for all rows, since what differs is text, which comes after all pictures."""
+        before, _, inputs = self.kinds[frames]
+        types = torch.zeros(1, length, dtype=torch.int)
+        types[0, : len(before)] = inputs["mm_token_type_ids"][0, : len(before)]
+        grids = {name: inputs[name] for name in ("image_grid_thw", "video_grid_thw") if name in inputs}
+        positions, _ = self.model.model.get_rope_index(torch.zeros(1, length, dtype=torch.long), types, **grids)
+        return positions.expand(3, rows, length)
+
+
+def look(
+    visual: Qwen3VLVisionModel,
+    patches: Tensor,  # [N, 64, values]
+) -> BaseModelOutputWithDeepstackFeatures:
+    """What `visual` computes, for pictures of 56×56 pixels at once; its own way takes them one at a time."""
+    heads = visual.config.num_heads
+    squares = torch.arange(GRID * GRID).view(GRID // 2, 2, GRID // 2, 2).permute(0, 2, 1, 3).flatten()
+    states = visual.patch_embed(patches.flatten(0, 1)).view(len(patches), GRID * GRID, -1)
+    states = states + visual.pos_embed.weight[squares]
+    places = torch.stack([squares // GRID, squares % GRID], dim=-1)
+    cos, sin = visual.rotary_pos_emb(states, places)
+    deep: list[Tensor] = []
+    for number, block in enumerate(visual.blocks):
+        qkv = block.attn.qkv(block.norm1(states)).unflatten(-1, (3, heads, -1))
+        q, k, v = qkv.unbind(2)  # [N, 64, heads, width] each
+        q, k = apply_rotary_pos_emb_vision(q, k, cos, sin)
+        mixed = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in (q, k, v)))
+        states = states + block.attn.proj(mixed.transpose(1, 2).flatten(2))
+        states = states + block.mlp(block.norm2(states))
+        if number in visual.deepstack_visual_indexes:
+            deep.append(visual.deepstack_merger_list[len(deep)](states.flatten(0, 1)))
+    merged = visual.merger(states.flatten(0, 1))
+    return BaseModelOutputWithDeepstackFeatures(pooler_output=(merged,), deepstack_features=[(each,) for each in deep])
+
+
+def to_patches(
+    clips: Sequence[Sequence[Picture]],  # of one length, which is 1 or even
+) -> Tensor:  # [N · pairs of frames, 64, 3 · 2 · 49]
+    """What the processors make of pictures and clips: pairs of frames, cut into squares; a single one counts twice."""
+    frames = _SCALED[torch.from_numpy(np.stack([np.stack(clip) for clip in clips])).long()]  # [N, F, 56, 56, 3]
+    if frames.shape[1] == 1:
+        frames = frames.repeat(1, 2, 1, 1, 1)
+    half = GRID // vlm_model.MERGE
+    cut = frames.reshape(-1, 2, half, vlm_model.MERGE, vlm_model.PATCH, half, vlm_model.MERGE, vlm_model.PATCH, 3)
+    return cut.permute(0, 2, 5, 3, 6, 8, 1, 4, 7).reshape(len(cut), GRID * GRID, -1)
+
+
+def processed(processor: Qwen3VLProcessor, questions: Sequence[Question]) -> Mapping[str, Tensor]:
+    """Questions of one kind as the processor gives them to the model, ready for an answer, padded in front."""
+    texts = []
+    for question in questions:
+        kinds = ["image" if len(question.frames) == 1 else "video"] if question.frames else []
+        content = [*({"type": kind} for kind in kinds), {"type": "text", "text": question.prompt}]
+        texts.append(processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True))
+    frames = len(questions[0].frames)
+    media: dict[str, Any] = {}
+    if frames == 1:
+        media["images"] = [Image.fromarray(colours_of(question.frames[0])) for question in questions]
+    elif frames:
+        media["videos"] = [
+            torch.from_numpy(colours_of(np.stack(question.frames))).permute(0, 3, 1, 2) for question in questions
+        ]
+        about = {"fps": FRAMES_PER_SECOND, "total_num_frames": frames, "frames_indices": list(range(frames))}
+        media |= {"video_metadata": [dict(about) for _ in questions], "do_sample_frames": False}
+    return processor(text=texts, return_tensors="pt", padding=True, **media)
