@@ -22,14 +22,14 @@ from diffusers import DiffusionPipeline
 from torch import nn
 
 from mmrl.build.objectives import build_objective
-from mmrl.config import Geometry, TrainConfig, load_config
+from mmrl.config import BatchPlan, TrainConfig, load_config
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.scheduler_families import exchanged
 from mmrl.generation.memory.architecture import Architecture, build_component, find_architecture
 from mmrl.generation.memory.estimate import estimate_memory, stand_in_sample
 from mmrl.generation.memory.meta_run import stand_in_tokenizer
 from mmrl.policy import Rollout, RolloutRequest
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.rollouts.online import MicroBatch
 
 SMALL = ["sampling.height=64", "sampling.width=64", "sampling.steps=3", "data.micro_batch=2", "policy.dtype=float32"]
@@ -115,7 +115,7 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
     )
     objective = build_objective(config.algorithm, policy, config.sampling)
     optimizer = torch.optim.AdamW(policy.parameters_to_train().values(), lr=config.optimizer.lr)
-    rows = Geometry.of(config).micro_batch
+    rows = BatchPlan.of(config).micro_batch
     rollouts: list[float] = []
     updates: list[float] = []
     gaps: list[float] = []
@@ -126,7 +126,7 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
             gaps.append(policy.replay_gap(rollout))
             optimizer.zero_grad()
             with seconds(updates):
-                objective.accumulate(batch_of(rollout), 1.0, repeat, Gauges())
+                objective.accumulate(batch_of(rollout), 1.0, repeat, MetricAccumulator())
                 optimizer.step()
     decisions = rollout.log_probs.shape[1]
     print(f"rows {rows}, decisions {decisions}, {config.sampling.steps} steps")

@@ -34,7 +34,7 @@ from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.seeds import row_generators, stream_seed
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.online import MicroBatch
 from mmrl_shapeworld.models import PIPELINE
@@ -78,7 +78,7 @@ class Mechanism:
     def update(self, rollout: Rollout, advantages: Tensor) -> None:
         credit = advantages[:, None].expand_as(rollout.log_probs)
         batch = MicroBatch(rollout, advantages, torch.ones_like(advantages, dtype=torch.bool), credit)
-        self._objective.accumulate(batch, 1.0, 0, Gauges())
+        self._objective.accumulate(batch, 1.0, 0, MetricAccumulator())
 
 
 @dataclass

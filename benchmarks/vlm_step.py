@@ -42,7 +42,7 @@ from mmrl.data.sample import Sample
 from mmrl.rewards import RewardInput, RewardSuite
 from mmrl.rewards.core.registry import reward_factory
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.display import build_display
 from mmrl.training.trainer import Trainer
@@ -132,7 +132,7 @@ class Ours:
             acting=objective.acting,
             prompts=PromptSampler(samples, work.prompts, seed=0),
             suite=suite,
-            credit=Credit(algorithm.advantage, suite.weights),
+            credit=AdvantageEstimator(algorithm.advantage, suite.weights),
             group_size=work.answers,
             micro_batch=work.prompts * work.answers,
             seed=0,

@@ -1,7 +1,7 @@
-"""The seam between what learns and how it learns: policies, rollouts, decisions and powers.
+"""The interface between models and training: `Policy`, `Rollout`, `RolloutRequest` and `Capability`.
 
-`mmrl.training` knows models through this file alone. A denoising step and a token are both
-*decisions* with a log-probability, so one loop trains a video diffuser and a vision-language model.
+`mmrl.training` knows models through this file alone. A denoising step and a token are both *decisions* with a
+log-probability, so one loop trains a video diffusion model and a vision-language model.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from torch import Tensor, nn
 from mmrl.data.sample import Sample
 
 
-class Power(StrEnum):
-    """What a policy can do beyond sampling. An objective names the powers that it needs."""
+class Capability(StrEnum):
+    """A thing that a policy can do beyond sampling. An objective lists the capabilities that it needs."""
 
     LOG_PROBS = "log_probs"
     """Replay gives the log-probability of every recorded decision, with gradients."""
     MOMENTS = "moments"
     """Decisions are Gaussian: replay also gives their mean, standard deviation and the velocity behind them."""
     PREDICT_VELOCITY = "predict_velocity"
-    """`predict_velocity` at any (x_t, sigma), with gradients."""
-    ADOPT_CLEAN = "adopt_clean"
-    """`adopt`: clean latents that are given become a rollout, so that a few rows of many can be learnt from alone."""
+    """`predict_velocity` works at any (x_t, sigma), with gradients."""
+    FROM_LATENTS = "from_latents"
+    """`rollout_from_latents` builds a rollout from clean latents, so that a subset of rows can be trained on."""
     ENCODE_MEDIA = "encode_media"
-    """`encode`: the clean latents of pictures that the policy did not draw."""
+    """`encode` returns the clean latents of images that the policy did not generate."""
     DECODE_WITH_GRAD = "decode_with_grad"
-    """Media with gradients, for rewards that are differentiable."""
+    """`decode_with_grad` returns media with gradients, for rewards that are differentiable."""
     ENTROPY = "entropy"
     """Decisions are categorical (tokens): replay also gives their entropy."""
     TEACHER_FORCE = "teacher_force"
-    """`teacher_force`: log-probabilities of a text that the policy did not write."""
+    """`score_targets` returns log-probabilities of texts that the policy did not write."""
     SELECT_ROWS = "select_rows"
-    """A rollout can be cut to some of its rows (`Rollout.select`): rows do not depend on one another."""
-    FORESEE = "foresee"
-    """`foreseeing`: told beforehand what the loss's derivative will be, a replay prepares its gradients on the way."""
+    """`Rollout.select` can take a subset of rows, because rows do not depend on one another."""
+    FUSED_LOSS = "fused_loss"
+    """`fused_loss` passes the loss's derivative to the replay, which computes the head's gradient in the same pass."""
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
-    """n trajectories for one sample. Group sizes may differ between the requests of one call."""
+    """A request for `n` trajectories of one sample. Group sizes may differ between the requests of one call."""
 
     sample: Sample
     n: int
@@ -55,51 +55,51 @@ class RolloutRequest:
     prefix: Any = None
     """Decisions that are forced rather than sampled (hints, rethinking, budgets)."""
     shared_seed: int | None = None
-    """Decides what all calls of an iteration share, such as which steps explore: a group may span two calls.
-    None: the call's own seed does."""
+    """The seed of what all calls of an iteration share, such as which steps explore: a group may span two calls.
+    None means the call's own seed."""
     iteration: int = 0
-    """How many iterations of training lie behind: which steps explore may follow a schedule."""
+    """The number of finished training iterations; schedules of exploring steps read it."""
     keep_means: bool = False
-    """Whether the rollout keeps the mean of each decision (power MOMENTS), as large as its latents."""
+    """True keeps the mean of each decision, as large as its latents (capability MOMENTS)."""
     sampling: Any = None
     """The policy's own sampling configuration; None is its default. Equal for all requests of one call."""
 
 
 @dataclass(frozen=True)
-class GivenText:
-    """A text that answers a sample and that the policy did not write: a demonstration, or one of a pair."""
+class TargetText:
+    """A completion that the policy did not write: a demonstration, or one side of a preference pair."""
 
     sample: Sample
     text: str
     group: int
     token_ids: tuple[int, ...] | None = None
-    """Just these tokens, as they were written once; unset: those of the text, and an end token."""
+    """The exact tokens of the text; None tokenises `text` and appends an end token."""
 
 
 @runtime_checkable
 class RowRecording(Protocol):
-    """What a policy keeps of a rollout, to replay it. Only the policy that made it looks inside."""
+    """The data that a policy needs to replay a rollout. Only the policy that made it reads it."""
 
     def select(self, rows: Sequence[int]) -> RowRecording:
-        """The recording of some rows, in that order (power SELECT_ROWS)."""
+        """Return the recording of these rows, in this order (capability SELECT_ROWS)."""
         ...
 
 
-def plan_calls(
+def batch_requests(
     samples: Sequence[Sample], n: int, rows: int, shared_seed: int | None = None, sampling: Any = None
 ) -> list[list[RolloutRequest]]:
-    """n trajectories of each sample, as `cut_into_calls` cuts them."""
+    """Request n trajectories of each sample, in calls of at most `rows` trajectories (`chunk_requests`)."""
     requests = [
         RolloutRequest(sample, n, group, shared_seed=shared_seed, sampling=sampling)
         for group, sample in enumerate(samples)
     ]
-    return cut_into_calls(requests, rows)
+    return chunk_requests(requests, rows)
 
 
-def cut_into_calls(requests: Sequence[RolloutRequest], rows: int) -> list[list[RolloutRequest]]:
-    """Requests laid end to end and cut into calls of `rows` trajectories; a group may span two calls.
+def chunk_requests(requests: Sequence[RolloutRequest], rows: int) -> list[list[RolloutRequest]]:
+    """Split requests into calls of `rows` trajectories; a group may span two calls.
 
-    A sample with conditions (pictures, videos) is drawn in calls of its own, which may be shorter.
+    A sample with conditions (images, videos) gets calls of its own, which may be shorter.
     """
     calls: list[list[RolloutRequest]] = []
     room = 0
@@ -137,17 +137,17 @@ class Rollout:
 
     @property
     def rows(self) -> int:
-        """B."""
+        """The batch size B."""
         return self.log_probs.shape[0]
 
     def select(self, rows: Sequence[int]) -> Rollout:
-        """Some of its rows, in that order, on their own (power SELECT_ROWS).
+        """Return a rollout of these rows, in this order (capability SELECT_ROWS).
 
         Raises:
-            ValueError: its policy replays all rows of a rollout or none.
+            ValueError: the policy can only replay all rows of a rollout.
         """
         if not isinstance(self.recording, RowRecording):
-            raise ValueError("this policy's rollouts cannot be cut: it replays all rows of a call or none")
+            raise ValueError("this policy cannot replay a subset of rows: it replays all rows of a call")
         index = torch.as_tensor(rows, dtype=torch.long)
         return replace(
             self,
@@ -164,156 +164,161 @@ class Rollout:
 
 
 @dataclass(frozen=True)
-class Decisions:
-    """Some decisions of a rollout, recomputed under the present parameters. K columns of the rollout's T."""
+class StepOutputs:
+    """K of a rollout's T decisions, recomputed under the current parameters."""
 
-    columns: tuple[int, ...]  # which of the rollout's T
+    step_indices: tuple[int, ...]  # which of the rollout's T
     log_probs: Tensor  # [B, K] float32; with a graph where gradients are enabled
-    mean: Tensor | None = None  # [B, K, ...] float32 (power MOMENTS)
-    std: Tensor | None = None  # [B, K] float32 (power MOMENTS)
-    velocity: Tensor | None = None  # [B, K, ...] the model output that the sampler consumed (power MOMENTS)
-    gain: Tensor | None = None  # [B, K] |d mean / d velocity| >= 0 (power MOMENTS); None: the scheduler's own step
-    entropy: Tensor | None = None  # [B, K] float32, in nats, of the distribution that was sampled (power ENTROPY)
+    mean: Tensor | None = None  # [B, K, ...] float32 (capability MOMENTS)
+    std: Tensor | None = None  # [B, K] float32 (capability MOMENTS)
+    velocity: Tensor | None = None  # [B, K, ...] the model output that the sampler consumed (capability MOMENTS)
+    gain: Tensor | None = None  # [B, K] |d mean / d velocity| >= 0 (capability MOMENTS); None: the scheduler's own step
+    entropy: Tensor | None = None  # [B, K] float32, in nats, of the distribution that was sampled (capability ENTROPY)
 
 
-Visit = Callable[[Decisions], None]
-"""Called once for each block of decisions during a replay; may call `backward()` before it returns."""
+DecisionCallback = Callable[[StepOutputs], None]
+"""A function that a replay calls once per block of decisions; it may call `backward()`, but not the policy."""
 
 
-Slope = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(log-probs [M], their rows [M] int64, their columns [M] int64) -> [M]: the loss's derivative in these log-probs."""
+LossGradFn = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""(log-probs [M], batch indices [M] int64, step indices [M] int64) -> [M], the derivative of the loss in the log-probs."""
 
 
 class Policy(Protocol):
-    """Something that draws or answers, and can be asked again how likely what it did was."""
+    """A model that generates images, videos or texts and can recompute the probability of what it generated."""
 
-    powers: frozenset[Power]  # of the class: known before any model is loaded
-    version: int  # how many optimizer updates the parameters have seen; written into every rollout
+    capabilities: frozenset[Capability]  # a class attribute, known before any model is loaded
+    version: int  # the number of optimizer updates so far; written into every rollout
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
-        """Draw sum(r.n) trajectories without gradients. Equal requests and seed give equal rollouts."""
+        """Sample sum(r.n) trajectories without gradients. Equal requests and seed give equal rollouts."""
         ...
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
-        """Recompute the named decisions in order and hand them to `visit`, with a graph if gradients are enabled.
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
+        """Recompute these decisions in order and pass them to `visit`, with a graph if gradients are enabled.
 
-        A pipeline visits one decision at a time (K = 1), so that only one denoiser graph lives at once;
-        a token policy visits all of them in one call.
+        A pipeline passes one decision at a time (K = 1), so that only one denoiser graph is in memory;
+        a token policy passes all of them in one call.
         """
         ...
 
     def reference(self) -> AbstractContextManager[None]:
-        """While open, the policy computes with the parameters that training started from."""
+        """Return a context in which the policy computes with the parameters that training started from."""
         ...
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """By stable name, in stable order."""
+        """Return the trainable parameters by stable name, in stable order."""
         ...
 
-    def pace(self, name: str) -> float:
-        """How fast a parameter learns, as a share of `optimizer.lr` (a vision tower may go slower than the rest)."""
+    def lr_scale(self, name: str) -> float:
+        """Return the factor on `optimizer.lr` for this parameter (a vision tower may learn slower than the rest)."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write what was trained (a LoRA or whole weights) in the format of the library that loads it."""
+        """Write the trained parameters (a LoRA or full weights) in the format of the library that loads them."""
         ...
 
     def load(self, folder: Path) -> None:
-        """Read back what `save` wrote."""
+        """Load what `save` wrote."""
         ...
 
     def replay_gap(self, rollout: Rollout) -> float:
-        """How far a replay under unchanged parameters is from the rollout: the gauge of a silent mismatch.
+        """Return the largest difference between the rollout and a replay under unchanged parameters.
 
-        max |log-prob difference| over decisions, or for rollouts without decisions (deterministic samplers)
-        max |velocity difference| at a recorded step. 0 where replay repeats the rollout exactly.
+        That is max |log-prob difference| over decisions, or max |velocity difference| at a recorded step for rollouts
+        without decisions (deterministic samplers). It is 0 where the replay repeats the rollout exactly.
         """
         ...
 
 
 class VelocityPolicy(Policy, Protocol):
-    """A policy with the power PREDICT_VELOCITY.
+    """A policy with the capability PREDICT_VELOCITY.
 
     Noise levels are a flow's, x_t = (1 - sigma) x_0 + sigma noise, and so is the velocity, noise - x_0, whatever the
     model behind the policy predicts.
     """
 
     def noise_level(self, place: float) -> float:
-        """In (0, 1]: the level at a place in (0, 1] of those that the model was trained at, as a uniform place draws.
+        """Return the noise level in (0, 1] at the quantile `place` in (0, 1] of the levels that the model was trained at.
 
-        `predict_velocity` is exact at these levels; models that know a thousand timesteps take the nearest of others.
+        `predict_velocity` is exact at these levels; a model with a thousand timesteps rounds others to the nearest.
         """
         ...
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
-        """The velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1], as the sampler would use it."""
+        """Return the velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1], as the sampler uses it."""
         ...
 
 
-class ForesightPolicy(Policy, Protocol):
-    """A policy with the power FORESEE."""
+class FusedLossMixin(Policy, Protocol):
+    """A policy with the capability FUSED_LOSS."""
 
-    def foreseeing(self, slope: Slope) -> AbstractContextManager[None]:
-        """While open, replays with gradients expect this derivative: of the very loss that is backpropagated.
+    def fused_loss(self, loss_grad: LossGradFn) -> AbstractContextManager[None]:
+        """Return a context in which replays compute the head's gradient from this derivative of the loss.
 
-        One that is clearly another costs time and memory, and changes nothing; see `mmrl_kernels.linear_logprob`.
+        A derivative that differs from the backpropagated one costs time and memory but changes no result; see
+        `mmrl_kernels.linear_logprob`.
         """
         ...
 
 
 @dataclass(frozen=True)
-class LiveSteps:
-    """The denoising steps that are computed anew, with gradients, on the way from a rollout's noise to its media.
+class BackpropSteps:
+    """The denoising steps that are recomputed with gradients, from a rollout's noise to its media.
 
-    Steps before them are played back from the rollout.
+    Earlier steps are replayed from the rollout.
     """
 
     count: int | None = None
-    """How many, at least 1; None: all. A rollout that has fewer is computed from its first step."""
-    left: int = 0
-    """How many steps come after them. Those are not computed: the last live one goes to x_0 in one jump (ReFL)."""
+    """The number of steps, at least 1; None means all. A rollout with fewer is computed from its first step."""
+    num_skipped_last: int = 0
+    """The number of final steps that are skipped: the last computed step predicts x_0 directly (ReFL)."""
     noise_seed: int | None = None
-    """Begin with the rollout's x_0, noised anew to the level of the first live step, instead of with the latents that
-    the rollout had there (DRaFT-LV)."""
+    """Start from the rollout's x_0, noised to the level of the first computed step with this seed (DRaFT-LV); None
+    starts from the rollout's own latents at that step."""
     detached: bool = False
-    """No gradient flows into the inputs of the denoiser: only along the samplers' own sum of its answers (DRTune)."""
+    """True stops gradients at the denoiser's inputs; they flow through the sampler's sum of its outputs (DRTune)."""
 
 
 class DecodingPolicy(Policy, Protocol):
-    """A policy with the power DECODE_WITH_GRAD."""
+    """A policy with the capability DECODE_WITH_GRAD."""
 
-    def paths_kept(self) -> AbstractContextManager[None]:
-        """While open, rollouts keep the latents of every step, which `decode_with_grad` begins with."""
+    def keep_latents(self) -> AbstractContextManager[None]:
+        """Return a context in which rollouts keep the latents of every step, which `decode_with_grad` starts from."""
         ...
 
-    def decode_with_grad(self, rollout: Rollout, live: LiveSteps) -> Tensor:
-        """The rollout's media [B, 3, H, W], or [B, F, 3, H, W] of videos, float32 in [0, 1]; with a graph where
-        gradients are enabled. Under unchanged parameters, without `left` and `noise_seed`, they are `rollout.media`."""
+    def decode_with_grad(self, rollout: Rollout, steps: BackpropSteps) -> Tensor:
+        """Return the media [B, 3, H, W], or [B, F, 3, H, W] for videos, float32 in [0, 1], with a graph if enabled.
+
+        Under unchanged parameters, without `num_skipped_last` and `noise_seed`, they equal `rollout.media`.
+        """
         ...
 
 
-class AdoptingPolicy(VelocityPolicy, Protocol):
-    """A policy with the powers ADOPT_CLEAN and ENCODE_MEDIA."""
+class LatentInitPolicy(VelocityPolicy, Protocol):
+    """A policy with the capabilities FROM_LATENTS and ENCODE_MEDIA."""
 
-    def adopt(self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]) -> Rollout:
-        """A rollout without decisions whose rows answer `samples` and end in `clean` [B, ...], in the loop's packing.
+    def rollout_from_latents(
+        self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
+    ) -> Rollout:
+        """Return a rollout without decisions that ends in the latents `clean` [B, ...], in the loop's packing.
 
         Samples with conditions must all be the same one, as in `rollout`.
         """
         ...
 
     def encode(self, pictures: Sequence[Any]) -> Tensor:
-        """[B, ...]: the clean latents of PIL images, in the sampling loop's own packing.
+        """Return the clean latents [B, ...] of PIL images, in the sampling loop's own packing.
 
         Raises:
-            UnsupportedError: this kind of model cannot, even if no pictures are given.
+            UnsupportedError: this kind of model has no image encoder, even if `pictures` is empty.
         """
         ...
 
 
-class TeachablePolicy(Policy, Protocol):
-    """A policy with the power TEACHER_FORCE."""
+class TeacherForcingPolicy(Policy, Protocol):
+    """A policy with the capability TEACHER_FORCE."""
 
-    def teacher_force(self, given: Sequence[GivenText]) -> Rollout:
-        """A rollout of given texts, each with its end token; `log_probs` are those under the present parameters."""
+    def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
+        """Return a rollout of these texts, each with its end token, scored under the current parameters."""
         ...

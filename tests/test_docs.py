@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mmrl import assemble
+from mmrl.build.objectives import check
 from mmrl.cli import app
 from mmrl.config import ConfigError, load_config
 
@@ -38,7 +38,7 @@ def refusal(words: list[str]) -> str:
         return ""
     recipe, *overrides = [word for word in words[2:] if not word.startswith("--")]
     try:
-        assemble.check(load_config(recipe, overrides))
+        check(load_config(recipe, overrides))
     except ConfigError as err:
         return str(err)
     return ""

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mmrl import assemble
 from mmrl.config import load_config
 from mmrl.evaluation import Summary, summarise
+from mmrl.workflows.train import train
 
 SEEDS = (0, 1, 2)
 
@@ -29,14 +29,14 @@ def check_claims(seen: Summary, heldout: Summary, least: float) -> None:
 @pytest.mark.parametrize("recipe, least", [("quickstart", 0.15), ("flow_grpo", 0.10)])
 def test_a_recipe_learns_on_three_seeds(recipe: str, least: float, tmp_path: Path):
     overrides = ["run.display=quiet", f"run.dir={tmp_path}/seed-{{seed}}"]
-    runs = [assemble.train(load_config(recipe, [f"seed={seed}", *overrides])) for seed in SEEDS]
+    runs = [train(load_config(recipe, [f"seed={seed}", *overrides])) for seed in SEEDS]
     check_claims(summarise(runs), summarise([run / "heldout" for run in runs]), least)
 
 
 @pytest.mark.slow
 def test_the_vision_language_model_gets_better_at_its_tasks_on_three_seeds(tmp_path: Path):
     overrides = ["run.display=quiet", f"run.dir={tmp_path}/seed-{{seed}}"]
-    runs = [assemble.train(load_config("shapes-vlm", [f"seed={seed}", *overrides])) for seed in SEEDS]
+    runs = [train(load_config("shapes-vlm", [f"seed={seed}", *overrides])) for seed in SEEDS]
     for folders, least in ((runs, 0.06), ([run / "greedy" for run in runs], 0.02)):
         seen = summarise(folders)
         assert seen.over_runs["total"].mean >= least

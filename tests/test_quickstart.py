@@ -12,11 +12,14 @@ import torch
 from diffusers import DiffusionPipeline
 from typer.testing import CliRunner
 
-from mmrl import assemble
+from mmrl.build.datasets import load_samples
+from mmrl.build.policies import build_policy
 from mmrl.cli import app
 from mmrl.config import load_config
 from mmrl.errors import ConfigError, RunError
-from mmrl.policy import plan_calls
+from mmrl.policy import batch_requests
+from mmrl.workflows.sample import sample_images
+from mmrl.workflows.train import train
 from mmrl_shapeworld.models import PIPELINE
 
 SHORT = [
@@ -87,8 +90,8 @@ def test_evaluate_and_sample_read_the_run(finished, tmp_path):
 
 def test_the_base_is_drawn_on_request_and_differs(finished):
     run, _ = finished
-    base = assemble.sample_images(str(run), ["a red circle"], n=1, seed=0, base=True)
-    tuned = assemble.sample_images(str(run), ["a red circle"], n=1, seed=0)
+    base = sample_images(str(run), ["a red circle"], n=1, seed=0, base=True)
+    tuned = sample_images(str(run), ["a red circle"], n=1, seed=0)
     assert base[0].tobytes() != tuned[0].tobytes()
 
 
@@ -129,9 +132,7 @@ def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
     pipe.load_lora_weights(str(run))
     tuned = draw()
     assert not torch.equal(base, tuned)
-    policy = assemble.build_policy(
-        load_config(str(run / "config.yaml")).policy, load_config(str(run / "config.yaml")).sampling
-    )
+    policy = build_policy(load_config(str(run / "config.yaml")).policy, load_config(str(run / "config.yaml")).sampling)
     policy.load(run / "checkpoints" / "step-3")
     pipe = policy.pipeline
     torch.testing.assert_close(draw(), tuned, atol=1e-5, rtol=0)
@@ -141,7 +142,7 @@ def test_a_second_run_never_overwrites_the_first(finished):
     run, _ = finished
     config = load_config("quickstart", [*SHORT, f"run.dir={run}"])
     with pytest.raises(ConfigError, match="holds a run already"):
-        assemble.train(config)
+        train(config)
 
 
 def test_a_checkpoint_cut_in_half_is_refused_by_name(finished, tmp_path):
@@ -151,14 +152,14 @@ def test_a_checkpoint_cut_in_half_is_refused_by_name(finished, tmp_path):
     damaged = copy / "checkpoints/step-3/trainer/parameters.safetensors"
     damaged.write_bytes(damaged.read_bytes()[:1000])
     with pytest.raises(RunError, match=r"step-3/trainer/parameters\.safetensors is damaged: it has 1000 of"):
-        assemble.train(load_config(str(copy / "config.yaml")), resume=Path(copy))
+        train(load_config(str(copy / "config.yaml")), resume=Path(copy))
 
 
 def test_a_start_that_fails_leaves_no_run_behind(tmp_path):
     run = tmp_path / "run"
     config = load_config("quickstart", [*SHORT, "data.path=nothing.jsonl", f"run.dir={run}"])
     with pytest.raises(ValueError, match=r"nothing\.jsonl"):
-        assemble.train(config)
+        train(config)
     assert not run.exists()
 
 
@@ -172,11 +173,11 @@ def test_fresh_evaluation_scores_again_what_training_left(finished):
 
 def test_a_window_is_the_same_for_all_calls_of_an_iteration():
     config = load_config("flow_grpo", ["sampling.window.size=1"])
-    policy = assemble.build_policy(config.policy, config.sampling)
-    chosen = assemble.load_samples("shapeworld:train")[:2]
+    policy = build_policy(config.policy, config.sampling)
+    chosen = load_samples("shapeworld:train")[:2]
     windows = set()
     for shared in range(6):
-        calls = plan_calls(chosen, n=4, rows=2, shared_seed=shared)
+        calls = batch_requests(chosen, n=4, rows=2, shared_seed=shared)
         drawn = {policy.rollout(requests, seed).recording.decisions for seed, requests in enumerate(calls)}
         assert len(drawn) == 1
         windows |= drawn

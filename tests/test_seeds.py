@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl import assemble
 from mmrl.config import load_config
+from mmrl.workflows.train import train
 
 SHORT = [
     "data.groups=2",
@@ -32,7 +32,7 @@ MEASURED = ("seconds/", "memory_mib/")
 def run(recipe: str, seed: int, folder: Path) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
     """The metrics of every iteration and evaluation, time and memory aside, and all tensors of the last checkpoint."""
     config = load_config(recipe, [*SHORT, f"seed={seed}", f"run.dir={folder}"])
-    assemble.train(config)
+    train(config)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     files = sorted((folder / "checkpoints/step-2/trainer").glob("*.safetensors"))
     tensors = {f"{file.stem}/{name}": tensor for file in files for name, tensor in load_file(file).items()}

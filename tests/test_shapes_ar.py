@@ -10,11 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from mmrl import assemble
+from mmrl.build.objectives import check
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
+from mmrl.workflows.sample import sample_images
+from mmrl.workflows.train import train
 from mmrl_shapeworld import splits
 
 SHORT = (
@@ -33,7 +35,7 @@ BLIND = ("data.validation=null", "evaluation={}")
 
 
 def train(folder: Path, *overrides: str) -> Path:
-    return assemble.train(load_config("shapes-ar", [*SHORT, f"run.dir={folder}", *overrides]))
+    return train(load_config("shapes-ar", [*SHORT, f"run.dir={folder}", *overrides]))
 
 
 def metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -58,20 +60,18 @@ def test_a_run_is_scored_reported_and_evaluated_like_any_generator(run):
 
 def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     again = train(tmp_path / "again", "training.save_every=1", *STEADY, "training.iterations=1")
-    assemble.train(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
+    train(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
     file = "checkpoints/step-2/language_model/model.safetensors"
     due, came = (load_file(each / file) for each in (run, again))
     assert all(torch.equal(due[name], came[name]) for name in due)
 
 
 def test_what_was_trained_draws_for_a_person(run):
-    (trained,), (base,) = (
-        assemble.sample_images(str(run), ["a red circle"], 1, 0, base=base) for base in (False, True)
-    )
+    (trained,), (base,) = (sample_images(str(run), ["a red circle"], 1, 0, base=base) for base in (False, True))
     assert trained.size == base.size == (32, 32) and trained.tobytes() != base.tobytes()
-    assert len(assemble.sample_images(str(run), ["a red circle"], 2, 0, guidance=2.0)) == 2
+    assert len(sample_images(str(run), ["a red circle"], 2, 0, guidance=2.0)) == 2
     with pytest.raises(ConfigError, match=r"--steps: .* draws token by token"):
-        assemble.sample_images(str(run), ["a red circle"], 1, 0, steps=4)
+        sample_images(str(run), ["a red circle"], 1, 0, steps=4)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_run_that_cannot_work_is_refused_before_a_model_is_loaded():
         ("rewards=[]", r"rewards: name at least one"),
     ):
         with pytest.raises(ConfigError, match=said):
-            assemble.check(load_config("shapes-ar", [override]))
+            check(load_config("shapes-ar", [override]))
 
 
 def test_every_caption_is_read_word_by_word():

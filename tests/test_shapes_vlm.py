@@ -13,9 +13,9 @@ from peft import PeftModel
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from mmrl import assemble
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
+from mmrl.workflows.train import train
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.vlm_model import VLM
 
@@ -33,7 +33,7 @@ STEADY = ("optimizer.lr=3e-3", "optimizer.schedule=constant")  # so that a run m
 
 
 def train(folder: Path, *overrides: str) -> Path:
-    return assemble.train(load_config("shapes-vlm", [*SHORT, f"run.dir={folder}", *overrides]))
+    return train(load_config("shapes-vlm", [*SHORT, f"run.dir={folder}", *overrides]))
 
 
 def metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:
@@ -80,7 +80,7 @@ def test_a_full_run_leaves_a_model_that_transformers_loads(run):
 def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     changes = ("data.groups=8", "training.save_every=1", "training.iterations=1")
     again = train(tmp_path / "again", *changes, *STEADY, *BLIND)
-    assemble.train(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
+    train(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
     due, came = (load_file(each / "checkpoints/step-2/model.safetensors") for each in (run, again))
     assert all(torch.equal(due[name], came[name]) for name in due)
 

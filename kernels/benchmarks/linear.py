@@ -113,7 +113,7 @@ def _lines_of(name: str, case: Case, smoke: bool, everything: bool) -> list[Line
         "plain torch": partial(_naive, case),
         "linear_policy_loss": partial(_fused, case, Clip(0.2, 0.2)),
         "linear_logprob": partial(_logprob, case),
-        FORESEEN: partial(_logprob, case, foresee=True),
+        FORESEEN: partial(_logprob, case, grad_hint=True),
     }
     if case.hidden.is_cuda:
         one_pass["torch.compile of plain torch"] = partial(_naive, case, torch.compile(_plain_log_probs))
@@ -150,16 +150,16 @@ def _naive_gspo(case: Case) -> Gradients:
     return case.gradients(-torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())
 
 
-def _logprob(case: Case, foresee: bool = False) -> Gradients:
-    """As trainers call it: with `foresee`, the derivative of the loss is told where the logits are."""
+def _logprob(case: Case, grad_hint: bool = False) -> Gradients:
+    """As trainers call it: with `grad_hint`, the derivative of the loss is told where the logits are."""
 
     def slope(log_probs: Tensor, rows: Tensor) -> Tensor:
         with torch.enable_grad():
             free = log_probs.detach().requires_grad_()
             return torch.autograd.grad(_clip_of(case, free, rows), free)[0]
 
-    told = slope if foresee else None
-    return case.gradients(_clip_of(case, linear_logprob(case.hidden, case.weight, case.targets, foresee=told)))
+    told = slope if grad_hint else None
+    return case.gradients(_clip_of(case, linear_logprob(case.hidden, case.weight, case.targets, grad_hint=told)))
 
 
 def _fused(case: Case, loss: Clip | GSPO) -> Gradients:

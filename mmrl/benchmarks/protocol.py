@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveInt, ValidationError, field_validator
 
-from mmrl.config.loading.load import known_part
+from mmrl.config.loading.load import drop_unknown_keys
 from mmrl.config.loading.schema import dotted
 from mmrl.config.loading.yaml_text import Path as Key
 from mmrl.config.loading.yaml_text import parse_yaml
@@ -114,7 +114,7 @@ def load_protocol(name_or_path: str) -> ProtocolConfig:
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(section.model_fields)}"
         report(key, f" is not a key of {section.__name__}: {hint}")
 
-    known = known_part(ProtocolConfig, document, (), unknown)
+    known = drop_unknown_keys(ProtocolConfig, document, (), unknown)
     try:
         protocol = ProtocolConfig.model_validate(known, strict=True)
     except ValidationError as err:

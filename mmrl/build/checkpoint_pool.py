@@ -30,7 +30,7 @@ Kind = Literal["pipeline", "vlm", "image_tokens"]
 
 
 @dataclass(frozen=True)
-class Subject:
+class ModelRef:
     """A model as it was at one moment: at a checkpoint of a run, or as the run (or nobody) began with it."""
 
     name: str  # what tables and pictures call it
@@ -46,13 +46,13 @@ class Subject:
         return self.run.config.media if self.run else MediaConfig()
 
     @property
-    def base(self) -> Subject:
+    def base(self) -> ModelRef:
         """What its training began with."""
         name = self.policy.model if self.run is None else f"{self.run.folder}@{BASE}"
-        return Subject(name, self.policy, self.sampling, self.run, None, 0)
+        return ModelRef(name, self.policy, self.sampling, self.run, None, 0)
 
 
-def find_subject(text: str, kind: Kind = "pipeline") -> Subject:
+def resolve_model(text: str, kind: Kind = "pipeline") -> ModelRef:
     """`RUN` (its last checkpoint), `RUN@best`, `RUN@last`, `RUN@40`, `RUN@base`, or a model's folder or id.
 
     `kind` says what a model is that no run trained.
@@ -64,23 +64,23 @@ def find_subject(text: str, kind: Kind = "pipeline") -> Subject:
     folder, _, which = text.rpartition("@") if "@" in text else (text, "", LAST)
     if not (Path(folder) / CONFIG).is_file():
         policy, sampling = _untrained(text, kind)
-        return Subject(text, policy, sampling, None, None, 0)
+        return ModelRef(text, policy, sampling, None, None, 0)
     run = load_run(Path(folder))
     sampling = without_exploration(run.config.sampling)
     if which == BASE:
-        return Subject(text, run.config.policy, sampling, run, None, 0)
+        return ModelRef(text, run.config.policy, sampling, run, None, 0)
     checkpoint = Checkpoints(run.folder).path(which) if which in (BEST, LAST) else _numbered(run, which)
-    return Subject(text, run.config.policy, sampling, run, checkpoint, int(checkpoint.name.removeprefix("step-")))
+    return ModelRef(text, run.config.policy, sampling, run, checkpoint, int(checkpoint.name.removeprefix("step-")))
 
 
-class Lineup:
+class CheckpointPool:
     """Any number of subjects; those of one base share one model in memory, and take turns.
 
     A checkpoint is read when it is first asked for, and its trained parameters then stay on the CPU: switching copies
     them, a few milliseconds for adapters. Threads may share a lineup: whoever holds a policy holds it alone.
     """
 
-    def __init__(self, subjects: Sequence[Subject], media: MediaConfig | None = None) -> None:
+    def __init__(self, subjects: Sequence[ModelRef], media: MediaConfig | None = None) -> None:
         """`media`: how pictures are read for all of them; unset: as each one's run says."""
         self.subjects = {subject.name: subject for subject in subjects}
         self._media = media
@@ -101,7 +101,7 @@ class Lineup:
             model.become(subject)
             yield model.policy
 
-    def _model(self, subject: Subject) -> _Model:
+    def _model(self, subject: ModelRef) -> _Model:
         media = self._media or subject.media
         key = subject.policy.model_dump_json() + (media.model_dump_json() if subject.policy.kind == "vlm" else "")
         with self._loading:
@@ -119,7 +119,7 @@ class _Model:
     _kept: dict[Path | None, dict[str, Tensor]] = field(default_factory=dict, init=False)  # None: the base
     _now: Path | None = field(default=None, init=False)
 
-    def become(self, subject: Subject) -> None:
+    def become(self, subject: ModelRef) -> None:
         """Put this subject's parameters into the model."""
         if not self._kept:
             self._kept[None] = self._copy()

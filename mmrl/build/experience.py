@@ -18,7 +18,7 @@ from mmrl.config.algorithm import (
     RejectionSFTConfig,
     RewardGradientConfig,
 )
-from mmrl.config.batch_sizes import Geometry
+from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import (
     AdaptiveDrawsConfig,
     DataConfig,
@@ -33,18 +33,18 @@ from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
 from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.errors import DataError
-from mmrl.policy import Power
-from mmrl.training.objectives.base import Objective, regresses
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.policy import Capability
+from mmrl.training.objectives.base import Objective, uses_velocity_loss
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, Draws, DynamicDraws, FixedDraws
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.importance_correction import build_mismatch
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
 from mmrl.training.rollouts.online import ExperienceSource, OnlineRollouts
 from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
-from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, ChosenRows, EveryPair, praised
+from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 
 ONLINE = (
@@ -60,7 +60,7 @@ ONLINE = (
 
 
 @dataclass(frozen=True)
-class Learning:
+class TrainingSetup:
     """What the Trainer is given: experience, and what is minimised on it."""
 
     source: ExperienceSource
@@ -73,7 +73,7 @@ def build_learning(
     samples: Sequence[Sample],
     warmup_samples: Sequence[Sample],  # of the first stage, if there is one
     rewards: Rewards | None,  # None: nothing is drawn, so nothing is scored
-) -> Learning:
+) -> TrainingSetup:
     """One stage, or a warm-up and then another."""
     stage = _stage(config, config.algorithm, policy, samples, rewards)
     if config.warmup is None:
@@ -82,7 +82,7 @@ def build_learning(
     source = StagedSource(
         [Stage(warm.source, warm.objective, config.warmup.iterations), Stage(stage.source, stage.objective)]
     )
-    return Learning(source, StagedObjective(source))
+    return TrainingSetup(source, StagedObjective(source))
 
 
 def _stage(
@@ -91,7 +91,7 @@ def _stage(
     policy: Any,
     samples: Sequence[Sample],
     rewards: Rewards | None,
-) -> Learning:
+) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards)
     data, seed, prompts = config.data, config.seed, build_prompts(config.data, samples, config.seed)
     if isinstance(algorithm, ONLINE):
@@ -102,9 +102,9 @@ def _stage(
             acting=objective.acting,
             prompts=prompts,
             suite=rewards,
-            credit=Credit(algorithm.advantage, rewards.weights, build_constraints(config, rewards)),
+            credit=AdvantageEstimator(algorithm.advantage, rewards.weights, build_constraints(config, rewards)),
             group_size=data.group_size,
-            micro_batch=Geometry.of(config).micro_batch,
+            micro_batch=BatchPlan.of(config).micro_batch,
             seed=seed,
             draws=build_draws(data, seed),
             replay=build_replay(data, seed),
@@ -114,26 +114,30 @@ def _stage(
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
             mismatch=build_mismatch(algorithm, policy),
         )
-        chosen = choice_of(algorithm, policy.powers)
+        chosen = choice_of(algorithm, policy.capabilities)
         if chosen is None:
-            return Learning(online, objective)
-        few = ChosenRows(online, policy, chosen, online.micro_batch, config.training.updates)
-        return Learning(few, objective)
+            return TrainingSetup(online, objective)
+        few = RowSelection(online, policy, chosen, online.micro_batch, config.training.updates)
+        return TrainingSetup(few, objective)
     refuse_without(samples, algorithm.experience, policy)
     rows = data.groups * (2 if algorithm.experience == "pairs" else 1)
     micro_batch = min(rows, data.micro_batch or rows)
     if algorithm.experience == "pairs":
-        return Learning(PreferencePairs(policy, prompts, micro_batch), objective)
-    return Learning(Demonstrations(policy, prompts, micro_batch, seed), objective)
+        return TrainingSetup(PreferencePairs(policy, prompts, micro_batch), objective)
+    return TrainingSetup(Demonstrations(policy, prompts, micro_batch, seed), objective)
 
 
-def choice_of(algorithm: AlgorithmConfig | WarmupAlgorithmConfig, powers: frozenset[Power]) -> Choose | None:
+def choice_of(algorithm: AlgorithmConfig | WarmupAlgorithmConfig, capabilities: frozenset[Capability]) -> Choose | None:
     """Which rows of a rollout are learnt from; None: all that have an advantage, where they are."""
     if isinstance(algorithm, OnlineDPOConfig):
         if algorithm.pairing == "all":
-            return EveryPair(algorithm.margin, split=not regresses(powers))
+            return EveryPair(algorithm.margin, split=not uses_velocity_loss(capabilities))
         return BestAndWorst(algorithm.margin)
-    return praised if isinstance(algorithm, RejectionSFTConfig) and regresses(powers) else None
+    return (
+        positive_advantage_rows
+        if isinstance(algorithm, RejectionSFTConfig) and uses_velocity_loss(capabilities)
+        else None
+    )
 
 
 # From the sections of `data` to the parts of a source.
@@ -154,7 +158,7 @@ def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> Pro
     return PromptSampler(samples, data.groups, seed)
 
 
-def build_draws(data: DataConfig, seed: int) -> Draws:
+def build_draws(data: DataConfig, seed: int) -> GroupSampler:
     """How many answers are drawn, and which of them stay."""
     chosen, half = data.draws, data.group_size // 2
     if isinstance(chosen, DynamicDrawsConfig):
@@ -169,7 +173,7 @@ def build_draws(data: DataConfig, seed: int) -> Draws:
             negatives=half if chosen.negatives is None else chosen.negatives,
             seed=seed,
         )
-    return FixedDraws(data.group_size)
+    return FixedGroupSampler(data.group_size)
 
 
 def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay | None:

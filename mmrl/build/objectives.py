@@ -16,27 +16,29 @@ from mmrl.config.algorithm import (
     PolicyGradientConfig,
     RewardGradientConfig,
 )
-from mmrl.config.batch_sizes import Geometry
+from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.pretraining import WarmupAlgorithmConfig
 from mmrl.config.rewards import RewardConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation.checks import decisions_per_trajectory
 from mmrl.errors import ConfigError
-from mmrl.policy import Power
+from mmrl.policy import Capability
 from mmrl.rewards import RewardSuite
 from mmrl.rewards.core.registry import BUILT_IN, reward_class
-from mmrl.training.objectives.base import Objective, refuse_misfit, regresses
+from mmrl.training.objectives.base import Objective, check_compatible, uses_velocity_loss
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
 from mmrl.training.objectives.surrogates import settle
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.rollouts.validate_sampling import sampler_misfits
+from mmrl.training.rollouts.validate_sampling import sampling_errors
 
 
-def objective_class(algorithm: AlgorithmConfig | WarmupAlgorithmConfig, powers: frozenset[Power]) -> type[Any]:
+def objective_class(
+    algorithm: AlgorithmConfig | WarmupAlgorithmConfig, capabilities: frozenset[Capability]
+) -> type[Any]:
     """The class that serves an algorithm on a policy of these powers: imitation and pairs have one for texts, and one
     for what is drawn by velocities."""
     if isinstance(algorithm, PolicyGradientConfig):
@@ -44,7 +46,7 @@ def objective_class(algorithm: AlgorithmConfig | WarmupAlgorithmConfig, powers: 
     if isinstance(algorithm, RewardGradientConfig):
         return RewardGradient
     if isinstance(algorithm, DiffusionNFTConfig | AWMConfig | FlowRWRConfig) or (
-        regresses(powers) and not isinstance(algorithm, MPOConfig)
+        uses_velocity_loss(capabilities) and not isinstance(algorithm, MPOConfig)
     ):
         return VelocityRegression
     if isinstance(algorithm, DPOConfig | MPOConfig):
@@ -58,15 +60,15 @@ def check(config: TrainConfig) -> None:
     Raises:
         ConfigError: sizes that do not divide, or an objective that needs what the policy cannot do.
     """
-    Geometry.of(config)
+    BatchPlan.of(config)
     policy = policy_class(config.policy)
-    if problems := sampler_misfits(config, policy.powers):
+    if problems := sampling_errors(config, policy.capabilities):
         raise ConfigError("\n".join(problems))
     for algorithm in (config.algorithm, *([config.warmup.algorithm] if config.warmup else [])):
-        refuse_misfit(objective_class(algorithm, policy.powers), policy, algorithm.experience)
-    refuse_flat_rewards(config)
+        check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
+    check_differentiable(config)
     if isinstance(config.algorithm, PolicyGradientConfig):
-        settle(config.algorithm, policy.powers, decisions_per_trajectory(config.sampling))
+        settle(config.algorithm, policy.capabilities, decisions_per_trajectory(config.sampling))
 
 
 def build_objective(
@@ -83,13 +85,13 @@ def build_objective(
         return PolicyGradient(
             policy, algorithm, policy.codes_per_picture if tokens else decisions_per_trajectory(sampling)
         )
-    return objective_class(algorithm, policy.powers)(policy, algorithm)
+    return objective_class(algorithm, policy.capabilities)(policy, algorithm)
 
 
 # Which rewards an algorithm can follow the gradient of.
 
 
-def refuse_flat_rewards(config: TrainConfig) -> None:
+def check_differentiable(config: TrainConfig) -> None:
     """Refuse an algorithm that differentiates rewards where one of them has no gradient; no weights are loaded.
 
     Raises:

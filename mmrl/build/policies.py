@@ -51,19 +51,19 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
     if isinstance(policy, VLMConfig) and isinstance(sampling, TokenSamplingConfig):
         from mmrl.understanding.vlm_policy import VLMPolicy
 
-        return VLMPolicy.from_config(located(policy), sampling, media)
+        return VLMPolicy.from_config(resolve_model_path(policy), sampling, media)
     if isinstance(policy, PolicyConfig) and isinstance(sampling, SamplingConfig):
         from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 
-        return PipelinePolicy.from_config(located(policy), sampling)
+        return PipelinePolicy.from_config(resolve_model_path(policy), sampling)
     if isinstance(policy, ImageTokenConfig) and isinstance(sampling, ImageTokenSamplingConfig):
         from mmrl.generation.image_tokens import ImageTokenPolicy
 
-        return ImageTokenPolicy.from_config(located(policy), sampling)
+        return ImageTokenPolicy.from_config(resolve_model_path(policy), sampling)
     raise ConfigError(f"sampling.kind: {sampling.kind} is not how a policy of kind {policy.kind} samples")
 
 
-def fit_samples(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
+def prepare_samples(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
     """The samples as the policy of a run takes them: see `fit_to`."""
     return fit_to(policy, config.policy, config.answers, config.sampling, samples)
 
@@ -111,11 +111,11 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
     from mmrl.generation.memory import estimate
     from mmrl.generation.memory.architecture import find_architecture
 
-    policy = located(config.drawing()[0])
+    policy = resolve_model_path(config.drawing()[0])
     return estimate.estimate_memory(config, find_architecture(policy.model, policy.revision))
 
 
-def located(policy: P) -> P:
+def resolve_model_path(policy: P) -> P:
     """`shapeworld` and `shapeworld:NAME` are models in the package.
 
     Raises:

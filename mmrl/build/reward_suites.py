@@ -48,12 +48,12 @@ def build_rewards(
     `load` is one for all that a run scores, so that a model that rewards is in memory once. `watched` are names of
     further rewards, measured and never trained on.
     """
-    return put_together(
+    return build_reward_suite(
         config.rewards, samples, load, watched, config.scoring, min_valid_share=config.training.min_valid_share
     )
 
 
-def put_together(
+def build_reward_suite(
     rewards: Sequence[RewardConfig],
     samples: Sequence[Sample],
     load: SharedLoader,

@@ -71,11 +71,11 @@ def sample(
 ) -> None:
     """Draw pictures with a trained run or a model."""
     from mmrl.config.loading.overrides import parse_override
-    from mmrl.workflows.sample import Steering, draw
+    from mmrl.workflows.sample import InferenceOptions, draw
 
     conditions = {".".join(map(str, path)): value for path, value in map(parse_override, given or [])}
     guides, judges = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)
-    steering = Steering(
+    steering = InferenceOptions(
         rlg=rlg,
         lora_strength=lora_strength,
         guide=guides,

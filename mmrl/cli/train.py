@@ -29,10 +29,10 @@ def train(
     ] = None,
 ) -> None:
     """Train a policy as a recipe says."""
-    from mmrl.config import Geometry, dump_config
+    from mmrl.config import BatchPlan, dump_config
 
     config = _configuration(recipe, overrides or [], resume)
-    geometry = Geometry.of(config)
+    geometry = BatchPlan.of(config)
 
     from mmrl.build.objectives import check  # loads torch: after everything that can be refused without it
     from mmrl.workflows.train import train as train_run

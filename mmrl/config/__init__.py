@@ -13,7 +13,7 @@ Gotchas:
 - Numbers and booleans follow YAML 1.2: `1e-4` is a number, and `no` and `on` are words.
 """
 
-from mmrl.config.batch_sizes import Geometry
+from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config, load_config
 from mmrl.config.recipes import Recipe, copy_recipe, find_recipe, list_recipes
 from mmrl.config.section import Section

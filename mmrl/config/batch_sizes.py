@@ -8,12 +8,12 @@ from mmrl.config.algorithm import NoiseLevelsConfig, PolicyGradientConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.train import TrainConfig
-from mmrl.config.validation.checks import decisions_per_trajectory, misfits
+from mmrl.config.validation.checks import decisions_per_trajectory, validation_errors
 from mmrl.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Geometry:
+class BatchPlan:
     """The sizes of one run. A trajectory is one picture, video or answer; a micro-batch is one call of the policy."""
 
     groups: int
@@ -37,7 +37,7 @@ class Geometry:
     max_replay_gap: float
 
     @classmethod
-    def of(cls, config: TrainConfig) -> Geometry:
+    def of(cls, config: TrainConfig) -> BatchPlan:
         """The geometry of a run.
 
         Raises:
@@ -66,7 +66,7 @@ class Geometry:
             precision=config.policy.dtype,
             max_replay_gap=training.replay_gap_bound(config.policy.dtype, sampling.kind),
         )
-        if problems := geometry.refusals() + misfits(config):
+        if problems := geometry.refusals() + validation_errors(config):
             raise ConfigError("\n".join(problems))
         return geometry
 

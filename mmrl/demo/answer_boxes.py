@@ -70,11 +70,11 @@ def outlines(found: list[LabelledBox], size: tuple[int, int], name: str) -> list
     masks = []
     for number, each in enumerate(found, start=1):
         label = f"{name}: {each.label}" if each.label else name
-        masks.append((outline(each.box, size), f"{label} ({number})" if len(found) > 1 else label))
+        masks.append((tree_spec(each.box, size), f"{label} ({number})" if len(found) > 1 else label))
     return masks
 
 
-def outline(box: Any, size: tuple[int, int]) -> Mask:
+def tree_spec(box: Any, size: tuple[int, int]) -> Mask:
     """[height, width]: 1 within `THICK` pixels of the inner edge of a box in shares of the picture."""
     width, height = size
     mask = np.zeros((height, width), np.float32)

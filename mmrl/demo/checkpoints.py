@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mmrl.build.checkpoint_pool import BASE, Lineup, Subject, find_subject
+from mmrl.build.checkpoint_pool import BASE, CheckpointPool, ModelRef, resolve_model
 from mmrl.demo.error_handling import DemoError, told
 from mmrl.errors import ConfigError, RunError
 from mmrl.training.run.checkpoints import damage
@@ -20,7 +20,7 @@ class Column:
     name: str  # seed-0@40: what pages call it
     run: Path
     step: int  # 0: the base
-    subject: Subject | None  # None: it cannot be read
+    subject: ModelRef | None  # None: it cannot be read
     base: str  # the name of its base
     problem: str = ""
 
@@ -46,14 +46,14 @@ class Columns:
             self._add_kept(label, run, base)
             chosen += [base, self._asked(text, label, run, base)]
         self.chosen = tuple(dict.fromkeys(chosen))
-        self.lineup = Lineup([each.subject for each in self.all.values() if each.subject])
+        self.lineup = CheckpointPool([each.subject for each in self.all.values() if each.subject])
 
     @property
     def names(self) -> list[str]:
         """Of all columns: bases first, then by run and step."""
         return sorted(self.all, key=lambda name: (self.all[name].step > 0, *_order(self.all[name])))
 
-    def usable(self, name: str) -> Subject:
+    def usable(self, name: str) -> ModelRef:
         """The subject of a column.
 
         Raises:
@@ -92,7 +92,7 @@ class Columns:
 
     def _add_base(self, label: str, run: Run) -> str:
         """Runs that began with one model, and sample alike, share a base."""
-        subject = find_subject(f"{run.folder}@{BASE}")
+        subject = resolve_model(f"{run.folder}@{BASE}")
         key = subject.policy.model_dump_json() + subject.sampling.model_dump_json()
         if key not in self._bases:
             name = f"{label}@{BASE}" if self._bases else BASE
@@ -107,14 +107,14 @@ class Columns:
             if not number.isdecimal() or name in self.all:
                 continue
             problem = damage(folder)
-            subject = None if problem else replace(find_subject(f"{run.folder}@{number}"), name=name)
+            subject = None if problem else replace(resolve_model(f"{run.folder}@{number}"), name=name)
             told_as = f"This checkpoint cannot be read: {told(ValueError(problem))}" if problem else ""
             self.all[name] = Column(name, run.folder, int(number), subject, base, told_as)
 
     def _asked(self, text: str, label: str, run: Run, base: str) -> str:
         """The name of the column that a text names."""
         try:
-            step = find_subject(text).step
+            step = resolve_model(text).step
         except RunError as err:
             newest = max((c.step for c in self.all.values() if c.run == run.folder), default=0)
             name = f"{label}@{newest}" if newest else f"{label}@last"

@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from mmrl.build.checkpoint_pool import Lineup, Subject
+from mmrl.build.checkpoint_pool import CheckpointPool, ModelRef
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.data.sample import Sample
@@ -58,7 +58,12 @@ class Made:
 
 
 def ask(
-    lineup: Lineup, subject: Subject, sample: Sample, settings: Settings, job: Job[Any], task: str | None = None
+    lineup: CheckpointPool,
+    subject: ModelRef,
+    sample: Sample,
+    settings: Settings,
+    job: Job[Any],
+    task: str | None = None,
 ) -> Made:
     """Draw or answer with one checkpoint. The same seed gives every checkpoint the same noise.
 
@@ -86,7 +91,7 @@ def ask(
 
 def _drawn(
     policy: PipelinePolicy,
-    subject: Subject,
+    subject: ModelRef,
     sample: Sample,
     settings: Settings,
     sampling: AnySamplingConfig,
@@ -106,7 +111,7 @@ def _drawn(
 
 def _answered(
     policy: VLMPolicy,
-    subject: Subject,
+    subject: ModelRef,
     sample: Sample,
     settings: Settings,
     sampling: AnySamplingConfig,

@@ -61,7 +61,7 @@ class Judges:
             values, reasons = {}, {}
             for name, column in output.values.items():
                 status = output.status[name][row]
-                if status == Status.NOT_ASKED:
+                if status == Status.NOT_APPLICABLE:
                     continue
                 values[name] = float(column[row])
                 if status != Status.OK:

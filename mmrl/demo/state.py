@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import located
+from mmrl.build.policies import resolve_model_path
 from mmrl.config.policy import PolicyConfig
 from mmrl.data.sample import Sample
 from mmrl.demo.checkpoints import Columns
@@ -158,7 +158,7 @@ class Stage:
             return False
         if getattr(subject.sampling, "num_frames", None):
             return True
-        index = Path(located(subject.policy).model) / "model_index.json"
+        index = Path(resolve_model_path(subject.policy).model) / "model_index.json"
         return index.is_file() and takes_frames(str(json.loads(index.read_text(encoding="utf-8")).get("_class_name")))
 
 

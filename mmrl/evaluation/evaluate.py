@@ -49,14 +49,14 @@ def evaluate(
     """
     import torch  # here, so that reading results does not load it
 
-    from mmrl.policy import plan_calls
+    from mmrl.policy import batch_requests
 
     if not samples or draws < 1 or batch < 1:
         raise EvaluationError(f"cannot evaluate {len(samples)} samples with {draws} draws, {batch} rows a call")
     media: list[Any] = []
     token_ids: list[Sequence[int] | None] = []
     with torch.no_grad():
-        for number, requests in enumerate(plan_calls(samples, draws, batch, sampling=sampling)):
+        for number, requests in enumerate(batch_requests(samples, draws, batch, sampling=sampling)):
             rollout = policy.rollout(requests, seed=seed + number)
             due = [request.sample.id for request in requests for _ in range(request.n)]
             if (came := [sample.id for sample in rollout.samples]) != due or len(rollout.media) != len(due):

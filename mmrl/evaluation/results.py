@@ -54,7 +54,9 @@ class Evaluation:
     @property
     def counts(self) -> dict[str, dict[str, int]]:
         """How many of the rows that a reward was asked for had which status: {name: {"ok": 60, "error": 4}}."""
-        asked = {name: [each for each in column if each != Status.NOT_ASKED] for name, column in self.status.items()}
+        asked = {
+            name: [each for each in column if each != Status.NOT_APPLICABLE] for name, column in self.status.items()
+        }
         return {name: dict(Counter(column)) for name, column in asked.items()}
 
     @property
@@ -70,7 +72,7 @@ class Evaluation:
 
     def asked(self, name: str) -> NDArray[np.bool_]:
         """[N]: the samples that were to be scored by this reward. Others asked for other rewards."""
-        rows = np.array([status != Status.NOT_ASKED for status in self.status[name]], bool)
+        rows = np.array([status != Status.NOT_APPLICABLE for status in self.status[name]], bool)
         return np.asarray(rows.reshape(len(self.ids), self.draws).any(axis=1))
 
     def mean(self, name: str) -> float:

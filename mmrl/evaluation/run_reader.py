@@ -25,7 +25,7 @@ NO_REWARDS = {TOTAL, "total_std"}
 
 
 @dataclass(frozen=True)
-class InnerSet:
+class EvalSplit:
     """A further set of evaluations, in a folder inside a run that reads like a run."""
 
     folder: str
@@ -36,14 +36,14 @@ class InnerSet:
 
 
 INNER_SETS = (
-    InnerSet(
+    EvalSplit(
         HELDOUT,
         title="held-out prompts",
         place="on held-out prompts",
         heading="on compositions held out from training",
         note="Prompts of a kind that training never saw.",
     ),
-    InnerSet(
+    EvalSplit(
         GREEDY,
         title="greedy",
         place="greedily",
@@ -200,7 +200,7 @@ def inner_folders(run: Path) -> list[Path]:
     return [run / inner.folder for inner in INNER_SETS]
 
 
-def inner_runs(run: Path) -> list[tuple[InnerSet, Path]]:
+def inner_runs(run: Path) -> list[tuple[EvalSplit, Path]]:
     """The further sets that a run was evaluated on."""
     return [(inner, run / inner.folder) for inner in INNER_SETS if evaluation_steps(run / inner.folder)]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from mmrl.evaluation.report.charts import kind_of
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.reward_hacking import fell, moves, parted
-from mmrl.evaluation.run_reader import GREEDY, InnerSet, RunRecord, inner_runs, read_run
+from mmrl.evaluation.run_reader import GREEDY, EvalSplit, RunRecord, inner_runs, read_run
 from mmrl.evaluation.summary import Change, RunSummary, interval_text, summarise_run
 from mmrl.statistics.paired import Interval
 
-Inner = tuple[InnerSet, RunRecord, RunSummary | None]
+Inner = tuple[EvalSplit, RunRecord, RunSummary | None]
 """A further set of evaluations of the run, and what it says; None where it says nothing yet."""
 
 
@@ -81,7 +81,7 @@ def _fallen_somewhere(summary: RunSummary, risen: list[str]) -> list[str]:
     return found
 
 
-def _fallen_elsewhere(record: RunRecord, kind: InnerSet, other: RunSummary, risen: list[str]) -> list[str]:
+def _fallen_elsewhere(record: RunRecord, kind: EvalSplit, other: RunSummary, risen: list[str]) -> list[str]:
     found = []
     greedy = kind.folder == GREEDY
     rose = f"rose{_temperature(record)}" if greedy else "rose"

@@ -12,8 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import mmrl
-from mmrl.build.checkpoint_pool import Subject
-from mmrl.build.policies import located
+from mmrl.build.checkpoint_pool import ModelRef
+from mmrl.build.policies import resolve_model_path
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig, VLMConfig
 from mmrl.export.merged_model import Asked, Plain, pipeline_task
 from mmrl.export.scrub_paths import without_folders
@@ -23,7 +23,7 @@ PIPELINE_FILE = "pytorch_lora_weights.safetensors"
 PEFT_FILE, PEFT_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 
 
-def write_adapter(subject: Subject, folder: Path, asked: Asked) -> Plain:
+def write_adapter(subject: ModelRef, folder: Path, asked: Asked) -> Plain:
     """Copy the adapters of a checkpoint; no model is loaded.
 
     They are float32, as they were trained, unless another dtype is asked for.
@@ -71,7 +71,7 @@ def _of_pipeline(
 
 def _base(policy: AnyPolicyConfig) -> tuple[str, tuple[str, ...]]:
     """What the code calls the base, and what is to be said of it."""
-    located_policy: AnyPolicyConfig = located(policy)  # type: ignore[type-var]
+    located_policy: AnyPolicyConfig = resolve_model_path(policy)  # type: ignore[type-var]
     place, name = located_policy.model, without_folders(policy.model)
     if place != policy.model:
         name = f"mmrl/{Path(place).relative_to(Path(mmrl.__file__).parent).as_posix()}"
@@ -86,7 +86,7 @@ def _task(policy: PolicyConfig, asked: Asked) -> str | None:
     from mmrl.generation.memory.architecture import ArchitectureNotFound, find_architecture
 
     try:
-        found = find_architecture(located(policy).model, policy.revision).pipeline
+        found = find_architecture(resolve_model_path(policy).model, policy.revision).pipeline
     except ArchitectureNotFound:
         return None
     return pipeline_task(inspect.signature(found.__call__).parameters, found.__name__, asked.sample)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mmrl.atomic_io import sync_tree
-from mmrl.build.checkpoint_pool import Subject, find_subject
+from mmrl.build.checkpoint_pool import ModelRef, resolve_model
 from mmrl.build.datasets import load_samples
 from mmrl.config.policy import Precision
 from mmrl.data.sample import Sample
@@ -16,7 +16,7 @@ from mmrl.evaluation.run_reader import RunRecord, read_run
 from mmrl.export.adapter import write_adapter
 from mmrl.export.merged_model import Asked, Plain, write_plain
 from mmrl.export.model_card import write_card
-from mmrl.export.scrub_paths import forget_places
+from mmrl.export.scrub_paths import strip_local_paths
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Exported:
     """A folder that was written."""
 
     folder: Path
-    subject: Subject
+    subject: ModelRef
     plain: Plain
 
     @property
@@ -49,7 +49,7 @@ def export(
     Raises:
         ConfigError: `target` is no checkpoint of a run, or there is something in `out`; nothing is written.
     """
-    subject = find_subject(target)
+    subject = resolve_model(target)
     _refuse(subject, target, lora_only)
     check_empty(out)
     assert subject.run is not None
@@ -60,7 +60,7 @@ def export(
     shutil.rmtree(fresh, ignore_errors=True)  # of an export that was killed
     try:
         plain = (write_adapter if lora_only else write_plain)(subject, fresh, asked)
-        forget_places(fresh)
+        strip_local_paths(fresh)
         write_card(fresh, subject, record, plain, asked, lora_only)
         sync_tree(fresh)
         check_empty(out)  # it took a while
@@ -84,7 +84,7 @@ def check_empty(out: Path) -> None:
         raise ConfigError(f"--out: {out} {what}, and nothing is overwritten: name a new folder")
 
 
-def _refuse(subject: Subject, target: str, lora_only: bool) -> None:
+def _refuse(subject: ModelRef, target: str, lora_only: bool) -> None:
     if subject.run is None:
         raise ConfigError(f"{target} is no run's folder: only what was trained can be exported")
     if subject.checkpoint is None:
@@ -95,7 +95,7 @@ def _refuse(subject: Subject, target: str, lora_only: bool) -> None:
                           "adapter: leave it out")  # fmt: skip
 
 
-def _asked_sample(subject: Subject, record: RunRecord) -> Sample:
+def _asked_sample(subject: ModelRef, record: RunRecord) -> Sample:
     """One of the run's own data, with a picture if any has one, and the prompt as its task completes it."""
     assert subject.run is not None
     data = subject.run.config.data

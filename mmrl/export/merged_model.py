@@ -12,7 +12,7 @@ import torch
 from peft.tuners.lora import LoraLayer
 from torch import nn
 
-from mmrl.build.checkpoint_pool import Subject
+from mmrl.build.checkpoint_pool import ModelRef
 from mmrl.build.policies import AnyPolicy, build_policy
 from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
@@ -49,7 +49,7 @@ class Plain:
     notes: tuple[str, ...]  # what it does not hold, or holds otherwise than the run's policy
 
 
-def write_plain(subject: Subject, folder: Path, asked: Asked) -> Plain:
+def write_plain(subject: ModelRef, folder: Path, asked: Asked) -> Plain:
     """Write a whole model, adapters merged.
 
     Raises:
@@ -84,7 +84,7 @@ def pipeline_task(known: Mapping[str, Any], name: str, sample: Sample) -> str:
 
 
 def _write_pipeline(
-    policy: PipelinePolicy, subject: Subject, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
+    policy: PipelinePolicy, subject: ModelRef, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
 ) -> Plain:
     from mmrl.generation.diffusion.call_arguments import call_arguments, guiders_take_scale
 
@@ -115,7 +115,7 @@ def _write_pipeline(
 
 
 def _write_vlm(
-    policy: VLMPolicy, subject: Subject, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
+    policy: VLMPolicy, subject: ModelRef, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
 ) -> Plain:
     sampling = cast(TokenSamplingConfig, subject.sampling)
     policy.vlm.model.save_pretrained(folder)
@@ -126,7 +126,7 @@ def _write_vlm(
 
 
 def _write_painter(
-    policy: ImageTokenPolicy, subject: Subject, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
+    policy: ImageTokenPolicy, subject: ModelRef, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
 ) -> Plain:
     from mmrl.generation.image_tokens.codecs import PATCHES
     from mmrl.generation.image_tokens.emu3 import Emu3

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from mmrl.build.checkpoint_pool import Subject
+from mmrl.build.checkpoint_pool import ModelRef
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.evaluation.final_summary import GRID, write_grid
@@ -27,7 +27,7 @@ PICTURES = 8
 """Prompts whose pictures are shown before and after."""
 
 
-def write_card(folder: Path, subject: Subject, record: RunRecord, plain: Plain, asked: Asked, lora_only: bool) -> None:
+def write_card(folder: Path, subject: ModelRef, record: RunRecord, plain: Plain, asked: Asked, lora_only: bool) -> None:
     """Write README.md, and beside it the recipe, the curves and pictures before and after, as far as there are any.
 
     `record` is the run up to the exported step.
@@ -71,7 +71,7 @@ def _front_matter(config: TrainConfig, plain: Plain, lora_only: bool) -> str:
     return f"---\n{yaml.safe_dump(told, sort_keys=False, allow_unicode=True)}---"
 
 
-def _opening(config: TrainConfig, subject: Subject, lora_only: bool) -> str:
+def _opening(config: TrainConfig, subject: ModelRef, lora_only: bool) -> str:
     what = "A LoRA for" if lora_only else "A model trained from"
     revision = f" at revision `{config.policy.revision}`" if config.policy.revision else ""
     if is_shipped(config.policy.model):
@@ -81,7 +81,7 @@ def _opening(config: TrainConfig, subject: Subject, lora_only: bool) -> str:
     return f"{what} {base}, by reinforcement learning from rewards, with mmrl: iteration {subject.step} of the run."
 
 
-def _facts(config: TrainConfig, record: RunRecord, subject: Subject) -> str:
+def _facts(config: TrainConfig, record: RunRecord, subject: ModelRef) -> str:
     rows = [row for row in record.metrics if row["kind"] == "evaluation"]
     lines = {
         "Method": method_text(config),
@@ -156,7 +156,7 @@ def limits(
     record: RunRecord,
     summary: RunSummary | None,
     inner: Sequence[Inner],
-    subject: Subject,
+    subject: ModelRef,
     plain: Plain,
 ) -> list[str]:
     """Sentences."""
@@ -172,7 +172,7 @@ def limits(
 
 
 def _of_evaluation(
-    record: RunRecord, summary: RunSummary | None, inner: Sequence[Inner], subject: Subject
+    record: RunRecord, summary: RunSummary | None, inner: Sequence[Inner], subject: ModelRef
 ) -> Iterator[str]:
     if summary is None:
         yield "Nothing here says whether it is better than its base: it was not evaluated beside it."

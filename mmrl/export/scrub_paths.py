@@ -30,7 +30,7 @@ def without_folders(text: str) -> str:
     return PureWindowsPath(text).name if absolute else text  # which knows both kinds of slashes
 
 
-def forget_places(folder: Path) -> None:
+def strip_local_paths(folder: Path) -> None:
     """Strike local paths from the configuration files of a folder; where a model came from on the hub is left."""
     for path in folder.rglob("*.json"):
         told = json.loads(path.read_text(encoding="utf-8"))

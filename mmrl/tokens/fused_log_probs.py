@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from mmrl.policy import Slope
-from mmrl_kernels.ops.linear_logprob import Foresee, linear_logprob_entropy
+from mmrl.policy import LossGradFn
+from mmrl_kernels.ops.linear_logprob import GradHint, linear_logprob_entropy
 
 MOST_LOGITS = 2**28
 """Bytes of float32 logits that are held without a second thought."""
@@ -34,14 +34,14 @@ def log_probs_of(
     tokens: Tensor,  # [M] int64
     temperature: float,
     suppressed: Tensor | None = None,  # [S] int64
-    foresee: Foresee | None = None,
+    grad_hint: GradHint | None = None,
 ) -> tuple[Tensor, Tensor]:  # [M] float32 with a graph, [M] entropies in nats without
     """As `token_log_probs` of `scored_logits`, which are computed a few rows at a time.
 
     And again going backward, unless the layer is frozen or the gradient that comes in was foreseen.
     """
     return linear_logprob_entropy(
-        states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, foresee=foresee
+        states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, grad_hint=grad_hint
     )
 
 
@@ -51,13 +51,13 @@ def log_probs_of(
 # once more when their gradient comes in (`mmrl_kernels.linear_logprob`).
 
 
-class Foreseeing:
+class FusedLossMixin:
     """The part of a policy that can be told (power FORESEE)."""
 
-    _slope: Slope | None = None
+    _slope: LossGradFn | None = None
 
     @contextmanager
-    def foreseeing(self, slope: Slope) -> Iterator[None]:
+    def fused_loss(self, slope: LossGradFn) -> Iterator[None]:
         """While open, replays with gradients expect this derivative."""
         before, self._slope = self._slope, slope
         try:
@@ -66,6 +66,6 @@ class Foreseeing:
             self._slope = before
 
 
-def at_places(slope: Slope | None, rows: Tensor, columns: Tensor) -> Foresee | None:
-    """The same of a list of decisions: `rows` and `columns` [M] say where each stands."""
-    return None if slope is None else lambda log_probs, at: slope(log_probs, rows[at], columns[at])
+def at_places(slope: LossGradFn | None, rows: Tensor, step_indices: Tensor) -> GradHint | None:
+    """The same of a list of decisions: `rows` and `step_indices` [M] say where each stands."""
+    return None if slope is None else lambda log_probs, at: slope(log_probs, rows[at], step_indices[at])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 
-class ParameterSnapshot:
+class ParameterCopy:
     """Values of some parameters, by name, that can follow the live ones and stand in for them."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import gaussian_mean_distance, interpolate, kl_k3, velocity_mse
-from mmrl.policy import Decisions, Policy, Power, Rollout, VelocityPolicy
+from mmrl.policy import Capability, Policy, Rollout, StepOutputs, VelocityPolicy
 
 PLACES = (0.2, 0.5, 0.8)
 """Where among the noise levels velocities are compared."""
 
 
-class KLBudget:
+class KLEarlyStopping:
     """Ends a run once an iteration's distance from the reference is above a limit.
 
     The distance is what the objective logs as `kl`. Where it logs none, `distance_from_reference` is logged in its
@@ -62,17 +62,17 @@ def distance_from_reference(policy: Policy, rollout: Rollout, seed: int) -> floa
 
 
 def _of_decisions(policy: Policy, rollout: Rollout) -> float:
-    columns = rollout.mask.any(0).nonzero()[:, 0].tolist()
+    step_indices = rollout.mask.any(0).nonzero()[:, 0].tolist()
     reference: dict[int, Tensor] = {}
     total, count = 0.0, 0
 
-    def note(now: Decisions) -> None:
+    def note(now: StepOutputs) -> None:
         compared = now.log_probs if now.mean is None else now.mean
-        reference.update({t: compared[:, k] for k, t in enumerate(now.columns)})
+        reference.update({t: compared[:, k] for k, t in enumerate(now.step_indices)})
 
-    def compare(now: Decisions) -> None:
+    def compare(now: StepOutputs) -> None:
         nonlocal total, count
-        here = list(now.columns)
+        here = list(now.step_indices)
         mask, other = rollout.mask[:, here], torch.stack([reference[t] for t in here], dim=1)
         if now.mean is None:
             distance = kl_k3(now.log_probs, other, mask)
@@ -84,14 +84,14 @@ def _of_decisions(policy: Policy, rollout: Rollout) -> float:
         total, count = total + distance[mask].sum().item(), count + int(mask.sum())
 
     with policy.reference():
-        policy.replay(rollout, columns, note)
-    policy.replay(rollout, columns, compare)
+        policy.replay(rollout, step_indices, note)
+    policy.replay(rollout, step_indices, compare)
     return total / count
 
 
 def _of_velocities(policy: Policy, rollout: Rollout, seed: int) -> float:
     clean = rollout.clean
-    if clean is None or Power.PREDICT_VELOCITY not in policy.powers:
+    if clean is None or Capability.PREDICT_VELOCITY not in policy.capabilities:
         raise ValueError("training.kl_budget: this rollout has neither decisions nor a last latent to compare by")
     asked = cast(VelocityPolicy, policy)
     generator = torch.Generator(device="cpu").manual_seed(seed)

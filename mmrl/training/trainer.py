@@ -21,11 +21,11 @@ from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import TrainingConfig
 from mmrl.errors import RunError, RunStopped
-from mmrl.policy import Policy, Power
-from mmrl.training.ema import ParameterSnapshot
-from mmrl.training.kl_early_stopping import KLBudget
+from mmrl.policy import Capability, Policy
+from mmrl.training.ema import ParameterCopy
+from mmrl.training.kl_early_stopping import KLEarlyStopping
 from mmrl.training.loss_scale import LossScale
-from mmrl.training.objectives.base import Gauges, Objective
+from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch, fold_in
 from mmrl.training.run.checkpoints import (
     Checkpoints,
@@ -78,12 +78,12 @@ class Trainer:
             eps=settings.eps,
             weight_decay=settings.weight_decay,
         )
-        self.average = ParameterSnapshot(self.parameters) if settings.ema is not None else None
+        self.average = ParameterCopy(self.parameters) if settings.ema is not None else None
         self.loss_scale = LossScale(self.precision)
         self.checkpoints = Checkpoints(self.run)
         self._best_reward = -math.inf
-        self._signal = SignalWatch(self.display.say)
-        self._budget = KLBudget(self.config.kl_budget)
+        self._signal = ZeroAdvantageMonitor(self.display.say)
+        self._budget = KLEarlyStopping(self.config.kl_budget)
 
     def train(self) -> None:
         """Train to the last iteration.
@@ -138,9 +138,9 @@ class Trainer:
 
     def iterate(self) -> tuple[dict[str, float], Phases]:
         """One iteration: experience, then `epochs` passes of `updates` updates over it."""
-        phases, gauges = Phases(), Gauges()
+        phases, gauges = Phases(), MetricAccumulator()
         experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
-        gap = 0.0 if Power.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
+        gap = 0.0 if Capability.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
         with phases("update"):
             for epoch in range(self.config.epochs):
                 for number, share in enumerate(self._shares(experience.micro_batches)):
@@ -181,7 +181,7 @@ class Trainer:
         if not self.checkpoints.begun():
             self.display.say(f"{self.run} has no checkpoint yet: starting from the beginning")
             for tracker in self.trackers:
-                tracker.forget_after(-1)
+                tracker.truncate_after(-1)
             return
         state = self.checkpoints.load_state()
         self.checkpoints.mend()
@@ -198,12 +198,12 @@ class Trainer:
         self._budget.last = state.values.get("kl")
         self.policy.version = self.updates
         for tracker in self.trackers:
-            tracker.forget_after(self.step)
+            tracker.truncate_after(self.step)
 
-    def _update(self, share: list[MicroBatch], gauges: Gauges, check_gap: bool) -> float:
+    def _update(self, share: list[MicroBatch], gauges: MetricAccumulator, check_gap: bool) -> float:
         """One optimizer update; returns the replay gap where this update can show it, else 0."""
         self.optimizer.zero_grad(set_to_none=True)
-        before = Gauges()
+        before = MetricAccumulator()
         amounts = [self.objective.amount(batch) for batch in share]
         total = sum(amounts) or 1.0
         for number, (batch, amount) in enumerate(zip(share, amounts, strict=True)):
@@ -226,7 +226,7 @@ class Trainer:
             )
         rate = self._learning_rate()
         for group in self.optimizer.param_groups:
-            group["lr"] = rate * group["pace"]
+            group["lr"] = rate * group["lr_scale"]
         self.optimizer.step()
         self.updates += 1
         self.policy.version = self.updates
@@ -250,8 +250,8 @@ class Trainer:
         """One for each pace, in the order in which the policy names its parameters."""
         groups: dict[float, list[nn.Parameter]] = {}
         for name, parameter in self.parameters.items():
-            groups.setdefault(self.policy.pace(name), []).append(parameter)
-        return [{"params": parameters, "pace": pace} for pace, parameters in groups.items()]
+            groups.setdefault(self.policy.lr_scale(name), []).append(parameter)
+        return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
 
     def _velocity_gap(self, experience: Experience) -> float:
         with torch.no_grad(), self.objective.acting():
@@ -293,7 +293,7 @@ class Trainer:
     def _report(self, metrics: dict[str, float], phases: Phases) -> None:
         reward = metrics.get("reward/total", math.nan)
         self._best_reward = max(self._best_reward, reward)
-        if Power.DECODE_WITH_GRAD not in self.objective.needs:  # a reward's own gradient needs no other answer
+        if Capability.DECODE_WITH_GRAD not in self.objective.needs:  # a reward's own gradient needs no other answer
             self._signal.see(self.step, metrics.get("zero_variance_share", 0.0))
         for tracker in self.trackers:
             tracker.log("train", self.step, metrics | phases.metrics())
@@ -389,7 +389,7 @@ PATIENCE = 10
 """Iterations without any signal after which it is said again, and again after twice as many."""
 
 
-class SignalWatch:
+class ZeroAdvantageMonitor:
     """Says when all groups of an iteration have equal rewards, so that every advantage is zero."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

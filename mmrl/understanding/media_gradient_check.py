@@ -26,7 +26,7 @@ def kinds_of_media(prompts: Sequence[EncodedPrompt]) -> set[tuple[bool, bool]]:
     return {(p.images > 0, p.videos > 0) for p in prompts if p.images or p.videos}
 
 
-def refuse_unreached(
+def check_media_affects_logits(
     vlm: VLM,
     prompts: Sequence[EncodedPrompt],
     answers: Sequence[Sequence[int]],  # one to each prompt

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmrl.policy import Slope
+from mmrl.policy import LossGradFn
 from mmrl.tokens import scored_logits, token_log_probs
 from mmrl.tokens.fused_log_probs import at_places, fuses, log_probs_of, plain_head
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, sequence_inputs
@@ -30,7 +30,7 @@ class Pack:
     inputs: dict[str, Tensor]
     layout: SharedPromptLayout
     rows: Tensor  # [M] int64; of each answer token in the pack's order, its row of the batch
-    columns: Tensor  # [M] int64; and its place in the answer
+    step_indices: Tensor  # [M] int64; and its place in the answer
     predicting: Tensor  # [M] int64; the token of the pack whose state says what it thinks of it
 
 
@@ -71,7 +71,7 @@ def pack_answers(
         inputs=packed_inputs,
         layout=layout,
         rows=torch.tensor([answer for answer in flat for _ in range(lengths[answer])], device=tokens.device),
-        columns=torch.tensor([place for answer in flat for place in range(lengths[answer])], device=tokens.device),
+        step_indices=torch.tensor([place for answer in flat for place in range(lengths[answer])], device=tokens.device),
         predicting=torch.tensor(layout.predicting, device=tokens.device),
     )
 
@@ -82,14 +82,14 @@ def score_pack(
     tokens: Tensor,  # [M] int64, the answer tokens
     temperature: float,
     fused: Literal["auto"] | bool,
-    slope: Slope | None = None,
+    slope: LossGradFn | None = None,
 ) -> tuple[Tensor, Tensor]:  # [M] float32 log-probabilities with a graph, [M] entropies in nats without
     """How likely each answer token was."""
     head = plain_head(vlm.model)
     if head is not None and fuses(fused, len(tokens), head.out_features):
         states = vlm.model.base_model(**pack.inputs, use_cache=False).last_hidden_state[0, pack.predicting]
-        foresee = at_places(slope, pack.rows, pack.columns)
-        return log_probs_of(states, head.weight, head.bias, tokens, temperature, vlm.suppressed, foresee)
+        grad_hint = at_places(slope, pack.rows, pack.step_indices)
+        return log_probs_of(states, head.weight, head.bias, tokens, temperature, vlm.suppressed, grad_hint)
     logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits
     chosen, entropy = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
     return chosen[0], entropy[0]

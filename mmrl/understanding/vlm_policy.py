@@ -16,11 +16,11 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
 from mmrl.tokens import pad_right
 from mmrl.tokens.attention import choose_attention
-from mmrl.tokens.fused_log_probs import Foreseeing
-from mmrl.understanding.media_gradient_check import kinds_of_media, refuse_unreached
+from mmrl.tokens.fused_log_probs import FusedLossMixin
+from mmrl.understanding.media_gradient_check import check_media_affects_logits, kinds_of_media
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
 from mmrl.understanding.vlm import VLM, load_vlm, part_of
@@ -28,7 +28,7 @@ from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores,
 from mmrl.understanding.vlm_trainables import FullTrainable, LoraTrainable, trained_parts
 
 
-class VLMPolicy(Foreseeing):
+class VLMPolicy(FusedLossMixin):
     """A vision-language model that writes answers, and can be asked again how likely each of their tokens was.
 
         policy = VLMPolicy.from_config(VLMConfig(model="Qwen/Qwen2.5-VL-3B-Instruct"), TokenSamplingConfig())
@@ -37,7 +37,15 @@ class VLMPolicy(Foreseeing):
     Every prompt is read once, with its pictures and videos, for all of its answers, in rollout and in update.
     """
 
-    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS, Power.FORESEE})
+    capabilities = frozenset(
+        {
+            Capability.LOG_PROBS,
+            Capability.ENTROPY,
+            Capability.TEACHER_FORCE,
+            Capability.SELECT_ROWS,
+            Capability.FUSED_LOSS,
+        }
+    )
 
     def __init__(self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig) -> None:
         self.vlm = vlm
@@ -99,7 +107,7 @@ class VLMPolicy(Foreseeing):
         return rollout
 
     @torch.no_grad()
-    def teacher_force(self, given: Sequence[GivenText]) -> Rollout:
+    def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
         """A rollout of given texts, each with its end token.
 
         Raises:
@@ -107,29 +115,29 @@ class VLMPolicy(Foreseeing):
         """
         prompts: dict[str, EncodedPrompt] = {}
         whose, numbers = [], {}
-        for each in given:
+        for each in targets:
             if each.sample.id not in prompts:
                 numbers[each.sample.id] = len(prompts)
                 prompts[each.sample.id] = self._prompt(each.sample, None)
             whose.append(numbers[each.sample.id])
         token_ids = [
             [*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else list(each.token_ids)
-            for each in given
+            for each in targets
         ]
-        for each, ids in zip(given, token_ids, strict=True):
+        for each, ids in zip(targets, token_ids, strict=True):
             self._refuse_unwritable(each, ids)
         rollout = self._as_rollout(
-            [each.sample for each in given],
-            [each.group for each in given],
+            [each.sample for each in targets],
+            [each.group for each in targets],
             TokenRecording(
                 list(prompts.values()), whose, *_padded(token_ids, self.vlm.padding), self.sampling.temperature
             ),
-            [""] * len(given),
+            [""] * len(targets),
         )
         rollout.log_probs.copy_(self._score(rollout)[0])
         return rollout
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Compute the log-probabilities of all named tokens again, and hand them over at once.
 
         Raises:
@@ -138,10 +146,10 @@ class VLMPolicy(Foreseeing):
         if torch.is_grad_enabled():
             self._refuse_unreached(rollout)
         log_probs, entropy = self._score(rollout)
-        chosen = list(columns)
+        chosen = list(step_indices)
         if chosen != list(range(log_probs.shape[1])):
             log_probs, entropy = log_probs[:, chosen], entropy[:, chosen]
-        visit(Decisions(tuple(chosen), log_probs, entropy=entropy))
+        visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
 
     def reference(self) -> AbstractContextManager[None]:
         """While open, the policy computes with the parameters that training started from."""
@@ -151,7 +159,7 @@ class VLMPolicy(Foreseeing):
         """By the names that the model gives them; float32 whatever it computes in."""
         return {name: p for name, p in self.vlm.model.named_parameters() if p.requires_grad}
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         """As the configuration says of the vision tower and of the connector; 1 for the language model."""
         paces = {"vision": self._config.vision.pace, "connector": self._config.connector.pace, "language": 1.0}
         return paces[part_of(name)]
@@ -181,10 +189,12 @@ class VLMPolicy(Foreseeing):
         firsts = [recording.prompt_of.index(number) for number in range(len(recording.prompts))]
         answers = [(rollout.token_ids or [])[row] for row in firsts]
         with self._precision():
-            refuse_unreached(self.vlm, recording.prompts, answers, [rollout.samples[row].id for row in firsts])
+            check_media_affects_logits(
+                self.vlm, recording.prompts, answers, [rollout.samples[row].id for row in firsts]
+            )
         self._reached |= new
 
-    def _refuse_unwritable(self, given: GivenText, token_ids: Sequence[int]) -> None:
+    def _refuse_unwritable(self, given: TargetText, token_ids: Sequence[int]) -> None:
         """Tokens that stand for media have probability 0: one of them would make a loss infinite."""
         never = set(self.vlm.suppressed.tolist())
         if found := next((number for number in token_ids if number in never), None):

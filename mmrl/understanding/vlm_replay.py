@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from mmrl.policy import Slope
+from mmrl.policy import LossGradFn
 from mmrl.tokens import length_buckets, scored_logits, token_log_probs
 from mmrl.understanding.packing import pack_answers, score_pack
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, stackable
@@ -22,11 +22,11 @@ Scores = tuple[Tensor, Tensor]
 
 
 def packed_scores(
-    vlm: VLM, recording: TokenRecording, fused: Literal["auto"] | bool, slope: Slope | None = None
+    vlm: VLM, recording: TokenRecording, fused: Literal["auto"] | bool, slope: LossGradFn | None = None
 ) -> Scores:
     """All answers to prompts that may stand side by side go through the model in one row."""
     tokens = recording.tokens.to(vlm.device)
-    rows, columns, log_probs, entropies = [], [], [], []
+    rows, step_indices, log_probs, entropies = [], [], [], []
     for numbers, members in _sets(recording):
         places = {number: place for place, number in enumerate(numbers)}
         pack = pack_answers(
@@ -37,12 +37,12 @@ def packed_scores(
             tokens,
             recording.lengths,
         )
-        found = score_pack(vlm, pack, tokens[pack.rows, pack.columns], recording.temperature, fused, slope)
+        found = score_pack(vlm, pack, tokens[pack.rows, pack.step_indices], recording.temperature, fused, slope)
         rows.append(pack.rows)
-        columns.append(pack.columns)
+        step_indices.append(pack.step_indices)
         log_probs.append(found[0])
         entropies.append(found[1])
-    at = torch.cat(rows), torch.cat(columns)
+    at = torch.cat(rows), torch.cat(step_indices)
     empty = torch.zeros(tokens.shape, device=vlm.device)
     return empty.index_put(at, torch.cat(log_probs)), empty.index_put(at, torch.cat(entropies))
 

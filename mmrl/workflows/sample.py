@@ -17,14 +17,14 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.call_arguments import check_samples
-from mmrl.policy import plan_calls
+from mmrl.policy import batch_requests
 from mmrl.rewards import Part, Reward, RewardSuite, load
 from mmrl.rewards.core.suite import TooFewScored
 from mmrl.training.run.run_folder import CONFIG, load_run
 
 
 @dataclass(frozen=True)
-class Steering:
+class InferenceOptions:
     """How far a trained model is turned up, what it is guided by, and what is kept of what it draws."""
 
     rlg: float | None = None
@@ -74,7 +74,7 @@ def draw(
     guidance: float | None = None,
     base: bool = False,
     conditions: Mapping[str, Any] | None = None,
-    steering: Steering | None = None,
+    steering: InferenceOptions | None = None,
 ) -> list[Picture]:
     """All that was drawn, prompt by prompt, the best first: n of each prompt, or `steering.best_of`.
 
@@ -84,7 +84,7 @@ def draw(
     Raises:
         ConfigError: the run's policy does not draw, or cannot be steered so.
     """
-    steering = steering or Steering()
+    steering = steering or InferenceOptions()
     run = load_run(Path(target)) if (Path(target) / CONFIG).is_file() else None
     policy_config: AnyPolicyConfig = run.config.policy if run else PolicyConfig(model=target)
     if not isinstance(policy_config, PolicyConfig | ImageTokenConfig):
@@ -112,7 +112,7 @@ def draw(
     each = steering.best_of or n
     media: list[Any] = []
     with _steered(policy, steering):
-        for number, requests in enumerate(plan_calls(samples, each, rows=each * len(samples))):
+        for number, requests in enumerate(batch_requests(samples, each, rows=each * len(samples))):
             media += _roll_out(policy, requests, seed + number, guides)
     drawn_for = [i for i in range(len(samples)) for _ in range(each)]
     if steering.best_of is None:
@@ -148,7 +148,7 @@ def _ranked(
 
 
 @contextmanager
-def _steered(policy: Any, steering: Steering) -> Iterator[None]:
+def _steered(policy: Any, steering: InferenceOptions) -> Iterator[None]:
     from mmrl.generation.inference.guidance import lora_strength, rl_guidance
 
     with ExitStack() as stack:
@@ -160,7 +160,7 @@ def _steered(policy: Any, steering: Steering) -> Iterator[None]:
 
 
 def _refuse_misfits(
-    target: str, n: int, steering: Steering, policy: PolicyConfig | ImageTokenConfig, trained: bool
+    target: str, n: int, steering: InferenceOptions, policy: PolicyConfig | ImageTokenConfig, trained: bool
 ) -> None:
     steered = [name for name in ("rlg", "lora_strength", "guide") if getattr(steering, name)]
     if steered and isinstance(policy, ImageTokenConfig):
@@ -185,7 +185,7 @@ def _known_rewards(config: TrainConfig) -> dict[str, tuple[float, Mapping[str, A
 
 
 def _loaded(
-    wanted: Mapping[str, float], known: Mapping[str, tuple[float, Mapping[str, Any]]], steering: Steering
+    wanted: Mapping[str, float], known: Mapping[str, tuple[float, Mapping[str, Any]]], steering: InferenceOptions
 ) -> list[tuple[Reward, float]]:
     def built(name: str) -> Reward:
         own = known[name][1] if name in known else {}

@@ -12,9 +12,9 @@ from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
 from mmrl.build.experience import build_learning
 from mmrl.build.objectives import check
-from mmrl.build.policies import build_policy, fit_samples
+from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards
-from mmrl.config.batch_sizes import Geometry
+from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
@@ -54,7 +54,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         check_writable(run)
         refuse_edited(run, config)
     raw = load_samples(config.data.path, config.media)
-    micro_batch = Geometry.of(config).micro_batch
+    micro_batch = BatchPlan.of(config).micro_batch
     if any(sample.conditions for sample in raw) and config.data.group_size % micro_batch:
         raise ConfigError(
             f"data.micro_batch: samples with pictures or other conditions are drawn alone, so it must divide "
@@ -62,14 +62,14 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         )
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = build_policy(config.policy, config.sampling, config.media)
-    samples = fit_samples(policy, config, raw)
+    samples = prepare_samples(policy, config, raw)
     warm = config.warmup.path if config.warmup else None
     load_reward = SharedLoader()
     with ExitStack() as stack:
         rewards = None
         if config.algorithm.experience == "rollouts":
             rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
-        warm_samples = fit_samples(policy, config, load_samples(warm, config.media)) if warm else samples
+        warm_samples = prepare_samples(policy, config, load_samples(warm, config.media)) if warm else samples
         learning = build_learning(config, policy, samples, warm_samples, rewards)
         evaluator = None
         if config.data.validation:
@@ -134,6 +134,6 @@ def evaluate_run(run: Path) -> None:
 
 def _evaluator(config: TrainConfig, policy: AnyPolicy, load_reward: SharedLoader, run: Path) -> Evaluator:
     def samples_of(path: str) -> list[Sample]:
-        return fit_samples(policy, config, load_samples(path, config.media))
+        return prepare_samples(policy, config, load_samples(path, config.media))
 
     return Evaluator(config, policy, samples_of, load_reward, run)

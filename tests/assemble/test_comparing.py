@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mmrl.build import checkpoint_pool
-from mmrl.build.checkpoint_pool import find_subject
+from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import build_policy
 from mmrl.cli import app
@@ -62,7 +62,7 @@ def test_every_subject_answers_the_same_samples_with_the_same_noise(compared, dr
     result = read_result(compared[1])
     assert list(result.subjects) == [f"{drawing_run}@base", str(drawing_run), f"{drawing_run}@best"]
     assert [subject.step for subject in result.subjects.values()] == [0, 6, 4]
-    own = find_subject(str(drawing_run))
+    own = resolve_model(str(drawing_run))
     policy = build_policy(own.policy, own.sampling)
     policy.load(own.checkpoint)
     suite = RewardSuite([(load("shapeworld"), 1.0)])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors import SafetensorError
 
-from mmrl.build.checkpoint_pool import Lineup, find_subject
+from mmrl.build.checkpoint_pool import CheckpointPool, resolve_model
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, RunError
 from mmrl.policy import RolloutRequest
@@ -27,8 +27,8 @@ def drawn(policy, seed: int = 3) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def lineup(drawing_run) -> Lineup:
-    return Lineup([find_subject(f"{drawing_run}@{which}") for which in ("base", "4", "6")])
+def lineup(drawing_run) -> CheckpointPool:
+    return CheckpointPool([resolve_model(f"{drawing_run}@{which}") for which in ("base", "4", "6")])
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +50,8 @@ def test_subjects_differ_and_switching_back_and_forth_changes_no_bit(lineup, alo
 
 
 def test_the_base_of_a_lineup_is_the_model_that_training_began_with(drawing_run, alone):
-    fresh = Lineup([find_subject("shapeworld")])  # a model that no run trained
-    own = find_subject(f"{drawing_run}@base")
+    fresh = CheckpointPool([resolve_model("shapeworld")])  # a model that no run trained
+    own = resolve_model(f"{drawing_run}@base")
     with fresh.turn("shapeworld") as policy:
         requests = [RolloutRequest(s, 1, group, sampling=own.sampling) for group, s in enumerate(SAMPLES)]
         found = np.stack([np.asarray(image) for image in policy.rollout(requests, 3).media])
@@ -79,7 +79,7 @@ def test_threads_that_take_turns_never_draw_as_one_another(lineup, alone):
 def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_run, tmp_path, alone):
     run = Path(shutil.copytree(drawing_run, tmp_path / "run"))
     spoil(run / "checkpoints/step-4")
-    lineup = Lineup([find_subject(f"{run}@{which}") for which in ("6", "4", "base")])
+    lineup = CheckpointPool([resolve_model(f"{run}@{which}") for which in ("6", "4", "base")])
     six, four, base = lineup.subjects
     for _ in range(2):
         with lineup.turn(six) as policy:
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_
 def test_whole_models_take_turns_too(tmp_path):
     settings = DRAWING | {"policy": {"model": "shapeworld", "train": "full"}}
     run = make_run(tmp_path / "full", settings, steps=[4], shift=0.02)
-    lineup = Lineup([find_subject(f"{run}@base"), find_subject(str(run))])
+    lineup = CheckpointPool([resolve_model(f"{run}@base"), resolve_model(str(run))])
     found = []
     for name in [*lineup.subjects] * 2:
         with lineup.turn(name) as policy:
@@ -105,25 +105,25 @@ def test_whole_models_take_turns_too(tmp_path):
 
 
 def test_a_subject_is_found_by_run_checkpoint_or_model(drawing_run):
-    last, best, base = (find_subject(f"{drawing_run}{which}") for which in ("", "@best", "@base"))
+    last, best, base = (resolve_model(f"{drawing_run}{which}") for which in ("", "@best", "@base"))
     assert (last.step, best.step, base.step, base.checkpoint) == (6, 4, 0, None)
-    assert find_subject(f"{drawing_run}@6").checkpoint == last.checkpoint
+    assert resolve_model(f"{drawing_run}@6").checkpoint == last.checkpoint
     assert last.base.name == f"{drawing_run}@base" and last.sampling.steps == 2
-    model = find_subject("owner/name", kind="vlm")
+    model = resolve_model("owner/name", kind="vlm")
     assert model.run is None and (model.policy.kind, model.policy.model) == ("vlm", "owner/name")
 
 
 @pytest.mark.parametrize("which", ["5", "fourth", "", "-4", "4/../6"])
 def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(drawing_run, which):
     with pytest.raises(ConfigError, match=r"expected base, best, last or one of the kept iterations \[4, 6\]"):
-        find_subject(f"{drawing_run}@{which}")
+        resolve_model(f"{drawing_run}@{which}")
 
 
 def test_a_run_without_checkpoints_has_a_base_alone(drawing_run, tmp_path):
     (tmp_path / "config.yaml").write_text((drawing_run / "config.yaml").read_text())
-    assert find_subject(f"{tmp_path}@base").checkpoint is None
+    assert resolve_model(f"{tmp_path}@base").checkpoint is None
     with pytest.raises(RunError, match="has no last checkpoint yet"):
-        find_subject(str(tmp_path))
+        resolve_model(str(tmp_path))
 
 
 def spoil(checkpoint: Path) -> None:

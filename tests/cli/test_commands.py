@@ -40,7 +40,7 @@ class Assemble(ModuleType):
         (self.folder / "config.yaml").write_text(dump_config(config))
         return self.folder
 
-    Steering = SimpleNamespace
+    InferenceOptions = SimpleNamespace
 
     def draw(self, target, prompts, n, *others):
         *plain, steering = others
@@ -92,12 +92,12 @@ def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(assemble):
 
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
 def test_every_recipe_passes_the_real_check(recipe, monkeypatch):
-    from mmrl import assemble
+    from mmrl.build import policies
 
     def left_out(config: object) -> None:
         raise LookupError("it takes seconds a recipe: tests/generation/test_dry_run.py")
 
-    monkeypatch.setattr(assemble, "estimate_memory", left_out)
+    monkeypatch.setattr(policies, "estimate_memory", left_out)
     run("train", recipe, "--dry-run")
 
 

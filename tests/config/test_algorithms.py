@@ -12,8 +12,8 @@ from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig, PolicyGradientCon
 from mmrl.config.loading.load import parse_config
 from mmrl.config.loading.schema import sections_in
 from mmrl.config.section import Section
-from mmrl.config.validation.algorithm import of_algorithm
-from mmrl.config.validation.checks import misfits
+from mmrl.config.validation.algorithm import validate_algorithm
+from mmrl.config.validation.checks import validation_errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 ALL: list[type[Any]] = sections_in(AlgorithmConfig)
@@ -63,7 +63,7 @@ def test_one_line_of_yaml_selects_it(algorithm):
     config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={{name: {name}}}"])
     assert type(config.algorithm) is algorithm and config.algorithm == algorithm()
     assert algorithm.experience in ("rollouts", "demonstrations", "pairs")
-    assert not any(cannot_work for cannot_work, _ in of_algorithm(config.algorithm))
+    assert not any(cannot_work for cannot_work, _ in validate_algorithm(config.algorithm))
 
 
 def test_every_union_member_is_tagged_with_its_own_name():
@@ -101,7 +101,7 @@ def test_a_preset_is_a_setting_that_can_be_changed():
 )
 def test_keys_without_effect_are_refused(algorithm, said):
     config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={algorithm}"])
-    (line,) = [line for cannot_work, line in of_algorithm(config.algorithm) if cannot_work]
+    (line,) = [line for cannot_work, line in validate_algorithm(config.algorithm) if cannot_work]
     assert line.startswith(said)
 
 
@@ -167,7 +167,7 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
     ],
 )
 def test_ways_to_explore_that_cannot_work_are_refused(overrides, said):
-    lines = misfits(parse_config(SMALLEST, "tiny.yaml", overrides))
+    lines = validation_errors(parse_config(SMALLEST, "tiny.yaml", overrides))
     assert any(line.startswith(said) for line in lines), lines
 
 
@@ -182,4 +182,4 @@ def test_ways_to_explore_that_cannot_work_are_refused(overrides, said):
     ],
 )
 def test_ways_to_explore_that_work_are_taken(overrides):
-    assert not misfits(parse_config(SMALLEST, "tiny.yaml", overrides))
+    assert not validation_errors(parse_config(SMALLEST, "tiny.yaml", overrides))

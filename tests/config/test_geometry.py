@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.config import ConfigError, Geometry
+from mmrl.config import BatchPlan, ConfigError
 from mmrl.config.loading.load import parse_config
 
 NFT = """
@@ -22,8 +22,8 @@ evaluation: {prompts: 100, samples: 2, every: 20}
 GRPO = NFT.replace("diffusion_nft", "grpo").replace("steps: 10", "steps: 10, transition: {name: flow_sde}")
 
 
-def geometry(text: str, *overrides: str) -> Geometry:
-    return Geometry.of(parse_config(text, "tiny.yaml", overrides))
+def geometry(text: str, *overrides: str) -> BatchPlan:
+    return BatchPlan.of(parse_config(text, "tiny.yaml", overrides))
 
 
 def refusals(text: str, *overrides: str) -> list[str]:

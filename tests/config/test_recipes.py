@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import mmrl
-from mmrl.config import ConfigError, Geometry, copy_recipe, find_recipe, list_recipes, load_config
+from mmrl.config import BatchPlan, ConfigError, copy_recipe, find_recipe, list_recipes, load_config
 from mmrl.config.recipes import PROTOCOLS, TASKS, recipes_folder
 
 FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name != PROTOCOLS)
@@ -24,7 +24,7 @@ def test_a_recipe_loads_fits_and_is_described(path):
     config = load_config(path.stem)
     assert config == load_config(str(path))
     assert config.name == path.stem
-    Geometry.of(config)
+    BatchPlan.of(config)
     description = find_recipe(path.stem).description
     assert 20 < len(description) <= 120
     assert description.endswith(".")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mmrl.config.loading.load import parse_config
-from mmrl.config.validation.checks import misfits
+from mmrl.config.validation.checks import validation_errors
 
 BASE = """
 name: tiny
@@ -19,7 +19,7 @@ HELD = "rewards.1.at_least=0.8"
 
 
 def refused(*overrides: str) -> list[str]:
-    return misfits(parse_config(BASE, "tiny.yaml", overrides))
+    return validation_errors(parse_config(BASE, "tiny.yaml", overrides))
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl import assemble
-from mmrl.config.batch_sizes import Geometry
+from mmrl.build.objectives import check
+from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import parse_config
 from mmrl.errors import ConfigError
 
@@ -33,23 +33,23 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         ),
         (WRITES, "algorithm={name: dpo, weighting: sigma}", "algorithm.weighting: noise levels are for policies"),
         (WRITES, "algorithm={name: awm}", "VelocityRegression needs predict_velocity, which VLMPolicy does not have"),
-        (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs teacher_force, which PipelinePolicy does not have"),
+        (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs score_targets, which PipelinePolicy does not have"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_model_is_loaded(text, override, said):
     with pytest.raises(ConfigError) as caught:
-        assemble.check(parse_config(text, "tiny.yaml", [override]))
+        check(parse_config(text, "tiny.yaml", [override]))
     assert said in str(caught.value)
 
 
 def test_a_micro_batch_must_hold_what_is_compared():
     config = parse_config(DRAWS, "tiny.yaml", ["algorithm={name: online_dpo, pairing: all}", "data.micro_batch=2"])
     with pytest.raises(ConfigError, match=r"data\.micro_batch: 2 rows do not hold the 4 of a group"):
-        assemble.check(config)
+        check(config)
 
 
 @pytest.mark.parametrize("name", ["awm", "flow_rwr", "rejection_sft", "online_dpo", "dpo", "sft"])
 def test_the_geometry_counts_noise_levels_of_policies_that_draw(name):
     config = parse_config(DRAWS, "tiny.yaml", [f"algorithm={{name: {name}, times: 4}}"])
-    assemble.check(config)
-    assert Geometry.of(config).noise_levels == 4
+    check(config)
+    assert BatchPlan.of(config).noise_levels == 4

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data.sample import RewardChoice, Sample
-from mmrl.demo.answer_boxes import THICK, outline, parsed, right_boxes
+from mmrl.demo.answer_boxes import THICK, parsed, right_boxes, tree_spec
 from mmrl.demo.clips import clip_from, clip_of, clips_html, kept_clips
 from mmrl.demo.grid import Cell, Grid
 from mmrl.demo.grid_html import grid_html, static_page
@@ -103,9 +103,9 @@ def test_a_malformed_answer_has_no_boxes_and_says_why():
 
 
 def test_outlines_leave_what_they_surround_uncovered():
-    mask = outline((0.25, 0.25, 0.75, 0.75), (80, 40))
+    mask = tree_spec((0.25, 0.25, 0.75, 0.75), (80, 40))
     assert mask.shape == (40, 80) and mask[20, 20 + THICK - 1] == 1 and mask[20, 40] == 0 and mask[:10].sum() == 0
-    assert outline((0.9, 0.9, 0.901, 0.901), (80, 40)).shape == (40, 80)
+    assert tree_spec((0.9, 0.9, 0.901, 0.901), (80, 40)).shape == (40, 80)
 
 
 def test_a_clip_holds_every_frame_as_one_that_can_be_sought():

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrl.data import Sample
 from mmrl.evaluation import Evaluation
-from mmrl.policy import Power, Rollout
+from mmrl.policy import Capability, Rollout
 from mmrl.rewards import Reward
 
 
@@ -32,7 +32,7 @@ class PaintPolicy:
 
     shade: int = 0
     calls: list = field(default_factory=list)
-    powers = frozenset[Power]()
+    capabilities = frozenset[Capability]()
     version = 0
 
     def rollout(self, requests, seed):

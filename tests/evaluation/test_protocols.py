@@ -9,10 +9,10 @@ from PIL import Image, ImageDraw, ImageFont
 
 from mmrl.benchmarks.metrics import Row, build_metric, measure
 from mmrl.benchmarks.protocol import load_protocol, protocol_names
-from mmrl.build.checkpoint_pool import find_subject
+from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.policy import plan_calls
+from mmrl.policy import batch_requests
 from mmrl.rewards import Part, RewardSuite, Status, load
 from mmrl.rewards.core.inputs import reward_input
 from mmrl.workflows.compare.inputs import SHAPEWORLD, for_generator, for_vlm, load_benchmark
@@ -157,7 +157,7 @@ def test_the_same_arguments_write_the_same_bytes_and_another_seed_others(tmp_pat
 @pytest.fixture(scope="module")
 def embedded():
     """The vision-language model that ships."""
-    subject = find_subject("shapeworld", "vlm")
+    subject = resolve_model("shapeworld", "vlm")
     return build_policy(subject.policy, subject.sampling)
 
 
@@ -167,7 +167,7 @@ def test_the_embedded_model_scores_above_chance(embedded, tmp_path, name, chance
     samples = for_vlm(benchmark, embedded, embedded=True)
     greedy = TokenSamplingConfig(temperature=0.0, max_new_tokens=32)
     assert greedy.temperature == benchmark.protocol.sampling["temperature"]
-    (requests,) = plan_calls(samples, 1, 48, sampling=greedy)
+    (requests,) = batch_requests(samples, 1, 48, sampling=greedy)
     texts = embedded.rollout(requests, seed=0).media
     suite = RewardSuite([Part(load(reward.name, **reward.args)) for reward in benchmark.rewards])
     said = dict(zip([sample.id for sample in samples], texts, strict=True))

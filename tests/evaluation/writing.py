@@ -17,7 +17,7 @@ from mmrl.data import Sample
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice
 from mmrl.evaluation import evaluate
-from mmrl.policy import Power, Rollout, RolloutRequest
+from mmrl.policy import Capability, Rollout, RolloutRequest
 from mmrl.rewards import InvalidAnswer, Part, Reward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
 
@@ -73,7 +73,7 @@ class WritePolicy:
 
     skill: dict[str, float]
     wrong: str = "seven"
-    powers = frozenset({Power.LOG_PROBS})
+    capabilities = frozenset({Capability.LOG_PROBS})
     version = 0
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:

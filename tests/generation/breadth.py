@@ -92,10 +92,10 @@ def check_replays(built: Built) -> None:
     kept = {path: parameter.detach().clone() for path, parameter in policy.parameters_to_train().items()}
     learn(policy)
     for rollout, replayed in zip(drawn, before, strict=True):
-        columns = range(rollout.log_probs.shape[1])
-        moved = look(policy, rollout, columns)
+        step_indices = range(rollout.log_probs.shape[1])
+        moved = look(policy, rollout, step_indices)
         assert ((moved - replayed).abs().amax(0) > 0).all()  # what was learned reaches every decision
-        alone = look(policy, rollout, columns[-1:])
+        alone = look(policy, rollout, step_indices[-1:])
         assert (alone[:, 0] - moved[:, -1]).abs().max() <= EXACT  # whatever was skipped before it
     with torch.no_grad():
         for path, parameter in policy.parameters_to_train().items():
@@ -173,10 +173,10 @@ def replay(policy: PipelinePolicy, rollout: Rollout) -> tuple[torch.Tensor, list
 
 
 @torch.no_grad()
-def look(policy: PipelinePolicy, rollout: Rollout, columns: Sequence[int]) -> torch.Tensor:
+def look(policy: PipelinePolicy, rollout: Rollout, step_indices: Sequence[int]) -> torch.Tensor:
     """Log-probabilities [B, len(columns)] without gradients."""
     seen: list[torch.Tensor] = []
-    policy.replay(rollout, columns, lambda now: seen.append(now.log_probs))
+    policy.replay(rollout, step_indices, lambda now: seen.append(now.log_probs))
     return torch.cat(seen, dim=1)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrl.generation.diffusion.pytree import Outline, map_leaves
 from mmrl.generation.diffusion.recording import Recording
-from mmrl.generation.diffusion.replay_cache import Entry, Tape
+from mmrl.generation.diffusion.replay_cache import CallCache, Entry
 from mmrl.policy import Rollout
 
 
@@ -34,9 +34,9 @@ def _recorded(whole: Recording, chosen: list[int]) -> Recording:
     def cut(tensor: Tensor) -> Tensor:
         return tensor[chosen] if tensor.dim() and len(tensor) == whole.rows else tensor
 
-    def shrink(outline: Outline) -> Outline:  # guidance doubles the denoiser's batch
-        rows = outline.shape[0] * len(chosen) // whole.rows
-        return replace(outline, shape=torch.Size([rows, *outline.shape[1:]]))
+    def shrink(tree_spec: Outline) -> Outline:  # guidance doubles the denoiser's batch
+        rows = tree_spec.shape[0] * len(chosen) // whole.rows
+        return replace(tree_spec, shape=torch.Size([rows, *tree_spec.shape[1:]]))
 
     def states(recorded: tuple[Tensor, ...]) -> tuple[Tensor, ...]:  # of the rows' generators, then of torch's own
         return (*(recorded[row] for row in chosen), *recorded[whole.rows :])
@@ -53,7 +53,7 @@ def _recorded(whole: Recording, chosen: list[int]) -> Recording:
         arguments=arguments,
         rows=len(chosen),
         branches=replace(whole.branches, rows=len(chosen)),
-        tape=Tape(entries),
+        tape=CallCache(entries),
         next_latents=[[part[chosen] for part in parts] for parts in whole.next_latents],
         outlines=map_leaves(Outline, shrink, whole.outlines),
         probe=None if whole.probe is None else (whole.probe[0], [part[chosen] for part in whole.probe[1]]),

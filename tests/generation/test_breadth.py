@@ -28,19 +28,19 @@ def test_the_gradient_is_that_of_the_decisions(name, tmp_path):
         for parameter in parameters:  # adapters begin with zeros, where half of their gradient is zero too
             parameter += 0.05 * torch.randn(parameter.shape, generator=generator)
     rollout = roll(policy, calls(built.samples)[0], tiny.sampling(name, steps=STEPS))
-    columns = range(rollout.log_probs.shape[1])
+    step_indices = range(rollout.log_probs.shape[1])
     weights: dict[int, torch.Tensor] = {}
 
     def score() -> float:
         scores = []
 
         def visit(now):
-            weight = weights.setdefault(now.columns[0], torch.randn(now.mean.shape, generator=generator))
+            weight = weights.setdefault(now.step_indices[0], torch.randn(now.mean.shape, generator=generator))
             scores.append((weight * now.mean).double().sum())
             if scores[-1].requires_grad:
                 scores[-1].backward()
 
-        policy.replay(rollout, columns, visit)
+        policy.replay(rollout, step_indices, visit)
         return sum(scores).item()
 
     def along(step: float) -> float:

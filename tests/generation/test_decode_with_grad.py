@@ -15,14 +15,14 @@ from pipeline_checks import assert_untouched, count_denoiser_calls
 from torch import Tensor
 
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.policy import LiveSteps, Rollout
+from mmrl.policy import BackpropSteps, Rollout
 
 ODE = {"transition": {"name": "ode"}, "guidance_scale": 1.0, "steps": 4}
 ROUNDING = 0.51 / 255  # pictures have 256 levels
 
 
 def drawn(policy: PipelinePolicy, requests: Any, seed: int = 3) -> Rollout:
-    with policy.paths_kept():
+    with policy.keep_latents():
         return policy.rollout(requests, seed)
 
 
@@ -40,14 +40,14 @@ def objective(pictures: Tensor) -> Tensor:
     return (weights * pictures + pictures.square()).double().mean()
 
 
-def gradients(policy: PipelinePolicy, rollout: Rollout, live: LiveSteps) -> list[Tensor]:
+def gradients(policy: PipelinePolicy, rollout: Rollout, live: BackpropSteps) -> list[Tensor]:
     parameters = list(policy.parameters_to_train().values())
     found = torch.autograd.grad(objective(policy.decode_with_grad(rollout, live)), parameters, allow_unused=True)
     return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
 @torch.no_grad()
-def slope(policy: PipelinePolicy, rollout: Rollout, live: LiveSteps, along: list[Tensor], h: float) -> float:
+def slope(policy: PipelinePolicy, rollout: Rollout, live: BackpropSteps, along: list[Tensor], h: float) -> float:
     """The central difference of the objective along a direction of the parameters."""
     parameters = list(policy.parameters_to_train().values())
     values = []
@@ -61,7 +61,15 @@ def slope(policy: PipelinePolicy, rollout: Rollout, live: LiveSteps, along: list
 
 
 @pytest.mark.parametrize(
-    "live", [LiveSteps(1), LiveSteps(2), LiveSteps(None), LiveSteps(1, left=2), LiveSteps(1, noise_seed=4)], ids=str
+    "live",
+    [
+        BackpropSteps(1),
+        BackpropSteps(2),
+        BackpropSteps(None),
+        BackpropSteps(1, num_skipped_last=2),
+        BackpropSteps(1, noise_seed=4),
+    ],
+    ids=str,
 )
 @pytest.mark.parametrize("name", ["sd3", "sd15"])
 def test_gradients_are_finite_differences(name, live, make_policy, requests):
@@ -77,9 +85,9 @@ def test_fewer_live_steps_give_another_gradient(make_policy, requests):
     """The control: the gradient through one step is not the slope of what two steps draw."""
     policy = make_policy("sd3", "full", **ODE)
     rollout = drawn(policy, requests)
-    found = gradients(policy, rollout, LiveSteps(1))
+    found = gradients(policy, rollout, BackpropSteps(1))
     norm = torch.stack([each.norm() for each in found]).norm()
-    two = slope(policy, rollout, LiveSteps(2), [each / norm for each in found], h=0.02)
+    two = slope(policy, rollout, BackpropSteps(2), [each / norm for each in found], h=0.02)
     assert abs(two - norm.item()) > 0.1 * norm.item()
 
 
@@ -87,7 +95,7 @@ def test_fewer_live_steps_give_another_gradient(make_policy, requests):
 def test_under_unchanged_parameters_the_pictures_are_the_rollouts(name, make_policy, requests):
     policy = make_policy(name, **ODE)
     rollout = drawn(policy, requests)
-    for live in (LiveSteps(1), LiveSteps(None)):
+    for live in (BackpropSteps(1), BackpropSteps(None)):
         pictures = policy.decode_with_grad(rollout, live)
         assert pictures.requires_grad and pictures.dtype == torch.float32
         assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
@@ -108,14 +116,19 @@ def test_noise_of_the_rollout_is_drawn_again(name, sampling, make_policy, reques
     rollout = drawn(policy, requests)
     assert rollout.log_probs.shape[1] >= 2
     for count in (2, None):
-        pictures = policy.decode_with_grad(rollout, LiveSteps(count))
+        pictures = policy.decode_with_grad(rollout, BackpropSteps(count))
         assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
 
 
 def test_only_live_steps_are_computed(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)
-    for live, due in ((LiveSteps(1), 1), (LiveSteps(2), 2), (LiveSteps(None), 4), (LiveSteps(1, left=3), 1)):
+    for live, due in (
+        (BackpropSteps(1), 1),
+        (BackpropSteps(2), 2),
+        (BackpropSteps(None), 4),
+        (BackpropSteps(1, num_skipped_last=3), 1),
+    ):
         assert count_denoiser_calls(policy, partial(policy.decode_with_grad, rollout, live)) == due
     assert_untouched(policy)
     assert torch.is_grad_enabled()
@@ -126,7 +139,7 @@ def test_a_late_jump_is_nearer_to_the_picture_than_an_early_one(make_policy, req
     rollout = drawn(policy, requests)
     with torch.no_grad():
         gaps = [
-            (policy.decode_with_grad(rollout, LiveSteps(1, left)) - pixels(rollout)).abs().max().item()
+            (policy.decode_with_grad(rollout, BackpropSteps(1, left)) - pixels(rollout)).abs().max().item()
             for left in (0, 1, 3)
         ]
     assert gaps[0] <= ROUNDING and all(before < after for before, after in pairwise(gaps))
@@ -136,10 +149,10 @@ def test_noise_put_on_the_picture_is_new_for_each_seed(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)
     with torch.no_grad():
-        one, again, other = (policy.decode_with_grad(rollout, LiveSteps(1, noise_seed=seed)) for seed in (1, 1, 2))
+        one, again, other = (policy.decode_with_grad(rollout, BackpropSteps(1, noise_seed=seed)) for seed in (1, 1, 2))
     assert torch.equal(one, again) and not torch.equal(one, other)
     with pytest.raises(UnsupportedError, match="begins with pure noise"):
-        policy.decode_with_grad(rollout, LiveSteps(None, noise_seed=1))
+        policy.decode_with_grad(rollout, BackpropSteps(None, noise_seed=1))
 
 
 def test_checkpointing_changes_memory_and_no_gradient(requests):
@@ -148,7 +161,7 @@ def test_checkpointing_changes_memory_and_no_gradient(requests):
         policy = PipelinePolicy(
             tiny.build("sd3"), tiny.sampling("sd3", **ODE), train="full", gradient_checkpointing=checkpointing
         )
-        found.append(gradients(policy, drawn(policy, requests), LiveSteps(3)))
+        found.append(gradients(policy, drawn(policy, requests), BackpropSteps(3)))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
@@ -157,20 +170,20 @@ def test_solvers_with_a_memory_follow_the_plain_ode_when_their_path_is_kept(make
     policy = make_policy("sd15", **ODE)
     policy.pipeline.scheduler = DPMSolverMultistepScheduler.from_config(policy.pipeline.scheduler.config)
     rollout = drawn(policy, requests)
-    pictures = policy.decode_with_grad(rollout, LiveSteps(2))
+    pictures = policy.decode_with_grad(rollout, BackpropSteps(2))
     assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
 
 
 def test_rollouts_without_a_path_and_pipelines_without_tensors_are_refused(make_policy, requests):
     policy = make_policy("sd3", **ODE)
-    with pytest.raises(ValueError, match=r"policy\.paths_kept"):
-        policy.decode_with_grad(policy.rollout(requests, seed=3), LiveSteps(1))
+    with pytest.raises(ValueError, match=r"policy\.keep_latents"):
+        policy.decode_with_grad(policy.rollout(requests, seed=3), BackpropSteps(1))
     policy = make_policy("lcm", **ODE)
     with pytest.raises(UnsupportedError, match=r"sampling\.transition\.name: native"):
-        policy.decode_with_grad(drawn(policy, requests), LiveSteps(None))
+        policy.decode_with_grad(drawn(policy, requests), BackpropSteps(None))
     with pytest.raises(UnsupportedError, match="outside of torch, without gradients"):
         policy = make_policy("cosmos2_image", **ODE)
-        policy.decode_with_grad(drawn(policy, requests), LiveSteps(1))
+        policy.decode_with_grad(drawn(policy, requests), BackpropSteps(1))
 
 
 def test_detached_inputs_leave_the_sum_of_the_steps(make_policy, requests):
@@ -181,11 +194,11 @@ def test_detached_inputs_leave_the_sum_of_the_steps(make_policy, requests):
     sigmas = policy.pipeline.scheduler.sigmas.tolist()
 
     def of_bias(count: int) -> Tensor:
-        return gradients(policy, rollout, LiveSteps(count, detached=True))[names.index("transformer.proj_out.bias")]
+        return gradients(policy, rollout, BackpropSteps(count, detached=True))[names.index("transformer.proj_out.bias")]
 
     for count in (2, 4):
         torch.testing.assert_close(of_bias(count), of_bias(1) * (sigmas[4 - count] / sigmas[3]), rtol=1e-3, atol=1e-9)
-    chained = gradients(policy, rollout, LiveSteps(4))[names.index("transformer.proj_out.bias")]
+    chained = gradients(policy, rollout, BackpropSteps(4))[names.index("transformer.proj_out.bias")]
     assert not torch.allclose(chained, of_bias(4), rtol=0.01)
-    one, other = (policy.decode_with_grad(rollout, LiveSteps(None, detached=cut)) for cut in (True, False))
+    one, other = (policy.decode_with_grad(rollout, BackpropSteps(None, detached=cut)) for cut in (True, False))
     assert torch.equal(one, other)  # in value they are the same

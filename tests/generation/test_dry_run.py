@@ -30,7 +30,7 @@ from mmrl.generation.memory.estimate import (
 )
 from mmrl.generation.memory.meta_run import LiveBytes
 from mmrl.generation.memory.report import MemoryEstimate
-from mmrl.policy import Decisions, Rollout, RolloutRequest
+from mmrl.policy import Rollout, RolloutRequest, StepOutputs
 
 TINY = [
     *("sd3", "flux_kontext", "sdxl", "wan22"),
@@ -96,7 +96,7 @@ def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int,
 
         return call
 
-    def visit(now: Decisions) -> None:
+    def visit(now: StepOutputs) -> None:
         kept.append(counted.now)
         with counted:
             now.log_probs.sum().backward()

@@ -8,16 +8,16 @@ import torch
 from PIL import Image
 
 from mmrl.generation import GenerationError, UnsupportedError
-from mmrl.policy import Power
+from mmrl.policy import Capability
 
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])  # wan: true guidance, which is a second call
 def test_rows_on_their_own_have_the_velocities_that_they_had_together(name, make_policy, requests):
     policy = make_policy(name)
-    assert {Power.ADOPT_CLEAN, Power.ENCODE_MEDIA} <= policy.powers
+    assert {Capability.FROM_LATENTS, Capability.ENCODE_MEDIA} <= policy.capabilities
     rollout = policy.rollout(requests, seed=3)
     rows = [2, 0]
-    alone = policy.adopt(
+    alone = policy.rollout_from_latents(
         [rollout.samples[row] for row in rows], [7, 0], rollout.clean[rows], [rollout.media[row] for row in rows]
     )
     assert policy.replay_gap(alone) == 0 and alone.log_probs.shape == (2, 0)
@@ -36,7 +36,7 @@ def test_latents_of_another_shape_are_refused(make_policy, requests):
     policy = make_policy("sd3")
     sample = requests[0].sample
     with pytest.raises(GenerationError, match=r"the given latents are \[1, 4, 3, 3\], the pipeline's own are"):
-        policy.adopt([sample], [0], torch.zeros(1, 4, 3, 3), [None])
+        policy.rollout_from_latents([sample], [0], torch.zeros(1, 4, 3, 3), [None])
 
 
 @pytest.mark.parametrize("name", ["sd3", "sd15", "flux"])
@@ -50,7 +50,7 @@ def test_an_encoded_picture_is_what_the_pipelines_own_arithmetic_decodes(name, m
     pictures = [Image.fromarray((each.permute(1, 2, 0) * 255).round().byte().numpy()) for each in pixels]
     latents = policy.encode(pictures)
     assert latents.shape == rollout.clean.shape and latents.dtype == rollout.clean.dtype
-    assert policy.adopt(rollout.samples, [0, 0], latents, pictures).clean is latents
+    assert policy.rollout_from_latents(rollout.samples, [0, 0], latents, pictures).clean is latents
     if name == "flux":
         latents = pipeline._unpack_latents(latents, size[1], size[0], pipeline.vae_scale_factor)
     shift = getattr(vae.config, "shift_factor", None) or 0.0

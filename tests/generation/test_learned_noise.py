@@ -119,7 +119,7 @@ def test_the_slope_through_a_pipeline_is_the_finite_difference(policy):
 
 
 def test_it_is_saved_and_read_back_beside_the_weights(policy, tmp_path):
-    assert policy.pace("exploration_noise.outer.bias") == 20 and policy.pace("transformer.proj_out.bias") == 1
+    assert policy.lr_scale("exploration_noise.outer.bias") == 20 and policy.lr_scale("transformer.proj_out.bias") == 1
     bias = trained_noise(policy)["exploration_noise.outer.bias"]
     with torch.no_grad():
         bias += 0.25

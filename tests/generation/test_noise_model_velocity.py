@@ -119,7 +119,7 @@ def test_it_has_gradients_and_depends_on_all_that_it_should(case, requests):
 def test_given_pictures_have_the_velocities_of_their_rollout(case, requests):
     policy = make(case)
     rollout = policy.rollout(requests, seed=3)
-    alone = policy.adopt([rollout.samples[2]], [7], rollout.clean[2:], [rollout.media[2]])
+    alone = policy.rollout_from_latents([rollout.samples[2]], [7], rollout.clean[2:], [rollout.media[2]])
     noisy = torch.randn(rollout.clean.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         due = policy.predict_velocity(rollout, noisy, 0.5)[2:]

@@ -140,14 +140,14 @@ def test_half_precision_trains_float32_parameters(name, train, requests):
     rollout = policy.rollout(requests, seed=3)
     assert rollout.log_probs.dtype == torch.float32
     assert rollout.clean.dtype == (torch.float32 if name == "wan" else torch.bfloat16)  # as the pipeline has it
-    columns = range(rollout.log_probs.shape[1])
+    step_indices = range(rollout.log_probs.shape[1])
     moved = []
 
     def visit(now):
-        moved.append((now.log_probs[:, 0] - rollout.log_probs[:, now.columns[0]]).abs().max().item())
+        moved.append((now.log_probs[:, 0] - rollout.log_probs[:, now.step_indices[0]]).abs().max().item())
         now.log_probs.sum().backward()
 
-    policy.replay(rollout, columns, visit)
+    policy.replay(rollout, step_indices, visit)
     assert max(moved) <= EXACT
     with policy.reference():
         assert policy.replay_gap(rollout) <= EXACT

@@ -17,18 +17,18 @@ from mmrl.generation.diffusion.replay_cache import Entry
 def test_replay_is_exact_and_trains(name, train, make_policy, requests):
     policy = make_policy(name, train)
     rollout = policy.rollout(requests, seed=3)
-    columns = range(rollout.log_probs.shape[1])
+    step_indices = range(rollout.log_probs.shape[1])
     seen = []
 
     def visit(now):
         assert now.log_probs.requires_grad and now.log_probs.dtype == torch.float32
         assert now.mean.shape == now.velocity.shape == (3, 1, *rollout.clean.shape[1:])
         assert now.std.shape == (3, 1) and (now.std > 0).all()
-        seen.append((now.columns, now.log_probs.detach()))
+        seen.append((now.step_indices, now.log_probs.detach()))
         now.log_probs.sum().backward()
 
-    policy.replay(rollout, columns, visit)
-    assert [each for each, _ in seen] == [(column,) for column in columns] and len(columns) == 5
+    policy.replay(rollout, step_indices, visit)
+    assert [each for each, _ in seen] == [(column,) for column in step_indices] and len(step_indices) == 5
     replayed = torch.cat([log_probs for _, log_probs in seen], dim=1)
     assert (replayed - rollout.log_probs).abs().max() <= EXACT
     gradients = {path: parameter.grad for path, parameter in policy.parameters_to_train().items()}
@@ -227,11 +227,11 @@ def test_the_policy_cannot_be_asked_from_inside_a_visit(make_policy, requests):
         policy.replay(rollout, [0], lambda now: policy.replay(rollout, [1], lambda inner: None))
 
 
-@pytest.mark.parametrize("columns", [[1, 0], [0, 0], [5], [-1]])
-def test_columns_must_be_increasing_and_there(columns, make_policy, requests):
+@pytest.mark.parametrize("step_indices", [[1, 0], [0, 0], [5], [-1]])
+def test_columns_must_be_increasing_and_there(step_indices, make_policy, requests):
     policy = make_policy("sd3")
     with pytest.raises(ValueError, match="not increasing numbers below 5"):
-        policy.replay(policy.rollout(requests, seed=3), columns, lambda now: None)
+        policy.replay(policy.rollout(requests, seed=3), step_indices, lambda now: None)
 
 
 def test_attention_is_as_before_where_a_pipeline_changes_it(make_policy, requests):

@@ -17,7 +17,7 @@ def test_velocity_at_a_recorded_step_is_the_recorded_one(name, make_policy, requ
     rollout = policy.rollout(requests, seed=3)
     recorded = {}
     with torch.no_grad():
-        policy.replay(rollout, range(5), lambda now: recorded.update({now.columns[0]: now.velocity[:, 0]}))
+        policy.replay(rollout, range(5), lambda now: recorded.update({now.step_indices[0]: now.velocity[:, 0]}))
     levels = FlowFamily().levels(policy.pipeline.scheduler)
     for column in (1, 4):  # wan22 changes transformers in between
         (noisy,) = rollout.recording.next_latents[column - 1]

@@ -14,7 +14,7 @@ from mmrl.config.training import MAX_REPLAY_GAP
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.pytree import map_leaves
-from mmrl.generation.diffusion.replay_cache import Entry, Tape
+from mmrl.generation.diffusion.replay_cache import CallCache, Entry
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.loss_scale import LossScale
 
@@ -118,4 +118,4 @@ def as_float32(rollout: Rollout) -> Rollout:
         Entry(each.name, map_leaves(Tensor, widen, each.value), each.generators) for each in recording.tape.entries
     ]
     latents = [[widen(part) for part in parts] for parts in recording.next_latents]
-    return replace(rollout, recording=replace(recording, tape=Tape(entries), next_latents=latents))
+    return replace(rollout, recording=replace(recording, tape=CallCache(entries), next_latents=latents))

@@ -12,10 +12,10 @@ import tiny
 import yaml
 from diffusers import DiffusionPipeline
 
-from mmrl import assemble
 from mmrl.config import list_recipes, load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.generation.memory.architecture import find_architecture
+from mmrl.workflows.train import train
 
 TINY = {
     "flux2_klein_lora": "flux2_klein",
@@ -59,7 +59,7 @@ def test_every_recipe_has_its_tiny_pipeline():
 def test_one_iteration(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(DiffusionPipeline, "from_pretrained", loads_small(tiny.PIPELINES[TINY[recipe]].attributes))
     config = load_config(recipe, small(recipe, tmp_path))
-    run = assemble.train(config)
+    run = train(config)
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     (trained,) = [row for row in rows if row["kind"] == "train"]
     assert trained["replay_gap"] <= 1e-6

@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from mmrl.errors import ReplayError
-from mmrl.generation.diffusion.replay_cache import Tape, on_tape, replaced_attributes, tape_targets
+from mmrl.generation.diffusion.replay_cache import CallCache, on_tape, replaced_attributes, tape_targets
 
 
 class Parts:
@@ -35,9 +35,9 @@ class Parts:
 TARGETS = ("encode_prompt", "encode_words", "prepare_latents")
 
 
-def recorded(parts: Parts) -> tuple[Tape, torch.Tensor]:
+def recorded(parts: Parts) -> tuple[CallCache, torch.Tensor]:
     """A tape of two calls, and what the generator draws afterwards."""
-    tape, generator = Tape(), torch.Generator().manual_seed(0)
+    tape, generator = CallCache(), torch.Generator().manual_seed(0)
     with on_tape([(parts, name, name) for name in TARGETS], tape.recorder([generator])):
         parts.encode_prompt("red")
         parts.prepare_latents(generator)
@@ -90,7 +90,7 @@ def test_a_failing_call_leaves_the_next_one_outermost():
                 raise OSError("no text")
             return 1
 
-    tape, owner = Tape(), Fails()
+    tape, owner = CallCache(), Fails()
     with on_tape([(owner, "encode_prompt", "encode_prompt")], tape.recorder([])):
         with pytest.raises(OSError, match="no text"):
             owner.encode_prompt(True)

@@ -7,7 +7,7 @@ from diffusers import FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Tr
 from mmrl_kernels.doors.diffusers import AttentionChoice, Facts, choose_attention, look_at, refusal, use_attention
 from mmrl_kernels.registry import KernelError
 
-ON_A_GPU = Facts("Model", "cuda", half=True, trains=True, installed=frozenset(), followers=4)
+ON_A_GPU = Facts("Model", "cuda", half=True, trains=True, installed=frozenset(), dependents=4)
 
 
 def flux():
@@ -106,7 +106,7 @@ def test_what_the_door_offers_on_a_cpu_computes_what_native_does(build):
 
     choice = use_attention(model, "flex")
     assert choice.name == "flex" and "compile the model" in choice.reason
-    assert {a.processor._attention_backend.value for a in followers(model)} == {"flex"}
+    assert {a.processor._attention_backend.value for a in dependents(model)} == {"flex"}
     flexed = model(**arguments).sample
     torch.testing.assert_close(flexed, untouched, atol=2e-6, rtol=1e-5)
 
@@ -118,7 +118,7 @@ def look_refusal(model):
     return f"xformers: {refusal('xformers', look_at(model))}"
 
 
-def followers(model):
+def dependents(model):
     return [m for m in model.modules() if hasattr(getattr(m, "processor", None), "_attention_backend")]
 
 
@@ -161,9 +161,9 @@ def test_a_gpu_gets_xformers_where_it_serves_and_sdpa_with_the_reason_where_not(
     assert choose_attention("auto", with_xformers) == AttentionChoice("xformers", "first choice")
     assert choose_attention("auto", ON_A_GPU).reason == "xformers: xformers is not installed (pip install xformers)"
     assert choose_attention("auto", replace(with_xformers, half=False)).name == "sdpa"
-    deaf = replace(with_xformers, followers=0, others=("JointAttnProcessor2_0",) * 3)
-    assert "3 x JointAttnProcessor2_0" in choose_attention("auto", deaf).reason
-    assert choose_attention("auto", replace(deaf, swappable=True)).name == "xformers"
+    unsupported_layers = replace(with_xformers, dependents=0, others=("JointAttnProcessor2_0",) * 3)
+    assert "3 x JointAttnProcessor2_0" in choose_attention("auto", unsupported_layers).reason
+    assert choose_attention("auto", replace(unsupported_layers, swappable=True)).name == "xformers"
 
 
 def test_flash_is_taken_by_name_alone_and_only_where_it_serves():
@@ -174,14 +174,14 @@ def test_flash_is_taken_by_name_alone_and_only_where_it_serves():
         (ON_A_GPU, "pip install flash-attn"),
         (replace(with_flash, half=False), "half precision"),
         (replace(with_flash, device="cpu"), "is on cpu"),
-        (replace(with_flash, followers=0, others=("AttnProcessor2_0",)), "1 x AttnProcessor2_0"),
+        (replace(with_flash, dependents=0, others=("AttnProcessor2_0",)), "1 x AttnProcessor2_0"),
     ):
         with pytest.raises(KernelError, match=due):
             choose_attention("flash", broken)
 
 
 def test_processors_that_keep_their_own_are_named_in_the_reason():
-    mixed = replace(ON_A_GPU, followers=3, others=("A", "B", "B"))
+    mixed = replace(ON_A_GPU, dependents=3, others=("A", "B", "B"))
     assert (
         "3 attention modules follow, and these keep their own: 1 x A, 2 x B" in choose_attention("flex", mixed).reason
     )

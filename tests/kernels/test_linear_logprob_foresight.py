@@ -38,7 +38,7 @@ class Update:
         ratio, gain = (log_probs - self.old[rows]).exp(), self.gain[rows]
         return -torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)
 
-    def foresee(self, log_probs: Tensor, rows: Tensor) -> Tensor:
+    def grad_hint(self, log_probs: Tensor, rows: Tensor) -> Tensor:
         with torch.enable_grad():
             free = log_probs.detach().requires_grad_()
             return torch.autograd.grad(self.terms(free, rows).sum(), free)[0]
@@ -57,13 +57,15 @@ def test_the_gradients_are_the_same_and_no_logits_are_computed_again(scale, monk
     update = Update()
     due = update.gradients(scale)
     monkeypatch.setattr(autograd, "_backward", None)
-    torch.testing.assert_close(update.gradients(scale, foresee=update.foresee), due, rtol=1e-5, atol=1e-5 * abs(scale))
+    torch.testing.assert_close(
+        update.gradients(scale, grad_hint=update.grad_hint), due, rtol=1e-5, atol=1e-5 * abs(scale)
+    )
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros_like, torch.ones_like, lambda t: t * math.nan, lambda t: t.flip(0)])
 def test_another_gradient_than_the_foreseen_one_costs_time_alone(wrong):
     update = Update()
-    found = update.gradients(foresee=lambda log_probs, rows: wrong(update.foresee(log_probs, rows)))
+    found = update.gradients(grad_hint=lambda log_probs, rows: wrong(update.grad_hint(log_probs, rows)))
     torch.testing.assert_close(found, update.gradients(), rtol=0, atol=0)
 
 
@@ -84,7 +86,7 @@ def test_another_gradient_is_told_of_once_and_what_was_prepared_is_dropped_first
     monkeypatch.setattr(autograd, "_forward", watched)
     monkeypatch.setattr(autograd, "_backward", looked_at)
     for _ in range(2):
-        update.gradients(foresee=lambda log_probs, rows: torch.ones_like(log_probs))
+        update.gradients(grad_hint=lambda log_probs, rows: torch.ones_like(log_probs))
     assert held == [False, False]
     assert caplog.text.count("another gradient came than was foreseen") == 1
 
@@ -95,7 +97,7 @@ def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
     targets, slope = torch.randint(57, (64,)), 1e-6 * torch.randn(64)
     scaled = 65536 * slope
     due = torch.autograd.grad(linear_logprob(hidden, weight, targets), [hidden, weight], scaled)
-    told = linear_logprob(hidden, weight, targets, foresee=lambda log_probs, rows: slope[rows])
+    told = linear_logprob(hidden, weight, targets, grad_hint=lambda log_probs, rows: slope[rows])
     for found, right in zip(torch.autograd.grad(told, [hidden, weight], scaled), due, strict=True):
         assert found.dtype == torch.float16
         assert (found - right).float().norm() < 2e-3 * right.float().norm()
@@ -103,7 +105,7 @@ def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
 
 def test_a_second_backward_pass_is_right_too():
     update = Update()
-    loss = update.terms(update.score(foresee=update.foresee), slice(None)).sum()
+    loss = update.terms(update.score(grad_hint=update.grad_hint), slice(None)).sum()
     first = torch.autograd.grad(loss, update.operands, retain_graph=True)
     kept = [each.clone() for each in first]
     torch.testing.assert_close(torch.autograd.grad(loss, update.operands), kept, rtol=1e-5, atol=1e-5)
@@ -114,7 +116,7 @@ def test_rows_that_nothing_is_learnt_from_may_hold_anything():
     update = Update()
     with torch.no_grad():
         update.operands[0][update.gain == 0] = math.nan
-    found = update.gradients(foresee=lambda log_probs, rows: update.foresee(log_probs, rows).nan_to_num(0.0))
+    found = update.gradients(grad_hint=lambda log_probs, rows: update.grad_hint(log_probs, rows).nan_to_num(0.0))
     assert all(each.isfinite().all() for each in found[1:])
 
 
@@ -123,7 +125,7 @@ def test_entropies_come_along_and_half_precision_is_foreseen_too():
     update = Update(torch.bfloat16)
     hidden, weight, bias = update.operands
     log_probs, entropy = linear_logprob_entropy(
-        hidden, weight, update.targets, bias=bias, suppressed=update.suppressed, foresee=update.foresee
+        hidden, weight, update.targets, bias=bias, suppressed=update.suppressed, grad_hint=update.grad_hint
     )
     assert not entropy.requires_grad and torch.equal(log_probs, update.score())
     found = torch.autograd.grad(update.terms(log_probs, slice(None)).sum(), update.operands)
@@ -134,11 +136,11 @@ def test_entropies_come_along_and_half_precision_is_foreseen_too():
 def test_a_frozen_layer_needs_no_foresight_and_ignores_it():
     update = Update()
     update.operands[1:] = [each.detach() for each in update.operands[1:]]
-    loss = update.terms(update.score(foresee=lambda log_probs, rows: 1 / 0), slice(None)).sum()
+    loss = update.terms(update.score(grad_hint=lambda log_probs, rows: 1 / 0), slice(None)).sum()
     assert torch.autograd.grad(loss, update.operands[0])[0].abs().sum() > 0
 
 
 def test_without_gradients_nothing_is_asked():
     update = Update()
     with torch.no_grad():
-        assert not update.score(foresee=lambda log_probs, rows: 1 / 0).requires_grad
+        assert not update.score(grad_hint=lambda log_probs, rows: 1 / 0).requires_grad

@@ -28,7 +28,7 @@ from mmrl.rewards import (
     Status,
     TooFewScored,
 )
-from mmrl.rewards.core.hashing import NoDigest, digest_of
+from mmrl.rewards.core.hashing import Unhashable, digest_of
 
 
 def rows(*values, group=None):
@@ -395,7 +395,7 @@ def test_what_cannot_be_told_apart_has_no_digest():
     bomb = Image.frombytes("1", (8, 8), bytes(8))
     bomb._size = (60_000, 60_000)
     for value in (object(), {1: object()}, endless, np.array([object()]), torch.zeros(2, dtype=torch.bfloat16), bomb):
-        with pytest.raises(NoDigest):
+        with pytest.raises(Unhashable):
             digest_of(value)
 
 

@@ -156,7 +156,7 @@ def test_it_scores_as_the_suite_of_each_route_would_alone(rows, pieces):
         expected = alone.score([batch[row]])
         for name, column in output.values.items():
             np.testing.assert_array_equal(column[[row]], expected.values.get(name, [math.nan]))
-            assert [output.status[name][row]] == expected.status.get(name, [Status.NOT_ASKED])
+            assert [output.status[name][row]] == expected.status.get(name, [Status.NOT_APPLICABLE])
         assert output.failures[row] == expected.failures[0] and output.detail[row] == expected.detail[0]
         alone.close()
     rewards.close()

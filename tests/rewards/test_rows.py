@@ -34,5 +34,5 @@ def test_rows_behind_an_output_have_what_is_known_of_them_and_ask_for_nothing_el
     more = with_rows(output(2), [{"total": 5.0}, {"total": 6.0, "a": 1.0}])
     np.testing.assert_array_equal(more.values["a"], [0, 1, np.nan, 1])
     assert more.values["total"].tolist() == [0, 2, 5, 6] and more.values["a"].dtype == np.float32
-    assert more.status["a"][2:] == [Status.NOT_ASKED, Status.OK] and more.status["total"][2:] == [Status.OK] * 2
+    assert more.status["a"][2:] == [Status.NOT_APPLICABLE, Status.OK] and more.status["total"][2:] == [Status.OK] * 2
     assert [len(column) for column in (more.detail, more.events, more.failures)] == [4, 4, 4]

@@ -59,8 +59,11 @@ def tricks():
     yield "it grows", draw_clip(grown)
     slanted = [Scene((replace(CIRCLE, x=x, y=0.3 + 0.7 - x),)) for x in GOOD]
     yield "it moves aslant", draw_clip(slanted)
-    stranger = Thing("blue", "square", 0.2, 0.15, 0.26)
-    yield "something else is there", draw_clip([Scene((replace(CIRCLE, x=x, y=0.7), stranger)) for x in GOOD])
+    find_unsupported_leaf = Thing("blue", "square", 0.2, 0.15, 0.26)
+    yield (
+        "something else is there",
+        draw_clip([Scene((replace(CIRCLE, x=x, y=0.7), find_unsupported_leaf)) for x in GOOD]),
+    )
 
 
 @pytest.mark.parametrize("name, frames", list(tricks()), ids=lambda value: value if isinstance(value, str) else "")

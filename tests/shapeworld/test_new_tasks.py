@@ -12,7 +12,6 @@ import pytest
 from scipy import ndimage
 from transformers import Qwen3VLProcessor
 
-from mmrl import assemble
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.media.uris import uri_bytes
@@ -20,6 +19,7 @@ from mmrl.rewards import load
 from mmrl.rewards.core.inputs import reward_input
 from mmrl.rewards.parsing.tables import read_table
 from mmrl.understanding.tasks.definitions import TASKS
+from mmrl.workflows.train import train
 from mmrl_shapeworld import splits as all_splits
 from mmrl_shapeworld.vlm_model import VLM
 from mmrl_shapeworld.vqa import heldout_tasks, splits
@@ -186,7 +186,7 @@ def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(asked, tm
     short = ("data.groups=8", "data.group_size=2", "warmup.iterations=1", "training.iterations=2")
     data = (f"data.path={tmp_path}/data.jsonl", "data.validation=null", "evaluation={}")
     config = load_config("shapes-new-tasks", [*short, *data, f"run.dir={tmp_path}/run", "run.display=quiet"])
-    run = assemble.train(config)
+    run = train(config)
     first, second = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     assert (first["stage"], second["stage"]) == (0.0, 1.0)
     assert max(first["replay_gap"], second["replay_gap"]) < 1e-4

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from mmrl import assemble
 from mmrl.config import load_config
+from mmrl.workflows.train import train
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.scenes import draw
 
@@ -39,7 +39,7 @@ def test_an_iteration_moves_the_unet(algorithm, tmp_path):
         f"algorithm={ALGORITHMS[algorithm]}",
     ]
     rewards = ["rewards=[{name: shapeworld_clip}]"] if algorithm == "through the reward" else []
-    run = assemble.train(load_config("shapes-ddpo", [*SMALL, *ODE, *loop, *rewards]))
+    run = train(load_config("shapes-ddpo", [*SMALL, *ODE, *loop, *rewards]))
     (row,) = trained(run)
     assert row["replay_gap"] == 0 and row["grad_norm"] > 0
 
@@ -60,6 +60,6 @@ def test_diffusion_dpo_tells_right_pictures_from_wrong_ones(tmp_path):
     data = [f"data={{path: {pairs}, groups: 8, micro_batch: 16}}", "rewards=[]", *ODE]
     learning = ["algorithm={name: dpo, weighting: epsilon, beta: 2000, times: 2}", "optimizer={lr: 5.0e-4}"]
     loop = ["training={iterations: 12}", "sampling.window={}", "run.display=quiet", f"run.dir={tmp_path / 'run'}"]
-    losses = [row["loss"] for row in trained(assemble.train(load_config("shapes-ddpo", [*data, *learning, *loop])))]
+    losses = [row["loss"] for row in trained(train(load_config("shapes-ddpo", [*data, *learning, *loop])))]
     assert losses[0] == pytest.approx(math.log(2), abs=1e-3)
     assert sum(losses[-3:]) / 3 < 0.6

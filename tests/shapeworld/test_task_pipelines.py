@@ -9,12 +9,12 @@ import pytest
 import torch
 from diffusers import DiffusionPipeline
 
-from mmrl import assemble
-from mmrl.build.policies import located
+from mmrl.build.policies import resolve_model_path
 from mmrl.config import ConfigError, load_config
 from mmrl.config.policy import PolicyConfig
 from mmrl.rewards.core import registry
 from mmrl.rewards.core.inputs import reward_input
+from mmrl.workflows.train import train
 from mmrl_shapeworld import shipped_models, splits, task_splits, unets
 from tools.shapeworld_pretrain import edit, inpaint, unet, video
 
@@ -45,13 +45,13 @@ def pipe():
 
 def test_names_lead_to_the_folders_and_a_wrong_one_is_told_the_right_ones():
     for name, folder in shipped_models.GENERATORS.items():
-        assert located(PolicyConfig(model=f"shapeworld:{name}")).model == str(folder)
+        assert resolve_model_path(PolicyConfig(model=f"shapeworld:{name}")).model == str(folder)
         index = json.loads((folder / "model_index.json").read_text())
         assert index["_class_name"] == CLASSES[name]
-    assert located(PolicyConfig(model="shapeworld")).model == str(shipped_models.GENERATORS["sd3"])
-    assert located(PolicyConfig(model="somebody/else")).model == "somebody/else"
+    assert resolve_model_path(PolicyConfig(model="shapeworld")).model == str(shipped_models.GENERATORS["sd3"])
+    assert resolve_model_path(PolicyConfig(model="somebody/else")).model == "somebody/else"
     with pytest.raises(ConfigError, match=r"policy.model: no pipeline shapeworld:vidoe ships: choose .*:inpaint"):
-        located(PolicyConfig(model="shapeworld:vidoe"))
+        resolve_model_path(PolicyConfig(model="shapeworld:vidoe"))
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -115,7 +115,7 @@ def test_a_recipe_trains_what_it_says(name, tmp_path):
         f"run.dir={tmp_path / 'run'}",
         "run.display=quiet",
     ]
-    run = assemble.train(load_config(RECIPES[name], [*steps, *batch, *loop]))
+    run = train(load_config(RECIPES[name], [*steps, *batch, *loop]))
     (trained,) = [
         row for line in (run / "metrics.jsonl").read_text().splitlines() if (row := json.loads(line))["kind"] == "train"
     ]

@@ -124,7 +124,7 @@ def test_batches_of_the_warm_start_are_those_of_the_processor(untrained, task):
     """Ids, patches, places and so log-probabilities: the faster way must be the same way."""
     model, processor = untrained
     asked = [QUESTIONS[task](np.random.default_rng(n)) for n in range(4)]
-    batch = batches.Desk(model, processor).batch(asked, [question.right for question in asked])
+    batch = batches.BatchBuilder(model, processor).batch(asked, [question.right for question in asked])
     inputs = batches.processed(processor, asked)
     seen = {}
     if batch.patches is not None:

@@ -17,7 +17,7 @@ from mmrl.data.sample import Sample
 from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.run.display import QuietDisplay
@@ -91,7 +91,7 @@ def build_trainer(
         acting=objective.acting,
         prompts=PromptSampler(samples(), groups, seed=0),
         suite=suite,
-        credit=Credit(settings.advantage, suite.weights),
+        credit=AdvantageEstimator(settings.advantage, suite.weights),
         group_size=group_size,
         micro_batch=micro_batch,
         seed=3,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Power, Rollout, RolloutRequest, Visit
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest
 
 SPREAD = 0.5
 
@@ -19,7 +19,7 @@ SPREAD = 0.5
 class GaussianFlow:
     """v(x, sigma) = E[noise - x_0 | x_t = x] for x_0 ~ N(mean, SPREAD²)."""
 
-    powers = frozenset({Power.PREDICT_VELOCITY, Power.ADOPT_CLEAN, Power.ENCODE_MEDIA})
+    capabilities = frozenset({Capability.PREDICT_VELOCITY, Capability.FROM_LATENTS, Capability.ENCODE_MEDIA})
 
     def __init__(self) -> None:
         self.mean = nn.Parameter(torch.zeros(1))
@@ -43,7 +43,9 @@ class GaussianFlow:
             clean=clean,
         )
 
-    def adopt(self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]) -> Rollout:
+    def rollout_from_latents(
+        self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
+    ) -> Rollout:
         none = torch.zeros(len(samples), 0)
         return Rollout(
             samples=list(samples),
@@ -60,7 +62,7 @@ class GaussianFlow:
         """The brightness of a grey picture, 128 being 0."""
         return torch.tensor([[(picture.getpixel((0, 0))[0] - 128) / 64] for picture in pictures]).reshape(-1, 1)
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         raise NotImplementedError("not among the powers")
 
     def noise_level(self, place: float) -> float:
@@ -83,7 +85,7 @@ class GaussianFlow:
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         return {"mean": self.mean}
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         return 1.0
 
     def save(self, folder: Path) -> None:

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmrl.policy import Decisions, Power, Rollout, RolloutRequest, Visit
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
 
 
 class GaussianPolicy:
     """T independent decisions with learnt means and a known spread."""
 
-    powers = frozenset({Power.LOG_PROBS, Power.MOMENTS})
+    capabilities = frozenset({Capability.LOG_PROBS, Capability.MOMENTS})
 
     def __init__(self, decisions: int = 2, std: float = 0.5) -> None:
         self.theta = nn.Parameter(torch.zeros(decisions))
@@ -42,11 +42,11 @@ class GaussianPolicy:
             means=self.theta.detach().expand(len(actions), -1)[..., None].clone() if requests[0].keep_means else None,
         )
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
-        for t in columns:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
+        for t in step_indices:
             visit(
-                Decisions(
-                    columns=(t,),
+                StepOutputs(
+                    step_indices=(t,),
                     log_probs=self._log_probs(rollout.recording)[:, [t]] + self.drift,
                     mean=self.theta[t].expand(rollout.rows, 1, 1),
                     std=torch.full((rollout.rows, 1), self.std),
@@ -69,7 +69,7 @@ class GaussianPolicy:
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         return {"theta": self.theta}
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         return 1.0
 
     def save(self, folder: Path) -> None:

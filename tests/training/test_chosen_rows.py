@@ -17,7 +17,7 @@ from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
 from mmrl.training.rollouts.online import Experience, MicroBatch
-from mmrl.training.rollouts.row_selection import BestAndWorst, ChosenRows, EveryPair, packed, praised
+from mmrl.training.rollouts.row_selection import BestAndWorst, EveryPair, RowSelection, packed, positive_advantage_rows
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import GaussianFlow
 from tests.training.objectives.given import gradient_of
@@ -51,7 +51,7 @@ class Prepared:
 
 
 def test_what_is_chosen_by_hand():
-    assert praised(ADVANTAGES, GROUPS) == [[0], [2], [4], [5], [6]]
+    assert positive_advantage_rows(ADVANTAGES, GROUPS) == [[0], [2], [4], [5], [6]]
     assert BestAndWorst()(ADVANTAGES, GROUPS) == [[2, 1], [6, 7]]  # equal rewards say nothing
     assert BestAndWorst(margin=3.0)(ADVANTAGES, GROUPS) == []
     assert EveryPair()(ADVANTAGES, GROUPS) == [[0, 1, 2], [6, 7]]
@@ -74,7 +74,7 @@ def test_packs_hold_whole_units_and_share_work_among_updates():
 def test_chosen_rows_stand_alone_as_they_were(policy):
     asked = samples(2) if isinstance(policy, GaussianFlow) else questions(2)
     before = Prepared(policy, asked, [1.0, 0.0, -1.0, math.nan, 0.5, 2.0, 0.0, 0.0])
-    source = ChosenRows(before, policy, BestAndWorst(), micro_batch=8)
+    source = RowSelection(before, policy, BestAndWorst(), micro_batch=8)
     found, rollouts = collect(source), [each.rollout for each in collect(before).micro_batches]
     (batch,) = found.micro_batches
     assert found.metrics == {"reward/total": 0.0, "chosen_rows": 4.0}
@@ -97,7 +97,7 @@ def test_chosen_rows_stand_alone_as_they_were(policy):
 
 def test_where_nothing_is_chosen_everything_is_handed_on_and_teaches_nothing():
     policy = GaussianFlow()
-    source = ChosenRows(Prepared(policy, samples(2), [0.0] * 8), policy, BestAndWorst(), 8)
+    source = RowSelection(Prepared(policy, samples(2), [0.0] * 8), policy, BestAndWorst(), 8)
     found = collect(source)
     assert len(found.micro_batches) == 2 and found.metrics["chosen_rows"] == 0
     assert VelocityRegression(policy, OnlineDPOConfig()).amount(found.micro_batches[0]) == 0

@@ -10,7 +10,7 @@ from mmrl.config.algorithm import AdvantageConfig
 from mmrl.errors import RunError
 from mmrl.rewards.core.base import Reward, RewardOutput
 from mmrl.rewards.core.suite import RewardSuite
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.lagrangian import Constraint, Constraints
 
 THRESHOLD = -0.5
@@ -38,7 +38,9 @@ def constrained(trainer, at_least: float, start: float = 0.0):
     """The first number is to fall to -2, but its mean is to stay above a threshold."""
     trainer.source.suite = RewardSuite([(Down(), 1.0), (Held(), 0.0)], min_valid_share=0.5)
     constraints = Constraints([Constraint("held", at_least, start=start, rate=0.1)])
-    trainer.source.credit = Credit(AdvantageConfig(name="dr_grpo"), trainer.source.suite.weights, constraints)
+    trainer.source.credit = AdvantageEstimator(
+        AdvantageConfig(name="dr_grpo"), trainer.source.suite.weights, constraints
+    )
     return trainer
 
 
@@ -89,7 +91,7 @@ def output(**columns: list[float]) -> RewardOutput:
 
 def test_a_constraint_that_could_not_be_scored_leaves_its_row_to_the_objective():
     constraints = Constraints([Constraint("held", 0.0, start=1.0)])
-    credit = Credit(AdvantageConfig(name="dr_grpo"), {"up": 1.0, "held": 0.0}, constraints)
+    credit = AdvantageEstimator(AdvantageConfig(name="dr_grpo"), {"up": 1.0, "held": 0.0}, constraints)
     scored = output(up=[1.0, 0.0, 0.5], held=[0.0, 4.0, np.nan], total=[1.0, 0.0, 0.5])
     group = torch.zeros(3, dtype=torch.long)
     torch.testing.assert_close(credit.advantages(scored, group), torch.tensor([-0.75, 0.75, 0.0]))
@@ -100,13 +102,13 @@ def test_gdpo_is_held_too_and_ignores_the_weight_of_what_holds_it():
     constraints = Constraints([Constraint("held", 0.0, start=1.0)])
     scored = output(a=[1.0, 0.0], b=[0.0, 0.0], held=[0.0, 9.0], total=[1.0, 0.0])
     group, config = torch.zeros(2, dtype=torch.long), AdvantageConfig(name="gdpo", ddof=1)
-    plain = Credit(config, {"a": 1.0, "b": 1.0, "held": 0.0}).advantages(scored, group)
-    held = Credit(config, {"a": 1.0, "b": 1.0, "held": 0.0}, constraints).advantages(scored, group)
+    plain = AdvantageEstimator(config, {"a": 1.0, "b": 1.0, "held": 0.0}).advantages(scored, group)
+    held = AdvantageEstimator(config, {"a": 1.0, "b": 1.0, "held": 0.0}, constraints).advantages(scored, group)
     assert plain[0] > 0.5 and held.abs().max() < 0.01, "both are z-scores, and cancel"
 
 
 def test_of_a_group_only_the_front_learns():
-    credit = Credit(AdvantageConfig(name="pareto"), {"a": 1.0, "worse": -2.0, "watched": 0.0})
+    credit = AdvantageEstimator(AdvantageConfig(name="pareto"), {"a": 1.0, "worse": -2.0, "watched": 0.0})
     scored = output(a=[1.0, 0.0, 0.0], worse=[3.0, 1.0, 3.0], watched=[0.0, 0.0, 9.0], total=[-5.0, -2.0, -6.0])
     got = credit.advantages(scored, torch.zeros(3, dtype=torch.long))
     torch.testing.assert_close(got, torch.tensor([0.5, 1.0, 0.0]))  # places (1, 0) and (0, 1), weighed 1 to 2; 3 / 2

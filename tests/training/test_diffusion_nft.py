@@ -11,10 +11,10 @@ from mmrl.config.algorithm import AdvantageConfig, DiffusionNFTConfig, KLConfig,
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import ConfigError
 from mmrl.rewards.core.suite import RewardSuite
-from mmrl.training.objectives.base import Gauges, refuse_misfit
+from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.timers import Phases
 from tests.training.conftest import TARGET, Nearness, samples
@@ -28,7 +28,7 @@ def source_of(policy, objective, reward=None, group_size=32):
         acting=objective.acting,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
-        credit=Credit(AdvantageConfig(clip=5.0), suite.weights),
+        credit=AdvantageEstimator(AdvantageConfig(clip=5.0), suite.weights),
         group_size=group_size,
         micro_batch=2 * group_size,
         seed=0,
@@ -40,7 +40,7 @@ def run(iterations: int = 60, lr: float = 0.03, reward=None, **config):
     objective = VelocityRegression(policy, DiffusionNFTConfig(advantage=AdvantageConfig(clip=5.0), **config))
     source = source_of(policy, objective, reward)
     optimizer = torch.optim.Adam(policy.parameters_to_train().values(), lr=lr)
-    gauges = Gauges()
+    gauges = MetricAccumulator()
     for step in range(iterations):
         (batch,) = source.collect(step, 0.0, Phases()).micro_batches
         optimizer.zero_grad()
@@ -95,12 +95,14 @@ def test_an_unscored_row_gives_no_gradient():
     gradients = []
     for advantages in (batch.advantages, wild):
         policy.mean.grad = None
-        objective.accumulate(replace(batch, advantages=advantages, scored=scored), 1.0, seed=7, gauges=Gauges())
+        objective.accumulate(
+            replace(batch, advantages=advantages, scored=scored), 1.0, seed=7, gauges=MetricAccumulator()
+        )
         gradients.append(policy.mean.grad.clone())
     assert torch.equal(*gradients) and gradients[0].abs() > 0
 
 
 def test_misfits_are_refused_by_name():
     with pytest.raises(ConfigError, match="PolicyGradient needs log_probs, which GaussianFlow does not have"):
-        refuse_misfit(PolicyGradient, GaussianFlow)
-    refuse_misfit(VelocityRegression, GaussianFlow)
+        check_compatible(PolicyGradient, GaussianFlow)
+    check_compatible(VelocityRegression, GaussianFlow)

@@ -19,7 +19,7 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError, RunError
 from mmrl.training.run.display import QuietDisplay
-from mmrl.training.trainer import SignalWatch
+from mmrl.training.trainer import ZeroAdvantageMonitor
 from mmrl_shapeworld.models import PIPELINE
 from mmrl_shapeworld.splits import samples
 from tests.training.conftest import Nearness
@@ -100,7 +100,7 @@ def test_constant_rewards_are_said_once_and_now_and_then(make_trainer):
 
 def test_a_silence_that_is_broken_begins_anew():
     said: list[str] = []
-    watch = SignalWatch(said.append)
+    watch = ZeroAdvantageMonitor(said.append)
     for step, share in enumerate([1.0, 0.5, 1.0, 1.0, math.nan, 0.0], start=1):
         watch.see(step, share)
     assert [text.partition(":")[0] for text in said] == ["iteration 1", "iteration 3"]

@@ -10,7 +10,7 @@ import pytest
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
 from mmrl.rewards import Part, RewardSuite, load
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.run_folder import METRICS
 from tests.rewards.judges.stub_server import Cuts, Hangs, HangsUp, Refuses, Sends, StubJudge, Sure, in_turn
@@ -38,7 +38,7 @@ def with_judge(trainer, url, retries=0, **settings):
         acting=source.acting,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
-        credit=Credit(source.credit.config, suite.weights),
+        credit=AdvantageEstimator(source.credit.config, suite.weights),
         group_size=8,
         micro_batch=4,  # several calls an iteration: scored while the next ones are drawn
         seed=3,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrl.policy import RolloutRequest
-from mmrl.training.kl_early_stopping import LEVELS, KLBudget, distance_from_reference
+from mmrl.training.kl_early_stopping import PLACES, KLEarlyStopping, distance_from_reference
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow
 from tests.training.gaussian_policy import GaussianPolicy
@@ -63,7 +63,7 @@ def test_without_a_budget_nothing_is_measured(make_trainer, tmp_path):
 
 
 def test_the_algorithms_own_number_counts_where_it_has_one():
-    budget, metrics = KLBudget(0.5), {"kl": 0.6}
+    budget, metrics = KLEarlyStopping(0.5), {"kl": 0.6}
     budget.see(metrics, GaussianPolicy(), [], seed=0)
     assert budget.spent and metrics == {"kl": 0.6}
     budget.see({"kl": float("nan")}, GaussianPolicy(), [], seed=0)
@@ -94,7 +94,7 @@ def test_the_distance_of_rollouts_without_decisions_is_of_velocities():
     rollout = flow.rollout([RolloutRequest(samples()[0], 8, 0)], seed=0)
     flow.mean.data = torch.tensor([0.5])
     due = []
-    for s in LEVELS:
+    for s in PLACES:
         variance = (1 - s) ** 2 * SPREAD**2 + s**2
         slope = -(1 - s) * s / variance - 1 + (1 - s) ** 2 * SPREAD**2 / variance
         due.append((0.5 * slope) ** 2)

@@ -10,10 +10,10 @@ import torch
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.algorithms.policy_gradient import MismatchConfig
 from mmrl.errors import ConfigError
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
-from mmrl.training.rollouts.importance_correction import MismatchCorrection, build_mismatch
+from mmrl.training.rollouts.importance_correction import ImportanceCorrection, build_mismatch
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source
@@ -33,7 +33,7 @@ class Elsewhere(TokenPolicy):
 
 def corrected(cap: float = 2.0, policy: TokenPolicy | None = None):
     policy = policy or Elsewhere()
-    return policy, source(policy, mismatch=MismatchCorrection(policy, cap))
+    return policy, source(policy, mismatch=ImportanceCorrection(policy, cap))
 
 
 def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncated():
@@ -78,19 +78,19 @@ def test_where_engine_and_trainer_agree_nothing_changes():
 def test_an_update_learns_from_what_was_corrected():
     policy, origin = corrected()
     batch = collect(origin).micro_batches[0]
-    PolicyGradient(policy, GRPOConfig()).accumulate(batch, 1.0, 0, gauges := Gauges())
+    PolicyGradient(policy, GRPOConfig()).accumulate(batch, 1.0, 0, gauges := MetricAccumulator())
     assert policy.logits.grad.abs().max() > 0
     assert gauges.values()["ratio_max"] == pytest.approx(1.0, abs=1e-6)
     unweighted = replace(batch, credit=batch.advantages[:, None].expand_as(batch.credit))
     first, policy.logits.grad = policy.logits.grad, None
-    PolicyGradient(policy, GRPOConfig()).accumulate(unweighted, 1.0, 0, Gauges())
+    PolicyGradient(policy, GRPOConfig()).accumulate(unweighted, 1.0, 0, MetricAccumulator())
     assert (policy.logits.grad - first).abs().max() > 1e-4
 
 
 def test_replayed_answers_have_no_engine_to_be_compared_with():
     policy = TokenPolicy()
     with pytest.raises(ConfigError, match=r"algorithm\.mismatch: answers that data\.replay keeps"):
-        source(policy, mismatch=MismatchCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
+        source(policy, mismatch=ImportanceCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
 
 
 def test_the_configuration_asks_for_it():

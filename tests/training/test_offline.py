@@ -9,7 +9,7 @@ from mmrl.config.algorithm import DPOConfig, SFTConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, pair_of, refuse_without
@@ -87,7 +87,7 @@ def test_what_is_shown_becomes_likely(kind):
     for iteration in range(10):
         optimizer.zero_grad()
         for batch in collect(source, iteration).micro_batches:
-            objective.accumulate(batch, 1.0, 0, Gauges())
+            objective.accumulate(batch, 1.0, 0, MetricAccumulator())
         optimizer.step()
         policy.version += 1
     after = probability(policy, lambda s: s.chosen), probability(policy, lambda s: s.rejected)

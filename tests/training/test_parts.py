@@ -14,9 +14,9 @@ from torch import nn
 
 from mmrl.config import dump_config, load_config
 from mmrl.errors import ConfigError
-from mmrl.policy import plan_calls
-from mmrl.training.ema import ParameterSnapshot
-from mmrl.training.objectives.base import Gauges
+from mmrl.policy import batch_requests
+from mmrl.training.ema import ParameterCopy
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.rollouts.online import fold_in
 from mmrl.training.run.run_folder import create_run_folder, load_run
 from mmrl.training.run.timers import Phases
@@ -26,7 +26,7 @@ from tests.training.conftest import samples
 
 @given(st.integers(1, 6), st.integers(2, 9), st.integers(1, 60))
 def test_requests_cover_every_group_in_calls_of_one_size(groups, group_size, micro_batch):
-    calls = plan_calls(samples(groups), group_size, micro_batch, shared_seed=1)
+    calls = batch_requests(samples(groups), group_size, micro_batch, shared_seed=1)
     rows = [(request.group, request.sample.id) for call in calls for request in call for _ in range(request.n)]
     assert rows == [(group, f"s{group}") for group in range(groups) for _ in range(group_size)]
     sizes = [sum(request.n for request in call) for call in calls]
@@ -37,7 +37,7 @@ def test_samples_with_pictures_are_drawn_in_calls_of_their_own():
     plain, *edits = [
         replace(sample, conditions={"image": "a.png"}) if n else sample for n, sample in enumerate(samples(3))
     ]
-    calls = plan_calls([plain, *edits], n=3, rows=2)
+    calls = batch_requests([plain, *edits], n=3, rows=2)
     assert [[(request.sample.id, request.n) for request in call] for call in calls] == [
         [("s0", 2)], [("s0", 1)], [("s1", 2)], [("s1", 1)], [("s2", 2)], [("s2", 1)],
     ]  # fmt: skip
@@ -54,7 +54,7 @@ def test_schedules_warm_up_and_end_where_they_should(schedule):
 
 def test_a_snapshot_follows_and_stands_in():
     weight = nn.Parameter(torch.tensor([0.0]))
-    snapshot = ParameterSnapshot({"w": weight})
+    snapshot = ParameterCopy({"w": weight})
     weight.data.fill_(1.0)
     snapshot.follow(0.75)
     with snapshot.in_place():
@@ -66,7 +66,7 @@ def test_a_snapshot_follows_and_stands_in():
 
 
 def test_gauges_weigh_means_and_keep_maxima():
-    gauges, other = Gauges(), Gauges()
+    gauges, other = MetricAccumulator(), MetricAccumulator()
     gauges.mean("loss", 1.0)
     gauges.maximum("ratio", 1.5)
     other.mean("loss", 4.0, weight=2.0)

@@ -18,8 +18,8 @@ from mmrl.config.algorithm import (
     UniGRPOConfig,
 )
 from mmrl.errors import ConfigError
-from mmrl.policy import Power, Rollout, RolloutRequest
-from mmrl.training.objectives.base import Gauges
+from mmrl.policy import Capability, Rollout, RolloutRequest
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.surrogates import settle
 from tests.training.gaussian_policy import GaussianPolicy
@@ -97,7 +97,7 @@ def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
         batch.credit[:, 1], (rewards - rewards.mean()) / (rewards.std() + 1e-4), atol=1e-4, rtol=1e-4
     )
     objective = PolicyGradient(policy, BranchGRPOConfig(**ROOMY))
-    objective.accumulate(batch, 1.0, 0, Gauges())
+    objective.accumulate(batch, 1.0, 0, MetricAccumulator())
     score = (batch.rollout.recording - policy.theta.detach()) / policy.std**2
     due = -torch.stack([(due_first * score[::2, 0]).sum(), (batch.credit[:, 1] * score[:, 1]).sum()]) / 12
     torch.testing.assert_close(policy.theta.grad, due, atol=1e-4, rtol=1e-4)
@@ -113,10 +113,12 @@ def test_guard_weighs_steps_by_their_gain_and_its_slope_is_a_finite_difference()
     class Gains(GaussianPolicy):
         """Two steps of unlike noise, whose means move with the velocity by 0.5 and by 0.1."""
 
-        def replay(self, rollout, columns, visit):
+        def replay(self, rollout, step_indices, visit):
             gains = torch.tensor([0.5, 0.1])
             super().replay(
-                rollout, columns, lambda now: visit(replace(now, gain=gains[list(now.columns)].expand(rollout.rows, 1)))
+                rollout,
+                step_indices,
+                lambda now: visit(replace(now, gain=gains[list(now.step_indices)].expand(rollout.rows, 1))),
             )
 
     policy = Gains()
@@ -128,7 +130,7 @@ def test_guard_weighs_steps_by_their_gain_and_its_slope_is_a_finite_difference()
     config = GRPOGuardConfig(clip={"low": 0.5})
     objective = PolicyGradient(policy, config)
     batch = _batch(rollout, advantages)
-    objective.accumulate(batch, 1.0, 0, Gauges())
+    objective.accumulate(batch, 1.0, 0, MetricAccumulator())
     noise = (rollout.recording - 0.0) / policy.std  # it was drawn at theta = 0
 
     def loss(theta: torch.Tensor) -> torch.Tensor:
@@ -157,9 +159,11 @@ def _batch(rollout, advantages):
 
 def test_guard_needs_moments_and_means_that_were_kept():
     with pytest.raises(ConfigError, match=r"algorithm\.ratio: guard normalises by the noise of denoising steps"):
-        settle(GRPOGuardConfig(), frozenset({Power.LOG_PROBS}))
+        settle(GRPOGuardConfig(), frozenset({Capability.LOG_PROBS}))
     policy = GaussianPolicy()
     rollout = policy.rollout([RolloutRequest(_samples()[0], 4, 0)], seed=0)
     with pytest.raises(ValueError, match="needs rollouts that keep their means"):
-        PolicyGradient(policy, GRPOGuardConfig()).accumulate(_batch(rollout, torch.ones(4)), 1.0, 0, Gauges())
-    assert settle(GRPOConfig(), frozenset({Power.LOG_PROBS})).guarded is False
+        PolicyGradient(policy, GRPOGuardConfig()).accumulate(
+            _batch(rollout, torch.ones(4)), 1.0, 0, MetricAccumulator()
+        )
+    assert settle(GRPOConfig(), frozenset({Capability.LOG_PROBS})).guarded is False

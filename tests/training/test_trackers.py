@@ -28,7 +28,7 @@ def test_later_steps_and_a_line_cut_off_are_forgotten(tmp_path):
         tracker.log("train", step, {"x": step})
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "st')
-    tracker.forget_after(2)
+    tracker.truncate_after(2)
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [1, 2]
 
 

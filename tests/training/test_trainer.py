@@ -196,9 +196,9 @@ def _phases():
 
 
 def _gauges():
-    from mmrl.training.objectives.base import Gauges
+    from mmrl.training.objectives.base import MetricAccumulator
 
-    return Gauges()
+    return MetricAccumulator()
 
 
 def _slice(batch, rows):

@@ -30,7 +30,7 @@ class TwoPaces(TokenPolicy):
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         return {"slow": self.slow, "fast": self.fast}
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         return {"slow": 0.1, "fast": 1.0}[name]
 
     def save(self, folder) -> None:
@@ -60,7 +60,7 @@ def test_paces_survive_a_checkpoint_exactly(tmp_path):
     again.resume()
     assert again.step == 2
     again.train()
-    assert [group["pace"] for group in again.optimizer.param_groups] == [0.1, 1.0]
+    assert [group["lr_scale"] for group in again.optimizer.param_groups] == [0.1, 1.0]
     for name, parameter in straight.parameters.items():
         assert torch.equal(parameter, again.parameters[name]), name
     tensors = [t.checkpoints.load_state().tensors["optimizer"] for t in (straight, again)]

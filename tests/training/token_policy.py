@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
 
 END = 0
 
@@ -34,7 +34,9 @@ class TokenPolicy:
     A text is its tokens as numbers, without the end token: "2 1 3". Samples are called s0, s1, ... by their prompt.
     """
 
-    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS})
+    capabilities = frozenset(
+        {Capability.LOG_PROBS, Capability.ENTROPY, Capability.TEACHER_FORCE, Capability.SELECT_ROWS}
+    )
 
     def __init__(
         self, prompts: int = 8, length: int = 3, vocabulary: int = 4, spread: float = 0.5, seed: int = 0
@@ -55,23 +57,23 @@ class TokenPolicy:
         tokens = torch.multinomial(probabilities.flatten(0, 1), 1, generator=generator).view(len(samples), -1)
         return self._rollout(samples, groups, prompts, tokens)
 
-    def teacher_force(self, given: Sequence[GivenText]) -> Rollout:
-        samples = [each.sample for each in given]
-        tokens = torch.full((len(given), self.logits.shape[1]), END)
-        for row, each in enumerate(given):
+    def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
+        samples = [each.sample for each in targets]
+        tokens = torch.full((len(targets), self.logits.shape[1]), END)
+        for row, each in enumerate(targets):
             ids = [int(word) for word in each.text.split()] + [END] if each.token_ids is None else list(each.token_ids)
             kept = ids[: tokens.shape[1]]
             tokens[row, : len(kept)] = torch.tensor(kept, dtype=torch.long)
         prompts = torch.tensor([prompt_of(sample) for sample in samples])
-        return self._rollout(samples, [each.group for each in given], prompts, tokens)
+        return self._rollout(samples, [each.group for each in targets], prompts, tokens)
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
-        here = list(columns)
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
+        here = list(step_indices)
         logits = self.logits[rollout.recording.prompts][:, here]
         log_probs = logits.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         chosen = log_probs.gather(-1, rollout.recording.tokens[:, here, None])[..., 0]
-        visit(Decisions(columns=tuple(here), log_probs=chosen, entropy=entropy))
+        visit(StepOutputs(step_indices=tuple(here), log_probs=chosen, entropy=entropy))
 
     @contextmanager
     def reference(self) -> Iterator[None]:
@@ -84,7 +86,7 @@ class TokenPolicy:
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         return {"logits": self.logits}
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         return 1.0
 
     def save(self, folder: Path) -> None:
@@ -96,7 +98,7 @@ class TokenPolicy:
     def replay_gap(self, rollout: Rollout) -> float:
         gaps: list[float] = []
 
-        def visit(now: Decisions) -> None:
+        def visit(now: StepOutputs) -> None:
             moved = (now.log_probs - rollout.log_probs)[rollout.mask]
             gaps.append(moved.abs().max().item())
 

@@ -13,7 +13,7 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.rewards.core.base import Reward, RewardInput
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import Experience, OnlineRollouts
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.timers import Phases
@@ -48,7 +48,7 @@ def source(policy: TokenPolicy | None = None, reward: Reward | None = None, **ch
         "acting": nullcontext,
         "prompts": PromptSampler(questions(), 4, seed=0),
         "suite": RewardSuite([(reward or Right(), 1.0)], min_valid_share=0.5),
-        "credit": Credit(AdvantageConfig(), {"right": 1.0}),
+        "credit": AdvantageEstimator(AdvantageConfig(), {"right": 1.0}),
         "group_size": 6,
         "micro_batch": 12,
         "seed": 3,

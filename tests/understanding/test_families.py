@@ -263,14 +263,16 @@ def test_the_likeliest_answer_is_the_one_that_generate_gives(ran):
 
 def test_what_a_processor_cannot_take_is_refused_by_name(ran):
     facts = ran.facts
-    misfits = {} if facts.video else {"clip": question("clip")}
+    validation_errors = {} if facts.video else {"clip": question("clip")}
     if not facts.text_alone:
-        misfits["words"] = question("words")
+        validation_errors["words"] = question("words")
     if facts.video and not facts.mixes:
-        misfits["both"] = question("both")
+        validation_errors["both"] = question("both")
     if facts.video and not facts.unequal:
-        misfits["uneven"] = Sample("uneven", prompt="Alike?", videos=(as_gif(frames(1, 4)), as_gif(frames(2, 3))))
-    for name, sample in misfits.items():
+        validation_errors["uneven"] = Sample(
+            "uneven", prompt="Alike?", videos=(as_gif(frames(1, 4)), as_gif(frames(2, 3)))
+        )
+    for name, sample in validation_errors.items():
         with pytest.raises(DataError, match=f"{name}.*{facts.processor}"):
             ran.policy.rollout([RolloutRequest(sample, 1, 0)], seed=0)
 

@@ -12,7 +12,7 @@ from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.online import MicroBatch
 from mmrl.understanding.vlm_policy import VLMPolicy
@@ -51,14 +51,14 @@ def batch(policy):
 
 def gradients(policy, batch, config, fused, foresees=True):
     policy._config = policy._config.model_copy(update={"fused_log_probs": fused})
-    told = policy.powers if foresees else policy.powers - {"foresee"}
+    told = policy.capabilities if foresees else policy.capabilities - {"foresee"}
     policy.vlm.model.zero_grad()
     objective = PolicyGradient(policy, config)
-    policy.powers = told
+    policy.capabilities = told
     try:
-        objective.accumulate(batch, 1.0, 0, Gauges())
+        objective.accumulate(batch, 1.0, 0, MetricAccumulator())
     finally:
-        del policy.powers  # the class has them all
+        del policy.capabilities  # the class has them all
     return torch.cat([p.grad.flatten() for p in policy.vlm.model.parameters() if p.grad is not None])
 
 
@@ -87,5 +87,5 @@ def test_with_adapters_the_layer_is_frozen_and_nothing_is_asked(folder_of, batch
     adapted = VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
     objective = PolicyGradient(adapted, GRPOConfig())
     monkeypatch.setattr(autograd, "_backward", None)
-    objective.accumulate(batch, 1.0, 0, Gauges())
+    objective.accumulate(batch, 1.0, 0, MetricAccumulator())
     assert sum(p.grad.abs().sum() for p in adapted.parameters_to_train().values() if p.grad is not None) > 0

@@ -15,7 +15,7 @@ from mmrl.data.media.budget import ImageBudget, MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
 from mmrl.rewards.core.inputs import reward_input
-from mmrl.understanding.tasks.coordinates import AnswerSpace
+from mmrl.understanding.tasks.coordinates import CoordinateFormat
 from mmrl.understanding.tasks.definitions import TASKS, apply_task, fit_to_tasks
 from mmrl.understanding.vlm import Family
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri
@@ -53,7 +53,7 @@ LINES: list[tuple[str, dict[str, Any], str, str]] = [
     ("table2latex", {"answer": TABLE}, TABLE, TABLE.replace("1", "3")),
 ]
 MEDIA = {"video-qa": "videos", "temporal-grounding": "videos", "math": None, "puzzle": None, "science": None}
-THOUSANDTHS = AnswerSpace("norm_1000")
+THOUSANDTHS = CoordinateFormat("norm_1000")
 
 
 def sample_of(task: str, line: dict[str, Any]) -> Sample:
@@ -105,10 +105,10 @@ def test_every_task_of_the_command_line_that_looks_is_here():
 @pytest.mark.parametrize(
     "space, sentence, box",
     [
-        (AnswerSpace("norm_1000"), "from 0 to 1000", [100, 100, 500, 500]),
-        (AnswerSpace("norm_1"), "from 0 to 1 over", [0.1, 0.1, 0.5, 0.5]),
-        (AnswerSpace("pixel"), "which is 200 wide and 100 high", BOX),
-        (AnswerSpace("pixel", shown=lambda size: (56, 28)), "which is 56 wide and 28 high", [5.6, 2.8, 28, 14]),
+        (CoordinateFormat("norm_1000"), "from 0 to 1000", [100, 100, 500, 500]),
+        (CoordinateFormat("norm_1"), "from 0 to 1 over", [0.1, 0.1, 0.5, 0.5]),
+        (CoordinateFormat("pixel"), "which is 200 wide and 100 high", BOX),
+        (CoordinateFormat("pixel", shown=lambda size: (56, 28)), "which is 56 wide and 28 high", [5.6, 2.8, 28, 14]),
     ],
 )
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_conversations_are_asked_in_their_last_request():
 
 def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
     sample = sample_of("grounding", {"answer": BOX})
-    asked = apply_task(replace(sample, prompt="the cat"), AnswerSpace("norm_1", location_tokens=True))
+    asked = apply_task(replace(sample, prompt="the cat"), CoordinateFormat("norm_1", location_tokens=True))
     assert asked.prompt == "detect the cat"
     assert total(asked, "<loc0102><loc0102><loc0512><loc0512> the cat") > 0.99
 
@@ -187,7 +187,7 @@ def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
 def test_what_does_not_fit_is_refused_by_the_sample(line, problem):
     sample = replace(sample_of("grounding", {"answer": BOX}), **line)
     with pytest.raises(DataError, match=problem):
-        apply_task(sample, AnswerSpace("pixel", shown=lambda size: (50, 25)))
+        apply_task(sample, CoordinateFormat("pixel", shown=lambda size: (50, 25)))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import Decisions, GivenText, Policy, Power, RolloutRequest, TeachablePolicy
+from mmrl.policy import Capability, Policy, RolloutRequest, StepOutputs, TargetText, TeacherForcingPolicy
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import plain
 from tests.understanding.media import as_gif, as_png, frames, picture
@@ -40,18 +40,18 @@ def requests(*samples: Sample, n: int = 2, **further: Any) -> list[RolloutReques
     return [RolloutRequest(sample, n, group, **further) for group, sample in enumerate(samples)]
 
 
-def replayed(policy: VLMPolicy, rollout, columns=None) -> Decisions:
-    found: list[Decisions] = []
-    policy.replay(rollout, range(rollout.log_probs.shape[1]) if columns is None else columns, found.append)
+def replayed(policy: VLMPolicy, rollout, step_indices=None) -> StepOutputs:
+    found: list[StepOutputs] = []
+    policy.replay(rollout, range(rollout.log_probs.shape[1]) if step_indices is None else step_indices, found.append)
     (decisions,) = found  # all at once
     return decisions
 
 
 def test_it_is_a_policy_and_says_what_it_can_do(make):
     policy: Policy = make()
-    teachable: TeachablePolicy = make()
-    tokens = {Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE}
-    assert policy.powers == {*tokens, Power.SELECT_ROWS, Power.FORESEE}
+    teachable: TeacherForcingPolicy = make()
+    tokens = {Capability.LOG_PROBS, Capability.ENTROPY, Capability.TEACHER_FORCE}
+    assert policy.capabilities == {*tokens, Capability.SELECT_ROWS, Capability.FUSED_LOSS}
     assert teachable.version == 0
 
 
@@ -81,7 +81,7 @@ def test_some_columns_are_replayed_as_they_stand_among_all(make):
     policy = make()
     rollout = policy.rollout(requests(SHOWN, SAID), seed=0)
     whole, some = replayed(policy, rollout), replayed(policy, rollout, [4, 1])
-    assert some.columns == (4, 1)
+    assert some.step_indices == (4, 1)
     assert some.log_probs.equal(whole.log_probs[:, [4, 1]])
     assert some.entropy.equal(whole.entropy[:, [4, 1]])
 
@@ -125,8 +125,8 @@ def test_a_beginning_that_is_forced_is_read_and_is_no_decision(make, name):
 
 def test_given_texts_are_scored_with_their_end_token(make):
     policy = make()
-    given = [GivenText(PAIR, "the left one", 0), GivenText(SAID, "four", 1), GivenText(PAIR, "the right", 0)]
-    rollout = policy.teacher_force(given)
+    given = [TargetText(PAIR, "the left one", 0), TargetText(SAID, "four", 1), TargetText(PAIR, "the right", 0)]
+    rollout = policy.score_targets(given)
     end = policy.vlm.tokenizer.convert_tokens_to_ids("<|im_end|>")
     assert rollout.token_ids == [[*policy.vlm.encode(each.text), end] for each in given]
     assert rollout.media == ["the left one", "four", "the right"]
@@ -143,14 +143,14 @@ def test_what_was_written_once_can_be_given_by_its_tokens(make):
     policy = make()
     written = policy.rollout(requests(SHOWN, n=3), seed=0)
     rows = zip(written.samples, written.media, written.token_ids, strict=True)
-    given = policy.teacher_force([GivenText(sample, text, 0, tuple(ids)) for sample, text, ids in rows])
+    given = policy.score_targets([TargetText(sample, text, 0, tuple(ids)) for sample, text, ids in rows])
     assert given.token_ids == written.token_ids
     torch.testing.assert_close(given.log_probs, written.log_probs, atol=2e-5, rtol=0)
 
 
 def test_a_given_text_that_nobody_could_write_is_refused(make):
     with pytest.raises(DataError) as refused:
-        make().teacher_force([GivenText(SAID, "see <|image_pad|>", 0)])
+        make().score_targets([TargetText(SAID, "see <|image_pad|>", 0)])
     assert "'said': the text that answers it holds <|image_pad|>" in str(refused.value)
 
 
@@ -214,8 +214,8 @@ def test_the_reference_scores_as_before_training(make):
 
 def test_parts_learn_at_their_own_pace(make):
     policy = make(vision=PartConfig(train=True, pace=0.1), connector=PartConfig(train=True, pace=0.5))
-    assert {policy.pace(name) for name in policy.parameters_to_train()} == {0.1, 0.5, 1.0}
-    assert policy.pace("model.visual.merger.linear_fc1.weight") == 0.5
+    assert {policy.lr_scale(name) for name in policy.parameters_to_train()} == {0.1, 0.5, 1.0}
+    assert policy.lr_scale("model.visual.merger.linear_fc1.weight") == 0.5
 
 
 def test_sampling_can_be_asked_for_with_the_requests(make):

@@ -19,7 +19,7 @@ from mmrl_shapeworld.scenes import draw
 from mmrl_shapeworld.shipped_models import GENERATORS
 from mmrl_shapeworld.splits import SEEN_KINDS
 from tools.shapeworld_pretrain.pictures import to_tensor
-from tools.shapeworld_pretrain.unet import Lesson, encode, fit, tokenize
+from tools.shapeworld_pretrain.unet import TrainItem, encode, fit, tokenize
 
 
 def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6_000) -> None:
@@ -29,7 +29,7 @@ def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6
     vae, tokenizer = parts.vae.requires_grad_(False), parts.tokenizer
     rng = np.random.default_rng(510 + seed)
     edits = [sample_edit(rng, SEEN_KINDS) for _ in range(examples)]
-    lesson = Lesson(
+    lesson = TrainItem(
         clean=encode(vae, to_tensor([draw(edit.target) for edit in edits])) * vae.config.scaling_factor,
         tokens=tokenize(tokenizer, [str(edit) for edit in edits]),
         shown=encode(vae, to_tensor([draw(edit.source) for edit in edits])),  # unscaled, as the pipeline shows it

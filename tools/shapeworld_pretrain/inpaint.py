@@ -21,7 +21,7 @@ from mmrl_shapeworld.scenes import draw
 from mmrl_shapeworld.shipped_models import GENERATORS
 from mmrl_shapeworld.splits import SEEN_KINDS
 from tools.shapeworld_pretrain.pictures import to_tensor
-from tools.shapeworld_pretrain.unet import Lesson, encode, fit, tokenize
+from tools.shapeworld_pretrain.unet import TrainItem, encode, fit, tokenize
 
 
 def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6_000) -> None:
@@ -32,7 +32,7 @@ def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6
     rng = np.random.default_rng(610 + seed)
     pairs = [sample_hole(rng, SEEN_KINDS) for _ in range(examples)]
     holes = [hole for hole, _ in pairs]
-    lesson = Lesson(
+    lesson = TrainItem(
         clean=encode(vae, to_tensor([draw(filled) for _, filled in pairs])) * vae.config.scaling_factor,
         tokens=tokenize(tokenizer, [str(hole) for hole in holes]),
         shown=shown_around(vae, holes),

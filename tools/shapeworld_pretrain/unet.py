@@ -31,7 +31,7 @@ ENDS = ("conv_in", "conv_out", "time_embedding", "embed")
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainItem:
     """What a UNet is trained on: N examples."""
 
     clean: Tensor  # [N, 4, 8, 8]; scaled latents; [N, 4, F, 8, 8] of clips
@@ -42,7 +42,7 @@ class Lesson:
 def fit(
     unet: UNet2DConditionModel | UNetMotionModel,
     encoder: CLIPTextModel,
-    lesson: Lesson,
+    lesson: TrainItem,
     empty: Tensor,  # [1, 12]; the tokens of no text
     steps: int,
     batch: int = 64,
@@ -121,7 +121,7 @@ def train(folder: Path, steps: int, seed: int = 0, examples: int = 16_000) -> No
     denoiser = unets.unet()
     named, pictures = rendered(examples, seed=310 + seed, kinds=SEEN_KINDS)
     clean = encode(vae, pictures) * vae.config.scaling_factor
-    lesson = Lesson(clean, tokenize(tokenizer, [str(caption) for caption in named]), clean[:, :0])
+    lesson = TrainItem(clean, tokenize(tokenizer, [str(caption) for caption in named]), clean[:, :0])
     print(f"{examples} examples after {time.process_time():.0f} CPU-seconds", flush=True)
     average = fit(denoiser, encoder, lesson, tokenize(tokenizer, [""]), steps)
     pipe = unets.build("unet", tokenizer, average[1], vae, average[0])

@@ -20,7 +20,7 @@ from mmrl_shapeworld.motion import FRAMES, PIXELS, Motion, draw_clip, judge_clip
 from mmrl_shapeworld.shipped_models import GENERATORS
 from mmrl_shapeworld.splits import SEEN_KINDS
 from tools.shapeworld_pretrain.pictures import to_tensor
-from tools.shapeworld_pretrain.unet import Lesson, encode, fit
+from tools.shapeworld_pretrain.unet import TrainItem, encode, fit
 
 
 def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 4_000, batch: int = 14) -> None:
@@ -34,7 +34,7 @@ def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 4
     tokens = tokenizer([*texts, ""], padding="max_length", truncation=True, return_tensors="pt").input_ids
     print(f"{examples} clips after {time.process_time():.0f} CPU-seconds", flush=True)
     unet = animated.denoiser(parts.unet)
-    average = fit(unet, encoder.train(), Lesson(clean, tokens[:-1], clean[:, :0]), tokens[-1:], steps, batch=batch)
+    average = fit(unet, encoder.train(), TrainItem(clean, tokens[:-1], clean[:, :0]), tokens[-1:], steps, batch=batch)
     pipe = animated.build(tokenizer, average[1], vae, average[0], unets.scheduler())
     pipe.set_progress_bar_config(disable=True)
     unets.save(pipe, folder)

@@ -19,7 +19,7 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.vqa.questions import QUESTIONS
 from tools.shapeworld_pretrain.muon import Muon
-from tools.shapeworld_pretrain.vlm_batches import Batch, Desk, look
+from tools.shapeworld_pretrain.vlm_batches import Batch, BatchBuilder, look
 from tools.shapeworld_pretrain.vlm_hints import Hints
 
 GROUPS: tuple[dict[str, int], ...] = (
@@ -70,7 +70,7 @@ def fit(
     careless_from: float = 0.7,
 ) -> None:
     """Minimise the loss for so many minutes of processor time, saving as it goes; both rates end at zero."""
-    desk = Desk(model, processor)
+    desk = BatchBuilder(model, processor)
     hints = Hints(model.config.text_config.hidden_size)
     optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
     started, step, spent = time.process_time(), 0, 0.0

@@ -42,7 +42,7 @@ class Batch:
     answered: Tensor  # [B, T] bool; tokens of the answers, which are what is learnt
 
 
-class Desk:
+class BatchBuilder:
     """Makes batches as the processor would, only faster: pictures are all of one size, and beginnings are all alike."""
 
     def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:

@@ -45,11 +45,11 @@ class Facts:
     half: bool  # float16 or bfloat16
     trains: bool  # some parameter wants a gradient
     installed: frozenset[str]
-    followers: int  # attention modules whose processor follows `set_attention_backend`
+    dependents: int  # attention modules whose processor follows `set_attention_backend`
     others: tuple[str, ...] = ()  # processors of those that do not
     swappable: bool = False  # whether all of those have an equal that calls xformers
 
-    def deaf(self) -> str:
+    def unsupported_layers(self) -> str:
         """Who does not follow, for people."""
         return ", ".join(f"{count} x {name}" for name, count in Counter(self.others).items())
 
@@ -68,7 +68,7 @@ def use_attention(module: nn.Module, wanted: Wanted = "auto") -> AttentionChoice
         raise KernelError(f"attention {wanted!r}: expected one of {', '.join(get_args(Wanted))}")
     facts = look_at(module)
     choice = choose_attention(wanted, facts)
-    if facts.followers:
+    if facts.dependents:
         from diffusers import attention_backend
 
         # diffusers sets the process's default along with the model's own; the context puts the default back.
@@ -95,7 +95,7 @@ def choose_attention(wanted: Wanted, facts: Facts) -> AttentionChoice:
     if why_not is not None:
         raise KernelError(f"attention: {wanted}: {why_not}: mend that, or ask for auto or sdpa")
     reason = "asked for by name"
-    if wanted != "sdpa" and facts.followers and facts.others:
+    if wanted != "sdpa" and facts.dependents and facts.others:
         reason += f"; {facts.followers} attention modules follow, and these keep their own: {facts.deaf()}"
     if wanted == "flex":
         reason += "; diffusers calls it uncompiled, which holds all scores in memory: compile the model"
@@ -116,7 +116,7 @@ def refusal(name: Name, facts: Facts) -> str | None:
         return "flash-attn is not installed (pip install flash-attn; sdpa runs torch's own flash kernels without it)"
     if name == "flash" and not facts.half:
         return f"{facts.model} is not in half precision, which flash-attn needs"
-    if facts.followers or (name == "xformers" and facts.swappable):
+    if facts.dependents or (name == "xformers" and facts.swappable):
         return None
     if not facts.others:
         return f"{facts.model} has no attention modules that diffusers knows"
@@ -128,16 +128,16 @@ def look_at(module: nn.Module) -> Facts:
     parameters = list(module.parameters())
     first = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
     attentions = _attentions(module)
-    deaf = [attention for attention in attentions if not _follows(attention)]
+    unsupported_layers = [attention for attention in attentions if not _follows(attention)]
     return Facts(
         model=type(module).__name__,
         device=first.device.type,
         half=first.dtype in (torch.float16, torch.bfloat16),
         trains=any(p.requires_grad for p in parameters),
         installed=frozenset(name for name in ("xformers", "flash_attn") if find_spec(name) is not None),
-        followers=len(attentions) - len(deaf),
-        others=tuple(type(attention.processor).__name__ for attention in deaf),
-        swappable=bool(deaf) and all(_has_xformers_twin(attention) for attention in deaf),
+        dependents=len(attentions) - len(unsupported_layers),
+        others=tuple(type(attention.processor).__name__ for attention in unsupported_layers),
+        swappable=bool(unsupported_layers) and all(_has_xformers_twin(attention) for attention in unsupported_layers),
     )
 
 

@@ -14,7 +14,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.counts import parse_count
-from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text
 from mmrl.rewards.rules.counting import true_count
 
 
@@ -66,7 +66,7 @@ def final_answer(row: Row) -> str:
     """
     if row.text is None:
         raise EvaluationError(f"sample {row.id!r} was not answered in text, which this metric reads")
-    form: AnswerForm = row.sample.metadata.get("answer_form", "auto")
+    form: AnswerFormat = row.sample.metadata.get("answer_form", "auto")
     return answer_text(row.text, form)
 
 

@@ -114,7 +114,7 @@ def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> Tra
         meant.update(nearest_keys(document, path))
         report(path, unknown_key(document, section, path))
 
-    known = known_part(TrainConfig, document, (), unknown)
+    known = drop_unknown_keys(TrainConfig, document, (), unknown)
     try:
         return TrainConfig.model_validate(known, strict=True)
     except ValidationError as err:
@@ -125,7 +125,7 @@ def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> Tra
         return None
 
 
-def known_part(annotation: Any, value: Any, path: Path, unknown: Callable[[type[Section], Path], None]) -> Any:
+def drop_unknown_keys(annotation: Any, value: Any, path: Path, unknown: Callable[[type[Section], Path], None]) -> Any:
     """`value` without unknown keys, which are handed to `unknown`, and with tuples where sections hold tuples."""
     section = section_for(annotation, value)
     if section is not None and isinstance(value, dict):
@@ -135,10 +135,10 @@ def known_part(annotation: Any, value: Any, path: Path, unknown: Callable[[type[
             if field is None:
                 unknown(section, (*path, key))
             else:
-                kept[key] = known_part(field.annotation, inner, (*path, key), unknown)
+                kept[key] = drop_unknown_keys(field.annotation, inner, (*path, key), unknown)
         return kept
     if is_list(annotation) and isinstance(value, list):
-        return tuple(known_part(entry_type(annotation, i), v, (*path, i), unknown) for i, v in enumerate(value))
+        return tuple(drop_unknown_keys(entry_type(annotation, i), v, (*path, i), unknown) for i, v in enumerate(value))
     return value
 
 

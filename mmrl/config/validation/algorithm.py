@@ -15,7 +15,7 @@ from mmrl.config.algorithm import (
 from mmrl.config.algorithms.advantage import HistoryConfig
 
 
-def of_algorithm(algorithm: AlgorithmConfig) -> list[tuple[bool, str]]:
+def validate_algorithm(algorithm: AlgorithmConfig) -> list[tuple[bool, str]]:
     """Whether each misfit is there, and the line that says so. Whatever policy is trained."""
     if isinstance(algorithm, PolicyGradientConfig):
         return _of_policy_gradient(algorithm)

@@ -20,14 +20,14 @@ from mmrl.config.sampling import (
     TokenSamplingConfig,
 )
 from mmrl.config.train import TrainConfig
-from mmrl.config.validation.algorithm import of_algorithm
+from mmrl.config.validation.algorithm import validate_algorithm
 from mmrl.config.validation.denoising import of_branches, of_noise, of_window
-from mmrl.config.validation.rewards import of_several_rewards
+from mmrl.config.validation.rewards import validate_multi_reward
 from mmrl.config.validation.velocity import of_velocities
 
 
-def misfits(config: TrainConfig) -> list[str]:
-    """One line for every pair that cannot work; empty if all of them can. Batch sizes are `Geometry`'s."""
+def validation_errors(config: TrainConfig) -> list[str]:
+    """One line for every pair that cannot work; empty if all of them can. Batch sizes are `BatchPlan`'s."""
     found = [*_of_policy(config), *_of_algorithm(config), *_of_rewards(config), *_of_evaluation(config)]
     if isinstance(config.sampling, SamplingConfig):
         found += [*_of_sampling(config.sampling), *_of_denoising(config, config.sampling)]
@@ -137,7 +137,7 @@ def _of_denoising(config: TrainConfig, sampling: SamplingConfig) -> list[tuple[b
 
 def _of_algorithm(config: TrainConfig) -> list[tuple[bool, str]]:
     algorithm = config.algorithm
-    found = of_algorithm(algorithm)
+    found = validate_algorithm(algorithm)
     found += of_velocities(config)
     if isinstance(algorithm, PolicyGradientConfig | DiffusionNFTConfig | AWMConfig | OnlineDPOConfig):
         found += _of_advantage(config, algorithm.advantage)
@@ -163,7 +163,7 @@ def _of_rewards(config: TrainConfig) -> list[tuple[bool, str]]:
     advantage = getattr(config.algorithm, "advantage", None) if learns_so else None
     watched = config.evaluation.rewards
     return [
-        *of_several_rewards(config.rewards, config.scoring, config.data, advantage),
+        *validate_multi_reward(config.rewards, config.scoring, config.data, advantage),
         (
             not trained and config.policy.kind != "vlm" and config.algorithm.experience == "rollouts",
             "rewards: name at least one, as `mmrl rewards list` shows them",

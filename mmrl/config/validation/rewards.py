@@ -12,7 +12,7 @@ ADD_UP = ("grpo", "dr_grpo", "rloo", "reinforce_pp", "gdpo")
 """Advantages that those of a constraint can be added to."""
 
 
-def of_several_rewards(
+def validate_multi_reward(
     rewards: tuple[RewardConfig, ...],
     scoring: ScoringConfig,
     data: DataConfig,

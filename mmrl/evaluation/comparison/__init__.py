@@ -14,7 +14,7 @@ diff        two results: has anything become worse?
 Reading and comparing results loads no torch.
 """
 
-from mmrl.evaluation.comparison.aggregate import Entrant, Plan, sum_up
+from mmrl.evaluation.comparison.aggregate import EvaluatedModel, Plan, sum_up
 from mmrl.evaluation.comparison.regression import Diff, diff_results
 from mmrl.evaluation.comparison.result import Result, read_result, write_result
 from mmrl.evaluation.comparison.store import Line, SubjectStore, file_name

@@ -29,7 +29,7 @@ LONGEST = 120  # characters of a reason
 
 
 @dataclass(frozen=True)
-class Entrant:
+class EvaluatedModel:
     """A subject that has answered everything."""
 
     name: str
@@ -60,7 +60,7 @@ class Plan:
 
 @dataclass
 class _Subject:
-    entrant: Entrant
+    entrant: EvaluatedModel
     store: SubjectStore
     draws: int
     measured: dict[str, Measured] = field(default_factory=dict)
@@ -88,12 +88,14 @@ class _Subject:
 
     def asked(self, config: MetricConfig) -> Bools:
         """[N * draws]; the rows that were to be scored for a metric."""
-        return np.array([each.status.get(config.of or "", Status.OK) != Status.NOT_ASKED for each in self.lines], bool)
+        return np.array(
+            [each.status.get(config.of or "", Status.OK) != Status.NOT_APPLICABLE for each in self.lines], bool
+        )
 
 
 def sum_up(
     folder: Path,
-    entrants: Sequence[Entrant],
+    entrants: Sequence[EvaluatedModel],
     draws: int,
     plan: Plan,
     settings: Mapping[str, Any],

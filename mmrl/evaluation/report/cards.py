@@ -123,7 +123,7 @@ def _scores(record: RunRecord, shown: list[Evaluation], sample: int) -> str:
     for name in shown[0].values:
         if any(name not in one.values for one in shown) or (name == "total" and not record.shows_total):
             continue
-        if all(one.status[name][sample * one.draws] == Status.NOT_ASKED for one in shown):
+        if all(one.status[name][sample * one.draws] == Status.NOT_APPLICABLE for one in shown):
             continue
         numbers = [float(one.values[name][sample * one.draws]) for one in shown]
         cells = "".join(f"<td>{number:.2f}</td>" if math.isfinite(number) else UNKNOWN for number in numbers)

@@ -31,19 +31,19 @@ class Branches:
         """Of each row, the first row that began with the same noise."""
         return self._first(parted=0)
 
-    def leaders(self, decision: int) -> list[int]:
+    def branch_roots(self, decision: int) -> list[int]:
         """Of each row, the first of those that take this decision together; numbers before 0 are steps before any."""
         return self._first(parted=sum(decision >= at for at in self.config.at))
 
     def followed(self, drawn: Tensor, decision: int) -> Tensor:
         """[B, ...] with each row as the one that it follows."""
-        return drawn[self.leaders(decision)] if self.config.at else drawn
+        return drawn[self.branch_roots(decision)] if self.config.at else drawn
 
     def table(self, decisions: int) -> Tensor | None:
         """[B, T + 1] int64, as a rollout's `branches`; None where every row is alone."""
         if not self.config.at:
             return None
-        return torch.tensor([self.roots, *(self.leaders(t) for t in range(decisions))]).T.contiguous()
+        return torch.tensor([self.roots, *(self.branch_roots(t) for t in range(decisions))]).T.contiguous()
 
     def _first(self, parted: int) -> list[int]:
         together = self.config.leaves // self.config.ways**parted

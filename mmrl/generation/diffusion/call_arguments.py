@@ -55,7 +55,7 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     alone = any(sample.conditions for sample in samples)
     if alone and any(sample != samples[0] for sample in samples):
         raise ValueError("samples with pictures or other conditions are drawn in a call of their own each")
-    layout = lay_out(type(pipeline).__name__, known, len(samples), pictured=alone)
+    layout = make_layout(type(pipeline).__name__, known, len(samples), pictured=alone)
     chosen: dict[str, Any] = {
         "num_inference_steps": sampling.steps,
         "guidance_scale": sampling.guidance_scale,
@@ -251,7 +251,7 @@ class Layout:
     """How often each picture is handed over; None: by itself, not in a list."""
 
 
-def lay_out(pipeline: str, arguments: Container[str], rows: int, pictured: bool) -> Layout:
+def make_layout(pipeline: str, arguments: Container[str], rows: int, pictured: bool) -> Layout:
     """For a class of this name, whose call takes these arguments; `pictured`: samples give more than a prompt."""
     if not pictured or pipeline in PICTURE_FOR_ALL:
         return Layout(prompts=rows)

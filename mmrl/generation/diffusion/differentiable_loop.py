@@ -23,23 +23,23 @@ from mmrl.generation.diffusion.noise_levels import clean_from, noised
 from mmrl.generation.diffusion.pytree import zeros
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_hook import Step
-from mmrl.policy import LiveSteps
+from mmrl.policy import BackpropSteps
 from mmrl.seeds import stream_seed
 
 
-class LiveLoop(FastForward):
+class BackpropLoop(FastForward):
     """Plays back, then lives, then coasts: after a jump to x_0, steps hand on what they are given."""
 
-    def __init__(self, guiders: Guiders, recording: Recording, live: LiveSteps, clean: Tensor) -> None:
+    def __init__(self, guiders: Guiders, recording: Recording, live: BackpropSteps, clean: Tensor) -> None:
         """
         Raises:
             UnsupportedError: noise is asked for before the first step, where the rollout had nothing else.
         """
         super().__init__(guiders, recording)
         steps = len(recording.next_latents)
-        self.last = max(0, steps - 1 - live.left)
+        self.last = max(0, steps - 1 - live.num_skipped_last)
         self.first = 0 if live.count is None else max(0, self.last + 1 - live.count)
-        self._jumps = live.left > 0
+        self._jumps = live.num_skipped_last > 0
         self._noise_seed, self._clean, self._detached = live.noise_seed, clean, live.detached
         self._path: dict[int, Tensor] = {}  # of each part x with its graph, where pipelines are handed x without it
         self._explorer: torch.Generator | None = None
@@ -60,7 +60,7 @@ class LiveLoop(FastForward):
     def advance(self, step: Step) -> Tensor:
         if self.step < self.first:
             self._explore(step, self.recording.next_latents[self.step][self.part].shape)
-            played = self.play_back()
+            played = self.replay_step()
             return self._noised_anew(step) if self.step == self.first - 1 and self._noise_seed is not None else played
         if self.step > self.last:
             return step.sample

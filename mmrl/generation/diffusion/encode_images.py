@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import GenerationError, UnsupportedError
-from mmrl.generation.diffusion.loops import LeavePipeline, RecordLoop
+from mmrl.generation.diffusion.loops import RecordLoop, StopPipeline
 from mmrl.generation.diffusion.multi_latent import join
 from mmrl.generation.diffusion.scheduler_hook import Step
 
@@ -36,7 +36,7 @@ class FirstStepLoop(RecordLoop):
     def on_denoiser_call(self) -> None:
         super().on_denoiser_call()
         if self.step:
-            raise LeavePipeline
+            raise StopPipeline
 
     def advance(self, step: Step) -> Tensor:
         following = super().advance(step)

@@ -21,17 +21,17 @@ from mmrl.generation.diffusion.guiders import Guiders
 from mmrl.generation.diffusion.learned_noise import NoiseLevels, with_learned_noise
 from mmrl.generation.diffusion.multi_latent import join, join_log_probs, shared_std, split
 from mmrl.generation.diffusion.noise_levels import flow_velocity, from_flow
-from mmrl.generation.diffusion.pytree import outline, stranger, tensor_holder, zeros
+from mmrl.generation.diffusion.pytree import find_unsupported_leaf, tensor_holder, tree_spec, zeros
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_families import Family, check_transition, noised_family, velocity_gain
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.generation.diffusion.transitions import Level
 from mmrl.generation.diffusion.windows import draw_window
-from mmrl.policy import Decisions, Visit
+from mmrl.policy import DecisionCallback, StepOutputs
 from mmrl.seeds import stream_seed
 
 
-class LeavePipeline(BaseException):
+class StopPipeline(BaseException):
     """All that was wanted is computed: the rest of the pipeline's call is not. No error, hence no Exception."""
 
 
@@ -138,18 +138,18 @@ class RecordLoop(Loop):
 
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         answer = compute()
-        if kind := stranger(answer) or tensor_holder(arguments):
+        if kind := find_unsupported_leaf(answer) or tensor_holder(arguments):
             raise UnsupportedError(f"a denoiser keeps a {kind} from step to step, which a replay that skips steps does "
                                    "not have; if the pipeline has an argument that turns it off (use_kv_cache: false), "
                                    "set it in sampling.pipeline_args")  # fmt: skip
         if self.calls == 0:
             self.recording.outlines.append([])
-        self.recording.outlines[self.step].append(outline(answer))
+        self.recording.outlines[self.step].append(tree_spec(answer))
         return answer
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
         answer = compute()
-        self.recording.branch_outlines.append(outline(answer))
+        self.recording.branch_outlines.append(tree_spec(answer))
         return answer
 
     def advance(self, step: Step) -> Tensor:
@@ -254,7 +254,7 @@ class FastForward(Loop):
         with torch.set_grad_enabled(self._with_grad and asked):  # it may share layers with what is trained (Z-Image)
             return compute()
 
-    def play_back(self) -> Tensor:
+    def replay_step(self) -> Tensor:
         """What this step returned in the rollout."""
         parts = self.recording.next_latents[self.step]
         if self.part == len(parts) - 1:
@@ -266,10 +266,12 @@ class FastForward(Loop):
 class ReplayLoop(FastForward):
     """Computes the steps behind some columns, and hands each to a visitor."""
 
-    def __init__(self, guiders: Guiders, recording: Recording, columns: Sequence[int], visit: Visit) -> None:
+    def __init__(
+        self, guiders: Guiders, recording: Recording, step_indices: Sequence[int], visit: DecisionCallback
+    ) -> None:
         super().__init__(guiders, recording)
         self.visit = visit
-        self._column_of = {recording.decisions[column]: column for column in columns}
+        self._column_of = {recording.decisions[column]: column for column in step_indices}
         self._last = max(self._column_of)
         self._parts: list[_Part] = []
 
@@ -283,8 +285,8 @@ class ReplayLoop(FastForward):
                 parts, self._parts = self._parts, []
                 self.visit(_decisions(self._column_of[self.step], parts))
                 if self.step == self._last:
-                    raise LeavePipeline
-        return self.play_back()
+                    raise StopPipeline
+        return self.replay_step()
 
     def _score(self, step: Step) -> _Part:
         transition, following = self.recording.transition, self.recording.next_latents[self.step][self.part]
@@ -307,10 +309,10 @@ class ProbeLoop(FastForward):
 
     def advance(self, step: Step) -> Tensor:
         if not self.is_asked(self.step):
-            return self.play_back()
+            return self.replay_step()
         self.outputs.append(step.output)
         if self.recording.probe is not None and len(self.outputs) == len(self.recording.probe[1]):
-            raise LeavePipeline
+            raise StopPipeline
         return step.sample
 
 
@@ -351,7 +353,7 @@ class VelocityLoop(FastForward):
             self._outputs.append(flow_velocity(step))
             if last:
                 self.velocity = join(self._outputs)
-                raise LeavePipeline
+                raise StopPipeline
         elif last:
             self._guiders.write(self.recording.guidance[self.step])
         return from_flow(step, self._noisy[self.part], self.sigma).to(step.sample.dtype)
@@ -366,11 +368,11 @@ class _Part:
     gain: float | None
 
 
-def _decisions(column: int, parts: list[_Part]) -> Decisions:
+def _decisions(column: int, parts: list[_Part]) -> StepOutputs:
     means = [part.mean for part in parts]
     std = torch.as_tensor(shared_std([part.std for part in parts]), dtype=torch.float32, device=means[0].device)
-    return Decisions(
-        columns=(column,),
+    return StepOutputs(
+        step_indices=(column,),
         log_probs=join_log_probs([part.log_prob for part in parts], [mean[0].numel() for mean in means])[:, None],
         mean=join(means)[:, None],
         std=std.reshape(-1, 1).expand(len(means[0]), 1),

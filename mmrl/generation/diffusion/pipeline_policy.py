@@ -21,14 +21,14 @@ from mmrl.generation.diffusion.attention_backend import set_attention
 from mmrl.generation.diffusion.branching import Branches
 from mmrl.generation.diffusion.call_arguments import ONE_GENERATOR, call_arguments, guiders_take_scale
 from mmrl.generation.diffusion.denoiser_hook import find_branches, find_denoisers, kept_attention, watched_denoisers
-from mmrl.generation.diffusion.differentiable_loop import LiveLoop
+from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
 from mmrl.generation.diffusion.encode_images import FirstStepLoop, encoded
 from mmrl.generation.diffusion.guiders import Guiders
 from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevels
-from mmrl.generation.diffusion.loops import LeavePipeline, Loop, ProbeLoop, RecordLoop, ReplayLoop, VelocityLoop
+from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
-from mmrl.generation.diffusion.replay_cache import Deck, on_tape, tape_targets
+from mmrl.generation.diffusion.replay_cache import CacheReader, on_tape, tape_targets
 from mmrl.generation.diffusion.scheduler_families import (
     check_transition,
     exchanged,
@@ -38,7 +38,7 @@ from mmrl.generation.diffusion.scheduler_families import (
 )
 from mmrl.generation.diffusion.scheduler_hook import watched_scheduler
 from mmrl.generation.diffusion.support import REFUSED
-from mmrl.policy import Decisions, LiveSteps, Power, Rollout, RolloutRequest, Visit
+from mmrl.policy import BackpropSteps, Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
 from mmrl.seeds import global_generators, row_generators
 
 _ONE_AT_A_TIME = ("AutoencoderKLHunyuanVideo15",)
@@ -59,10 +59,10 @@ class PipelinePolicy:
     >>> policy = PipelinePolicy(pipeline, SamplingConfig(transition={"name": "flow_sde"}))  # doctest: +SKIP
     """
 
-    powers = frozenset(
+    capabilities = frozenset(
         {
-            *(Power.LOG_PROBS, Power.MOMENTS, Power.DECODE_WITH_GRAD),
-            *(Power.PREDICT_VELOCITY, Power.ADOPT_CLEAN, Power.ENCODE_MEDIA),
+            *(Capability.LOG_PROBS, Capability.MOMENTS, Capability.DECODE_WITH_GRAD),
+            *(Capability.PREDICT_VELOCITY, Capability.FROM_LATENTS, Capability.ENCODE_MEDIA),
         }
     )
 
@@ -196,13 +196,17 @@ class PipelinePolicy:
             branches=branches,
         )
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Recompute the named decisions in order, one at a time, in a single call of the pipeline."""
         recording = _recording(rollout)
-        if list(columns) != sorted(set(columns)) or any(not 0 <= c < len(recording.decisions) for c in columns):
-            raise ValueError(f"columns {list(columns)} are not increasing numbers below {len(recording.decisions)}")
-        if columns:
-            self._fast_forward(ReplayLoop(self._guiders, recording, columns, visit), recording)
+        if list(step_indices) != sorted(set(step_indices)) or any(
+            not 0 <= c < len(recording.decisions) for c in step_indices
+        ):
+            raise ValueError(
+                f"step indices {list(step_indices)} are not increasing numbers below {len(recording.decisions)}"
+            )
+        if step_indices:
+            self._fast_forward(ReplayLoop(self._guiders, recording, step_indices, visit), recording)
 
     def noise_level(self, place: float) -> float:
         """In (0, 1]; a flow's levels are uniform, the others' are those of their training timesteps."""
@@ -228,7 +232,9 @@ class PipelinePolicy:
             raise GenerationError("the pipeline took a single step, which leaves none to ask for a velocity")
         return loop.velocity
 
-    def adopt(self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]) -> Rollout:
+    def rollout_from_latents(
+        self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
+    ) -> Rollout:
         """A rollout without decisions that ends in the given latents, at the price of one step of the pipeline."""
         sampling = self.sampling.model_copy(update={"transition": TransitionConfig(), "window": WindowConfig()})
         arguments = call_arguments(self.pipeline, sampling, samples)
@@ -257,7 +263,7 @@ class PipelinePolicy:
         return encoded(self.pipeline, self.sampling, pictures)
 
     @contextmanager
-    def paths_kept(self) -> Iterator[None]:
+    def keep_latents(self) -> Iterator[None]:
         """While open, rollouts keep the latents of every step, and follow the family's deterministic transition.
 
         A solver's own step, which remembers those before it, could not be taken up in the middle.
@@ -268,19 +274,19 @@ class PipelinePolicy:
         finally:
             self._keeps_paths = before
 
-    def decode_with_grad(self, rollout: Rollout, live: LiveSteps) -> Tensor:
+    def decode_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
         """[B, 3, H, W], or [B, F, 3, H, W] of videos, float32 in [0, 1]: the rollout's media through live steps.
 
         All graphs of the live steps and of the autoencoder are held until `backward()`.
 
         Raises:
-            ValueError: the rollout was not drawn under `paths_kept`.
+            ValueError: the rollout was not drawn under `keep_latents`.
             UnsupportedError: the pipeline hands out no tensors, or cuts their graph.
         """
         recording = _recording(rollout)
         if not recording.path_kept or rollout.clean is None:
-            raise ValueError("this rollout did not keep its path: draw it under `policy.paths_kept()`")
-        loop = LiveLoop(self._guiders, recording, live, rollout.clean)
+            raise ValueError("this rollout did not keep its path: draw it under `policy.keep_latents()`")
+        loop = BackpropLoop(self._guiders, recording, live, rollout.clean)
         return self.decoded(loop, recording)
 
     def decoded(self, loop: Loop, recording: Recording) -> Tensor:
@@ -320,7 +326,7 @@ class PipelinePolicy:
         noise = {} if self._noise is None else dict(self._noise.named_parameters(prefix=NAME))
         return self._trainable.parameters() | noise
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         """All at one, but for noise levels that are trained too."""
         learned = self.sampling.transition.learned
         return learned.pace if learned is not None and name.startswith(f"{NAME}.") else 1.0
@@ -343,8 +349,8 @@ class PipelinePolicy:
         recording = _recording(rollout)
         gaps: list[Tensor] = []
 
-        def compare(now: Decisions) -> None:
-            gaps.append((now.log_probs[:, 0] - rollout.log_probs[:, now.columns[0]]).abs().max())
+        def compare(now: StepOutputs) -> None:
+            gaps.append((now.log_probs[:, 0] - rollout.log_probs[:, now.step_indices[0]]).abs().max())
 
         if recording.decisions:
             self.replay(rollout, range(len(recording.decisions)), compare)
@@ -361,7 +367,7 @@ class PipelinePolicy:
         self._call(loop, recording, recording.tape.player)
 
     def _call(
-        self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], Deck], **changes: Any
+        self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], CacheReader], **changes: Any
     ) -> Any:
         """One call of the pipeline under a loop, with some arguments changed; None if the loop left early."""
         if self._busy:
@@ -382,7 +388,7 @@ class PipelinePolicy:
                 stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
                 arguments = map_leaves(list, list, recording.arguments) | changes  # some pipelines write into them
                 return self.pipeline(**arguments, generator=generators[0] if one else generators)
-        except LeavePipeline:
+        except StopPipeline:
             return None
         finally:
             self._busy = False

@@ -45,13 +45,13 @@ class Outline:
         return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
 
-def outline(value: Any) -> Any:
+def tree_spec(value: Any) -> Any:
     """The structure with each tensor replaced by its outline."""
     return map_leaves(Tensor, lambda tensor: Outline(tensor.shape, tensor.dtype, tensor.device), value)
 
 
 def zeros(outlined: Any) -> Any:
-    """The structure that `outline` saw, filled with zeros."""
+    """The structure that `tree_spec` saw, filled with zeros."""
     return map_leaves(Outline, Outline.zeros, outlined)
 
 
@@ -73,10 +73,10 @@ def _holds_tensor(value: Any, depth: int) -> bool:
     return _holds_tensor(getattr(value, "__dict__", None), depth - 1)
 
 
-def stranger(value: Any) -> str | None:
+def find_unsupported_leaf(value: Any) -> str | None:
     """The type of something that is neither tensor, number, text nor container of them; None: all of it is."""
     if isinstance(value, dict | list | tuple):
         inside = value.values() if isinstance(value, dict) else value
-        return next((kind for each in inside if (kind := stranger(each))), None)
+        return next((kind for each in inside if (kind := find_unsupported_leaf(each))), None)
     known = value is None or isinstance(value, Tensor | str | int | float)
     return None if known else type(value).__name__

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmrl.generation.diffusion.branching import Branches
 from mmrl.generation.diffusion.guiders import Memory
-from mmrl.generation.diffusion.replay_cache import Tape
+from mmrl.generation.diffusion.replay_cache import CallCache
 from mmrl.generation.diffusion.transitions import Transition
 
 
@@ -25,7 +25,7 @@ class Recording:
     iteration: int = 0  # of training: a window may move with it
     keep_means: bool = False  # whether the means of decisions are kept beside what was drawn
     guidance_scale: float | None = None  # of guiders, where the call takes none
-    tape: Tape = field(default_factory=Tape)
+    tape: CallCache = field(default_factory=CallCache)
     transition: Transition | None = None  # None: the scheduler's own step
     decisions: tuple[int, ...] = ()  # the step behind each column
     next_latents: list[list[Tensor]] = field(default_factory=list)  # per step what each scheduler returned, up to the

@@ -27,7 +27,7 @@ METHODS = _PREPARE + _WRITE
 among them: they describe the pipeline."""
 
 Compute = Callable[..., Any]
-Deck = Callable[[str, Compute], Any]
+CacheReader = Callable[[str, Compute], Any]
 """Answers a call, given its name and a way to compute it."""
 
 
@@ -41,12 +41,12 @@ class Entry:
 
 
 @dataclass
-class Tape:
+class CallCache:
     """The recorded calls of one rollout, in order."""
 
     entries: list[Entry] = field(default_factory=list)
 
-    def recorder(self, generators: Sequence[torch.Generator]) -> Deck:
+    def recorder(self, generators: Sequence[torch.Generator]) -> CacheReader:
         """A deck that appends each call."""
 
         def record(name: str, compute: Compute) -> Any:
@@ -57,7 +57,7 @@ class Tape:
 
         return record
 
-    def player(self, generators: Sequence[torch.Generator]) -> Deck:
+    def player(self, generators: Sequence[torch.Generator]) -> CacheReader:
         """A deck that answers each call from the tape, without computing it."""
         coming = iter(self.entries)
         position = 0
@@ -94,7 +94,7 @@ def tape_targets(pipeline: DiffusionPipeline) -> list[Target]:
 
 
 @contextmanager
-def on_tape(targets: Sequence[Target], deck: Deck) -> Iterator[None]:
+def on_tape(targets: Sequence[Target], deck: CacheReader) -> Iterator[None]:
     """While open, every outermost call of a target goes through `deck`."""
     inside = False
 

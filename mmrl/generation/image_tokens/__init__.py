@@ -18,4 +18,4 @@ from mmrl.lazy import exports
 
 __all__ = ["ImageTokenPolicy"]
 
-__getattr__ = exports(__name__, {"ImageTokenPolicy": "policy"})
+__getattr__ = exports(__name__, {"ImageTokenPolicy": "image_token_policy"})

@@ -21,10 +21,10 @@ from mmrl.finetuning.transformers_modules import Adapters, WholeParameters, laye
 from mmrl.generation.image_tokens.forward import read_packed, read_pictures, read_prompts
 from mmrl.generation.image_tokens.image_token_model import ImageTokenFamily, Prompt
 from mmrl.generation.image_tokens.load_model import load_family
-from mmrl.policy import Decisions, GivenText, Power, Rollout, RolloutRequest, Visit
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
 from mmrl.tokens import draw_tokens, guided_logits, scored_logits, token_log_probs
 from mmrl.tokens.attention import choose_attention
-from mmrl.tokens.fused_log_probs import Foreseeing, at_places, fuses, log_probs_of
+from mmrl.tokens.fused_log_probs import FusedLossMixin, at_places, fuses, log_probs_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class CodeRecording:
         return CodeRecording([self.prompts[row] for row in rows], self.codes[index], self.sampling)
 
 
-class ImageTokenPolicy(Foreseeing):
+class ImageTokenPolicy(FusedLossMixin):
     """A model that draws pictures code by code, and can be asked again how likely each code was.
 
         policy = ImageTokenPolicy.from_config(ImageTokenConfig(model=folder), ImageTokenSamplingConfig())
@@ -51,7 +51,15 @@ class ImageTokenPolicy(Foreseeing):
     gradients are those of the mixture, at the sampling temperature, and gradients reach both rows.
     """
 
-    powers = frozenset({Power.LOG_PROBS, Power.ENTROPY, Power.TEACHER_FORCE, Power.SELECT_ROWS, Power.FORESEE})
+    capabilities = frozenset(
+        {
+            Capability.LOG_PROBS,
+            Capability.ENTROPY,
+            Capability.TEACHER_FORCE,
+            Capability.SELECT_ROWS,
+            Capability.FUSED_LOSS,
+        }
+    )
 
     def __init__(self, family: ImageTokenFamily, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> None:
         self.family = family
@@ -88,8 +96,8 @@ class ImageTokenPolicy(Foreseeing):
     @property
     def codes_per_picture(self) -> int:
         """T, the decisions of every trajectory."""
-        rows, columns = self.family.grid
-        return rows * columns
+        rows, step_indices = self.family.grid
+        return rows * step_indices
 
     def refuse(self, sample: Sample) -> None:
         """
@@ -122,26 +130,26 @@ class ImageTokenPolicy(Foreseeing):
         return self._as_rollout(samples, groups, recording, log_probs)
 
     @torch.no_grad()
-    def teacher_force(self, given: Sequence[GivenText]) -> Rollout:
+    def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
         """A rollout of given pictures: of their codes, where those are known, else of the picture that `text` names.
 
         Raises:
             DataError: a picture cannot be read, or what is given is none.
         """
-        codes = torch.stack([self._codes_of(each) for each in given]).to(self.device)
-        samples = [each.sample for each in given]
+        codes = torch.stack([self._codes_of(each) for each in targets]).to(self.device)
+        samples = [each.sample for each in targets]
         recording = CodeRecording(self._prompts(samples, self.sampling), codes, self.sampling)
-        rollout = self._as_rollout(samples, [each.group for each in given], recording, torch.zeros(codes.shape))
+        rollout = self._as_rollout(samples, [each.group for each in targets], recording, torch.zeros(codes.shape))
         rollout.log_probs = self._score(recording)[0]
         return rollout
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Compute the log-probabilities of all named codes again, and hand them over at once."""
         log_probs, entropy = self._score(rollout.recording)
-        chosen = list(columns)
+        chosen = list(step_indices)
         if chosen != list(range(log_probs.shape[1])):
             log_probs, entropy = log_probs[:, chosen], entropy[:, chosen]
-        visit(Decisions(tuple(chosen), log_probs, entropy=entropy))
+        visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
 
     def reference(self) -> AbstractContextManager[None]:
         """While open, the policy computes with the parameters that training started from."""
@@ -151,7 +159,7 @@ class ImageTokenPolicy(Foreseeing):
         """By the names that the model gives them; float32 whatever it computes in."""
         return {name: p for name, p in self.family.model.named_parameters() if p.requires_grad}
 
-    def pace(self, name: str) -> float:
+    def lr_scale(self, name: str) -> float:
         """All parameters learn alike."""
         return 1.0
 
@@ -219,15 +227,17 @@ class ImageTokenPolicy(Foreseeing):
                     # The mixture of logits is the product of the mixture of states: it is as linear.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)
                     at = torch.arange(codes.numel(), device=codes.device)
-                    foresee = at_places(self._slope, at // codes.shape[1], at % codes.shape[1])
-                    scores = log_probs_of(flat, weight, bias, codes.flatten(), sampling.temperature, foresee=foresee)
+                    grad_hint = at_places(self._slope, at // codes.shape[1], at % codes.shape[1])
+                    scores = log_probs_of(
+                        flat, weight, bias, codes.flatten(), sampling.temperature, grad_hint=grad_hint
+                    )
                     return scores[0].view_as(codes), scores[1].view_as(codes)
                 logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
         finally:
             model.eval()
         return token_log_probs(scored_logits(logits, sampling.temperature), codes)
 
-    def _codes_of(self, given: GivenText) -> Tensor:
+    def _codes_of(self, given: TargetText) -> Tensor:
         """[T]."""
         if given.token_ids is None:
             picture = load_image(given.text, given.sample.id)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.differentiable_loop import LiveLoop
+from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
 from mmrl.generation.diffusion.guiders import Guiders
 from mmrl.generation.diffusion.loops import FastForward
 from mmrl.generation.diffusion.multi_latent import join
@@ -26,7 +26,7 @@ from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_families import VEFamily
 from mmrl.generation.diffusion.scheduler_hook import Step
-from mmrl.policy import LiveSteps, Rollout, RolloutRequest
+from mmrl.policy import BackpropSteps, Rollout, RolloutRequest
 from mmrl.rewards.core.base import Reward, RewardError
 from mmrl.rewards.core.inputs import reward_input
 
@@ -45,7 +45,7 @@ def guided_rollout(
     """
     if flat := ", ".join(reward.name for reward, _ in rewards if not reward.differentiable):
         raise RewardError(f"{flat} has no gradient to be guided by; `mmrl rewards show NAME` says which have one")
-    with policy.paths_kept(), torch.no_grad():
+    with policy.keep_latents(), torch.no_grad():
         rollout = policy.rollout(requests, seed)
     recording: Recording = rollout.recording
     rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), strict=True)
@@ -67,12 +67,12 @@ def guided_rollout(
     return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
 
 
-class GuidedStep(LiveLoop):
+class GuidedStep(BackpropLoop):
     """Computes one step from latents that gradients can be taken of, and shows the picture that it predicts."""
 
     def __init__(self, guiders: Guiders, recording: Recording, number: int) -> None:
         left = len(recording.next_latents) - 1 - number
-        super().__init__(guiders, recording, LiveSteps(count=1, left=left), torch.empty(0))
+        super().__init__(guiders, recording, BackpropSteps(count=1, num_skipped_last=left), torch.empty(0))
         self.leaves: list[Tensor] = []
         self._following: list[Tensor] = []
         self._gains: list[float] = []
@@ -102,7 +102,7 @@ class Playback(FastForward):
         return False
 
     def advance(self, step: Step) -> Tensor:
-        return self.play_back()
+        return self.replay_step()
 
 
 def steering_gain(step: Step) -> float:

@@ -20,7 +20,7 @@ from diffusers import DiffusionPipeline
 from PIL import Image
 from torch import Tensor, nn
 
-from mmrl.config.batch_sizes import Geometry
+from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.media.conditions import media_kind
@@ -51,7 +51,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
         ConfigError: the configuration does not fit the pipeline.
         UnsupportedError: the pipeline cannot be trained, or not on paper.
     """
-    policy, geometry = config.policy, Geometry.of(config)
+    policy, geometry = config.policy, BatchPlan.of(config)
     dtype = getattr(torch, policy.dtype)
     full = policy.train == "full"
     trial = Trial(config, architecture, torch.float32 if full else dtype)
@@ -147,7 +147,9 @@ class Trial:
 
     def _roll_out(self) -> Rollout:
         with stand_in_sample(self._pipeline, self._sampling) as sample, torch.no_grad():
-            rollout = self.policy.rollout([RolloutRequest(sample, n=Geometry.of(self._config).micro_batch, group=0)], 0)
+            rollout = self.policy.rollout(
+                [RolloutRequest(sample, n=BatchPlan.of(self._config).micro_batch, group=0)], 0
+            )
         self.recording = recorded_bytes(rollout)
         return rollout
 

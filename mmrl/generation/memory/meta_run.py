@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_iter
 from transformers import PreTrainedTokenizerFast
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.pytree import map_leaves, outline, zeros
+from mmrl.generation.diffusion.pytree import map_leaves, tree_spec, zeros
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
 from mmrl.generation.memory.architecture import Architecture, build_component
 
@@ -51,7 +51,7 @@ class Paper:
         """Call `method` on the meta device; zeros of its answer's shape on the CPU."""
         if self._inside:
             return method(*args, **kwargs)
-        asked = None if torch.is_grad_enabled() else (name, repr(outline((args, kwargs))))
+        asked = None if torch.is_grad_enabled() else (name, repr(tree_spec((args, kwargs))))
         if asked in self._known:
             return zeros(self._known[asked])
         self._inside = True
@@ -68,7 +68,7 @@ class Paper:
             map_leaves(Tensor, self._keep, answer)
         else:
             self.peaks[name] = max(self.peaks.get(name, 0), self.bytes.peak - start)
-            self._known[asked] = outline(shown)
+            self._known[asked] = tree_spec(shown)
         return shown
 
     def backward(self) -> None:

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.hashing import NoDigest, digest_of
+from mmrl.rewards.core.hashing import Unhashable, digest_of
 from mmrl.rewards.core.spec import Direction, RewardSpec, Scope, WeightFile
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Status(StrEnum):
     """The *scorer* failed: NaN, masked out of advantages and metrics, and counted."""
     TIMEOUT = "timeout"
     """The scorer did not answer in time: as `ERROR`."""
-    NOT_ASKED = "not_asked"
+    NOT_APPLICABLE = "not_asked"
     """The answer's sample asked for other rewards than this: NaN, and no failure."""
 
 
@@ -258,7 +258,7 @@ class Reward(ABC):
         weights = [file.sha256 for file in self.weight_files()]
         try:
             return digest_of(self.name, self.version, self.settings, weights, self.source_digest()).hex()
-        except NoDigest as err:
+        except Unhashable as err:
             raise RewardError(f"{self.name} cannot be cached: {err}") from err
 
     @classmethod
@@ -438,12 +438,12 @@ def digest_of_source(thing: Any) -> str:
     """Of the file that a class or function stands in.
 
     Raises:
-        NoDigest: it stands in none, as in a notebook.
+        Unhashable: it stands in none, as in a notebook.
     """
     try:
         return hashlib.sha256(Path(inspect.getfile(thing)).read_bytes()).hexdigest()
     except (OSError, TypeError) as err:
-        raise NoDigest(f"the source of {thing.__qualname__} is in no file") from err
+        raise Unhashable(f"the source of {thing.__qualname__} is in no file") from err
 
 
 def failure_of(error: Exception) -> Failure:

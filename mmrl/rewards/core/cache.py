@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mmrl.rewards.core.base import Reward, RewardError, RewardInput
-from mmrl.rewards.core.hashing import NoDigest, digest_of
+from mmrl.rewards.core.hashing import Unhashable, digest_of
 from mmrl.rewards.core.spec import Scope
 
 _log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ def score_key(fingerprint: str, item: RewardInput) -> bytes | None:
     seen = (item.prompt, item.text, item.image, item.video, item.references, item.metadata)
     try:
         return digest_of(fingerprint, *seen)
-    except NoDigest:
+    except Unhashable:
         return None
 
 

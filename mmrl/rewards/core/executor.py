@@ -69,7 +69,7 @@ class Part:
                 raise RewardError(f"{name}: {setting} is {value}; it must be above 0")
 
 
-class Lane:
+class RewardWorker:
     """The threads that one reward of a suite runs in."""
 
     def __init__(self, part: Part, cache: ScoreCache | None) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image
 
 
-class NoDigest(ValueError):
+class Unhashable(ValueError):
     """A value of a type whose contents cannot be told, or that must not be looked into."""
 
 
@@ -19,13 +19,13 @@ def digest_of(*values: Any) -> bytes:
     """SHA-256 of numbers, texts, pictures, arrays, tensors, paths, and of lists and mappings of them.
 
     Raises:
-        NoDigest: there is something else among them, such as an object of one's own or a picture too large to decode.
+        Unhashable: there is something else among them, such as an object of one's own or a picture too large to decode.
     """
     seen = hashlib.sha256()
     try:
         _feed(seen, values)
     except RecursionError:
-        raise NoDigest("a value holds itself, or is nested too deep") from None
+        raise Unhashable("a value holds itself, or is nested too deep") from None
     return seen.digest()
 
 
@@ -62,7 +62,7 @@ def _feed_picture(seen: Any, picture: Image.Image) -> None:
     try:
         shown = answer_picture(picture)
     except (InvalidAnswer, ScoringFailed) as err:
-        raise NoDigest(str(err)) from err
+        raise Unhashable(str(err)) from err
     palette = picture.getpalette() if picture.mode in ("P", "PA") else None
     _feed(seen, [picture.mode, picture.size, palette, str(picture.info.get("transparency"))])
     seen.update(picture.tobytes())
@@ -75,10 +75,10 @@ def _as_array(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
         try:
             return np.asarray(value.detach().cpu().numpy())
         except (TypeError, RuntimeError, AttributeError) as err:  # bfloat16, sparse, no tensor
-            raise NoDigest(f"a {type(value).__name__} of torch: {err}") from err
+            raise Unhashable(f"a {type(value).__name__} of torch: {err}") from err
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "biufcUS":
         return np.asarray(value)
-    raise NoDigest(f"a {type(value).__name__} has no contents that could be told")
+    raise Unhashable(f"a {type(value).__name__} has no contents that could be told")
 
 
 def _stamp(text: str) -> str:

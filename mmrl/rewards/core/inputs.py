@@ -100,7 +100,7 @@ def with_rows(output: RewardOutput, added: Sequence[Mapping[str, float]]) -> Rew
             for name, column in zip(names, missing, strict=True)
         },
         status={
-            name: [*output.status[name], *(Status.OK if name in row else Status.NOT_ASKED for row in added)]
+            name: [*output.status[name], *(Status.OK if name in row else Status.NOT_APPLICABLE for row in added)]
             for name in names
         },
         detail=[*output.detail, *({} for _ in added)],

@@ -25,7 +25,7 @@ from mmrl.data.sample import RewardChoice, Sample
 from mmrl.rewards.core import registry
 from mmrl.rewards.core.base import Failure, Reward, RewardContext, RewardError, RewardInput, RewardOutput, Status
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import DaemonPool, Lane, Part
+from mmrl.rewards.core.executor import DaemonPool, Part, RewardWorker
 from mmrl.rewards.core.inputs import ASKED, rows_of
 from mmrl.rewards.core.suite import TOTAL, PendingScores, RewardSuite, Tallies
 
@@ -136,7 +136,7 @@ class RoutedRewards(Tallies):
             raise RewardError("there are no rewards: neither the run names any, nor do the samples")
         self.names = tuple(dict.fromkeys(name for route in self._routes.values() for name in route.suite.names))
         """Of all routes. Rewards of one name and different arguments share a column: no answer has two of them."""
-        self._lanes = [Lane(part, cache) for part in self._parts]
+        self._lanes = [RewardWorker(part, cache) for part in self._parts]
         self._conductors = DaemonPool(2 * len(self._lanes), "routed-rewards")
 
     @property
@@ -199,7 +199,9 @@ class RoutedRewards(Tallies):
 
     def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
         """How many of the answers that a reward was asked for had which status: {reward: {"ok": 10, "error": 2}}."""
-        asked = {name: [s for s in output.status.get(name, []) if s is not Status.NOT_ASKED] for name in self.names}
+        asked = {
+            name: [s for s in output.status.get(name, []) if s is not Status.NOT_APPLICABLE] for name in self.names
+        }
         return {name: dict(Counter(status.value for status in column)) for name, column in asked.items() if column}
 
     def state_dict(self) -> dict[str, Any]:
@@ -288,7 +290,7 @@ def _merged(parts: Sequence[tuple[Sequence[int], RewardOutput]], size: int) -> R
     """One output of several that hold its rows; what a row lacks was not asked for there."""
     names = [*dict.fromkeys(name for _, output in parts for name in output.values if name != TOTAL), TOTAL]
     values = {name: np.full(size, math.nan, np.float32) for name in names}
-    status = {name: [Status.NOT_ASKED] * size for name in names}
+    status = {name: [Status.NOT_APPLICABLE] * size for name in names}
     detail: list[dict[str, Any]] = [{} for _ in range(size)]
     events: list[list[tuple[int, float]]] = [[] for _ in range(size)]
     failures: list[dict[str, Failure]] = [{} for _ in range(size)]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.aggregation import Aggregation, aggregate, gated
 from mmrl.rewards.core.base import Reward, RewardContext, RewardError, RewardInput, RewardOutput, Status
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import DaemonPool, Lane, Part, gathered
+from mmrl.rewards.core.executor import DaemonPool, Part, RewardWorker, gathered
 from mmrl.rewards.core.spec import Scope
 
 TOTAL = "total"
@@ -105,7 +105,7 @@ class RewardSuite(Tallies):
             raise RewardError(f"renormalise goes with the aggregation 'sum', not with {aggregation!r}")
         self._aggregation, self._renormalise, self.min_valid_share = aggregation, renormalise, min_valid_share
         self._floor = self._lowest_total()
-        self._lanes = [Lane(part, cache) for part in self.parts]
+        self._lanes = [RewardWorker(part, cache) for part in self.parts]
         self._conductors = DaemonPool(2 * len(self.parts), "rewards")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:

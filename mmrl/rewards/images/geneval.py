@@ -118,7 +118,7 @@ class GenEval(Reward):
         verdict = judge(
             include,
             exclude,
-            surest(things, threshold, self._max_objects, self._max_overlap),
+            top_by_confidence(things, threshold, self._max_objects, self._max_overlap),
             lambda found: self._colours.colours(picture, found) if self._colours else [],
             self._apart,
         )
@@ -187,7 +187,9 @@ def relations(a: Box, b: Box, apart: float = 0.1) -> set[str]:
     return far
 
 
-def surest(things: Sequence[Detection], threshold: float, most: int, overlap: float) -> dict[str, list[Detection]]:
+def top_by_confidence(
+    things: Sequence[Detection], threshold: float, most: int, overlap: float
+) -> dict[str, list[Detection]]:
     """What is surer than the threshold, by class and the surest first, without what overlaps something surer."""
     found: dict[str, list[Detection]] = {}
     for thing in sorted(things, key=lambda thing: -thing.score):

@@ -15,25 +15,25 @@ from typing import Literal, get_args
 
 from mmrl.rewards.core.base import InvalidAnswer, RewardInput, ScoringFailed
 
-AnswerForm = Literal["auto", "tags", "boxed", "plain"]
+AnswerFormat = Literal["auto", "tags", "boxed", "plain"]
 LONGEST = 1_000_000
 """Characters past which a text is no answer: nothing after it is read."""
 
 
-def form_of(item: RewardInput, own: AnswerForm = "auto") -> AnswerForm:
+def form_of(item: RewardInput, own: AnswerFormat = "auto") -> AnswerFormat:
     """The form that is due of an answer: the reward's own, or where that is `auto`, what the sample declares.
 
     Raises:
         ScoringFailed: `references["answer_form"]` is no form.
     """
-    declared: AnswerForm = item.references.get("answer_form", "auto")
-    if declared not in get_args(AnswerForm):
-        due = ", ".join(get_args(AnswerForm))
+    declared: AnswerFormat = item.references.get("answer_form", "auto")
+    if declared not in get_args(AnswerFormat):
+        due = ", ".join(get_args(AnswerFormat))
         raise ScoringFailed(f"references['answer_form'] is {declared!r:.40}; it is one of {due}", "reference")
     return declared if own == "auto" else own
 
 
-def answer_text(text: str, form: AnswerForm = "auto") -> str:
+def answer_text(text: str, form: AnswerFormat = "auto") -> str:
     """The final answer in a completion, without white space around it; may be empty.
 
     Raises:
@@ -117,7 +117,7 @@ _BOLD = re.compile(r"(?<![\w)\]}])\*\*|\*\*(?![\w(\[{])")
 _SENTENCE_END = re.compile(r"[.?]\s")
 
 
-def final_answer(text: str, form: AnswerForm = "auto") -> str:
+def final_answer(text: str, form: AnswerFormat = "auto") -> str:
     """`answer_text`, and out of it what stands in \\boxed{...}, which may stand inside or outside of the answer's tags.
 
     Raises:

@@ -138,9 +138,9 @@ def _outline(coordinates: list[float], canvas: Canvas) -> list[float]:
     return pixels
 
 
-def _length(outline: list[float]) -> float:
+def _length(tree_spec: list[float]) -> float:
     """The steps that filling takes along an outline: in x or in y, whichever has more."""
-    xs, ys = np.array(outline[::2]), np.array(outline[1::2])
+    xs, ys = np.array(tree_spec[::2]), np.array(tree_spec[1::2])
     return float(np.maximum(abs(xs - np.roll(xs, 1)), abs(ys - np.roll(ys, 1))).sum()) + len(xs)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, final_answer, form_of, only_stated
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, final_answer, form_of, only_stated
 from mmrl.rewards.parsing.numbers import parse_number
 from mmrl.rewards.parsing.tables import Cell, read_table
 from mmrl.rewards.rules.below_one import BELOW_ONE, below_one
@@ -48,7 +48,7 @@ class ChartRelaxed(Reward):
     name, needs, range = "chart_relaxed", ("text", "references.answer"), (0.0, 1.0)
     source = "ChartQA, arXiv:2203.10244; google-research/pix2struct metrics.py"
 
-    def __init__(self, tolerance: float = 0.05, exact_years: bool = False, form: AnswerForm = "auto") -> None:
+    def __init__(self, tolerance: float = 0.05, exact_years: bool = False, form: AnswerFormat = "auto") -> None:
         if not (math.isfinite(tolerance) and 0 <= tolerance < 1):
             raise RewardError(f"chart_relaxed: tolerance is {tolerance}; due is a share of the true value, in [0, 1)")
         self.tolerance, self.exact_years, self.form = Fraction(str(tolerance)), exact_years, form
@@ -88,7 +88,7 @@ class ChartTable(Reward):
     name, needs, range = "chart_table", ("text", "references.answer"), (0.0, 1.0)
     source = "RMS of DePlot, arXiv:2212.10505; google-research/google-research deplot/metrics.py"
 
-    def __init__(self, form: AnswerForm = "auto") -> None:
+    def __init__(self, form: AnswerFormat = "auto") -> None:
         self.form = form
 
     def score_one(self, item: RewardInput) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 
 from mmrl.rewards.core.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
 from mmrl.rewards.parsing.final_answer import (
-    AnswerForm,
+    AnswerFormat,
     final_answer,
     first_sentence,
     form_of,
@@ -64,7 +64,7 @@ class Maths(BatchReward):
     source = "math-verify (github.com/huggingface/Math-Verify)"
     batch_size = 256
 
-    def __init__(self, timeout_s: float = 5.0, form: AnswerForm = "auto") -> None:
+    def __init__(self, timeout_s: float = 5.0, form: AnswerFormat = "auto") -> None:
         if not (math.isfinite(timeout_s) and timeout_s > 0):
             raise RewardError(f"maths: timeout_s is {timeout_s}; due is a number of seconds above 0")
         self.timeout_s, self.form = timeout_s, form

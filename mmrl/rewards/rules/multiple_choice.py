@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.final_answer import AnswerForm, final_answer, form_of, stated_finals, without_bold
+from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, form_of, stated_finals, without_bold
 
 LONGEST = 20_000
 """Characters past which an answer is not read for a choice."""
@@ -63,7 +63,7 @@ class MultipleChoice(Reward):
     name, needs, range = "multiple_choice", ("text", "references.answer"), (0.0, 1.0)
     source = "exact match of the picked option"
 
-    def __init__(self, letters: str = "ABCDEFGHIJ", form: AnswerForm = "auto") -> None:
+    def __init__(self, letters: str = "ABCDEFGHIJ", form: AnswerFormat = "auto") -> None:
         if not letters or any(letter not in string.ascii_uppercase for letter in letters):
             raise RewardError(f"multiple_choice: letters is {letters!r}; due are letters from A to Z, such as 'ABCD'")
         self.letters, self.form = letters, form
@@ -132,9 +132,9 @@ def _pick(text: str, options: Mapping[str, str]) -> str | None:
         return letter if letter in options else None
     if named := _by_text(text, options):
         return named
-    praised, beside = _PRAISED.fullmatch(text), _WITH_OWN.match(text)
-    if praised and praised.group(1) in options:
-        return praised.group(1)
+    positive_advantage_rows, beside = _PRAISED.fullmatch(text), _WITH_OWN.match(text)
+    if positive_advantage_rows and positive_advantage_rows.group(1) in options:
+        return positive_advantage_rows.group(1)
     if beside and beside.group(1) in options and _is_own(text[beside.end() :], options[beside.group(1)]):
         return beside.group(1)
     led = _LED.match(text) or _REASON.match(text)

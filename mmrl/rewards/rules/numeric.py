@@ -7,7 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.final_answer import AnswerForm, final_answer, form_of
+from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, form_of
 from mmrl.rewards.parsing.numbers import number_in, parse_number
 
 
@@ -24,7 +24,7 @@ class Numeric(Reward):
     name, needs, range = "numeric", ("text", "references.answer"), (0.0, 1.0)
     source = "|x − truth| <= max(absolute, relative · |truth|)"
 
-    def __init__(self, relative: float = 0.0, absolute: float = 0.0, form: AnswerForm = "auto") -> None:
+    def __init__(self, relative: float = 0.0, absolute: float = 0.0, form: AnswerFormat = "auto") -> None:
         for what, value in (("relative", relative), ("absolute", absolute)):
             if not (math.isfinite(value) and value >= 0):
                 raise RewardError(f"numeric: {what} is {value}; a tolerance is 0 or above and finite")

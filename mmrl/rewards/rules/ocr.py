@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, form_of
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
 from mmrl.rewards.rules.below_one import below_one
 
 LONGEST = 100_000
@@ -27,7 +27,7 @@ class _Read(Reward):
         fold_case: bool = False,
         fold_space: bool = False,
         unicode: UnicodeForm = "NFC",
-        form: AnswerForm = "auto",
+        form: AnswerFormat = "auto",
     ) -> None:
         if unicode not in get_args(UnicodeForm):
             raise RewardError(f"{self.name}: unicode is {unicode!r}; due is one of {', '.join(get_args(UnicodeForm))}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from mmrl.rewards.core.base import BatchReward, InvalidAnswer, Reward, RewardError, RewardInput, Scored, ScoringFailed
 from mmrl.rewards.core.spec import WeightFile
-from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, form_of
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
 from mmrl.rewards.parsing.words import words_of
 from mmrl.rewards.rules.below_one import below_one
 
@@ -40,7 +40,7 @@ class Rouge(Reward):
     name, needs, range = "rouge", ("text", "references.answer"), (0.0, 1.0)
     source = "ROUGE, aclanthology.org/W04-1013"
 
-    def __init__(self, variant: Variant = "L", form: AnswerForm = "auto") -> None:
+    def __init__(self, variant: Variant = "L", form: AnswerFormat = "auto") -> None:
         if variant not in get_args(Variant):
             raise RewardError(f"rouge: variant is {variant!r}; due is one of {', '.join(get_args(Variant))}")
         self.variant, self.form = variant, form
@@ -74,7 +74,7 @@ class BMAS(BatchReward):
         embeddings: Embeddings = "contextual",
         device: str = "cpu",
         revision: str | None = None,
-        form: AnswerForm = "auto",
+        form: AnswerFormat = "auto",
     ) -> None:
         import torch
         from transformers import AutoModel
@@ -183,7 +183,7 @@ def rouge_words(text: str) -> list[str]:
     return words_of(_SEPARATORS.sub(" ", text))
 
 
-def _answer(item: RewardInput, form: AnswerForm) -> str:
+def _answer(item: RewardInput, form: AnswerFormat) -> str:
     answer = answer_text(item.text or "", form_of(item, form))
     if len(answer) > LONGEST:
         raise InvalidAnswer(f"the answer has {len(answer)} characters; at most {LONGEST} are compared")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
-from mmrl.rewards.parsing.final_answer import AnswerForm, answer_text, form_of
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
 from mmrl.rewards.parsing.tables import Cell, Table, read_table
 from mmrl.rewards.rules.below_one import below_one
 
@@ -35,7 +35,7 @@ class TEDS(Reward):
     name, needs, range = "teds", ("text", "references.answer"), (0.0, 1.0)
     source = "TEDS, arXiv:1911.10683; ibm-aur-nlp/PubTabNet src/metric.py"
 
-    def __init__(self, structure_only: bool = False, form: AnswerForm = "auto") -> None:
+    def __init__(self, structure_only: bool = False, form: AnswerFormat = "auto") -> None:
         self.structure_only, self.form = structure_only, form
 
     def score_one(self, item: RewardInput) -> float:

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from mmrl.config.algorithm import ExperienceKind
 from mmrl.errors import ConfigError
-from mmrl.policy import Policy, Power
+from mmrl.policy import Capability, Policy
 from mmrl.training.rollouts.online import MicroBatch
 
 
-class Gauges:
+class MetricAccumulator:
     """Running means and maxima of numbers that come micro-batch by micro-batch."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Gauges:
         known = self._maxima.get(name, value)
         self._maxima[name] = value if math.isnan(value) else max(known, value) if not math.isnan(known) else known
 
-    def absorb(self, other: Gauges, without: tuple[str, ...] = ()) -> None:
+    def absorb(self, other: MetricAccumulator, without: tuple[str, ...] = ()) -> None:
         """Take in what another has gathered, but for the names in `without`."""
         for name, total in other._sums.items():
             if name not in without:
@@ -52,7 +52,7 @@ class Gauges:
 class Objective(Protocol):
     """A loss on the powers of a policy."""
 
-    needs: ClassVar[frozenset[Power]]
+    needs: ClassVar[frozenset[Capability]]
 
     def acting(self) -> AbstractContextManager[None]:
         """While open, the policy computes with the parameters that rollouts are drawn with."""
@@ -62,7 +62,7 @@ class Objective(Protocol):
         """How much there is to learn from in a micro-batch: what its loss is the mean over (rows, tokens, pairs)."""
         ...
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Backpropagate `share` times the micro-batch's loss into the policy's parameters.
 
         `share` is its part of the update's `amount`, times the loss scale: so the gradient of an update does not
@@ -89,19 +89,19 @@ def trained_decisions(batch: MicroBatch) -> Tensor:
     return mask & batch.scored.to(mask.device)[:, None]
 
 
-def regresses(powers: frozenset[Power]) -> bool:
+def uses_velocity_loss(capabilities: frozenset[Capability]) -> bool:
     """Whether a policy of these powers learns from given answers by its velocities rather than by log-probabilities."""
-    return Power.PREDICT_VELOCITY in powers and Power.TEACHER_FORCE not in powers
+    return Capability.PREDICT_VELOCITY in capabilities and Capability.TEACHER_FORCE not in capabilities
 
 
-def refuse_misfit(objective: type[Objective], policy: type[Policy], experience: ExperienceKind = "rollouts") -> None:
+def check_compatible(objective: type[Objective], policy: type[Policy], experience: ExperienceKind = "rollouts") -> None:
     """Refuse an objective, or what it learns from, that needs powers the policy lacks; before a model is loaded.
 
     Raises:
         ConfigError: naming the missing powers.
     """
-    if missing := objective.needs - policy.powers:
+    if missing := objective.needs - policy.capabilities:
         names = ", ".join(sorted(missing))
         raise ConfigError(f"{objective.__name__} needs {names}, which {policy.__name__} does not have")
-    if experience != "rollouts" and not policy.powers & {Power.TEACHER_FORCE, Power.ENCODE_MEDIA}:
-        raise ConfigError(f"{policy.__name__} cannot learn from {experience}: it lacks the power teacher_force")
+    if experience != "rollouts" and not policy.capabilities & {Capability.TEACHER_FORCE, Capability.ENCODE_MEDIA}:
+        raise ConfigError(f"{policy.__name__} cannot learn from {experience}: it lacks the power score_targets")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from mmrl.algorithms import aggregation_total, aggregation_weights, imitation_loss
 from mmrl.config.algorithm import RejectionSFTConfig, SFTConfig
-from mmrl.policy import Decisions, Policy, Power
-from mmrl.training.objectives.base import Gauges, trained_decisions
+from mmrl.policy import Capability, Policy, StepOutputs
+from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
 from mmrl.training.rollouts.online import MicroBatch
 
 
@@ -21,7 +21,7 @@ class SupervisedLearning:
     Rows without credit are left out of the mean, and where the policy allows it out of the computation.
     """
 
-    needs: ClassVar[frozenset[Power]] = frozenset({Power.LOG_PROBS})
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
     def __init__(self, policy: Policy, config: SFTConfig | RejectionSFTConfig) -> None:
         self._policy = policy
@@ -35,24 +35,24 @@ class SupervisedLearning:
         """Tokens or rows to imitate."""
         return aggregation_total(_imitated(batch), self._config.aggregate)
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Replay what is to be imitated and backpropagate each block as soon as it is computed."""
         rollout, imitated, credit = batch.rollout, _imitated(batch), batch.credit
         gauges.mean("imitated_share", imitated.any(1).float().mean().item())
         weights = share * aggregation_weights(imitated, self._config.aggregate)
         rows = imitated.any(1)
-        if Power.SELECT_ROWS in self._policy.powers and not rows.all():
+        if Capability.SELECT_ROWS in self._policy.capabilities and not rows.all():
             imitated, weights, credit = imitated[rows], weights[rows], credit[rows]
             rollout = rollout.select(rows.nonzero()[:, 0].tolist())
         fresh = rollout.policy_version == self._policy.version
-        columns = imitated.any(0).nonzero()[:, 0].tolist()
-        if not columns:
+        step_indices = imitated.any(0).nonzero()[:, 0].tolist()
+        if not step_indices:
             return
         total = 0.0
 
-        def visit(now: Decisions) -> None:
+        def visit(now: StepOutputs) -> None:
             nonlocal total
-            here = list(now.columns)
+            here = list(now.step_indices)
             mask, old = imitated[:, here], rollout.log_probs[:, here]
             loss = (weights[:, here] * imitation_loss(now.log_probs, credit[:, here], mask)).sum()
             loss.backward()
@@ -65,7 +65,7 @@ class SupervisedLearning:
                 gauges.maximum("log_prob_change_max", (now.log_probs.detach() - old)[mask].abs().max().item())
 
         with torch.enable_grad():
-            self._policy.replay(rollout, columns, visit)
+            self._policy.replay(rollout, step_indices, visit)
         gauges.mean("loss", total / share, weight=share)
 
     def finish_iteration(self, updates: int) -> None:

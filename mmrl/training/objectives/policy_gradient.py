@@ -23,8 +23,8 @@ from mmrl.algorithms import (
     velocity_mse,
 )
 from mmrl.config.algorithm import PolicyGradientConfig
-from mmrl.policy import Decisions, ForesightPolicy, Policy, Power, Rollout
-from mmrl.training.objectives.base import Gauges, trained_decisions
+from mmrl.policy import Capability, FusedLossMixin, Policy, Rollout, StepOutputs
+from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
 from mmrl.training.objectives.replay_passes import backpropagate_coupled
 from mmrl.training.objectives.surrogates import Distance, Settings, settle
 from mmrl.training.rollouts.online import MicroBatch
@@ -36,13 +36,13 @@ class PolicyGradient:
     Each block of decisions that a replay visits is backpropagated at once: one denoising step, or all tokens.
     """
 
-    needs: ClassVar[frozenset[Power]] = frozenset({Power.LOG_PROBS})
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
     def __init__(self, policy: Policy, config: PolicyGradientConfig, longest: int | None = None) -> None:
         """`longest` is the most decisions that a trajectory may have, which `aggregate: constant` divides by."""
         self._policy = policy
         self._config = config
-        self._settings = settle(config, policy.powers, longest)
+        self._settings = settle(config, policy.capabilities, longest)
 
     def acting(self) -> AbstractContextManager[None]:
         """The live parameters sample."""
@@ -53,26 +53,26 @@ class PolicyGradient:
         total = aggregation_total(trained_decisions(batch), self._settings.how)
         return min(total, 1) if self._config.aggregate == "micro_batch" else total
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Replay the micro-batch's decisions and backpropagate each block as soon as it is computed."""
         part = self._learnt_from(batch, share)
-        columns = part.columns
-        if not columns:
+        step_indices = part.step_indices
+        if not step_indices:
             return
         if self._settings.distance is not None:
-            part.reference = self._reference(part.rollout, columns)
+            part.reference = self._reference(part.rollout, step_indices)
 
-        def visit(now: Decisions) -> None:
-            loss = part.guarded(now) if self._settings.guarded else part.surrogate(now.log_probs, now.columns)
+        def visit(now: StepOutputs) -> None:
+            loss = part.guarded(now) if self._settings.guarded else part.surrogate(now.log_probs, now.step_indices)
             penalty = part.penalty(now)
             (loss if penalty is None else loss + penalty).backward()
 
         if self._settings.couples:
-            whole = partial(part.surrogate, columns=columns)
-            backpropagate_coupled(self._policy, part.rollout, columns, whole, part.penalty)
+            whole = partial(part.surrogate, step_indices=step_indices)
+            backpropagate_coupled(self._policy, part.rollout, step_indices, whole, part.penalty)
         else:
             with torch.enable_grad(), self._foreseeing(part):
-                self._policy.replay(part.rollout, columns, visit)
+                self._policy.replay(part.rollout, step_indices, visit)
         gauges.absorb(part.gauges)
         gauges.mean("loss", part.loss / share, weight=share)
 
@@ -88,9 +88,9 @@ class PolicyGradient:
 
     def _foreseeing(self, part: _Part) -> AbstractContextManager[None]:
         """The loss of a decision follows from its own log-prob, so what its derivative will be can be told."""
-        if Power.FORESEE not in self._policy.powers:
+        if Capability.FUSED_LOSS not in self._policy.capabilities:
             return nullcontext()
-        return cast(ForesightPolicy, self._policy).foreseeing(part.slope)
+        return cast(FusedLossMixin, self._policy).fused_loss(part.slope)
 
     def _learnt_from(self, batch: MicroBatch, share: float) -> _Part:
         """The micro-batch with its weights; without rows that have no gradient, if its policy can leave rows out."""
@@ -98,29 +98,29 @@ class PolicyGradient:
         trained = trained_decisions(batch)
         weights = share * aggregation_weights(trained, settings.how, settings.constant)
         credit = batch.credit
-        if settings.distance is None and Power.SELECT_ROWS in self._policy.powers:
+        if settings.distance is None and Capability.SELECT_ROWS in self._policy.capabilities:
             teaches = (trained & (credit != 0)).any(1)
             if not teaches.all():
                 trained, weights, credit = trained[teaches], weights[teaches], credit[teaches]
                 rollout = rollout.select(teaches.nonzero()[:, 0].tolist())
         copies = weights.new_ones(rollout.rows)
-        if Power.SELECT_ROWS in self._policy.powers:
-            rows, weights, copies = merged_twins(rollout, trained, weights, credit)
+        if Capability.SELECT_ROWS in self._policy.capabilities:
+            rows, weights, copies = merge_duplicates(rollout, trained, weights, credit)
             if len(rows) < rollout.rows:
                 rollout, trained, credit = rollout.select(rows), trained[rows], credit[rows]
         fresh = rollout.policy_version == self._policy.version
         return _Part(settings, self._config.kl.coef, rollout, trained, weights, credit, copies, fresh)
 
-    def _reference(self, rollout: Rollout, columns: Sequence[int]) -> dict[int, Tensor]:
+    def _reference(self, rollout: Rollout, step_indices: Sequence[int]) -> dict[int, Tensor]:
         """Per column, what the reference would have done: its log-prob, its mean or its velocity."""
         found: dict[int, Tensor] = {}
 
-        def visit(now: Decisions) -> None:
+        def visit(now: StepOutputs) -> None:
             compared = _compared(now, self._settings.distance)
-            found.update({t: compared[:, k].detach() for k, t in enumerate(now.columns)})
+            found.update({t: compared[:, k].detach() for k, t in enumerate(now.step_indices)})
 
         with torch.no_grad(), self._policy.reference():
-            self._policy.replay(rollout, columns, visit)
+            self._policy.replay(rollout, step_indices, visit)
         return found
 
 
@@ -137,17 +137,17 @@ class _Part:
     copies: Tensor  # [B]; how many answers of the rollout each row stands for
     fresh: bool  # whether the parameters are still those that the rollout was drawn with
     reference: dict[int, Tensor] = field(default_factory=dict)  # column -> [B, ...]
-    gauges: Gauges = field(default_factory=Gauges)
+    gauges: MetricAccumulator = field(default_factory=MetricAccumulator)
     loss: float = 0.0
 
     @property
-    def columns(self) -> list[int]:
+    def step_indices(self) -> list[int]:
         """Those that any row learns from."""
         return self.trained.any(0).nonzero()[:, 0].tolist()
 
-    def surrogate(self, log_probs: Tensor, columns: Sequence[int]) -> Tensor:
+    def surrogate(self, log_probs: Tensor, step_indices: Sequence[int]) -> Tensor:
         """Of some columns [B, K], weighted and summed."""
-        here = list(columns)
+        here = list(step_indices)
         mask, old = self.trained[:, here], self.rollout.log_probs[:, here]
         terms = self.settings.surrogate(log_probs, old, self.credit[:, here], mask)
         loss = (self.weights[:, here] * terms.loss).sum()
@@ -155,9 +155,9 @@ class _Part:
         self.loss += loss.item()
         return loss
 
-    def guarded(self, now: Decisions) -> Tensor:
+    def guarded(self, now: StepOutputs) -> Tensor:
         """The same of ratios that are normalised by their step's moments, for each step as large a gradient."""
-        here, means = list(now.columns), self.rollout.means
+        here, means = list(now.step_indices), self.rollout.means
         if means is None or now.mean is None or now.std is None or now.gain is None:
             raise ValueError("algorithm.ratio guard needs rollouts that keep their means, of steps whose gain is known")
         mask, old = self.trained[:, here], self.rollout.log_probs[:, here]
@@ -168,15 +168,15 @@ class _Part:
         self.loss += loss.item()
         return loss
 
-    def slope(self, log_probs: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    def slope(self, log_probs: Tensor, rows: Tensor, step_indices: Tensor) -> Tensor:
         """[M]: the derivative of surrogate and penalty in the log-probs of some decisions."""
-        at = rows, columns
+        at = rows, step_indices
         old, credit, mask = (each[at][None] for each in (self.rollout.log_probs, self.credit, self.trained))
         with torch.enable_grad():
             free = log_probs.detach().requires_grad_()
             terms = self.settings.surrogate(free[None], old, credit, mask).loss
             if self.settings.distance is not None:
-                now, reference = Decisions(tuple(range(len(free))), free[None]), self._reference_log_probs[at][None]
+                now, reference = StepOutputs(tuple(range(len(free))), free[None]), self._reference_log_probs[at][None]
                 terms = terms + self.coef * _distance(now, reference, old, self.settings.distance, mask)
             return torch.autograd.grad((self.weights[at] * terms[0]).sum(), free)[0]
 
@@ -187,9 +187,9 @@ class _Part:
         table[:, list(self.reference)] = torch.stack(list(self.reference.values()), dim=1)
         return table
 
-    def penalty(self, now: Decisions) -> Tensor | None:
+    def penalty(self, now: StepOutputs) -> Tensor | None:
         """The distance from the reference, weighted and summed; looks at the entropy in passing."""
-        kind, here = self.settings.distance, list(now.columns)
+        kind, here = self.settings.distance, list(now.step_indices)
         mask = self.trained[:, here]
         if now.entropy is not None:
             self._mean("entropy", now.entropy.detach(), mask)
@@ -216,7 +216,7 @@ class _Part:
         self.gauges.mean(name, (values[mask] * counts).sum().item() / total, weight=total)
 
 
-def _compared(now: Decisions, kind: Distance | None) -> Tensor:
+def _compared(now: StepOutputs, kind: Distance | None) -> Tensor:
     """[B, K, ...]; what a penalty compares."""
     if kind in ("k2", "k3", "weighted_k3"):
         return now.log_probs
@@ -226,7 +226,7 @@ def _compared(now: Decisions, kind: Distance | None) -> Tensor:
     return compared
 
 
-def _distance(now: Decisions, reference: Tensor, old: Tensor, kind: Distance, mask: Tensor) -> Tensor:
+def _distance(now: StepOutputs, reference: Tensor, old: Tensor, kind: Distance, mask: Tensor) -> Tensor:
     """[B, K]."""
     mine = _compared(now, kind)
     if kind == "k2":
@@ -235,20 +235,20 @@ def _distance(now: Decisions, reference: Tensor, old: Tensor, kind: Distance, ma
         return kl_k3(mine, reference, mask)
     if kind == "weighted_k3":
         return kl_weighted_k3(mine, old, reference, mask)
-    columns = range(mine.shape[1])
+    step_indices = range(mine.shape[1])
     if kind == "velocity_mse":
-        return torch.stack([velocity_mse(mine[:, k], reference[:, k]) for k in columns], dim=1)
+        return torch.stack([velocity_mse(mine[:, k], reference[:, k]) for k in step_indices], dim=1)
     if now.std is None:
         raise ValueError("mean_distance needs decisions with a standard deviation")
     std = now.std.detach()  # of both: a trained noise level would grow to make distances look short
-    each = [gaussian_mean_distance(mine[:, k], reference[:, k], std[:, k]) for k in columns]
+    each = [gaussian_mean_distance(mine[:, k], reference[:, k], std[:, k]) for k in step_indices]
     return torch.stack(each, dim=1)
 
 
 # Answers that a group gave more than once, computed once.
 
 
-def merged_twins(
+def merge_duplicates(
     rollout: Rollout,
     trained: Tensor,  # [B, T] bool
     weights: Tensor,  # [B, T] of each decision's term in the loss

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mmrl.algorithms import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
 from mmrl.config.algorithm import DPOConfig, MPOConfig
-from mmrl.policy import Policy, Power
-from mmrl.training.objectives.base import Gauges
+from mmrl.policy import Capability, Policy
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
 from mmrl.training.rollouts.online import MicroBatch
 
@@ -27,7 +27,7 @@ class PreferenceLearning:
     used (`scored` False) is left out.
     """
 
-    needs: ClassVar[frozenset[Power]] = frozenset({Power.LOG_PROBS, Power.TEACHER_FORCE})
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
 
     def __init__(self, policy: Policy, config: DPOConfig | MPOConfig) -> None:
         self._policy = policy
@@ -42,16 +42,16 @@ class PreferenceLearning:
         """Pairs."""
         return int(_pairs(batch).sum())
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Replay both answers of all pairs, under the reference and under the policy."""
         rollout, pairs = batch.rollout, _pairs(batch).to(batch.rollout.mask.device)
         mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
-        columns = mask.any(0).nonzero()[:, 0].tolist()
-        if not columns:
+        step_indices = mask.any(0).nonzero()[:, 0].tolist()
+        if not step_indices:
             return
-        mask, old = mask[:, columns], rollout.log_probs[:, columns]
+        mask, old = mask[:, step_indices], rollout.log_probs[:, step_indices]
         with self._policy.reference():
-            reference = replayed_log_probs(self._policy, rollout, columns)
+            reference = replayed_log_probs(self._policy, rollout, step_indices)
 
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
@@ -61,7 +61,7 @@ class PreferenceLearning:
             gauges.mean("loss", terms.mean().item(), weight=len(terms))
             return share * terms.mean()
 
-        backpropagate_coupled(self._policy, rollout, columns, loss)
+        backpropagate_coupled(self._policy, rollout, step_indices, loss)
 
     def finish_iteration(self, updates: int) -> None:
         """What rewards are usual is known now."""
@@ -75,7 +75,9 @@ class PreferenceLearning:
         """Continue exactly where `state_dict` was taken."""
         self._pair_terms.load_state_dict(state)
 
-    def _terms(self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, gauges: Gauges) -> Tensor:
+    def _terms(
+        self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, gauges: MetricAccumulator
+    ) -> Tensor:
         """[P] of the pairs that are left."""
         ratio = partial(sequence_log_ratio, log_probs, reference, mask)
         (chosen, rejected), per_token = (_sides(ratio(mean=mean), pairs) for mean in (False, True))
@@ -117,7 +119,7 @@ class PairTerms:
         self,
         chosen: Tensor,  # [P] log-ratios, policy to reference
         rejected: Tensor,  # [P]
-        gauges: Gauges,
+        gauges: MetricAccumulator,
         per_part: tuple[Tensor, Tensor] | None = None,  # the same per token, [P] each; unset: as they are
         written: Tensor | None = None,  # [P] mean log-probs of the chosen answers, which mpo needs
     ) -> Tensor:

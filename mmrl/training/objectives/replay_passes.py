@@ -7,23 +7,23 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mmrl.policy import Decisions, Policy, Rollout
+from mmrl.policy import Policy, Rollout, StepOutputs
 
 
-def replayed_log_probs(policy: Policy, rollout: Rollout, columns: Sequence[int]) -> Tensor:
+def replayed_log_probs(policy: Policy, rollout: Rollout, step_indices: Sequence[int]) -> Tensor:
     """[B, len(columns)] log-probabilities under the parameters that the policy has now, without gradients."""
     parts: list[Tensor] = []
     with torch.no_grad():
-        policy.replay(rollout, columns, lambda now: parts.append(now.log_probs))
+        policy.replay(rollout, step_indices, lambda now: parts.append(now.log_probs))
     return torch.cat(parts, dim=1)
 
 
 def backpropagate_coupled(
     policy: Policy,
     rollout: Rollout,
-    columns: Sequence[int],
+    step_indices: Sequence[int],
     coupled: Callable[[Tensor], Tensor],
-    alone: Callable[[Decisions], Tensor | None] = lambda now: None,
+    alone: Callable[[StepOutputs], Tensor | None] = lambda now: None,
 ) -> None:
     """Backpropagate `coupled` of all log-probs [B, len(columns)] at once, plus `alone` of each block of decisions.
 
@@ -34,27 +34,27 @@ def backpropagate_coupled(
     parts: list[Tensor] = []
     in_one_go = False
 
-    def first(now: Decisions) -> None:
+    def first(now: StepOutputs) -> None:
         nonlocal in_one_go
-        in_one_go = len(now.columns) == len(columns)
+        in_one_go = len(now.step_indices) == len(step_indices)
         if in_one_go:
             _sum(coupled(now.log_probs), alone(now)).backward()
         else:
             parts.append(now.log_probs.detach())
 
     with torch.enable_grad():
-        policy.replay(rollout, columns, first)
+        policy.replay(rollout, step_indices, first)
         if in_one_go:
             return
         leaf = torch.cat(parts, dim=1).requires_grad_()
         (coefficients,) = torch.autograd.grad(coupled(leaf), leaf)
-        place = {column: k for k, column in enumerate(columns)}
+        place = {column: k for k, column in enumerate(step_indices)}
 
-        def second(now: Decisions) -> None:
-            here = coefficients[:, [place[column] for column in now.columns]]
+        def second(now: StepOutputs) -> None:
+            here = coefficients[:, [place[column] for column in now.step_indices]]
             _sum((here * now.log_probs).sum(), alone(now)).backward()
 
-        policy.replay(rollout, columns, second)
+        policy.replay(rollout, step_indices, second)
 
 
 def _sum(loss: Tensor, more: Tensor | None) -> Tensor:

@@ -14,10 +14,10 @@ from torch import Tensor
 from mmrl.algorithms import interpolate, velocity_mse
 from mmrl.config.algorithm import RewardGradientConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import DecodingPolicy, LiveSteps, Power, VelocityPolicy
+from mmrl.policy import BackpropSteps, Capability, DecodingPolicy, VelocityPolicy
 from mmrl.rewards.core.base import Reward, RewardInput
 from mmrl.seeds import fold_in
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import EARLIEST, LATEST
 from mmrl.training.rollouts.collect import reward_inputs
 from mmrl.training.rollouts.online import MicroBatch
@@ -37,7 +37,7 @@ class RewardGradient:
     Rollouts are ordinary ones; only their last steps are computed again, with gradients.
     """
 
-    needs: ClassVar[frozenset[Power]] = frozenset({Power.DECODE_WITH_GRAD})
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DECODE_WITH_GRAD})
 
     def __init__(
         self, policy: DecodingPolicy, config: RewardGradientConfig, rewards: Sequence[WeightedReward], steps: int
@@ -56,13 +56,13 @@ class RewardGradient:
 
     def acting(self) -> AbstractContextManager[None]:
         """The live parameters sample, and their latents are kept."""
-        return self._policy.paths_kept()
+        return self._policy.keep_latents()
 
     def amount(self, batch: MicroBatch) -> float:
         """Scored rows."""
         return batch.scored_rows
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Backpropagate from the rewards to the parameters, once for each picture that is made of a row."""
         if not batch.scored_rows:
             return
@@ -84,7 +84,7 @@ class RewardGradient:
         if self._config.kl.coef:
             self._penalise(batch, share, seed, gauges)
 
-    def total(self, pictures: Tensor, inputs: Sequence[RewardInput], gauges: Gauges) -> Tensor:
+    def total(self, pictures: Tensor, inputs: Sequence[RewardInput], gauges: MetricAccumulator) -> Tensor:
         """[B] float32, with a graph."""
         total = pictures.new_zeros(len(pictures))
         for each in self._rewards:
@@ -93,17 +93,17 @@ class RewardGradient:
             total = total + each.weight * scores
         return total
 
-    def live_steps(self, seed: int) -> Iterator[LiveSteps]:
+    def live_steps(self, seed: int) -> Iterator[BackpropSteps]:
         """What is differentiated in a micro-batch: one choice, or one for each noised copy."""
         config, chance = self._config, random.Random(fold_in(seed, 0))
         left = 0 if config.jump is None else chance.randrange(min(config.jump, self._steps))
         most = min(config.steps or self._steps, self._steps - left)
         count = chance.randint(1, most) if config.truncation == "random" else most
         if config.renoised is None:
-            yield LiveSteps(count, left, detached=config.detach)
+            yield BackpropSteps(count, left, detached=config.detach)
             return
         for copy in range(config.renoised):
-            yield LiveSteps(count, left, noise_seed=fold_in(seed, 1, copy))
+            yield BackpropSteps(count, left, noise_seed=fold_in(seed, 1, copy))
 
     def finish_iteration(self, updates: int) -> None:
         """Nothing to do."""
@@ -115,7 +115,7 @@ class RewardGradient:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """No state."""
 
-    def _penalise(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def _penalise(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Add the distance between the velocities of policy and reference, at one random noise level."""
         policy: VelocityPolicy = self._policy  # type: ignore[assignment]  # a misfit that `check` has refused
         clean = batch.rollout.clean

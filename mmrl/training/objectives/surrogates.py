@@ -19,7 +19,7 @@ from mmrl.algorithms import (
 )
 from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import Power
+from mmrl.policy import Capability
 
 STEP_CLIP, GUARD_CLIP, TOKEN_CLIP = 1e-4, 2e-6, 0.2
 """What `clip.low` is where it is not set. The log-prob of a denoising step is a mean over latents, hence the size; a
@@ -42,7 +42,7 @@ class Settings:
     constant: float | None
 
 
-def settle(config: PolicyGradientConfig, powers: frozenset[Power], longest: int | None = None) -> Settings:
+def settle(config: PolicyGradientConfig, capabilities: frozenset[Capability], longest: int | None = None) -> Settings:
     """Fill in what the configuration leaves open. `longest` is the most decisions that a trajectory may have.
 
     Raises:
@@ -54,14 +54,14 @@ def settle(config: PolicyGradientConfig, powers: frozenset[Power], longest: int 
     elif constant is None:
         raise ConfigError("algorithm.length: aggregate constant divides by it; set it to the longest answer allowed")
     guarded = config.ratio == "guard"
-    if guarded and Power.MOMENTS not in powers:
+    if guarded and Capability.MOMENTS not in capabilities:
         raise ConfigError("algorithm.ratio: guard normalises by the noise of denoising steps, and tokens have none")
     steps = GUARD_CLIP if guarded else STEP_CLIP
     return Settings(
-        surrogate=_surrogate(config, steps if Power.MOMENTS in powers else TOKEN_CLIP),
+        surrogate=_surrogate(config, steps if Capability.MOMENTS in capabilities else TOKEN_CLIP),
         guarded=guarded,
         couples=config.importance != "token",
-        distance=_distance(config, powers) if config.kl.coef else None,
+        distance=_distance(config, capabilities) if config.kl.coef else None,
         how="token" if config.aggregate == "micro_batch" else config.aggregate,
         constant=constant,
     )
@@ -108,8 +108,8 @@ def _surrogate(config: PolicyGradientConfig, clip: float) -> Surrogate:
     return loss
 
 
-def _distance(config: PolicyGradientConfig, powers: frozenset[Power]) -> Distance:
-    steps = Power.MOMENTS in powers
+def _distance(config: PolicyGradientConfig, capabilities: frozenset[Capability]) -> Distance:
+    steps = Capability.MOMENTS in capabilities
     kind = config.kl.kind or ("mean_distance" if steps else "k3")
     if steps != (kind in ("mean_distance", "velocity_mse")):
         due = "mean_distance or velocity_mse" if steps else "k3, weighted_k3 or k2"

@@ -29,7 +29,7 @@ from mmrl.config.algorithm import (
     RejectionSFTConfig,
     SFTConfig,
 )
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.preference_pairs import PairTerms
 from mmrl.training.rollouts.online import MicroBatch
 
@@ -70,7 +70,7 @@ class VelocityLoss(Protocol):
         """How many terms there are."""
         ...
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: Gauges) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
         """[N], their mean is minimised."""
         ...
 
@@ -96,7 +96,7 @@ class NFTLoss(_OnRows):
             raise ValueError("DiffusionNFT needs algorithm.advantage.clip")
         self._config, self._clip = config, config.advantage.clip
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: Gauges) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
         rho, config = optimality(batch.advantages, self._clip).to(at.clean.device), self._config
         old = _given(at.old, "the sampling policy's velocity")
         each = nft_loss(at.velocity, old, at.noisy, at.sigma, at.clean, rho, config.beta, negatives=config.negatives)
@@ -114,7 +114,7 @@ class AWMLoss(_OnRows):
     def __init__(self, config: AWMConfig) -> None:
         self._config = config
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: Gauges) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
         config, scored = self._config, batch.scored.to(at.clean.device)
         old_velocity = _given(at.old, "the sampling policy's velocity")
         now, old = (
@@ -145,7 +145,7 @@ class ImitationLoss(_OnRows):
             raise ValueError("imitation takes advantages >= 0, and some are negative: those are for awm")
         return batch.scored & (batch.advantages > 0)
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: Gauges) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
         rows = self.rows(batch).to(at.clean.device)
         error = at.error(at.velocity)[rows]
         gauges.mean("matching_error", error.detach().mean().item(), weight=len(error))
@@ -176,7 +176,7 @@ class PairLoss:
     def amount(self, batch: MicroBatch) -> float:
         return len(self._pairs(batch)[0])
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: Gauges) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
         reference = _given(at.reference, "the reference's velocity")
         now, before = (
             weighted_error(at.error(velocity), at.sigma, self._config.weighting)

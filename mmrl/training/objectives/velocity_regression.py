@@ -11,9 +11,9 @@ from torch import Tensor
 
 from mmrl.algorithms import interpolate, nft_old_decay, velocity_mse
 from mmrl.config.algorithm import AWMConfig, DiffusionNFTConfig, FlowRWRConfig, OldPolicyConfig
-from mmrl.policy import Power, Rollout, VelocityPolicy
-from mmrl.training.ema import ParameterSnapshot
-from mmrl.training.objectives.base import Gauges
+from mmrl.policy import Capability, Rollout, VelocityPolicy
+from mmrl.training.ema import ParameterCopy
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_losses import Noised, PairLoss, VelocityConfig, loss_of
 from mmrl.training.rollouts.online import MicroBatch
 
@@ -28,7 +28,7 @@ class VelocityRegression:
     the model lives at a time. What is compared with what is the loss's to say (`velocity_losses`).
     """
 
-    needs: ClassVar[frozenset[Power]] = frozenset({Power.PREDICT_VELOCITY})
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICT_VELOCITY})
 
     def __init__(self, policy: VelocityPolicy, config: VelocityConfig) -> None:
         self._policy = policy
@@ -36,10 +36,10 @@ class VelocityRegression:
         self._loss = loss_of(config)
         self._kl = config.kl.coef if isinstance(config, DiffusionNFTConfig | AWMConfig | FlowRWRConfig) else 0.0
         self._schedule: OldPolicyConfig | None = None
-        self._old: ParameterSnapshot | None = None
+        self._old: ParameterCopy | None = None
         if isinstance(config, DiffusionNFTConfig | AWMConfig):
             self._schedule = config.old
-            self._old = ParameterSnapshot(policy.parameters_to_train())
+            self._old = ParameterCopy(policy.parameters_to_train())
 
     def acting(self) -> AbstractContextManager[None]:
         """The old policy samples where there is one, and else the live parameters."""
@@ -49,7 +49,7 @@ class VelocityRegression:
         """Rows that are learnt from, or pairs."""
         return self._loss.amount(batch)
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Backpropagate the loss at `times` random noise levels."""
         clean = batch.rollout.clean
         if clean is None:

@@ -31,7 +31,7 @@ from mmrl.training.rollouts.lagrangian import Constraints
 
 
 @dataclass(frozen=True)
-class Credit:
+class AdvantageEstimator:
     """Advantages of trajectories and of decisions."""
 
     config: AdvantageConfig | BestOfConfig | ExponentialConfig

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.errors import RunError
-from mmrl.policy import GivenText, Policy, Rollout, RolloutRequest, TeachablePolicy, cut_into_calls
+from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
 from mmrl.rewards.core.base import RewardContext, RewardInput, RewardOutput
 from mmrl.rewards.core.inputs import reward_input, with_rows
 from mmrl.rewards.core.routing import Scorer
@@ -79,7 +79,7 @@ class ScoredRollouts:
 
 
 @dataclass
-class DrawAndScore:
+class RolloutCollector:
     """Draws and scores in one iteration. Calls are numbered; their seeds follow from the numbers."""
 
     policy: Policy
@@ -117,14 +117,14 @@ class DrawAndScore:
         sizes = Counter[int]()
         for request in asked:
             sizes[request.group] += request.n
-        given: list[GivenText] = []
+        given: list[TargetText] = []
         if self.mixed is not None:
             asked, given = self.mixed.among(asked, self._groups, self.iteration)
         self._groups.update(sizes)
         scores = _Scoring(self.suite, RewardContext(progress=self.progress), sizes)
         for start in range(0, len(given), self.micro_batch):
             self._add(self._force(given[start : start + self.micro_batch]), Origin.DEMONSTRATION, scores)
-        for call in cut_into_calls(asked, self.micro_batch):
+        for call in chunk_requests(asked, self.micro_batch):
             self._add(self._roll_out(call), Origin.POLICY, scores)
         self._scores += scores.begun
         with self.phases("reward"):
@@ -142,10 +142,10 @@ class DrawAndScore:
         with self.phases("rollout"), torch.no_grad(), self.acting():
             return self.policy.rollout(requests, seed=seed)
 
-    def _force(self, given: Sequence[GivenText]) -> Rollout:
-        policy: TeachablePolicy = self.policy  # type: ignore[assignment]  # `MixedDemonstrations` has seen to it
+    def _force(self, given: Sequence[TargetText]) -> Rollout:
+        policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # `MixedDemonstrations` has seen to it
         with self.phases("rollout"), torch.no_grad(), self.acting():
-            return policy.teacher_force(given)
+            return policy.score_targets(given)
 
     def _add(self, rollout: Rollout, origin: Origin, scores: _Scoring) -> None:
         self._rollouts.append(rollout)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import GivenText, Rollout, RolloutRequest
+from mmrl.policy import Rollout, RolloutRequest, TargetText
 
 _DRAWS = 1  # a stream of random numbers of its own
 
@@ -34,17 +34,17 @@ class MixedDemonstrations:
 
     def among(
         self, requests: Sequence[RolloutRequest], begun: Collection[int], iteration: int
-    ) -> tuple[list[RolloutRequest], list[GivenText]]:
+    ) -> tuple[list[RolloutRequest], list[TargetText]]:
         """Fewer requests, by one for each demonstration that takes a place. Groups that have `begun` get none."""
         asked: list[RolloutRequest] = []
-        given: list[GivenText] = []
+        given: list[TargetText] = []
         had = set(begun)
         for request in requests:
             texts = () if request.group in had else demonstrations_of(request.sample)
             had.add(request.group)
             rng = np.random.default_rng([self.seed, iteration, request.group, _DRAWS])
             if texts and rng.random() < self.share:
-                given.append(GivenText(request.sample, texts[int(rng.integers(len(texts)))], request.group))
+                given.append(TargetText(request.sample, texts[int(rng.integers(len(texts)))], request.group))
                 request = replace(request, n=request.n - 1)
             if request.n:
                 asked.append(request)

@@ -13,11 +13,11 @@ from mmrl.algorithms.groups import group_spread
 from mmrl.checks import check_shapes
 from mmrl.data.prompts import PromptSource
 from mmrl.policy import RolloutRequest
-from mmrl.training.rollouts.collect import DrawAndScore, Origin, ScoredRollouts
+from mmrl.training.rollouts.collect import Origin, RolloutCollector, ScoredRollouts
 
 
 @dataclass(frozen=True)
-class Drawn:
+class CollectedRollouts:
     """What an iteration has drawn, R rows, and what they are for."""
 
     scored: ScoredRollouts
@@ -27,25 +27,25 @@ class Drawn:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
-class Draws(Protocol):
+class GroupSampler(Protocol):
     """A way to draw the answers of an iteration."""
 
-    def draw(self, prompts: PromptSource, draw: DrawAndScore) -> Drawn:
+    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
         """Draw, and say which rows count. Groups are numbered from 0."""
         ...
 
 
 @dataclass(frozen=True)
-class FixedDraws:
+class FixedGroupSampler:
     """`group_size` answers of each prompt, and all of them count."""
 
     group_size: int
 
-    def draw(self, prompts: PromptSource, draw: DrawAndScore) -> Drawn:
+    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
         """In one round."""
         scored = draw([RolloutRequest(sample, self.group_size, group) for group, sample in enumerate(prompts.next())])
         everything = torch.ones(len(scored.samples), dtype=torch.bool)
-        return Drawn(scored, everything, everything, scored.is_from(Origin.POLICY))
+        return CollectedRollouts(scored, everything, everything, scored.is_from(Origin.POLICY))
 
 
 # Dynamic sampling: every group of an iteration says something (DAPO, arXiv:2503.14476).
@@ -65,7 +65,7 @@ class DynamicDraws:
     group_size: int
     max_rounds: int
 
-    def draw(self, prompts: PromptSource, draw: DrawAndScore) -> Drawn:
+    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
         """Metrics: `draws/rounds`, `draws/rows`, `draws/dropped_groups` and `draws/filled_groups`."""
         asked, rounds, drawn, telling = prompts.next(), 0, 0, 0
         while asked and rounds < self.max_rounds:
@@ -80,7 +80,7 @@ class DynamicDraws:
         tells = group_spread(scored.total, group_index) > 0
         filling = group_index[~tells].unique()[: max(0, self.groups - telling)]
         kept = tells | torch.isin(group_index, filling)
-        return Drawn(
+        return CollectedRollouts(
             scored,
             credited=kept,
             trained=kept,
@@ -117,7 +117,7 @@ class AdaptiveDraws:
     negatives: int
     seed: int
 
-    def draw(self, prompts: PromptSource, draw: DrawAndScore) -> Drawn:
+    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
         """Metrics: `draws/rounds`, `draws/rows`, `draws/trained_rows` and `draws/unresolved_groups`."""
         samples = prompts.next()
         active = list(range(len(samples)))
@@ -139,7 +139,7 @@ class AdaptiveDraws:
         if not trained.any():  # nothing could be scored: there is nothing to pick from
             trained = torch.ones_like(trained)
         first_round = torch.arange(len(trained)) < fair_rows
-        return Drawn(
+        return CollectedRollouts(
             scored,
             credited=torch.ones_like(trained),
             trained=trained,

@@ -19,7 +19,7 @@ from mmrl.training.objectives.replay_passes import replayed_log_probs
 
 
 @dataclass
-class MismatchCorrection:
+class ImportanceCorrection:
     """Asks the trainer how likely every rollout was, and weighs its decisions."""
 
     policy: Policy
@@ -29,8 +29,8 @@ class MismatchCorrection:
 
     def correct(self, rollout: Rollout) -> tuple[Rollout, Tensor]:
         """The rollout with the trainer's log-probabilities, and the weight of each decision [B, T], 0 where masked."""
-        columns = list(range(rollout.log_probs.shape[1]))
-        own = replayed_log_probs(self.policy, rollout, columns).where(rollout.mask, rollout.log_probs)
+        step_indices = list(range(rollout.log_probs.shape[1]))
+        own = replayed_log_probs(self.policy, rollout, step_indices).where(rollout.mask, rollout.log_probs)
         apart = (own - rollout.log_probs).where(rollout.mask, 0.0)
         weights = apart.exp().where(rollout.mask, 0.0)
         self._weights.append(weights[rollout.mask])
@@ -51,8 +51,8 @@ class MismatchCorrection:
         return found
 
 
-def build_mismatch(algorithm: AlgorithmConfig, policy: Policy) -> MismatchCorrection | None:
+def build_mismatch(algorithm: AlgorithmConfig, policy: Policy) -> ImportanceCorrection | None:
     """As `algorithm.mismatch` says; None: engine and trainer must agree."""
     if not isinstance(algorithm, PolicyGradientConfig) or algorithm.mismatch is None:
         return None
-    return MismatchCorrection(policy, algorithm.mismatch.cap)
+    return ImportanceCorrection(policy, algorithm.mismatch.cap)

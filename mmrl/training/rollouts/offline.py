@@ -16,9 +16,9 @@ from mmrl.data.media.decode import load_image
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import AdoptingPolicy, GivenText, Policy, Rollout, TeachablePolicy
+from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
 from mmrl.seeds import fold_in
-from mmrl.training.objectives.base import regresses
+from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.demonstrations import demonstrations_of
 from mmrl.training.rollouts.online import Experience, MicroBatch
 from mmrl.training.rollouts.reward_metrics import length_metrics
@@ -131,7 +131,7 @@ class Reader(Protocol):
 class ReadTexts:
     """Answers are texts, each with its end token."""
 
-    policy: TeachablePolicy
+    policy: TeacherForcingPolicy
     what: str = "text"
 
     def demonstrations(self, sample: Sample) -> tuple[str, ...]:
@@ -144,14 +144,14 @@ class ReadTexts:
 
     def __call__(self, given: Sequence[Given]) -> Rollout:
         """Teacher-forced."""
-        return self.policy.teacher_force([GivenText(*each) for each in given])
+        return self.policy.score_targets([TargetText(*each) for each in given])
 
 
 @dataclass(frozen=True)
 class ReadPictures:
     """Answers are pictures: `{image: path}` in a sample, encoded into the latents that a rollout would end in."""
 
-    policy: AdoptingPolicy
+    policy: LatentInitPolicy
     what: str = "picture"
 
     def __post_init__(self) -> None:
@@ -183,13 +183,13 @@ class ReadPictures:
         """Encoded."""
         pictures = [load_image(path, sample.id) for sample, path, _ in given]
         samples, groups = [sample for sample, _, _ in given], [group for _, _, group in given]
-        return self.policy.adopt(samples, groups, self.policy.encode(pictures), pictures)
+        return self.policy.rollout_from_latents(samples, groups, self.policy.encode(pictures), pictures)
 
 
 def reader_of(policy: Policy) -> Reader:
     """How a policy reads answers. A model that cannot encode pictures is refused by name."""
-    if regresses(policy.powers):
-        return ReadPictures(policy)  # type: ignore[arg-type]  # `refuse_misfit` has seen to it
+    if uses_velocity_loss(policy.capabilities):
+        return ReadPictures(policy)  # type: ignore[arg-type]  # `check_compatible` has seen to it
     return ReadTexts(policy)  # type: ignore[arg-type]
 
 

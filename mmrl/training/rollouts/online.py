@@ -14,19 +14,19 @@ from mmrl.algorithms import extreme_advantages
 from mmrl.config.algorithm import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
-from mmrl.policy import Policy, Power, Rollout, TeachablePolicy
+from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.inputs import rows_of
 from mmrl.rewards.core.routing import RoutedRewards, Scorer
 from mmrl.seeds import fold_in
-from mmrl.training.rollouts.advantage_estimator import Credit, branch_credit, shared_rows
-from mmrl.training.rollouts.collect import DrawAndScore, Origin, ScoredRollouts
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, branch_credit, shared_rows
+from mmrl.training.rollouts.collect import Origin, RolloutCollector, ScoredRollouts
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_diversity import group_diversity
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, Drawn, Draws, FixedDraws
-from mmrl.training.rollouts.importance_correction import MismatchCorrection
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, CollectedRollouts, FixedGroupSampler, GroupSampler
+from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.training.rollouts.prompt_history import PromptHistory
-from mmrl.training.rollouts.replay_buffer import Recall, SelectiveReplay, SuccessReplay
+from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.run.timers import Phases
 
@@ -84,27 +84,27 @@ class OnlineRollouts:
     acting: Callable[[], AbstractContextManager[Any]]  # open while sampling: the parameters an objective samples with
     prompts: PromptSource
     suite: Scorer
-    credit: Credit
+    credit: AdvantageEstimator
     group_size: int
     micro_batch: int  # rows of one rollout
     seed: int
-    draws: Draws | None = None  # None: `group_size` answers of each prompt
+    draws: GroupSampler | None = None  # None: `group_size` answers of each prompt
     replay: SelectiveReplay | SuccessReplay | None = None
     weighting: DifficultyWeighting | None = None
     mixed: MixedDemonstrations | None = None
     history: PromptHistory | None = None  # what each prompt has earned so far, if advantages are against that
     keep_means: bool = False  # of decisions, where the objective looks at them
-    mismatch: MismatchCorrection | None = None  # for engines that compute otherwise than the trainer
+    mismatch: ImportanceCorrection | None = None  # for engines that compute otherwise than the trainer
     _cuttable: bool = field(init=False)
 
     def __post_init__(self) -> None:
-        powers = self.policy.powers
-        self._cuttable = Power.SELECT_ROWS in powers
+        capabilities = self.policy.capabilities
+        self._cuttable = Capability.SELECT_ROWS in capabilities
         for key, part in (("replay", self.replay), ("demonstrations", self.mixed)):
-            if part is not None and Power.TEACHER_FORCE not in powers:
+            if part is not None and Capability.TEACHER_FORCE not in capabilities:
                 raise ConfigError(
                     f"data.{key}: {type(self.policy).__name__} cannot read texts that it did not just write (power "
-                    "teacher_force): leave it out"
+                    "score_targets): leave it out"
                 )
         if self.mismatch is not None and isinstance(self.replay, SelectiveReplay):
             raise ConfigError(
@@ -126,7 +126,7 @@ class OnlineRollouts:
         Raises:
             RunError: too few of the answers could be scored.
         """
-        draw = DrawAndScore(
+        draw = RolloutCollector(
             policy=self.policy,
             acting=self.acting,
             suite=self.suite,
@@ -138,7 +138,7 @@ class OnlineRollouts:
             mixed=self.mixed,
             keep_means=self.keep_means,
         )
-        drawn = (self.draws or FixedDraws(self.group_size)).draw(self.prompts, draw)
+        drawn = (self.draws or FixedGroupSampler(self.group_size)).draw(self.prompts, draw)
         metrics = self._reward_metrics(drawn) | drawn.metrics | self._demonstration_metrics(drawn.scored)
         self.prompts.learn(_outcomes(drawn))
         metrics |= self.prompts.metrics()
@@ -192,7 +192,7 @@ class OnlineRollouts:
         if self.replay is not None:
             self.replay.load_state_dict(state["replay"])
 
-    def _advantages(self, drawn: Drawn) -> Tensor:
+    def _advantages(self, drawn: CollectedRollouts) -> Tensor:
         """[R]; 0 in rows that take no part."""
         rows = drawn.credited.nonzero()[:, 0]
         output, group_index = rows_of(drawn.scored.output, rows.tolist()), drawn.scored.group_index[rows]
@@ -210,7 +210,7 @@ class OnlineRollouts:
             advantages = extreme_advantages(advantages, compared, config.contrast)
         return advantages
 
-    def _branch_credit(self, drawn: Drawn) -> Tensor | None:
+    def _branch_credit(self, drawn: CollectedRollouts) -> Tensor | None:
         """[R, T] of decisions that rows share before they part; None where advantages are of whole trajectories."""
         config, scored = self.credit.config, drawn.scored
         if not isinstance(config, AdvantageConfig) or config.name != "branch":
@@ -218,7 +218,7 @@ class OnlineRollouts:
         rewards = scored.total.where(drawn.credited, torch.nan)
         return self.credit.limited(branch_credit(config, rewards, scored.group_index, scored.rollouts))
 
-    def _micro_batches(self, drawn: Drawn, advantages: Tensor, branches: Tensor | None) -> list[MicroBatch]:
+    def _micro_batches(self, drawn: CollectedRollouts, advantages: Tensor, branches: Tensor | None) -> list[MicroBatch]:
         """One of each rollout that has rows to train on; the other rows are cut off, or left out of the loss."""
         scored, sizes = drawn.scored, drawn.scored.sizes
         valid = scored.total.isfinite() & drawn.trained
@@ -249,11 +249,11 @@ class OnlineRollouts:
         """[B, T]."""
         return self.credit.decisions(advantages, rollout.mask)
 
-    def _recall(self) -> Recall:
-        policy: TeachablePolicy = self.policy  # type: ignore[assignment]  # __post_init__ has seen to it
-        return Recall(policy, self.prompts.sample, self.micro_batch)
+    def _recall(self) -> ReplayReader:
+        policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # __post_init__ has seen to it
+        return ReplayReader(policy, self.prompts.sample, self.micro_batch)
 
-    def _reward_metrics(self, drawn: Drawn) -> dict[str, float]:
+    def _reward_metrics(self, drawn: CollectedRollouts) -> dict[str, float]:
         """Of the rows that show how good the policy is."""
         scored, rows = drawn.scored, _rows(drawn.fair)
         samples, lengths = scored.samples, _lengths(scored)
@@ -291,7 +291,7 @@ def _lengths(scored: ScoredRollouts) -> list[int] | None:
     return [len(ids) for rollout in scored.rollouts for ids in rollout.token_ids or ()]
 
 
-def _outcomes(drawn: Drawn) -> list[Outcome]:
+def _outcomes(drawn: CollectedRollouts) -> list[Outcome]:
     """What came of each prompt."""
     scored, samples = drawn.scored, drawn.scored.samples
     total, group_index, places = scored.total, scored.group_index, scored.places()

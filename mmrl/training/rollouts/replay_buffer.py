@@ -1,6 +1,6 @@
 """Answers that outlive the iteration that drew them, and the checkpoint that they stand in.
 
-Kept as text, tokens and log-probabilities, and read again by `teacher_force` when they are replayed: what a policy
+Kept as text, tokens and log-probabilities, and read again by `score_targets` when they are replayed: what a policy
 records to replay a rollout may be large and holds tensors of its own, and no checkpoint could keep it.
 """
 
@@ -19,9 +19,9 @@ from torch import Tensor
 from mmrl.checks import check_shapes
 from mmrl.data.sample import Sample
 from mmrl.errors import RunError
-from mmrl.policy import GivenText, Rollout, TeachablePolicy
+from mmrl.policy import Rollout, TargetText, TeacherForcingPolicy
 from mmrl.training.rollouts.collect import Origin, ScoredRollouts
-from mmrl.training.rollouts.group_sampling import Drawn
+from mmrl.training.rollouts.group_sampling import CollectedRollouts
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,8 @@ def transcripts_of(
     Raises:
         RunError: they are no texts with tokens.
     """
-    places, columns = scored.places(), scored.output.values
-    known = [{name: float(column[row]) for name, column in columns.items()} for row in rows]
+    places, step_indices = scored.places(), scored.output.values
+    known = [{name: float(column[row]) for name, column in step_indices.items()} for row in rows]
     return [
         _transcribe(
             scored.rollouts[places[row][0]],
@@ -78,10 +78,10 @@ def transcripts_of(
 
 
 @dataclass(frozen=True)
-class Recall:
+class ReplayReader:
     """Reads answers from before again."""
 
-    policy: TeachablePolicy
+    policy: TeacherForcingPolicy
     sample: Callable[[str], Sample]  # by id
     rows: int  # of one rollout
 
@@ -101,11 +101,11 @@ class Recall:
 
     def _rollout(self, transcripts: Sequence[Transcript], groups: Sequence[int]) -> Rollout:
         given = [
-            GivenText(self.sample(each.sample), each.text, group, token_ids=each.tokens)
+            TargetText(self.sample(each.sample), each.text, group, token_ids=each.tokens)
             for each, group in zip(transcripts, groups, strict=True)
         ]
         with torch.no_grad():
-            rollout = self.policy.teacher_force(given)
+            rollout = self.policy.score_targets(given)
         log_probs = rollout.log_probs.clone()
         for row, each in enumerate(transcripts):
             if (read := int(rollout.mask[row].sum())) != len(each.log_probs):
@@ -154,10 +154,10 @@ class SelectiveReplay:
 
     def fill(
         self,
-        drawn: Drawn,
+        drawn: CollectedRollouts,
         advantages: Tensor,  # [R] of what was drawn
-        recall: Recall,
-    ) -> tuple[Drawn, list[tuple[Rollout, Tensor]], dict[str, float]]:
+        recall: ReplayReader,
+    ) -> tuple[CollectedRollouts, list[tuple[Rollout, Tensor]], dict[str, float]]:
         """What is still trained on, the past rollouts in the place of the rest with their advantages [B], and metrics.
 
         Metrics: `replay/rows`, `replay/places` (rows that said nothing), `replay/kept`, and `replay/age` in updates.
@@ -227,7 +227,7 @@ class SuccessReplay:
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
 
-    def mend(self, drawn: Drawn, recall: Recall) -> tuple[Drawn, dict[str, float]]:
+    def mend(self, drawn: CollectedRollouts, recall: ReplayReader) -> tuple[CollectedRollouts, dict[str, float]]:
         """Failed groups with a past success each, behind the other rows; and the present successes, kept.
 
         Metrics: `replay/rows` and `replay/kept`.

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from mmrl.data.sample import Sample
-from mmrl.policy import AdoptingPolicy, GivenText, Policy, Power, Rollout, TeachablePolicy
-from mmrl.training.objectives.base import regresses
+from mmrl.policy import Capability, LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
+from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch
 from mmrl.training.run.timers import Phases
 
@@ -27,7 +27,7 @@ Choose = Callable[[Tensor, Tensor], list[Rows]]
 
 
 @dataclass
-class ChosenRows:
+class RowSelection:
     """What `choose` picks of a source's experience; all of it where it picks nothing."""
 
     source: ExperienceSource
@@ -70,19 +70,19 @@ class ChosenRows:
         samples = [rollout.samples[row] for rollout, row in places]
         groups = [int(rollout.group_index[row]) for rollout, row in places]
         media = [rollout.media[row] for rollout, row in places]
-        if regresses(self.policy.powers):
-            drawer: AdoptingPolicy = self.policy  # type: ignore[assignment]  # `refuse_unreadable` has seen to it
+        if uses_velocity_loss(self.policy.capabilities):
+            drawer: LatentInitPolicy = self.policy  # type: ignore[assignment]  # `refuse_unreadable` has seen to it
             clean = [rollout.clean[row] for rollout, row in places if rollout.clean is not None]
-            return drawer.adopt(samples, groups, torch.stack(clean), media)
-        writer: TeachablePolicy = self.policy  # type: ignore[assignment]
+            return drawer.rollout_from_latents(samples, groups, torch.stack(clean), media)
+        writer: TeacherForcingPolicy = self.policy  # type: ignore[assignment]
         tokens = [None if rollout.token_ids is None else tuple(rollout.token_ids[row]) for rollout, row in places]
-        given = [GivenText(*each) for each in zip(samples, media, groups, tokens, strict=True)]
-        return writer.teacher_force(given)
+        given = [TargetText(*each) for each in zip(samples, media, groups, tokens, strict=True)]
+        return writer.score_targets(given)
 
 
-def can_be_read_again(powers: frozenset[Power]) -> bool:
+def can_be_read_again(capabilities: frozenset[Capability]) -> bool:
     """Whether rows of a rollout can be taken out of it."""
-    return bool(powers & {Power.TEACHER_FORCE, Power.ADOPT_CLEAN})
+    return bool(capabilities & {Capability.TEACHER_FORCE, Capability.FROM_LATENTS})
 
 
 def packed(units: Sequence[Rows], samples: Sequence[Sample], most: int, parts: int = 1) -> list[Rows]:
@@ -104,7 +104,7 @@ def packed(units: Sequence[Rows], samples: Sequence[Sample], most: int, parts: i
     return packs
 
 
-def praised(advantages: Tensor, groups: Tensor) -> list[Rows]:
+def positive_advantage_rows(advantages: Tensor, groups: Tensor) -> list[Rows]:
     """Every row with a positive advantage, alone.
 
     >>> praised(torch.tensor([1.0, 0.0, float("nan")]), torch.tensor([0, 0, 0]))

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mmrl.policy import Power
-from mmrl.training.objectives.base import Gauges, Objective
+from mmrl.policy import Capability
+from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch
 from mmrl.training.run.timers import Phases
 
@@ -72,14 +72,14 @@ class StagedSource:
 class StagedObjective:
     """The objective of the stage that experience was collected for."""
 
-    needs: ClassVar[frozenset[Power]] = frozenset({Power.LOG_PROBS})
+    needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
     def __init__(self, source: StagedSource) -> None:
         """
         Raises:
             ValueError: a stage's objective works without log-probabilities, by which a replay is watched.
         """
-        if any(Power.LOG_PROBS not in stage.objective.needs for stage in source.stages):
+        if any(Capability.LOG_PROBS not in stage.objective.needs for stage in source.stages):
             raise ValueError("every stage's objective must be one on log-probabilities")
         self._source = source
 
@@ -91,7 +91,7 @@ class StagedObjective:
         """How much there is to learn from in a micro-batch."""
         return self._source.now.objective.amount(batch)
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: Gauges) -> None:
+    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
         """Backpropagate `share` times the micro-batch's loss into the policy's parameters."""
         self._source.now.objective.accumulate(batch, share, seed, gauges)
 

@@ -13,13 +13,13 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.train import TrainConfig
-from mmrl.policy import Power
+from mmrl.policy import Capability
 
 
-def sampler_misfits(config: TrainConfig, powers: frozenset[Power]) -> list[str]:
+def sampling_errors(config: TrainConfig, capabilities: frozenset[Capability]) -> list[str]:
     """One line for everything that cannot work, with a policy of these powers; empty if all of it can."""
     data, algorithm = config.data, config.algorithm
-    found = [*_of_powers(data, powers), *_of_draws(data)]
+    found = [*_of_powers(data, capabilities), *_of_draws(data)]
     if algorithm.experience != "rollouts":
         found += [
             (
@@ -40,12 +40,12 @@ def sampler_misfits(config: TrainConfig, powers: frozenset[Power]) -> list[str]:
     return [line for cannot_work, line in found if cannot_work]
 
 
-def _of_powers(data: DataConfig, powers: frozenset[Power]) -> list[tuple[bool, str]]:
-    reads = Power.TEACHER_FORCE in powers
+def _of_powers(data: DataConfig, capabilities: frozenset[Capability]) -> list[tuple[bool, str]]:
+    reads = Capability.TEACHER_FORCE in capabilities
     return [
         (
             part is not None and not reads,
-            f"data.{key}: the policy cannot read what it did not just draw (power teacher_force), as policies that "
+            f"data.{key}: the policy cannot read what it did not just draw (power score_targets), as policies that "
             "write texts can: leave it out",
         )
         for key, part in (("replay", data.replay), ("demonstrations", data.demonstrations))

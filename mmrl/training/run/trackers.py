@@ -32,7 +32,7 @@ class Tracker(Protocol):
         """Flush what is held back."""
         ...
 
-    def forget_after(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """The run goes on from this step: what was logged of later ones will come again."""
         ...
 
@@ -66,7 +66,7 @@ class JsonlTracker:
     def close(self) -> None:
         """Nothing is held back."""
 
-    def forget_after(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Drop lines of later steps."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -85,7 +85,7 @@ class TensorBoardTracker:
         self._open = SummaryWriter
         self._writer = SummaryWriter(self._folder)
 
-    def forget_after(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Tell readers to skip later steps of earlier event files."""
         self._writer.close()
         self._writer = self._open(self._folder, purge_step=step + 1)
@@ -119,7 +119,7 @@ class WandbTracker:
         """Mark the run as finished."""
         self._run.finish()
 
-    def forget_after(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Nothing: what goes on is a run of its own there."""
 
 
@@ -139,9 +139,9 @@ class Spare:
         """Pass on."""
         self._attempt(self._tracker.close)
 
-    def forget_after(self, step: int) -> None:
+    def truncate_after(self, step: int) -> None:
         """Pass on."""
-        self._attempt(lambda: self._tracker.forget_after(step))
+        self._attempt(lambda: self._tracker.truncate_after(step))
 
     def _attempt(self, act: Callable[[], None]) -> None:
         if not self._works:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from mmrl.data.sample import RewardChoice, Sample
-from mmrl.rewards.parsing.final_answer import AnswerForm
+from mmrl.rewards.parsing.final_answer import AnswerFormat
 
 Thinking: TypeAlias = Literal["off", "tags", "native"]
 """`tags`: the prompt asks for <think>...</think>; `native`: the model's own template opens <think>."""
@@ -30,7 +30,7 @@ class Kind:
     """Whether it holds coordinates."""
 
 
-def answer_form(kind: Kind, thinking: Thinking) -> AnswerForm:
+def answer_form(kind: Kind, thinking: Thinking) -> AnswerFormat:
     """Where rewards look for the answer."""
     if kind.boxed:
         return "boxed"

@@ -22,10 +22,10 @@ from mmrl.rewards.core.base import InvalidAnswer, RewardError, RewardInput, Scor
 from mmrl.rewards.core.inputs import reward_input
 from mmrl.rewards.core.registry import load, reward_class
 from mmrl.rewards.parsing.boxes import LARGEST_SIDE, SPACES, Space, boxes_of, to_space, true_boxes
-from mmrl.rewards.parsing.final_answer import AnswerForm
+from mmrl.rewards.parsing.final_answer import AnswerFormat
 from mmrl.rewards.parsing.spans import parse_spans, read_spans
 from mmrl.understanding.prompt_encoder import conversation
-from mmrl.understanding.tasks.coordinates import AnswerSpace
+from mmrl.understanding.tasks.coordinates import CoordinateFormat
 from mmrl.understanding.tasks.definitions import apply_task, with_task
 
 _ROUNDING = 1e-6  # of float32
@@ -119,7 +119,7 @@ def _asked(sample: Sample, look: bool) -> tuple[Sample | None, list[str]]:
     given = sample.metadata.get("space")
     problems += _odd_boxes(sample, look) if given in SPACES else []
     problems += _late_spans(sample) if look and sample.task == "temporal-grounding" else []
-    own = AnswerSpace(given if given in SPACES else "norm_1000")
+    own = CoordinateFormat(given if given in SPACES else "norm_1000")
     try:
         return apply_task(sample if look else _with_any_size(sample), own), problems
     except DataError as err:
@@ -257,7 +257,7 @@ def right_answer(sample: Sample, reward: RewardChoice) -> RewardInput | None:
         return None
     item = reward_input(sample, "", group=0, id=sample.id)
     text = write(item.references, reward.args)
-    form: AnswerForm = item.references.get("answer_form", "auto")
+    form: AnswerFormat = item.references.get("answer_form", "auto")
     if form == "boxed":
         text = f"\\boxed{{{text}}}"
     return reward_input(sample, f"<answer>{text}</answer>" if form == "tags" else text, group=0, id=sample.id)

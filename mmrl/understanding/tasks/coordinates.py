@@ -19,7 +19,7 @@ def _as_it_is(size: Size) -> Size:
 
 
 @dataclass(frozen=True)
-class AnswerSpace:
+class CoordinateFormat:
     """How a model writes places in a picture."""
 
     space: Space
@@ -41,14 +41,14 @@ class AnswerSpace:
 
 def answer_space(
     family: str, own: Space, processor: Any, budget: ImageBudget, asked: Space | None = None
-) -> AnswerSpace:
+) -> CoordinateFormat:
     """How a model of a family writes places: in its own space, or in the one that is asked for.
 
     `own` is the family's (`mmrl.understanding.vlm`), `budget` what pictures are fitted into before its processor.
     """
     if family == "paligemma" and asked is None:
-        return AnswerSpace("norm_1", location_tokens=True)
-    return AnswerSpace(asked or own, shown=shown_sizes(processor, budget))
+        return CoordinateFormat("norm_1", location_tokens=True)
+    return CoordinateFormat(asked or own, shown=shown_sizes(processor, budget))
 
 
 def shown_sizes(processor: Any, budget: ImageBudget) -> Callable[[Size], Size]:
@@ -74,7 +74,7 @@ def shown_sizes(processor: Any, budget: ImageBudget) -> Callable[[Size], Size]:
     return shown
 
 
-def placed(sample: Sample, answers: AnswerSpace) -> tuple[Any, dict[str, Any], Size | None]:
+def placed(sample: Sample, answers: CoordinateFormat) -> tuple[Any, dict[str, Any], Size | None]:
     """A sample's true boxes as they can be compared with answers in a space.
 
     Returns the answer, what `metadata` is to say of it (`space`, `size`), and the size of the picture as the model

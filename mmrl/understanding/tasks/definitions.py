@@ -29,7 +29,7 @@ from mmrl.understanding.tasks.answer_instructions import (
     rewards_for,
     with_instruction,
 )
-from mmrl.understanding.tasks.coordinates import AnswerSpace, answer_space, placed
+from mmrl.understanding.tasks.coordinates import CoordinateFormat, answer_space, placed
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
@@ -134,7 +134,7 @@ def fit_to_tasks(
     return fitted
 
 
-def apply_task(sample: Sample, space: AnswerSpace, thinking: Thinking = "off") -> Sample:
+def apply_task(sample: Sample, space: CoordinateFormat, thinking: Thinking = "off") -> Sample:
     """The sample with what its task adds: instruction, rewards, the form of the answer, and what coordinates count.
 
     Raises:

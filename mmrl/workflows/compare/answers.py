@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from safetensors import SafetensorError
 
-from mmrl.build.checkpoint_pool import Lineup
-from mmrl.build.reward_suites import Rewards, put_together
+from mmrl.build.checkpoint_pool import CheckpointPool
+from mmrl.build.reward_suites import Rewards, build_reward_suite
 from mmrl.data.sample import Sample
 from mmrl.evaluation.comparison import Line, SubjectStore
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
-from mmrl.policy import plan_calls
+from mmrl.policy import batch_requests
 from mmrl.rewards import Reward
 from mmrl.rewards.core.routing import SharedLoader, distinct_choices
 from mmrl.rewards.core.suite import TOTAL
-from mmrl.workflows.compare.entries import Contender, Shared
+from mmrl.workflows.compare.entries import ComparedModel, Shared
 from mmrl.workflows.compare.inputs import Chosen, Source, fit_material
 
 if TYPE_CHECKING:
@@ -78,11 +78,13 @@ class Scored:
         return self.weighed[0] if len(self.weighed) == 1 else TOTAL
 
 
-def let_answer(job: Job, contenders: Sequence[Contender]) -> tuple[Scored, dict[str, str]]:
+def generate_answers(job: Job, contenders: Sequence[ComparedModel]) -> tuple[Scored, dict[str, str]]:
     """What the answers were scored by, and why subjects that could not answer could not."""
     scored, failed = Scored(), dict[str, str]()
     for group in _by_model(contenders):
-        lineup = Lineup([each.subject for each in group], media=job.shared.media)  # one model in memory at a time
+        lineup = CheckpointPool(
+            [each.subject for each in group], media=job.shared.media
+        )  # one model in memory at a time
         for contender in group:
             try:
                 _answer(job, contender, lineup, scored)
@@ -92,7 +94,7 @@ def let_answer(job: Job, contenders: Sequence[Contender]) -> tuple[Scored, dict[
     return scored, failed
 
 
-def _answer(job: Job, contender: Contender, lineup: Lineup, scored: Scored) -> None:
+def _answer(job: Job, contender: ComparedModel, lineup: CheckpointPool, scored: Scored) -> None:
     """The rows of one subject, from the first batch that is not finished."""
     store = SubjectStore(job.folder, contender.file)
     batches = _batches(len(job.samples), job.draws, job.batch)
@@ -106,7 +108,7 @@ def _answer(job: Job, contender: Contender, lineup: Lineup, scored: Scored) -> N
         samples = fit_material(job.samples, job.source, contender.subject, policy, job.shared, job.chosen)
     store.save_samples(samples)
     scored.see(job.chosen, samples, job.load)
-    with closing(put_together(job.chosen.rewards, samples, job.load)) as suite:
+    with closing(build_reward_suite(job.chosen.rewards, samples, job.load)) as suite:
         call = 0
         for number, batch in enumerate(batches):
             part = [samples[n] for n in batch]
@@ -117,7 +119,7 @@ def _answer(job: Job, contender: Contender, lineup: Lineup, scored: Scored) -> N
                 store.append(fresh)
                 lines += fresh
                 job.display.advance(len(fresh), scored.headline, _mean(lines, scored.headline))
-            call += len(plan_calls(part, job.draws, job.batch))
+            call += len(batch_requests(part, job.draws, job.batch))
 
 
 def _evaluated(job: Job, policy: AnyPolicy, suite: Rewards, part: Sequence[Sample], call: int) -> Evaluation:
@@ -169,9 +171,9 @@ def _mean(lines: Sequence[Line], name: str) -> float:
     return float(known.mean()) if known.size else float("nan")
 
 
-def _by_model(contenders: Sequence[Contender]) -> list[list[Contender]]:
+def _by_model(contenders: Sequence[ComparedModel]) -> list[list[ComparedModel]]:
     """Those that share a model in memory, together."""
-    groups: dict[str, list[Contender]] = {}
+    groups: dict[str, list[ComparedModel]] = {}
     for contender in contenders:
         groups.setdefault(contender.subject.policy.model_dump_json(), []).append(contender)
     return list(groups.values())

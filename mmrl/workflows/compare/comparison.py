@@ -27,7 +27,7 @@ from mmrl.build.checkpoint_pool import Kind
 from mmrl.config.policy import AnyPolicyConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.errors import ConfigError, EvaluationError, RunError
-from mmrl.evaluation.comparison import Entrant, Plan, Result, sum_up, write_result
+from mmrl.evaluation.comparison import EvaluatedModel, Plan, Result, sum_up, write_result
 from mmrl.evaluation.comparison.comparison_page import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.input_images import shown_picture
@@ -37,8 +37,8 @@ from mmrl.rewards.core.suite import TOTAL
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder, load_encoder
 from mmrl.statistics.distances import Distances, Embedder
 from mmrl.training.run.lock import only_writer
-from mmrl.workflows.compare.answers import Job, Scored, let_answer
-from mmrl.workflows.compare.entries import Contender, Shared, find_contenders, share_settings
+from mmrl.workflows.compare.answers import Job, Scored, generate_answers
+from mmrl.workflows.compare.entries import ComparedModel, Shared, find_contenders, share_settings
 from mmrl.workflows.compare.inputs import (
     MADE,
     Chosen,
@@ -58,7 +58,7 @@ LIBRARIES = ("torch", "diffusers", "transformers", "peft", "safetensors", "numpy
 class Request:
     """What is to be compared, on what, and how."""
 
-    subjects: tuple[str, ...]  # as `find_subject` takes them
+    subjects: tuple[str, ...]  # as `resolve_model` takes them
     protocol: str | None = None  # its name or file
     data: str | None = None  # as `data.path`; a folder with the files of the protocol; or `shapeworld`
     rewards: Mapping[str, float] = field(default_factory=dict)  # with weights
@@ -111,7 +111,7 @@ def compare(request: Request, display: ComparisonDisplay) -> Outcome:
             samples = read_material(source, first)
         load = SharedLoader()
         job = Job(folder, source, samples, shared, chosen, draws, request.batch, request.seed, load, display)
-        scored, failed = let_answer(job, contenders)
+        scored, failed = generate_answers(job, contenders)
         answered = [each for each in contenders if each.name not in failed]
         if not answered:
             raise EvaluationError("\n".join(f"{name}: {why}" for name, why in failed.items()))
@@ -122,7 +122,7 @@ def compare(request: Request, display: ComparisonDisplay) -> Outcome:
 
 
 def _summed(
-    job: Job, answered: Sequence[Contender], scored: Scored, failed: Mapping[str, str], settings: Mapping[str, Any]
+    job: Job, answered: Sequence[ComparedModel], scored: Scored, failed: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Result:
     there = {each.name for each in answered}
     plan = Plan(
@@ -137,9 +137,9 @@ def _summed(
     return sum_up(job.folder, entrants, job.draws, plan, settings, _provenance(), job.shared.notes, failed)
 
 
-def _entrant(contender: Contender, there: set[str]) -> Entrant:
+def _entrant(contender: ComparedModel, there: set[str]) -> EvaluatedModel:
     subject = contender.subject
-    return Entrant(
+    return EvaluatedModel(
         name=contender.name,
         file=contender.file,
         model=subject.policy.model,

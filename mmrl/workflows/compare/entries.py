@@ -12,22 +12,22 @@ from typing import Any
 from pydantic import ValidationError
 
 from mmrl.benchmarks.protocol import ProtocolConfig
-from mmrl.build.checkpoint_pool import Kind, Subject, find_subject
+from mmrl.build.checkpoint_pool import Kind, ModelRef, resolve_model
 from mmrl.config.answers import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.errors import ConfigError
 from mmrl.evaluation.comparison import file_name
 
-NO_MATTER = {"lora": True, "gradient_checkpointing": True}
+IGNORED_FOR_BASE = {"lora": True, "gradient_checkpointing": True}
 """What a base is the same without: bases of runs that differ in nothing else are answered for once."""
 
 
 @dataclass(frozen=True)
-class Contender:
+class ComparedModel:
     """A subject of a comparison."""
 
-    subject: Subject
+    subject: ModelRef
     digest: str  # of its configuration, and of the files of its checkpoint
     base: str | None  # the name of the contender that it began as; None: it is a base, or bases are left out
 
@@ -52,16 +52,16 @@ class Shared:
     notes: tuple[str, ...]
 
 
-def find_contenders(texts: Sequence[str], kind: Kind, bases: bool) -> list[Contender]:
+def find_contenders(texts: Sequence[str], kind: Kind, bases: bool) -> list[ComparedModel]:
     """The subjects that the texts name, each after its base.
 
     Raises:
         ConfigError: a checkpoint is not there, or they are not all of one kind.
         RunError: a checkpoint is damaged.
     """
-    found = [find_subject(text, kind) for text in dict.fromkeys(texts)]
+    found = [resolve_model(text, kind) for text in dict.fromkeys(texts)]
     _refuse_mixed(found)
-    contenders: dict[str, Contender] = {}
+    contenders: dict[str, ComparedModel] = {}
     began = {_base_key(each): each for each in reversed(found) if each.checkpoint is None}
     for subject in found:
         base = None
@@ -74,7 +74,7 @@ def find_contenders(texts: Sequence[str], kind: Kind, bases: bool) -> list[Conte
     return list(contenders.values())
 
 
-def share_settings(first: Subject, others: Sequence[Contender], protocol: ProtocolConfig | None) -> Shared:
+def share_settings(first: ModelRef, others: Sequence[ComparedModel], protocol: ProtocolConfig | None) -> Shared:
     """The first subject's settings, changed as the protocol says; `notes` name those of `others` that differ.
 
     Raises:
@@ -122,11 +122,11 @@ def _unlike(name: str, own: dict[str, Any], shared: dict[str, Any], verb: str) -
     return [f"{name} {verb} by itself with {mine}; here, as all others, with {here}"]
 
 
-def _budget(subject: Subject) -> dict[str, Any]:
+def _budget(subject: ModelRef) -> dict[str, Any]:
     return subject.media.model_dump(include={"image", "video"})
 
 
-def _refuse_mixed(subjects: Sequence[Subject]) -> None:
+def _refuse_mixed(subjects: Sequence[ModelRef]) -> None:
     kinds = {subject.name: subject.policy.kind for subject in subjects}
     first = next(iter(kinds))
     if strangers := [f"{name} is of kind {kind}" for name, kind in kinds.items() if kind != kinds[first]]:
@@ -136,16 +136,16 @@ def _refuse_mixed(subjects: Sequence[Subject]) -> None:
         )
 
 
-def _base_key(subject: Subject) -> str:
-    return subject.policy.model_dump_json(exclude=NO_MATTER)
+def _base_key(subject: ModelRef) -> str:
+    return subject.policy.model_dump_json(exclude=IGNORED_FOR_BASE)
 
 
-def _contender(subject: Subject, base: str | None) -> Contender:
+def _contender(subject: ModelRef, base: str | None) -> ComparedModel:
     known = {"policy": subject.policy.model_dump(mode="json"), "step": subject.step}
     digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
     if subject.checkpoint is not None:
         digest.update(_files_digest(subject.checkpoint))
-    return Contender(subject, digest.hexdigest(), base)
+    return ComparedModel(subject, digest.hexdigest(), base)
 
 
 def _files_digest(checkpoint: Path) -> bytes:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mmrl.benchmarks.protocol import MetricConfig, ProtocolConfig
 from mmrl.benchmarks.readers import read
-from mmrl.build.checkpoint_pool import Subject
+from mmrl.build.checkpoint_pool import ModelRef
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import fit_to
 from mmrl.config.rewards import RewardConfig
@@ -62,7 +62,7 @@ class Source:
         return self.protocol is not None and self.path == SHAPEWORLD
 
 
-def read_material(source: Source, subject: Subject) -> list[Sample]:
+def read_material(source: Source, subject: ModelRef) -> list[Sample]:
     """The samples, a protocol's in the words of its files.
 
     Raises:
@@ -85,7 +85,7 @@ def read_material(source: Source, subject: Subject) -> list[Sample]:
 def fit_material(
     samples: Sequence[Sample],
     source: Source,
-    subject: Subject,
+    subject: ModelRef,
     policy: AnyPolicy,
     shared: Shared,
     chosen: Chosen,
@@ -115,7 +115,7 @@ def choose_rewards(
     made: bool,
     named: Mapping[str, float],
     arguments: Mapping[str, Mapping[str, Any]],
-    subject: Subject,
+    subject: ModelRef,
 ) -> Chosen:
     """Those that are named; else the protocol's; else those of the subject's run, what it only watched included."""
     run = subject.run.config if subject.run else None

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.data.sample import Sample
 from mmrl.errors import ResultError
-from mmrl.evaluation.comparison import Entrant, Line, Plan, SubjectStore, diff_results, sum_up, write_result
+from mmrl.evaluation.comparison import EvaluatedModel, Line, Plan, SubjectStore, diff_results, sum_up, write_result
 from mmrl.evaluation.comparison.regression import verdict
 from mmrl.statistics.distances import Distances
 
@@ -38,7 +38,7 @@ def write(folder, subjects, lower=(), questions=QUESTIONS, settings=None):
         trained = name != "base"
         checkpoint = f"{name}/checkpoints/step-4" if trained else None
         base = "base" if trained and "base" in subjects else None
-        entrants.append(Entrant(name, f"file-{name}", "tiny", 4 if trained else 0, checkpoint, "0", base))
+        entrants.append(EvaluatedModel(name, f"file-{name}", "tiny", 4 if trained else 0, checkpoint, "0", base))
     plan = Plan((), "x", shows_total=False, lower=frozenset(lower), distances=Distances(), seed=0)
     result = sum_up(folder, entrants, 1, plan, {"title": "questions", **(settings or {})}, {"mmrl": "0"})
     write_result(result, folder)

@@ -13,7 +13,7 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import GivenText, Power, RolloutRequest
+from mmrl.policy import Capability, RolloutRequest, TargetText
 from mmrl.tokens.attention import Attention
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import ASKED
@@ -180,7 +180,7 @@ def test_gradient_checkpointing_changes_no_gradient(painter_of, name):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_rows_stand_on_their_own(shared_painter, name):
     policy = shared_painter(name)
-    assert Power.SELECT_ROWS in policy.powers
+    assert Capability.SELECT_ROWS in policy.capabilities
     rollout = policy.rollout(asked(GUIDED), seed=0)
     cut = rollout.select([4, 0])
     torch.testing.assert_close(scored(policy, cut).log_probs, rollout.log_probs[[4, 0]], rtol=0, atol=2e-5)
@@ -197,17 +197,17 @@ def test_given_pictures_are_read_as_their_codes(shared_painter, name, tmp_path):
     drawn.media[2].save(tmp_path / "given.png")
     sample = ASKED[1].sample
     given = [
-        GivenText(sample, str(tmp_path / "given.png"), 0),
-        GivenText(sample, "", 1, token_ids=tuple(drawn.token_ids[2])),
+        TargetText(sample, str(tmp_path / "given.png"), 0),
+        TargetText(sample, "", 1, token_ids=tuple(drawn.token_ids[2])),
     ]
-    forced = policy.teacher_force(given)
+    forced = policy.score_targets(given)
     assert forced.token_ids[0] == policy.family.encode([drawn.media[2]])[0].tolist()
     torch.testing.assert_close(forced.log_probs[1], drawn.log_probs[2], rtol=0, atol=2e-5)
     assert policy.replay_gap(forced) < 2e-5
     with pytest.raises(DataError, match=r"sample 'long': a picture has \d codes below 20, and 2 numbers up to 7"):
-        policy.teacher_force([GivenText(sample, "", 0, token_ids=(3, 7))])
+        policy.score_targets([TargetText(sample, "", 0, token_ids=(3, 7))])
     with pytest.raises(DataError, match="nowhere"):
-        policy.teacher_force([GivenText(sample, str(tmp_path / "nowhere.png"), 0)])
+        policy.score_targets([TargetText(sample, str(tmp_path / "nowhere.png"), 0)])
 
 
 def test_top_k_and_top_p_limit_what_is_drawn_and_not_what_is_scored(shared_painter):
@@ -277,7 +277,7 @@ def test_a_loss_that_is_told_before_has_its_logits_computed_once(shared_painter,
     parameters = list(policy.parameters_to_train().values())
     due = torch.autograd.grad((scored(policy, rollout).log_probs * weights).sum(), parameters, allow_unused=True)
     monkeypatch.setattr(autograd, "_backward", None)
-    with policy.foreseeing(lambda log_probs, rows, columns: weights[rows, columns]):
+    with policy.fused_loss(lambda log_probs, rows, step_indices: weights[rows, step_indices]):
         now = scored(policy, rollout)
     found = torch.autograd.grad((now.log_probs * weights).sum(), parameters, allow_unused=True)
     torch.testing.assert_close(found, due, rtol=1e-5, atol=1e-6)

@@ -7,7 +7,7 @@ from PIL import Image
 from mmrl.rewards import RewardError, RewardInput, Status
 from mmrl.rewards.core.base import ScoringFailed
 from mmrl.rewards.images.detector import Detection
-from mmrl.rewards.images.geneval import RELATIONS, GenEval, clauses, judge, relations, surest
+from mmrl.rewards.images.geneval import RELATIONS, GenEval, clauses, judge, relations, top_by_confidence
 from mmrl_shapeworld.captions import KINDS
 from mmrl_shapeworld.scenes import SHAPES, Scene, draw, place
 from tests.rewards.images.shape_detector import PaletteColours, ShapeDetector
@@ -140,12 +140,12 @@ BOX = (0.0, 0.0, 10.0, 10.0)
 
 def test_thresholds_number_order_and_overlap_of_detections():
     things = found(("a", 0.3, BOX), ("a", 0.5, BOX), ("b", 0.31, BOX), ("a", 0.9, (5.0, 0.0, 15.0, 10.0)))
-    kept = surest(things, 0.3, 16, 1.0)
+    kept = top_by_confidence(things, 0.3, 16, 1.0)
     assert {label: [thing.score for thing in group] for label, group in kept.items()} == {"a": [0.9, 0.5], "b": [0.31]}
-    assert [thing.score for thing in surest(things, 0.3, 1, 1.0)["a"]] == [0.9]
+    assert [thing.score for thing in top_by_confidence(things, 0.3, 1, 1.0)["a"]] == [0.9]
     # 6 x 11 of 2 x 121 - 66 pixels are shared: 0.375
-    assert len(surest(things, 0.3, 16, 0.38)["a"]) == 2
-    assert len(surest(things, 0.3, 16, 0.37)["a"]) == 1
+    assert len(top_by_confidence(things, 0.3, 16, 0.38)["a"]) == 2
+    assert len(top_by_confidence(things, 0.3, 16, 0.37)["a"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_places_of_random_boxes_are_those_of_the_original_formula():
 
 
 def graded(include, things, colours=(), exclude=()):
-    seen = surest(found(*things), 0.3, 16, 1.0)
+    seen = top_by_confidence(found(*things), 0.3, 16, 1.0)
     verdict = judge(clauses(include, "include"), clauses(list(exclude), "exclude"), seen, lambda _: list(colours))
     return verdict.right, verdict.graded
 

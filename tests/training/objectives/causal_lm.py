@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Decisions, Power, Rollout, Visit
+from mmrl.policy import Capability, DecisionCallback, Rollout, StepOutputs
 
 VOCABULARY, PROMPT = 23, 3
 
@@ -36,7 +36,7 @@ def build_model(seed: int = 0) -> LlamaForCausalLM:
 class CausalLM:
     """Log-probs of answers by an ordinary forward pass. The reference is the model with its first weights moved."""
 
-    powers = frozenset({Power.LOG_PROBS, Power.TEACHER_FORCE})
+    capabilities = frozenset({Capability.LOG_PROBS, Capability.TEACHER_FORCE})
 
     def __init__(self, model: LlamaForCausalLM, reference_shift: float = 0.02) -> None:
         self.model = model
@@ -50,9 +50,9 @@ class CausalLM:
         logits = self.model(input_ids=torch.cat([prompts, answers], 1)).logits[:, PROMPT - 1 : -1]
         return logits.log_softmax(-1).gather(2, answers[..., None])[..., 0]
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
-        assert list(columns) == list(range(rollout.log_probs.shape[1]))
-        visit(Decisions(tuple(columns), self.log_probs(*rollout.recording)))
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
+        assert list(step_indices) == list(range(rollout.log_probs.shape[1]))
+        visit(StepOutputs(tuple(step_indices), self.log_probs(*rollout.recording)))
 
     @contextmanager
     def reference(self) -> Iterator[None]:

@@ -17,8 +17,8 @@ from mmrl.config.algorithm import (
     GRPOGuardConfig,
     UniGRPOConfig,
 )
-from mmrl.policy import Decisions, Power, Rollout, RolloutRequest, Visit
-from mmrl.training.objectives.base import Gauges, Objective
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
+from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.rollouts.online import MicroBatch
 from tests.training.token_policy import TokenPolicy, questions
 
@@ -29,11 +29,11 @@ OF_STEPS = (GRPOGuardConfig, DDPOConfig, DPOKConfig, UniGRPOConfig, BranchGRPOCo
 class InParts(TokenPolicy):
     """Visits one column at a time, as a pipeline does, and cannot be cut."""
 
-    powers = TokenPolicy.powers - {Power.SELECT_ROWS}
+    capabilities = TokenPolicy.capabilities - {Capability.SELECT_ROWS}
     visits = 0
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
-        for column in columns:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
+        for column in step_indices:
             self.visits += 1
             super().replay(rollout, [column], visit)
 
@@ -41,14 +41,14 @@ class InParts(TokenPolicy):
 class Counting(TokenPolicy):
     """Remembers how many rows each replay had."""
 
-    def __init__(self, powers: frozenset[Power] = TokenPolicy.powers, **settings: int) -> None:
+    def __init__(self, capabilities: frozenset[Capability] = TokenPolicy.capabilities, **settings: int) -> None:
         super().__init__(**settings)
-        self.powers = powers
+        self.capabilities = capabilities
         self.replayed: list[int] = []
 
-    def replay(self, rollout: Rollout, columns: Sequence[int], visit: Visit) -> None:
+    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         self.replayed.append(rollout.rows)
-        super().replay(rollout, columns, visit)
+        super().replay(rollout, step_indices, visit)
 
 
 def batch_of(policy: TokenPolicy, advantages: Sequence[float], seed: int = 0, n: int = 4) -> MicroBatch:
@@ -68,10 +68,12 @@ def moved(policy: TokenPolicy, by: float = 0.3) -> TokenPolicy:
     return policy
 
 
-def gradient_of(objective: Objective, policy: TokenPolicy, batches: Sequence[MicroBatch]) -> tuple[Tensor, Gauges]:
+def gradient_of(
+    objective: Objective, policy: TokenPolicy, batches: Sequence[MicroBatch]
+) -> tuple[Tensor, MetricAccumulator]:
     """Of one update, as the Trainer adds it up."""
     policy.logits.grad = None
-    gauges, amounts = Gauges(), [objective.amount(batch) for batch in batches]
+    gauges, amounts = MetricAccumulator(), [objective.amount(batch) for batch in batches]
     for batch, amount in zip(batches, amounts, strict=True):
         objective.accumulate(batch, amount / sum(amounts), 0, gauges)
     found = torch.zeros_like(policy.logits) if policy.logits.grad is None else policy.logits.grad.clone()
@@ -96,6 +98,6 @@ def rows_of(batch: MicroBatch, rows: list[int]) -> MicroBatch:
 
 def log_probs_of(policy: TokenPolicy, rollout: Rollout) -> Tensor:
     """[B, T] with a graph."""
-    found: list[Decisions] = []
+    found: list[StepOutputs] = []
     TokenPolicy.replay(policy, rollout, range(rollout.mask.shape[1]), found.append)
     return found[0].log_probs

@@ -20,8 +20,8 @@ from mmrl.config.algorithm import (
     VESPOConfig,
 )
 from mmrl.errors import ConfigError
-from mmrl.policy import Power
-from mmrl.training.objectives.base import Gauges
+from mmrl.policy import Capability
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.surrogates import settle
 from tests.training.objectives.given import OF_STEPS, Counting, InParts, batch_of, cut, gradient_of, log_probs_of, moved
@@ -31,8 +31,8 @@ NAN = float("nan")
 ADVANTAGES = [1.0, -0.5, 0.3, -0.8, 0.2, NAN, -1.0, 0.9]
 OTHERS = (GDPOConfig, *OF_STEPS)  # other advantages, or not for tokens
 PRESETS = [each for each in PolicyGradientConfig.__subclasses__() if each not in OTHERS]
-ALL_ROWS = TokenPolicy.powers - {Power.SELECT_ROWS}
-TOKENS, STEPS = TokenPolicy.powers, frozenset({Power.LOG_PROBS, Power.MOMENTS})
+ALL_ROWS = TokenPolicy.capabilities - {Capability.SELECT_ROWS}
+TOKENS, STEPS = TokenPolicy.capabilities, frozenset({Capability.LOG_PROBS, Capability.MOMENTS})
 
 
 def objective(policy, config):
@@ -134,7 +134,9 @@ def test_rows_without_an_advantage_are_not_computed(couples):
 def test_answers_that_a_group_gives_again_are_computed_once(config):
     """Two prompts of eight answers; of answers with two tokens out of two, many are the same."""
     advantages = [1.0, 1.0, 1.0, -1.0, -1.0, 0.5, NAN, 1.0] * 2
-    merging, whole = (Counting(powers, length=2, vocabulary=2) for powers in (TokenPolicy.powers, ALL_ROWS))
+    merging, whole = (
+        Counting(capabilities, length=2, vocabulary=2) for capabilities in (TokenPolicy.capabilities, ALL_ROWS)
+    )
     found = []
     for policy in (merging, whole):
         batch = batch_of(policy, advantages, n=8)
@@ -208,11 +210,11 @@ def test_a_replay_that_does_not_repeat_its_rollout_is_seen():
 # Settings ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("powers", "clip"), [(TOKENS, 0.2), (STEPS, 1e-4)])
-def test_an_unset_clip_range_is_that_of_tokens_or_of_denoising_steps(powers, clip):
+@pytest.mark.parametrize(("capabilities", "clip"), [(TOKENS, 0.2), (STEPS, 1e-4)])
+def test_an_unset_clip_range_is_that_of_tokens_or_of_denoising_steps(capabilities, clip):
     """Just inside the range the ratio learns, just outside it does not."""
     for config, low, high in ((GRPOConfig(), clip, clip), (GRPOConfig(clip={"high": 3 * clip}), clip, 3 * clip)):
-        surrogate = settle(config, powers).surrogate
+        surrogate = settle(config, capabilities).surrogate
         for excess, advantage, learns in (
             (high * 0.99, 1.0, True),
             (high * 1.01, 1.0, False),
@@ -288,4 +290,4 @@ def test_log_probs_may_come_from_another_writer():
     _, gauges = gradient_of(objective(policy, GRPOConfig()), policy, [batch])
     assert gauges.values()["ratio_mean"] == pytest.approx(torch.tensor(0.1).exp().item())
     assert log_probs_of(policy, batch.rollout).requires_grad
-    assert Gauges().values() == {}
+    assert MetricAccumulator().values() == {}

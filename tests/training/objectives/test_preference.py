@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import DPOConfig, MPOConfig
-from mmrl.policy import GivenText
-from mmrl.training.objectives.base import Gauges, refuse_misfit
+from mmrl.policy import TargetText
+from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.rollouts.online import MicroBatch
 from tests.training.gaussian_policy import GaussianPolicy
@@ -27,7 +27,7 @@ def paired(policy, pairs=PAIRS):
         for n, (sample, pair) in enumerate(zip(questions(len(pairs)), pairs, strict=True))
         for text in pair
     ]
-    rollout = policy.teacher_force([GivenText(*each) for each in texts])
+    rollout = policy.score_targets([TargetText(*each) for each in texts])
     ones = torch.ones(len(texts))
     return MicroBatch(rollout, ones, ones.bool(), ones[:, None].where(rollout.mask, 0.0))
 
@@ -77,7 +77,7 @@ def test_a_pair_that_lacks_one_answer_has_no_part():
     assert learner.amount(replace(batch, scored=scored)) == 3
     assert (without - gradient_of(learner, policy, [batch])[0]).norm() > 1e-3
     nothing = replace(batch, scored=torch.zeros(8, dtype=torch.bool))
-    learner.accumulate(nothing, 0.0, 0, Gauges())
+    learner.accumulate(nothing, 0.0, 0, MetricAccumulator())
     assert learner.amount(nothing) == 0
 
 
@@ -88,8 +88,8 @@ def test_rows_that_are_no_pairs_are_refused():
     for rows in (cut(batch, 1)[1], cut(batch, 3)[0]):
         with pytest.raises(ValueError, match="takes rows in pairs of one group, chosen then rejected"):
             learner.amount(rows)
-    with pytest.raises(ValueError, match="PreferenceLearning needs teacher_force, which GaussianPolicy does not have"):
-        refuse_misfit(PreferenceLearning, GaussianPolicy)
+    with pytest.raises(ValueError, match="PreferenceLearning needs score_targets, which GaussianPolicy does not have"):
+        check_compatible(PreferenceLearning, GaussianPolicy)
 
 
 @each_config

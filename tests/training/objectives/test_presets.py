@@ -9,7 +9,7 @@ from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.base import RewardOutput
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import MicroBatch
 from tests.training.objectives.given import OF_STEPS, gradient_of
 from tests.training.token_policy import TokenPolicy, questions
@@ -31,7 +31,7 @@ def scored(rollout) -> RewardOutput:
 def learn(config: PolicyGradientConfig, seed: int, sign: float = 1.0) -> tuple[float, float]:
     """The mean reward before and after 30 iterations of two updates each, over 256 answers."""
     policy = TokenPolicy(prompts=4, spread=0.1)
-    objective, credit = PolicyGradient(policy, config, longest=3), Credit(config.advantage, WEIGHTS)
+    objective, credit = PolicyGradient(policy, config, longest=3), AdvantageEstimator(config.advantage, WEIGHTS)
     optimizer = torch.optim.Adam([policy.logits], lr=0.1)
 
     def draw(n, seed):

@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from mmrl import assemble
+from mmrl.build.objectives import check
 from mmrl.config import ConfigError
 from mmrl.config.algorithm import (
     AlignPropConfig,
@@ -24,11 +24,11 @@ from mmrl.config.algorithm import (
     RewardGradientConfig,
 )
 from mmrl.config.loading.load import parse_config
-from mmrl.config.validation.algorithm import of_algorithm
+from mmrl.config.validation.algorithm import validate_algorithm
 from mmrl.data.sample import Sample
-from mmrl.policy import LiveSteps, Power, Rollout
+from mmrl.policy import BackpropSteps, Capability, Rollout
 from mmrl.rewards import Reward
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
 from mmrl.training.rollouts.online import MicroBatch
 
@@ -67,11 +67,11 @@ class Painter:
     theta: Tensor = field(
         default_factory=lambda: torch.tensor([0.2, 0.5, 0.7], dtype=torch.float64, requires_grad=True)
     )
-    powers = frozenset({Power.DECODE_WITH_GRAD, Power.PREDICT_VELOCITY})
-    lived: list[LiveSteps] = field(default_factory=list)
+    capabilities = frozenset({Capability.DECODE_WITH_GRAD, Capability.PREDICT_VELOCITY})
+    lived: list[BackpropSteps] = field(default_factory=list)
     frozen: bool = False
 
-    def decode_with_grad(self, rollout: Rollout, live: LiveSteps) -> Tensor:
+    def decode_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
         self.lived.append(live)
         return self.theta[:, None, None, None].expand(ROWS, 3, 4, 4)
 
@@ -85,7 +85,7 @@ class Painter:
         self.frozen = True
         return _thawing(self)
 
-    def paths_kept(self):
+    def keep_latents(self):
         return nullcontext()
 
 
@@ -116,7 +116,7 @@ def batch(scored=(True, True, True)) -> MicroBatch:
 
 def learn(config: RewardGradientConfig, rewards, scored=(True, True, True), share=1.0) -> tuple[Tensor, dict[str, Any]]:
     """The gradient of theta [ROWS], and the gauges."""
-    painter, gauges = Painter(), Gauges()
+    painter, gauges = Painter(), MetricAccumulator()
     objective = RewardGradient(painter, config, rewards, STEPS)
     objective.accumulate(batch(scored), share, 5, gauges)
     return painter.theta.grad, gauges.values()
@@ -139,7 +139,7 @@ def test_rows_that_could_not_be_scored_have_no_gradient():
     found, _ = learn(DRaFTConfig(), [WeightedReward(Square(), 1.0)], scored=(True, False, True))
     close(found, [-0.2, 0.0, -0.7])
     painter = Painter()
-    RewardGradient(painter, DRaFTConfig(), [], STEPS).accumulate(batch((False,) * 3), 1.0, 0, Gauges())
+    RewardGradient(painter, DRaFTConfig(), [], STEPS).accumulate(batch((False,) * 3), 1.0, 0, MetricAccumulator())
     assert painter.theta.grad is None and not painter.lived
 
 
@@ -159,21 +159,21 @@ def test_each_term_moves_the_parameters_alone():
         assert (found < 0).all()
 
 
-def lived(config: RewardGradientConfig, seeds: int = 400) -> list[LiveSteps]:
+def lived(config: RewardGradientConfig, seeds: int = 400) -> list[BackpropSteps]:
     objective = RewardGradient(Painter(), config, [], STEPS)
     return [live for seed in range(seeds) for live in objective.live_steps(seed)]
 
 
 def test_which_steps_are_live_is_the_papers():
-    assert set(lived(DRaFTConfig())) == {LiveSteps(1)}
-    assert set(lived(DRaFTConfig(steps=4))) == {LiveSteps(4)}
-    assert set(lived(DRaFTConfig(steps=None))) == {LiveSteps(STEPS)}
-    assert set(lived(DRTuneConfig())) == {LiveSteps(STEPS, detached=True)}
+    assert set(lived(DRaFTConfig())) == {BackpropSteps(1)}
+    assert set(lived(DRaFTConfig(steps=4))) == {BackpropSteps(4)}
+    assert set(lived(DRaFTConfig(steps=None))) == {BackpropSteps(STEPS)}
+    assert set(lived(DRTuneConfig())) == {BackpropSteps(STEPS, detached=True)}
     for config, due in (
-        (AlignPropConfig(), {LiveSteps(count) for count in range(1, STEPS + 1)}),
-        (AlignPropConfig(steps=3), {LiveSteps(count) for count in (1, 2, 3)}),
-        (ReFLConfig(jump=4), {LiveSteps(1, left) for left in range(4)}),
-        (ReFLConfig(), {LiveSteps(1, left) for left in range(STEPS)}),
+        (AlignPropConfig(), {BackpropSteps(count) for count in range(1, STEPS + 1)}),
+        (AlignPropConfig(steps=3), {BackpropSteps(count) for count in (1, 2, 3)}),
+        (ReFLConfig(jump=4), {BackpropSteps(1, left) for left in range(4)}),
+        (ReFLConfig(), {BackpropSteps(1, left) for left in range(STEPS)}),
     ):
         counted = Counter(lived(config))
         assert counted.keys() == due  # all of them, none far from its share
@@ -208,16 +208,16 @@ def config(*changes: str):
 
 
 def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_model_is_loaded():
-    assemble.check(config())
-    assemble.check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld, weight: 0}]"))
+    check(config())
+    check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld, weight: 0}]"))
     with pytest.raises(
         ConfigError, match=r"rewards\.1\.name: shapeworld has no gradient, .*\(.*clip_score.*\), set its"
     ):
-        assemble.check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld}]"))
+        check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld}]"))
     with pytest.raises(ConfigError, match=r"rewards\.0\.gate: a gate has no gradient"):
-        assemble.check(config("rewards=[{name: shapeworld_clip, gate: 1.0}]"))
+        check(config("rewards=[{name: shapeworld_clip, gate: 1.0}]"))
     with pytest.raises(ConfigError, match="RewardGradient needs decode_with_grad"):
-        assemble.check(config("policy={kind: vlm, model: shapeworld}", "sampling={kind: tokens}"))
+        check(config("policy={kind: vlm, model: shapeworld}", "sampling={kind: tokens}"))
 
 
 @pytest.mark.parametrize(
@@ -232,5 +232,5 @@ def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_mode
 )
 def test_keys_that_cannot_go_together_are_refused(algorithm, said):
     made = config(f"algorithm={algorithm}").algorithm
-    (line,) = [line for cannot_work, line in of_algorithm(made) if cannot_work]
+    (line,) = [line for cannot_work, line in validate_algorithm(made) if cannot_work]
     assert line.startswith(said)

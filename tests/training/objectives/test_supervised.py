@@ -7,10 +7,10 @@ import torch
 
 from mmrl.config.algorithm import BestOfConfig, RejectionSFTConfig, SFTConfig
 from mmrl.errors import ConfigError
-from mmrl.policy import GivenText, Power
-from mmrl.training.objectives.base import Gauges, refuse_misfit
+from mmrl.policy import Capability, TargetText
+from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.imitation import SupervisedLearning
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import MicroBatch
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.objectives.given import Counting, InParts, batch_of, cut, gradient_of, moved
@@ -21,8 +21,8 @@ NAN = float("nan")
 
 
 def demonstrated(policy, texts=("1 2", "3", "2 2 2", "1")):
-    rollout = policy.teacher_force(
-        [GivenText(s, text, n) for n, (s, text) in enumerate(zip(questions(4), texts, strict=True))]
+    rollout = policy.score_targets(
+        [TargetText(s, text, n) for n, (s, text) in enumerate(zip(questions(4), texts, strict=True))]
     )
     ones = torch.ones(len(texts))
     return MicroBatch(rollout, ones, ones.bool(), ones[:, None].where(rollout.mask, 0.0))
@@ -58,7 +58,7 @@ def test_cuts_and_visits_change_nothing():
 
 def test_only_what_has_credit_is_imitated_and_computed():
     credit = [1.0, 0.0, NAN, 0.0, 0.0, 1.0, 0.0, 0.0]
-    cutting, whole = Counting(), Counting(TokenPolicy.powers - {Power.SELECT_ROWS})
+    cutting, whole = Counting(), Counting(TokenPolicy.capabilities - {Capability.SELECT_ROWS})
     found = []
     for policy in (cutting, whole):
         learner = SupervisedLearning(policy, RejectionSFTConfig())
@@ -75,7 +75,7 @@ def test_only_what_has_credit_is_imitated_and_computed():
 def gradient_of_nothing(policy):
     learner, batch = SupervisedLearning(policy, RejectionSFTConfig()), batch_of(policy, [0.0] * 4)
     assert learner.amount(batch) == 0
-    gauges = Gauges()
+    gauges = MetricAccumulator()
     learner.accumulate(batch, 0.0, 0, gauges)
     return torch.zeros(1) if policy.logits.grad is None else policy.logits.grad, gauges
 
@@ -97,17 +97,17 @@ def test_bad_examples_are_refused():
 
 
 def test_demonstrations_need_a_policy_that_reads():
-    refuse_misfit(SupervisedLearning, TokenPolicy, SFTConfig.experience)
-    refuse_misfit(SupervisedLearning, GaussianPolicy, RejectionSFTConfig.experience)
+    check_compatible(SupervisedLearning, TokenPolicy, SFTConfig.experience)
+    check_compatible(SupervisedLearning, GaussianPolicy, RejectionSFTConfig.experience)
     with pytest.raises(ConfigError, match="GaussianPolicy cannot learn from demonstrations: it lacks"):
-        refuse_misfit(SupervisedLearning, GaussianPolicy, SFTConfig.experience)
+        check_compatible(SupervisedLearning, GaussianPolicy, SFTConfig.experience)
 
 
 @pytest.mark.parametrize("at_least", [None, 1.0])
 def test_rejection_sampling_learns(tmp_path, at_least):
     policy = TokenPolicy()
     best = BestOfConfig(keep=1, at_least=at_least)
-    drawn = source(policy, Right(), credit=Credit(best, {"right": 1.0}))
+    drawn = source(policy, Right(), credit=AdvantageEstimator(best, {"right": 1.0}))
     learner = SupervisedLearning(policy, RejectionSFTConfig(advantage=best))
     run = trainer(tmp_path, drawn, objective=learner, lr=0.3, training={"iterations": 30, "save_every": 30})
     rewards = [run.iterate()[0]["reward/total"] for _ in range(30)]

@@ -31,7 +31,7 @@ from mmrl.config.algorithm import (
     SAPOConfig,
     VESPOConfig,
 )
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.rollouts.online import MicroBatch
@@ -123,7 +123,7 @@ def gradient(policy):
 
 def our_update(policy, config, rollout, advantages, cuts):
     """Loss and gradient of one update over micro-batches, as the Trainer adds them up."""
-    objective, gauges = PolicyGradient(policy, config, longest=LONGEST), Gauges()
+    objective, gauges = PolicyGradient(policy, config, longest=LONGEST), MetricAccumulator()
     batches = [micro_batch(rows_of(rollout, rows), advantages[rows]) for rows in cuts]
     amounts = [objective.amount(batch) for batch in batches]
     for batch, amount in zip(batches, amounts, strict=True):
@@ -266,7 +266,7 @@ def test_a_setting_that_differs_is_seen(grpo_trainer, policy, in_float64, name, 
 
 def test_the_clip_is_active_in_these_cases(policy):
     for name, level in GRID:
-        gauges = Gauges()
+        gauges = MetricAccumulator()
         batch = micro_batch(random_rollout(policy, LENGTHS, seed=0), torch.tensor([1.0, -1.0] * 4).double())
         config = configured(name, level, 0.0, None, "k3")
         PolicyGradient(policy, config, longest=LONGEST).accumulate(batch, 1.0, 0, gauges)
@@ -296,7 +296,7 @@ def test_preference_losses_are_trls(dpo_trainer, policy, ours, theirs):
     """trl's batch is [all chosen, all rejected]; ours has the two of a pair beside each other."""
     for seed in range(3):
         rollout = random_rollout(policy, LENGTHS, seed, spread=0.0)
-        objective, gauges = PreferenceLearning(policy, DPOConfig(loss=ours, beta=0.5)), Gauges()
+        objective, gauges = PreferenceLearning(policy, DPOConfig(loss=ours, beta=0.5)), MetricAccumulator()
         objective.accumulate(micro_batch(rollout, torch.ones(len(LENGTHS)).double()), 1.0, 0, gauges)
         due = gradient(policy)
         order = [*range(0, len(LENGTHS), 2), *range(1, len(LENGTHS), 2)]

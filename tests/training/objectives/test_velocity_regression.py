@@ -24,11 +24,11 @@ from mmrl.config.algorithm import (
 from mmrl.data.prompts import PromptSampler
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.suite import RewardSuite
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import MicroBatch, OnlineRollouts
-from mmrl.training.rollouts.row_selection import BestAndWorst, ChosenRows, EveryPair, praised
+from mmrl.training.rollouts.row_selection import BestAndWorst, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.run.timers import Phases
 from tests.training.conftest import TARGET, Nearness, samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow
@@ -55,7 +55,7 @@ def given(policy, advantages, group_size=4, seed=0):
 
 def gradient(objective, policy, batch, seed=3):
     policy.mean.grad = None
-    gauges = Gauges()
+    gauges = MetricAccumulator()
     objective.accumulate(batch, 1.0, seed, gauges)
     return 0.0 if policy.mean.grad is None else policy.mean.grad.item(), gauges.values()
 
@@ -205,7 +205,7 @@ def test_imitation_refuses_bad_examples_and_rollouts_without_latents():
         objective.amount(given(policy, [1.0, -1.0, 0.0, 0.0]))
     batch = given(policy, [1.0, 1.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="keep their last latent"):
-        objective.accumulate(replace(batch, rollout=replace(batch.rollout, clean=None)), 1.0, 0, Gauges())
+        objective.accumulate(replace(batch, rollout=replace(batch.rollout, clean=None)), 1.0, 0, MetricAccumulator())
 
 
 # Where training ends --------------------------------------------------------------------------------------------------
@@ -231,18 +231,18 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
         acting=acting,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
-        credit=Credit(advantage or config.advantage, suite.weights),
+        credit=AdvantageEstimator(advantage or config.advantage, suite.weights),
         group_size=32,
         micro_batch=64,
         seed=0,
     )
     if choose is not None:
-        source = ChosenRows(source, policy, choose, 64)
+        source = RowSelection(source, policy, choose, 64)
     optimizer = torch.optim.Adam(policy.parameters_to_train().values(), lr=lr)
     for step in range(iterations):
         optimizer.zero_grad()
         for number, batch in enumerate(source.collect(step, 0.0, Phases()).micro_batches):
-            objective.accumulate(batch, 1.0, seed=100 * step + number, gauges=Gauges())
+            objective.accumulate(batch, 1.0, seed=100 * step + number, gauges=MetricAccumulator())
         optimizer.step()
         policy.version = step + 1
         objective.finish_iteration(step + 1)
@@ -260,7 +260,7 @@ def test_reward_weights_end_where_the_tilted_distribution_has_its_mean(temperatu
 def test_the_best_of_a_group_ends_at_its_expected_maximum():
     """The largest of 32 standard normal numbers is 2.07 on average."""
     config = RejectionSFTConfig(advantage=BestOfConfig(keep=1))
-    mean = run(config, Linear(), choose=praised, iterations=60, lr=0.05, frozen=True)
+    mean = run(config, Linear(), choose=positive_advantage_rows, iterations=60, lr=0.05, frozen=True)
     assert mean == pytest.approx(2.07 * SPREAD, abs=0.15)
 
 

@@ -14,8 +14,8 @@ from mmrl.algorithms.groups import group_spread
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
-from mmrl.policy import Power, RolloutRequest, cut_into_calls, plan_calls
-from mmrl.training.objectives.base import Gauges
+from mmrl.policy import Capability, RolloutRequest, batch_requests, chunk_requests
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, balanced_rows
 from tests.training.token_policy import TokenPolicy, questions
@@ -52,12 +52,12 @@ def test_requests_are_cut_as_plan_calls_cuts_them(sizes, rows, conditions):
     samples = [
         Sample(id=f"s{n}", conditions={"image": "a.png"} if conditions and n % 2 else {}) for n in range(len(sizes))
     ]
-    calls = cut_into_calls([RolloutRequest(s, n, g) for g, (s, n) in enumerate(zip(samples, sizes, strict=True))], rows)
+    calls = chunk_requests([RolloutRequest(s, n, g) for g, (s, n) in enumerate(zip(samples, sizes, strict=True))], rows)
     drawn = [request.group for call in calls for request in call for _ in range(request.n)]
     assert drawn == [group for group, n in enumerate(sizes) for _ in range(n)]
     assert all(sum(request.n for request in call) <= rows for call in calls)
     equal = [RolloutRequest(sample, sizes[0], group) for group, sample in enumerate(samples)]
-    assert cut_into_calls(equal, rows) == plan_calls(samples, sizes[0], rows)
+    assert chunk_requests(equal, rows) == batch_requests(samples, sizes[0], rows)
 
 
 @settings(max_examples=15, deadline=None)
@@ -98,13 +98,13 @@ def gradient(policy, experience):
     policy.logits.grad = None
     amounts = [objective.amount(batch) for batch in experience.micro_batches]
     for batch, amount in zip(experience.micro_batches, amounts, strict=True):
-        objective.accumulate(batch, amount / sum(amounts), 0, Gauges())
+        objective.accumulate(batch, amount / sum(amounts), 0, MetricAccumulator())
     return policy.logits.grad.clone()
 
 
 def test_rows_that_cannot_be_cut_are_left_out_of_the_loss_and_the_gradient_is_the_same():
     class Whole(TokenPolicy):
-        powers = TokenPolicy.powers - {Power.SELECT_ROWS}
+        capabilities = TokenPolicy.capabilities - {Capability.SELECT_ROWS}
 
     cut, whole = TokenPolicy(vocabulary=3), Whole(vocabulary=3)
     small, large = (collect(source(policy, Exact(), draws=DYNAMIC), 2) for policy in (cut, whole))

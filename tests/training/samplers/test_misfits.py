@@ -9,15 +9,15 @@ from mmrl.config.loading.load import parse_config
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
 from mmrl.data.variance_aware import VarianceAwareSampler
-from mmrl.policy import Power
+from mmrl.policy import Capability
 from mmrl.rewards import GroupReward, Part
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
-from mmrl.training.rollouts.advantage_estimator import Credit
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, FixedDraws
+from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, FixedGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
-from mmrl.training.rollouts.validate_sampling import sampler_misfits
+from mmrl.training.rollouts.validate_sampling import sampling_errors
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, source
@@ -30,25 +30,35 @@ def config(data="", algorithm="{}"):
     return parse_config(text, "test")
 
 
-def misfits(data="", algorithm="{}", powers=TokenPolicy.powers):
-    return sampler_misfits(config(data, algorithm), powers)
+def validation_errors(data="", algorithm="{}", capabilities=TokenPolicy.capabilities):
+    return sampling_errors(config(data, algorithm), capabilities)
 
 
 @pytest.mark.parametrize(
-    ("data", "algorithm", "powers", "says"),
+    ("data", "algorithm", "capabilities", "says"),
     [
-        (", replay: {name: success}", "{}", GaussianPolicy.powers, "data.replay: the policy cannot read"),
-        (", demonstrations: {}", "{}", frozenset({Power.LOG_PROBS}), "data.demonstrations: the policy cannot read"),
-        (", draws: {name: dynamic}", "{name: sft}", TokenPolicy.powers, "data.draws: sft learns from demonstrations"),
-        (", weighting: {}", "{name: dpo}", TokenPolicy.powers, "data.weighting: dpo learns from pairs"),
-        (", draws: {name: dynamic}", "{name: reinforce_pp}", TokenPolicy.powers, "dynamic drops groups of equal"),
-        (", draws: {name: dynamic}, replay: {name: success}", "{}", TokenPolicy.powers, "success mends groups"),
-        (", replay: {name: selective, capacity: 5}", "{}", TokenPolicy.powers, "5 answers do not fill"),
-        (", draws: {name: adaptive, max_rounds: 2, per_round: 2}", "{}", TokenPolicy.powers, "at most 4 answers"),
+        (", replay: {name: success}", "{}", GaussianPolicy.capabilities, "data.replay: the policy cannot read"),
+        (
+            ", demonstrations: {}",
+            "{}",
+            frozenset({Capability.LOG_PROBS}),
+            "data.demonstrations: the policy cannot read",
+        ),
+        (
+            ", draws: {name: dynamic}",
+            "{name: sft}",
+            TokenPolicy.capabilities,
+            "data.draws: sft learns from demonstrations",
+        ),
+        (", weighting: {}", "{name: dpo}", TokenPolicy.capabilities, "data.weighting: dpo learns from pairs"),
+        (", draws: {name: dynamic}", "{name: reinforce_pp}", TokenPolicy.capabilities, "dynamic drops groups of equal"),
+        (", draws: {name: dynamic}, replay: {name: success}", "{}", TokenPolicy.capabilities, "success mends groups"),
+        (", replay: {name: selective, capacity: 5}", "{}", TokenPolicy.capabilities, "5 answers do not fill"),
+        (", draws: {name: adaptive, max_rounds: 2, per_round: 2}", "{}", TokenPolicy.capabilities, "at most 4 answers"),
     ],
 )
-def test_each_misfit_is_said_by_its_key(data, algorithm, powers, says):
-    (line,) = misfits(data, algorithm, powers)
+def test_each_misfit_is_said_by_its_key(data, algorithm, capabilities, says):
+    (line,) = validation_errors(data, algorithm, capabilities)
     assert says in line and line.startswith("data.")
 
 
@@ -57,13 +67,16 @@ def test_everything_goes_together_with_a_text_policy():
         ", prompts: {name: variance_aware}, draws: {name: adaptive}, replay: {name: success}, weighting: {}"
         ", demonstrations: {shaping: 0.1}"
     )
-    assert misfits(everything) == [] and misfits(", draws: {name: dynamic}, replay: {name: selective}") == []
-    assert misfits(powers=GaussianPolicy.powers) == []
+    assert (
+        validation_errors(everything) == []
+        and validation_errors(", draws: {name: dynamic}, replay: {name: selective}") == []
+    )
+    assert validation_errors(capabilities=GaussianPolicy.capabilities) == []
 
 
 def test_parts_are_built_as_configured():
     plain = config().data
-    assert build_draws(plain, 0) == FixedDraws(6) and build_replay(plain, 0) is build_weighting(plain) is None
+    assert build_draws(plain, 0) == FixedGroupSampler(6) and build_replay(plain, 0) is build_weighting(plain) is None
     assert isinstance(build_prompts(plain, questions(), 0), PromptSampler)
     full = config(
         ", prompts: {name: variance_aware}, draws: {name: dynamic, max_rounds: 3}, replay: {name: success}"
@@ -98,5 +111,5 @@ def test_a_source_refuses_what_its_policy_or_its_rewards_cannot_do():
     )
     gdpo = config(algorithm="{name: gdpo}").algorithm.advantage
     with pytest.raises(ValueError, match="gdpo takes the rewards of all answers one by one, but samples ask"):
-        source(suite=routed, credit=Credit(gdpo, routed.weights))
+        source(suite=routed, credit=AdvantageEstimator(gdpo, routed.weights))
     routed.close()

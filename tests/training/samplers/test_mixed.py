@@ -15,7 +15,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import GroupReward
-from mmrl.training.objectives.base import Gauges
+from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.group_sampling import DynamicDraws
@@ -74,7 +74,9 @@ def test_the_first_update_of_a_shaped_demonstration_is_luffys():
     policy = TokenPolicy()
     found = collect(mixing(policy, shaping=0.1))
     batch = found.micro_batches[0]
-    PolicyGradient(policy, GRPOConfig(aggregate="token", clip={"low": 0.2})).accumulate(batch, 1.0, 0, Gauges())
+    PolicyGradient(policy, GRPOConfig(aggregate="token", clip={"low": 0.2})).accumulate(
+        batch, 1.0, 0, MetricAccumulator()
+    )
     logits = policy.logits.detach().clone().requires_grad_()
     recording, mask = batch.rollout.recording, batch.rollout.mask
     p = logits[recording.prompts].softmax(-1).gather(-1, recording.tokens[..., None])[..., 0]

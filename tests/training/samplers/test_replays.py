@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
 from mmrl.training.rollouts.online import interleaved
-from mmrl.training.rollouts.replay_buffer import Recall, SelectiveReplay, SuccessReplay, Transcript
+from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay, Transcript
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source
 
@@ -92,7 +92,7 @@ def test_an_answer_is_read_back_with_its_own_tokens_even_where_it_was_cut_off():
     policy = TokenPolicy(vocabulary=3)
     cut_off = answer(text="1 2 1")
     cut_off = replace(cut_off, tokens=(1, 2, 1), log_probs=(-0.1, -0.2, -0.3), version=4)
-    recall = Recall(policy, lambda id: next(s for s in questions() if s.id == id), rows=2)
+    recall = ReplayReader(policy, lambda id: next(s for s in questions() if s.id == id), rows=2)
     ((rollout, part),) = recall([cut_off], [7])
     assert rollout.token_ids == [[1, 2, 1]] and part == [cut_off] and rollout.group_index.tolist() == [7]
     assert rollout.log_probs.tolist() == [pytest.approx([-0.1, -0.2, -0.3])] and rollout.policy_version == -1
@@ -187,4 +187,4 @@ def test_a_replay_needs_a_sample_that_is_still_there():
     kept = source(replay=SelectiveReplay(8, 1.0, 0), prompts=PromptSampler(questions(), 4, seed=0))
     kept.replay.keep([answer(sample="s99")])
     with pytest.raises(ValueError, match="no sample 's99'"):
-        Recall(kept.policy, kept.prompts.sample, 2)(kept.replay.draw(1), [0])
+        ReplayReader(kept.policy, kept.prompts.sample, 2)(kept.replay.draw(1), [0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from mmrl_kernels.ops.linear_logprob.autograd import Foresee, linear_log_probs
+from mmrl_kernels.ops.linear_logprob.autograd import GradHint, linear_log_probs
 from mmrl_kernels.ops.linear_logprob.checks import check_head
 from mmrl_kernels.ops.linear_logprob.head import Head
 
@@ -19,7 +19,7 @@ def linear_logprob(
     bias: Tensor | None = None,  # [V]
     temperature: float = 1.0,  # > 0
     suppressed: Tensor | None = None,  # [S] int64; tokens whose probability is 0
-    foresee: Foresee | None = None,  # (log-probs [n], rows [n] int64) -> [n]
+    grad_hint: GradHint | None = None,  # (log-probs [n], rows [n] int64) -> [n]
 ) -> Tensor:  # [N] float32 (float64 of float64) in nats, <= 0; carries the graph
     """log softmax((hidden @ weight.T + bias) / temperature)[targets], `suppressed` tokens left out of the softmax.
 
@@ -30,7 +30,7 @@ def linear_logprob(
     logits again (4 GEMMs instead of 3); with a frozen output layer the forward pass prepares the gradient of `hidden`,
     and nothing is computed twice. Rows whose incoming gradient is 0 cost nothing in the backward pass.
 
-    Whoever knows the objective can `foresee` its derivative in some rows' log-probs while their logits exist: then all
+    Whoever knows the objective can `grad_hint` its derivative in some rows' log-probs while their logits exist: then all
     gradients are made at once, and nothing is computed twice. If another gradient comes in than was foreseen (but for a
     common factor and rounding, 1e-5 of its largest number), the logits are computed again as if nothing had been said.
 
@@ -45,7 +45,7 @@ def linear_logprob(
     """
     check_head(hidden, weight, targets, bias, temperature, suppressed)
     return linear_log_probs(
-        hidden, Head(weight, bias, temperature, suppressed), targets, entropy=False, foresee=foresee
+        hidden, Head(weight, bias, temperature, suppressed), targets, entropy=False, grad_hint=grad_hint
     )[0]
 
 
@@ -57,7 +57,7 @@ def linear_logprob_entropy(
     bias: Tensor | None = None,  # [V]
     temperature: float = 1.0,  # > 0
     suppressed: Tensor | None = None,  # [S] int64; tokens whose probability is 0
-    foresee: Foresee | None = None,
+    grad_hint: GradHint | None = None,
 ) -> tuple[Tensor, Tensor]:  # [N] as `linear_logprob`; [N] entropy in nats, >= 0, without a graph
     """`linear_logprob`, and how undecided the layer was at each row: one more reduction of the same logits.
 
@@ -70,6 +70,6 @@ def linear_logprob_entropy(
     """
     check_head(hidden, weight, targets, bias, temperature, suppressed)
     head = Head(weight, bias, temperature, suppressed)
-    log_probs, entropy = linear_log_probs(hidden, head, targets, entropy=True, foresee=foresee)
+    log_probs, entropy = linear_log_probs(hidden, head, targets, entropy=True, grad_hint=grad_hint)
     assert entropy is not None
     return log_probs, entropy

@@ -20,7 +20,7 @@ from mmrl_kernels.ops.linear_logprob.head import Gradients, Head, chunk_buffer, 
 
 _log = logging.getLogger(__name__)
 
-Foresee = Callable[[Tensor, Tensor], Tensor]
+GradHint = Callable[[Tensor, Tensor], Tensor]
 """(log-probs [n], their rows [n] int64) -> [n]: what the objective's derivative in these log-probs will be."""
 
 CLOSE = 1e-5
@@ -36,12 +36,12 @@ def linear_log_probs(
     targets: Tensor,  # [N] int64
     *,
     entropy: bool,
-    foresee: Foresee | None = None,
+    grad_hint: GradHint | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # [N] with a graph, [N] without
     """What `linear_logprob_entropy` says, of checked arguments."""
     with_graph = torch.is_grad_enabled()  # inside of a Function it is off
     log_probs, entropies = _LinearLogProb.apply(  # type: ignore[no-untyped-call]
-        hidden, head.weight, head.bias, head, targets, entropy, foresee, with_graph, compute_dtype(hidden)
+        hidden, head.weight, head.bias, head, targets, entropy, grad_hint, with_graph, compute_dtype(hidden)
     )
     return log_probs, entropies
 
@@ -58,18 +58,18 @@ class _LinearLogProb(torch.autograd.Function):
         head: Head,
         targets: Tensor,
         entropy: bool,
-        foresee: Foresee | None,
+        grad_hint: GradHint | None,
         with_graph: bool,
         dtype: torch.dtype,
     ) -> tuple[Tensor, Tensor | None]:
         ctx.head, ctx.dtype = replace(head, weight=weight[:0], bias=None), dtype
         needed = tuple(ctx.needs_input_grad[:3])
         ctx.frozen = needed == (True, False, False)
-        foresee = None if ctx.frozen else foresee
-        ready = needed if with_graph and (ctx.frozen or foresee is not None) else (False,) * 3
+        grad_hint = None if ctx.frozen else grad_hint
+        ready = needed if with_graph and (ctx.frozen or grad_hint is not None) else (False,) * 3
         with torch.autocast(hidden.device.type, enabled=False):
             log_probs, entropies, sums, ctx.foreseen = _forward(
-                hidden, head.to(dtype), targets, entropy, ready, foresee
+                hidden, head.to(dtype), targets, entropy, ready, grad_hint
             )
         ctx.sums = None
         if ctx.frozen:
@@ -126,11 +126,11 @@ def _forward(
     targets: Tensor,
     entropy: bool,
     ready: tuple[bool, bool, bool],
-    foresee: Foresee | None,
+    grad_hint: GradHint | None,
 ) -> tuple[Tensor, Tensor | None, Gradients, Tensor | None]:
     """Log-probs, entropies, the gradients that are to be `ready`, and the slope they are of; None: of 1."""
     # A foreseen slope may have to be scaled yet, and half precision would have lost it by then.
-    wide = None if foresee is None else torch.promote_types(hidden.dtype, torch.float32)
+    wide = None if grad_hint is None else torch.promote_types(hidden.dtype, torch.float32)
     count, buffer = chunk_buffer(len(hidden), head, hidden.device)
     softmax = softmax_rows(buffer)
     sums = Gradients.zeros(hidden, head, ready, wide)
@@ -142,10 +142,10 @@ def _forward(
         parts.append(log_probs)
         if entropies is not None:
             spreads.append(entropies)
-        if any(ready) and foresee is None:
+        if any(ready) and grad_hint is None:
             sums.add_(head, rows, chunk, logits, torch.ones_like(log_probs))
-        elif any(ready) and foresee is not None:
-            slope = foresee(log_probs, rows).to(log_probs.dtype)
+        elif any(ready) and grad_hint is not None:
+            slope = grad_hint(log_probs, rows).to(log_probs.dtype)
             slopes.append(slope)
             moved = slope.nonzero()[:, 0]
             if len(moved) == len(rows):
