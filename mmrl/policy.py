@@ -250,7 +250,7 @@ class VelocityPolicy(Policy, Protocol):
         ...
 
 
-class FusedLossMixin(Policy, Protocol):
+class FusedLossPolicy(Policy, Protocol):
     """A policy with the capability FUSED_LOSS."""
 
     def fused_loss(self, loss_grad: LossGradFn) -> AbstractContextManager[None]:

@@ -23,7 +23,7 @@ from mmrl.algorithms import (
     velocity_mse,
 )
 from mmrl.config.algorithm import PolicyGradientConfig
-from mmrl.policy import Capability, FusedLossMixin, Policy, Rollout, StepOutputs
+from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
 from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
 from mmrl.training.objectives.replay_passes import backpropagate_coupled
 from mmrl.training.objectives.surrogates import Distance, Settings, settle
@@ -90,7 +90,7 @@ class PolicyGradient:
         """The loss of a decision follows from its own log-prob, so what its derivative will be can be told."""
         if Capability.FUSED_LOSS not in self._policy.capabilities:
             return nullcontext()
-        return cast(FusedLossMixin, self._policy).fused_loss(part.slope)
+        return cast(FusedLossPolicy, self._policy).fused_loss(part.slope)
 
     def _learnt_from(self, batch: MicroBatch, share: float) -> _Part:
         """The micro-batch with its weights; without rows that have no gradient, if its policy can leave rows out."""
