@@ -181,7 +181,7 @@ DecisionCallback = Callable[[StepOutputs], None]
 
 
 LossGradFn = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""(log-probs [M], batch indices [M] int64, step indices [M] int64) -> [M], the derivative of the loss in the log-probs."""
+"""(log-probs [M], batch indices [M] int64, step indices [M] int64) -> [M], the loss's derivative in the log-probs."""
 
 
 class Policy(Protocol):
@@ -239,14 +239,14 @@ class VelocityPolicy(Policy, Protocol):
     """
 
     def noise_level(self, place: float) -> float:
-        """Return the noise level in (0, 1] at the quantile `place` in (0, 1] of the levels that the model was trained at.
+        """Return the noise level in (0, 1] at quantile `place` in (0, 1] of the levels that the model was trained at.
 
         `predict_velocity` is exact at these levels; a model with a thousand timesteps rounds others to the nearest.
         """
         ...
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
-        """Return the velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1], as the sampler uses it."""
+        """Return the velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1]."""
         ...
 
 

@@ -16,7 +16,7 @@ from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.workflows.sample import sample_images
-from mmrl.workflows.train import train
+from mmrl.workflows.train import train as train_run
 from mmrl_shapeworld import splits
 
 SHORT = (
@@ -35,7 +35,7 @@ BLIND = ("data.validation=null", "evaluation={}")
 
 
 def train(folder: Path, *overrides: str) -> Path:
-    return train(load_config("shapes-ar", [*SHORT, f"run.dir={folder}", *overrides]))
+    return train_run(load_config("shapes-ar", [*SHORT, f"run.dir={folder}", *overrides]))
 
 
 def metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:

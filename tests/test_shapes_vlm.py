@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
-from mmrl.workflows.train import train
+from mmrl.workflows.train import train as train_run
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.vlm_model import VLM
 
@@ -33,7 +33,7 @@ STEADY = ("optimizer.lr=3e-3", "optimizer.schedule=constant")  # so that a run m
 
 
 def train(folder: Path, *overrides: str) -> Path:
-    return train(load_config("shapes-vlm", [*SHORT, f"run.dir={folder}", *overrides]))
+    return train_run(load_config("shapes-vlm", [*SHORT, f"run.dir={folder}", *overrides]))
 
 
 def metrics(run: Path, kind: str = "train") -> list[dict[str, Any]]:

@@ -18,39 +18,7 @@ from pathlib import Path
 
 ROOTS = ("mmrl", "kernels/mmrl_kernels", "shapeworld/mmrl_shapeworld", "tools", "benchmarks")
 BANNED_NAMES = frozenset(
-    [
-        "told",
-        "asked",
-        "unasked",
-        "said",
-        "misfit",
-        "misfits",
-        "lineup",
-        "foresee",
-        "foreseeing",
-        "foresight",
-        "twin",
-        "twins",
-        "praised",
-        "watched",
-        "parted",
-        "parting",
-        "contender",
-        "contenders",
-        "entrant",
-        "refuse",
-        "refusal",
-        "refusals",
-        "why",
-        "due",
-        "lane",
-        "lanes",
-        "given",
-        "shown",
-        "held",
-        "mend",
-        "oversleep",
-    ]
+    ["told", "asked", "unasked", "said", "misfit", "misfits", "lineup", "foresee", "foreseeing", "foresight", "twin", "twins", "praised", "watched", "parted", "parting", "contender", "contenders", "entrant", "refuse", "refusal", "refusals", "why", "due", "lane", "lanes", "given", "shown", "held", "mend", "oversleep"]
 )
 """Parts of identifiers, between underscores."""
 BANNED_PROSE = re.compile(

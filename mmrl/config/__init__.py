@@ -21,8 +21,8 @@ from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 
 __all__ = [
+    "BatchPlan",
     "ConfigError",
-    "Geometry",
     "Recipe",
     "Section",
     "TrainConfig",

@@ -45,10 +45,10 @@ def log_probs_of(
     )
 
 
-# What a loss's derivative will be, told to a policy before its replay: its output layer's gradients are made at once.
+# The derivative of a loss, passed to a policy before its replay, so that the output layer's gradients are made at once.
 #
-# Scored a few rows at a time, an output layer that is trained would compute its logits twice, once for the log-probs and
-# once more when their gradient comes in (`mmrl_kernels.linear_logprob`).
+# Scored a few rows at a time, an output layer that is trained would compute its logits twice, once for the log-probs
+# and once more when their gradient comes in (`mmrl_kernels.linear_logprob`).
 
 
 class FusedLossMixin:

@@ -1,7 +1,7 @@
 """Near misses: captions and scenes that differ from true ones in one attribute only.
 
-They are what a scorer of picture and text must tell apart: the tiny CLIP (`mmrl_shapeworld.clip_model`) is trained on them
-and measured by them.
+A scorer of images and texts must tell them apart: the tiny CLIP (`mmrl_shapeworld.clip_model`) is trained and measured
+on them.
 """
 
 from __future__ import annotations

@@ -33,5 +33,8 @@ def test_every_reward_says_what_it_measures_where_it_comes_from_and_under_which_
 
 
 def test_the_table_is_made_without_torch():
-    code = "from mmrl.rewards.core.registry import markdown_table; import sys; markdown_table(); assert 'torch' not in sys.modules"
+    code = (
+        "from mmrl.rewards.core.registry import markdown_table; import sys; "
+        "markdown_table(); assert 'torch' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

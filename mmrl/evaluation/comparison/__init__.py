@@ -21,7 +21,7 @@ from mmrl.evaluation.comparison.store import Line, SubjectStore, file_name
 
 __all__ = [
     "Diff",
-    "Entrant",
+    "EvaluatedModel",
     "Line",
     "Plan",
     "Result",

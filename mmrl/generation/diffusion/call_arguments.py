@@ -176,8 +176,8 @@ def _near(name: str, known: Iterable[str]) -> str:
 # How many outputs of one sample are asked for, where the sample has pictures.
 #
 # Most pipelines take one prompt, its pictures and a number of outputs. Those that take no number, and those named here,
-# which ignore it or look up a picture for every row, get the prompt and the pictures once a row. That cannot be the rule,
-# for to others several pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the source of
+# which ignore it or look up a picture for every row, get the prompt and the pictures once a row. That cannot be the
+# rule, for to others several pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the source of
 # diffusers 0.42.
 
 

@@ -161,7 +161,7 @@ class DDIM(_Gaussian):
 
 @dataclass(frozen=True)
 class Native(_Gaussian):
-    """What the scheduler itself draws: its family asks it for the moments (`mmrl.generation.diffusion.scheduler_families`)."""
+    """The transition of the scheduler itself; its family (`scheduler_families`) computes the moments."""
 
     def moments(self, x: Tensor, velocity: Tensor, sigma: Level, sigma_next: Level) -> tuple[Tensor, Level]:
         raise TypeError("only a scheduler's own step knows these moments")

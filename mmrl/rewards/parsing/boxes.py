@@ -77,7 +77,7 @@ class LabelledBox:
 def parse_labelled_boxes(text: str, space: Space, size: Size | None = None) -> list[LabelledBox]:
     """The boxes in an answer, in its order; an empty list only where it says that there are none.
 
-    `text` is the final answer (see `mmrl.rewards.parsing.final_answer.answer_text`), its coordinates are in `space`, and `size` is
+    `text` is the final answer (see `final_answer.answer_text`), its coordinates are in `space`, and `size` is
     the picture's, if known.
 
     Raises:

@@ -67,18 +67,18 @@ def test_emu3_draws_greedily_what_its_own_generate_does(shared_painter, painter_
         assert inputs["input_ids"][0].tolist() == list(policy.family.prompt(text, negative).asked)
 
         def allowed(_, ids, length=length):
-            return [end] if (len(ids) - length + 1) % (step_indices + 1) == 0 else visual
+            return [end] if (len(ids) - length + 1) % (columns + 1) == 0 else visual
 
         out = model.generate(
             **inputs,
-            max_new_tokens=rows * (step_indices + 1),
+            max_new_tokens=rows * (columns + 1),
             do_sample=False,
             prefix_allowed_tokens_fn=allowed,
             guidance_scale=3.0,
             negative_prompt_ids=against["input_ids"],
             negative_prompt_attention_mask=against["attention_mask"],
         )
-        lines = out[:, length:].view(1, rows, step_indices + 1)
+        lines = out[:, length:].view(1, rows, columns + 1)
         codes = model.vocabulary_mapping.convert_bpe2img(lines)
         assert came.token_ids[row] == codes.flatten().tolist()
         pixels = model.model.vqmodel.decode(codes)
