@@ -177,8 +177,8 @@ def _near(name: str, known: Iterable[str]) -> str:
 #
 # Most pipelines take one prompt, its pictures and a number of outputs. Those that take no number, and those named here,
 # which ignore it or look up a picture for every row, get the prompt and the pictures once a row. That cannot be the
-# rule, for to others several pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the source of
-# diffusers 0.42.
+# rule, for to others several pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the
+# source of diffusers 0.42.
 
 
 COUNTS = ("num_images_per_prompt", "num_videos_per_prompt")

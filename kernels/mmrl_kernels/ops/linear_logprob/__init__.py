@@ -30,9 +30,9 @@ def linear_logprob(
     logits again (4 GEMMs instead of 3); with a frozen output layer the forward pass prepares the gradient of `hidden`,
     and nothing is computed twice. Rows whose incoming gradient is 0 cost nothing in the backward pass.
 
-    Whoever knows the objective can pass its derivative (`grad_hint`) in some rows' log-probs while their logits exist: all
-    gradients are then made at once, and nothing is computed twice. If another gradient comes in than was foreseen (but for a
-    common factor and rounding, 1e-5 of its largest number), the logits are computed again as if nothing had been said.
+    A caller that knows its loss's derivative in some rows' log-probs passes it as `grad_hint` while the logits exist:
+    all gradients are then made in the same pass. If the gradient that arrives later differs from the hint (apart from a
+    common factor and rounding, 1e-5 of its largest entry), the logits are computed again and the hint has no effect.
 
     A suppressed target has log-probability minus infinity.
 
