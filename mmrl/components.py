@@ -1,0 +1,146 @@
+"""Components by name: built in, from another installed package, or from a Python file.
+
+A policy loss, an advantage estimator, an objective, a transition, a VLM task, ... is a *component*. Each kind has one
+`Registry`, which maps a name to a reference `module:Attribute` and imports nothing before `load`:
+
+    TRANSITIONS = Registry("mmrl.transitions", "transition", {"cps": "mmrl.generation.diffusion.transitions:CPS"})
+    TRANSITIONS.names()                    # built-in and installed names, sorted; imports nothing
+    TRANSITIONS.load("cps")                # the attribute, imported now
+    TRANSITIONS.load("my_file.py:MySDE")   # from a file; its path is relative to the working directory
+
+A package offers components as entry points of the registry's group:
+
+    [project.entry-points."mmrl.transitions"]
+    my_sde = "my_package.transitions:MySDE"
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Generic, TypeVar
+
+from mmrl.errors import ConfigError
+
+C = TypeVar("C")
+
+
+class Registry(Generic[C]):
+    """The components of one kind by name. Loading runs the component's package or file: load only trusted names.
+
+    Every error is an `error` (default `ConfigError`) and names the component's kind, its name and its place.
+    """
+
+    def __init__(
+        self,
+        group: str,  # of entry points, such as "mmrl.policy_losses"
+        kind: str,  # in messages, such as "policy loss"
+        built_in: Mapping[str, str],  # name -> "module:Attribute"
+        base: str | None = None,  # "module:Class" that components derive from (classes) or are instances of; None: any
+        error: type[Exception] = ConfigError,
+    ) -> None:
+        self.group, self.kind, self.built_in = group, kind, dict(built_in)
+        self._base, self._error = base, error
+
+    def names(self) -> list[str]:
+        """Return the built-in names in their order, then the installed ones, sorted. Imports nothing."""
+        installed = {point.name for point in entry_points(group=self.group)}
+        return [*self.built_in, *sorted(installed - set(self.built_in))]
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether `name` is built in, installed, or has the form `path/to/file.py:Name`. Imports nothing."""
+        return isinstance(name, str) and (name in self.built_in or is_file_reference(name) or name in self.names())
+
+    def place(self, name: str) -> str:
+        """Return the reference of a component: `module:Attribute`, or `name` itself if that is `file.py:Name`.
+
+        Raises:
+            ConfigError: the name is unknown, or several packages offer it.
+        """
+        if is_file_reference(name):
+            return name
+        if name.endswith(".py"):
+            raise self._error(f"{name}: name the {self.kind} in the file too, as in {name}:MyComponent")
+        places = {point.value for point in entry_points(group=self.group, name=name)}
+        if name in self.built_in:
+            places.add(self.built_in[name])
+        if not places:
+            near = difflib.get_close_matches(name, self.names(), n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"known are {', '.join(self.names())}."
+            raise self._error(f"there is no {self.kind} {name!r}: {hint} One of your own is path/to/file.py:Name.")
+        if len(places) > 1:
+            listed = ", ".join(sorted(places))
+            raise self._error(f"several packages offer the {self.kind} {name!r}: {listed}; uninstall all but one")
+        return places.pop()
+
+    def load(self, name: str) -> C:
+        """Import and return a component.
+
+        Raises:
+            ConfigError: the name is unknown or ambiguous, its module or file cannot be imported, or it is not a
+                component of this kind.
+        """
+        place = self.place(name)
+        found = load_reference(place, self._error, f"the {self.kind} {name!r}")
+        if self._base is not None:
+            base = load_reference(self._base, self._error)
+            if not (issubclass(found, base) if isinstance(found, type) else isinstance(found, base)):
+                raise self._error(f"{place} is not a {self.kind}: it must derive from {self._base}")
+        component: C = found
+        return component
+
+
+def is_file_reference(name: str) -> bool:
+    """Return whether `name` has the form `path/to/file.py:Name`."""
+    path, _, attribute = name.rpartition(":")
+    return path.endswith(".py") and attribute.isidentifier()
+
+
+def load_reference(reference: str, error: type[Exception] = ConfigError, what: str = "") -> Any:
+    """Return the attribute that `module:Attribute` or `path/to/file.py:Name` refers to.
+
+    Raises:
+        ConfigError (or `error`): the module or file cannot be imported, or it lacks the attribute. `what` names the
+            thing in messages.
+    """
+    home, _, attribute = reference.rpartition(":")
+    if home.endswith(".py"):
+        module = _import_file(Path(home), error)
+    else:
+        try:
+            module = importlib.import_module(home)
+        except ImportError as err:
+            raise error(f"{what or reference} cannot be imported from {reference}: {err}") from err
+    if hasattr(module, attribute):
+        return getattr(module, attribute)
+    near = difflib.get_close_matches(attribute, [name for name in vars(module) if not name.startswith("_")], n=1)
+    raise error(f"{reference}: {home} has no {attribute!r}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _import_file(path: Path, error: type[Exception]) -> ModuleType:
+    """Import a Python file. An unchanged file is imported once, so that its classes stay the same objects."""
+    if not path.is_file():
+        raise error(f"{path}: no such file; paths are relative to {Path.cwd()}")
+    source = path.resolve()
+    digest = hashlib.sha256(str(source).encode() + source.read_bytes()).hexdigest()[:12]
+    name = f"mmrl_component_{source.stem}_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, source)
+    if spec is None or spec.loader is None:
+        raise error(f"{path}: cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses, pydantic and pickle look a class's module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as err:
+        del sys.modules[name]
+        raise error(f"{path} cannot be imported: {type(err).__name__}: {err}") from err
+    return module
