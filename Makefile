@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)-unfinished
 RUNS := runs/quickstart
-EXTRAS := test,demo,browser
+EXTRAS := test,demo,browser,docs
 # Not benchmarks/algorithms.py and benchmarks/studies, which train for hours.
 BENCHMARKS := $(patsubst %,benchmarks/%.py,replay rewards media_cache vlm_step vlm_update full_size) kernels/benchmarks/run.py
 
@@ -18,7 +18,7 @@ export PIP_REQUIRE_VIRTUALENV := 1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: bench clean demo help install lint quickstart test test-browser
+.PHONY: bench clean counts demo docs help install lint quickstart test test-all test-browser
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -34,8 +34,12 @@ quickstart: $(INSTALLED) ## Teach the shipped model to draw (SEEDS=3 trains seed
 	done; \
 	echo "mmrl evaluate $$*"; $(BIN)/mmrl evaluate "$$@"
 
-test: $(INSTALLED) ## Run the tests
+test: $(INSTALLED) ## Run the tests (8 minutes on two cores)
 	$(BIN)/python -m pytest
+
+test-all: export HYPOTHESIS_PROFILE ?= thorough
+test-all: $(INSTALLED) ## Run every test but those in a browser: all pipelines, slow ones, more generated cases (an hour)
+	$(BIN)/python -m pytest -m "not browser"
 
 test-browser: $(INSTALLED) ## Walk through the app in a real browser (chromium)
 	@$(BIN)/python -m pytest tests/browser -m browser -n0 || { \
@@ -47,6 +51,13 @@ lint: $(INSTALLED) ## Check style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tools.vocabulary
+
+docs: $(INSTALLED) ## Build the documentation with its API reference into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+counts: $(INSTALLED) ## Count files, lines, cycles and words (REV=a commit counts an earlier state)
+	$(BIN)/python -m tools.counts $(REV)
 
 bench: $(INSTALLED) ## Run the benchmarks (20 minutes on a CPU; a model at its real size on a GPU)
 	@for script in $(BENCHMARKS); do \
@@ -59,7 +70,7 @@ demo: $(INSTALLED) ## Open the app that compares checkpoints, on the quickstart'
 install: $(INSTALLED) ## Make .venv and install mmrl in it, with the locked versions
 
 clean: ## Remove the environment and every cache (runs/ stays)
-	rm -rf $(VENV) $(UNFINISHED) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(UNFINISHED) build dist site .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip killed half-way can leave a package that it afterwards believes to be whole, so an environment whose installation

@@ -39,14 +39,15 @@ STEMS_BY_TOPIC = (
 """Folders whose files are named after a command, a section, a data set or a part of an op: stems may recur there."""
 
 
-def findings(paths: list[Path]) -> Iterator[str]:
-    """Yield one line for every violation in the Python files below `paths`."""
+def findings(paths: list[Path], base: Path = Path()) -> Iterator[str]:
+    """Yield one line for every violation in the Python files below `paths`, which lie in the checkout `base`."""
     stems: dict[tuple[str, str], list[Path]] = defaultdict(list)
     classes: dict[tuple[str, str], list[str]] = defaultdict(list)
     for path in sorted(file for root in paths for file in ([root] if root.is_file() else root.rglob("*.py"))):
-        source, package = path.read_text(encoding="utf-8"), path.parts[0]
+        place = path.absolute().relative_to(base.absolute())
+        source, package = path.read_text(encoding="utf-8"), place.parts[0]
         tree = ast.parse(source)
-        if not path.stem.startswith("__") and not path.as_posix().startswith(STEMS_BY_TOPIC):
+        if not path.stem.startswith("__") and not place.as_posix().startswith(STEMS_BY_TOPIC):
             stems[package, path.stem].append(path)
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
