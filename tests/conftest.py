@@ -17,10 +17,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.training.zygote import Zygote
 
 torch.set_num_threads(1)
+
+# No deadline: torch's first call is slow. `make test` tries few cases of each property, `make test-all` many.
+settings.register_profile("quick", deadline=None, max_examples=25)
+settings.register_profile("thorough", deadline=None, max_examples=300)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
 @pytest.fixture(autouse=True)

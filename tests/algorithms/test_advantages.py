@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.algorithms import (
@@ -109,7 +109,6 @@ def test_max_rl_is_the_gradient_of_the_log_of_the_chance_of_success():
     assert gradient.item() == pytest.approx(harmonic - p * (1 - p) * (1 - p) ** (n - 1), abs=1e-6)
 
 
-@settings(deadline=None)
 @given(batch=batches(), seed=st.integers(0, 99))
 def test_linear_best_of_is_what_a_line_through_the_scores_says_of_the_best(batch, seed):
     rewards, index = batch
@@ -158,7 +157,6 @@ def test_grpo_batch_and_reinforce_pp_baseline_divide_by_different_spreads():
 
 
 @pytest.mark.parametrize("ddof", [0, 1])
-@settings(deadline=None)
 @given(batch=batches())
 def test_against_scipy(ddof, batch):
     rewards, index = batch
@@ -170,7 +168,6 @@ def test_against_scipy(ddof, batch):
     )
 
 
-@settings(deadline=None)
 @given(batch=batches())
 def test_rloo_leaves_one_out(batch):
     rewards, index = batch
@@ -180,7 +177,6 @@ def test_rloo_leaves_one_out(batch):
         assert rloo_advantages(rewards, index)[row].item() == pytest.approx(due)
 
 
-@settings(deadline=None)
 @given(batch=batches(), seed=st.integers(0, 99))
 def test_gdpo_against_scipy(batch, seed):
     first, index = batch
@@ -196,7 +192,6 @@ def test_gdpo_against_scipy(batch, seed):
 
 
 @parametrize(ALL)
-@settings(deadline=None)
 @given(batch=batches(), shift=st.integers(-9, 9), scale=st.integers(1, 9), random=st.randoms())
 def test_shift_order_labels_and_scale(advantages, batch, shift, scale, random):
     rewards, index = batch
@@ -210,7 +205,6 @@ def test_shift_order_labels_and_scale(advantages, batch, shift, scale, random):
 
 
 @parametrize(ALL)
-@settings(deadline=None)
 @given(batch=batches())
 def test_a_failed_scorer_is_as_if_the_row_were_not_there(advantages, batch):
     rewards, index = batch
@@ -227,7 +221,6 @@ def test_a_failed_scorer_is_not_a_reward_of_zero(advantages):
 
 
 @parametrize(GROUP_RELATIVE)
-@settings(deadline=None)
 @given(batch=batches())
 def test_each_group_sums_to_zero_and_keeps_the_order_of_rewards(advantages, batch):
     rewards, index = batch
@@ -318,7 +311,6 @@ def test_best_of_by_hand():
     assert best_of_advantages(rewards, index, 1, at_least=2.0).sum() == 0
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=12), st.integers(1, 5), st.randoms())
 def test_best_of_keeps_none_worse_than_one_it_leaves(values, keep, random):
     rewards, index = torch.tensor(values).float(), torch.tensor([random.randrange(3) for _ in values])

@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.algorithms import interpolate, nft_loss, nft_old_decay, optimality
@@ -78,7 +78,6 @@ def test_nft_by_hand():
     assert got.item() == pytest.approx(0.75 * (4 / 2) / 1 + 0.25 * ((4 + 16) / 2) / 3)
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.integers(0, 1000), st.sampled_from([0.1, 0.5, 1.0, 2.0]), st.sampled_from([(1, 1), (3, 5), (2, 2, 3, 2)]))
 def test_nft_against_numpy(seed, beta, shape):
     given_inputs = inputs(shape, seed)

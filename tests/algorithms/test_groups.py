@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.algorithms import group_counts, group_mean, group_spread, group_std, group_sum
@@ -44,7 +44,6 @@ def test_by_hand():
     torch.testing.assert_close(group_std(values, index, 0), expected, equal_nan=True)
 
 
-@settings(deadline=None)
 @given(batches())
 def test_against_numpy_one_group_at_a_time(batch):
     values, index = batch
@@ -60,7 +59,6 @@ def test_against_numpy_one_group_at_a_time(batch):
         assert group_spread(values, index)[row].item() == (np.ptp(scored) if len(scored) else 0)
 
 
-@settings(deadline=None)
 @given(batches(), st.randoms())
 def test_order_and_labels_do_not_matter(batch, random):
     values, index = batch

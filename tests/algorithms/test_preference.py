@@ -2,7 +2,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributions import Bernoulli, Categorical
 
@@ -119,7 +119,6 @@ def test_padding_may_hold_anything_and_the_reference_gets_no_gradient():
 # Properties ----------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.floats(-50, 50), st.floats(-50, 50), st.floats(-50, 50), st.floats(0.01, 2))
 def test_only_the_margin_counts_for_dpo_and_ipo(chosen, rejected, both, beta):
     c, r = torch.tensor([chosen]).double(), torch.tensor([rejected]).double()

@@ -28,7 +28,7 @@ def tree(rows: int, ways: int, splits: list[int], columns: int) -> torch.Tensor:
     return torch.tensor(table)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.lists(st.integers(-5, 5), min_size=8, max_size=8), st.sampled_from([[0, 2], [1, 3], [2], [0]]))
 def test_each_node_is_worth_its_leaves_and_compared_with_its_depth(values, splits):
     leaves = 2 ** len(splits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.config import BatchPlan, ConfigError
@@ -89,7 +89,6 @@ def test_one_call_takes_all_unless_a_micro_batch_is_set():
 
 
 @given(st.integers(1, 12), st.integers(2, 12), st.integers(1, 150), st.integers(1, 8))
-@settings(deadline=None)
 def test_what_is_accepted_divides_and_what_is_refused_does_not(groups, group_size, micro_batch, updates):
     overrides = [f"data.groups={groups}", f"data.group_size={group_size}", f"data.micro_batch={micro_batch}",
                  f"training.updates={updates}"]  # fmt: skip

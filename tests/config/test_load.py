@@ -52,7 +52,6 @@ values = st.recursive(
 
 
 @given(st.dictionaries(words | yaml_like, values, max_size=4), words | yaml_like)
-@settings(deadline=None)
 def test_any_argument_and_text_survives_the_round_trip(args, name):
     config = parse(SMALLEST).model_copy(update={"name": name, "rewards": (RewardConfig(name="r", args=args),)})
     text = dump_config(config)
@@ -265,7 +264,7 @@ def typos(draw):
 
 
 @given(typos())
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_a_typo_of_any_key_is_refused_and_told_the_right_one(typo):
     variant, right, wrong = typo
     (line,) = problems(f"{SMALLEST[:-1]}, {VARIANTS[variant]}}}", f"{dotted(wrong)}=1")

@@ -59,7 +59,7 @@ def test_too_few_samples_and_other_samples_are_refused():
         PromptSampler(samples(5), 2, 0).load_state_dict(PromptSampler(samples(4), 2, 0).state_dict())
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 4), st.lists(st.integers(0, 9), max_size=4), st.integers(0, 99))
 def test_further_prompts_of_an_iteration_are_none_that_it_has_had(groups, more, seed):
     sampler = PromptSampler(samples(7), groups, seed)

@@ -31,7 +31,7 @@ def taught(n=20, groups=4, telling=2, **settings):
     return sampler
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(0, 9), st.floats(0, 1), st.integers(0, 99), st.integers(0, 4))
 def test_no_batch_has_a_prompt_twice_and_the_uniform_part_goes_on(groups, more, share, seed, extra):
     n = groups + more
@@ -82,14 +82,14 @@ def test_the_score_adds_how_different_the_answers_are():
     assert sampler.scores() == pytest.approx([2.0 * 0.25 + 0.5 * 0.75])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=5))
 def test_the_distinct_share_counts_bigrams(answers):
     grams = [gram for a in answers for gram in ([*itertools.pairwise(a)] or [tuple(a)])]
     assert distinct_share(answers) == (len(set(grams)) / len(grams) if grams else 0.0)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 8), st.integers(0, 9))
 def test_resume_is_exact(steps, seed):
     def teach(sampler, batch):

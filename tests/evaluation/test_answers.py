@@ -5,7 +5,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 from scipy import stats
@@ -187,7 +187,6 @@ def test_several_pictures_stand_side_by_side_and_stay_small():
     assert shown.size == (4 * 8 + 3 * GAP, 6), "the first four"
 
 
-@settings(max_examples=50)
 @given(st.text(max_size=80), st.integers(8, 40))
 def test_shown_texts_are_bounded_and_drive_no_terminal(text, most):
     short = shortened(text, most)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -22,7 +22,6 @@ def table(least=1, most=3):
     )
 
 
-@settings(deadline=None)
 @given(table())
 def test_a_sum_is_unknown_where_a_part_is_unless_it_is_renormalised(columns):
     weights = [0.5, 2.0, -1.0][: columns.shape[1]]
@@ -39,7 +38,6 @@ def test_a_sum_is_unknown_where_a_part_is_unless_it_is_renormalised(columns):
             assert np.isnan(renormalised)
 
 
-@settings(deadline=None)
 @given(table())
 def test_a_front_is_what_no_row_dominates(columns):
     def dominates(a, b):
@@ -49,7 +47,6 @@ def test_a_front_is_what_no_row_dominates(columns):
     assert pareto_front(columns).tolist() == expected
 
 
-@settings(deadline=None)
 @given(table(2, 2))
 def test_ranks_count_the_fronts_before_and_leave_the_unscored_out(columns):
     groups = np.arange(len(columns)) % 2
@@ -69,7 +66,6 @@ def test_a_negative_weight_turns_its_reward_around_and_its_size_does_not_matter(
     assert pareto_rank(columns, [1.0, -9.0], [0, 0]).tolist() == [-1.0, 0.0]
 
 
-@settings(deadline=None)
 @given(table(2, 2))
 def test_gdpo_whitened_is_the_advantage_that_training_takes(columns):
     groups = np.arange(len(columns)) % 2

@@ -140,7 +140,7 @@ def test_a_failure_is_counted_where_the_reward_was_asked_for(routed):
         rewards.refuse_unscored(output)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     st.lists(st.tuples(st.sampled_from(CHOICES), st.sampled_from(["yes", "a", "abcde", "down"])), min_size=1),
     st.integers(1, 4),

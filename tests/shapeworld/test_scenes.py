@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl_shapeworld.captions import (
@@ -22,7 +22,6 @@ from mmrl_shapeworld.splits import SPLITS, captions, names_held_out, samples
 
 
 @given(st.integers(0, 10_000))
-@settings(deadline=None, max_examples=60)
 def test_a_sampled_scene_satisfies_its_caption_and_nothing_touches(seed):
     rng = np.random.default_rng(seed)
     caption = sample_caption(rng, KINDS)

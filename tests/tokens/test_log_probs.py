@@ -20,7 +20,7 @@ def drawn(seed: int, rows: int = 3, columns: int = 4, words: int = 7) -> tuple[t
     return logits, torch.randint(words, (rows, columns), generator=generator)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(st.integers(0, 10_000), st.floats(0.05, 4))
 def test_values_are_those_of_a_categorical_distribution(seed, temperature):
     logits, tokens = drawn(seed)

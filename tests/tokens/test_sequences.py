@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from mmrl.tokens import length_buckets, pad_right, until_end
 
 
-@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=4))
 def test_a_text_goes_up_to_its_first_end_token(rows):
     found = until_end(torch.tensor(rows), torch.tensor([4, 5])).tolist()
@@ -42,7 +41,7 @@ def partitions(rows: list[int]):
             yield [*parts[:place], [first, *part], *parts[place + 1 :]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0, 1, 8, 64]))
 def test_buckets_hold_each_row_once_and_no_others_are_cheaper(lengths, overhead):
     buckets = length_buckets(lengths, overhead)

@@ -36,7 +36,7 @@ def test_of_a_mean_of_many_it_is_the_one_of_the_normal_distribution():
     assert high == pytest.approx(values.mean() + half, abs=0.15 * half)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(0, 2**31))
 def test_the_fast_way_is_the_slow_one(values, seed):
     given = np.array(values)

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
@@ -158,7 +158,6 @@ COORDINATES = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.lists(COORDINATES, min_size=4, max_size=4), st.sampled_from(ALL), st.sampled_from(SPACES))
 def test_any_four_numbers(numbers, reward, given):
     output = reward().score([ask(json.dumps(numbers), given), ask(json.dumps(TRUE[given]), given)])
@@ -167,7 +166,6 @@ def test_any_four_numbers(numbers, reward, given):
     assert control == 1 and np.isfinite(value) and (value < 1 or numbers == TRUE[given])
 
 
-@settings(deadline=None, max_examples=300)
 @given(st.text(max_size=60) | st.text(st.sampled_from('[](){}<>"`,:.- 0248answerbox/'), max_size=60))
 def test_any_text(text):
     run(BoxIoU, [text])

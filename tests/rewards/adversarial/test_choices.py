@@ -6,7 +6,7 @@ Each gives a score or a status, never an exception; none but the right pick is p
 import itertools
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
@@ -120,7 +120,6 @@ def test_hostile_texts_are_refused():
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=150, deadline=None)
 def test_any_text_is_scored_or_refused(text):
     values, _ = run([text, f"<answer>{text}</answer>", f"Answer: {text}"])
     if not any(sign in text for sign in "Bb") and "cat" not in text:
@@ -128,7 +127,6 @@ def test_any_text_is_scored_or_refused(text):
 
 
 @given(st.text(alphabet="ABCDabcd ().:,\n*", max_size=14))
-@settings(max_examples=300, deadline=None)
 def test_of_two_right_answers_at_most_one_is_picked(text):
     """Whatever is written, it is the right answer to at most one question."""
     assume(text.strip())
@@ -140,7 +138,6 @@ def test_of_two_right_answers_at_most_one_is_picked(text):
     st.lists(st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=2, max_size=12), min_size=2, max_size=6),
     st.data(),
 )
-@settings(max_examples=150, deadline=None)
 def test_the_letter_and_the_text_of_any_option_are_perfect(options, data):
     plain = [" ".join(option.casefold().split()).strip(".\"'`\u2018\u2019\u201c\u201d$ ") for option in options]
     assume(all(len(option) > 1 and "answer" not in option and "\u7b54\u6848" not in option for option in plain))

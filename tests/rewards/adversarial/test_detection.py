@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardInput, Status
@@ -147,13 +147,11 @@ BOXES = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=100)
 @given(BOXES, st.sampled_from(ALL), st.floats(0, 1))
 def test_any_boxes(boxes, reward, progress):
     run(reward(), [as_text(boxes)], progress)
 
 
-@settings(deadline=None, max_examples=100)
 @given(st.permutations(TRUE), st.lists(st.sampled_from(TRUE), max_size=3), st.sampled_from(ALL), st.floats(0, 1))
 def test_the_true_list_is_perfect_in_any_order_and_not_with_duplicates(order, more, reward, progress):
     kind = reward()
@@ -162,7 +160,6 @@ def test_the_true_list_is_perfect_in_any_order_and_not_with_duplicates(order, mo
     assert values[0] == 1 and (values[1] < 1) == bool(more)
 
 
-@settings(deadline=None, max_examples=100)
 @given(
     st.text(max_size=60) | st.text(st.sampled_from('[](){}<>"`,:.- 0248labelbox/'), max_size=60), st.sampled_from(ALL)
 )

@@ -144,7 +144,7 @@ def test_the_right_answer_is_perfect_and_nothing_nasty_is(name):
 
 
 @pytest.mark.parametrize("name", [name for name in RIGHT if name != "maths"])
-@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=60) | st.text("[]{}(),.:-+\"'0123456789eE<>/answerboxABC \\", max_size=60))
 @example("]")
 def test_no_random_text_raises_or_is_perfect(name, text):

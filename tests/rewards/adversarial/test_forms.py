@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mmrl.rewards import Status
@@ -51,7 +51,6 @@ def defined(reward, text):
 
 
 @pytest.mark.parametrize("reward", **BY_NAME)
-@settings(max_examples=100, deadline=None)
 @given(text=st.one_of(SOUP, st.text(max_size=60)))
 @example(text="")
 @example(text="\x00")
@@ -60,7 +59,6 @@ def test_soups_of_tags_and_numbers_have_a_defined_score(reward, text):
     defined(reward, text)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(PIECES.filter(lambda piece: piece not in ("answer:",)), max_size=8).map(" ".join))
 def test_no_soup_without_a_three_in_it_is_a_count_of_three(text):
     """`PIECES` can say neither 3 nor three, but can look like it."""
@@ -69,7 +67,6 @@ def test_no_soup_without_a_three_in_it_is_a_count_of_three(text):
         assert defined(reward, text) < 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**13), st.integers(0, 10**12))
 @example(10**12 - 1, 10**12)
 def test_a_count_is_perfect_if_and_only_if_it_is_the_true_one(count, truth):
@@ -110,7 +107,6 @@ def test_what_only_contains_a_three_is_no_count_of_three(text):
         assert outcome(reward, "3", 3) == (1, Status.OK)
 
 
-@settings(max_examples=300, deadline=None)
 @given(SOUP)
 def test_a_form_is_good_only_with_both_pairs_of_tags_once_and_nothing_around(text):
     value = defined(Format(), text)
@@ -122,13 +118,11 @@ def test_a_form_is_good_only_with_both_pairs_of_tags_once_and_nothing_around(tex
     assert defined(Format(), GOOD) == 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.characters(exclude_characters="<>"), min_size=1), st.text(st.characters(exclude_characters="<>")))
 def test_whatever_stands_in_the_tags_a_good_form_is_good(thought, answer):
     assert defined(Format(), f"<think>x{thought}</think>\n<answer>{answer}'x</answer>") == 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200), st.integers(1, 5))
 def test_repeating_a_text_never_pays_and_shares_stay_above_minus_one(text, ngram):
     reward = Repetition(ngram)
@@ -136,7 +130,6 @@ def test_repeating_a_text_never_pays_and_shares_stay_above_minus_one(text, ngram
     assert twice <= once + 1e-6 and twice > -1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**12), st.integers(1, 10**9))
 def test_lengths_of_any_size_stay_in_range_and_are_perfect_only_within_bounds(length, bound):
     for reward, within in ((Length(target=bound), length == bound), (Length(limit=bound), length <= bound)):

@@ -52,14 +52,14 @@ def check(reward, items) -> None:
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(MODES), st.integers(0, 255))
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 def test_every_size_mode_and_colour_of_picture(rewards, width, height, mode, grey):
     for reward in rewards.values():
         check(reward, [answer(0, image=Image.new(mode, (width, height), 0 if mode == "1" else grey))])
 
 
 @given(st.text(max_size=200))
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 def test_every_prompt(rewards, text):
     for reward in rewards.values():
         check(reward, [answer(0, prompt=text)])

@@ -81,7 +81,6 @@ def defined(case, text):
 
 
 @EVERY
-@settings(max_examples=150, deadline=None)
 @given(text=st.one_of(SOUP, st.text(max_size=60)))
 @example(text="")
 @example(text=" \n")
@@ -104,7 +103,6 @@ def masks(numbers):
     )
 
 
-@settings(max_examples=300, deadline=None)
 @given(masks(NUMBERS))
 def test_masks_of_strange_numbers_are_never_perfect(mask):
     perfect(CASES["mask_iou"])
@@ -112,7 +110,6 @@ def test_masks_of_strange_numbers_are_never_perfect(mask):
     assert value < 1 or mask == BOX
 
 
-@settings(max_examples=200, deadline=None)
 @given(NUMBERS, NUMBERS)
 def test_points_of_strange_numbers_are_right_only_in_the_box(x, y):
     inside = all(type(v) in (int, float) for v in (x, y)) and 100 <= x <= 300 and 200 <= y <= 400
@@ -126,7 +123,6 @@ def test_points_of_strange_numbers_are_right_only_in_the_box(x, y):
             assert value < 1 or (100 <= float(x) <= 300 and 200 <= float(y) <= 400)
 
 
-@settings(max_examples=200, deadline=None)
 @given(NUMBERS, NUMBERS)
 @example(7, 3.2)
 @example(3.2, 3.2)
@@ -138,7 +134,6 @@ def test_spans_of_strange_numbers_are_never_perfect(start, end):
         assert defined(CASES["temporal_iou"], text) < 1 or (start, end) == (3.2, 7)
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     st.dictionaries(
         st.one_of(st.text(max_size=3), st.sampled_from(["1", "2", "1.0", "-1"])), st.lists(NUMBERS, max_size=5)
@@ -155,7 +150,7 @@ def test_tubes_of_strange_numbers_are_never_perfect(tube):
 
 
 @EVERY
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_perfect_answer_that_is_cut_off_is_not_perfect(case, data):
     perfect(case)

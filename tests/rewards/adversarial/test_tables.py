@@ -6,7 +6,7 @@ Each gives a score or a status, never an exception; none but the true table is p
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
@@ -156,7 +156,6 @@ def test_hostile_tables_end_soon(reward):
 
 
 @given(st.text(alphabet="<>/tabledhr|-\n \\&\"='1x", max_size=80))
-@settings(max_examples=150, deadline=None)
 def test_texts_like_tables_are_scored_or_refused(text):
     for reward in REWARDS:
         run(reward, [text, f"<table>{text}</table>", f"<table><tr><td>{text}</td></tr></table>", f"{BARS}\n{text}"])
@@ -165,7 +164,6 @@ def test_texts_like_tables_are_scored_or_refused(text):
 @given(
     st.lists(st.lists(st.sampled_from(["a", "b", "1", "2"]), min_size=2, max_size=2), min_size=2, max_size=4), st.data()
 )
-@settings(max_examples=100, deadline=None)
 def test_of_small_tables_only_the_same_one_is_perfect(rows, data):
     other = data.draw(
         st.lists(st.lists(st.sampled_from(["a", "b", "1", "2"]), min_size=2, max_size=2), min_size=2, max_size=4)

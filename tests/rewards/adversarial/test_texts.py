@@ -7,7 +7,7 @@ import time
 import unicodedata
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
@@ -81,7 +81,6 @@ def test_enormous_and_odd_texts_end_soon(reward):
 
 @pytest.mark.parametrize("reward", READ)
 @given(text=st.text(max_size=40), truth=st.text(min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
 def test_only_the_text_itself_is_read_perfectly(reward, text, truth):
     assume("answer>" not in truth and "think>" not in truth)
     (value,), (status,) = run(reward, [text], truth)
@@ -91,7 +90,6 @@ def test_only_the_text_itself_is_read_perfectly(reward, text, truth):
 
 
 @given(text=st.text("ab ", max_size=20), truth=st.text("ab ", min_size=1, max_size=20))
-@settings(max_examples=200, deadline=None)
 def test_only_the_same_words_in_order_are_perfect_under_rouge_l(text, truth):
     assume(truth.strip())
     (value,), _ = run(Rouge(), [text], truth)
@@ -99,7 +97,6 @@ def test_only_the_same_words_in_order_are_perfect_under_rouge_l(text, truth):
 
 
 @given(st.text(max_size=60))
-@settings(max_examples=100, deadline=None)
 def test_any_text_is_scored_or_refused(text):
     for reward in READ + ROUGE:
         run(reward, [text, f"<answer>{text}</answer>"])

@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardError
@@ -95,7 +95,6 @@ def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
     assert LEFT.search(text) or OPENED.search(text), "a control: the search finds what was there"
 
 
-@settings(max_examples=300)
 @given(st.text(st.sampled_from(list("<>/|[] \n\u200b\uff1c\uff0fansweprompthikANSWER")), max_size=60))
 def test_whatever_stands_in_an_answer_it_ends_once(text):
     held = between("answer", text)

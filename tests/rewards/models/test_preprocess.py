@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -40,7 +40,6 @@ def test_tensor_operations_differ_from_pil_by_its_rounding_alone(fit):
 
 @pytest.mark.parametrize("fit", FITS)
 @given(st.integers(9, 90), st.integers(9, 90))
-@settings(deadline=None, max_examples=60)
 def test_every_size_is_framed_as_pil_frames_it(fit, height, width):
     framing = Framing(24, 24, fit, edge=24)
     shown = Image.fromarray(np.random.default_rng(height * 100 + width).integers(0, 256, (height, width, 3), np.uint8))

@@ -5,7 +5,7 @@ import math
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import InvalidAnswer, RewardError
@@ -308,7 +308,6 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.text(st.sampled_from('[](){}<>"`,:.-+0123456789eEloc_Naif \n'), max_size=80) | JSON.map(json.dumps))
 def test_any_text_is_boxes_or_refused(text):
     try:

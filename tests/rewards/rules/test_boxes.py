@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchvision import ops
 
@@ -144,7 +144,6 @@ def box_of(edges):
     return [x, y, x + width, y + height]
 
 
-@settings(deadline=None, max_examples=200)
 @given(EDGES, EDGES, st.integers(2, 50), st.sampled_from(list(OVERLAPS)))
 def test_overlaps_are_symmetric_and_know_no_scale_or_place(first, second, scale, overlap):
     a, b = (np.array([box_of(edges)], float) for edges in (first, second))
@@ -169,7 +168,6 @@ def written_in(space, thousandths):
     return [round(edge * s, 3) for edge, s in zip(thousandths, scale, strict=True)]
 
 
-@settings(deadline=None, max_examples=150)
 @given(EDGES, EDGES, st.sampled_from(list(REWARDS)), st.sampled_from(SPACES), st.sampled_from(SPACES))
 def test_the_true_box_is_perfect_whatever_the_spaces_and_no_other_is(first, second, reward, space, given_in):
     true, other = box_of(first), box_of(second)

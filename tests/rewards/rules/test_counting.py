@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import Status
@@ -46,7 +46,6 @@ def test_a_large_count_that_is_off_by_one_is_not_perfect():
     assert value(CountGraded(), "1,000,000,000,000", 10**12) == 1
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**12), st.integers(0, 10**12), st.integers(0, 10**12))
 def test_nearer_is_never_worse_and_one_is_for_the_truth_alone(truth, count, other):
     nearer, farther = sorted((count, other), key=lambda n: abs(n - truth))

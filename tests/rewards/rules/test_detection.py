@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
@@ -325,7 +325,6 @@ def scene_of(cells):
     return [([c % 5 * 100 + 10, c // 5 * 100 + 10, c % 5 * 100 + 80, c // 5 * 100 + 90], "ab"[c % 2]) for c in cells]
 
 
-@settings(deadline=None, max_examples=100)
 @given(CELLS, CELLS, st.lists(st.integers(-8, 8), min_size=6, max_size=6), st.randoms(), st.sampled_from(ALL))
 def test_order_is_nothing_and_neither_duplicates_nor_spam_pay(true_cells, answered_cells, shifts, random, reward):
     true = scene_of(true_cells)
@@ -346,7 +345,6 @@ def test_order_is_nothing_and_neither_duplicates_nor_spam_pay(true_cells, answer
             assert more < base or base <= (2 / 3 + 1e-6 if reward is VisionR1 else 0)
 
 
-@settings(deadline=None, max_examples=60)
 @given(CELLS, CELLS, st.sampled_from(ALL), st.sampled_from([0.5, 3.0, 7.25]))
 def test_the_scale_of_a_picture_is_nothing(true_cells, answered_cells, reward, scale):
     def scaled(boxes):

@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
@@ -134,7 +134,6 @@ def test_whole_pixels_reach_true_boxes_in_whole_pixels():
     assert (best_reachable(truth) == 1).all()
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(st.floats(0, 900), min_size=2, max_size=2), st.lists(st.floats(0.5, 99), min_size=2, max_size=2))
 def test_the_reachable_threshold_is_never_above_the_schedules(corner, sides):
     box = [*corner, *(edge + side for edge, side in zip(corner, sides, strict=True))]

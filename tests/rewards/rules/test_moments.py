@@ -6,7 +6,7 @@ from decimal import Decimal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torchvision import ops
 
@@ -74,7 +74,6 @@ SPANS = st.lists(
 ).map(merged)
 
 
-@settings(max_examples=300, deadline=None)
 @given(SPANS, SPANS)
 def test_temporal_iou_is_symmetric_within_bounds_and_one_for_equal_unions_alone(first, second):
     score = temporal_iou(first, second)

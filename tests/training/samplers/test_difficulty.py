@@ -27,7 +27,7 @@ def test_weights_are_those_of_the_papers(curve):
     torch.testing.assert_close(difficulty_weights(rates, curve), torch.tensor(TABLE[curve]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(0, 1), min_size=1), st.sampled_from(list(TABLE)))
 def test_weights_lie_between_0_and_1_and_easy_mirrors_hard(rates, curve):
     rate = torch.tensor(rates, dtype=torch.float64)

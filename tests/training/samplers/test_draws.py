@@ -46,7 +46,6 @@ def right(text, answer):
     return 1.0 if text == answer else 0.5 * (text[:1] == answer[:1])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 20), st.booleans())
 def test_requests_are_cut_as_plan_calls_cuts_them(sizes, rows, conditions):
     samples = [
@@ -60,7 +59,7 @@ def test_requests_are_cut_as_plan_calls_cuts_them(sizes, rows, conditions):
     assert chunk_requests(equal, rows) == batch_requests(samples, sizes[0], rows)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 1000))
 def test_dynamic_sampling_trains_on_groups_that_say_something(seed):
     found = collect(source(TokenPolicy(seed=seed), seed=seed, draws=DYNAMIC))
@@ -115,7 +114,7 @@ def test_rows_that_cannot_be_cut_are_left_out_of_the_loss_and_the_gradient_is_th
     assert gradient(cut, small).any()
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 1000), st.integers(0, 3), st.integers(0, 3))
 def test_adaptive_allocation_stops_where_it_has_enough_and_keeps_half_and_half(seed, positives, negatives):
     draws = adaptive(positives=positives, negatives=negatives)
@@ -155,7 +154,7 @@ def test_adaptive_metrics_show_the_policy_and_not_the_pick():
     assert picked.metrics["draws/rows"] > 24
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(st.sampled_from([0.0, 1.0, float("nan")]), min_size=1, max_size=24), st.integers(1, 8), st.integers(0, 9)
 )

@@ -56,7 +56,7 @@ def test_metrics_are_of_the_policys_own_answers():
     assert sum(own) == 4 + round(found.metrics["reward/exact"] * 20)  # four of the 24 answers are demonstrations
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.floats(0, 1), st.integers(0, 99))
 def test_a_share_of_the_groups_that_have_one_get_a_demonstration_once(share, seed):
     mixed = MixedDemonstrations(share, None, seed)

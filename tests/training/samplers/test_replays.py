@@ -43,7 +43,7 @@ def test_the_odds_of_an_answer_are_its_advantage_to_the_power_of_alpha(alpha, sh
     assert set(drawn) == {"1", "3"} and drawn["3"] / 800 == pytest.approx(share, abs=0.055)  # 3 standard errors
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(-2, 2).filter(lambda a: abs(a) > 1e-3), max_size=12), st.integers(1, 8), st.integers(0, 14))
 def test_a_buffer_holds_the_newest_and_gives_none_of_them_twice(advantages, capacity, count):
     replay = SelectiveReplay(capacity, 1.0, seed=0)
@@ -101,7 +101,7 @@ def test_an_answer_is_read_back_with_its_own_tokens_even_where_it_was_cut_off():
     assert [r.rows for r, _ in recall([cut_off] * 5, range(5))] == [2, 2, 1]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 500))
 def test_a_success_goes_into_failed_groups_of_its_own_question_alone(seed):
     policy = TokenPolicy(seed=seed)
