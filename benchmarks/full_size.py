@@ -126,7 +126,7 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
             gaps.append(policy.replay_gap(rollout))
             optimizer.zero_grad()
             with seconds(updates):
-                objective.accumulate(batch_of(rollout), 1.0, repeat, MetricAccumulator())
+                objective.backward(batch_of(rollout), 1.0, repeat, MetricAccumulator())
                 optimizer.step()
     decisions = rollout.log_probs.shape[1]
     print(f"rows {rows}, decisions {decisions}, {config.sampling.steps} steps")

@@ -78,7 +78,7 @@ class Mechanism:
     def update(self, rollout: Rollout, advantages: Tensor) -> None:
         credit = advantages[:, None].expand_as(rollout.log_probs)
         batch = MicroBatch(rollout, advantages, torch.ones_like(advantages, dtype=torch.bool), credit)
-        self._objective.accumulate(batch, 1.0, 0, MetricAccumulator())
+        self._objective.backward(batch, 1.0, 0, MetricAccumulator())
 
 
 @dataclass

@@ -126,10 +126,10 @@ class Ours:
             samples.append(Sample(id=str(number), prompt=question, images=(str(path),)))
         suite = RewardSuite([(reward_factory(score_letters, "letters")(), 1.0)])
         algorithm = DrGRPOConfig()
-        objective = PolicyGradient(policy, algorithm, longest=work.tokens)
+        objective = PolicyGradient(policy, algorithm, max_decisions=work.tokens)
         self.source = OnlineRollouts(
             policy=policy,
-            acting=objective.acting,
+            sampling_weights=objective.sampling_weights,
             prompts=PromptSampler(samples, work.prompts, seed=0),
             suite=suite,
             credit=AdvantageEstimator(algorithm.advantage, suite.weights),

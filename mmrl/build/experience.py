@@ -99,7 +99,7 @@ def _stage(
             raise ValueError(f"{algorithm.name} learns from answers that are scored, and there are no rewards")
         online = OnlineRollouts(
             policy=policy,
-            acting=objective.acting,
+            sampling_weights=objective.sampling_weights,
             prompts=prompts,
             suite=rewards,
             credit=AdvantageEstimator(algorithm.advantage, rewards.weights, build_constraints(config, rewards)),

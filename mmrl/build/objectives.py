@@ -31,7 +31,7 @@ from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
-from mmrl.training.objectives.surrogates import settle
+from mmrl.training.objectives.surrogates import resolve_settings
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.validate_sampling import sampling_errors
 
@@ -68,7 +68,7 @@ def check(config: TrainConfig) -> None:
         check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
     check_differentiable(config)
     if isinstance(config.algorithm, PolicyGradientConfig):
-        settle(config.algorithm, policy.capabilities, decisions_per_trajectory(config.sampling))
+        resolve_settings(config.algorithm, policy.capabilities, decisions_per_trajectory(config.sampling))
 
 
 def build_objective(

@@ -204,12 +204,12 @@ class Trainer:
         """One optimizer update; returns the replay gap where this update can show it, else 0."""
         self.optimizer.zero_grad(set_to_none=True)
         before = MetricAccumulator()
-        amounts = [self.objective.amount(batch) for batch in share]
+        amounts = [self.objective.loss_normalizer(batch) for batch in share]
         total = sum(amounts) or 1.0
         for number, (batch, amount) in enumerate(zip(share, amounts, strict=True)):
             held = before if check_gap else gauges
             part = self.loss_scale.factor * amount / total
-            self.objective.accumulate(batch, part, fold_in(self.seed, self.step, self.updates, number), held)
+            self.objective.backward(batch, part, fold_in(self.seed, self.step, self.updates, number), held)
         gap = 0.0
         if check_gap:
             gap = before.values().get("log_prob_change_max", 0.0)
@@ -254,7 +254,7 @@ class Trainer:
         return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
 
     def _velocity_gap(self, experience: Experience) -> float:
-        with torch.no_grad(), self.objective.acting():
+        with torch.no_grad(), self.objective.sampling_weights():
             gap = self.policy.replay_gap(experience.micro_batches[0].rollout)
         self._refuse_gap(gap)
         return gap

@@ -33,7 +33,7 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         ),
         (WRITES, "algorithm={name: dpo, weighting: sigma}", "algorithm.weighting: noise levels are for policies"),
         (WRITES, "algorithm={name: awm}", "VelocityRegression needs predict_velocity, which VLMPolicy does not have"),
-        (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs score_targets, which PipelinePolicy does not have"),
+        (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs teacher_force, which PipelinePolicy does not have"),
     ],
 )
 def test_what_cannot_work_is_refused_before_a_model_is_loaded(text, override, said):

@@ -56,9 +56,9 @@ class GivenNoise(VelocityRegression):
 
     rows: Iterator[range]  # of each micro-batch
 
-    def accumulate(self, *args) -> None:
+    def backward(self, *args) -> None:
         self.here = list(next(self.rows))
-        super().accumulate(*args)
+        super().backward(*args)
 
     def draws(self, clean: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
         for number, sigma in enumerate((0.3, 0.8)):

@@ -88,7 +88,7 @@ def build_trainer(
     suite = RewardSuite([(reward or Nearness(), 1.0)], min_valid_share=config.min_valid_share)
     source = OnlineRollouts(
         policy=policy,
-        acting=objective.acting,
+        sampling_weights=objective.sampling_weights,
         prompts=PromptSampler(samples(), groups, seed=0),
         suite=suite,
         credit=AdvantageEstimator(settings.advantage, suite.weights),

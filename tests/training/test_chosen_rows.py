@@ -88,7 +88,7 @@ def test_chosen_rows_stand_alone_as_they_were(policy):
     objective = (VelocityRegression if isinstance(policy, GaussianFlow) else PreferenceLearning)(
         policy, OnlineDPOConfig(beta=1.0)
     )
-    assert objective.amount(batch) == 2
+    assert objective.loss_normalizer(batch) == 2
     if isinstance(policy, TokenPolicy):
         assert gradient_of(objective, policy, [batch])[0].norm() > 0
     source.load_state_dict(source.state_dict())
@@ -100,7 +100,7 @@ def test_where_nothing_is_chosen_everything_is_handed_on_and_teaches_nothing():
     source = RowSelection(Prepared(policy, samples(2), [0.0] * 8), policy, BestAndWorst(), 8)
     found = collect(source)
     assert len(found.micro_batches) == 2 and found.metrics["chosen_rows"] == 0
-    assert VelocityRegression(policy, OnlineDPOConfig()).amount(found.micro_batches[0]) == 0
+    assert VelocityRegression(policy, OnlineDPOConfig()).loss_normalizer(found.micro_batches[0]) == 0
 
 
 # Pictures that stand in the data set ----------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
     (batch,) = collect(Demonstrations(policy, PromptSampler(found, 4, seed=0), 4, seed=0)).micro_batches
     assert batch.rollout.clean[:, 0].tolist() == [1.0] * 4 and batch.rollout.media[0].size == (4, 4)
     objective = VelocityRegression(policy, DPOConfig(times=1))
-    assert objective.amount(first) == 2
+    assert objective.loss_normalizer(first) == 2
 
 
 def test_answers_of_the_wrong_kind_are_refused(tmp_path):

@@ -25,7 +25,7 @@ def source_of(policy, objective, reward=None, group_size=32):
     suite = RewardSuite([(reward or Nearness(), 1.0)], min_valid_share=0.5)
     return OnlineRollouts(
         policy=policy,
-        acting=objective.acting,
+        sampling_weights=objective.sampling_weights,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
         credit=AdvantageEstimator(AdvantageConfig(clip=5.0), suite.weights),
@@ -44,7 +44,7 @@ def run(iterations: int = 60, lr: float = 0.03, reward=None, **config):
     for step in range(iterations):
         (batch,) = source.collect(step, 0.0, Phases()).micro_batches
         optimizer.zero_grad()
-        objective.accumulate(batch, 1.0, seed=step, gauges=gauges)
+        objective.backward(batch, 1.0, seed=step, metrics=gauges)
         optimizer.step()
         objective.finish_iteration(step + 1)
     return policy, objective, gauges
@@ -78,7 +78,7 @@ def test_rollouts_come_from_the_old_policy_and_it_follows():
     old = objective.state_dict()["mean"].item()
     live = policy.mean.item()
     assert 0 < old < live
-    with objective.acting():
+    with objective.sampling_weights():
         assert policy.mean.item() == pytest.approx(old)
     assert policy.mean.item() == pytest.approx(live)
 
@@ -95,8 +95,8 @@ def test_an_unscored_row_gives_no_gradient():
     gradients = []
     for advantages in (batch.advantages, wild):
         policy.mean.grad = None
-        objective.accumulate(
-            replace(batch, advantages=advantages, scored=scored), 1.0, seed=7, gauges=MetricAccumulator()
+        objective.backward(
+            replace(batch, advantages=advantages, scored=scored), 1.0, seed=7, metrics=MetricAccumulator()
         )
         gradients.append(policy.mean.grad.clone())
     assert torch.equal(*gradients) and gradients[0].abs() > 0

@@ -35,7 +35,7 @@ def with_judge(trainer, url, retries=0, **settings):
     source = trainer.source
     trainer.source = OnlineRollouts(
         policy=source.policy,
-        acting=source.acting,
+        sampling_weights=source.sampling_weights,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
         credit=AdvantageEstimator(source.credit.config, suite.weights),

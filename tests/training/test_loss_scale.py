@@ -15,15 +15,15 @@ from tests.training.test_trainer import lines, without_timings
 
 def overflowing(trainer, updates: set[int]):
     """In these updates (counted from 0, skipped ones too) a gradient overflows, as it would in float16."""
-    original, calls = trainer.objective.accumulate, []
+    original, calls = trainer.objective.backward, []
 
-    def accumulate(*args):
+    def backward(*args):
         original(*args)
         if len(calls) in updates:
             trainer.policy.theta.grad[0] = float("inf")
         calls.append(None)
 
-    trainer.objective.accumulate = accumulate
+    trainer.objective.backward = backward
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])

@@ -78,12 +78,12 @@ def test_where_engine_and_trainer_agree_nothing_changes():
 def test_an_update_learns_from_what_was_corrected():
     policy, origin = corrected()
     batch = collect(origin).micro_batches[0]
-    PolicyGradient(policy, GRPOConfig()).accumulate(batch, 1.0, 0, gauges := MetricAccumulator())
+    PolicyGradient(policy, GRPOConfig()).backward(batch, 1.0, 0, gauges := MetricAccumulator())
     assert policy.logits.grad.abs().max() > 0
     assert gauges.values()["ratio_max"] == pytest.approx(1.0, abs=1e-6)
     unweighted = replace(batch, credit=batch.advantages[:, None].expand_as(batch.credit))
     first, policy.logits.grad = policy.logits.grad, None
-    PolicyGradient(policy, GRPOConfig()).accumulate(unweighted, 1.0, 0, MetricAccumulator())
+    PolicyGradient(policy, GRPOConfig()).backward(unweighted, 1.0, 0, MetricAccumulator())
     assert (policy.logits.grad - first).abs().max() > 1e-4
 
 

@@ -87,7 +87,7 @@ def test_what_is_shown_becomes_likely(kind):
     for iteration in range(10):
         optimizer.zero_grad()
         for batch in collect(source, iteration).micro_batches:
-            objective.accumulate(batch, 1.0, 0, MetricAccumulator())
+            objective.backward(batch, 1.0, 0, MetricAccumulator())
         optimizer.step()
         policy.version += 1
     after = probability(policy, lambda s: s.chosen), probability(policy, lambda s: s.rejected)

@@ -21,7 +21,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Rollout, RolloutRequest
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.objectives.surrogates import settle
+from mmrl.training.objectives.surrogates import resolve_settings
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.test_trainer import lines, without_timings
 
@@ -97,7 +97,7 @@ def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
         batch.credit[:, 1], (rewards - rewards.mean()) / (rewards.std() + 1e-4), atol=1e-4, rtol=1e-4
     )
     objective = PolicyGradient(policy, BranchGRPOConfig(**ROOMY))
-    objective.accumulate(batch, 1.0, 0, MetricAccumulator())
+    objective.backward(batch, 1.0, 0, MetricAccumulator())
     score = (batch.rollout.recording - policy.theta.detach()) / policy.std**2
     due = -torch.stack([(due_first * score[::2, 0]).sum(), (batch.credit[:, 1] * score[:, 1]).sum()]) / 12
     torch.testing.assert_close(policy.theta.grad, due, atol=1e-4, rtol=1e-4)
@@ -130,7 +130,7 @@ def test_guard_weighs_steps_by_their_gain_and_its_slope_is_a_finite_difference()
     config = GRPOGuardConfig(clip={"low": 0.5})
     objective = PolicyGradient(policy, config)
     batch = _batch(rollout, advantages)
-    objective.accumulate(batch, 1.0, 0, MetricAccumulator())
+    objective.backward(batch, 1.0, 0, MetricAccumulator())
     noise = (rollout.recording - 0.0) / policy.std  # it was drawn at theta = 0
 
     def loss(theta: torch.Tensor) -> torch.Tensor:
@@ -159,11 +159,9 @@ def _batch(rollout, advantages):
 
 def test_guard_needs_moments_and_means_that_were_kept():
     with pytest.raises(ConfigError, match=r"algorithm\.ratio: guard normalises by the noise of denoising steps"):
-        settle(GRPOGuardConfig(), frozenset({Capability.LOG_PROBS}))
+        resolve_settings(GRPOGuardConfig(), frozenset({Capability.LOG_PROBS}))
     policy = GaussianPolicy()
     rollout = policy.rollout([RolloutRequest(_samples()[0], 4, 0)], seed=0)
     with pytest.raises(ValueError, match="needs rollouts that keep their means"):
-        PolicyGradient(policy, GRPOGuardConfig()).accumulate(
-            _batch(rollout, torch.ones(4)), 1.0, 0, MetricAccumulator()
-        )
-    assert settle(GRPOConfig(), frozenset({Capability.LOG_PROBS})).guarded is False
+        PolicyGradient(policy, GRPOGuardConfig()).backward(_batch(rollout, torch.ones(4)), 1.0, 0, MetricAccumulator())
+    assert resolve_settings(GRPOConfig(), frozenset({Capability.LOG_PROBS})).guarded is False

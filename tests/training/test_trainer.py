@@ -55,7 +55,7 @@ def test_gradients_do_not_depend_on_the_number_of_micro_batches(make_trainer, tm
     gradients = []
     for trainer, batches in ((whole, [rollout]), (parts, sliced)):
         for batch in batches:
-            trainer.objective.accumulate(batch, 1 / len(batches), 0, _gauges())
+            trainer.objective.backward(batch, 1 / len(batches), 0, _gauges())
         gradients.append(trainer.policy.theta.grad.clone())
     torch.testing.assert_close(gradients[0], gradients[1])
 
@@ -134,7 +134,7 @@ def test_an_unscored_row_has_no_part_in_the_update(make_trainer, tmp_path):
     gradients = []
     for each in (replace(batch, scored=scored), kept):
         trainer.policy.theta.grad = None
-        trainer.objective.accumulate(each, 1.0, 0, _gauges())
+        trainer.objective.backward(each, 1.0, 0, _gauges())
         gradients.append(trainer.policy.theta.grad.clone())
     torch.testing.assert_close(*gradients)
 

@@ -45,7 +45,7 @@ def source(policy: TokenPolicy | None = None, reward: Reward | None = None, **ch
     """Groups of 6 answers to 4 of 8 questions; a rollout of 12 rows holds two of them."""
     settings: dict[str, Any] = {
         "policy": policy or TokenPolicy(),
-        "acting": nullcontext,
+        "sampling_weights": nullcontext,
         "prompts": PromptSampler(questions(), 4, seed=0),
         "suite": RewardSuite([(reward or Right(), 1.0)], min_valid_share=0.5),
         "credit": AdvantageEstimator(AdvantageConfig(), {"right": 1.0}),

@@ -56,7 +56,7 @@ def gradients(policy, batch, config, fused, foresees=True):
     objective = PolicyGradient(policy, config)
     policy.capabilities = told
     try:
-        objective.accumulate(batch, 1.0, 0, MetricAccumulator())
+        objective.backward(batch, 1.0, 0, MetricAccumulator())
     finally:
         del policy.capabilities  # the class has them all
     return torch.cat([p.grad.flatten() for p in policy.vlm.model.parameters() if p.grad is not None])
@@ -87,5 +87,5 @@ def test_with_adapters_the_layer_is_frozen_and_nothing_is_asked(folder_of, batch
     adapted = VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
     objective = PolicyGradient(adapted, GRPOConfig())
     monkeypatch.setattr(autograd, "_backward", None)
-    objective.accumulate(batch, 1.0, 0, MetricAccumulator())
+    objective.backward(batch, 1.0, 0, MetricAccumulator())
     assert sum(p.grad.abs().sum() for p in adapted.parameters_to_train().values() if p.grad is not None) > 0

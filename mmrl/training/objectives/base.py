@@ -54,18 +54,18 @@ class Objective(Protocol):
 
     needs: ClassVar[frozenset[Capability]]
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """While open, the policy computes with the parameters that rollouts are drawn with."""
         ...
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """How much there is to learn from in a micro-batch: what its loss is the mean over (rows, tokens, pairs)."""
         ...
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Backpropagate `share` times the micro-batch's loss into the policy's parameters.
 
-        `share` is its part of the update's `amount`, times the loss scale: so the gradient of an update does not
+        `share` is its part of the update's `loss_normalizer`, times the loss scale, so that the gradient does not
         depend on how it is cut into micro-batches.
         """
         ...
@@ -104,4 +104,4 @@ def check_compatible(objective: type[Objective], policy: type[Policy], experienc
         names = ", ".join(sorted(missing))
         raise ConfigError(f"{objective.__name__} needs {names}, which {policy.__name__} does not have")
     if experience != "rollouts" and not policy.capabilities & {Capability.TEACHER_FORCE, Capability.ENCODE_MEDIA}:
-        raise ConfigError(f"{policy.__name__} cannot learn from {experience}: it lacks the power score_targets")
+        raise ConfigError(f"{policy.__name__} cannot learn from {experience}: it lacks the capability teacher_force")

@@ -27,18 +27,18 @@ class SupervisedLearning:
         self._policy = policy
         self._config = config
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """The live parameters sample, where anything is sampled."""
         return nullcontext()
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """Tokens or rows to imitate."""
         return aggregation_total(_imitated(batch), self._config.aggregate)
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay what is to be imitated and backpropagate each block as soon as it is computed."""
         rollout, imitated, credit = batch.rollout, _imitated(batch), batch.credit
-        gauges.mean("imitated_share", imitated.any(1).float().mean().item())
+        metrics.mean("imitated_share", imitated.any(1).float().mean().item())
         weights = share * aggregation_weights(imitated, self._config.aggregate)
         rows = imitated.any(1)
         if Capability.SELECT_ROWS in self._policy.capabilities and not rows.all():
@@ -58,15 +58,15 @@ class SupervisedLearning:
             loss.backward()
             total += loss.item()
             count = int(mask.sum())
-            gauges.mean("log_prob_mean", now.log_probs.detach()[mask].mean().item(), weight=count)
+            metrics.mean("log_prob_mean", now.log_probs.detach()[mask].mean().item(), weight=count)
             if now.entropy is not None:
-                gauges.mean("entropy", now.entropy.detach()[mask].mean().item(), weight=count)
+                metrics.mean("entropy", now.entropy.detach()[mask].mean().item(), weight=count)
             if fresh:
-                gauges.maximum("log_prob_change_max", (now.log_probs.detach() - old)[mask].abs().max().item())
+                metrics.maximum("log_prob_change_max", (now.log_probs.detach() - old)[mask].abs().max().item())
 
         with torch.enable_grad():
             self._policy.replay(rollout, step_indices, visit)
-        gauges.mean("loss", total / share, weight=share)
+        metrics.mean("loss", total / share, weight=share)
 
     def finish_iteration(self, updates: int) -> None:
         """Nothing to do."""

@@ -26,7 +26,7 @@ from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
 from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
 from mmrl.training.objectives.replay_passes import backpropagate_coupled
-from mmrl.training.objectives.surrogates import Distance, Settings, settle
+from mmrl.training.objectives.surrogates import Distance, SurrogateSettings, resolve_settings
 from mmrl.training.rollouts.online import MicroBatch
 
 
@@ -38,22 +38,22 @@ class PolicyGradient:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
-    def __init__(self, policy: Policy, config: PolicyGradientConfig, longest: int | None = None) -> None:
-        """`longest` is the most decisions that a trajectory may have, which `aggregate: constant` divides by."""
+    def __init__(self, policy: Policy, config: PolicyGradientConfig, max_decisions: int | None = None) -> None:
+        """`max_decisions` is the most decisions that a trajectory may have, which `aggregate: constant` divides by."""
         self._policy = policy
         self._config = config
-        self._settings = settle(config, policy.capabilities, longest)
+        self._settings = resolve_settings(config, policy.capabilities, max_decisions)
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """The live parameters sample."""
         return nullcontext()
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """Rows or decisions, as the loss is a mean over these or those; with `micro_batch`, each counts the same."""
         total = aggregation_total(trained_decisions(batch), self._settings.how)
         return min(total, 1) if self._config.aggregate == "micro_batch" else total
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay the micro-batch's decisions and backpropagate each block as soon as it is computed."""
         part = self._learnt_from(batch, share)
         step_indices = part.step_indices
@@ -73,8 +73,8 @@ class PolicyGradient:
         else:
             with torch.enable_grad(), self._foreseeing(part):
                 self._policy.replay(part.rollout, step_indices, visit)
-        gauges.absorb(part.gauges)
-        gauges.mean("loss", part.loss / share, weight=share)
+        metrics.absorb(part.metrics)
+        metrics.mean("loss", part.loss / share, weight=share)
 
     def finish_iteration(self, updates: int) -> None:
         """Nothing to do."""
@@ -128,7 +128,7 @@ class PolicyGradient:
 class _Part:
     """A micro-batch while it is learnt from."""
 
-    settings: Settings
+    settings: SurrogateSettings
     coef: float  # of the penalty
     rollout: Rollout
     trained: Tensor  # [B, T] bool
@@ -137,7 +137,7 @@ class _Part:
     copies: Tensor  # [B]; how many answers of the rollout each row stands for
     fresh: bool  # whether the parameters are still those that the rollout was drawn with
     reference: dict[int, Tensor] = field(default_factory=dict)  # column -> [B, ...]
-    gauges: MetricAccumulator = field(default_factory=MetricAccumulator)
+    metrics: MetricAccumulator = field(default_factory=MetricAccumulator)
     loss: float = 0.0
 
     @property
@@ -204,16 +204,16 @@ class _Part:
 
     def _look(self, terms: PolicyLoss, moved: Tensor, mask: Tensor) -> None:
         self._mean("ratio_mean", terms.ratio, mask)
-        self.gauges.maximum("ratio_max", terms.ratio[mask].max().item())
+        self.metrics.maximum("ratio_max", terms.ratio[mask].max().item())
         self._mean("clip_fraction", terms.clipped.float(), mask)
         if self.fresh:
-            self.gauges.maximum("log_prob_change_max", moved[mask].abs().max().item())
+            self.metrics.maximum("log_prob_change_max", moved[mask].abs().max().item())
 
     def _mean(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Of all decisions that were drawn, also those that are computed once for several rows."""
         counts = (mask * self.copies[:, None])[mask]
         total = counts.sum().item()
-        self.gauges.mean(name, (values[mask] * counts).sum().item() / total, weight=total)
+        self.metrics.mean(name, (values[mask] * counts).sum().item() / total, weight=total)
 
 
 def _compared(now: StepOutputs, kind: Distance | None) -> Tensor:

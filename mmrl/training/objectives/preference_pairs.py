@@ -34,15 +34,15 @@ class PreferenceLearning:
         self._config = config
         self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """Nothing is sampled."""
         return nullcontext()
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """Pairs."""
         return int(_pairs(batch).sum())
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay both answers of all pairs, under the reference and under the policy."""
         rollout, pairs = batch.rollout, _pairs(batch).to(batch.rollout.mask.device)
         mask = rollout.mask & pairs.repeat_interleave(2)[:, None]
@@ -56,16 +56,16 @@ class PreferenceLearning:
         def loss(log_probs: Tensor) -> Tensor:
             if rollout.policy_version == self._policy.version:
                 moved = (log_probs.detach() - old)[mask]
-                gauges.maximum("log_prob_change_max", moved.abs().max().item())
-            terms = self._terms(log_probs, reference, mask, pairs, gauges)
-            gauges.mean("loss", terms.mean().item(), weight=len(terms))
+                metrics.maximum("log_prob_change_max", moved.abs().max().item())
+            terms = self._terms(log_probs, reference, mask, pairs, metrics)
+            metrics.mean("loss", terms.mean().item(), weight=len(terms))
             return share * terms.mean()
 
         backpropagate_coupled(self._policy, rollout, step_indices, loss)
 
     def finish_iteration(self, updates: int) -> None:
         """What rewards are usual is known now."""
-        self._pair_terms.settle()
+        self._pair_terms.commit()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The usual reward, which BCO and KTO judge answers by."""
@@ -76,7 +76,7 @@ class PreferenceLearning:
         self._pair_terms.load_state_dict(state)
 
     def _terms(
-        self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, gauges: MetricAccumulator
+        self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, metrics: MetricAccumulator
     ) -> Tensor:
         """[P] of the pairs that are left."""
         ratio = partial(sequence_log_ratio, log_probs, reference, mask)
@@ -84,7 +84,7 @@ class PreferenceLearning:
         written = None
         if isinstance(self._config, MPOConfig):
             written, _ = _sides(sequence_log_ratio(log_probs, torch.zeros_like(log_probs), mask, mean=True), pairs)
-        return self._pair_terms(chosen, rejected, gauges, per_token, written)
+        return self._pair_terms(chosen, rejected, metrics, per_token, written)
 
 
 def _sides(values: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
@@ -119,17 +119,17 @@ class PairTerms:
         self,
         chosen: Tensor,  # [P] log-ratios, policy to reference
         rejected: Tensor,  # [P]
-        gauges: MetricAccumulator,
+        metrics: MetricAccumulator,
         per_part: tuple[Tensor, Tensor] | None = None,  # the same per token, [P] each; unset: as they are
         written: Tensor | None = None,  # [P] mean log-probs of the chosen answers, which mpo needs
     ) -> Tensor:
-        """[P]. Remembers the rewards for `settle`."""
+        """[P]. Remembers the rewards for `commit`."""
         config, beta, count = self._config, self._beta, len(chosen)
         rewards = beta * torch.stack([chosen, rejected]).detach()
         self._usual.see(rewards)
-        gauges.mean("reward_chosen", rewards[0].mean().item(), weight=count)
-        gauges.mean("reward_rejected", rewards[1].mean().item(), weight=count)
-        gauges.mean("preference_accuracy", (rewards[0] > rewards[1]).float().mean().item(), weight=count)
+        metrics.mean("reward_chosen", rewards[0].mean().item(), weight=count)
+        metrics.mean("reward_rejected", rewards[1].mean().item(), weight=count)
+        metrics.mean("preference_accuracy", (rewards[0] > rewards[1]).float().mean().item(), weight=count)
         usual = self._usual.value
         if isinstance(config, MPOConfig):
             if written is None:
@@ -137,7 +137,7 @@ class PairTerms:
             weights = {name: getattr(config, name) for name in ("preference", "quality", "generation")}
             parts = mpo_loss(chosen, rejected, written, beta, usual, **weights)
             for name in weights:
-                gauges.mean(f"loss_{name}", getattr(parts, name).mean().item(), weight=count)
+                metrics.mean(f"loss_{name}", getattr(parts, name).mean().item(), weight=count)
             return parts.loss
         match config.loss:
             case "sigmoid":
@@ -149,9 +149,9 @@ class PairTerms:
             case "kto":
                 return kto_loss(chosen, rejected, beta, max(usual, 0.0))
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """What rewards are usual is taken from whole iterations, so that it does not depend on micro-batches."""
-        self._usual.settle()
+        self._usual.commit()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The usual reward, which BCO and KTO judge answers by."""
@@ -170,11 +170,11 @@ class _RunningMean:
         self._sum, self._new = 0.0, 0
 
     def see(self, values: Tensor) -> None:
-        """Remember some for the next `settle`."""
+        """Remember some for the next `commit`."""
         self._sum += values.double().sum().item()
         self._new += values.numel()
 
-    def settle(self) -> None:
+    def commit(self) -> None:
         """Take in what was seen."""
         if self._new:
             self.count += self._new

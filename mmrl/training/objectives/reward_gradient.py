@@ -54,15 +54,15 @@ class RewardGradient:
             raise ConfigError(f"rewards: {', '.join(flat)} cannot be differentiated, which {config.name} needs")
         self._policy, self._config, self._rewards, self._steps = policy, config, tuple(rewards), steps
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """The live parameters sample, and their latents are kept."""
         return self._policy.keep_latents()
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """Scored rows."""
         return batch.scored_rows
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Backpropagate from the rewards to the parameters, once for each picture that is made of a row."""
         if not batch.scored_rows:
             return
@@ -74,22 +74,22 @@ class RewardGradient:
                 if pictures.ndim != 4:
                     raise ConfigError(f"algorithm: {self._config.name} has no gradient of videos yet, and the policy "
                                       "draws them: choose grpo or diffusion_nft")  # fmt: skip
-                total = self.total(pictures[batch.scored.to(pictures.device)], inputs, gauges)
+                total = self.total(pictures[batch.scored.to(pictures.device)], inputs, metrics)
                 counted = total if self._config.ceiling is None else total.clamp(max=self._config.ceiling)
                 loss = -counted.mean()
                 (loss * (share / copies)).backward()
-            gauges.mean("loss", loss.item())
-            gauges.mean("live_reward", total.mean().item())
-            gauges.mean("live_steps", live.count or self._steps)
+            metrics.mean("loss", loss.item())
+            metrics.mean("live_reward", total.mean().item())
+            metrics.mean("live_steps", live.count or self._steps)
         if self._config.kl.coef:
-            self._penalise(batch, share, seed, gauges)
+            self._penalise(batch, share, seed, metrics)
 
-    def total(self, pictures: Tensor, inputs: Sequence[RewardInput], gauges: MetricAccumulator) -> Tensor:
+    def total(self, pictures: Tensor, inputs: Sequence[RewardInput], metrics: MetricAccumulator) -> Tensor:
         """[B] float32, with a graph."""
         total = pictures.new_zeros(len(pictures))
         for each in self._rewards:
             scores = each.reward.score_tensor(pictures, inputs).to(total)
-            gauges.mean(f"live_reward/{each.reward.name}", scores.mean().item())
+            metrics.mean(f"live_reward/{each.reward.name}", scores.mean().item())
             total = total + each.weight * scores
         return total
 
@@ -115,7 +115,7 @@ class RewardGradient:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """No state."""
 
-    def _penalise(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def _penalise(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Add the distance between the velocities of policy and reference, at one random noise level."""
         policy: VelocityPolicy = self._policy  # type: ignore[assignment]  # a misfit that `check` has refused
         clean = batch.rollout.clean
@@ -133,4 +133,4 @@ class RewardGradient:
             each = velocity_mse(velocity, reference)
             distance = each[batch.scored.to(each.device)].mean()
             (distance * (share * self._config.kl.coef)).backward()
-        gauges.mean("kl", distance.item())
+        metrics.mean("kl", distance.item())

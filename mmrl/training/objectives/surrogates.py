@@ -31,7 +31,7 @@ Surrogate = Callable[[Tensor, Tensor, Tensor, Tensor], PolicyLoss]
 
 
 @dataclass(frozen=True)
-class Settings:
+class SurrogateSettings:
     """What a policy gradient computes, with nothing left unset."""
 
     surrogate: Surrogate
@@ -42,13 +42,15 @@ class Settings:
     constant: float | None
 
 
-def settle(config: PolicyGradientConfig, capabilities: frozenset[Capability], longest: int | None = None) -> Settings:
-    """Fill in what the configuration leaves open. `longest` is the most decisions that a trajectory may have.
+def resolve_settings(
+    config: PolicyGradientConfig, capabilities: frozenset[Capability], max_decisions: int | None = None
+) -> SurrogateSettings:
+    """Fill in what the configuration leaves open. `max_decisions` is the most decisions that a trajectory may have.
 
     Raises:
         ConfigError: the penalty is not for this kind of policy, or a constant to divide by is missing.
     """
-    constant = config.length or longest
+    constant = config.length or max_decisions
     if config.aggregate != "constant":
         constant = None
     elif constant is None:
@@ -57,7 +59,7 @@ def settle(config: PolicyGradientConfig, capabilities: frozenset[Capability], lo
     if guarded and Capability.MOMENTS not in capabilities:
         raise ConfigError("algorithm.ratio: guard normalises by the noise of denoising steps, and tokens have none")
     steps = GUARD_CLIP if guarded else STEP_CLIP
-    return Settings(
+    return SurrogateSettings(
         surrogate=_surrogate(config, steps if Capability.MOMENTS in capabilities else TOKEN_CLIP),
         guarded=guarded,
         couples=config.importance != "token",

@@ -66,11 +66,11 @@ class VelocityLoss(Protocol):
         """[B] bool: which are learnt from."""
         ...
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """How many terms there are."""
         ...
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         """[N], their mean is minimised."""
         ...
 
@@ -84,7 +84,7 @@ class _OnRows:
     def rows(self, batch: MicroBatch) -> Tensor:
         return batch.scored
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         return int(self.rows(batch).sum())
 
 
@@ -96,7 +96,7 @@ class NFTLoss(_OnRows):
             raise ValueError("DiffusionNFT needs algorithm.advantage.clip")
         self._config, self._clip = config, config.advantage.clip
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         rho, config = optimality(batch.advantages, self._clip).to(at.clean.device), self._config
         old = _given(at.old, "the sampling policy's velocity")
         each = nft_loss(at.velocity, old, at.noisy, at.sigma, at.clean, rho, config.beta, negatives=config.negatives)
@@ -114,7 +114,7 @@ class AWMLoss(_OnRows):
     def __init__(self, config: AWMConfig) -> None:
         self._config = config
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         config, scored = self._config, batch.scored.to(at.clean.device)
         old_velocity = _given(at.old, "the sampling policy's velocity")
         now, old = (
@@ -125,10 +125,10 @@ class AWMLoss(_OnRows):
         everything = torch.ones_like(now, dtype=torch.bool)
         found = clipped_policy_loss(now, old, advantages, everything, config.clip.low, config.clip.high)
         count = len(now)
-        gauges.mean("ratio_mean", found.ratio.mean().item(), weight=count)
-        gauges.maximum("ratio_max", found.ratio.max().item())
-        gauges.mean("clip_fraction", found.clipped.float().mean().item(), weight=count)
-        gauges.mean("matching_error", at.error(at.velocity.detach())[scored].mean().item(), weight=count)
+        metrics.mean("ratio_mean", found.ratio.mean().item(), weight=count)
+        metrics.maximum("ratio_max", found.ratio.max().item())
+        metrics.mean("clip_fraction", found.clipped.float().mean().item(), weight=count)
+        metrics.mean("matching_error", at.error(at.velocity.detach())[scored].mean().item(), weight=count)
         if not config.old_kl:
             return found.loss[:, 0]
         return found.loss[:, 0] + config.old_kl * velocity_mse(at.velocity, old_velocity)[scored]
@@ -145,11 +145,11 @@ class ImitationLoss(_OnRows):
             raise ValueError("imitation takes advantages >= 0, and some are negative: those are for awm")
         return batch.scored & (batch.advantages > 0)
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         rows = self.rows(batch).to(at.clean.device)
         error = at.error(at.velocity)[rows]
-        gauges.mean("matching_error", error.detach().mean().item(), weight=len(error))
-        gauges.mean("imitated_share", rows.float().mean().item())
+        metrics.mean("matching_error", error.detach().mean().item(), weight=len(error))
+        metrics.mean("imitated_share", rows.float().mean().item())
         return batch.advantages.to(error)[rows] * weighted_error(error, at.sigma, self._config.weighting)
 
 
@@ -173,10 +173,10 @@ class PairLoss:
         found[chosen] = found[rejected] = True
         return found
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         return len(self._pairs(batch)[0])
 
-    def terms(self, batch: MicroBatch, at: Noised, gauges: MetricAccumulator) -> Tensor:
+    def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         reference = _given(at.reference, "the reference's velocity")
         now, before = (
             weighted_error(at.error(velocity), at.sigma, self._config.weighting)
@@ -184,9 +184,9 @@ class PairLoss:
         )
         log_ratio = matching_log_ratio(now, before)
         chosen, rejected = (rows.to(log_ratio.device) for rows in self._pairs(batch))
-        gauges.mean("error_chosen", now.detach()[chosen].mean().item(), weight=len(chosen))
-        gauges.mean("error_rejected", now.detach()[rejected].mean().item(), weight=len(chosen))
-        return self.pair_terms(log_ratio[chosen], log_ratio[rejected], gauges)
+        metrics.mean("error_chosen", now.detach()[chosen].mean().item(), weight=len(chosen))
+        metrics.mean("error_rejected", now.detach()[rejected].mean().item(), weight=len(chosen))
+        return self.pair_terms(log_ratio[chosen], log_ratio[rejected], metrics)
 
     def _pairs(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
         """[P], [P] int64: rows of the better and of the worse."""

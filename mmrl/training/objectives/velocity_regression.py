@@ -41,15 +41,15 @@ class VelocityRegression:
             self._schedule = config.old
             self._old = ParameterCopy(policy.parameters_to_train())
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """The old policy samples where there is one, and else the live parameters."""
         return nullcontext() if self._old is None else self._old.in_place()
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """Rows that are learnt from, or pairs."""
-        return self._loss.amount(batch)
+        return self._loss.loss_normalizer(batch)
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Backpropagate the loss at `times` random noise levels."""
         clean = batch.rollout.clean
         if clean is None:
@@ -63,15 +63,15 @@ class VelocityRegression:
             noise = drawn if sources is None else drawn[sources]
             with torch.enable_grad():
                 at = self._ask(batch.rollout, clean, noise, sigma)
-                loss = self._loss.terms(batch, at, gauges).mean()
+                loss = self._loss.terms(batch, at, metrics).mean()
                 if self._kl and at.reference is not None:
                     distance = velocity_mse(at.velocity, at.reference)[rows].mean()
                     loss = loss + self._kl * distance
-                    gauges.mean("kl", distance.item())
+                    metrics.mean("kl", distance.item())
             (loss * (share / self._times)).backward()
-            gauges.mean("loss", loss.item())
+            metrics.mean("loss", loss.item())
             if at.old is not None:
-                gauges.mean("old_distance", velocity_mse(at.velocity.detach(), at.old).mean().item())
+                metrics.mean("old_distance", velocity_mse(at.velocity.detach(), at.old).mean().item())
 
     def draws(self, like: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
         """`times` noise levels, spread evenly over the range (stratified), with float32 noise for each."""
@@ -87,7 +87,7 @@ class VelocityRegression:
             schedule = self._schedule
             self._old.follow(nft_old_decay(updates, flat=schedule.flat, rate=schedule.rate, cap=schedule.cap))
         if isinstance(self._loss, PairLoss):
-            self._loss.pair_terms.settle()
+            self._loss.pair_terms.commit()
 
     def state_dict(self) -> dict[str, Tensor]:
         """The old policy's parameters, or what the loss remembers."""

@@ -83,7 +83,7 @@ class RolloutCollector:
     """Draws and scores in one iteration. Calls are numbered; their seeds follow from the numbers."""
 
     policy: Policy
-    acting: Callable[[], AbstractContextManager[Any]]  # open while sampling
+    sampling_weights: Callable[[], AbstractContextManager[Any]]  # open while sampling
     suite: Scorer
     micro_batch: int  # rows of one rollout
     seed: int
@@ -139,12 +139,12 @@ class RolloutCollector:
     def _roll_out(self, requests: Sequence[RolloutRequest]) -> Rollout:
         seed = fold_in(self.seed, self.iteration, self._calls)
         self._calls += 1
-        with self.phases("rollout"), torch.no_grad(), self.acting():
+        with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
             return self.policy.rollout(requests, seed=seed)
 
     def _force(self, given: Sequence[TargetText]) -> Rollout:
         policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # `MixedDemonstrations` has seen to it
-        with self.phases("rollout"), torch.no_grad(), self.acting():
+        with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
             return policy.score_targets(given)
 
     def _add(self, rollout: Rollout, origin: Origin, scores: _Scoring) -> None:

@@ -81,7 +81,9 @@ class OnlineRollouts:
     """
 
     policy: Policy
-    acting: Callable[[], AbstractContextManager[Any]]  # open while sampling: the parameters an objective samples with
+    sampling_weights: Callable[
+        [], AbstractContextManager[Any]
+    ]  # open while sampling: the parameters an objective samples with
     prompts: PromptSource
     suite: Scorer
     credit: AdvantageEstimator
@@ -128,7 +130,7 @@ class OnlineRollouts:
         """
         draw = RolloutCollector(
             policy=self.policy,
-            acting=self.acting,
+            sampling_weights=self.sampling_weights,
             suite=self.suite,
             micro_batch=self.micro_batch,
             seed=self.seed,

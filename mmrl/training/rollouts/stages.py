@@ -83,17 +83,17 @@ class StagedObjective:
             raise ValueError("every stage's objective must be one on log-probabilities")
         self._source = source
 
-    def acting(self) -> AbstractContextManager[None]:
+    def sampling_weights(self) -> AbstractContextManager[None]:
         """While open, the policy computes with the parameters that rollouts are drawn with."""
-        return self._source.now.objective.acting()
+        return self._source.now.objective.sampling_weights()
 
-    def amount(self, batch: MicroBatch) -> float:
+    def loss_normalizer(self, batch: MicroBatch) -> float:
         """How much there is to learn from in a micro-batch."""
-        return self._source.now.objective.amount(batch)
+        return self._source.now.objective.loss_normalizer(batch)
 
-    def accumulate(self, batch: MicroBatch, share: float, seed: int, gauges: MetricAccumulator) -> None:
+    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Backpropagate `share` times the micro-batch's loss into the policy's parameters."""
-        self._source.now.objective.accumulate(batch, share, seed, gauges)
+        self._source.now.objective.backward(batch, share, seed, metrics)
 
     def finish_iteration(self, updates: int) -> None:
         """Called after an iteration's last update."""

@@ -73,9 +73,9 @@ def gradient_of(
 ) -> tuple[Tensor, MetricAccumulator]:
     """Of one update, as the Trainer adds it up."""
     policy.logits.grad = None
-    gauges, amounts = MetricAccumulator(), [objective.amount(batch) for batch in batches]
+    gauges, amounts = MetricAccumulator(), [objective.loss_normalizer(batch) for batch in batches]
     for batch, amount in zip(batches, amounts, strict=True):
-        objective.accumulate(batch, amount / sum(amounts), 0, gauges)
+        objective.backward(batch, amount / sum(amounts), 0, gauges)
     found = torch.zeros_like(policy.logits) if policy.logits.grad is None else policy.logits.grad.clone()
     return found, gauges
 

@@ -23,7 +23,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Capability
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.objectives.surrogates import settle
+from mmrl.training.objectives.surrogates import resolve_settings
 from tests.training.objectives.given import OF_STEPS, Counting, InParts, batch_of, cut, gradient_of, log_probs_of, moved
 from tests.training.token_policy import TokenPolicy
 
@@ -36,7 +36,7 @@ TOKENS, STEPS = TokenPolicy.capabilities, frozenset({Capability.LOG_PROBS, Capab
 
 
 def objective(policy, config):
-    return PolicyGradient(policy, config, longest=3)
+    return PolicyGradient(policy, config, max_decisions=3)
 
 
 def with_clip_room(config):
@@ -95,7 +95,7 @@ def test_what_could_not_be_scored_has_no_part():
     torch.testing.assert_close(with_it, again)
     amounts = {"sequence": 7, "token": batch.rollout.mask[batch.scored].sum().item(), "micro_batch": 1}
     for how, amount in amounts.items():
-        assert objective(policy, GRPOConfig(aggregate=how)).amount(batch) == amount
+        assert objective(policy, GRPOConfig(aggregate=how)).loss_normalizer(batch) == amount
 
 
 def test_the_gradient_is_that_of_the_expected_advantage():
@@ -214,7 +214,7 @@ def test_a_replay_that_does_not_repeat_its_rollout_is_seen():
 def test_an_unset_clip_range_is_that_of_tokens_or_of_denoising_steps(capabilities, clip):
     """Just inside the range the ratio learns, just outside it does not."""
     for config, low, high in ((GRPOConfig(), clip, clip), (GRPOConfig(clip={"high": 3 * clip}), clip, 3 * clip)):
-        surrogate = settle(config, capabilities).surrogate
+        surrogate = resolve_settings(config, capabilities).surrogate
         for excess, advantage, learns in (
             (high * 0.99, 1.0, True),
             (high * 1.01, 1.0, False),
@@ -268,17 +268,18 @@ def test_every_setting_reaches_the_loss():
 
 def test_what_a_policy_cannot_do_is_refused_by_key():
     with pytest.raises(ConfigError, match=r"algorithm\.kl\.kind: mean_distance is not for tokens: choose k3, weighted"):
-        settle(GRPOConfig(kl={"kind": "mean_distance", "coef": 0.1}), TOKENS)
+        resolve_settings(GRPOConfig(kl={"kind": "mean_distance", "coef": 0.1}), TOKENS)
     with pytest.raises(ConfigError, match=r"k3 is not for denoising steps: choose mean_distance or velocity_mse"):
-        settle(GRPOConfig(kl={"kind": "k3", "coef": 0.1}), STEPS)
+        resolve_settings(GRPOConfig(kl={"kind": "k3", "coef": 0.1}), STEPS)
     with pytest.raises(ConfigError, match=r"algorithm\.length: aggregate constant divides by it"):
         PolicyGradient(TokenPolicy(), DrGRPOConfig())
-    settle(GRPOConfig(kl={"kind": "mean_distance"}), TOKENS)  # switched off
+    resolve_settings(GRPOConfig(kl={"kind": "mean_distance"}), TOKENS)  # switched off
     assert (
-        settle(LUSPOConfig(), TOKENS, longest=7).constant == 1 and settle(TOPRConfig(), TOKENS, longest=7).constant == 7
+        resolve_settings(LUSPOConfig(), TOKENS, max_decisions=7).constant == 1
+        and resolve_settings(TOPRConfig(), TOKENS, max_decisions=7).constant == 7
     )
-    assert settle(GRPOConfig(), TOKENS, longest=7).constant is None
-    assert settle(VESPOConfig(), TOKENS).couples and not settle(DAPOConfig(), TOKENS).couples
+    assert resolve_settings(GRPOConfig(), TOKENS, max_decisions=7).constant is None
+    assert resolve_settings(VESPOConfig(), TOKENS).couples and not resolve_settings(DAPOConfig(), TOKENS).couples
 
 
 def test_log_probs_may_come_from_another_writer():

@@ -74,11 +74,11 @@ def test_a_pair_that_lacks_one_answer_has_no_part():
     rest = cut(batch, 4)[1]
     alone, _ = gradient_of(learner, policy, [first, rest])
     torch.testing.assert_close(without, alone)
-    assert learner.amount(replace(batch, scored=scored)) == 3
+    assert learner.loss_normalizer(replace(batch, scored=scored)) == 3
     assert (without - gradient_of(learner, policy, [batch])[0]).norm() > 1e-3
     nothing = replace(batch, scored=torch.zeros(8, dtype=torch.bool))
-    learner.accumulate(nothing, 0.0, 0, MetricAccumulator())
-    assert learner.amount(nothing) == 0
+    learner.backward(nothing, 0.0, 0, MetricAccumulator())
+    assert learner.loss_normalizer(nothing) == 0
 
 
 def test_rows_that_are_no_pairs_are_refused():
@@ -87,8 +87,8 @@ def test_rows_that_are_no_pairs_are_refused():
     learner = PreferenceLearning(policy, DPOConfig())
     for rows in (cut(batch, 1)[1], cut(batch, 3)[0]):
         with pytest.raises(ValueError, match="takes rows in pairs of one group, chosen then rejected"):
-            learner.amount(rows)
-    with pytest.raises(ValueError, match="PreferenceLearning needs score_targets, which GaussianPolicy does not have"):
+            learner.loss_normalizer(rows)
+    with pytest.raises(ValueError, match="PreferenceLearning needs teacher_force, which GaussianPolicy does not have"):
         check_compatible(PreferenceLearning, GaussianPolicy)
 
 

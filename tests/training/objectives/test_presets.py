@@ -31,7 +31,7 @@ def scored(rollout) -> RewardOutput:
 def learn(config: PolicyGradientConfig, seed: int, sign: float = 1.0) -> tuple[float, float]:
     """The mean reward before and after 30 iterations of two updates each, over 256 answers."""
     policy = TokenPolicy(prompts=4, spread=0.1)
-    objective, credit = PolicyGradient(policy, config, longest=3), AdvantageEstimator(config.advantage, WEIGHTS)
+    objective, credit = PolicyGradient(policy, config, max_decisions=3), AdvantageEstimator(config.advantage, WEIGHTS)
     optimizer = torch.optim.Adam([policy.logits], lr=0.1)
 
     def draw(n, seed):

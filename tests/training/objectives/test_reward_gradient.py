@@ -118,7 +118,7 @@ def learn(config: RewardGradientConfig, rewards, scored=(True, True, True), shar
     """The gradient of theta [ROWS], and the gauges."""
     painter, gauges = Painter(), MetricAccumulator()
     objective = RewardGradient(painter, config, rewards, STEPS)
-    objective.accumulate(batch(scored), share, 5, gauges)
+    objective.backward(batch(scored), share, 5, gauges)
     return painter.theta.grad, gauges.values()
 
 
@@ -139,7 +139,7 @@ def test_rows_that_could_not_be_scored_have_no_gradient():
     found, _ = learn(DRaFTConfig(), [WeightedReward(Square(), 1.0)], scored=(True, False, True))
     close(found, [-0.2, 0.0, -0.7])
     painter = Painter()
-    RewardGradient(painter, DRaFTConfig(), [], STEPS).accumulate(batch((False,) * 3), 1.0, 0, MetricAccumulator())
+    RewardGradient(painter, DRaFTConfig(), [], STEPS).backward(batch((False,) * 3), 1.0, 0, MetricAccumulator())
     assert painter.theta.grad is None and not painter.lived
 
 

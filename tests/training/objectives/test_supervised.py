@@ -63,7 +63,7 @@ def test_only_what_has_credit_is_imitated_and_computed():
     for policy in (cutting, whole):
         learner = SupervisedLearning(policy, RejectionSFTConfig())
         batch = batch_of(policy, credit)
-        assert learner.amount(batch) == batch.rollout.mask[[0, 5]].sum()
+        assert learner.loss_normalizer(batch) == batch.rollout.mask[[0, 5]].sum()
         found.append(gradient_of(learner, moved(policy), [batch]))
     torch.testing.assert_close(found[0][0], found[1][0])
     assert cutting.replayed == [2] and whole.replayed == [8]
@@ -74,9 +74,9 @@ def test_only_what_has_credit_is_imitated_and_computed():
 
 def gradient_of_nothing(policy):
     learner, batch = SupervisedLearning(policy, RejectionSFTConfig()), batch_of(policy, [0.0] * 4)
-    assert learner.amount(batch) == 0
+    assert learner.loss_normalizer(batch) == 0
     gauges = MetricAccumulator()
-    learner.accumulate(batch, 0.0, 0, gauges)
+    learner.backward(batch, 0.0, 0, gauges)
     return torch.zeros(1) if policy.logits.grad is None else policy.logits.grad, gauges
 
 
@@ -93,7 +93,7 @@ def test_credit_weighs():
 def test_bad_examples_are_refused():
     policy = TokenPolicy()
     with pytest.raises(ValueError, match="imitation takes credit >= 0, and some is negative"):
-        SupervisedLearning(policy, SFTConfig()).amount(batch_of(policy, [1.0, -1.0, 0.0, 0.0]))
+        SupervisedLearning(policy, SFTConfig()).loss_normalizer(batch_of(policy, [1.0, -1.0, 0.0, 0.0]))
 
 
 def test_demonstrations_need_a_policy_that_reads():

@@ -123,11 +123,11 @@ def gradient(policy):
 
 def our_update(policy, config, rollout, advantages, cuts):
     """Loss and gradient of one update over micro-batches, as the Trainer adds them up."""
-    objective, gauges = PolicyGradient(policy, config, longest=LONGEST), MetricAccumulator()
+    objective, gauges = PolicyGradient(policy, config, max_decisions=LONGEST), MetricAccumulator()
     batches = [micro_batch(rows_of(rollout, rows), advantages[rows]) for rows in cuts]
-    amounts = [objective.amount(batch) for batch in batches]
+    amounts = [objective.loss_normalizer(batch) for batch in batches]
     for batch, amount in zip(batches, amounts, strict=True):
-        objective.accumulate(batch, amount / sum(amounts), 0, gauges)
+        objective.backward(batch, amount / sum(amounts), 0, gauges)
     return gauges.values()["loss"], gradient(policy)
 
 
@@ -269,7 +269,7 @@ def test_the_clip_is_active_in_these_cases(policy):
         gauges = MetricAccumulator()
         batch = micro_batch(random_rollout(policy, LENGTHS, seed=0), torch.tensor([1.0, -1.0] * 4).double())
         config = configured(name, level, 0.0, None, "k3")
-        PolicyGradient(policy, config, longest=LONGEST).accumulate(batch, 1.0, 0, gauges)
+        PolicyGradient(policy, config, max_decisions=LONGEST).backward(batch, 1.0, 0, gauges)
         assert gradient(policy).any()  # and cleared for the next
         assert (gauges.values()["clip_fraction"] > 0.05) == (name not in ("sapo", "vespo")), (name, level)
 
@@ -297,7 +297,7 @@ def test_preference_losses_are_trls(dpo_trainer, policy, ours, theirs):
     for seed in range(3):
         rollout = random_rollout(policy, LENGTHS, seed, spread=0.0)
         objective, gauges = PreferenceLearning(policy, DPOConfig(loss=ours, beta=0.5)), MetricAccumulator()
-        objective.accumulate(micro_batch(rollout, torch.ones(len(LENGTHS)).double()), 1.0, 0, gauges)
+        objective.backward(micro_batch(rollout, torch.ones(len(LENGTHS)).double()), 1.0, 0, gauges)
         due = gradient(policy)
         order = [*range(0, len(LENGTHS), 2), *range(1, len(LENGTHS), 2)]
         prompts, answers = (part[order] for part in rollout.recording)

@@ -56,7 +56,7 @@ def given(policy, advantages, group_size=4, seed=0):
 def gradient(objective, policy, batch, seed=3):
     policy.mean.grad = None
     gauges = MetricAccumulator()
-    objective.accumulate(batch, 1.0, seed, gauges)
+    objective.backward(batch, 1.0, seed, gauges)
     return 0.0 if policy.mean.grad is None else policy.mean.grad.item(), gauges.values()
 
 
@@ -164,9 +164,9 @@ def test_a_pair_shares_its_noise_and_groups_do_not():
 def test_every_pair_of_a_group_that_differs_by_the_margin_counts():
     policy = GaussianFlow()
     batch = given(policy, [1.0, 0.5, -1.0, 1.0, 0.0, 0.0], 3)
-    assert VelocityRegression(policy, OnlineDPOConfig()).amount(batch) == 3 + 2
-    assert VelocityRegression(policy, OnlineDPOConfig(margin=0.6)).amount(batch) == 2 + 2
-    assert VelocityRegression(policy, DPOConfig()).amount(given(policy, [1.0, math.nan], 2)) == 0
+    assert VelocityRegression(policy, OnlineDPOConfig()).loss_normalizer(batch) == 3 + 2
+    assert VelocityRegression(policy, OnlineDPOConfig(margin=0.6)).loss_normalizer(batch) == 2 + 2
+    assert VelocityRegression(policy, DPOConfig()).loss_normalizer(given(policy, [1.0, math.nan], 2)) == 0
 
 
 def test_dpo_starts_towards_what_was_chosen_and_its_weight_is_half_at_first():
@@ -202,10 +202,10 @@ def test_imitation_refuses_bad_examples_and_rollouts_without_latents():
     policy = GaussianFlow()
     objective = VelocityRegression(policy, SFTConfig())
     with pytest.raises(ValueError, match="imitation takes advantages >= 0"):
-        objective.amount(given(policy, [1.0, -1.0, 0.0, 0.0]))
+        objective.loss_normalizer(given(policy, [1.0, -1.0, 0.0, 0.0]))
     batch = given(policy, [1.0, 1.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="keep their last latent"):
-        objective.accumulate(replace(batch, rollout=replace(batch.rollout, clean=None)), 1.0, 0, MetricAccumulator())
+        objective.backward(replace(batch, rollout=replace(batch.rollout, clean=None)), 1.0, 0, MetricAccumulator())
 
 
 # Where training ends --------------------------------------------------------------------------------------------------
@@ -225,10 +225,10 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
     policy = GaussianFlow()
     objective = VelocityRegression(policy, config)
     suite = RewardSuite([(reward, 1.0)], min_valid_share=0.5)
-    acting = policy.reference if frozen else objective.acting
+    sampling_weights = policy.reference if frozen else objective.sampling_weights
     source = OnlineRollouts(
         policy=policy,
-        acting=acting,
+        sampling_weights=sampling_weights,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
         credit=AdvantageEstimator(advantage or config.advantage, suite.weights),
@@ -242,7 +242,7 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
     for step in range(iterations):
         optimizer.zero_grad()
         for number, batch in enumerate(source.collect(step, 0.0, Phases()).micro_batches):
-            objective.accumulate(batch, 1.0, seed=100 * step + number, gauges=MetricAccumulator())
+            objective.backward(batch, 1.0, seed=100 * step + number, metrics=MetricAccumulator())
         optimizer.step()
         policy.version = step + 1
         objective.finish_iteration(step + 1)

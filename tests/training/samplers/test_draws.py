@@ -95,9 +95,9 @@ def test_dynamic_sampling_gives_up_after_its_rounds_and_fills_up_with_what_there
 def gradient(policy, experience):
     objective = PolicyGradient(policy, GRPOConfig())
     policy.logits.grad = None
-    amounts = [objective.amount(batch) for batch in experience.micro_batches]
+    amounts = [objective.loss_normalizer(batch) for batch in experience.micro_batches]
     for batch, amount in zip(experience.micro_batches, amounts, strict=True):
-        objective.accumulate(batch, amount / sum(amounts), 0, MetricAccumulator())
+        objective.backward(batch, amount / sum(amounts), 0, MetricAccumulator())
     return policy.logits.grad.clone()
 
 

@@ -74,7 +74,7 @@ def test_the_first_update_of_a_shaped_demonstration_is_luffys():
     policy = TokenPolicy()
     found = collect(mixing(policy, shaping=0.1))
     batch = found.micro_batches[0]
-    PolicyGradient(policy, GRPOConfig(aggregate="token", clip={"low": 0.2})).accumulate(
+    PolicyGradient(policy, GRPOConfig(aggregate="token", clip={"low": 0.2})).backward(
         batch, 1.0, 0, MetricAccumulator()
     )
     logits = policy.logits.detach().clone().requires_grad_()
