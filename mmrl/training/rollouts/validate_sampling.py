@@ -45,8 +45,8 @@ def _of_powers(data: DataConfig, capabilities: frozenset[Capability]) -> list[tu
     return [
         (
             part is not None and not reads,
-            f"data.{key}: the policy cannot read what it did not just draw (capability teacher_force), as policies that "
-            "write texts can: leave it out",
+            f"data.{key}: the policy cannot read what it did not just draw (capability teacher_force), as policies "
+            "that write texts can: leave it out",
         )
         for key, part in (("replay", data.replay), ("demonstrations", data.demonstrations))
     ]
