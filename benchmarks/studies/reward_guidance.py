@@ -13,7 +13,7 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.generation import PipelinePolicy, guided_rollout
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import load
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.models import PIPELINE
 

@@ -24,8 +24,8 @@ from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.summary import Change, interval_text
 from mmrl.rewards import load
-from mmrl.rewards.core.base import Status
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_errors import Status
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl.statistics.paired import paired_difference
 from mmrl_shapeworld.vqa.splits import REWARDS, as_sample, questions
 

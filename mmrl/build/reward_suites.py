@@ -9,7 +9,7 @@ from mmrl.config.rewards import RewardConfig, ScoringConfig, multiplied
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.rewards import Part, RewardSuite, ScoreCache
+from mmrl.rewards import RewardSuite, ScoreCache, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, SharedLoader, distinct_choices
 from mmrl.training.rollouts.lagrangian import Constraint, Constraints
 
@@ -64,7 +64,7 @@ def build_reward_suite(
     """Rewards as one: each sample's own, and `rewards` for those that choose none; `watched` are measured as well."""
     scoring = scoring or ScoringConfig()
     default = [
-        Part(
+        WeightedReward(
             load(chosen.name, **chosen.args),
             weight=chosen.weight if chosen.at_least is None else 0.0,
             gate=chosen.gate,
@@ -75,7 +75,7 @@ def build_reward_suite(
         )
         for chosen in rewards
     ]
-    also = [Part(load(name), weight=0.0) for name in watched]
+    also = [WeightedReward(load(name), weight=0.0) for name in watched]
     cache = ScoreCache(scoring.cache) if scoring.cache else None
     choices = distinct_choices(samples)
     if not choices:
@@ -86,7 +86,7 @@ def build_reward_suite(
         default,
         choices,
         load=load,
-        watched=also,
+        monitored=also,
         renormalise=scoring.renormalise,
         min_valid_share=min_valid_share,
         cache=cache,

@@ -16,7 +16,7 @@ USER_ERRORS = {
     ("mmrl.errors", "ResultError"): 2,  # before what it is a kind of
     ("mmrl.errors", "EvaluationError"): 1,
     ("mmrl.errors", "UnsupportedError"): 1,
-    ("mmrl.rewards.core.base", "RewardError"): 1,
+    ("mmrl.rewards.core.reward_errors", "RewardError"): 1,
     ("mmrl.errors", "RunStopped"): 130,  # as shells say of a program that Ctrl-C ended
     ("mmrl.errors", "RunError"): 1,
     ("builtins", "OSError"): 1,

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.base import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.parsing.boxes import LabelledBox, Space, parse_labelled_boxes, to_space, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text
 

@@ -15,7 +15,7 @@ from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import told
 from mmrl.errors import ConfigError
 from mmrl.rewards import RewardContext, RewardError, reward_input
-from mmrl.rewards.core.base import Status
+from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.routing import SharedLoader
 
 

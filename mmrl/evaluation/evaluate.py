@@ -12,8 +12,8 @@ from mmrl.evaluation.input_images import first_of_each_source, shown_picture
 from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardInput, RewardOutput, Status, reward_input
+from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import Scorer
-from mmrl.rewards.core.suite import TOTAL
 from mmrl.statistics.distances import differing_pairs, pairwise_distance
 
 if TYPE_CHECKING:

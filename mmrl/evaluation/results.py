@@ -23,7 +23,7 @@ from PIL import Image
 
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.input_images import first_of_each_source
-from mmrl.rewards.core.base import Status
+from mmrl.rewards.core.reward_errors import Status
 
 
 @dataclass(frozen=True)

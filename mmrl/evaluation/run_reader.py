@@ -14,7 +14,7 @@ import yaml
 
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.rewards.core.suite import TOTAL
+from mmrl.rewards.core.reward_io import TOTAL
 
 GREEDY = "greedy"
 HELDOUT = "heldout"

@@ -21,9 +21,10 @@ from mmrl.data.media.decode import with_media_in
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards import InvalidAnswer, RewardInput, RewardOutput, RewardSuite, Status, reward_input
-from mmrl.rewards.core.base import ScoringFailed
-from mmrl.rewards.core.image_input import MOST_PIXELS, answer_picture
-from mmrl.rewards.core.suite import TOTAL, PendingScores
+from mmrl.rewards.core.image_input import MOST_PIXELS, answer_image
+from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward_io import TOTAL
+from mmrl.rewards.core.suite import PendingScores
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 AT_ONCE = 64
@@ -77,7 +78,7 @@ def pair_up(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
 
 def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[Row]]:
     """The rows of some pictures after the other, in order; a picture that cannot be read fails every reward."""
-    for chunk in _chunks(pairings, suite.compares):
+    for chunk in _chunks(pairings, suite.needs_full_groups):
         inputs: list[RewardInput] = []
         readable: list[int] = []
         rows: dict[int, Row] = {}
@@ -106,7 +107,7 @@ def open_picture(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the limit of rewards is lower
             with Image.open(path) as opened:
-                return answer_picture(opened)
+                return answer_image(opened)
     except (*_BROKEN, InvalidAnswer, ScoringFailed) as err:
         reason = str(err).replace(str(path), "").strip(" :'") or type(err).__name__
         raise DataError(f"{path}: {reason}") from None

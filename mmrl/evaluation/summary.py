@@ -14,7 +14,7 @@ from rich.text import Text
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import RunRecord, read_run
-from mmrl.rewards.core.base import Status
+from mmrl.rewards.core.reward_errors import Status
 from mmrl.statistics.paired import Interval, mean_over_seeds, paired_difference, paired_means
 
 COLOURS = {"up": "green", "down": "red", "unsure": "default"}

@@ -9,25 +9,12 @@ let everything else escape: a failed scorer becomes NaN and is counted, never a 
 """
 
 from mmrl.rewards.core.adapters import as_trl, as_verl
-from mmrl.rewards.core.base import (
-    BatchReward,
-    Failure,
-    GroupReward,
-    InvalidAnswer,
-    PairReward,
-    Reward,
-    RewardContext,
-    RewardError,
-    RewardInput,
-    RewardOutput,
-    ScoringFailed,
-    Status,
-    spec_of,
-)
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import Part
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.core.registry import available, describe, load, register, reward_class
+from mmrl.rewards.core.reward import BatchReward, GroupReward, PairReward, Reward, spec_of
+from mmrl.rewards.core.reward_errors import Failure, InvalidAnswer, RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput, reward_input
 from mmrl.rewards.core.spec import RewardSpec, Scope, WeightFile
 from mmrl.rewards.core.suite import PendingScores, RewardSuite, TooFewScored
 
@@ -37,7 +24,6 @@ __all__ = [
     "GroupReward",
     "InvalidAnswer",
     "PairReward",
-    "Part",
     "PendingScores",
     "Reward",
     "RewardContext",
@@ -52,6 +38,7 @@ __all__ = [
     "Status",
     "TooFewScored",
     "WeightFile",
+    "WeightedReward",
     "as_trl",
     "as_verl",
     "available",

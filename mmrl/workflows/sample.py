@@ -18,7 +18,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.call_arguments import check_samples
 from mmrl.policy import batch_requests
-from mmrl.rewards import Part, Reward, RewardSuite, load
+from mmrl.rewards import Reward, RewardSuite, WeightedReward, load
 from mmrl.rewards.core.suite import TooFewScored
 from mmrl.training.run.run_folder import CONFIG, load_run
 
@@ -133,7 +133,7 @@ def _ranked(
 ) -> list[Picture]:
     from mmrl.generation.inference.best_of import rank
 
-    suite = RewardSuite([Part(reward, weight) for reward, weight in judges], min_valid_share=1e-9)
+    suite = RewardSuite([WeightedReward(reward, weight) for reward, weight in judges], min_valid_share=1e-9)
     try:
         ranking = rank(samples, media, groups, suite)
     except TooFewScored as err:

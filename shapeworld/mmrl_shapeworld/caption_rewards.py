@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmrl.rewards.core.base import Reward, RewardInput
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.clip_score import CLIPScore
 from mmrl.rewards.videos.consistency import FrameConsistency
 from mmrl_shapeworld.captions import Caption
@@ -26,7 +27,7 @@ class CaptionCheck(Reward):
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Judge one picture."""
-        verdict = judge(answer_picture(item.image), Caption.from_dict(item.references["answer"]))
+        verdict = judge(answer_image(item.image), Caption.from_dict(item.references["answer"]))
         strict = float(verdict.strict)
         mixed = (1 - self.strict_weight) * verdict.score + self.strict_weight * strict
         return {"shapeworld": mixed, "shapeworld_strict": strict}
@@ -61,7 +62,7 @@ class IndependentCount(Reward):
         from mmrl_shapeworld import observer
 
         return observer.agreement(
-            observer.load(), answer_picture(item.image), Caption.from_dict(item.references["answer"])
+            observer.load(), answer_image(item.image), Caption.from_dict(item.references["answer"])
         )
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.core.base import RewardInput, ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.detector import Detection
 from mmrl.rewards.images.geneval import GenEval

@@ -26,8 +26,8 @@ from typing import Any
 
 from PIL import Image
 
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge
@@ -152,7 +152,7 @@ def _text(value: object) -> str:
 def _picture(url: str) -> Image.Image:
     try:
         data = base64.b64decode(url.partition("base64,")[2], validate=True)
-        return answer_picture(Image.open(io.BytesIO(data)))
+        return answer_image(Image.open(io.BytesIO(data)))
     except (ValueError, OSError, Image.DecompressionBombError, InvalidAnswer, ScoringFailed) as err:
         raise BadRequest(f"the picture cannot be read: {err}") from err
 

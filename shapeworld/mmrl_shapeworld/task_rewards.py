@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.editing import Edit, judge_edit
 from mmrl_shapeworld.inpainting import Hole, judge_hole
 from mmrl_shapeworld.motion import Motion, judge_clip
@@ -21,7 +23,7 @@ class EditCheck(Reward):
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Judge one edited picture."""
-        verdict = judge_edit(answer_picture(item.image), Edit.from_dict(item.references["answer"]))
+        verdict = judge_edit(answer_image(item.image), Edit.from_dict(item.references["answer"]))
         return {
             self.name: verdict.score,
             f"{self.name}_strict": float(verdict.strict),
@@ -40,7 +42,7 @@ class InpaintCheck(Reward):
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Judge one filled picture."""
-        verdict = judge_hole(answer_picture(item.image), Hole.from_dict(item.references["answer"]))
+        verdict = judge_hole(answer_image(item.image), Hole.from_dict(item.references["answer"]))
         return {
             self.name: verdict.score,
             f"{self.name}_strict": float(verdict.strict),
@@ -63,7 +65,7 @@ class VideoCheck(Reward):
         Raises:
             InvalidAnswer: a single frame does not move.
         """
-        frames = [answer_picture(frame) for frame in item.video]
+        frames = [answer_image(frame) for frame in item.video]
         if len(frames) < 2:
             raise InvalidAnswer(f"a clip of {len(frames)} frames: nothing can move in it")
         verdict = judge_clip(frames, Motion.from_dict(item.references["answer"]))

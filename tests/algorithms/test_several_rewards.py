@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.algorithms import dual_ascent, lagrangian_advantages, pareto_advantages
-from mmrl.rewards.core.aggregation import pareto_rank
+from mmrl.rewards.core.reward_aggregation import pareto_rank
 
 NAN = float("nan")
 

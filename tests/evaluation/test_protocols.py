@@ -13,8 +13,8 @@ from mmrl.build.checkpoint_pool import resolve_model
 from mmrl.build.policies import build_policy
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.policy import batch_requests
-from mmrl.rewards import Part, RewardSuite, Status, load
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards import RewardSuite, Status, WeightedReward, load
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl.workflows.compare.inputs import SHAPEWORLD, for_generator, for_vlm, load_benchmark
 from mmrl_shapeworld.captions import NUMBERS, RELATIONS, Caption, Clause, sample_scene
 from mmrl_shapeworld.scenes import draw
@@ -128,7 +128,7 @@ def test_right_answers_score_best_and_wrong_ones_low(name, tmp_path):
     samples = for_generator(benchmark)
     assert len(samples) == count
     headline, *others = benchmark.metrics
-    suite = RewardSuite([Part(load(reward.name, **reward.args)) for reward in benchmark.rewards])
+    suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in benchmark.rewards])
     good, bad = (measured(benchmark, suite, samples, answer) for answer in (right, wrong))
     suite.close()
     assert all(np.isfinite(value) for value in (*good.values(), *bad.values())), (good, bad)
@@ -169,7 +169,7 @@ def test_the_embedded_model_scores_above_chance(embedded, tmp_path, name, chance
     assert greedy.temperature == benchmark.protocol.sampling["temperature"]
     (requests,) = batch_requests(samples, 1, 48, sampling=greedy)
     texts = embedded.rollout(requests, seed=0).media
-    suite = RewardSuite([Part(load(reward.name, **reward.args)) for reward in benchmark.rewards])
+    suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in benchmark.rewards])
     said = dict(zip([sample.id for sample in samples], texts, strict=True))
     found = measured(benchmark, suite, samples, lambda sample: said[sample.id])
     suite.close()

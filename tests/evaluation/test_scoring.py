@@ -19,8 +19,8 @@ from mmrl.evaluation import score_folder
 from mmrl.evaluation.report.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
 from mmrl.evaluation.score_folder import Pairing, Row, pair_up
 from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
-from mmrl.rewards.core.base import ScoringFailed
 from mmrl.rewards.core.image_input import MOST_PIXELS
+from mmrl.rewards.core.reward_errors import ScoringFailed
 
 
 class Redness(Reward):

@@ -18,7 +18,7 @@ from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import RewardChoice
 from mmrl.evaluation import evaluate
 from mmrl.policy import Capability, Rollout, RolloutRequest
-from mmrl.rewards import InvalidAnswer, Part, Reward
+from mmrl.rewards import InvalidAnswer, Reward, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
 
 SIZES = {"counting": 3, "maths": 2, "clips": 1}
@@ -124,7 +124,7 @@ def questions(count: int = 12) -> list[Sample]:
 
 def routed(samples: Sequence[Sample]) -> RoutedRewards:
     """Each sample's own rewards, and `brief` watched."""
-    return RoutedRewards([], distinct_choices(samples), load=load, watched=[Part(Brief(), weight=0.0)])
+    return RoutedRewards([], distinct_choices(samples), load=load, watched=[WeightedReward(Brief(), weight=0.0)])
 
 
 def write_run(

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from mmrl.algorithms import gdpo_advantages
-from mmrl.rewards import Part, Reward, RewardError, RewardInput, RewardSuite
-from mmrl.rewards.core.aggregation import aggregate, gated, gdpo, pareto_front, pareto_rank, weighted_sum
+from mmrl.rewards import Reward, RewardError, RewardInput, RewardSuite, WeightedReward
+from mmrl.rewards.core.reward_aggregation import aggregate, gated, gdpo, pareto_front, pareto_rank, weighted_sum
 
 VALUES = st.integers(-3, 3).map(float) | st.just(float("nan"))
 
@@ -115,29 +115,29 @@ def rows(**columns):
 
 
 def test_a_reward_whose_direction_is_lower_is_subtracted_and_gates_from_above():
-    suite = RewardSuite([Part(Told(), 1.0), Part(Distance(), 0.5, gate=2.0)])
+    suite = RewardSuite([WeightedReward(Told(), 1.0), WeightedReward(Distance(), 0.5, gate=2.0)])
     output = suite.score(rows(told=[1.0, 1.0], distance=[2.0, 2.1]))
     assert output.values["total"].tolist() == [0.0, -2.0]  # the floor: told at 0, distance at 4
     assert output.values["distance"].tolist() == pytest.approx([2.0, 2.1])
 
 
 def test_a_gate_may_be_no_part_of_the_sum():
-    suite = RewardSuite([Part(Told(), 0.0, gate=0.5), Part(Distance(), 1.0)])
+    suite = RewardSuite([WeightedReward(Told(), 0.0, gate=0.5), WeightedReward(Distance(), 1.0)])
     assert suite.score(rows(told=[1.0, 0.0], distance=[1.0, 1.0])).values["total"].tolist() == [-1.0, -4.0]
 
 
 def test_gates_without_a_lowest_total_and_settings_that_do_not_go_together_are_refused():
     with pytest.raises(RewardError, match="endless has no lowest value"):
-        RewardSuite([Part(Endless(), 1.0), Part(Told(), 1.0, gate=0.5)])
+        RewardSuite([WeightedReward(Endless(), 1.0), WeightedReward(Told(), 1.0, gate=0.5)])
     with pytest.raises(RewardError, match="gates go with the aggregation 'sum'"):
-        RewardSuite([Part(Told(), 1.0, gate=0.5)], aggregation="pareto")
+        RewardSuite([WeightedReward(Told(), 1.0, gate=0.5)], aggregation="pareto")
     with pytest.raises(RewardError, match="renormalise goes with the aggregation 'sum'"):
-        RewardSuite([Part(Told(), 1.0)], aggregation="gdpo", renormalise=True)
+        RewardSuite([WeightedReward(Told(), 1.0)], aggregation="gdpo", renormalise=True)
 
 
 @pytest.mark.parametrize("edge", [0.7, 0.9, 0.1])
 def test_an_answer_that_just_reaches_its_gate_passes(edge):
-    suite = RewardSuite([Part(Told(), 1.0, gate=edge)])
+    suite = RewardSuite([WeightedReward(Told(), 1.0, gate=edge)])
     below = float(np.nextafter(np.float32(edge), np.float32(0)))
     assert suite.score(rows(told=[edge, below])).values["total"].tolist() == [np.float32(edge), 0.0]
 
@@ -150,6 +150,6 @@ class Failing(Told):
 
 
 def test_nothing_is_below_the_floor_of_a_gate_where_sums_are_scaled_up():
-    parts = [Part(Told(), 1.0), Part(Failing(), 1.0), Part(Distance(), 0.5, gate=2.0)]
+    parts = [WeightedReward(Told(), 1.0), WeightedReward(Failing(), 1.0), WeightedReward(Distance(), 0.5, gate=2.0)]
     output = RewardSuite(parts, renormalise=True).score(rows(told=[0.0, 0.0], distance=[1.9, 4.0]))
     assert output.values["total"][1] <= output.values["total"][0]

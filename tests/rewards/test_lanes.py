@@ -18,7 +18,6 @@ from mmrl.rewards import (
     GroupReward,
     InvalidAnswer,
     PairReward,
-    Part,
     Reward,
     RewardError,
     RewardInput,
@@ -27,6 +26,7 @@ from mmrl.rewards import (
     ScoringFailed,
     Status,
     TooFewScored,
+    WeightedReward,
 )
 from mmrl.rewards.core.hashing import Unhashable, digest_of
 
@@ -116,7 +116,7 @@ def test_a_batch_reward_gets_as_many_answers_as_it_asks_for(batch_size, sizes):
             seen.append(len(items))
             return [float(item.text) for item in items]
 
-    output = RewardSuite([Part(Batched(), batch_size=batch_size)]).score(rows(*range(7)))
+    output = RewardSuite([WeightedReward(Batched(), batch_size=batch_size)]).score(rows(*range(7)))
     assert seen == sizes and output.values["batched"].tolist() == list(range(7))
 
 
@@ -139,7 +139,7 @@ def test_an_answer_that_breaks_a_batch_fails_alone():
 def test_what_may_pass_is_tried_again_and_only_the_rows_that_need_it():
     reward = Flaky(times=2)
     reward.seen["0"] = 9
-    suite = RewardSuite([Part(reward, retries=2, pause_s=0.01)])
+    suite = RewardSuite([WeightedReward(reward, retries=2, pause_s=0.01)])
     output = suite.score(rows(1, 2, 3))
     assert output.values["total"].tolist() == [1, 2, 3] and suite.failures(output) == {}
     assert reward.seen == {"0": 10, "1": 3, "2": 3}
@@ -148,14 +148,14 @@ def test_what_may_pass_is_tried_again_and_only_the_rows_that_need_it():
 @pytest.mark.parametrize("transient, retries, calls", [(True, 2, 3), (True, 0, 1), (False, 5, 1)])
 def test_what_stays_broken_is_counted_by_kind_and_is_no_zero(transient, retries, calls):
     reward = Flaky(times=99, transient=transient)
-    suite = RewardSuite([Part(reward, retries=retries, pause_s=0.001)], min_valid_share=0.5)
+    suite = RewardSuite([WeightedReward(reward, retries=retries, pause_s=0.001)], min_valid_share=0.5)
     output = suite.score(rows(1, 2))
     assert np.isnan(output.values["total"]).all() and suite.failures(output) == {"flaky": {"http_503": 2}}
     assert set(reward.seen.values()) == {calls}
     with pytest.raises(
         TooFewScored, match=r"only 0% .* failures by kind: \{'flaky': \{'http_503': 2\}\}; reasons: busy"
     ):
-        suite.refuse_unscored(output)
+        suite.check_valid_share(output)
 
 
 def test_a_server_that_asks_for_a_pause_gets_it():
@@ -169,7 +169,7 @@ def test_a_server_that_asks_for_a_pause_gets_it():
             return 1.0
 
     started = time.perf_counter()
-    assert RewardSuite([Part(Limited(), pause_s=0.0)]).score(rows(1)).values["total"].tolist() == [1.0]
+    assert RewardSuite([WeightedReward(Limited(), pause_s=0.0)]).score(rows(1)).values["total"].tolist() == [1.0]
     assert time.perf_counter() - started >= 0.3
 
 
@@ -184,7 +184,7 @@ def test_a_call_that_hangs_is_given_up_at_its_deadline_and_the_others_go_on():
                 go.wait(60)
             return float(item.text) if item.text != "hang" else 0.0
 
-    suite = RewardSuite([Part(Hanging(), deadline_s=1, retries=0)])
+    suite = RewardSuite([WeightedReward(Hanging(), deadline_s=1, retries=0)])
     output = suite.score(rows(1, "hang", 3))  # while it hangs
     go.set()
     assert output.status["total"] == [Status.OK, Status.TIMEOUT, Status.OK]
@@ -203,7 +203,7 @@ def test_a_call_that_was_given_up_is_not_made_again():
             go.wait(60)
             return 1.0
 
-    output = RewardSuite([Part(Slow(), deadline_s=0.5, retries=3, pause_s=0.0)]).score(rows(1))
+    output = RewardSuite([WeightedReward(Slow(), deadline_s=0.5, retries=3, pause_s=0.0)]).score(rows(1))
     go.set()
     assert output.status["total"] == [Status.TIMEOUT] and calls == ["0"]
 
@@ -266,7 +266,7 @@ class Larger(PairReward):
 
 
 def test_a_group_is_scored_as_a_whole_wherever_its_rows_stand():
-    output = RewardSuite([Part(Spread(), batch_size=1)]).score(rows(0, 10, 4, 30, group=[0, 1, 0, 1]))
+    output = RewardSuite([WeightedReward(Spread(), batch_size=1)]).score(rows(0, 10, 4, 30, group=[0, 1, 0, 1]))
     assert output.values["spread"].tolist() == [2, 10, 2, 10]
 
 
@@ -293,7 +293,7 @@ def test_a_malformed_answer_does_not_drag_its_opponent_down():
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):
     with pytest.raises(RewardError, match=f"waiting: .*{message}"):
-        Part(Waiting(), **settings)
+        WeightedReward(Waiting(), **settings)
 
 
 class Counted(Reward):

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.rewards import (
     GroupReward,
-    Part,
     Reward,
     RewardError,
     RewardSuite,
@@ -23,6 +22,7 @@ from mmrl.rewards import (
     ScoringFailed,
     Status,
     TooFewScored,
+    WeightedReward,
     reward_input,
 )
 from mmrl.rewards.core.routing import RoutedRewards, SharedLoader, distinct_choices
@@ -104,7 +104,9 @@ def routed():
 
     def make(default=(), choices=(EQUALS, LONG, LONGER), **settings):
         load = settings.pop("load", None) or loader()
-        made.append(RoutedRewards([Part(load(name), 1.0) for name in default], choices, load=load, **settings))
+        made.append(
+            RoutedRewards([WeightedReward(load(name), 1.0) for name in default], choices, load=load, **settings)
+        )
         return made[-1]
 
     yield make
@@ -126,7 +128,7 @@ def test_each_answer_gets_its_own_rewards_and_a_total(routed):
 def test_what_was_not_asked_for_is_neither_a_failure_nor_unscored(routed):
     rewards = routed(min_valid_share=1.0)
     output = rewards.score([asking(EQUALS, "no"), asking(LONG, "abc")])
-    rewards.refuse_unscored(output)
+    rewards.check_valid_share(output)
     assert rewards.valid_share(output) == 1.0 and rewards.failures(output) == {}
     assert rewards.counts(output) == {"equals": {"ok": 1}, "longer": {"ok": 1}}
 
@@ -137,7 +139,7 @@ def test_a_failure_is_counted_where_the_reward_was_asked_for(routed):
     assert rewards.failures(output) == {"longer": {"http_503": 2}}
     assert output.status["total"] == [Status.ERROR, Status.OK, Status.ERROR]
     with pytest.raises(TooFewScored, match=r"only 33% .*http_503"):
-        rewards.refuse_unscored(output)
+        rewards.check_valid_share(output)
 
 
 @settings(max_examples=20)
@@ -152,7 +154,7 @@ def test_it_scores_as_the_suite_of_each_route_would_alone(rows, pieces):
     cuts = np.linspace(0, len(batch), pieces + 1).astype(int)
     output = rewards.join([rewards.submit(batch[a:b]) for a, b in itertools.pairwise(cuts)])
     for row, (chosen, _) in enumerate(rows):
-        alone = RewardSuite([Part(KINDS[each.name](**each.args), each.weight, retries=0) for each in chosen])
+        alone = RewardSuite([WeightedReward(KINDS[each.name](**each.args), each.weight, retries=0) for each in chosen])
         expected = alone.score([batch[row]])
         for name, column in output.values.items():
             np.testing.assert_array_equal(column[[row]], expected.values.get(name, [math.nan]))
@@ -175,8 +177,8 @@ def test_rewards_that_compare_answers_see_their_own_groups(routed):
     ranked = (RewardChoice("rank"),)
     rewards = routed(choices=[ranked, EQUALS])
     output = rewards.score([asking(ranked, text, len(text) % 2) for text in ("a", "ab", "abc", "abcd")])
-    assert rewards.compares and output.values["rank"].tolist() == [0.0, 0.0, 0.5, 0.5]
-    assert not routed().compares
+    assert rewards.needs_full_groups and output.values["rank"].tolist() == [0.0, 0.0, 0.5, 0.5]
+    assert not routed().needs_full_groups
 
 
 def test_the_order_of_choices_does_not_make_another_route():
@@ -200,11 +202,11 @@ def test_unknown_choices_and_missing_rewards_are_refused_by_name(routed):
 
 def test_watched_rewards_see_every_answer_and_change_no_total(routed):
     load = loader()
-    rewards = routed(watched=[Part(load("rank"), 0.0)], load=load)
+    rewards = routed(monitored=[WeightedReward(load("rank"), 0.0)], load=load)
     output = rewards.score([asking(EQUALS, "yes", 0), asking(LONG, "abc", 1)])
     assert output.values["rank"].tolist() == [0, 0] and output.values["total"].tolist() == [1, 2]
     with pytest.raises(RewardError, match="weight 0, unlike rank"):
-        routed(watched=[Part(load("rank"), 1.0)])
+        routed(monitored=[WeightedReward(load("rank"), 1.0)])
 
 
 def test_weights_are_those_that_all_routes_agree_on(routed):
@@ -222,7 +224,7 @@ def test_state_is_kept_once_a_reward_and_resumed(routed):
     fresh = loader()
     routed(default=["longer"], choices=[LONG, LONGER], load=fresh).load_state_dict(state)
     assert fresh.made["longer{'than': 2}"].seen == 2
-    with pytest.raises(RewardError, match="which nobody asks for"):
+    with pytest.raises(RewardError, match="which neither the run nor a sample names"):
         routed().load_state_dict({"clock": {}})
 
 
@@ -259,6 +261,6 @@ def test_a_data_set_cannot_say_where_answers_are_sent():
     chosen, load = (RewardChoice("judge", args=args),), SharedLoader()
     with pytest.raises(RewardError, match="'judge', which sends answers to a server: name it in the run's own"):
         RoutedRewards([], [chosen], load=load)
-    allowed = RoutedRewards([Part(load("judge", **args), 0.0), Part(Equals())], [chosen], load=load)
+    allowed = RoutedRewards([WeightedReward(load("judge", **args), 0.0), WeightedReward(Equals())], [chosen], load=load)
     assert not allowed.uniform
     allowed.close()

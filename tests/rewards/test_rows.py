@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import Failure, RewardOutput, Status
-from mmrl.rewards.core.inputs import rows_of, with_rows
+from mmrl.rewards.core.reward_io import append_rows, select_rows
 
 
 def output(size):
@@ -23,7 +23,7 @@ def output(size):
 @given(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n - 1), max_size=8))))
 def test_rows_are_taken_in_order_with_all_that_belongs_to_them(case):
     size, rows = case
-    some = rows_of(output(size), rows)
+    some = select_rows(output(size), rows)
     assert some.values["total"].tolist() == [2 * row for row in rows]
     assert some.detail == [{"row": row} for row in rows] and some.events == [[(row, 1.0)] for row in rows]
     assert [each["a"].kind for each in some.failures] == [str(row) for row in rows]
@@ -31,7 +31,7 @@ def test_rows_are_taken_in_order_with_all_that_belongs_to_them(case):
 
 
 def test_rows_behind_an_output_have_what_is_known_of_them_and_ask_for_nothing_else():
-    more = with_rows(output(2), [{"total": 5.0}, {"total": 6.0, "a": 1.0}])
+    more = append_rows(output(2), [{"total": 5.0}, {"total": 6.0, "a": 1.0}])
     np.testing.assert_array_equal(more.values["a"], [0, 1, np.nan, 1])
     assert more.values["total"].tolist() == [0, 2, 5, 6] and more.values["a"].dtype == np.float32
     assert more.status["a"][2:] == [Status.NOT_APPLICABLE, Status.OK] and more.status["total"][2:] == [Status.OK] * 2

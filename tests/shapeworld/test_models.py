@@ -8,7 +8,7 @@ import torch
 from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
 
 from mmrl.rewards.core import registry
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import models, observer
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge

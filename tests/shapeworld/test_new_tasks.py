@@ -16,7 +16,7 @@ from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.media.uris import uri_bytes
 from mmrl.rewards import load
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl.rewards.parsing.tables import read_table
 from mmrl.understanding.tasks.definitions import TASKS
 from mmrl.workflows.train import train

@@ -14,7 +14,7 @@ from scipy import ndimage
 
 from mmrl.data.media.uris import uri_bytes
 from mmrl.rewards import load
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import splits as all_splits
 from mmrl_shapeworld.scenes import BACKGROUND, SHAPES, Scene, Thing, draw, pixel_boxes
 from mmrl_shapeworld.vqa import splits

@@ -13,7 +13,7 @@ from mmrl.build.policies import resolve_model_path
 from mmrl.config import ConfigError, load_config
 from mmrl.config.policy import PolicyConfig
 from mmrl.rewards.core import registry
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl.workflows.train import train
 from mmrl_shapeworld import shipped_models, splits, task_splits, unets
 from tools.shapeworld_pretrain import edit, inpaint, unet, video

@@ -8,7 +8,8 @@ import torch
 
 from mmrl.config.algorithm import AdvantageConfig
 from mmrl.errors import RunError
-from mmrl.rewards.core.base import Reward, RewardOutput
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.lagrangian import Constraint, Constraints

@@ -13,7 +13,7 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.errors import RunError
-from mmrl.rewards import GroupReward, Part, RewardInput, ScoringFailed
+from mmrl.rewards import GroupReward, RewardInput, ScoringFailed, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
 from mmrl.training.rollouts.collect import whole_groups
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
@@ -111,7 +111,7 @@ def test_one_run_scores_its_samples_by_what_each_of_them_asks_for():
     samples = [asking(sample) for sample in questions()]
     kinds = {"exact": Exact, "right": Right}
     rewards = RoutedRewards(
-        [Part(Right())], distinct_choices(samples), load=lambda name: kinds[name](), min_valid_share=1.0
+        [WeightedReward(Right())], distinct_choices(samples), load=lambda name: kinds[name](), min_valid_share=1.0
     )
     mixed = source(suite=rewards, prompts=PromptSampler(samples, 4, seed=0))
     found = collect(mixed)

@@ -9,7 +9,7 @@ import pytest
 
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
-from mmrl.rewards import Part, RewardSuite, load
+from mmrl.rewards import RewardSuite, WeightedReward, load
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.run_folder import METRICS
@@ -31,7 +31,7 @@ FAULTS = {
 def with_judge(trainer, url, retries=0, **settings):
     """The trainer, scoring its answers by a judge at `url`."""
     judge = load("judge", model="stub", base_url=url, timeout_s=1.0, read="logprobs")
-    suite = RewardSuite([Part(judge, retries=retries, pause_s=0.01)], **settings)
+    suite = RewardSuite([WeightedReward(judge, retries=retries, pause_s=0.01)], **settings)
     source = trainer.source
     trainer.source = OnlineRollouts(
         policy=source.policy,

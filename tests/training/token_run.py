@@ -10,7 +10,8 @@ from mmrl.config.algorithm import AdvantageConfig, GRPOConfig, PolicyGradientCon
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler
-from mmrl.rewards.core.base import Reward, RewardInput
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator

@@ -14,7 +14,7 @@ from mmrl.data import DataError, RewardChoice, Sample
 from mmrl.data.media.budget import ImageBudget, MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.tasks.coordinates import CoordinateFormat
 from mmrl.understanding.tasks.definitions import TASKS, apply_task, fit_to_tasks
 from mmrl.understanding.vlm import Family

@@ -14,7 +14,7 @@ import torch
 from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from mmrl.rewards import RewardSuite, load
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld.vqa.questions import Question
 from mmrl_shapeworld.vqa.splits import REWARDS, SPLITS, as_sample, questions
 from tools.shapeworld_pretrain.vlm_batches import processed

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from mmrl.benchmarks.metrics.counts import final_answer
 from mmrl.benchmarks.metrics.metric import Direction, Over, Row
 from mmrl.errors import EvaluationError
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, parse_labelled_boxes, to_space, true_boxes
 from mmrl.rewards.rules.average_precision import quietly
 

@@ -19,8 +19,8 @@ from mmrl.evaluation.comparison.estimates import difference, estimate, mean_esti
 from mmrl.evaluation.comparison.result import Against, Group, MetricInfo, Result, SubjectResult
 from mmrl.evaluation.comparison.samples import Answers, Bools, Measured
 from mmrl.evaluation.comparison.store import Line, SubjectStore
-from mmrl.rewards.core.base import Status
-from mmrl.rewards.core.suite import TOTAL
+from mmrl.rewards.core.reward_errors import Status
+from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.statistics.bootstrap import Ints
 from mmrl.statistics.distances import Distances
 

@@ -26,7 +26,7 @@ from mmrl.evaluation.comparison.result_tables import (
 from mmrl.evaluation.comparison.samples import Measured
 from mmrl.evaluation.comparison.store import Line, SubjectStore
 from mmrl.evaluation.report.page import as_text, page, picture, shortened
-from mmrl.rewards.core.suite import TOTAL
+from mmrl.rewards.core.reward_io import TOTAL
 
 SHOWN = 8  # samples at either end
 LONGEST = 600  # characters of a prompt or an answer

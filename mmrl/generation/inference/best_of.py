@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward_io import reward_input
 from mmrl.rewards.core.suite import RewardSuite
 
 
@@ -29,7 +29,7 @@ def rank(samples: Sequence[Sample], media: Sequence[Any], groups: Sequence[int],
     """
     rows = zip(samples, media, groups, strict=True)
     output = suite.score([reward_input(sample, made, group, sample.id) for sample, made, group in rows])
-    suite.refuse_unscored(output)
+    suite.check_valid_share(output)
     names = [*(name for name in output.values if name != "total"), "total"]
     scores = [{name: float(output.values[name][row]) for name in names} for row in range(len(groups))]
     total = np.nan_to_num(output.values["total"].astype(float), nan=-np.inf)

@@ -27,8 +27,9 @@ from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_families import VEFamily
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.policy import BackpropSteps, Rollout, RolloutRequest
-from mmrl.rewards.core.base import Reward, RewardError
-from mmrl.rewards.core.inputs import reward_input
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import reward_input
 
 
 def guided_rollout(

@@ -1,32 +1,33 @@
-"""mmrl's rewards in the signatures of other trainers."""
+"""Adapters of rewards to the signatures of other trainers: trl's reward functions and verl's `compute_score`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from mmrl.rewards.core.base import RewardContext, RewardError, RewardInput, ScoringFailed, Status
-
-if TYPE_CHECKING:
-    from mmrl.rewards.core.suite import RewardSuite
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
+from mmrl.rewards.core.suite import RewardSuite
 
 TrlReward = Callable[..., list[float | None]]
 VerlReward = Callable[..., dict[str, float]]
 
 
-def as_trl(suite: RewardSuite, answer: str = "answer") -> TrlReward:
-    """A reward function for trl's `GRPOTrainer`, `RLOOTrainer` and their kin, giving the suite's total.
+def as_trl(rewards: Reward | RewardSuite, answer: str = "answer") -> TrlReward:
+    """Return a reward function for trl's `GRPOTrainer`, `RLOOTrainer` and similar trainers that computes the total.
 
-        GRPOTrainer(model, reward_funcs=RewardSuite([(load("maths"), 1.0)]).as_trl(answer="solution"), args=config)
+        GRPOTrainer(model, reward_funcs=as_trl(load("maths"), answer="solution"), args=config)
 
-    The columns of the data set become `references`; `answer` names the one that holds the right answer. What could not
-    be scored is None, which trl leaves out of its means where this is its only reward function. (It adds up several
-    with None as 0: put all rewards into one suite.) Every reward's mean and every count of failures go to trl's
-    log, and schedules follow its progress. Equal prompts that stand side by side are one group.
+    The columns of the data set become `references`; `answer` names the column of right answers. An answer that could
+    not be scored gets None, which trl leaves out of its means if this is its only reward function. (It adds up several
+    functions with None as 0: put all rewards into one suite.) Every reward's mean and every count of failures go to
+    trl's log, and schedules follow its progress. Equal consecutive prompts are one group.
     """
+    suite = _suite(rewards)
 
     def reward(
         prompts: Sequence[Any],
@@ -34,7 +35,7 @@ def as_trl(suite: RewardSuite, answer: str = "answer") -> TrlReward:
         completion_ids: Sequence[Sequence[int]] | None = None,
         trainer_state: Any = None,
         log_metric: Callable[[str, float], None] | None = None,
-        **columns: Any,  # the rest of trl's call: the data set's columns, and callbacks that are none
+        **columns: Any,  # the other arguments of trl's call: the data set's columns, and callbacks
     ) -> list[float | None]:
         rows = {name: column for name, column in columns.items() if _is_column(column, len(prompts))}
         batch = [
@@ -46,10 +47,10 @@ def as_trl(suite: RewardSuite, answer: str = "answer") -> TrlReward:
                 references=_references({name: column[row] for name, column in rows.items()}, answer),
                 metadata={} if completion_ids is None else {"tokens": list(completion_ids[row])},
             )
-            for row, group in enumerate(_runs(prompts))
+            for row, group in enumerate(_group_numbers(prompts))
         ]
         output = suite.score(batch, RewardContext(progress=_progress(trainer_state)))
-        suite.refuse_unscored(output)
+        suite.check_valid_share(output)
         if log_metric is not None:
             for name in suite.names:
                 scored = [float(value) for value in output.values[name] if math.isfinite(value)]
@@ -64,19 +65,22 @@ def as_trl(suite: RewardSuite, answer: str = "answer") -> TrlReward:
     return reward
 
 
-def as_verl(suite: RewardSuite) -> VerlReward:
-    """A `compute_score` for verl: name it in `custom_reward_function` (path of your file, and its name there).
+def as_verl(rewards: Reward | RewardSuite) -> VerlReward:
+    """Return a `compute_score` for verl: name it in `custom_reward_function` (path of your file, and its name there).
 
-        compute_score = RewardSuite([(load("maths"), 1.0)]).as_verl()
+        compute_score = as_verl(load("maths"))
 
     It returns the total as `score`, every value by name, and `invalid` (1 where the answer was malformed). verl has no
-    way to leave an answer out: what could not be scored raises `ScoringFailed`, after the suite's retries.
+    way to leave an answer out: one that could not be scored raises `ScoringFailed`, after the suite's retries.
 
     Raises:
         RewardError: the suite compares answers, and verl scores them one by one.
     """
-    if suite.compares:
-        raise RewardError("verl scores answers one by one, so a suite that compares those of a group cannot be used")
+    suite = _suite(rewards)
+    if suite.needs_full_groups:
+        raise RewardError(
+            "verl scores answers one by one, so a suite that compares the answers of a group cannot be used"
+        )
 
     def compute_score(
         data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None
@@ -100,8 +104,12 @@ def as_verl(suite: RewardSuite) -> VerlReward:
     return compute_score
 
 
+def _suite(rewards: Reward | RewardSuite) -> RewardSuite:
+    return RewardSuite([(rewards, 1.0)]) if isinstance(rewards, Reward) else rewards
+
+
 def _text_of(message: Any) -> str:
-    """A text, or the text of the last message of a conversation."""
+    """Return a text, or the text of the last message of a conversation."""
     if isinstance(message, str):
         return message
     content = message[-1].get("content") if message else None
@@ -111,7 +119,7 @@ def _text_of(message: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Lists instead of the arrays that tables are read into."""
+    """Replace the arrays that tables are read into by lists."""
     if isinstance(value, np.ndarray):
         return [_plain(each) for each in value.tolist()]
     if isinstance(value, Mapping):
@@ -127,8 +135,8 @@ def _is_column(value: Any, size: int) -> bool:
     return isinstance(value, list | tuple) and len(value) == size
 
 
-def _runs(prompts: Sequence[Any]) -> list[int]:
-    """A number for each run of equal prompts."""
+def _group_numbers(prompts: Sequence[Any]) -> list[int]:
+    """Return a group number for each prompt; equal consecutive prompts have the same."""
     groups: list[int] = []
     for row, prompt in enumerate(prompts):
         groups.append(groups[-1] + (prompt != prompts[row - 1]) if groups else 0)

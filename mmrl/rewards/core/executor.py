@@ -1,5 +1,5 @@
-"""How a suite calls one reward: in batches, several calls at once where it waits for a server, again after failures
-that may pass, and never past a deadline."""
+"""Calls of one reward of a suite: in batches, concurrently for rewards that wait for a server, with retries after
+transient failures, and never past a deadline."""
 
 from __future__ import annotations
 
@@ -11,49 +11,51 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from mmrl.rewards.core.base import (
-    Failure,
-    Reward,
+from mmrl.rewards.core.cache import ScoreCache, cacheable, score_key
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import Failure, RewardError, ScoringFailed, Status, failure_record
+from mmrl.rewards.core.reward_io import (
     RewardContext,
-    RewardError,
     RewardInput,
     RewardOutput,
-    ScoringFailed,
-    Status,
-    by_group,
-    told,
+    merge_outputs,
+    rows_by_group,
+    select_rows,
 )
-from mmrl.rewards.core.cache import ScoreCache, cacheable, score_key
 from mmrl.rewards.core.spec import Scope
 
-LONGEST_PAUSE_S = 30.0
+MAX_PAUSE_S = 30.0
+IDLE_S = 5.0
+"""Seconds after which a thread of a `DaemonPool` without work ends."""
 _log = logging.getLogger(__name__)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Part:
-    """A reward of a suite, and how the suite uses it."""
+class WeightedReward:
+    """A reward of a suite, with its weight and the settings of its calls."""
 
     reward: Reward
     weight: float = 1.0
-    """0: watched, and no part of the total."""
+    """0: measured, and not part of the total."""
     gate: float | None = None
-    """An answer that does not reach this value gets the lowest total there is, whatever else it earned."""
+    """An answer whose score is worse than this value gets the lowest possible total."""
     retries: int = 3
-    """How often answers whose scoring failed for a reason that may pass are scored again."""
+    """Further attempts at answers whose scoring failed with a transient failure."""
     pause_s: float = 0.5
-    """Before the first of these; each further one waits twice as long."""
+    """Seconds before the first retry; each further retry waits twice as long."""
     deadline_s: float | None = None
-    """A call that takes longer is given up: its answers have the status "timeout", and are not scored again. The call
-    itself runs on until it ends, and the next one may run beside it."""
+    """Seconds after which a call is abandoned: its answers get the status "timeout", without a retry. The call itself
+    runs on until it ends, and the next one may run beside it."""
     batch_size: int | None = None
-    """Answers a call; unset: as the reward says."""
+    """Answers per call; None means the reward's `batch_size`."""
     concurrency: int | None = None
-    """Calls at once; unset: as the reward says."""
+    """Concurrent calls; None means the reward's `concurrency`."""
 
     def __post_init__(self) -> None:
         name = self.reward.name
@@ -70,9 +72,9 @@ class Part:
 
 
 class RewardWorker:
-    """The threads that one reward of a suite runs in."""
+    """The threads and the cache of one reward of a suite."""
 
-    def __init__(self, part: Part, cache: ScoreCache | None) -> None:
+    def __init__(self, part: WeightedReward, cache: ScoreCache | None) -> None:
         self.part, self.reward = part, part.reward
         self._fingerprint, self._cache = "", cache if cache is not None and cacheable(part.reward) else None
         if self._cache is not None:
@@ -84,89 +86,85 @@ class RewardWorker:
         self._calls = DaemonPool(part.concurrency or part.reward.concurrency, f"reward-{part.reward.name}")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
-        """The reward's scores of a batch; NaN and a status of failure always go together.
+        """Return the reward's scores of a batch; a score is NaN exactly where its status is a failure.
 
         Raises:
-            RewardError: the reward's output has not the shape that it must have.
+            RewardError: the reward's output has the wrong names or lengths.
         """
         started = time.perf_counter()
-        keys = [score_key(self._fingerprint, item) for item in batch] if self._cache else []
-        known = self._known(keys, len(batch))
-        unknown = [row for row, held in enumerate(known) if held is None]
-        calls = [(rows, self._begin([batch[row] for row in rows], context)) for rows in self._chunks(batch, unknown)]
-        found = [(rows, call.result()) for rows, call in calls]
+        keys = [score_key(self._fingerprint, item) for item in batch] if self._cache else [None] * len(batch)
+        cached = self._read_cache(keys)
+        rows = [row for row, entry in enumerate(cached) if entry is None]
+        calls = [
+            (chunk, self._calls.submit(partial(self._score_with_retries, [batch[row] for row in chunk], context)))
+            for chunk in self._chunks(batch, rows)
+        ]
+        scored = [(chunk, call.result()) for chunk, call in calls]
         if self._cache:
-            kept = [(keys[row], held) for rows, out in found for row, held in _to_keep(rows, out)]
-            self._cache.put({key: held for key, held in kept if key is not None})
-            found += [([row], _from_cache(held)) for row, held in enumerate(known) if held is not None]
-        output = gathered(self.reward, found, len(batch))
+            entries = {keys[row]: entry for chunk, output in scored for row, entry in _cache_entries(chunk, output)}
+            self._cache.put({key: entry for key, entry in entries.items() if key is not None})
+            scored += [([row], _from_cache(entry)) for row, entry in enumerate(cached) if entry is not None]
+        output = merge_outputs(scored, len(batch), self.reward.name)
         return replace(output, seconds=time.perf_counter() - started)
 
     def close(self) -> None:
         """Start no further calls, and wait for none that runs."""
         self._calls.close()
 
-    def _known(self, keys: list[bytes | None], size: int) -> list[dict[str, Any] | None]:
-        """What the cache holds of each row."""
+    def _read_cache(self, keys: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
         if self._cache is None:
-            return [None] * size
-        held = iter(self._cache.get([key for key in keys if key is not None]))
-        return [None if key is None else next(held) for key in keys]
+            return [None] * len(keys)
+        entries = iter(self._cache.get([key for key in keys if key is not None]))
+        return [None if key is None else next(entries) for key in keys]
 
     def _chunks(self, batch: Sequence[RewardInput], rows: list[int]) -> list[list[int]]:
-        """Rows of each call: whole groups for a reward that compares answers."""
+        """Return the rows of each call: whole groups for a reward that compares answers."""
         if self.reward.scope is not Scope.SAMPLE:
-            return list(by_group(batch).values())
+            return list(rows_by_group(batch).values())
         size = self.part.batch_size or self.reward.batch_size or max(1, len(rows))
         return [rows[start : start + size] for start in range(0, len(rows), size)]
 
-    def _begin(self, items: list[RewardInput], context: RewardContext) -> Future[RewardOutput]:
-        return self._calls.submit(lambda: self._persist(items, context))
-
-    def _persist(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
-        """Score, and score again what failed for a reason that may pass."""
-        output = self._in_time(items, context)
+    def _score_with_retries(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
+        """Score, and score again the answers with transient failures."""
+        output = self._score_in_time(items, context)
         for attempt in range(self.part.retries):
-            again = [row for row, failed in enumerate(output.failures) if _may_pass(failed)]
+            failures = [list(row.values()) for row in output.failures]
+            again = [row for row, failed in enumerate(failures) if any(failure.transient for failure in failed)]
             if not again:
                 break
-            time.sleep(min(LONGEST_PAUSE_S, max(self.part.pause_s * 2**attempt, _asked_for(output))))
+            retry_after_s = max((f.retry_after_s or 0.0 for failed in failures for f in failed), default=0.0)
+            time.sleep(min(MAX_PAUSE_S, max(self.part.pause_s * 2**attempt, retry_after_s)))
             if self.reward.scope is not Scope.SAMPLE:
                 again = list(range(len(items)))
-            second = self._in_time([items[row] for row in again], context)
-            kept = sorted(set(range(len(items))) - set(again))
-            output = gathered(self.reward, [(kept, _rows(output, kept)), (again, second)], len(items))
+            second = self._score_in_time([items[row] for row in again], context)
+            final = sorted(set(range(len(items))) - set(again))
+            output = merge_outputs([(final, select_rows(output, final)), (again, second)], len(items), self.reward.name)
         return output
 
-    def _in_time(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
-        """One call, given up at the deadline. The thread of a call that was given up is left to itself."""
+    def _score_in_time(self, items: list[RewardInput], context: RewardContext) -> RewardOutput:
+        """Score in one call, abandoned at the deadline; the thread of an abandoned call runs on."""
         if self.part.deadline_s is None:
-            return _checked(self.reward, items, context)
-        answer: Future[RewardOutput] = Future()
-
-        def call() -> None:
-            try:
-                answer.set_result(_checked(self.reward, items, context))
-            except Exception as err:  # handed to the thread that waits
-                answer.set_exception(err)
-
-        threading.Thread(target=call, daemon=True, name=f"reward-{self.reward.name}-call").start()
+            return _score_checked(self.reward, items, context)
+        pool = DaemonPool(1, f"reward-{self.reward.name}-call")
+        call = pool.submit(partial(_score_checked, self.reward, items, context))
         try:
-            return answer.result(self.part.deadline_s)
+            return call.result(self.part.deadline_s)
         except TimeoutError:
-            # Not to be tried again: the call that was given up still runs.
+            # Not transient: the abandoned call is still running.
             late = ScoringFailed(f"no answer within {self.part.deadline_s:g} s", "timeout")
             return _failed(self.reward.name, len(items), late)
+        finally:
+            pool.close()
 
 
-def _checked(reward: Reward, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
-    """What the reward gives, with failures that a custom `score` did not name filled in."""
+def _score_checked(reward: Reward, batch: Sequence[RewardInput], context: RewardContext) -> RewardOutput:
+    """Return the reward's output, completed by failures that a user's `score` did not name."""
     size = len(batch)
     try:
         output = reward.score(batch, context)
     except Exception as err:  # a border: a scorer that breaks down is recorded, never a score
         return _failed(reward.name, size, err)
-    _refuse_misshapen(reward, output, size)
+    _check_output(reward, output, size)
     values, status = {}, {}
     failures = [dict(row) for row in output.failures] or [{} for _ in batch]
     for name, scores in output.values.items():
@@ -178,13 +176,12 @@ def _checked(reward: Reward, batch: Sequence[RewardInput], context: RewardContex
         ]
         for row, state in enumerate(status[name]):
             if state in (Status.ERROR, Status.TIMEOUT):
-                named = failures[row].get(reward.name, Failure(state.value))
-                failures[row].setdefault(name, named)
+                failures[row].setdefault(name, failures[row].get(reward.name, Failure(state.value)))
     return RewardOutput(values, status, output.detail, output.events, output.seconds, failures)
 
 
-def _failed(name: str, size: int, why: Exception) -> RewardOutput:
-    status, text, failure = told(why)
+def _failed(name: str, size: int, error: Exception) -> RewardOutput:
+    status, text, failure = failure_record(error)
     return RewardOutput(
         values={name: np.full(size, math.nan, np.float32)},
         status={name: [status] * size},
@@ -193,7 +190,8 @@ def _failed(name: str, size: int, why: Exception) -> RewardOutput:
     )
 
 
-def _refuse_misshapen(reward: Reward, output: RewardOutput, size: int) -> None:
+def _check_output(reward: Reward, output: RewardOutput, size: int) -> None:
+    """Raise unless an output has the reward's name, the same names everywhere, and `size` rows in each column."""
     if reward.name not in output.values:
         raise RewardError(f"{reward.name}.score gave {', '.join(output.values) or 'nothing'}, but not its own name")
     if output.values.keys() != output.status.keys():
@@ -204,53 +202,13 @@ def _refuse_misshapen(reward: Reward, output: RewardOutput, size: int) -> None:
     columns |= {f"status[{n}]": s for n, s in output.status.items()} | {"detail": output.detail}
     columns |= {"events": output.events} if output.events else {}
     columns |= {"failures": output.failures} if output.failures else {}
-    for what, column in columns.items():
+    for column_name, column in columns.items():
         if len(column) != size:
-            raise RewardError(f"{reward.name}.score gave {len(column)} rows of {what} for a batch of {size}")
+            raise RewardError(f"{reward.name}.score gave {len(column)} rows of {column_name} for a batch of {size}")
 
 
-def _may_pass(failures: dict[str, Failure]) -> bool:
-    return any(failure.transient for failure in failures.values())
-
-
-def _asked_for(output: RewardOutput) -> float:
-    """The longest pause in seconds that a server asked for."""
-    return max((f.retry_after_s or 0.0 for row in output.failures for f in row.values()), default=0.0)
-
-
-def _rows(output: RewardOutput, rows: Sequence[int]) -> RewardOutput:
-    return RewardOutput(
-        values={name: column[list(rows)] for name, column in output.values.items()},
-        status={name: [column[row] for row in rows] for name, column in output.status.items()},
-        detail=[output.detail[row] for row in rows],
-        events=[output.events[row] for row in rows] if output.events else [],
-        failures=[output.failures[row] for row in rows],
-    )
-
-
-def gathered(reward: Reward, parts: Sequence[tuple[Sequence[int], RewardOutput]], size: int) -> RewardOutput:
-    """One output of several that hold its rows. A name that a part lacks is filled in as each row's own status says."""
-    names = sorted({name for _, output in parts for name in output.values} | {reward.name})
-    values = {name: np.full(size, math.nan, np.float32) for name in names}
-    status = {name: [Status.ERROR] * size for name in names}
-    detail: list[dict[str, Any]] = [{} for _ in range(size)]
-    failures: list[dict[str, Failure]] = [{} for _ in range(size)]
-    events: list[list[tuple[int, float]]] = [[] for _ in range(size)]
-    for rows, output in parts:
-        for place, row in enumerate(rows):
-            own = output.status[reward.name][place]
-            for name in names:
-                if name in output.values:
-                    values[name][row], status[name][row] = output.values[name][place], output.status[name][place]
-                elif own is not Status.OK:
-                    values[name][row], status[name][row] = output.values[reward.name][place], own
-            detail[row], failures[row] = output.detail[place], output.failures[place]
-            events[row] = output.events[place] if output.events else []
-    return RewardOutput(values, status, detail, events if any(events) else [], failures=failures)
-
-
-def _to_keep(rows: Sequence[int], output: RewardOutput) -> list[tuple[int, dict[str, Any]]]:
-    """What is worth keeping of each row: values and statuses, of rows without failures."""
+def _cache_entries(rows: Sequence[int], output: RewardOutput) -> list[tuple[int, dict[str, Any]]]:
+    """Return (row, cache entry) of the rows without failures and events."""
     return [
         (
             row,
@@ -265,35 +223,31 @@ def _to_keep(rows: Sequence[int], output: RewardOutput) -> list[tuple[int, dict[
     ]
 
 
-def _from_cache(row: dict[str, Any]) -> RewardOutput:
+def _from_cache(entry: dict[str, Any]) -> RewardOutput:
     return RewardOutput(
-        values={name: np.array([value], np.float32) for name, value in row["values"].items()},
-        status={name: [Status(status)] for name, status in row["status"].items()},
-        detail=[row["detail"]],
+        values={name: np.array([value], np.float32) for name, value in entry["values"].items()},
+        status={name: [Status(status)] for name, status in entry["status"].items()},
+        detail=[entry["detail"]],
         failures=[{}],
     )
 
 
-# Threads that never keep a program from ending: unlike those of `concurrent.futures`, they are not waited for.
-
-
-Result = TypeVar("Result")
-IDLE_S = 5.0
-"""A thread without work ends after so long, so that what nobody uses any more holds none."""
-
-
 class DaemonPool:
-    """At most `size` threads, started as they are needed, that take calls in order."""
+    """At most `size` daemon threads, started on demand, that execute calls in order.
+
+    The interpreter does not wait for them at exit, as it does for the threads of
+    `concurrent.futures.ThreadPoolExecutor`: a hanging reward must not keep a program from ending.
+    """
 
     def __init__(self, size: int, name: str) -> None:
         self._size, self._name = size, name
         self._calls: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
-        self._change = threading.Condition()  # guards all that follows, and the calls
+        self._change = threading.Condition()  # guards the calls and all fields below
         self._threads = self._idle = 0
         self._closed = False
 
     def submit(self, call: Callable[[], Result]) -> Future[Result]:
-        """Begin a call as soon as a thread is free.
+        """Queue a call and return its future.
 
         Raises:
             RuntimeError: the pool is closed.
@@ -311,7 +265,7 @@ class DaemonPool:
         return future
 
     def close(self) -> None:
-        """Cancel what has not begun, and let the threads end once they are done."""
+        """Cancel the queued calls; each thread ends after its current call."""
         with self._change:
             self._closed = True
             while self._calls:
@@ -324,16 +278,16 @@ class DaemonPool:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
-                except BaseException as err:  # handed to the thread that waits
+                except BaseException as err:  # raised again in the thread that waits
                     future.set_exception(err)
-            del taken, future, call  # nothing is kept alive while waiting for the next
+            del taken, future, call  # keep nothing alive while waiting for the next call
 
     def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """The next call; None: this thread is to end."""
+        """Return the next call; None means that the calling thread must end."""
         with self._change:
             while not self._calls:
                 self._idle += 1
-                in_time = self._change.wait(IDLE_S) and not self._closed
+                in_time = not self._closed and self._change.wait(IDLE_S) and not self._closed
                 self._idle -= 1
                 if not in_time and not self._calls:
                     self._threads -= 1

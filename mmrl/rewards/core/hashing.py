@@ -1,8 +1,9 @@
-"""What identifies a value: a hash that differs where the value does."""
+"""SHA-256 of values: the keys of cached scores."""
 
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,67 +11,79 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+
 
 class Unhashable(ValueError):
-    """A value of a type whose contents cannot be told, or that must not be looked into."""
+    """A value whose contents cannot be hashed: an object of an unknown type, or an image that must not be decoded."""
 
 
 def digest_of(*values: Any) -> bytes:
-    """SHA-256 of numbers, texts, pictures, arrays, tensors, paths, and of lists and mappings of them.
+    """Return the SHA-256 of numbers, texts, images, arrays, tensors, paths, and of lists and mappings of them.
 
     Raises:
-        Unhashable: there is something else among them, such as an object of one's own or a picture too large to decode.
+        Unhashable: a value is of another type, or an image is too large to decode.
     """
-    seen = hashlib.sha256()
+    digest = hashlib.sha256()
     try:
-        _feed(seen, values)
+        _feed(digest, values)
     except RecursionError:
-        raise Unhashable("a value holds itself, or is nested too deep") from None
-    return seen.digest()
+        raise Unhashable("a value contains itself, or is nested too deep") from None
+    return digest.digest()
 
 
-def _feed(seen: Any, value: Any) -> None:
+def digest_of_source(thing: Any) -> str:
+    """Return the SHA-256 of the file that defines a class or function.
+
+    Raises:
+        Unhashable: no file defines it, as in a notebook.
+    """
+    try:
+        return hashlib.sha256(Path(inspect.getfile(thing)).read_bytes()).hexdigest()
+    except (OSError, TypeError) as err:
+        raise Unhashable(f"the source of {thing.__qualname__} is in no file") from err
+
+
+def _feed(digest: Any, value: Any) -> None:
     """Add a value to a hash: its type and size first, so that 1, "1" and [1] differ."""
-    seen.update(f"<{type(value).__name__}>".encode())
+    digest.update(f"<{type(value).__name__}>".encode())
     if value is None or isinstance(value, bool | int | float | complex | bytes):
-        seen.update(f"{value!r};".encode())
+        digest.update(f"{value!r};".encode())
     elif isinstance(value, str | Path):
         text = str(value)
-        seen.update(f"{len(text)}:".encode() + text.encode("utf-8", "surrogatepass") + _stamp(text).encode())
+        digest.update(f"{len(text)}:".encode() + text.encode("utf-8", "surrogatepass") + _file_stamp(text).encode())
     elif isinstance(value, Mapping):
-        seen.update(f"{len(value)}:".encode())
+        digest.update(f"{len(value)}:".encode())
         for key in sorted(value, key=lambda key: (type(key).__name__, str(key))):
-            _feed(seen, key)
-            _feed(seen, value[key])
+            _feed(digest, key)
+            _feed(digest, value[key])
     elif isinstance(value, list | tuple):
-        seen.update(f"{len(value)}:".encode())
+        digest.update(f"{len(value)}:".encode())
         for each in value:
-            _feed(seen, each)
+            _feed(digest, each)
     elif isinstance(value, Image.Image):
-        _feed_picture(seen, value)
+        _feed_image(digest, value)
     else:
         array = _as_array(value)
-        seen.update(f"{array.dtype}{array.shape}".encode())
-        seen.update(np.ascontiguousarray(array).tobytes())
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
 
 
-def _feed_picture(seen: Any, picture: Image.Image) -> None:
-    """As rewards see it (RGB), and as it is: palettes and transparency may matter to a reward of one's own."""
-    from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
-    from mmrl.rewards.core.image_input import answer_picture
-
+def _feed_image(digest: Any, image: Image.Image) -> None:
+    """Add an image as RGB and as stored: palette and transparency may matter to a user's reward."""
     try:
-        shown = answer_picture(picture)
+        rgb = answer_image(image)
     except (InvalidAnswer, ScoringFailed) as err:
         raise Unhashable(str(err)) from err
-    palette = picture.getpalette() if picture.mode in ("P", "PA") else None
-    _feed(seen, [picture.mode, picture.size, palette, str(picture.info.get("transparency"))])
-    seen.update(picture.tobytes())
-    seen.update(shown.tobytes())
+    palette = image.getpalette() if image.mode in ("P", "PA") else None
+    _feed(digest, [image.mode, image.size, palette, str(image.info.get("transparency"))])
+    digest.update(image.tobytes())
+    digest.update(rgb.tobytes())
 
 
 def _as_array(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
-    """A numpy array of numbers, of an array, a number of numpy's, or a tensor."""
+    """Return the numpy array of numbers of an array, a numpy scalar or a tensor."""
     if type(value).__module__ == "torch":
         try:
             return np.asarray(value.detach().cpu().numpy())
@@ -78,15 +91,15 @@ def _as_array(value: Any) -> np.ndarray[Any, np.dtype[Any]]:
             raise Unhashable(f"a {type(value).__name__} of torch: {err}") from err
     if isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "biufcUS":
         return np.asarray(value)
-    raise Unhashable(f"a {type(value).__name__} has no contents that could be told")
+    raise Unhashable(f"a {type(value).__name__} cannot be hashed by its contents")
 
 
-def _stamp(text: str) -> str:
-    """Size and time of the file that a text names, so that another file under the same name is another value."""
+def _file_stamp(text: str) -> str:
+    """Return size and time of the file that a text names, so that another file under the same name is another value."""
     if not text or len(text) > 1024 or "\0" in text or "\n" in text:
         return ""
     try:
-        facts = Path(text).stat()
+        stat = Path(text).stat()
     except (OSError, ValueError):
         return ""
-    return f"{facts.st_size}:{facts.st_mtime_ns}"
+    return f"{stat.st_size}:{stat.st_mtime_ns}"

@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from mmrl.data.media.decode import load_image
 from mmrl.errors import DataError
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
 MOST_PIXELS = 2**25
 """Pixels of the largest picture that is decoded: a little more than 8K (7680 x 4320)."""
@@ -30,7 +30,7 @@ _BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, I
 _decoding = threading.Lock()
 
 
-def answer_picture(picture: Any) -> Image.Image:
+def answer_image(picture: Any) -> Image.Image:
     """The picture to score, as RGB.
 
     Transparency is laid on white, as viewers show it, so that nothing can hide in pixels that no one sees. 16 bits a
@@ -63,7 +63,7 @@ def answer_picture(picture: Any) -> Image.Image:
         raise InvalidAnswer(f"a picture of the mode {picture.mode} cannot be made RGB: {err}") from err
 
 
-def reference_picture(reference: Any, key: str = "image") -> Image.Image:
+def reference_image(reference: Any, key: str = "image") -> Image.Image:
     """The picture that an answer is compared with, as RGB: `references[key]`, a path or a PIL image.
 
     Raises:
@@ -81,7 +81,7 @@ def reference_picture(reference: Any, key: str = "image") -> Image.Image:
             f"references[{key!r}] is a {type(reference).__name__}; a path or a PIL image is due", "wrong_type"
         )
     try:
-        return answer_picture(reference)
+        return answer_image(reference)
     except (InvalidAnswer, ScoringFailed) as err:
         raise ScoringFailed(f"references[{key!r}]: {err}", "reference") from err
 

@@ -23,7 +23,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeGuard, TypeVar
 
-from mmrl.rewards.core.base import INPUT_FIELDS, Reward, RewardError, RewardInput, digest_of_source, spec_of
+from mmrl.rewards.core.hashing import digest_of_source
+from mmrl.rewards.core.reward import Reward, spec_of
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput
 from mmrl.rewards.core.spec import RewardSpec
 
 GROUP = "mmrl.rewards"

@@ -1,16 +1,15 @@
-"""Rewards that samples ask for themselves, so that one run mixes tasks (V-Triune, arXiv:2505.18129).
+"""Rewards per sample: each sample may name its rewards, so that one run mixes tasks (V-Triune, arXiv:2505.18129).
 
-    rewards = RoutedRewards(default=[Part(load("maths"))], choices=distinct_choices(samples))
-    rewards.score(inputs).values  # {"maths": ..., "box_iou": ..., "total": ...}: NaN where a reward was not asked for
+    rewards = RoutedRewards(default=[WeightedReward(load("maths"))], choices=distinct_choices(samples))
+    rewards.score(inputs).values  # {"maths": ..., "box_iou": ..., "total": ...}: NaN where a reward does not apply
 
-It has the face of a `RewardSuite`. Each distinct choice of rewards is a suite of its own and gives each of its answers
-a `total`; equal rewards (name and arguments) are loaded once, and called once for all answers that ask for them.
+`RoutedRewards` has the interface of a `RewardSuite`. Each distinct choice of rewards has its suite, which computes the
+`total` of its answers; equal rewards (name and arguments) are loaded once, and called once for all answers.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -23,52 +22,59 @@ import numpy as np
 
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.rewards.core import registry
-from mmrl.rewards.core.base import Failure, Reward, RewardContext, RewardError, RewardInput, RewardOutput, Status
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import DaemonPool, Part, RewardWorker
-from mmrl.rewards.core.inputs import ASKED, rows_of
-from mmrl.rewards.core.suite import TOTAL, PendingScores, RewardSuite, Tallies
+from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, Status
+from mmrl.rewards.core.reward_io import (
+    SAMPLE_REWARDS,
+    RewardContext,
+    RewardInput,
+    RewardOutput,
+    merge_outputs,
+    select_rows,
+)
+from mmrl.rewards.core.suite import PendingScores, RewardSuite, ScoreStatistics
 
-__all__ = ["PendingRoutes", "RoutedRewards", "Scorer", "SharedLoader", "distinct_choices"]
+Choices: TypeAlias = tuple[RewardChoice, ...]
+DEFAULT = ""
+"""The route of samples that name no rewards."""
 
 
 class Scorer(Protocol):
-    """What a `RewardSuite` and `RoutedRewards` have in common. What `submit` gives goes to the same one's `join`."""
+    """The interface of `RewardSuite` and `RoutedRewards`. `join` takes the results of `submit` of the same object."""
 
     @property
-    def compares(self) -> bool:
-        """Whether batches must hold whole groups."""
+    def needs_full_groups(self) -> bool:
+        """True if every batch must hold whole groups."""
         ...
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> Any:
-        """Begin to score a batch and return at once."""
+        """Start to score a batch and return at once."""
         ...
 
     def join(self, scores: Sequence[Any]) -> RewardOutput:
-        """Wait for several batches, and give them as one, in order."""
+        """Wait for several batches, and return them as one, in order."""
         ...
 
     def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """How many answers had which status, by reward."""
+        """Return the number of answers by reward and status."""
         ...
 
     def failures(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """How many answers could not be scored, by reward and kind."""
+        """Return the number of unscored answers by reward and kind of failure."""
         ...
 
-    def refuse_unscored(self, output: RewardOutput) -> None:
-        """
-        Raises:
-            TooFewScored: too few answers have a total.
-        """
+    def check_valid_share(self, output: RewardOutput) -> None:
+        """Raise `TooFewScored` unless enough answers have a total."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-like state."""
+        """Return the JSON-like state."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Restore the state that `state_dict` returned."""
         ...
 
 
@@ -76,72 +82,74 @@ class Scorer(Protocol):
 class _Route:
     """The rewards of one choice."""
 
-    suite: RewardSuite  # adds up; the lanes below score
-    lanes: tuple[int, ...]  # of each of its parts
+    suite: RewardSuite  # computes the totals
+    workers: tuple[int, ...]  # which compute the scores, one per reward of the suite
 
 
-class RoutedRewards(Tallies):
-    """Scores each answer by the rewards that its sample asks for, or by those of the run."""
+class RoutedRewards(ScoreStatistics):
+    """The rewards of mixed tasks: each answer is scored by those that its sample names, or else by the run's."""
 
     def __init__(
         self,
-        default: Sequence[Part],
+        default: Sequence[WeightedReward],
         choices: Iterable[Choices],
         *,
         load: Callable[..., Reward] | None = None,
-        watched: Sequence[Part] = (),
+        monitored: Sequence[WeightedReward] = (),
         renormalise: bool = False,
         min_valid_share: float = 0.0,
         cache: ScoreCache | None = None,
     ) -> None:
         """
         Args:
-            default: the rewards of samples that choose none; may be empty if there are no such samples.
-            choices: all that samples choose, as `distinct_choices` gives them.
+            default: the rewards of samples that name none; may be empty if there are no such samples.
+            choices: all that samples name, as `distinct_choices` returns them.
             load: builds a reward; the `SharedLoader` that `default` was built with, so that equal rewards are shared.
-            watched: rewards of weight 0 that every answer is scored by as well.
-            renormalise: a sum of what is known, scaled up by the weight of what is not, instead of NaN.
-            min_valid_share: in [0, 1]; `refuse_unscored` raises where fewer answers have a total.
-            cache: where scores are kept.
+            monitored: rewards of weight 0 that score every answer as well.
+            renormalise: the total of an answer with failed rewards is the sum of the others, scaled up by the weight
+                of those that failed, instead of NaN.
+            min_valid_share: in [0, 1]; `check_valid_share` raises if fewer answers have a total.
+            cache: the cache of scores.
 
         Raises:
             RewardError: a reward cannot be loaded, stands twice in one choice, or is a file that a sample names.
         """
-        if weighty := [part.reward.name for part in watched if part.weight]:
-            raise RewardError(f"watched rewards have the weight 0, unlike {', '.join(weighty)}")
+        if weighty := [part.reward.name for part in monitored if part.weight]:
+            raise RewardError(f"monitored rewards have the weight 0, unlike {', '.join(weighty)}")
         load = load or SharedLoader()
         self.min_valid_share = min_valid_share
-        self._parts: list[Part] = []  # one an instance: how its lane calls it
-        self._states: dict[str, Reward] = {}  # by a name that two processes agree on
+        self._parts: list[WeightedReward] = []  # one per reward instance, with the settings of its calls
+        self._states: dict[str, Reward] = {}  # by a name that is equal in all processes
         self._routes: dict[str, _Route] = {}
 
-        def add(route: str, parts: Sequence[Part]) -> None:
-            mine = [*parts, *(part for part in watched if part.reward not in [each.reward for each in parts])]
-            suite = RewardSuite(mine, renormalise=renormalise)
-            self._routes[route] = _Route(suite, tuple(self._lane_of(part) for part in mine))
+        def add(route: str, parts: Sequence[WeightedReward]) -> None:
+            used = [part.reward for part in parts]
+            every = [*parts, *(part for part in monitored if part.reward not in used)]
+            suite = RewardSuite(every, renormalise=renormalise)
+            self._routes[route] = _Route(suite, tuple(self._worker_index(part) for part in every))
 
-        for part in [*default, *watched]:
+        for part in [*default, *monitored]:
             self._states[part.reward.name] = part.reward
         if default:
             add(DEFAULT, default)
         for chosen in choices:
-            refuse_code(chosen, "a sample")
-            parts = [Part(load(each.name, **each.args), weight=each.weight) for each in chosen]
+            check_no_code(chosen, "a sample")
+            parts = [WeightedReward(load(each.name, **each.args), weight=each.weight) for each in chosen]
             for each, part in zip(chosen, parts, strict=True):
-                refuse_server(part.reward, [known.reward for known in default])
+                check_no_server(part.reward, [known.reward for known in default])
                 if part.reward not in self._states.values():
-                    self._states[identity(each.name, each.args)] = part.reward
-            add(route_of(chosen), parts)
+                    self._states[reward_key(each.name, each.args)] = part.reward
+            add(route_key(chosen), parts)
         if not self._routes:
             raise RewardError("there are no rewards: neither the run names any, nor do the samples")
         self.names = tuple(dict.fromkeys(name for route in self._routes.values() for name in route.suite.names))
-        """Of all routes. Rewards of one name and different arguments share a column: no answer has two of them."""
-        self._lanes = [RewardWorker(part, cache) for part in self._parts]
-        self._conductors = DaemonPool(2 * len(self._lanes), "routed-rewards")
+        """Names over all routes. Rewards of one name and different arguments share a column: no answer has both."""
+        self._workers = [RewardWorker(part, cache) for part in self._parts]
+        self._threads = DaemonPool(2 * len(self._workers), "routed-rewards")
 
     @property
     def weights(self) -> dict[str, float]:
-        """What each value is multiplied with, for the names that have one weight wherever they are asked for."""
+        """The factor of each value in the total, for the names that have one weight in all routes."""
         found: dict[str, set[float]] = {name: set() for name in self.names}
         for route in self._routes.values():
             for name, weight in route.suite.weights.items():
@@ -150,38 +158,40 @@ class RoutedRewards(Tallies):
 
     @property
     def uniform(self) -> bool:
-        """Whether all answers are scored alike."""
+        """True if all answers are scored by the same rewards."""
         return len(self._routes) == 1
 
     @property
-    def compares(self) -> bool:
-        """Whether batches must hold whole groups."""
-        return any(route.suite.compares for route in self._routes.values())
+    def needs_full_groups(self) -> bool:
+        """True if every batch must hold whole groups."""
+        return any(route.suite.needs_full_groups for route in self._routes.values())
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """Every reward's values and statuses, and the `total` of each answer."""
+        """Return every reward's values and statuses, and the `total` of each answer."""
         return self.submit(batch, context).result()
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingRoutes:
-        """Begin to score a batch and return at once. A batch holds whole groups if any reward compares answers.
+        """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`.
 
         Raises:
-            RewardError: an answer asks for rewards that were not among the choices.
+            RewardError: an answer's sample names rewards that were not among the choices.
         """
         batch, context = list(batch), context or RewardContext()
         routes = [self._checked_route(item) for item in batch]
-        # What is asked for is no part of an answer: not of what a reward sees, nor of the key of a cached score.
-        bare = [replace(item, metadata={k: v for k, v in item.metadata.items() if k != ASKED}) for item in batch]
+        # The names of rewards are not content of an answer: neither rewards nor the keys of cached scores see them.
+        bare = [
+            replace(item, metadata={k: v for k, v in item.metadata.items() if k != SAMPLE_REWARDS}) for item in batch
+        ]
         columns: dict[int, tuple[list[int], Future[RewardOutput]]] = {}
-        for number, lane in enumerate(self._lanes):
-            rows = [row for row, route in enumerate(routes) if number in self._routes[route].lanes]
+        for number, worker in enumerate(self._workers):
+            rows = [row for row, route in enumerate(routes) if number in self._routes[route].workers]
             if rows:
-                call = partial(lane.score, [bare[row] for row in rows], context)
-                columns[number] = (rows, self._conductors.submit(call))
+                call = partial(worker.score, [bare[row] for row in rows], context)
+                columns[number] = (rows, self._threads.submit(call))
         return PendingRoutes(self, bare, routes, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingRoutes]) -> RewardOutput:
-        """Wait for several batches, and give them as one, in order."""
+        """Wait for several batches, and return them as one, in order."""
         starts = np.cumsum([0, *(len(pending.batch) for pending in scores)]).tolist()
         parts = []
         for name, route in self._routes.items():
@@ -193,39 +203,40 @@ class RoutedRewards(Tallies):
             ]
             if rows:
                 parts.append((rows, route.suite.join(pendings)))
-        output = _merged(parts, starts[-1])
+        output = merge_outputs(parts, starts[-1])
         started = min((pending.started for pending in scores), default=time.perf_counter())
         return replace(output, seconds=time.perf_counter() - started)
 
     def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """How many of the answers that a reward was asked for had which status: {reward: {"ok": 10, "error": 2}}."""
-        asked = {
-            name: [s for s in output.status.get(name, []) if s is not Status.NOT_APPLICABLE] for name in self.names
+        """Return the number of answers that a reward applies to by status: {reward: {"ok": 10, "error": 2}}."""
+        applied = {
+            name: [status for status in output.status.get(name, []) if status is not Status.NOT_APPLICABLE]
+            for name in self.names
         }
-        return {name: dict(Counter(status.value for status in column)) for name, column in asked.items() if column}
+        return {name: dict(Counter(status.value for status in column)) for name, column in applied.items() if column}
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-like state of the rewards that remember something between batches, each once."""
+        """Return the JSON-like state of the rewards that keep any between batches, each once."""
         states = {name: reward.state_dict() for name, reward in self._states.items()}
         return {name: state for name, state in states.items() if state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Restore the state that `state_dict` returned."""
         if strange := sorted(state.keys() - self._states.keys()):
-            raise RewardError(f"the saved state is of {', '.join(strange)}, which nobody asks for")
+            raise RewardError(f"the saved state is of {', '.join(strange)}, which neither the run nor a sample names")
         for name, reward in self._states.items():
             reward.load_state_dict(state.get(name, {}))
 
     def close(self) -> None:
         """End the threads; nothing can be scored after that."""
-        self._conductors.close()
-        for lane in self._lanes:
-            lane.close()
+        self._threads.close()
+        for worker in self._workers:
+            worker.close()
         for route in self._routes.values():
             route.suite.close()
 
-    def _lane_of(self, part: Part) -> int:
-        """The lane that calls this part's reward: the first part that has it says how it is called."""
+    def _worker_index(self, part: WeightedReward) -> int:
+        """Return the index of the worker of a reward; the first part with a reward has the settings of its calls."""
         for number, known in enumerate(self._parts):
             if known.reward is part.reward:
                 return number
@@ -233,8 +244,8 @@ class RoutedRewards(Tallies):
         return len(self._parts) - 1
 
     def _checked_route(self, item: RewardInput) -> str:
-        chosen = item.metadata.get(ASKED, ())
-        route = route_of(chosen)
+        chosen = item.metadata.get(SAMPLE_REWARDS, ())
+        route = route_key(chosen)
         if route in self._routes:
             return route
         names = ", ".join(each.name for each in chosen)
@@ -252,109 +263,78 @@ class PendingRoutes:
 
     rewards: RoutedRewards
     batch: Sequence[RewardInput]
-    routes: Sequence[str]  # one an answer
-    columns: Mapping[int, tuple[Sequence[int], Future[RewardOutput]]]  # by lane: the answers it scores, and the scores
+    routes: Sequence[str]  # one per answer
+    columns: Mapping[int, tuple[Sequence[int], Future[RewardOutput]]]  # {worker: (rows that it scores, their scores)}
     started: float
 
     def result(self) -> RewardOutput:
-        """Wait for all rewards, and add them up."""
+        """Wait for all rewards, and return their scores and totals."""
         return self.rewards.join([self])
 
     def rows(self, route: str) -> list[int]:
-        """The answers that take a route."""
+        """Return the rows of the answers that take a route."""
         return [row for row, each in enumerate(self.routes) if each == route]
 
     def of(self, name: str, route: _Route) -> PendingScores:
-        """The scores of the answers that take one route, for its suite to add up."""
+        """Return the scores of the answers that take one route, for its suite to aggregate."""
         rows = self.rows(name)
         columns: list[Future[RewardOutput]] = []
-        for lane in route.lanes if rows else ():
-            among, scores = self.columns[lane]
-            place = {row: place for place, row in enumerate(among)}
-            done: Future[RewardOutput] = Future()
-            done.set_result(rows_of(scores.result(), [place[row] for row in rows]))
-            columns.append(done)
-        if not rows:
-            columns = [_nothing(part.reward.name) for part in route.suite.parts]
+        for reward, worker in zip(route.suite.names, route.workers, strict=True):
+            output = RewardOutput({reward: np.zeros(0, np.float32)}, {reward: []}, [])  # of no rows
+            if rows:
+                scored, scores = self.columns[worker]
+                place = {row: place for place, row in enumerate(scored)}
+                output = select_rows(scores.result(), [place[row] for row in rows])
+            columns.append(Future())
+            columns[-1].set_result(output)
         return PendingScores(route.suite, [self.batch[row] for row in rows], columns, self.started)
 
 
-def _nothing(name: str) -> Future[RewardOutput]:
-    """The scores of no answers."""
-    done: Future[RewardOutput] = Future()
-    done.set_result(RewardOutput({name: np.zeros(0, np.float32)}, {name: []}, []))
-    return done
-
-
-def _merged(parts: Sequence[tuple[Sequence[int], RewardOutput]], size: int) -> RewardOutput:
-    """One output of several that hold its rows; what a row lacks was not asked for there."""
-    names = [*dict.fromkeys(name for _, output in parts for name in output.values if name != TOTAL), TOTAL]
-    values = {name: np.full(size, math.nan, np.float32) for name in names}
-    status = {name: [Status.NOT_APPLICABLE] * size for name in names}
-    detail: list[dict[str, Any]] = [{} for _ in range(size)]
-    events: list[list[tuple[int, float]]] = [[] for _ in range(size)]
-    failures: list[dict[str, Failure]] = [{} for _ in range(size)]
-    for rows, output in parts:
-        for name, column in output.values.items():
-            values[name][list(rows)] = column
-        for place, row in enumerate(rows):
-            for name, statuses in output.status.items():
-                status[name][row] = statuses[place]
-            detail[row], events[row], failures[row] = output.detail[place], output.events[place], output.failures[place]
-    return RewardOutput(values, status, detail, events, failures=failures)
-
-
-# Which rewards samples ask for themselves: told apart, loaded once, and never code.
-
-
-Choices: TypeAlias = tuple[RewardChoice, ...]
-DEFAULT = ""
-"""The route of samples that ask for nothing themselves."""
-
-
-def distinct_choices(samples: Iterable[Sample]) -> list[Choices]:
-    """The choices of rewards that samples make themselves, each once, in order of appearance.
-
-    Raises:
-        RewardError: a sample asks for a file of code, or for arguments that are no plain values.
-    """
-    found: dict[str, Choices] = {}
-    for sample in samples:
-        if sample.rewards:
-            refuse_code(sample.rewards, f"sample {sample.id!r}")
-            found.setdefault(route_of(sample.rewards), sample.rewards)
-    return list(found.values())
-
-
 class SharedLoader:
-    """As `registry.load`, with one instance for equal names and arguments."""
+    """A loader that builds one reward instance for equal names and arguments; else as `registry.load`."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Reward] = {}
 
     def __call__(self, name: str, **args: Any) -> Reward:
-        """The reward; loaded at the first call."""
-        key = identity(name, args)
+        """Return the reward; it is loaded at the first call."""
+        key = reward_key(name, args)
         if key not in self._loaded:
             self._loaded[key] = registry.load(name, **args)
         return self._loaded[key]
 
 
-def refuse_code(chosen: Choices, who: str) -> None:
-    """A data set must not run code: it may come from anywhere."""
+def distinct_choices(samples: Iterable[Sample]) -> list[Choices]:
+    """Return the different choices of rewards that samples make, in order of appearance.
+
+    Raises:
+        RewardError: a sample names a file of code, or arguments that are not JSON values.
+    """
+    found: dict[str, Choices] = {}
+    for sample in samples:
+        if sample.rewards:
+            check_no_code(sample.rewards, f"sample {sample.id!r}")
+            found.setdefault(route_key(sample.rewards), sample.rewards)
+    return list(found.values())
+
+
+def check_no_code(chosen: Choices, source: str) -> None:
+    """Raise `RewardError` if a choice names a file of code: a data set may come from anywhere, and must not run code.
+
+    `source` names the sample in the message.
+    """
     for each in chosen:
         if any(mark in each.name for mark in (".py", ":", "/", "\\")):
             raise RewardError(
-                f"{who} asks for the reward {each.name!r}: data sets may ask for rewards by name alone, not for code "
-                "of a file. Name it in the run's own 'rewards'"
+                f"{source} asks for the reward {each.name!r}: data sets may ask for rewards by name alone, not for "
+                "code of a file. Name it in the run's own 'rewards'"
             )
 
 
-def refuse_server(reward: Reward, known: Sequence[Reward]) -> None:
-    """A data set must not say where answers, and the key of a judge, are sent; it may ask for what the run names.
+def check_no_server(reward: Reward, known: Sequence[Reward]) -> None:
+    """Raise `RewardError` if a reward waits for a server and is not one of `known`, the rewards that the run names.
 
-    Raises:
-        RewardError: the reward waits for a server and is none of those `known`.
+    A data set must not decide where answers, and the key of a judge, are sent.
     """
     if reward.concurrency > 1 and not any(reward is each for each in known):
         raise RewardError(
@@ -363,18 +343,18 @@ def refuse_server(reward: Reward, known: Sequence[Reward]) -> None:
         )
 
 
-def route_of(chosen: Choices) -> str:
-    """Equal for equal choices, in whatever order."""
+def route_key(chosen: Choices) -> str:
+    """Return a string that is equal for equal choices, in any order."""
     if not chosen:
         return DEFAULT
-    return json.dumps(sorted([identity(each.name, each.args), each.weight] for each in chosen))
+    return json.dumps(sorted([reward_key(each.name, each.args), each.weight] for each in chosen))
 
 
-def identity(name: str, args: Mapping[str, Any]) -> str:
-    """What tells rewards apart: the name, and the arguments as JSON.
+def reward_key(name: str, args: Mapping[str, Any]) -> str:
+    """Return a string that identifies a reward: its name, and its arguments as JSON.
 
     Raises:
-        RewardError: the arguments are no JSON.
+        RewardError: the arguments are not JSON values.
     """
     if not args:
         return name

@@ -1,4 +1,4 @@
-"""What is known about a reward before it scores anything."""
+"""The card of a reward: its facts, known before it scores anything."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Direction = Literal["higher", "lower"]
 
 
 class Scope(StrEnum):
-    """How many answers a reward looks at to score one."""
+    """The number of answers that a reward needs to score one of them."""
 
     SAMPLE = "sample"
-    """One answer by itself."""
+    """A single answer."""
     PAIR = "pair"
     """Two answers to one prompt, compared."""
     GROUP = "group"
@@ -31,19 +31,19 @@ class WeightFile:
 
     @classmethod
     def of(cls, path: Path) -> WeightFile:
-        """A local file and its digest."""
+        """Return a local file with its digest."""
         with path.open("rb") as file:
             return cls(str(path), hashlib.file_digest(file, "sha256").hexdigest())
 
 
 @dataclass(frozen=True)
 class RewardSpec:
-    """A reward's card."""
+    """The facts about a reward that lists, reports and suites use."""
 
     name: str
     summary: str  # the first line of its docstring
     range: tuple[float, float]  # lowest and highest value; may be infinite
-    needs: tuple[str, ...]  # what of a RewardInput must be there
+    needs: tuple[str, ...]  # required fields of a RewardInput
     version: str  # changes when its numbers do; part of every cache key
     scope: Scope
     direction: Direction  # "lower": an error or a distance, which a suite subtracts
@@ -54,10 +54,10 @@ class RewardSpec:
 
     @property
     def worst(self) -> float:
-        """What an invalid answer scores; may be infinite, and then an invalid answer cannot be scored."""
+        """The score of an invalid answer; if it is infinite, an invalid answer cannot be scored."""
         return self.range[0] if self.direction == "higher" else self.range[1]
 
     @property
     def sign(self) -> int:
-        """1 where higher is better, else -1: what a total multiplies the value with."""
+        """1 where higher is better, else -1: the factor of the value in a total."""
         return 1 if self.direction == "higher" else -1

@@ -1,4 +1,4 @@
-"""Several rewards as one."""
+"""Several rewards of one batch: scored concurrently, then aggregated into a total."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.aggregation import Aggregation, aggregate, gated
-from mmrl.rewards.core.base import Reward, RewardContext, RewardError, RewardInput, RewardOutput, Status
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import DaemonPool, Part, RewardWorker, gathered
+from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated
+from mmrl.rewards.core.reward_errors import RewardError, Status
+from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, merge_outputs
 from mmrl.rewards.core.spec import Scope
 
-TOTAL = "total"
 _severity = (Status.OK, Status.INVALID, Status.TIMEOUT, Status.ERROR)
 
 
@@ -29,57 +30,54 @@ class TooFewScored(RuntimeError):
     """Too many answers of a batch could not be scored. The message counts the failures by kind."""
 
 
-class Tallies:
-    """What can be counted in the output of several rewards."""
+class ScoreStatistics:
+    """Counts of statuses and failures in the output of several rewards."""
 
     names: tuple[str, ...]
     min_valid_share: float
 
     def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """How many answers had which status: {reward: {"ok": 10, "error": 2}}, statuses that occur alone."""
-        raise NotImplementedError
+        """Return the number of answers by reward and status, without zeros: {reward: {"ok": 10, "error": 2}}."""
+        return {name: dict(Counter(status.value for status in output.status[name])) for name in self.names}
 
     def failures(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """How many answers could not be scored, by kind: {"judge": {"http_503": 3, "timeout": 1}}."""
+        """Return the number of unscored answers by reward and kind: {"judge": {"http_503": 3, "timeout": 1}}."""
         kinds = {name: Counter(row[name].kind for row in output.failures if name in row) for name in self.names}
         return {name: dict(counted) for name, counted in kinds.items() if counted}
 
     def valid_share(self, output: RewardOutput) -> float:
-        """Share of answers whose total is known, in [0, 1]; 1 for an empty batch."""
+        """Return the share of answers with a known total, in [0, 1]; 1 for an empty batch."""
         total = output.values[TOTAL]
         return float(np.isfinite(total).mean()) if len(total) else 1.0
 
-    def refuse_unscored(self, output: RewardOutput) -> None:
-        """
-        Raises:
-            TooFewScored: fewer answers than `min_valid_share` have a total.
-        """
+    def check_valid_share(self, output: RewardOutput) -> None:
+        """Raise `TooFewScored` unless at least `min_valid_share` of the answers have a total."""
         share = self.valid_share(output)
         if share < self.min_valid_share:
             reasons = sorted({str(text) for row in output.detail for text in row.values() if text})[:3]
             raise TooFewScored(
-                f"only {share:.0%} of the answers could be scored (at least {self.min_valid_share:.0%} are due); "
+                f"only {share:.0%} of the answers could be scored (expected at least {self.min_valid_share:.0%}); "
                 f"statuses: {self.counts(output)}; failures by kind: {self.failures(output)}; "
                 f"reasons: {'; '.join(reasons) or 'none given'}"
             )
 
 
-class RewardSuite(Tallies):
-    """Scores a batch with every reward at the same time, and adds them up.
+class RewardSuite(ScoreStatistics):
+    """Several rewards that score a batch concurrently, and their total.
 
-        suite = RewardSuite([(load("shapeworld"), 1.0), Part(load("judge", ...), 0.5, deadline_s=20)])
+        suite = RewardSuite([(load("shapeworld"), 1.0), WeightedReward(load("judge", ...), 0.5, deadline_s=20)])
         suite.score(batch).values  # {"shapeworld": ..., "judge": ..., "total": ...}
 
-        scores = suite.submit(batch)  # returns at once; go on drawing
+        scores = suite.submit(batch)  # returns at once; meanwhile, generate the next batch
         scores.result()
 
-    `total` is the weighted sum, NaN where any of its parts is NaN (but see `renormalise`). A reward whose direction is
-    "lower" is subtracted. A reward of weight 0 is watched, and no part of it.
+    `total` is the weighted sum, NaN where any of its terms is NaN (but see `renormalise`). A reward whose direction is
+    "lower" is subtracted. A reward of weight 0 is measured, and not part of the total.
     """
 
     def __init__(
         self,
-        parts: Sequence[Part | tuple[Reward, float]],
+        parts: Sequence[WeightedReward | tuple[Reward, float]],
         *,
         aggregation: Aggregation = "sum",
         renormalise: bool = False,
@@ -89,81 +87,78 @@ class RewardSuite(Tallies):
         """
         Args:
             parts: the rewards, with their weights.
-            aggregation: `sum` of raw rewards, `gdpo` (each reward's z-score in its group) or `pareto` (minus the
-                number of fronts before an answer's own).
-            renormalise: a sum of what is known, scaled up by the weight of what is not, instead of NaN.
-            min_valid_share: in [0, 1]; `refuse_unscored` raises where fewer answers have a total.
-            cache: where scores are kept.
+            aggregation: `sum` of raw rewards, `gdpo` (the sum of each reward's z-score in its group) or `pareto`
+                (minus the number of Pareto fronts that dominate the answer's front).
+            renormalise: the total of an answer with failed rewards is the sum of the others, scaled up by the weight
+                of those that failed, instead of NaN.
+            min_valid_share: in [0, 1]; `check_valid_share` raises if fewer answers have a total.
+            cache: the cache of scores.
         """
-        self.parts = [part if isinstance(part, Part) else Part(*part) for part in parts]
+        self.parts = [part if isinstance(part, WeightedReward) else WeightedReward(*part) for part in parts]
         self.names = tuple(part.reward.name for part in self.parts)
-        """In the order given, without the further scores that a reward may give besides its own."""
+        """Names of the rewards, in order, without the further scores that a reward may give besides its main one."""
         self.weights = {part.reward.name: float(part.weight) * part.reward.spec.sign for part in self.parts}
-        """What each value is multiplied with: negative for a reward whose direction is "lower"."""
-        self._refuse_misfits()
+        """The factor of each value in the total: negative for a reward whose direction is "lower"."""
+        self._check_names_and_weights()
         if renormalise and aggregation != "sum":
             raise RewardError(f"renormalise goes with the aggregation 'sum', not with {aggregation!r}")
         self._aggregation, self._renormalise, self.min_valid_share = aggregation, renormalise, min_valid_share
         self._floor = self._lowest_total()
-        self._lanes = [RewardWorker(part, cache) for part in self.parts]
-        self._conductors = DaemonPool(2 * len(self.parts), "rewards")
+        self._workers = [RewardWorker(part, cache) for part in self.parts]
+        self._threads = DaemonPool(2 * len(self.parts), "rewards")
 
     def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """Every reward's values and statuses, and their `total`. Never raises because of an answer or a scorer."""
+        """Return every reward's values and statuses, and the total. Never raises because of an answer or a scorer."""
         return self.submit(batch, context).result()
 
     async def ascore(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """As `score`, for callers that have an event loop."""
+        """Score as `score` does, for callers that have an event loop."""
         scores = self.submit(batch, context)
         await asyncio.gather(*map(asyncio.wrap_future, scores.columns), return_exceptions=True)
         return scores.result()
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingScores:
-        """Begin to score a batch and return at once. A batch holds whole groups if any reward compares answers."""
+        """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`."""
         batch, context = list(batch), context or RewardContext()
-        columns = [self._conductors.submit(partial(lane.score, batch, context)) for lane in self._lanes]
+        columns = [self._threads.submit(partial(worker.score, batch, context)) for worker in self._workers]
         return PendingScores(self, batch, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingScores]) -> RewardOutput:
-        """Wait for several batches, and give them as one, in order."""
+        """Wait for several batches, and return them as one, in order."""
         batch = [item for pending in scores for item in pending.batch]
         ends = np.cumsum([len(pending.batch) for pending in scores])
         rows = [range(end - len(pending.batch), end) for pending, end in zip(scores, ends.tolist(), strict=True)]
         columns = [
-            gathered(part.reward, list(zip(rows, [p.columns[i].result() for p in scores], strict=True)), len(batch))
-            for i, part in enumerate(self.parts)
+            merge_outputs(list(zip(rows, [p.columns[i].result() for p in scores], strict=True)), len(batch), name)
+            for i, name in enumerate(self.names)
         ]
         started = min((pending.started for pending in scores), default=time.perf_counter())
-        return replace(self._merge(batch, columns), seconds=time.perf_counter() - started)
+        return replace(self._aggregate(batch, columns), seconds=time.perf_counter() - started)
 
     @property
-    def compares(self) -> bool:
-        """Whether batches must hold whole groups."""
+    def needs_full_groups(self) -> bool:
+        """True if every batch must hold whole groups, as a reward or the aggregation compares answers."""
         return self._aggregation != "sum" or any(part.reward.scope is not Scope.SAMPLE for part in self.parts)
 
-    def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """How many answers had which status: {reward: {"ok": 10, "error": 2}}, statuses that occur alone."""
-        return {name: dict(Counter(status.value for status in output.status[name])) for name in self.names}
-
     def as_trl(self, answer: str = "answer") -> Callable[..., list[float | None]]:
-        """One reward function for trl's trainers: see `mmrl.rewards.core.adapters.as_trl`."""
+        """Return a reward function for trl's trainers: see `mmrl.rewards.as_trl`."""
         from mmrl.rewards.core.adapters import as_trl
 
         return as_trl(self, answer)
 
     def as_verl(self) -> Callable[..., dict[str, float]]:
-        """One `compute_score` for verl: see `mmrl.rewards.core.adapters.as_verl`."""
+        """Return a `compute_score` for verl: see `mmrl.rewards.as_verl`."""
         from mmrl.rewards.core.adapters import as_verl
 
         return as_verl(self)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-like state of the rewards that remember something between batches."""
+        """Return the JSON-like state of the rewards that keep any between batches."""
         states = {part.reward.name: part.reward.state_dict() for part in self.parts}
         return {name: state for name, state in states.items() if state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
+        """Restore the state that `state_dict` returned."""
         if strange := sorted(state.keys() - set(self.names)):
             raise RewardError(f"the saved state is of {', '.join(strange)}, of which this suite has none")
         for part in self.parts:
@@ -171,11 +166,11 @@ class RewardSuite(Tallies):
 
     def close(self) -> None:
         """End the threads; the suite can score nothing after that."""
-        self._conductors.close()
-        for lane in self._lanes:
-            lane.close()
+        self._threads.close()
+        for worker in self._workers:
+            worker.close()
 
-    def _refuse_misfits(self) -> None:
+    def _check_names_and_weights(self) -> None:
         if repeated := [name for name, n in Counter(self.names).items() if n > 1]:
             raise RewardError(f"the suite has two rewards called {', '.join(repeated)}: each name may stand once")
         if TOTAL in self.names:
@@ -184,7 +179,7 @@ class RewardSuite(Tallies):
             raise RewardError("no reward of the suite has a weight other than 0: the total would always be 0")
 
     def _lowest_total(self) -> float:
-        """The lowest weighted sum that there is, which an answer behind a shut gate gets; NaN without gates."""
+        """Return the lowest possible weighted sum, the total of an answer that fails a gate; NaN without gates."""
         if not any(part.gate is not None for part in self.parts):
             return math.nan
         if self._aggregation != "sum":
@@ -199,12 +194,13 @@ class RewardSuite(Tallies):
                 "leave the gate out, or choose a reward with a range"
             )
         lowest = sum(low for low, _ in edges.values())
-        if self._renormalise:  # a row that has one part left is scaled up to the weight of all
+        if self._renormalise:  # a row with a single known term is scaled up to the weight of all
             whole = sum(abs(self.weights[name]) for name in edges)
             lowest = min(lowest, *(low * whole / abs(self.weights[name]) for name, (low, _) in edges.items()))
         return lowest
 
-    def _merge(self, batch: Sequence[RewardInput], outputs: Sequence[RewardOutput]) -> RewardOutput:
+    def _aggregate(self, batch: Sequence[RewardInput], outputs: Sequence[RewardOutput]) -> RewardOutput:
+        """Combine the outputs of all rewards, and add the total."""
         merged = RewardOutput({}, {}, [{} for _ in batch], events=[[] for _ in batch], failures=[{} for _ in batch])
         for part, output in zip(self.parts, outputs, strict=True):
             self._add(merged, part.reward, output)
@@ -225,11 +221,11 @@ class RewardSuite(Tallies):
             return total
         signs = np.array([part.reward.spec.sign for part in gates])
         values = np.stack([merged.values[part.reward.name].astype(np.float64) for part in gates], axis=1)
-        thresholds = np.array([part.gate for part in gates], np.float32).astype(np.float64)  # as values are rounded
+        thresholds = np.array([part.gate for part in gates], np.float32).astype(np.float64)  # rounded as values are
         return gated(total, values * signs, thresholds * signs, self._floor)
 
     def _total_status(self, merged: RewardOutput, total: NDArray[np.float64]) -> list[Status]:
-        """The worst status among the parts; of a total that is known, the worst that is no failure."""
+        """Return the worst status of each row; `OK` where that is a failure, but the total is known."""
         parts = [part.reward.name for part in self.parts if part.weight or part.gate is not None]
         rows = zip(*(merged.status[name] for name in parts), strict=True)
         worst = [max(row, key=_severity.index) for row in rows]
@@ -248,7 +244,7 @@ class RewardSuite(Tallies):
         for row, (detail, failures) in enumerate(zip(output.detail, output.failures, strict=True)):
             into.detail[row].update(detail)
             into.failures[row].update(failures)
-        if weight := self.weights[reward.name]:  # events are parts of the total, as values are
+        if weight := self.weights[reward.name]:  # events are terms of the total, as values are
             for row, events in enumerate(output.events):
                 into.events[row].extend((decision, weight * value) for decision, value in events)
 
@@ -259,9 +255,9 @@ class PendingScores:
 
     suite: RewardSuite
     batch: Sequence[RewardInput]
-    columns: Sequence[Future[RewardOutput]]  # one a reward
+    columns: Sequence[Future[RewardOutput]]  # one per reward
     started: float
 
     def result(self) -> RewardOutput:
-        """Wait for all rewards, and add them up."""
+        """Wait for all rewards, and return their scores and totals."""
         return self.suite.join([self])

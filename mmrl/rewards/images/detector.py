@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.rewards.core.base import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.models.model_files import load_part, load_pretrained, torch_device, torch_dtype
 

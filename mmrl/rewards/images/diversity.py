@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.rewards.core.base import GroupReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture, pixels
+from mmrl.rewards.core.image_input import answer_image, pixels
+from mmrl.rewards.core.reward import GroupReward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.lpips import LPIPSNetwork
 from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
@@ -76,7 +78,7 @@ class Diversity(GroupReward):
         scored: list[Scored] = [float("nan")] * len(items)
         for row, item in enumerate(items):
             try:
-                seen[row] = answer_picture(item.image)
+                seen[row] = answer_image(item.image)
             except (InvalidAnswer, ScoringFailed) as err:
                 scored[row] = err
         if len(seen) > 1:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from PIL import Image
 
-from mmrl.rewards.core.base import Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.detector import Box, Detection, Detector, TransformersDetector
 from mmrl.rewards.models.clip_encoder import load_encoder
@@ -112,7 +114,7 @@ class GenEval(Reward):
         exclude = clauses(item.references.get("exclude") or [], "exclude")
         if self._colours is None and any(clause.colour for clause in include):
             raise ScoringFailed("a clause names a colour, and geneval was built with colours=None", "no_colours")
-        picture = answer_picture(item.image)
+        picture = answer_image(item.image)
         threshold = self._thresholds[item.references.get("tag") == "counting"]
         things = self._detector.detect(picture, sorted({clause.thing for clause in (*include, *exclude)}))
         verdict = judge(

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput
-from mmrl.rewards.core.image_input import answer_picture, pixels
+from mmrl.rewards.core.image_input import answer_image, pixels
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.rules.below_one import below_one
 
 PERIODS = (2, 4, 8, 16)
@@ -55,7 +57,7 @@ class Artefacts(Reward):
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
         """Look for both."""
-        picture = answer_picture(item.image)
+        picture = answer_image(item.image)
         power = clipped = 0.0
         for part in tiles(picture.size):
             values = pixels(picture.crop(part))
@@ -167,7 +169,7 @@ class Compressibility(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         """Compress the picture."""
-        picture = answer_picture(item.image)
+        picture = answer_image(item.image)
         if max(picture.size) > LONGEST:
             raise InvalidAnswer(
                 f"the picture has {picture.width} x {picture.height} pixels; JPEG takes {LONGEST} a side"

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
-from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.similarity import AgainstReference
 from mmrl.rewards.models.model_files import Found, find_file, load_tensors, torch_device

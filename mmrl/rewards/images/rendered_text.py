@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.core.base import Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 
 LONGEST_SIDE = 1280
 """Larger pictures are made smaller before they are read."""
@@ -64,7 +66,7 @@ class RenderedText(Reward):
     def score_one(self, item: RewardInput) -> float:
         """Read the picture, and compare."""
         due = asked_for(item)
-        return likeness(self.read(answer_picture(item.image)), due)
+        return likeness(self.read(answer_image(item.image)), due)
 
     def read(self, picture: Image.Image) -> str:
         """The lines of text in an RGB picture, from top to bottom; empty if there are none."""

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.core.base import Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture, pixels, reference_picture
+from mmrl.rewards.core.image_input import answer_image, pixels, reference_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.rules.below_one import below_one
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class AgainstReference(Reward):
         import torch
 
         reference = self._reference(item)
-        picture = self._sized(answer_picture(item.image), reference)
+        picture = self._sized(answer_image(item.image), reference)
         same = picture.tobytes() == reference.tobytes()
         with torch.no_grad():
             value = self.compare(_tensor(picture), _tensor(reference))
@@ -77,7 +79,7 @@ class AgainstReference(Reward):
         return cat(scores)
 
     def _reference(self, item: RewardInput) -> Image.Image:
-        reference = reference_picture(item.references["image"])
+        reference = reference_image(item.references["image"])
         if min(reference.size) < self.smallest:
             raise ScoringFailed(
                 f"{self.name} needs pictures of at least {self.smallest} pixels a side; the reference has "

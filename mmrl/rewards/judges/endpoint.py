@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from mmrl.rewards.core.base import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.judges.replies import Reply, read_completion
 
 LARGEST_ANSWER = 4 * 2**20  # bytes; a reply with 20 log-probabilities is some kilobytes

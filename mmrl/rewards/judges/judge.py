@@ -10,16 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from mmrl.rewards.core.base import (
-    GroupReward,
-    InvalidAnswer,
-    PairReward,
-    RewardContext,
-    RewardError,
-    RewardInput,
-    Scored,
-    ScoringFailed,
-)
+from mmrl.rewards.core.reward import GroupReward, PairReward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.judges import verdicts
 from mmrl.rewards.judges.judge_base import JudgeBase, View
 from mmrl.rewards.judges.templates import Part, between

@@ -13,8 +13,10 @@ from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from PIL import Image
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture, reference_picture
+from mmrl.rewards.core.image_input import answer_image, reference_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.judges import verdicts
 from mmrl.rewards.judges.endpoint import Endpoint
 from mmrl.rewards.judges.templates import Kind, Part, Picture, between, load_prompt
@@ -136,7 +138,7 @@ class JudgeBase(Reward):
         held = item.references.get(self.source_picture)
         if held is None:
             raise ScoringFailed(f"{self.name} needs references.{self.source_picture}", "missing")
-        picture = reference_picture(held, self.source_picture)
+        picture = reference_image(held, self.source_picture)
         return ["Given was this picture:\n", self._picture(picture), "\nTo be judged is this:\n"]
 
     def texts(self, item: RewardInput) -> dict[str, str]:
@@ -208,9 +210,9 @@ def data_url(image: Any, form: PictureFormat, longest_side: int) -> str:
     """The picture as `data:image/...;base64,...`, made smaller (never larger) so that no side exceeds `longest_side`.
 
     Raises:
-        InvalidAnswer, ScoringFailed: as `answer_picture`.
+        InvalidAnswer, ScoringFailed: as `answer_image`.
     """
-    shown = answer_picture(image)
+    shown = answer_image(image)
     if max(shown.size) > longest_side:
         shown = shown.copy()
         shown.thumbnail((longest_side, longest_side), Image.Resampling.LANCZOS)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.reward_errors import RewardError
 
 Kind = Literal["point", "pair", "checklist", "ranking"]
 FOLDER = Path(__file__).with_name("prompts")

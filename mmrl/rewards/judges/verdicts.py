@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 
 LEAST_MASS = 0.01
 """Below this probability of either word, the judge was about to say something else, and their ratio is noise."""

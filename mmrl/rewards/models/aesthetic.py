@@ -7,7 +7,8 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from mmrl.rewards.core.base import RewardError, RewardInput
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, load_encoder
 from mmrl.rewards.models.model_files import explained, find_file, load_tensors
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.models.aesthetic import linear_head
 from mmrl.rewards.models.model_files import explained
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.core.base import RewardError, RewardInput
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.model_files import (
     Found,
     explained,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, get_args
 
-from mmrl.rewards.core.base import RewardError, RewardInput
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, load_encoder
 
 if TYPE_CHECKING:

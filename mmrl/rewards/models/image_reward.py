@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mmrl.rewards.core.base import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.blip import build_blip
 from mmrl.rewards.models.model_files import explained, find_file, load_tensors, load_tokenizer, torch_dtype
 from mmrl.rewards.models.model_reward import PictureReward

@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.spec import WeightFile
 
 if TYPE_CHECKING:

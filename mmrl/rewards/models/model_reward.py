@@ -7,8 +7,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.core.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward import BatchReward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.models.model_files import Found, torch_device
 
@@ -107,6 +109,6 @@ def no_framing(reward: str, why: str) -> Callable[[Tensor], Tensor]:
 def _picture(item: RewardInput) -> Any:
     """The answer's picture as RGB, or why it cannot be used."""
     try:
-        return answer_picture(item.image)
+        return answer_image(item.image)
     except (InvalidAnswer, ScoringFailed) as err:
         return err

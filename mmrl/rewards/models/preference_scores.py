@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from mmrl.rewards.core.base import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, OpenClipEncoder, load_encoder
 from mmrl.rewards.models.model_files import find_file
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.reward_errors import RewardError
 
 if TYPE_CHECKING:
     from torch import Tensor

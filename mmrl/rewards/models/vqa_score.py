@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from mmrl.rewards.core.base import RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.model_files import VOCABULARIES, find_file, load_part, load_pretrained, torch_dtype
 from mmrl.rewards.models.model_reward import ModelReward
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.final_answer import tagged
 from mmrl.rewards.parsing.json_text import decode_json, unfenced
 from mmrl.rewards.parsing.literals import LONGEST, parse_call, parse_literal

@@ -33,7 +33,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.parsing.json_text import fenced_apart, json_values, number, refuse_digits
 
 Box: TypeAlias = tuple[float, float, float, float]

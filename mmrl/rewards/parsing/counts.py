@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.numbers import DASHES, plain_digits, refuse_changed
 
 LARGEST = 10**12

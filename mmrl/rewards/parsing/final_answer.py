@@ -13,7 +13,8 @@ from __future__ import annotations
 import re
 from typing import Literal, get_args
 
-from mmrl.rewards.core.base import InvalidAnswer, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 
 AnswerFormat = Literal["auto", "tags", "boxed", "plain"]
 LONGEST = 1_000_000

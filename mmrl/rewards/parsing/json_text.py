@@ -11,7 +11,7 @@ import json
 import re
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 
 MOST_VALUES = 10_000
 """Lists and objects in one text past which it is no answer."""

@@ -13,7 +13,7 @@ import math
 import re
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 
 LONGEST = 10_000
 """Characters past which a text is not read."""

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import OUTSIDE, Space, check_box, extent
 from mmrl.rewards.parsing.json_text import decode_json, number
 

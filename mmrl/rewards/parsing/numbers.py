@@ -10,7 +10,7 @@ import unicodedata
 from fractions import Fraction
 from functools import cache
 
-from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.final_answer import first_sentence, stated_finals, without_bold
 
 # What counts as a digit in an answer: 0 to 9 of ASCII, and nothing that looks like them.

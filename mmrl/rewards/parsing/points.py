@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import OUTSIDE, Size, Space, TrueBoxes, extent
 from mmrl.rewards.parsing.json_text import decode_json, number, unfenced
 from mmrl.rewards.parsing.numbers import DASHES, plain_digits

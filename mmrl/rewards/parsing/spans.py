@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-from mmrl.rewards.core.base import InvalidAnswer
+from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.json_text import decode_json, fenced_apart
 from mmrl.rewards.parsing.numbers import DASHES, plain_digits
 

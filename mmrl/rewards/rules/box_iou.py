@@ -8,7 +8,9 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import Space, check_space, parse_box, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.rules.below_one import BELOW_ONE

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.counts import parse_count
 from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.rules.below_one import below_one

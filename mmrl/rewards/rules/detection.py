@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardContext, RewardError, RewardInput
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.parsing.boxes import LabelledBox, Space, TrueBoxes, check_space, parse_labelled_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.rules.average_precision import average_precision

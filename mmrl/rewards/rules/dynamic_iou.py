@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import RewardError
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, TrueBoxes, to_space
 from mmrl.rewards.rules.below_one import below_one
 from mmrl.rewards.rules.box_iou import pairwise_iou

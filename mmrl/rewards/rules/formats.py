@@ -5,7 +5,9 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from mmrl.rewards.core.base import Reward, RewardError, RewardInput
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import RewardInput
 
 _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters and signs that are drawn as nothing: Hangul fillers and the empty Braille cell."""

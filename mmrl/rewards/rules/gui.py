@@ -8,7 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from mmrl.rewards.core.base import Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.actions import Action, canonical, parse_action
 from mmrl.rewards.parsing.boxes import Space, TrueBoxes, check_space, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, form_of

@@ -13,8 +13,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardContext, RewardError, RewardInput, ScoringFailed, Status
 from mmrl.rewards.core.registry import load
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.spec import Scope, WeightFile
 from mmrl.rewards.parsing.final_answer import LONGEST
 from mmrl.rewards.parsing.words import words_of

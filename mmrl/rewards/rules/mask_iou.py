@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import SPACES, Space, check_space
 from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.parsing.json_text import decode_json

@@ -18,7 +18,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
 WORKERS = 4
 START_S = 120.0

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from mmrl.rewards.core.base import BatchReward, InvalidAnswer, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.reward import BatchReward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import (
     AnswerFormat,
     final_answer,

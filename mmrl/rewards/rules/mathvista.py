@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from mmrl.rewards.core.base import Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import final_answer, form_of, only_stated
 
 _LETTER = re.compile(r"\(([a-zA-Z])\)")

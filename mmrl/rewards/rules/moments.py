@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import (
     MOST_BOXES,
     Box,

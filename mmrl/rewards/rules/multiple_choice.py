@@ -8,7 +8,9 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, form_of, stated_finals, without_bold
 
 LONGEST = 20_000

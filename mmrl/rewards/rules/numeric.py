@@ -6,7 +6,9 @@ import math
 from fractions import Fraction
 from typing import Any
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, form_of
 from mmrl.rewards.parsing.numbers import number_in, parse_number
 

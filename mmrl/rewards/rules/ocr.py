@@ -6,7 +6,9 @@ import unicodedata
 from collections.abc import Hashable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
 from mmrl.rewards.rules.below_one import below_one
 

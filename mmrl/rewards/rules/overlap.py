@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from mmrl.rewards.core.base import BatchReward, InvalidAnswer, Reward, RewardError, RewardInput, Scored, ScoringFailed
+from mmrl.rewards.core.reward import BatchReward, Reward, Scored
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
 from mmrl.rewards.parsing.words import words_of

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from mmrl.rewards.core.base import Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import Space, check_space, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, form_of
 from mmrl.rewards.parsing.points import check_comparable, is_inside, parse_point

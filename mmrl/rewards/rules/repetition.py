@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Literal
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardError, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import LONGEST
 from mmrl.rewards.parsing.words import words_of
 

@@ -10,7 +10,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
 from mmrl.rewards.parsing.tables import Cell, Table, read_table
 from mmrl.rewards.rules.below_one import below_one

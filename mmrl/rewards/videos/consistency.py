@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.core.base import InvalidAnswer, Reward, RewardInput, ScoringFailed
-from mmrl.rewards.core.image_input import answer_picture
+from mmrl.rewards.core.image_input import answer_image
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.models.model_files import load_part, load_pretrained, torch_device, torch_dtype
 from mmrl.rewards.rules.below_one import below_one
@@ -139,7 +141,7 @@ def answer_frames(video: Any) -> list[Image.Image]:
     """
     if not isinstance(video, list | tuple):
         raise ScoringFailed(f"the answer is a {type(video).__name__}; a list of PIL images is due", "wrong_type")
-    frames = [answer_picture(frame) for frame in video]
+    frames = [answer_image(frame) for frame in video]
     if len(frames) < 2:
         raise InvalidAnswer(f"the video has {len(frames)} frames; what changes from frame to frame needs two")
     if len(sizes := {frame.size for frame in frames}) > 1:

@@ -15,7 +15,8 @@ from mmrl.algorithms import interpolate, velocity_mse
 from mmrl.config.algorithm import RewardGradientConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import BackpropSteps, Capability, DecodingPolicy, VelocityPolicy
-from mmrl.rewards.core.base import Reward, RewardInput
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.seeds import fold_in
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import EARLIEST, LATEST

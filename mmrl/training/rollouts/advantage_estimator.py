@@ -25,8 +25,8 @@ from mmrl.algorithms import (
 )
 from mmrl.config.algorithm import AdvantageConfig, BestOfConfig, ExponentialConfig
 from mmrl.policy import Rollout
-from mmrl.rewards.core.aggregation import pareto_rank
-from mmrl.rewards.core.base import RewardOutput
+from mmrl.rewards.core.reward_aggregation import pareto_rank
+from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.training.rollouts.lagrangian import Constraints
 
 

@@ -15,10 +15,9 @@ from torch import Tensor
 from mmrl.data.sample import Sample
 from mmrl.errors import RunError
 from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
-from mmrl.rewards.core.base import RewardContext, RewardInput, RewardOutput
-from mmrl.rewards.core.inputs import reward_input, with_rows
+from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, append_rows, reward_input
 from mmrl.rewards.core.routing import Scorer
-from mmrl.rewards.core.suite import TOTAL, TooFewScored
+from mmrl.rewards.core.suite import TooFewScored
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.run.timers import Phases
@@ -75,7 +74,7 @@ class ScoredRollouts:
 
     def with_rollout(self, rollout: Rollout, origin: Origin, values: Sequence[Mapping[str, float]]) -> ScoredRollouts:
         """One more rollout behind the others, whose rewards are known."""
-        return ScoredRollouts([*self.rollouts, rollout], [*self.origins, origin], with_rows(self.output, values))
+        return ScoredRollouts([*self.rollouts, rollout], [*self.origins, origin], append_rows(self.output, values))
 
 
 @dataclass
@@ -155,7 +154,7 @@ class RolloutCollector:
     def _refuse(self, output: RewardOutput) -> None:
         """Of all that was drawn so far: a round may be small."""
         try:
-            self.suite.refuse_unscored(output)
+            self.suite.check_valid_share(output)
         except TooFewScored as err:
             raise RunError(f"{err}; training.min_valid_share says how many must be") from err
         if any(output.events):
@@ -173,7 +172,7 @@ class _Scoring:
     def take(self, inputs: Sequence[RewardInput]) -> None:
         """Scored while the next ones are drawn."""
         self._waiting += inputs
-        whole = whole_groups(self._waiting, self._sizes) if self._suite.compares else len(self._waiting)
+        whole = whole_groups(self._waiting, self._sizes) if self._suite.needs_full_groups else len(self._waiting)
         if whole:
             self.begun.append(self._suite.submit(self._waiting[:whole], self._context))
             self._waiting = self._waiting[whole:]

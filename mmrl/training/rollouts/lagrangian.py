@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmrl.algorithms import dual_ascent, lagrangian_advantages
 from mmrl.errors import RunError
-from mmrl.rewards.core.base import RewardOutput
+from mmrl.rewards.core.reward_io import RewardOutput
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mmrl.config.algorithm import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
-from mmrl.rewards.core.inputs import rows_of
+from mmrl.rewards.core.reward_io import select_rows
 from mmrl.rewards.core.routing import RoutedRewards, Scorer
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, branch_credit, shared_rows
@@ -113,7 +113,7 @@ class OnlineRollouts:
                 "algorithm.mismatch: answers that data.replay keeps were drawn with older weights, and have no engine "
                 "to be compared with: leave one of the two out"
             )
-        if self.suite.compares and isinstance(self.draws, AdaptiveDraws):
+        if self.suite.needs_full_groups and isinstance(self.draws, AdaptiveDraws):
             raise ConfigError("data.draws: adaptive draws a group in rounds, but a reward compares a group's answers")
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform
         if (name := self.credit.config.name) in ("gdpo", "pareto") and mixed:
@@ -150,7 +150,7 @@ class OnlineRollouts:
             metrics |= replayed
         advantages, branches = self._advantages(drawn), self._branch_credit(drawn)
         if self.credit.constraints is not None:
-            metrics |= self.credit.constraints.ascend(rows_of(drawn.scored.output, _rows(drawn.fair)))
+            metrics |= self.credit.constraints.ascend(select_rows(drawn.scored.output, _rows(drawn.fair)))
         if self.weighting is not None:
             total = drawn.scored.total.where(drawn.credited, torch.nan)
             weights = self.weighting.weights(total, drawn.scored.group_index, progress)
@@ -197,7 +197,7 @@ class OnlineRollouts:
     def _advantages(self, drawn: CollectedRollouts) -> Tensor:
         """[R]; 0 in rows that take no part."""
         rows = drawn.credited.nonzero()[:, 0]
-        output, group_index = rows_of(drawn.scored.output, rows.tolist()), drawn.scored.group_index[rows]
+        output, group_index = select_rows(drawn.scored.output, rows.tolist()), drawn.scored.group_index[rows]
         advantages = torch.zeros(len(drawn.credited))
         config = self.credit.config
         if self.history is None:
@@ -262,7 +262,7 @@ class OnlineRollouts:
         media = [made for rollout in scored.rollouts for made in rollout.media]
         diversity = group_diversity([media[row] for row in rows], scored.group_index[rows].tolist())
         return ({} if diversity is None else {"diversity": diversity}) | reward_metrics(
-            rows_of(scored.output, rows),
+            select_rows(scored.output, rows),
             self.suite,
             [samples[row].source for row in rows],
             scored.group_index[rows],

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mmrl.algorithms import zero_variance_share
-from mmrl.rewards.core.base import RewardOutput
+from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
 from mmrl.rewards.core.routing import Scorer
-from mmrl.rewards.core.suite import TOTAL
 
 
 def reward_metrics(

@@ -18,9 +18,9 @@ from mmrl.data.media.video import stated_duration
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.data.sources import scan_source
 from mmrl.errors import DataError
-from mmrl.rewards.core.base import InvalidAnswer, RewardError, RewardInput, ScoringFailed, Status
-from mmrl.rewards.core.inputs import reward_input
 from mmrl.rewards.core.registry import load, reward_class
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_io import RewardInput, reward_input
 from mmrl.rewards.parsing.boxes import LARGEST_SIDE, SPACES, Space, boxes_of, to_space, true_boxes
 from mmrl.rewards.parsing.final_answer import AnswerFormat
 from mmrl.rewards.parsing.spans import parse_spans, read_spans

@@ -10,7 +10,7 @@ from mmrl.data.media.budget import ImageBudget
 from mmrl.data.media.decode import picture_size
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.boxes import SPACES, Size, Space, to_space, true_boxes
 
 

@@ -20,8 +20,8 @@ from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
 from mmrl.policy import batch_requests
 from mmrl.rewards import Reward
+from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader, distinct_choices
-from mmrl.rewards.core.suite import TOTAL
 from mmrl.workflows.compare.entries import ComparedModel, Shared
 from mmrl.workflows.compare.inputs import Chosen, Source, fit_material
 

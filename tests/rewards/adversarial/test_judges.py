@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.judges.judge import Judge
 from mmrl.rewards.judges.replies import Reply, read_completion
 from mmrl.rewards.judges.verdicts import share

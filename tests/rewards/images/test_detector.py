@@ -7,7 +7,7 @@ import transformers
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.images.detector import (
     FLOOR,
     MASKS_SIDE,

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.images.detector import Detection
 from mmrl.rewards.images.geneval import RELATIONS, GenEval, clauses, judge, relations, top_by_confidence
 from mmrl_shapeworld.captions import KINDS

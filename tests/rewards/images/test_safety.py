@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.rewards.core.base import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.image_input import MOST_PIXELS, answer_picture, reference_picture
+from mmrl.rewards.core.image_input import MOST_PIXELS, answer_image, reference_image
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
 RGB = np.random.default_rng(0).integers(0, 256, (24, 20, 3), dtype=np.uint8)
 
@@ -33,45 +33,45 @@ def claiming(width, height):
 
 def test_an_rgb_picture_is_left_as_it_is():
     picture = Image.fromarray(RGB)
-    assert answer_picture(picture) is picture
+    assert answer_image(picture) is picture
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB"])
 def test_every_mode_of_8_bits_becomes_rgb(mode):
-    seen = answer_picture(Image.new(mode, (3, 2)))
+    seen = answer_image(Image.new(mode, (3, 2)))
     assert (seen.mode, seen.size) == ("RGB", (3, 2))
 
 
 def test_what_is_transparent_is_white_and_cannot_hide_anything():
     hidden = Image.fromarray(np.dstack([RGB, np.zeros((24, 20), np.uint8)]))
-    assert np.all(np.asarray(answer_picture(hidden)) == 255)
+    assert np.all(np.asarray(answer_image(hidden)) == 255)
     half = Image.new("RGBA", (2, 2), (0, 0, 0, 51))
-    assert np.all(np.asarray(answer_picture(half)) == 204)
+    assert np.all(np.asarray(answer_image(half)) == 204)
     palette = Image.fromarray(RGB).quantize(4)
     palette.info["transparency"] = bytes(4)
-    assert np.all(np.asarray(answer_picture(palette)) == 255)
+    assert np.all(np.asarray(answer_image(palette)) == 255)
 
 
 def test_sixteen_bits_are_scaled_and_32_are_refused():
     ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
-    seen = np.asarray(answer_picture(Image.fromarray(ramp)))
+    seen = np.asarray(answer_image(Image.fromarray(ramp)))
     assert np.array_equal(seen[..., 0].ravel(), np.arange(256))
     for mode in ("I", "F"):
         with pytest.raises(InvalidAnswer, match=f"mode is {mode}: 32 bits"):
-            answer_picture(Image.new(mode, (3, 2)))
+            answer_image(Image.new(mode, (3, 2)))
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 5), (5, 0)])
 def test_a_picture_without_pixels_is_invalid(size):
     with pytest.raises(InvalidAnswer, match=f"{size[0]} x {size[1]} pixels"):
-        answer_picture(Image.new("RGB", size))
+        answer_image(Image.new("RGB", size))
 
 
 def test_a_strip_is_invalid_and_a_single_pixel_is_not():
     with pytest.raises(InvalidAnswer, match="1 x 201 pixels; one side may be 200 times"):
-        answer_picture(Image.new("RGB", (1, 201)))
-    assert answer_picture(Image.new("RGB", (1, 200))).size == (1, 200)
-    assert answer_picture(Image.new("RGB", (1, 1))).size == (1, 1)
+        answer_image(Image.new("RGB", (1, 201)))
+    assert answer_image(Image.new("RGB", (1, 200))).size == (1, 200)
+    assert answer_image(Image.new("RGB", (1, 1))).size == (1, 1)
 
 
 def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch):
@@ -79,15 +79,15 @@ def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch):
     bomb = Image.open(io.BytesIO(claiming(60_000, 56_000)))
     monkeypatch.setattr(bomb, "load", lambda: pytest.fail("it was decoded"))
     with pytest.raises(InvalidAnswer, match=f"60000 x 56000 pixels; at most {MOST_PIXELS}"):
-        answer_picture(bomb)
+        answer_image(bomb)
     real = encoded(Image.new("1", (8000, 8000)))
     assert len(real) < 20_000
     with pytest.raises(InvalidAnswer, match="8000 x 8000"):
-        answer_picture(Image.open(io.BytesIO(real)))
+        answer_image(Image.open(io.BytesIO(real)))
 
 
 def test_a_picture_of_8k_is_looked_at():
-    assert answer_picture(Image.open(io.BytesIO(encoded(Image.new("1", (7680, 4320)))))).size == (7680, 4320)
+    assert answer_image(Image.open(io.BytesIO(encoded(Image.new("1", (7680, 4320)))))).size == (7680, 4320)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "BMP"])
@@ -96,7 +96,7 @@ def test_a_cut_off_file_cannot_be_read_however_often_it_is_tried(kind):
     picture = Image.open(io.BytesIO(data[: len(data) * 2 // 3]))
     for _ in range(2):
         with pytest.raises(ScoringFailed, match="cannot be read") as caught:
-            answer_picture(picture)
+            answer_image(picture)
         assert caught.value.kind == "unreadable"
 
 
@@ -105,7 +105,7 @@ def test_several_frames_are_invalid():
     for kind in ("GIF", "TIFF", "PNG"):
         moving = Image.open(io.BytesIO(encoded(frames[0], kind, save_all=True, append_images=frames[1:])))
         with pytest.raises(InvalidAnswer, match="several frames"):
-            answer_picture(moving)
+            answer_image(moving)
 
 
 def test_a_lazy_picture_is_decoded_once_by_many_threads():
@@ -117,7 +117,7 @@ def test_a_lazy_picture_is_decoded_once_by_many_threads():
 
         def look(picture=picture, seen=seen, start=start):
             start.wait()
-            seen.append(np.array_equal(np.asarray(answer_picture(picture)), big))
+            seen.append(np.array_equal(np.asarray(answer_image(picture)), big))
 
         threads = [threading.Thread(target=look) for _ in range(8)]
         for thread in threads:
@@ -131,13 +131,13 @@ def test_orientation_is_followed():
     exif = Image.Exif()
     exif[0x0112] = 6
     lying = Image.open(io.BytesIO(encoded(Image.fromarray(RGB), "PNG", exif=exif)))
-    assert np.array_equal(np.asarray(answer_picture(lying)), np.rot90(RGB, -1))
+    assert np.array_equal(np.asarray(answer_image(lying)), np.rot90(RGB, -1))
 
 
 @pytest.mark.parametrize("thing", [None, "a.png", b"", RGB, [Image.new("RGB", (2, 2))]])
 def test_what_is_no_picture_is_a_failure_of_whoever_asked(thing):
     with pytest.raises(ScoringFailed, match="a PIL image is due") as caught:
-        answer_picture(thing)
+        answer_image(thing)
     assert caught.value.kind == "wrong_type"
 
 
@@ -151,10 +151,10 @@ def test_a_reference_is_read_as_an_answer_is(tmp_path):
     }.items():
         path = tmp_path / f"{name}.png"
         picture.save(path)
-        due = np.asarray(answer_picture(picture))
-        assert np.array_equal(np.asarray(reference_picture(str(path))), due), name
-        assert np.array_equal(np.asarray(reference_picture(path)), due), name
-        assert np.array_equal(np.asarray(reference_picture(picture)), due), name
+        due = np.asarray(answer_image(picture))
+        assert np.array_equal(np.asarray(reference_image(str(path))), due), name
+        assert np.array_equal(np.asarray(reference_image(path)), due), name
+        assert np.array_equal(np.asarray(reference_image(picture)), due), name
 
 
 def test_what_is_wrong_with_a_reference_is_a_failure_of_the_scorer(tmp_path):
@@ -165,7 +165,7 @@ def test_what_is_wrong_with_a_reference_is_a_failure_of_the_scorer(tmp_path):
     places = [*(str(path) for path in sorted(tmp_path.iterdir())), str(tmp_path / "absent.png"), str(tmp_path), "\0"]
     for wrong in [*places, Image.new("RGB", (0, 3)), Image.new("F", (3, 3))]:
         with pytest.raises(ScoringFailed, match=r"references\['source'\]") as caught:
-            reference_picture(wrong, "source")
+            reference_image(wrong, "source")
         assert caught.value.kind == "reference"
     with pytest.raises(ScoringFailed, match="a path or a PIL image is due"):
-        reference_picture(3)
+        reference_image(3)

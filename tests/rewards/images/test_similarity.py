@@ -8,7 +8,7 @@ from skimage.metrics import structural_similarity
 from torchmetrics.functional.image.ssim import _ssim_update, multiscale_structural_similarity_index_measure
 
 from mmrl.rewards import RewardError, RewardInput, Status, load
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.images.similarity import SCALE_WEIGHTS, ms_ssim, ssim
 
 

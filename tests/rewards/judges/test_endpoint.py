@@ -10,7 +10,7 @@ import time
 import pytest
 
 from mmrl.rewards import RewardError
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.judges.endpoint import LARGEST_ANSWER, Endpoint
 from tests.rewards.judges.stub_server import (
     Cuts,

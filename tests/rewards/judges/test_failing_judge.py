@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardInput, RewardSuite, Status, load
-from mmrl.rewards.core.executor import Part
+from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.judges.judge import Judge, JudgeChecklist, JudgePairs, JudgeRanking
 from tests.rewards.judges.stub_server import (
     Cuts,
@@ -61,7 +61,7 @@ def point(server, timeout_s=3):
 def test_every_failure_is_counted_by_kind_and_none_becomes_a_zero():
     names = [name for name in BEHAVIOURS for _ in range(2)]
     with StubJudge(by_prompt) as server:
-        suite = RewardSuite([Part(point(server), retries=0), (load("compressibility"), 0.1)])
+        suite = RewardSuite([WeightedReward(point(server), retries=0), (load("compressibility"), 0.1)])
         begun = time.perf_counter()
         output = suite.score(answers(names))
         assert time.perf_counter() - begun < 60
@@ -93,7 +93,7 @@ def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
 
     names = [name for name in BEHAVIOURS if name not in ("ok", "no")]
     with StubJudge(better_the_third_time) as server:
-        suite = RewardSuite([Part(point(server), retries=2, pause_s=0.01)])
+        suite = RewardSuite([WeightedReward(point(server), retries=2, pause_s=0.01)])
         output = suite.score(answers(names))
         suite.close()
     kept = {"wrong_type", "not_json", "unparseable", "too_large"}
@@ -108,7 +108,7 @@ def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
 
 def test_a_judge_that_hangs_for_ever_costs_its_deadline_only():
     with StubJudge(Hangs()) as server:
-        suite = RewardSuite([Part(point(server, timeout_s=30), deadline_s=0.4, retries=0)])
+        suite = RewardSuite([WeightedReward(point(server, timeout_s=30), deadline_s=0.4, retries=0)])
         begun = time.perf_counter()
         output = suite.score(answers(["x"] * 12))
         assert time.perf_counter() - begun < 25  # of the 30 that the judge may take
@@ -120,7 +120,7 @@ def test_a_judge_that_hangs_for_ever_costs_its_deadline_only():
 def test_a_judge_that_is_down_scores_nothing_at_all():
     with StubJudge(Sure(1.0)) as server:
         gone = point(server)
-    suite = RewardSuite([Part(gone, retries=1, pause_s=0.01)])
+    suite = RewardSuite([WeightedReward(gone, retries=1, pause_s=0.01)])
     output = suite.score(answers(["x"] * 20))
     assert np.isnan(output.values["judge"]).all() and suite.failures(output) == {"judge": {"connection": 20}}
     suite.close()

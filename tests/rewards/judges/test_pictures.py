@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.judges.judge_base import data_url, spread
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.judges import verdicts
 
 SPELLINGS = ["{}", " {}", "▁{}", "Ġ{}", "{}.", "**{}", '"{}"', "{}\n", "{},"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import InvalidAnswer, RewardError
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.boxes import (
     MOST_BOXES,
     LabelledBox,

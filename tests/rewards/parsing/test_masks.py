@@ -8,7 +8,7 @@ import pytest
 from pycocotools import mask as coco
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.masks import Canvas, mask_of, parse_mask
 
 SMALL = Canvas(20, 10, "pixel")

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.boxes import true_boxes
 from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside, parse_point, read_pair
 

@@ -1,7 +1,7 @@
 """A reward of one's own in a file, for tests of rewards that ask another what is right."""
 
 from mmrl.rewards import Reward
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 
 
 class OnlyRight(Reward):

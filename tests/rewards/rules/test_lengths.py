@@ -8,7 +8,7 @@ import torch
 from trl.rewards import get_soft_overlong_punishment
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.rules.lengths import CosineLength, Length, SoftOverlong, cosine_between, length_of
 
 from .asking import ask, outcome, value

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.core.base import ScoringFailed
+from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.rules.math_pool import MathPool
 
 linux = pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks into /proc")

@@ -7,7 +7,7 @@ import torch
 
 from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import RolloutRequest
-from mmrl.rewards.core.base import RewardOutput
+from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import MicroBatch

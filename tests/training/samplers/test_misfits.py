@@ -10,7 +10,7 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
 from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.policy import Capability
-from mmrl.rewards import GroupReward, Part
+from mmrl.rewards import GroupReward, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
@@ -107,7 +107,9 @@ def test_a_source_refuses_what_its_policy_or_its_rewards_cannot_do():
     with pytest.raises(ValueError, match="adaptive draws a group in rounds, but a reward compares"):
         source(reward=Rank(), draws=AdaptiveDraws(6, 4, 6, 1.0, 3, 3, 0))
     routed = RoutedRewards(
-        [Part(Right())], distinct_choices(questions(rewards=(RewardChoice("exact"),))), load=lambda name: Exact()
+        [WeightedReward(Right())],
+        distinct_choices(questions(rewards=(RewardChoice("exact"),))),
+        load=lambda name: Exact(),
     )
     gdpo = config(algorithm="{name: gdpo}").algorithm.advantage
     with pytest.raises(ValueError, match="gdpo takes the rewards of all answers one by one, but samples ask"):

@@ -1,0 +1,191 @@
+"""The input that a reward scores and the output that it returns, and functions that build, select and merge them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mmrl.data.sample import Sample
+from mmrl.rewards.core.reward_errors import Failure, RewardError, Status
+
+TOTAL = "total"
+"""The name of the aggregated reward in `RewardOutput.values`."""
+SAMPLE_REWARDS = "rewards"
+"""The key in `RewardInput.metadata` of the rewards that the sample names; without it, the run's rewards apply."""
+
+
+@dataclass(frozen=True)
+class RewardInput:
+    """An answer to score. `image` and `video` are PIL images; `references` holds the ground truth."""
+
+    id: str
+    group: int
+    prompt: str
+    image: Any = None
+    video: Any = None
+    text: str | None = None
+    references: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+INPUT_FIELDS = tuple(f.name for f in fields(RewardInput))
+
+
+@dataclass(frozen=True)
+class RewardContext:
+    """The state of training while a batch is scored."""
+
+    progress: float = 0.0
+    """Share of training that is done, in [0, 1]: for schedules inside a reward."""
+
+
+@dataclass(frozen=True)
+class RewardOutput:
+    """Scores of a batch, one array per name. A failure is NaN with a `Status`, never a silent zero."""
+
+    values: dict[str, NDArray[np.float32]]  # {name: [B]}; NaN where the scorer failed
+    status: dict[str, list[Status]]  # {name: [B]}
+    detail: list[dict[str, Any]]  # [B]; free-form, for reports
+    events: list[list[tuple[int, float]]] = field(default_factory=list)  # [B] of (decision, reward), for dense credit
+    seconds: float = 0.0
+    failures: list[dict[str, Failure]] = field(default_factory=list)  # [B]; {name: failure}, or empty
+
+
+def reward_input(
+    sample: Sample,
+    media: Any,  # a PIL image, a video as a list of PIL images, or a text
+    group: int,
+    id: str,
+    tokens: Sequence[int] | None = None,  # token ids of a text
+) -> RewardInput:
+    """Return the input of an answer to `sample`.
+
+    `references` holds the images and videos of the prompt (`images`, `videos`) and the sample's conditions (an image
+    to edit), as paths or data URIs, its metadata, and its `answer`, if any. `metadata` holds task, source, the
+    `tokens` of a text, and the rewards that the sample names.
+
+    Raises:
+        RewardError: `media` is of another type.
+    """
+    references: dict[str, Any] = {**sample.metadata, **sample.conditions}
+    references |= {key: list(paths) for key, paths in (("images", sample.images), ("videos", sample.videos)) if paths}
+    if sample.answer is not None:
+        references["answer"] = sample.answer
+    metadata: dict[str, Any] = {"task": sample.task, "source": sample.source}
+    if tokens is not None:
+        metadata["tokens"] = list(tokens)
+    if sample.rewards:
+        metadata[SAMPLE_REWARDS] = sample.rewards
+    image, video, text = None, None, None
+    if isinstance(media, Image.Image):
+        image = media
+    elif isinstance(media, str):
+        text = media
+    elif isinstance(media, list | tuple) and media and all(isinstance(frame, Image.Image) for frame in media):
+        video = list(media)
+    else:
+        raise RewardError(
+            f"sample {sample.id!r}: cannot score a {type(media).__name__}; "
+            "a reward takes a PIL image, a video as a non-empty list of PIL images, or a text"
+        )
+    return RewardInput(
+        id=id,
+        group=group,
+        prompt=sample.prompt or _last_user_text(sample.messages),
+        image=image,
+        video=video,
+        text=text,
+        references=references,
+        metadata=metadata,
+    )
+
+
+def rows_by_group(items: Sequence[RewardInput]) -> dict[int, list[int]]:
+    """Return the rows of each group, in order."""
+    rows: dict[int, list[int]] = defaultdict(list)
+    for row, item in enumerate(items):
+        rows[item.group].append(row)
+    return dict(rows)
+
+
+def select_rows(output: RewardOutput, rows: Sequence[int]) -> RewardOutput:
+    """Return the given rows of an output, in the given order."""
+    index = np.asarray(rows, np.intp)
+    return RewardOutput(
+        values={name: column[index] for name, column in output.values.items()},
+        status={name: [column[row] for row in rows] for name, column in output.status.items()},
+        detail=[output.detail[row] for row in rows],
+        events=[output.events[row] for row in rows] if output.events else [],
+        seconds=output.seconds,
+        failures=[output.failures[row] for row in rows] if output.failures else [],
+    )
+
+
+def append_rows(output: RewardOutput, added: Sequence[Mapping[str, float]]) -> RewardOutput:
+    """Return an output followed by rows of which only values are known: {name: value}, each value finite.
+
+    A name that an added row lacks gets NaN and `Status.NOT_APPLICABLE`.
+    """
+    names = list(output.values)
+    missing = [[row.get(name, math.nan) for row in added] for name in names]
+    return RewardOutput(
+        values={
+            name: np.concatenate([output.values[name], np.asarray(column, np.float32)])
+            for name, column in zip(names, missing, strict=True)
+        },
+        status={
+            name: [*output.status[name], *(Status.OK if name in row else Status.NOT_APPLICABLE for row in added)]
+            for name in names
+        },
+        detail=[*output.detail, *({} for _ in added)],
+        events=[*output.events, *([] for _ in added)] if output.events else [],
+        seconds=output.seconds,
+        failures=[*output.failures, *({} for _ in added)] if output.failures else [],
+    )
+
+
+def merge_outputs(
+    parts: Sequence[tuple[Sequence[int], RewardOutput]],  # rows of the merged batch, and their output
+    size: int,
+    reward: str | None = None,
+) -> RewardOutput:
+    """Merge outputs that cover different rows of a batch of `size` answers.
+
+    Names that a part lacks: without `reward`, NaN and `Status.NOT_APPLICABLE`, with the total as the last name. With
+    `reward`, the name of the reward that all parts come from, the value and the status of that reward in the same row,
+    or `Status.ERROR` where that status is `OK`; names are sorted.
+    """
+    found = dict.fromkeys(name for _, output in parts for name in output.values)
+    names = [*(name for name in found if name != TOTAL), TOTAL] if reward is None else sorted({*found, reward})
+    absent = Status.NOT_APPLICABLE if reward is None else Status.ERROR
+    values = {name: np.full(size, math.nan, np.float32) for name in names}
+    status = {name: [absent] * size for name in names}
+    detail: list[dict[str, Any]] = [{} for _ in range(size)]
+    failures: list[dict[str, Failure]] = [{} for _ in range(size)]
+    events: list[list[tuple[int, float]]] = [[] for _ in range(size)]
+    for rows, output in parts:
+        for place, row in enumerate(rows):
+            for name in names:
+                source = name if name in output.values else reward
+                if source is None or (source != name and output.status[source][place] is Status.OK):
+                    continue
+                values[name][row], status[name][row] = output.values[source][place], output.status[source][place]
+            detail[row], failures[row] = output.detail[place], output.failures[place]
+            events[row] = output.events[place] if output.events else []
+    return RewardOutput(values, status, detail, events if any(events) else [], failures=failures)
+
+
+def _last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of a conversation's last user message; "" if there is none."""
+    content = next((each.get("content", "") for each in reversed(messages) if each.get("role") == "user"), "")
+    if isinstance(content, str):
+        return content
+    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else []
+    return "\n".join(str(part["text"]) for part in parts if part.get("type") == "text" and "text" in part)
