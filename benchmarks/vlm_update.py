@@ -80,7 +80,7 @@ def measure(name: str, work: Work, tokens: int) -> Found:
     recording = answers(vlm, work, tokens)
     advantages = torch.linspace(-1, 1, work.answers)[:, None]
     paths: dict[str, Callable[[], Scores]] = {
-        "plain": lambda: row_scores(vlm, recording, apart=True),
+        "plain": lambda: row_scores(vlm, recording, separate_prompts=True),
         "packed": lambda: packed_scores(vlm, recording, fused="auto"),
     }
     apart = (paths["plain"]()[0] - paths["packed"]()[0]).abs().max().item()

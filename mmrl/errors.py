@@ -5,12 +5,12 @@
     EvaluationError(ValueError)     an evaluation that cannot be made, read or compared
     └── ResultError                 a comparison's results that cannot be used
     RunError(RuntimeError)          a run that must not go on
-    └── RunStopped                  a run that was asked to stop; it can be resumed
-    GenerationError(RuntimeError)   a pipeline that did something unexpected
+    └── RunStopped                  a run that was stopped on request; it can be resumed
+    GenerationError(RuntimeError)   a pipeline with behaviour that is not supported
     ├── ReplayError                 a replay that left the path of its rollout
     └── UnsupportedError            a pipeline, scheduler or argument that cannot be a policy
 
-Rewards have errors of their own, in `mmrl.rewards`, because they are used without the rest of mmrl.
+The errors of rewards are defined in `mmrl.rewards`, which is used without the rest of mmrl.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ class RunError(RuntimeError):
 
 
 class RunStopped(RunError):
-    """A run that was asked to stop. Its progress is saved; the message says how to resume it."""
+    """A run that was stopped on request. Its progress is saved; the message says how to resume it."""
 
 
 class GenerationError(RuntimeError):
-    """A pipeline did something that this package cannot follow."""
+    """A pipeline whose behaviour is not supported."""
 
 
 class ReplayError(GenerationError):
-    """A replay left the path of its rollout: training on it would use numbers that were never sampled."""
+    """A replay that differs from its rollout: training on it would use numbers that were never sampled."""
 
 
 class UnsupportedError(GenerationError):

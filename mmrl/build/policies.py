@@ -82,12 +82,12 @@ def fit_to(
     """
     fitted = list(samples)
     if isinstance(config, VLMConfig):
-        from mmrl.understanding.tasks.definitions import fit_to_tasks
+        from mmrl.understanding.tasks.definitions import apply_tasks
 
-        return fit_to_tasks(cast("VLMPolicy", policy), fitted, answers.thinking, answers.space, answers.task)
+        return apply_tasks(cast("VLMPolicy", policy), fitted, answers.thinking, answers.space, answers.task)
     if isinstance(config, ImageTokenConfig):
         for sample in fitted:
-            cast("ImageTokenPolicy", policy).refuse(sample)
+            cast("ImageTokenPolicy", policy).check_sample(sample)
         return fitted
     from mmrl.generation.diffusion.call_arguments import check_samples
     from mmrl.generation.diffusion.prompt_length import report_cut_prompts

@@ -80,7 +80,7 @@ def ask(
                 return _answered(cast("VLMPolicy", policy), subject, sample, settings, sampling, job, task)
             if isinstance(subject.policy, PolicyConfig):
                 return _drawn(cast("PipelinePolicy", policy), subject, sample, settings, sampling, job)
-            policy.refuse(sample)  # type: ignore[union-attr]  # what draws by tokens
+            policy.check_sample(sample)  # type: ignore[union-attr]  # what draws by tokens
             with job.watching(*_first_layers(policy.family.model)):  # type: ignore[union-attr]
                 return _made(policy, sample, settings, sampling)
     except (OSError, SafetensorError, DataError, RunError) as err:
@@ -118,11 +118,11 @@ def _answered(
     job: Job[Any],
     task: str | None,
 ) -> Made:
-    from mmrl.understanding.tasks.definitions import fit_to_tasks
+    from mmrl.understanding.tasks.definitions import apply_tasks
 
     answers = subject.run.config.answers if subject.run else None
     thinking, space, usual = (answers.thinking, answers.space, answers.task) if answers else ("off", None, None)
-    fitted = fit_to_tasks(policy, [sample], thinking, space, task or usual)[0]
+    fitted = apply_tasks(policy, [sample], thinking, space, task or usual)[0]
     with job.watching(policy.vlm.model.get_input_embeddings()):
         return _made(policy, fitted, settings, sampling, policy.replay)
 

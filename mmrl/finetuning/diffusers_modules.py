@@ -1,7 +1,7 @@
-"""What of a denoiser is trained: adapters, or all of it. And with it the reference, and what a checkpoint holds.
+"""LoRA and full training of the denoisers of a diffusers pipeline.
 
-Trained parameters are float32 whatever the model computes in: an update of 1e-5 is lost in bfloat16. Adapters cast
-their input; a fully trained denoiser keeps float32 weights and computes under autocast.
+Trained parameters are float32 for every computation dtype. LoRA adapters cast their input; a fully trained denoiser
+keeps float32 weights and computes under autocast.
 """
 
 from __future__ import annotations
@@ -23,74 +23,66 @@ from torch import Tensor, nn
 
 from mmrl.config.policy import LoraConfig
 from mmrl.errors import ConfigError
-from mmrl.finetuning.reference import FrozenCopy, adapters_off
+from mmrl.finetuning.trainable import FrozenCopy, Trainable, adapters_disabled, check_adapter_state, train_in_float32
 
 ATTENTION = (
     *("to_q", "to_k", "to_v", "to_out.0", "add_q_proj", "add_k_proj", "add_v_proj", "to_add_out"),
     *("to_query", "to_key", "to_value"),  # Kandinsky 5
     *("img_attn_qkv", "img_attn_proj", "txt_attn_qkv", "txt_attn_proj"),  # JoyImage
 )
-"""What diffusers calls the projections of attention, those of a joint stream included."""
+"""Names of attention projections in diffusers, including those of a joint text and image stream."""
 
 ADAPTER = "default"
 
 _ROUNDED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-"""Layers whose weights autocast rounds to the dtype that it computes in."""
+"""Layers whose weights autocast rounds to its computation dtype."""
 
 
-class Trainable(Protocol):
-    """The trained part of some denoisers."""
+class DenoiserTrainable(Trainable, Protocol):
+    """The trained parameters of the denoisers of a pipeline."""
 
     def parameters(self) -> dict[str, nn.Parameter]:
-        """By stable name, in stable order."""
-        ...
-
-    def reference(self) -> AbstractContextManager[None]:
-        """While open, the denoisers compute with the parameters that training started from."""
+        """Return the trained parameters by name; names and order are stable."""
         ...
 
     def precision(self) -> AbstractContextManager[Any]:
-        """What denoiser calls run under."""
-        ...
-
-    def save(self, pipeline: DiffusionPipeline, folder: Path) -> None:
-        """Write what was trained."""
-        ...
-
-    def load(self, folder: Path) -> None:
-        """Read back what `save` wrote, into the same parameters."""
+        """Return the autocast context for calls of the denoisers."""
         ...
 
 
-class LoraTrainable:
-    """Low-rank adapters on linear layers; the model itself is frozen, and is the reference."""
+class DiffusersLora:
+    """LoRA adapters on linear layers; the denoisers themselves are frozen, and are the reference."""
 
-    def __init__(self, denoisers: Mapping[str, ModelMixin], config: LoraConfig) -> None:
-        self._denoisers = dict(denoisers)
+    def __init__(self, denoisers: Mapping[str, ModelMixin], config: LoraConfig, pipeline: DiffusionPipeline) -> None:
+        """
+        Args:
+            denoisers: the denoisers by component name, which are changed in place.
+            config: rank, alpha and target layers of the adapters.
+            pipeline: the pipeline of the denoisers, whose own format `save` writes.
+        """
+        self._denoisers, self._pipeline = dict(denoisers), pipeline
         for name, denoiser in self._denoisers.items():
             denoiser.requires_grad_(False)
             targets = _lora_targets(name, denoiser, config.targets)
             _add_adapter(denoiser, PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets))
-            for parameter in denoiser.parameters():
-                if parameter.requires_grad:
-                    parameter.data = parameter.data.float()
+            train_in_float32(denoiser)
         self._layers = [m for d in self._denoisers.values() for m in d.modules() if isinstance(m, BaseTunerLayer)]
 
     def parameters(self) -> dict[str, nn.Parameter]:
         return _trained(self._denoisers)
 
     def reference(self) -> AbstractContextManager[None]:
-        return adapters_off(self._layers)
+        return adapters_disabled(self._layers)
 
     def precision(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def save(self, pipeline: DiffusionPipeline, folder: Path) -> None:
-        """What `pipeline.load_lora_weights(folder)` takes.
+    def save(self, folder: Path) -> None:
+        """Write a folder that `pipeline.load_lora_weights(folder)` reads.
 
-        A second denoiser that diffusers' own format has no place for (Wan 2.2) goes to a folder of its name.
+        A second denoiser, for which the format of diffusers has no key (Wan 2.2), goes to a subfolder of its name.
         """
-        save = getattr(pipeline, "save_lora_weights", None)
+        save = getattr(self._pipeline, "save_lora_weights", None)
         known = inspect.signature(save).parameters if save else {}
         places = [name for name in ("transformer", "unet") if f"{name}_lora_layers" in known]
         for name, denoiser in self._denoisers.items():
@@ -110,11 +102,11 @@ class LoraTrainable:
             _load_adapter(denoiser, _without_prefix(load_file(path)), path)
 
 
-class FullTrainable:
+class DiffusersFull:
     """All parameters of the denoisers; the reference is a frozen copy.
 
-    The weights of linear and convolutional layers, which autocast rounds anyway, are kept in the dtype that they came
-    in; so the copy is as small as the model was, and computes exactly what an untrained policy does.
+    The copy keeps the weights of linear and convolutional layers, which autocast rounds anyway, in their original
+    dtype: it is as small as the model was, and computes exactly what the untrained policy does.
     """
 
     def __init__(self, denoisers: Mapping[str, ModelMixin]) -> None:
@@ -123,12 +115,11 @@ class FullTrainable:
         self._device, self._dtype = largest.device.type, largest.dtype
         self._copy = FrozenCopy(
             self._denoisers.values(),
-            kept=lambda module, parameter: parameter.dtype if isinstance(module, _ROUNDED) else torch.float32,
+            dtype_of=lambda module, parameter: parameter.dtype if isinstance(module, _ROUNDED) else torch.float32,
         )
         for denoiser in self._denoisers.values():
             denoiser.requires_grad_(True)
-            for parameter in denoiser.parameters():
-                parameter.data = parameter.data.float()
+            train_in_float32(denoiser)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         return _trained(self._denoisers)
@@ -141,8 +132,8 @@ class FullTrainable:
             return nullcontext()
         return torch.autocast(self._device, dtype=self._dtype)
 
-    def save(self, pipeline: DiffusionPipeline, folder: Path) -> None:
-        """Each denoiser under its component name, as `from_pretrained` reads it."""
+    def save(self, folder: Path) -> None:
+        """Write each denoiser to a subfolder of its component name, which `from_pretrained` reads."""
         for name, denoiser in self._denoisers.items():
             denoiser.save_pretrained(folder / name)
 
@@ -153,7 +144,7 @@ class FullTrainable:
 
 
 def _add_adapter(denoiser: ModelMixin, adapter: PeftLoraConfig) -> None:
-    """Also to models whose class in diffusers has no method for it (PixArt, Hunyuan-DiT, Stable Video Diffusion)."""
+    """Add an adapter, also to models without `add_adapter` (PixArt, Hunyuan-DiT, Stable Video Diffusion)."""
     if hasattr(denoiser, "add_adapter"):
         denoiser.add_adapter(adapter, ADAPTER)
     else:
@@ -162,7 +153,7 @@ def _add_adapter(denoiser: ModelMixin, adapter: PeftLoraConfig) -> None:
 
 
 def _save_alone(denoiser: ModelMixin, folder: Path) -> None:
-    """The adapter without a pipeline: models that can take it back with `load_lora_adapter(folder, prefix=None)`."""
+    """Save an adapter without a pipeline; `load_lora_adapter(folder, prefix=None)` of the model reads it."""
     if hasattr(denoiser, "save_lora_adapter"):
         denoiser.save_lora_adapter(folder, adapter_name=ADAPTER)
         return
@@ -180,10 +171,10 @@ def _trained(denoisers: Mapping[str, ModelMixin]) -> dict[str, nn.Parameter]:
     }
 
 
-def _lora_targets(name: str, denoiser: ModelMixin, wanted: tuple[str, ...]) -> list[str]:
+def _lora_targets(name: str, denoiser: ModelMixin, targets: tuple[str, ...]) -> list[str]:
     linear = [path for path, module in denoiser.named_modules() if isinstance(module, nn.Linear)]
-    found = [target for target in wanted or ATTENTION if any(f".{path}".endswith(f".{target}") for path in linear)]
-    missing = [target for target in wanted if target not in found]
+    found = [target for target in targets or ATTENTION if any(f".{path}".endswith(f".{target}") for path in linear)]
+    missing = [target for target in targets if target not in found]
     if missing or not found:
         ends = sorted({path.rsplit(".", 1)[-1] for path in linear})
         raise ConfigError(f"policy.lora.targets: {name} has no linear layer {', '.join(missing) or 'of attention'}; "
@@ -192,16 +183,10 @@ def _lora_targets(name: str, denoiser: ModelMixin, wanted: tuple[str, ...]) -> l
 
 
 def _without_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Pipelines save `transformer.blocks...`, denoisers alone `blocks...`."""
+    """Remove the prefix of a pipeline's file: pipelines save `transformer.blocks...`, denoisers `blocks...`."""
     return {key.removeprefix("transformer.").removeprefix("unet."): value for key, value in state.items()}
 
 
 def _load_adapter(denoiser: ModelMixin, state: dict[str, Tensor], path: Path) -> None:
-    due = get_peft_model_state_dict(denoiser, adapter_name=ADAPTER)
-    if state.keys() != due.keys():
-        odd = sorted(state.keys() ^ due.keys())[:3]
-        raise ConfigError(f"{path} holds another adapter than policy.lora describes; they differ in {', '.join(odd)}")
-    if wrong := next((key for key in due if state[key].shape != due[key].shape), None):
-        came, wanted = list(state[wrong].shape), list(due[wrong].shape)
-        raise ConfigError(f"{path}: {wrong} is {came}, policy.lora makes it {wanted}")
+    check_adapter_state(state, get_peft_model_state_dict(denoiser, adapter_name=ADAPTER), path)
     set_peft_model_state_dict(denoiser, state, adapter_name=ADAPTER)

@@ -1,11 +1,11 @@
-"""What of a transformers model is trained: adapters, or parameters themselves. And with it the reference."""
+"""LoRA and full training of a transformers model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from peft import LoraConfig as PeftLoraConfig
@@ -17,81 +17,63 @@ from transformers.utils import logging as transformers_logging
 
 from mmrl.config.policy import LoraConfig
 from mmrl.errors import ConfigError
-from mmrl.finetuning.reference import FrozenCopy, adapters_off
+from mmrl.finetuning.trainable import FrozenCopy, adapters_disabled, check_adapter_state, train_in_float32
 
 ADAPTER_FILE = "adapter_model.safetensors"
 
 
-class Trainable(Protocol):
-    """The trained part of a model."""
-
-    def reference(self) -> AbstractContextManager[None]:
-        """While open, the model computes with the parameters that training started from."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Write what was trained."""
-        ...
-
-    def load(self, folder: Path) -> None:
-        """Read back what `save` wrote, into the same parameters."""
-        ...
-
-
-class Adapters:
-    """Low-rank adapters on linear layers; the model itself is frozen, and is the reference."""
+class TransformersLora:
+    """LoRA adapters on linear layers; the model itself is frozen, and is the reference."""
 
     def __init__(self, model: nn.Module, config: LoraConfig, layers: Sequence[str]) -> None:
-        """`layers` are the full names of the linear layers to adapt."""
+        """
+        Args:
+            model: the model, which is changed in place.
+            config: rank and alpha of the adapters.
+            layers: the full names of the linear layers to adapt.
+        """
         self._peft = get_peft_model(
             model,
             PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=list(layers)),
             autocast_adapter_dtype=True,
         )
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.data = parameter.data.float()
+        train_in_float32(model)
         self._layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
 
     def reference(self) -> AbstractContextManager[None]:
-        return adapters_off(self._layers)
+        return adapters_disabled(self._layers)
 
     def save(self, folder: Path) -> None:
-        """A PEFT folder, as `PeftModel.from_pretrained(model, folder)` takes it."""
+        """Write a PEFT folder, which `PeftModel.from_pretrained(model, folder)` reads."""
         self._peft.save_pretrained(str(folder), safe_serialization=True)
 
     def load(self, folder: Path) -> None:
         path = folder / ADAPTER_FILE
-        state, due = load_file(path), get_peft_model_state_dict(self._peft)
-        if odd := sorted(state.keys() ^ due.keys())[:3]:
-            raise ConfigError(f"{path} holds another adapter than policy.lora describes; they differ in {odd}")
-        if wrong := next((key for key in due if state[key].shape != due[key].shape), None):
-            came, wanted = list(state[wrong].shape), list(due[wrong].shape)
-            raise ConfigError(f"{path}: {wrong} is {came}, policy.lora makes it {wanted}")
+        state = load_file(path)
+        check_adapter_state(state, get_peft_model_state_dict(self._peft), path)
         set_peft_model_state_dict(self._peft, state)
 
 
-class WholeParameters:
-    """Parameters of the model itself; the reference is a frozen copy of them.
+class TransformersFull:
+    """The model's own parameters, or some of them; the reference is a frozen copy."""
 
-    They are float32 whatever the model computes in: an update of 1e-6 is lost in bfloat16.
-    """
-
-    def __init__(self, model: Any, trained: Callable[[str], bool]) -> None:
-        """`trained` says of a parameter, by its name, whether it learns."""
+    def __init__(self, model: Any, is_trained: Callable[[str], bool]) -> None:
+        """
+        Args:
+            model: the model, which is changed in place.
+            is_trained: maps the name of a parameter to True if it is trained.
+        """
         self._model = model
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(trained(name))
-        self._copy = FrozenCopy([model], kept=lambda _, parameter: parameter.dtype, only_trained=True)
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                parameter.data = parameter.data.float()
+            parameter.requires_grad_(is_trained(name))
+        self._copy = FrozenCopy([model], dtype_of=lambda _, parameter: parameter.dtype, only_trained=True)
+        train_in_float32(model)
 
     def reference(self) -> AbstractContextManager[None]:
         return self._copy.in_place()
 
     def save(self, folder: Path) -> None:
-        """A folder that the model's class loads with `from_pretrained`."""
+        """Write a folder that the model's class loads with `from_pretrained`."""
         with _no_progress_bar():
             self._model.save_pretrained(folder)
 
@@ -99,9 +81,9 @@ class WholeParameters:
         settings = dict(use_safetensors=True, dtype=torch.float32, output_loading_info=True)
         try:
             saved, found = type(self._model).from_pretrained(folder, **settings)
-        except RuntimeError as err:  # sizes
+        except RuntimeError as err:  # tensors of other shapes
             raise ConfigError(f"{folder} holds another model than policy.model names: {err}") from None
-        # What is missing would be left at random, with a warning.
+        # transformers only warns about missing tensors and leaves them random.
         if odd := sorted([*found["missing_keys"], *found["unexpected_keys"]])[:3]:
             raise ConfigError(f"{folder} holds another model than policy.model names; they differ in {odd}")
         values = dict(saved.named_parameters())
@@ -110,32 +92,32 @@ class WholeParameters:
                 parameter.data.copy_(values[name])
 
 
-def layers_named(inside: Sequence[str], targets: Sequence[str]) -> list[str]:
-    """Of linear layers by their full names, those that end in one of the targets; all of them where there is none.
+def select_layers(paths: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Return the layer paths that end with one of the targets, or all paths if there are no targets.
 
     Raises:
-        ConfigError: a target is the end of none of them.
+        ConfigError: no path ends with one of the targets.
     """
     if not targets:
-        return list(inside)
-    chosen = [path for path in inside if any(f".{path}".endswith(f".{target}") for target in targets)]
-    missing = [t for t in targets if not any(f".{path}".endswith(f".{t}") for path in chosen)]
+        return list(paths)
+    selected = [path for path in paths if any(f".{path}".endswith(f".{target}") for target in targets)]
+    missing = [t for t in targets if not any(f".{path}".endswith(f".{t}") for path in selected)]
     if missing:
-        ends = sorted({path.rsplit(".", 1)[-1] for path in inside})
+        ends = sorted({path.rsplit(".", 1)[-1] for path in paths})
         raise ConfigError(
             f"policy.lora.targets: the trained parts have no linear layer {', '.join(missing)}; "
             f"they have {', '.join(ends)}"
         )
-    return chosen
+    return selected
 
 
 @contextmanager
 def _no_progress_bar() -> Iterator[None]:
-    """transformers draws one for each checkpoint, across the display of the run."""
-    shown = transformers_logging.is_progress_bar_enabled()
+    """Hide the progress bar that transformers draws for each checkpoint, across the display of the run."""
+    enabled = transformers_logging.is_progress_bar_enabled()
     transformers_logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             transformers_logging.enable_progress_bar()

@@ -1,24 +1,24 @@
-"""What every policy that writes tokens shares, be they words or pieces of a picture.
+"""Operations on tokens that every token policy shares, for text and for image tokens.
 
-    log_probs   log-probabilities and entropies of sampled tokens, at the temperature they were sampled at
-    sampling    drawing a token from logits
-    guidance    logits after a prompt and after none, mixed
-    sequences   which tokens of a padded batch belong to a text
-    caches      keys and values of prompts, for as many rows as go on from each
-    trainables  adapters or whole parameters, and the reference (imports peft)
+    log_probs        log-probabilities and entropies of sampled tokens, at the sampling temperature
+    fused_log_probs  the same without materialised logits, and the gradient hint of a fused loss
+    sampling         sampling of a token from logits; classifier-free guidance of logits
+    padding          padded batches, end tokens, buckets of similar length
+    kv_cache         keys and values of prompts, shared by all rows that continue a prompt
+    attention        choice of a language model's attention implementation
 
-Where it fits: `mmrl.understanding` and the token policies of `mmrl.generation` build on it; it knows no model.
+Layers: `mmrl.understanding` and the token policies of `mmrl.generation` build on it; it knows no model.
 """
 
 from mmrl.tokens.log_probs import scored_logits, token_log_probs
 from mmrl.tokens.padding import length_buckets, pad_right, until_end
-from mmrl.tokens.sampling import draw_tokens, guided_logits
+from mmrl.tokens.sampling import guided_logits, sample_tokens
 
 __all__ = [
-    "draw_tokens",
     "guided_logits",
     "length_buckets",
     "pad_right",
+    "sample_tokens",
     "scored_logits",
     "token_log_probs",
     "until_end",

@@ -1,4 +1,4 @@
-"""How a token policy's language model attends: who computes it, and why."""
+"""Choice of the attention implementation of a token policy's language model."""
 
 from __future__ import annotations
 
@@ -14,38 +14,47 @@ _NAMES = {"sdpa": "sdpa", "flex": "flex_attention", "flash": "flash_attention_2"
 
 @dataclass(frozen=True)
 class Attention:
-    """What was chosen."""
+    """A selected attention implementation."""
 
-    name: str  # of `policy.attention`, never auto
+    name: str
+    """A value of `policy.attention`, never `auto`."""
     reason: str
+    """The reason for the selection, for the log."""
 
     @property
     def shares_prompts(self) -> bool:
-        """Whether prompts and their answers may be packed into one row."""
+        """True if prompts and their answers may be packed into one row."""
         return self.name == "mmrl"
 
     def __str__(self) -> str:
         return f"attention: {self.name} ({self.reason})"
 
 
-def choose_attention(model: Any, wanted: TokenAttention, why_not: str | None = None) -> Attention:
-    """Set a transformers model's attention. `why_not` says why its prompts cannot be shared, whatever it is made of.
+def choose_attention(model: Any, requested: TokenAttention, unsupported_reason: str | None = None) -> Attention:
+    """Set the attention implementation of a transformers model, and return it.
+
+    Args:
+        model: the model, which is changed in place.
+        requested: the value of `policy.attention`.
+        unsupported_reason: why prompts of this model cannot be shared between answers; None: check its layers.
 
     Raises:
-        ConfigError: what was asked for by name cannot serve this model.
+        ConfigError: an implementation that was requested by name does not support this model.
     """
-    why_not = why_not or refusal(model.config.get_text_config())
-    if wanted in ("auto", "mmrl"):
-        if why_not is None:
+    unsupported_reason = unsupported_reason or refusal(model.config.get_text_config())
+    if requested in ("auto", "mmrl"):
+        if unsupported_reason is None:
             use_shared_prompts(model)
-            return Attention("mmrl", "a group's answers share its prompt" if wanted == "auto" else "as configured")
-        if wanted == "mmrl":
-            raise ConfigError(f"policy.attention: mmrl shares prompts, which this model cannot: {why_not}; choose auto")
-        return Attention("sdpa", why_not)
-    if wanted == "xformers":
-        raise ConfigError("policy.attention: transformers has no door for xformers; choose auto, sdpa, flex or flash")
+            return Attention("mmrl", "a group's answers share its prompt" if requested == "auto" else "as configured")
+        if requested == "mmrl":
+            raise ConfigError(
+                f"policy.attention: mmrl shares prompts, which this model cannot: {unsupported_reason}; choose auto"
+            )
+        return Attention("sdpa", unsupported_reason)
+    if requested == "xformers":
+        raise ConfigError("policy.attention: transformers has no xformers backend; choose auto, sdpa, flex or flash")
     try:
-        model.set_attn_implementation(_NAMES[wanted])
+        model.set_attn_implementation(_NAMES[requested])
     except (ImportError, ValueError) as err:
-        raise ConfigError(f"policy.attention: {wanted} cannot serve {type(model).__name__}: {err}") from err
-    return Attention(wanted, "as configured")
+        raise ConfigError(f"policy.attention: {requested} cannot serve {type(model).__name__}: {err}") from err
+    return Attention(requested, "as configured")

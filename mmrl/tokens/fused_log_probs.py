@@ -1,4 +1,10 @@
-"""From a language model's last states to log-probabilities, without ever holding the logits."""
+"""Log-probabilities from a language model's last hidden states, without materialised logits.
+
+Logits are computed a few rows at a time. In the backward pass a trained output layer would have to compute them once
+more, when the gradient of the log-probabilities comes in. A fused loss avoids this: its derivative is passed to the
+policy before the replay (`FusedLossMixin`), so that the gradients of the output layer are computed in the forward pass
+(`mmrl_kernels.ops.linear_logprob`).
+"""
 
 from __future__ import annotations
 
@@ -11,23 +17,23 @@ from torch import Tensor, nn
 from mmrl.policy import LossGradFn
 from mmrl_kernels.ops.linear_logprob import GradHint, linear_logprob_entropy
 
-MOST_LOGITS = 2**28
-"""Bytes of float32 logits that are held without a second thought."""
+MAX_LOGITS_BYTES = 2**28
+"""Bytes of float32 logits up to which `auto` materialises them."""
 
 
-def fuses(wanted: Literal["auto"] | bool, tokens: int, vocabulary: int) -> bool:
-    """Whether so many tokens are scored a few at a time."""
-    return 4 * tokens * vocabulary > MOST_LOGITS if wanted == "auto" else wanted
+def uses_fused_head(setting: Literal["auto"] | bool, tokens: int, vocabulary: int) -> bool:
+    """Return True if the logits of that many tokens should not be materialised at once."""
+    return 4 * tokens * vocabulary > MAX_LOGITS_BYTES if setting == "auto" else setting
 
 
-def plain_head(model: Any) -> nn.Linear | None:
-    """The output layer of a language model; None where its logits are more than that layer's product."""
+def linear_head(model: Any) -> nn.Linear | None:
+    """Return the output layer of a language model; None if its logits are not just the product with that layer."""
     head, text = model.get_output_embeddings(), model.config.get_text_config()
     scaled = getattr(text, "final_logit_softcapping", None) or getattr(text, "logits_scaling", None)
     return head if type(head) is nn.Linear and not scaled else None
 
 
-def log_probs_of(
+def head_log_probs(
     states: Tensor,  # [M, H]
     weight: Tensor,  # [V, H]
     bias: Tensor | None,  # [V]
@@ -36,36 +42,33 @@ def log_probs_of(
     suppressed: Tensor | None = None,  # [S] int64
     grad_hint: GradHint | None = None,
 ) -> tuple[Tensor, Tensor]:  # [M] float32 with a graph, [M] entropies in nats without
-    """As `token_log_probs` of `scored_logits`, which are computed a few rows at a time.
+    """Return `token_log_probs` of `scored_logits`, with the logits computed a few rows at a time.
 
-    And again going backward, unless the layer is frozen or the gradient that comes in was foreseen.
+    The backward pass computes them again, unless the layer is frozen or `grad_hint` predicts the incoming gradient.
     """
     return linear_logprob_entropy(
         states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, grad_hint=grad_hint
     )
 
 
-# The derivative of a loss, passed to a policy before its replay, so that the output layer's gradients are made at once.
-#
-# Scored a few rows at a time, an output layer that is trained would compute its logits twice, once for the log-probs
-# and once more when their gradient comes in (`mmrl_kernels.linear_logprob`).
-
-
 class FusedLossMixin:
-    """The part of a policy that can be told (power FORESEE)."""
+    """The part of a policy that accepts a loss derivative (`Capability.FUSED_LOSS`)."""
 
-    _slope: LossGradFn | None = None
+    _loss_grad: LossGradFn | None = None
 
     @contextmanager
-    def fused_loss(self, slope: LossGradFn) -> Iterator[None]:
-        """While open, replays with gradients expect this derivative."""
-        before, self._slope = self._slope, slope
+    def fused_loss(self, loss_grad: LossGradFn) -> Iterator[None]:
+        """While open, replays with gradients use this loss derivative."""
+        before, self._loss_grad = self._loss_grad, loss_grad
         try:
             yield
         finally:
-            self._slope = before
+            self._loss_grad = before
 
 
-def at_places(slope: LossGradFn | None, rows: Tensor, step_indices: Tensor) -> GradHint | None:
-    """The same of a list of decisions: `rows` and `step_indices` [M] say where each stands."""
-    return None if slope is None else lambda log_probs, at: slope(log_probs, rows[at], step_indices[at])
+def grad_hint_at(loss_grad: LossGradFn | None, rows: Tensor, step_indices: Tensor) -> GradHint | None:
+    """Return the gradient hint of a list of M tokens, or None without a derivative.
+
+    `rows` and `step_indices` [M] int64 are the positions of the tokens in the batch.
+    """
+    return None if loss_grad is None else lambda log_probs, at: loss_grad(log_probs, rows[at], step_indices[at])

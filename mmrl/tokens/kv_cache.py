@@ -1,4 +1,4 @@
-"""Keys and values of texts that a model has read, for as many rows as go on from each."""
+"""Keys and values of prompts, selected for the rows of a batch or shared by all rows that continue a prompt."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ def rows_of_cache(
     cache: Any,  # transformers' DynamicCache of P rows
     index: Tensor,  # [B] int64
 ) -> Any:  # a DynamicCache of B rows
-    """Rows by number, repeated as often as they are named, with their graphs; the cache itself stays as it is."""
+    """Return a cache of the rows at `index`, with repetitions and with their graphs; `cache` is not changed."""
     chosen = _same_layers(cache)
     chosen.batch_select_indices(index)
     return chosen
 
 
 def _same_layers(cache: Any) -> Any:
-    """A cache of its own on the same tensors: what is put into its layers does not change the other."""
-    own = copy.copy(cache)
-    own.layers = [copy.copy(layer) for layer in cache.layers]
-    return own
+    """Return a shallow copy on the same tensors: an update of its layers does not change `cache`."""
+    copied = copy.copy(cache)
+    copied.layers = [copy.copy(layer) for layer in cache.layers]
+    return copied
 
 
 @dataclass(frozen=True)
 class SharedCache:
-    """Rows that write on, each from a prompt whose keys and values exist once. Without gradients."""
+    """A cache of rows that continue prompts whose keys and values are stored once. Without gradients."""
 
     prompts: Any  # transformers' DynamicCache, of P prompts
     branches: Branches
-    written: BranchCache  # `past_key_values`; it grows
+    written: BranchCache  # the `past_key_values` of the model; it grows
 
     @classmethod
     def begin(
@@ -43,22 +43,25 @@ class SharedCache:
         prompts: Any,
         mask: Tensor,  # [P, L]; 0 = padding
         index: Tensor,  # [B] int64; the prompt of each row
-        room: int,  # the most tokens that a row will write
+        room: int,  # the maximum number of tokens after the prompt
     ) -> SharedCache:
-        """Nothing is copied, but for keys that are wider than their values, as rotary positions leave them under
-        autocast: attention would narrow them at every token."""
-        held = _same_layers(prompts)
-        for layer in held.layers:
+        """Return a cache of rows that have no tokens after their prompts yet.
+
+        Tensors are shared, except keys of a wider dtype than their values, which rotary positions leave under
+        autocast: they are converted once instead of at every token.
+        """
+        shared = _same_layers(prompts)
+        for layer in shared.layers:
             layer.keys = layer.keys.to(layer.values.dtype)
         hidden = None if bool(mask.all()) else mask == 0
-        return cls(held, Branches(index, hidden), BranchCache(len(held.layers), room))
+        return cls(shared, Branches(index, hidden), BranchCache(len(shared.layers), room))
 
     @property
     def mask(self) -> SharedPromptMask:
-        """The `attention_mask` of one more token a row."""
+        """The `attention_mask` for one more token in each row."""
         return branching(self.branches, self.prompts)
 
     def keep(self, rows: Tensor) -> SharedCache:
-        """Some of the rows, in order, each once. Uses this one up."""
+        """Return a cache of the rows at `rows`, in rising order and without repetition. Invalidates this cache."""
         self.written.keep(rows)
         return replace(self, branches=self.branches.keep(rows))

@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens as they were sampled: at the same temperature, without the same forbidden tokens."""
+"""Log-probabilities of sampled tokens under the sampled distribution: same temperature, same suppressed tokens."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from mmrl.checks import check_shapes
 def scored_logits(
     logits: Tensor,  # [..., V], any floating dtype
     temperature: float,
-    suppressed: Tensor | None = None,  # [S] int64; tokens that are never written
+    suppressed: Tensor | None = None,  # [S] int64; tokens that are never sampled
 ) -> Tensor:  # [..., V] float32
-    """Logits of the distribution that is sampled. At temperature 0, which has no distribution, those at 1.
+    """Return the logits of the sampled distribution. Temperature 0 gives the logits at temperature 1.
 
     Raises:
         ValueError: the temperature is negative.
@@ -27,10 +27,10 @@ def scored_logits(
 
 
 def token_log_probs(
-    logits: Tensor,  # [B, K, V] float32, as `scored_logits` gives them
+    logits: Tensor,  # [B, K, V] float32, returned by `scored_logits`
     tokens: Tensor,  # [B, K] int64
 ) -> tuple[Tensor, Tensor]:  # [B, K] float32 log-probabilities with a graph, [B, K] entropies in nats without
-    """How likely each token was, and how undecided the policy was there.
+    """Return the log-probability of each token, and the entropy of the distribution that it was sampled from.
 
     >>> logits = torch.tensor([[[0.0, 0.0]]])
     >>> [round(each.item(), 4) for each in token_log_probs(logits, torch.tensor([[1]]))]
@@ -41,6 +41,6 @@ def token_log_probs(
     chosen = logits.gather(-1, tokens[..., None])[..., 0] - normaliser
     with torch.no_grad():
         all_log_probs = logits - normaliser[..., None]
-        # A forbidden token has probability 0 and a log-probability of minus infinity: together they count nothing.
+        # A suppressed token has probability 0 and log-probability -inf; clamping makes their product 0.
         entropy = -(all_log_probs.exp() * all_log_probs.clamp(min=torch.finfo(logits.dtype).min)).sum(-1)
     return chosen, entropy

@@ -1,4 +1,4 @@
-"""Texts of different lengths in one batch."""
+"""Padded batches of token sequences, their masks, and buckets of similar length."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mmrl.checks import check_shapes
 
 def until_end(
     tokens: Tensor,  # [B, T] int64
-    ends: Tensor,  # [E] int64; tokens that end a text
+    ends: Tensor,  # [E] int64; tokens that end a sequence
 ) -> Tensor:  # [B, T] bool
-    """Which tokens belong to each text: up to its first end token, which is one of them.
+    """Return True for the tokens of each sequence up to and including its first end token.
 
     >>> until_end(torch.tensor([[5, 2, 7], [5, 6, 7]]), torch.tensor([2])).int()
     tensor([[1, 1, 0],
@@ -29,7 +29,7 @@ def pad_right(
     texts: Sequence[Sequence[int]],
     padding: int,
 ) -> tuple[Tensor, Tensor]:  # [B, T] int64, [B, T] bool
-    """Token ids in one tensor, and which of them are theirs. T is the length of the longest, and at least 1."""
+    """Return token ids padded on the right, and their mask. T is the length of the longest, and at least 1."""
     longest = max((len(text) for text in texts), default=0) or 1
     tokens = torch.full((len(texts), longest), padding, dtype=torch.long)
     mask = torch.zeros(len(texts), longest, dtype=torch.bool)
@@ -43,9 +43,10 @@ def length_buckets(
     lengths: Sequence[int],
     overhead: int = 64,
 ) -> list[list[int]]:
-    """Rows in buckets of similar length, so that short texts are not computed at the length of the longest.
+    """Return rows in buckets of similar length, so that short sequences are not padded to the longest.
 
-    A bucket costs rows x longest + `overhead` tokens; the cheapest cut of the rows in order of length is taken.
+    A bucket costs rows x longest + `overhead` tokens; the partition of the sorted rows with the lowest cost is
+    returned.
 
     >>> length_buckets([1, 9, 1, 9], overhead=4)
     [[0, 2], [1, 3]]

@@ -1,26 +1,23 @@
-"""Policies that look: any vision-language model that transformers loads.
+"""Policies from vision-language models: any model that transformers loads with `AutoModelForImageTextToText`.
 
     policy = VLMPolicy.from_config(VLMConfig(model="Qwen/Qwen2.5-VL-3B-Instruct"), TokenSamplingConfig())
     rollout = policy.rollout([RolloutRequest(sample, n=8, group=0)], seed=0)
     policy.replay(rollout, range(rollout.log_probs.shape[1]), visit=lambda now: loss(now.log_probs).backward())
 
-How it works, from the outside in:
+    vlm_policy            the policy: rollout, replay, teacher forcing, checkpoints
+    rollout_engine        generation of answers, by the model itself or by a server
+    vlm_replay            log-probabilities of recorded answers, packed with their prompts or row by row
+    shared_prompt         prefill of a prompt, computed once for all answers to it
+    prompt_encoder        samples to model inputs; the prompt cache and the conversation format
+    media_gradient_check  check that images and videos reach the loss
+    vlm                   loading, special tokens, model families, trained parts
+    tasks                 instruction, answer format, reward and coordinates of each task; `mmrl data check`
 
-    vlm_policy       the policy: rollout, replay, teacher forcing
-    rollout_engine   who writes the answers: the model itself, one day a server
-    shared_prompt    a prompt is computed once for all answers to it
-    prompt_encoder   from samples to inputs, with nothing lost; `conversation`, `prompt_cache`
-    reach            proof that pictures and videos reach the loss
-    vlm, families    a model and its processor; what differs between families
-    trainables       adapters or whole parts, the reference, checkpoints
-    tasks            what a task adds to a sample: `instructions`, `spaces`
-    check            what is wrong with a data set: `right_answers`
+To add a model family: a line in `mmrl.understanding.vlm`, if its positions or coordinates differ from the defaults,
+and a tiny model in tests/understanding/tiny/. To add a task: docs/vision-language.md.
 
-To add a family: a line in `families`, if its positions or coordinates are not plain, and a tiny model in
-tests/understanding/tiny/.
-
-Gotchas: log-probabilities are those at the sampling temperature, without the tokens that stand for media. A rollout
-reads token by token and a replay all at once: they differ in the last bits.
+Gotchas: log-probabilities are at the sampling temperature, and placeholder tokens of media are suppressed. A rollout
+computes token by token and a replay all tokens at once: the two differ in the last bits.
 """
 
 from __future__ import annotations
@@ -28,10 +25,10 @@ from __future__ import annotations
 from mmrl.lazy import exports
 
 _HOMES = {
+    "GeneratedTokens": "rollout_engine",
     "RolloutEngine": "rollout_engine",
     "TransformersEngine": "rollout_engine",
     "VLMPolicy": "vlm_policy",
-    "Written": "rollout_engine",
     "apply_task": "tasks.definitions",
 }
 

@@ -1,7 +1,7 @@
-"""From samples to what a model's forward pass takes, with nothing lost on the way.
+"""Encoding of samples into inputs of a model's forward pass, and their collation into batches.
 
-Each sample goes through its model's own processor alone; `collate` puts several side by side. A picture or a video
-that does not become an input of the model is an error: some processors drop videos without a word.
+Each sample goes through the model's own processor; `collate` pads and concatenates several. An image or video that does
+not become an input of the model raises `DataError`: some processors drop videos silently.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,18 +21,20 @@ from mmrl.data.media.reader import MediaReader
 from mmrl.data.media.video import VideoFrames
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.understanding.vlm import VLM, Family
-
-if TYPE_CHECKING:
-    pass
+from mmrl.understanding.vlm import VLM, VLMFamily
 
 MEDIA = {"image": "pixel_values", "video": "pixel_values_videos"}
-_NOT_INPUTS = ("labels",)  # PaliGemma's processor makes them
+"""{kind of media: the model input with its pixels}."""
+CACHE_BYTES = 512 * 2**20
+"""Bytes of encoded prompts that a `PromptCache` keeps by default."""
+PLACES = re.compile(r"<(image|video)>")
+"""Marks of the positions of images and videos in a text; without marks, media come first."""
+_NOT_INPUTS = ("labels",)  # made by PaliGemma's processor
 
 
 @dataclass(frozen=True)
 class EncodedPrompt:
-    """One prompt, ready for the model. Tensors have a batch dimension of 1, or one row a picture or patch."""
+    """The model inputs of one prompt. Tensors have a batch dimension of 1, or one row for each image or patch."""
 
     inputs: dict[str, Tensor]
     images: int
@@ -40,16 +42,16 @@ class EncodedPrompt:
 
     @property
     def length(self) -> int:
-        """Tokens, those of pictures included."""
+        """The number of tokens, image tokens included."""
         return self.inputs["input_ids"].shape[1]
 
     @property
     def bytes(self) -> int:
-        """Of all its inputs."""
+        """The size of all its inputs."""
         return sum(value.nbytes for value in self.inputs.values())
 
-    def followed_by(self, tokens: Sequence[int], family: Family) -> EncodedPrompt:
-        """The prompt with the beginning of an answer."""
+    def followed_by(self, tokens: Sequence[int], family: VLMFamily) -> EncodedPrompt:
+        """Return the prompt followed by the first tokens of an answer."""
         if not tokens:
             return self
         ids = self.inputs["input_ids"]
@@ -64,11 +66,11 @@ class EncodedPrompt:
 
 
 class PromptEncoder:
-    """Encodes samples with a model's own processor."""
+    """An encoder of samples with a model's own processor, and a cache of its results."""
 
     def __init__(self, vlm: VLM, reader: MediaReader) -> None:
         self._processor, self._family, self._reader = vlm.processor, vlm.family, reader
-        self._taken = set(inspect.signature(vlm.model.forward).parameters)  # what it does not name, it would not read
+        self._accepted = set(inspect.signature(vlm.model.forward).parameters)  # other inputs would be ignored
         self._placeholders = vlm.placeholders
         self._marks = [str(mark) for mark in vlm.tokenizer.convert_ids_to_tokens(vlm.suppressed.tolist())]
         self._name = type(vlm.processor).__name__
@@ -76,29 +78,27 @@ class PromptEncoder:
 
     @property
     def takes_video(self) -> bool:
-        """Processors without a part for videos drop them without a word."""
+        """True if the processor has a video processor; one without it drops videos silently."""
         return getattr(self._processor, "video_processor", None) is not None
 
-    def refuse(self, sample: Sample) -> None:
-        """Refuse what the processor cannot take, before anything is decoded.
+    def check_sample(self, sample: Sample) -> None:
+        """Check that the processor takes the media of a sample, before anything is decoded.
 
         Raises:
-            DataError: naming the sample and the processor.
+            DataError: it does not; the message names the sample and the processor.
         """
         if sample.videos and not self.takes_video:
             raise DataError(f"sample {sample.id!r} holds a video, which {self._name} does not take")
         if not sample.images and not sample.videos and not self._takes_text_alone:
-            raise DataError(f"sample {sample.id!r} holds no picture, and {self._name} takes no text alone")
+            raise DataError(f"sample {sample.id!r} holds no image, and {self._name} takes no text alone")
         if sample.images and sample.videos and not self._family.mixes_media:
-            raise DataError(
-                f"sample {sample.id!r} holds pictures and videos, which {self._name} does not take together"
-            )
+            raise DataError(f"sample {sample.id!r} holds images and videos, which {self._name} does not take together")
 
     def encode(self, sample: Sample) -> EncodedPrompt:
-        """One sample; the same one as before gives the same prompt.
+        """Encode a sample; results are cached by sample object.
 
         Raises:
-            DataError: the processor cannot take what the sample holds, or something of it would not reach the model.
+            DataError: the processor does not take the sample's media, or some of them would not reach the model.
         """
         if (known := self._cache.get(sample)) is not None:
             return known
@@ -107,8 +107,8 @@ class PromptEncoder:
         return prompt
 
     def _encode(self, sample: Sample) -> EncodedPrompt:
-        self.refuse(sample)
-        text = self._written(sample)
+        self.check_sample(sample)
+        text = self._render(sample)
         arguments: dict[str, Any] = {"text": [text], "return_tensors": "pt"}
         if sample.images:
             arguments["images"] = [[self._reader.image(path, sample.id) for path in sample.images]]
@@ -117,25 +117,25 @@ class PromptEncoder:
             arguments["videos"] = [[clip.frames for clip in clips]]
             arguments["videos_kwargs"] = {
                 "do_sample_frames": False,
-                "video_metadata": [[_times(clip) for clip in clips]],
+                "video_metadata": [[_video_metadata(clip) for clip in clips]],
             }
         try:
             encoded = dict(self._processor(**arguments))
-        except ValueError as err:  # videos of one sample that differ in length, to InternVL and LLaVA-OneVision
+        except ValueError as err:  # InternVL and LLaVA-OneVision need videos of equal length in a sample
             raise DataError(f"sample {sample.id!r}: {self._name} cannot take it: {err}") from err
         inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
-        self._refuse_lost(sample, inputs)
+        self._check_nothing_lost(sample, inputs)
         return EncodedPrompt(inputs, len(sample.images), len(sample.videos))
 
     @property
     def _takes_text_alone(self) -> bool:
         return self._processor.chat_template is not None
 
-    def _written(self, sample: Sample) -> str:
-        """The conversation as text, with one mark for each picture and video: its processor puts them there."""
+    def _render(self, sample: Sample) -> str:
+        """Return the conversation as text, with one placeholder for each image and video."""
         turns = conversation(sample)
-        for said in (part["text"] for turn in turns for part in turn["content"] if part["type"] == "text"):
-            if mark := next((mark for mark in self._marks if mark in said), None):
+        for words in (part["text"] for turn in turns for part in turn["content"] if part["type"] == "text"):
+            if mark := next((mark for mark in self._marks if mark in words), None):
                 raise DataError(f"sample {sample.id!r}: its text holds {mark}, by which {self._name} marks its media")
         if self._processor.chat_template is None:
             text = plain_text(turns, self._processor.image_token)
@@ -150,9 +150,9 @@ class PromptEncoder:
                 )
         return str(text)
 
-    def _refuse_lost(self, sample: Sample, inputs: dict[str, Tensor]) -> None:
-        """Every picture and video must stand in the text and among the inputs that the model names."""
-        if unread := sorted(set(inputs) - self._taken):
+    def _check_nothing_lost(self, sample: Sample, inputs: dict[str, Tensor]) -> None:
+        """Raise unless every image and video has tokens in the text and pixels among the inputs."""
+        if unread := sorted(set(inputs) - self._accepted):
             raise DataError(
                 f"sample {sample.id!r}: {self._name} makes {', '.join(unread)}, which the model's forward pass does "
                 "not take: it would be lost"
@@ -162,12 +162,14 @@ class PromptEncoder:
             if not paths:
                 continue
             place = self._placeholders.get(kind, self._placeholders.get("image"))
-            standing = int((ids == place).sum()) if place is not None else 0
-            pixels = inputs.get(MEDIA[kind], inputs.get(MEDIA["image"]))  # some call the frames of a video pictures
-            if standing < len(paths) or pixels is None or not pixels.numel():
+            places = int((ids == place).sum()) if place is not None else 0
+            pixels = inputs.get(
+                MEDIA[kind], inputs.get(MEDIA["image"])
+            )  # some models take the frames of a video as images
+            if places < len(paths) or pixels is None or not pixels.numel():
                 raise DataError(
                     f"sample {sample.id!r}: {len(paths)} {kind}(s) went into {self._name} and "
-                    f"{standing} tokens and {'no' if pixels is None else 'some'} pixels came out: it would be lost"
+                    f"{places} tokens and {'no' if pixels is None else 'some'} pixels came out: it would be lost"
                 )
 
 
@@ -175,7 +177,7 @@ def collate(
     prompts: Sequence[EncodedPrompt],
     padding: int,
 ) -> dict[str, Tensor]:
-    """Prompts side by side, padded on the left: [P, L] for what has one value a token, all else one after another."""
+    """Batch P prompts: inputs with one value for each token are padded on the left to [P, L], others concatenated."""
     longest = max(prompt.length for prompt in prompts)
     joined: dict[str, list[Tensor]] = {}
     for prompt in prompts:
@@ -185,42 +187,42 @@ def collate(
             if name in sequences:
                 value = F.pad(value, (room, 0), value=padding if name == "input_ids" else 0)
             joined.setdefault(name, []).append(value)
-    for name in ("mm_token_type_ids", "token_type_ids"):  # a prompt of text alone may come without
+    for name in ("mm_token_type_ids", "token_type_ids"):  # a prompt without media may lack them
         if name in joined and len(joined[name]) != len(prompts):
             raise DataError(f"some prompts of this batch have {name} and some have none")
     return {name: torch.cat(_to_one_shape(values)) for name, values in joined.items()}
 
 
 def stackable(prompts: Sequence[EncodedPrompt]) -> list[list[int]]:
-    """Numbers of prompts, in sets that `collate` may put side by side: those whose videos have one shape.
+    """Return the indices of prompts in sets that `collate` may batch: prompts whose videos have the same shape.
 
-    Where videos are one tensor of frames (LLaVA-OneVision), frames that fill a shorter one up would be looked at.
+    In models that take videos as one tensor of frames (LLaVA-OneVision), padding frames would be attended to.
     """
     sets: dict[tuple[int, ...] | None, list[int]] = {}
     for number, prompt in enumerate(prompts):
         videos = prompt.inputs.get(MEDIA["video"])
         sets.setdefault(None if videos is None else tuple(videos.shape[1:]), []).append(number)
-    without = sets.pop(None, []) if len(sets) > 1 else []  # they go with any
+    without = sets.pop(None, []) if len(sets) > 1 else []  # prompts without videos fit into any set
     return [sorted(numbers + (without if not place else [])) for place, numbers in enumerate(sets.values())]
 
 
 def sequence_inputs(inputs: dict[str, Tensor]) -> set[str]:
-    """The names of those that have one value a token."""
+    """Return the names of the inputs with one value for each token."""
     shape = inputs["input_ids"].shape
     return {name for name, value in inputs.items() if value.shape == shape}
 
 
 def _to_one_shape(values: list[Tensor]) -> list[Tensor]:
-    """Zeros at the end of every dimension but the first, up to the largest: models leave such tiles out."""
-    due = [max(sizes) for sizes in zip(*(value.shape[1:] for value in values), strict=True)]
+    """Pad every dimension but the first with zeros at the end, to the largest: models skip such tiles."""
+    largest = [max(sizes) for sizes in zip(*(value.shape[1:] for value in values), strict=True)]
     return [
-        F.pad(v, [n for size, most in zip(v.shape[:0:-1], due[::-1], strict=True) for n in (0, most - size)])
+        F.pad(v, [n for size, most in zip(v.shape[:0:-1], largest[::-1], strict=True) for n in (0, most - size)])
         for v in values
     ]
 
 
-def _times(clip: VideoFrames) -> dict[str, Any]:
-    """What a video processor is told of frames that were chosen before: which they are, of how many, at what rate."""
+def _video_metadata(clip: VideoFrames) -> dict[str, Any]:
+    """Return the metadata that a video processor needs of frames that were sampled before."""
     return {
         "total_num_frames": clip.source_frames,
         "fps": clip.source_fps,
@@ -229,22 +231,19 @@ def _times(clip: VideoFrames) -> dict[str, Any]:
     }
 
 
-# Prompts that were encoded before: an evaluation asks for the same ones, sampled and greedy, time after time.
-
-
-MOST_BYTES = 512 * 2**20
-
-
 class PromptCache:
-    """The prompts that were used last, up to so many bytes; a sample is known by being the same object."""
+    """A least-recently-used cache of encoded prompts up to a size in bytes, with the sample object as the key.
 
-    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._most, self._held = most_bytes, 0
-        # The sample is kept too, so that its id stays its own.
+    An evaluation encodes the same prompts again and again, sampled and greedy.
+    """
+
+    def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
+        self._max_bytes, self._bytes = max_bytes, 0
+        # The sample is kept too: `id` is unique only among living objects.
         self._prompts: OrderedDict[int, tuple[Sample, EncodedPrompt]] = OrderedDict()
 
     def get(self, sample: Sample) -> EncodedPrompt | None:
-        """None: encode it, and `put` it here."""
+        """Return the prompt of a sample, or None if it is not in the cache."""
         found = self._prompts.get(id(sample))
         if found is None:
             return None
@@ -252,53 +251,46 @@ class PromptCache:
         return found[1]
 
     def put(self, sample: Sample, prompt: EncodedPrompt) -> None:
-        """Keep a prompt, and give up those that were not used for longest. Nobody may write into its tensors."""
-        if prompt.bytes > self._most or id(sample) in self._prompts:
+        """Store a prompt and evict the least recently used ones. Its tensors must not be modified afterwards."""
+        if prompt.bytes > self._max_bytes or id(sample) in self._prompts:
             return
         self._prompts[id(sample)] = sample, prompt
-        self._held += prompt.bytes
-        while self._held > self._most:
-            self._held -= self._prompts.popitem(last=False)[1][1].bytes
-
-
-# From a sample to the conversation that a processor's chat template takes.
-
-
-PLACES = re.compile(r"<(image|video)>")
-"""Where a prompt wants its pictures and videos; without any, they come first."""
+        self._bytes += prompt.bytes
+        while self._bytes > self._max_bytes:
+            self._bytes -= self._prompts.popitem(last=False)[1][1].bytes
 
 
 def conversation(sample: Sample) -> list[dict[str, Any]]:
-    """Turns, each with a role and a list of parts (`image`, `video` or `text`).
+    """Return the turns that a chat template takes, each with a role and a list of `image`, `video` and `text` parts.
 
     Raises:
-        DataError: the places for pictures or videos are not as many as there are of them, or a message is none.
+        DataError: the number of places differs from the number of images or videos, or a message is malformed.
     """
-    said = sample.messages or ({"role": "user", "content": sample.prompt},)
+    messages = sample.messages or ({"role": "user", "content": sample.prompt},)
     try:
-        turns = [{"role": turn.get("role", "user"), "content": _parts(turn.get("content"))} for turn in said]
+        turns = [{"role": turn.get("role", "user"), "content": _parts(turn.get("content"))} for turn in messages]
     except DataError as err:
         raise DataError(f"sample {sample.id!r}: {err}") from None
-    due = {"image": len(sample.images), "video": len(sample.videos)}
-    found = {kind: sum(part["type"] == kind for turn in turns for part in turn["content"]) for kind in due}
-    if found == due:
+    expected = {"image": len(sample.images), "video": len(sample.videos)}
+    found = {kind: sum(part["type"] == kind for turn in turns for part in turn["content"]) for kind in expected}
+    if found == expected:
         return turns
     first: dict[str, Any] | None = next((turn for turn in turns if turn["role"] == "user"), None)
     if first is not None and not any(found.values()):
-        first["content"] = [{"type": kind} for kind, count in due.items() for _ in range(count)] + first["content"]
+        first["content"] = [{"type": kind} for kind, count in expected.items() for _ in range(count)] + first["content"]
     else:
         raise DataError(
-            f"sample {sample.id!r}: its text has places for {found['image']} pictures and {found['video']} videos "
-            f"(<image>, <video>), and it comes with {due['image']} and {due['video']}"
+            f"sample {sample.id!r}: its text has places for {found['image']} images and {found['video']} videos "
+            f"(<image>, <video>), and it comes with {expected['image']} and {expected['video']}"
         )
     return turns
 
 
 def plain_text(turns: list[dict[str, Any]], image_token: str) -> str:
-    """For processors without a chat template: all pictures first, then all words (PaliGemma)."""
+    """Return the text for processors without a chat template: all images first, then all words (PaliGemma)."""
     parts = [part for turn in turns for part in turn["content"]]
-    pictures = image_token * sum(part["type"] == "image" for part in parts)
-    return pictures + " ".join(part["text"] for part in parts if part["type"] == "text")
+    images = image_token * sum(part["type"] == "image" for part in parts)
+    return images + " ".join(part["text"] for part in parts if part["type"] == "text")
 
 
 def _parts(content: Any) -> list[dict[str, Any]]:
@@ -317,8 +309,8 @@ def _parts(content: Any) -> list[dict[str, Any]]:
         if kind in ("image", "video"):
             if own := sorted(part.keys() - {"type"}):
                 raise DataError(
-                    f"a part of a message has {', '.join(own)} of its own: media stand in '{kind}s' of the sample, in "
-                    f'their order, and a message marks their places by {{"type": "{kind}"}} or <{kind}>'
+                    f"a part of a message has the keys {', '.join(own)}: media are listed in '{kind}s' of the sample, "
+                    f'in their order, and a message marks their places by {{"type": "{kind}"}} or <{kind}>'
                 )
             parts.append({"type": kind})
         elif kind == "text":

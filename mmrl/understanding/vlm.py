@@ -1,4 +1,8 @@
-"""A vision-language model as transformers loads it, with what writing and scoring need to know of it."""
+"""Vision-language models of transformers: loading, special tokens, model families, and which parts are trained.
+
+`VLMFamily` lists what differs between families beyond what transformers hides itself. A family that is not listed has
+one-dimensional positions that count from 0 and coordinates in [0, 1], and may have attention between image tokens.
+"""
 
 from __future__ import annotations
 
@@ -8,40 +12,90 @@ from typing import Any, Literal
 
 import torch
 from jinja2 import TemplateError
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from mmrl.config.policy import VLMConfig
+from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.errors import ConfigError
+from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.rewards.parsing.boxes import Space
 
 log = logging.getLogger(__name__)
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 _MARKS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id", "boi_token_index", "eoi_token_index")
+_CONNECTORS = {"multi_modal_projector", "connector", "merger", "merger_list", "deepstack_merger_list", "image_newline"}
+_TOWERS = {"visual", "vision_tower", "vision_model", "vision_embed_tokens"}
+
+VLMPart = Literal["vision", "connector", "language"]
+
+
+@dataclass(frozen=True)
+class VLMFamily:
+    """The position, coordinate and attention conventions of a model family."""
+
+    name: str
+    space: Space = "norm_1"
+    """The coordinate space that its makers trained it to answer in."""
+    first_position: int = 0
+    """The position of a prompt's first token."""
+    axes: int = 1
+    """Number of axes of a rotary position: 3 where image tokens have a time, a height and a width."""
+    answer_type: int = 0
+    """The value of `token_type_ids` for answer tokens, in models that take them."""
+    mixes_media: bool = True
+    """True if one prompt may contain both images and videos."""
+    causal: bool = False
+    """True if every token, image tokens included, attends to earlier tokens only; prompts can then be shared."""
+
+
+_FAMILIES = (
+    VLMFamily("qwen2_vl", space="norm_1000", axes=3, causal=True),
+    VLMFamily("qwen2_5_vl", space="pixel", axes=3, causal=True),
+    VLMFamily("qwen3_vl", space="norm_1000", axes=3, causal=True),
+    VLMFamily("qwen3_vl_moe", space="norm_1000", axes=3, causal=True),
+    VLMFamily("internvl", space="norm_1000", causal=True),
+    VLMFamily("llava", causal=True),
+    VLMFamily("llava_next", causal=True),
+    VLMFamily("llava_onevision", causal=True),
+    VLMFamily("idefics3", causal=True),
+    VLMFamily(
+        "smolvlm", mixes_media=False, causal=True
+    ),  # its processor overwrites the images with the frames of a video
+    VLMFamily("gemma3", space="norm_1000"),
+    VLMFamily("paligemma", first_position=1, answer_type=1),
+)
+
+
+def family_of(model_type: str, has_rope_deltas: bool) -> VLMFamily:
+    """Return the family of a configuration's `model_type`; an unknown one has 3 position axes if `has_rope_deltas`."""
+    for family in _FAMILIES:
+        if family.name == model_type:
+            return family
+    return replace(VLMFamily(model_type), axes=3 if has_rope_deltas else 1)
 
 
 @dataclass(frozen=True)
 class VLM:
-    """A model, its processor, and their special tokens."""
+    """A loaded model, its processor, and their special tokens."""
 
     model: Any
     processor: Any
-    family: Family
+    family: VLMFamily
     device: torch.device
     padding: int
-    ends: Tensor  # [E]; tokens that end an answer
-    end: int  # the one that the model's chat template puts after an answer
-    suppressed: Tensor  # [S]; tokens that are never written: they stand for pictures and videos
-    placeholders: dict[str, int]  # the tokens that stand for "image" and "video"
+    ends: Tensor  # [E] int64; tokens that end an answer
+    end: int  # the end token that the chat template puts after an answer
+    suppressed: Tensor  # [S] int64; tokens that are never sampled: placeholders of images and videos
+    placeholders: dict[str, int]  # {"image" or "video": its placeholder token}
 
     @property
     def tokenizer(self) -> Any:
-        """The processor's own."""
+        """The tokenizer of the processor."""
         return self.processor.tokenizer
 
     def to_device(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """On the model's device; pixels in the precision that it computes in."""
+        """Move inputs to the model's device, and pixels to its dtype."""
         dtype = self.model.dtype
         return {
             name: value.to(self.device, dtype if value.is_floating_point() and "pixel" in name else None)
@@ -49,19 +103,19 @@ class VLM:
         }
 
     def decode(self, token_ids: list[int]) -> str:
-        """The text, without special tokens."""
+        """Return the text of tokens, without special tokens."""
         return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text, without special ones around it."""
+        """Return the tokens of a text, without special tokens around it."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def load_vlm(config: VLMConfig) -> VLM:
-    """The model and the processor that a configuration names.
+    """Load the model and the processor that a configuration names.
 
     Raises:
-        ConfigError: transformers has no image-text-to-text model there.
+        ConfigError: transformers cannot load an image-text-to-text model from there.
     """
     device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else
                           "cpu" if config.device == "auto" else config.device)  # fmt: skip
@@ -71,17 +125,17 @@ def load_vlm(config: VLMConfig) -> VLM:
         )
         processor = AutoProcessor.from_pretrained(config.model, revision=config.revision)
     except (OSError, ValueError) as err:
-        first = str(err).partition("\n")[0]  # after it, transformers lists all the classes that it has
+        first = str(err).partition("\n")[0]  # transformers lists all its classes in the following lines
         raise ConfigError(f"policy.model: {config.model} cannot be loaded as a vision-language model: {first}") from err
     model.eval().to(device)
-    for module in model.modules():  # gradient checkpointing needs the training mode, replay needs no chance
+    for module in model.modules():  # checkpointing needs the training mode, replay needs determinism
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     return describe(model, processor, device)
 
 
 def describe(model: Any, processor: Any, device: torch.device) -> VLM:
-    """What is known of a loaded model."""
+    """Collect the special tokens and the family of a loaded model."""
     tokenizer, settings = processor.tokenizer, model.config
     ids: dict[str, int | None] = {name: getattr(settings, name, None) for name in (*_PLACEHOLDERS, *_MARKS)}
     placeholders: dict[str, int] = {}
@@ -106,80 +160,27 @@ def describe(model: Any, processor: Any, device: torch.device) -> VLM:
 
 
 def _end_of_answer(processor: Any, ends: list[int]) -> int:
-    """Of several tokens that end an answer, the one that is written after it in a conversation.
+    """Return the end token that the chat template puts after an answer.
 
-    Gemma 3 stops at `<eos>` and at `<end_of_turn>`, and was taught to write the second.
+    Gemma 3 stops at `<eos>` and at `<end_of_turn>`, and was trained to write the second.
     """
     if len(ends) == 1 or processor.chat_template is None:
         return ends[0]
-    said = [{"type": "text", "text": "@"}]
+    content = [{"type": "text", "text": "@"}]
     try:
-        turns = [{"role": role, "content": said} for role in ("user", "assistant")]
+        turns = [{"role": role, "content": content} for role in ("user", "assistant")]
         after = processor.apply_chat_template(turns, tokenize=False).rpartition("@")[2]
     except (TemplateError, TypeError) as err:
-        log.info("the chat template does not show how an answer ends (%s); given texts end with token %d", err, ends[0])
+        log.info(
+            "the chat template does not show how an answer ends (%s); target texts end with token %d", err, ends[0]
+        )
         return ends[0]
     written = processor.tokenizer(after, add_special_tokens=False)["input_ids"]
     return next((number for number in written if number in ends), ends[0])
 
 
-# What differs between the families of vision-language models that transformers loads, beyond what it hides itself.
-#
-# A family that is not listed is taken to be plain: text positions that count from 0, answers in shares of the picture,
-# and perhaps a picture's tokens that look at one another.
-
-
-Part = Literal["vision", "connector", "language"]
-
-_CONNECTORS = {"multi_modal_projector", "connector", "merger", "merger_list", "deepstack_merger_list", "image_newline"}
-_TOWERS = {"visual", "vision_tower", "vision_model", "vision_embed_tokens"}
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one family of models counts and answers."""
-
-    name: str
-    space: Space = "norm_1"
-    """What coordinates in its answers count, as it was trained by its makers."""
-    first_position: int = 0
-    """The position of a prompt's first token."""
-    axes: int = 1
-    """Axes of a token's rotary position: 3 where pictures have a time, a height and a width."""
-    answer_type: int = 0
-    """What `token_type_ids` say of a written token, in models that take them."""
-    mixes_media: bool = True
-    """Whether one prompt may hold pictures and videos."""
-    causal: bool = False
-    """Whether every token, those of pictures too, looks at what came before it alone: its prompts can be shared."""
-
-
-_LISTED = (
-    Family("qwen2_vl", space="norm_1000", axes=3, causal=True),
-    Family("qwen2_5_vl", space="pixel", axes=3, causal=True),
-    Family("qwen3_vl", space="norm_1000", axes=3, causal=True),
-    Family("qwen3_vl_moe", space="norm_1000", axes=3, causal=True),
-    Family("internvl", space="norm_1000", causal=True),
-    Family("llava", causal=True),
-    Family("llava_next", causal=True),
-    Family("llava_onevision", causal=True),
-    Family("idefics3", causal=True),
-    Family("smolvlm", mixes_media=False, causal=True),  # its processor writes a video's frames over the pictures
-    Family("gemma3", space="norm_1000"),
-    Family("paligemma", first_position=1, answer_type=1),
-)
-
-
-def family_of(model_type: str, has_rope_deltas: bool) -> Family:
-    """The family of a model by its configuration's `model_type`; an unknown one by how its positions are counted."""
-    for family in _LISTED:
-        if family.name == model_type:
-            return family
-    return replace(Family(model_type), axes=3 if has_rope_deltas else 1)
-
-
-def part_of(parameter: str) -> Part:
-    """Which part of a model a parameter belongs to, by the names that transformers gives them.
+def part_of(parameter: str) -> VLMPart:
+    """Return the part of the model that a parameter belongs to, by its name in transformers.
 
     >>> part_of("model.visual.merger.linear_fc1.weight"), part_of("model.vision_tower.encoder.layers.0.bias")
     ('connector', 'vision')
@@ -188,3 +189,40 @@ def part_of(parameter: str) -> Part:
     if steps & _CONNECTORS:
         return "connector"
     return "vision" if steps & _TOWERS else "language"
+
+
+def trained_parts(config: VLMConfig) -> set[VLMPart]:
+    """Return the parts of the model that a configuration trains; the language model is always one."""
+    parts: set[VLMPart] = {"language"}
+    if config.vision.train:
+        parts.add("vision")
+    if config.connector.train:
+        parts.add("connector")
+    return parts
+
+
+def lora_of_parts(model: nn.Module, config: LoraConfig, parts: set[VLMPart]) -> TransformersLora:
+    """Add LoRA adapters to the linear layers of parts, except the output layer.
+
+    Raises:
+        ConfigError: a part has no linear layer, or `config.targets` names a layer that does not exist.
+    """
+    linear = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    inside = [path for path in linear if part_of(path) in parts and not path.endswith("lm_head")]
+    if bare := sorted(parts - {part_of(path) for path in inside}):
+        raise ConfigError(
+            f"policy.{bare[0]}.train: the {bare[0]} of {type(model).__name__} has no linear layer for an adapter; "
+            "policy.train=full can train it"
+        )
+    return TransformersLora(model, config, select_layers(inside, config.targets))
+
+
+def full_training_of_parts(model: nn.Module, parts: set[VLMPart]) -> TransformersFull:
+    """Train all parameters of parts; the reference is a frozen copy of them.
+
+    Raises:
+        ConfigError: the model has no parameters of a part.
+    """
+    if absent := sorted(parts - {part_of(name) for name, _ in model.named_parameters()}):
+        raise ConfigError(f"policy.{absent[0]}.train: {type(model).__name__} has no {absent[0]} apart")
+    return TransformersFull(model, lambda name: part_of(name) in parts)

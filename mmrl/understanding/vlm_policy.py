@@ -1,4 +1,4 @@
-"""`VLMPolicy`: any vision-language model of transformers as a policy."""
+"""`VLMPolicy`: a policy from any vision-language model of transformers."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
+from mmrl.finetuning.trainable import Trainable
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
 from mmrl.tokens import pad_right
 from mmrl.tokens.attention import choose_attention
 from mmrl.tokens.fused_log_probs import FusedLossMixin
-from mmrl.understanding.media_gradient_check import check_media_affects_logits, kinds_of_media
+from mmrl.understanding.media_gradient_check import check_media_affects_logits, media_kinds
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
-from mmrl.understanding.vlm import VLM, load_vlm, part_of
+from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
-from mmrl.understanding.vlm_trainables import FullTrainable, LoraTrainable, trained_parts
 
 
 class VLMPolicy(FusedLossMixin):
-    """A vision-language model that writes answers, and can be asked again how likely each of their tokens was.
+    """A vision-language model that generates answers and recomputes the log-probabilities of their tokens.
 
         policy = VLMPolicy.from_config(VLMConfig(model="Qwen/Qwen2.5-VL-3B-Instruct"), TokenSamplingConfig())
         rollout = policy.rollout([RolloutRequest(sample, n=8, group=0)], seed=0)
 
-    Every prompt is read once, with its pictures and videos, for all of its answers, in rollout and in update.
+    Each prompt, with its images and videos, is computed once for all of its answers, in rollout and in update.
     """
 
     capabilities = frozenset(
@@ -51,19 +51,21 @@ class VLMPolicy(FusedLossMixin):
         self.vlm = vlm
         self.version = 0
         self.sampling = sampling
-        why_not = None if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may look at later ones"
-        self.attention = choose_attention(vlm.model, config.attention, why_not)
+        reason = None if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
+        self.attention = choose_attention(vlm.model, config.attention, reason)
         self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
         self._config = config
-        self._reached: set[tuple[bool, bool]] = set()  # kinds of media that were seen to reach the loss
+        self._checked_media: set[tuple[bool, bool]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
         self._encoder = PromptEncoder(vlm, self.reader)
         parts = trained_parts(config)
-        self._trainable = (
-            LoraTrainable(vlm.model, config.lora, parts) if config.train == "lora" else FullTrainable(vlm.model, parts)
+        self._trainable: Trainable = (
+            lora_of_parts(vlm.model, config.lora, parts)
+            if config.train == "lora"
+            else full_training_of_parts(vlm.model, parts)
         )
         if config.gradient_checkpointing:
-            # transformers renamed it on the way from 5.10 to 5.23
+            # renamed in transformers between 5.10 and 5.23
             enable = (
                 getattr(vlm.model, "activation_checkpointing_enable", None) or vlm.model.gradient_checkpointing_enable
             )
@@ -76,61 +78,62 @@ class VLMPolicy(FusedLossMixin):
         """Load the model that a configuration names.
 
         Raises:
-            ConfigError: it cannot be loaded, or lacks what is to be trained.
+            ConfigError: it cannot be loaded, or lacks a part or layer that is to be trained.
         """
         return cls(load_vlm(config), config, sampling, media or MediaConfig())
 
-    def refuse(self, sample: Sample) -> None:
-        """
+    def check_sample(self, sample: Sample) -> None:
+        """Check that the model's processor takes the media of a sample; no file is opened.
+
         Raises:
-            DataError: the sample holds media that the model's processor does not take.
+            DataError: it does not.
         """
-        self._encoder.refuse(sample)
+        self._encoder.check_sample(sample)
 
     @torch.no_grad()
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
-        """Write sum(r.n) answers."""
+        """Generate B = sum(r.n) answers."""
         sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
         prompts = [self._prompt(request.sample, request.prefix) for request in requests]
         self.engine.load_weights(self.vlm.model, self.version)
         with self._precision():
-            written = self.engine.write(prompts, [request.n for request in requests], sampling, seed)
-        whose = [number for number, request in enumerate(requests) for _ in range(request.n)]
+            generated = self.engine.generate(prompts, [request.n for request in requests], sampling, seed)
+        prompt_of = [number for number, request in enumerate(requests) for _ in range(request.n)]
         rollout = self._as_rollout(
-            [requests[number].sample for number in whose],
-            [requests[number].group for number in whose],
-            TokenRecording(prompts, whose, *_padded(written.token_ids, self.vlm.padding), sampling.temperature),
-            [requests[number].prefix or "" for number in whose],
+            [requests[number].sample for number in prompt_of],
+            [requests[number].group for number in prompt_of],
+            TokenRecording(prompts, prompt_of, *_padded(generated.token_ids, self.vlm.padding), sampling.temperature),
+            [requests[number].prefix or "" for number in prompt_of],
         )
-        for row, values in enumerate(written.log_probs):
+        for row, values in enumerate(generated.log_probs):
             rollout.log_probs[row, : len(values)] = torch.tensor(values)
         return rollout
 
     @torch.no_grad()
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
-        """A rollout of given texts, each with its end token.
+        """Return a rollout of target texts, each with its end token.
 
         Raises:
-            DataError: a sample cannot be read, or a text holds a token that stands for media.
+            DataError: a sample cannot be read, or a text contains a placeholder token of media.
         """
         prompts: dict[str, EncodedPrompt] = {}
-        whose, numbers = [], {}
+        prompt_of, numbers = [], {}
         for each in targets:
             if each.sample.id not in prompts:
                 numbers[each.sample.id] = len(prompts)
                 prompts[each.sample.id] = self._prompt(each.sample, None)
-            whose.append(numbers[each.sample.id])
+            prompt_of.append(numbers[each.sample.id])
         token_ids = [
             [*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else list(each.token_ids)
             for each in targets
         ]
         for each, ids in zip(targets, token_ids, strict=True):
-            self._refuse_unwritable(each, ids)
+            self._check_target(each, ids)
         rollout = self._as_rollout(
             [each.sample for each in targets],
             [each.group for each in targets],
             TokenRecording(
-                list(prompts.values()), whose, *_padded(token_ids, self.vlm.padding), self.sampling.temperature
+                list(prompts.values()), prompt_of, *_padded(token_ids, self.vlm.padding), self.sampling.temperature
             ),
             [""] * len(targets),
         )
@@ -138,13 +141,13 @@ class VLMPolicy(FusedLossMixin):
         return rollout
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
-        """Compute the log-probabilities of all named tokens again, and hand them over at once.
+        """Recompute the log-probabilities of the tokens at `step_indices` and pass them to `visit` in one call.
 
         Raises:
-            DataError: at the first replay with gradients, a picture or video that does not reach the loss.
+            DataError: at the first replay with gradients, if an image or video does not reach the loss.
         """
         if torch.is_grad_enabled():
-            self._refuse_unreached(rollout)
+            self._check_media_reach_loss(rollout)
         log_probs, entropy = self._score(rollout)
         chosen = list(step_indices)
         if chosen != list(range(log_probs.shape[1])):
@@ -152,38 +155,38 @@ class VLMPolicy(FusedLossMixin):
         visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
 
     def reference(self) -> AbstractContextManager[None]:
-        """While open, the policy computes with the parameters that training started from."""
+        """Return a context in which the policy computes with the parameters that training started from."""
         return self._trainable.reference()
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """By the names that the model gives them; float32 whatever it computes in."""
+        """Return the trained parameters by their name in the model; they are float32 for every computation dtype."""
         return {name: p for name, p in self.vlm.model.named_parameters() if p.requires_grad}
 
     def lr_scale(self, name: str) -> float:
-        """As the configuration says of the vision tower and of the connector; 1 for the language model."""
-        paces = {"vision": self._config.vision.pace, "connector": self._config.connector.pace, "language": 1.0}
-        return paces[part_of(name)]
+        """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
+        scales = {"vision": self._config.vision.pace, "connector": self._config.connector.pace, "language": 1.0}
+        return scales[part_of(name)]
 
     def save(self, folder: Path) -> None:
-        """A PEFT folder, or with full training a folder that `AutoModelForImageTextToText` loads."""
+        """Write a PEFT folder, or with full training a folder that `AutoModelForImageTextToText` loads."""
         self._trainable.save(folder)
         if self._config.train == "full":
             self.vlm.processor.save_pretrained(folder)
 
     def load(self, folder: Path) -> None:
-        """Read back what `save` wrote, into the same parameters."""
+        """Read what `save` wrote, into the same parameters."""
         self._trainable.load(folder)
 
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
-        """max |log-prob difference| over the tokens of a rollout."""
+        """Return max |log-prob of replay - log-prob of rollout| over the tokens of a rollout."""
         log_probs, _ = self._score(rollout)
         return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
 
-    def _refuse_unreached(self, rollout: Rollout) -> None:
-        """Once for each kind of media that a run replays."""
+    def _check_media_reach_loss(self, rollout: Rollout) -> None:
+        """Run the gradient check once for each combination of images and videos that a run replays."""
         recording: TokenRecording = rollout.recording
-        new = kinds_of_media(recording.prompts) - self._reached
+        new = media_kinds(recording.prompts) - self._checked_media
         if not new:
             return
         firsts = [recording.prompt_of.index(number) for number in range(len(recording.prompts))]
@@ -192,15 +195,15 @@ class VLMPolicy(FusedLossMixin):
             check_media_affects_logits(
                 self.vlm, recording.prompts, answers, [rollout.samples[row].id for row in firsts]
             )
-        self._reached |= new
+        self._checked_media |= new
 
-    def _refuse_unwritable(self, given: TargetText, token_ids: Sequence[int]) -> None:
-        """Tokens that stand for media have probability 0: one of them would make a loss infinite."""
-        never = set(self.vlm.suppressed.tolist())
-        if found := next((number for number in token_ids if number in never), None):
+    def _check_target(self, target: TargetText, token_ids: Sequence[int]) -> None:
+        """Raise for placeholder tokens of media: their probability is 0, which makes a loss infinite."""
+        suppressed = set(self.vlm.suppressed.tolist())
+        if found := next((number for number in token_ids if number in suppressed), None):
             mark = self.vlm.tokenizer.convert_ids_to_tokens(found)
             raise DataError(
-                f"sample {given.sample.id!r}: the text that answers it holds {mark}, which is never written"
+                f"sample {target.sample.id!r}: its target text contains {mark}, a placeholder that is never written"
             )
 
     def _prompt(self, sample: Sample, prefix: str | None) -> EncodedPrompt:
@@ -225,16 +228,16 @@ class VLMPolicy(FusedLossMixin):
         )
 
     def _score(self, rollout: Rollout) -> Scores:
-        """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies; 0 where masked."""
+        """Return [B, T] log-probabilities, with a graph if gradients are enabled, and entropies; 0 where masked."""
         config = self._config
         checkpointed = config.gradient_checkpointing and torch.is_grad_enabled()
-        if checkpointed:  # transformers recomputes activations in the training mode alone
+        if checkpointed:  # transformers recomputes activations only in training mode
             self.vlm.model.train()
         try:
             with self._precision():
                 if self.attention.shares_prompts:
-                    return packed_scores(self.vlm, rollout.recording, config.fused_log_probs, self._slope)
-                return row_scores(self.vlm, rollout.recording, apart=checkpointed)
+                    return packed_scores(self.vlm, rollout.recording, config.fused_log_probs, self._loss_grad)
+                return row_scores(self.vlm, rollout.recording, separate_prompts=checkpointed)
         finally:
             if checkpointed:
                 self.vlm.model.eval()

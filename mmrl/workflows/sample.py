@@ -108,7 +108,7 @@ def draw(
         check_samples(policy.pipeline, samples)
     else:
         for sample in samples:
-            policy.refuse(sample)
+            policy.check_sample(sample)
     each = steering.best_of or n
     media: list[Any] = []
     with _steered(policy, steering):

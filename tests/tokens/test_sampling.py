@@ -7,7 +7,7 @@ import torch
 from scipy.stats import chisquare
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
-from mmrl.tokens import draw_tokens, scored_logits
+from mmrl.tokens import sample_tokens, scored_logits
 
 DRAWS = 20_000
 LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 1.5, -3.0, 0.5])
@@ -15,7 +15,7 @@ LOGITS = torch.tensor([2.0, 1.0, 0.0, -1.0, 1.5, -3.0, 0.5])
 
 def counts(logits: torch.Tensor, **choice) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
-    return draw_tokens(logits.expand(DRAWS, -1), generator, **choice).bincount(minlength=len(logits))
+    return sample_tokens(logits.expand(DRAWS, -1), generator, **choice).bincount(minlength=len(logits))
 
 
 def fits(found: torch.Tensor, logits: torch.Tensor) -> bool:
@@ -45,12 +45,12 @@ def test_a_suppressed_token_is_never_drawn():
 
 
 def test_without_a_generator_the_likeliest_is_taken():
-    assert draw_tokens(torch.stack([LOGITS, -LOGITS]), None).tolist() == [0, 5]
+    assert sample_tokens(torch.stack([LOGITS, -LOGITS]), None).tolist() == [0, 5]
 
 
 def test_equal_generators_give_equal_draws_and_leave_the_global_one_alone():
     before = torch.get_rng_state()
-    first, again, other = (draw_tokens(LOGITS.expand(50, -1), torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+    first, again, other = (sample_tokens(LOGITS.expand(50, -1), torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert first.equal(again)
     assert not first.equal(other)
     assert before.equal(torch.get_rng_state())
@@ -59,6 +59,6 @@ def test_equal_generators_give_equal_draws_and_leave_the_global_one_alone():
 def test_equal_generators_tell_close_distributions_apart_seldom():
     """Draws are paired: a tenth in one logit moves few of them, where independent draws would differ in most."""
     moved = LOGITS + 0.1 * torch.eye(7)[0]
-    one, other = (draw_tokens(x.expand(DRAWS, -1), torch.Generator().manual_seed(3)) for x in (LOGITS, moved))
+    one, other = (sample_tokens(x.expand(DRAWS, -1), torch.Generator().manual_seed(3)) for x in (LOGITS, moved))
     distance = (LOGITS.softmax(-1) - moved.softmax(-1)).abs().sum() / 2
     assert (one != other).double().mean() < 1.5 * distance

@@ -74,7 +74,7 @@ def test_good_lines_of_every_task_are_good(folder):
         ),
         ({**COUNTING, "images": ["none.png"]}, "none.png: there is no such file"),
         ({**COUNTING, "images": ["cut.png"]}, "cut.png: cannot be read as a picture (image file is truncated)"),
-        ({**COUNTING, "prompt": "<image> <image>"}, "its text has places for 2 pictures and 0 videos"),
+        ({**COUNTING, "prompt": "<image> <image>"}, "its text has places for 2 images and 0 videos"),
         ({**COUNTING, "messages": [{"role": "user", "content": 3}]}, "messages.0: its content is neither a text nor"),
         ({"task": "counting", "prompt": "x", "answer": 3}, "the task counting needs a picture or a video"),
         ({key: COUNTING[key] for key in ("task", "prompt", "images")}, "has no answer for its reward to compare with"),

@@ -60,16 +60,16 @@ def test_a_sample_of_text_is_left_as_it_is():
 @pytest.mark.parametrize(
     ("sample", "why"),
     [
-        (Sample("a", prompt="<image><image>", images=("1.png",)), "'a'.*places for 2 pictures.*comes with 1 and 0"),
+        (Sample("a", prompt="<image><image>", images=("1.png",)), "'a'.*places for 2 images.*comes with 1 and 0"),
         (Sample("a", prompt="<image>", videos=("1.mp4",)), "'a'.*1 pictures and 0 videos.*comes with 0 and 1"),
-        (Sample("a", prompt="<image>"), "'a'.*places for 1 pictures.*comes with 0 and 0"),
-        (Sample("a", messages=({"role": "system", "content": "?"},), images=("1.png",)), "'a'.*places for 0 pictures"),
+        (Sample("a", prompt="<image>"), "'a'.*places for 1 images.*comes with 0 and 0"),
+        (Sample("a", messages=({"role": "system", "content": "?"},), images=("1.png",)), "'a'.*places for 0 images"),
         (Sample("a", messages=({"content": [{"type": "audio"}]},)), "'a'.*type 'audio': expected image, video or text"),
         (Sample("a", messages=({"content": ["What?"]},)), "'a'.*type None"),
         (Sample("a", messages=({"role": "user"},)), "'a'.*content of a message is None"),
         (
             Sample("a", messages=({"content": [{"type": "image", "image": "2.png"}]},), images=("1.png",)),
-            "'a'.*has image of its own: media stand in 'images'",
+            "'a'.*has the keys image: media are listed in 'images'",
         ),
     ],
 )

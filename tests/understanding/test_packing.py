@@ -54,7 +54,7 @@ def gradients(vlm, scores):
 @pytest.mark.parametrize("vlm", SHARING, indirect=True)
 def test_values_entropies_and_gradients_are_those_of_rows(vlm):
     recording = recorded(vlm)
-    found, due = packed_scores(vlm, recording, fused=False), row_scores(vlm, recording, apart=False)
+    found, due = packed_scores(vlm, recording, fused=False), row_scores(vlm, recording, separate_prompts=False)
     for mine, theirs in zip(found, due, strict=True):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=0)
     expected, got = gradients(vlm, due), gradients(vlm, found)
@@ -108,7 +108,7 @@ def test_a_model_whose_pictures_look_ahead_shares_nothing_and_says_so(folder_of,
 
 def test_attention_that_does_not_exist_here_is_refused_by_name(folder_of):
     config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", train="full", attention="xformers")
-    with pytest.raises(ConfigError, match=r"policy\.attention: transformers has no door for xformers"):
+    with pytest.raises(ConfigError, match=r"policy\.attention: transformers has no xformers backend"):
         VLMPolicy.from_config(config, TokenSamplingConfig())
     with pytest.raises(ConfigError, match=r"policy\.attention: flash cannot serve Qwen3VL"):
         VLMPolicy.from_config(config.model_copy(update={"attention": "flash"}), TokenSamplingConfig())
@@ -124,7 +124,11 @@ def test_ten_updates_end_at_the_same_weights(vlm_of):
         recording = recorded(vlm)
         optimizer = torch.optim.AdamW(vlm.model.parameters(), lr=1e-3, eps=1e-4)
         for _ in range(10):
-            scores = packed_scores(vlm, recording, fused=True) if packed else row_scores(vlm, recording, apart=False)
+            scores = (
+                packed_scores(vlm, recording, fused=True)
+                if packed
+                else row_scores(vlm, recording, separate_prompts=False)
+            )
             optimizer.zero_grad()
             gradients_of(scores[0], recording).backward()
             optimizer.step()

@@ -23,7 +23,7 @@ def test_a_sample_is_known_as_the_same_object_and_not_as_an_equal_one():
 
 
 def test_what_was_not_used_for_longest_is_given_up_first():
-    cache = PromptCache(most_bytes=3 * 8)
+    cache = PromptCache(max_bytes=3 * 8)
     samples = [Sample(name) for name in "abcd"]
     for sample in samples[:3]:
         cache.put(sample, prompt(1))
@@ -35,7 +35,7 @@ def test_what_was_not_used_for_longest_is_given_up_first():
 
 
 def test_what_is_larger_than_all_is_not_kept():
-    cache, small, large = PromptCache(most_bytes=8), Sample("small"), Sample("large")
+    cache, small, large = PromptCache(max_bytes=8), Sample("small"), Sample("large")
     cache.put(small, prompt(1))
     cache.put(large, prompt(2))
     assert cache.get(large) is None

@@ -43,7 +43,7 @@ def replay(policy: VLMPolicy, chosen: list[Sample]) -> None:
 
 def test_media_that_are_looked_at_pass_even_with_a_frozen_tower(policy):
     replay(policy, samples())
-    assert policy._reached == {(True, False), (False, True)}
+    assert policy._checked_media == {(True, False), (False, True)}
 
 
 @pytest.mark.parametrize("lost, named", [("pixel_values_videos", "clip"), ("pixel_values", "two")])
@@ -71,4 +71,4 @@ def test_one_of_two_pictures_that_is_dropped_is_seen(policy):
 
 def test_a_rollout_of_text_alone_needs_no_proof(policy):
     replay(policy, samples()[2:])
-    assert policy._reached == set()
+    assert policy._checked_media == set()

@@ -40,14 +40,14 @@ def prompts(vlm, *samples):
 
 @torch.no_grad()
 def write(vlm, encoded, counts, sampling=WARM, seed=0):
-    return TransformersEngine(vlm, vlm.family.name == "qwen3_vl").write(encoded, counts, sampling, seed)
+    return TransformersEngine(vlm, vlm.family.name == "qwen3_vl").generate(encoded, counts, sampling, seed)
 
 
 def test_answers_that_share_a_prompts_keys_are_those_that_copy_them(vlm):
     encoded = prompts(vlm, SHOWN, SAID, replace(SAID, prompt="A much longer question than that?"))
     with torch.no_grad():
         shared, copied = (
-            TransformersEngine(vlm, shares).write(encoded, [5, 1, 3], WARM, 0) for shares in (True, False)
+            TransformersEngine(vlm, shares).generate(encoded, [5, 1, 3], WARM, 0) for shares in (True, False)
         )
     assert shared.token_ids == copied.token_ids
     for mine, due in zip(shared.log_probs, copied.log_probs, strict=True):
@@ -101,7 +101,7 @@ def test_rows_that_are_given_up_on_the_way_change_no_log_probs(vlm, temperature)
     assert min(map(len, written.token_ids)) < 3  # rows were given up
     for row, answer in enumerate(written.token_ids):
         prefix = prefill(vlm.model, vlm.family, collate([encoded[row // 12]], vlm.padding))
-        logits = prefix.read_answers(torch.tensor([answer]))[0] / (temperature or 1.0)
+        logits = prefix.answer_logits(torch.tensor([answer]))[0] / (temperature or 1.0)
         logits[:, vlm.suppressed] = -torch.inf
         due = logits.log_softmax(-1)[torch.arange(len(answer)), answer]
         torch.testing.assert_close(torch.tensor(written.log_probs[row]), due, atol=2e-5, rtol=0)

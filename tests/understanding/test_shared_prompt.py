@@ -9,7 +9,7 @@ from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.understanding.prompt_encoder import PromptEncoder, collate
-from mmrl.understanding.shared_prompt import prefill, read_whole
+from mmrl.understanding.shared_prompt import forward_uncached, prefill
 from tests.understanding.media import as_png, picture
 
 FAMILIES = ["qwen3_vl", "gemma3", "paligemma"]
@@ -28,11 +28,11 @@ def prompts(vlm, samples=SHOWN):
 
 
 def whole(vlm, encoded):
-    return read_whole(vlm.model, vlm.family, collate([encoded[place] for place in INDEX], vlm.padding), TOKENS)
+    return forward_uncached(vlm.model, vlm.family, collate([encoded[place] for place in INDEX], vlm.padding), TOKENS)
 
 
 def shared(vlm, encoded):
-    return prefill(vlm.model, vlm.family, collate(encoded, vlm.padding)).expand(INDEX).read_answers(TOKENS)
+    return prefill(vlm.model, vlm.family, collate(encoded, vlm.padding)).expand(INDEX).answer_logits(TOKENS)
 
 
 def gradients(vlm, logits):
@@ -69,9 +69,9 @@ def test_text_alone_is_not_read_at_the_positions_of_the_pictures_before(vlm_of, 
 def test_a_prefix_serves_again_and_again(vlm_of):
     vlm = vlm_of("gemma3")
     prefix = prefill(vlm.model, vlm.family, collate(prompts(vlm), vlm.padding))
-    first = prefix.expand(INDEX).read_answers(TOKENS)
-    assert first.equal(prefix.expand(INDEX).read_answers(TOKENS))
-    narrow = prefix.expand(INDEX[:1]).read_answers(TOKENS[:1, :1])
+    first = prefix.expand(INDEX).answer_logits(TOKENS)
+    assert first.equal(prefix.expand(INDEX).answer_logits(TOKENS))
+    narrow = prefix.expand(INDEX[:1]).answer_logits(TOKENS[:1, :1])
     torch.testing.assert_close(narrow, first[:1, :1])
 
 
@@ -85,7 +85,7 @@ def test_token_by_token_and_rows_dropped_on_the_way_change_nothing(vlm_of, name)
     kept = torch.arange(4)
     for place in range(5):
         torch.testing.assert_close(prefix.logits, due[kept, place], atol=2e-5, rtol=0)
-        prefix = prefix.read(TOKENS[kept, place : place + 1])[1]
+        prefix = prefix.extend(TOKENS[kept, place : place + 1])[1]
         if place == 2:
             prefix, kept = prefix.expand(torch.tensor([3, 0])), kept[[3, 0]]
 
@@ -95,6 +95,6 @@ def test_positions_that_count_on_from_another_place_would_be_seen(vlm_of):
     """The control: one place further gives other values."""
     vlm = vlm_of("qwen3_vl")
     prefix = prefill(vlm.model, vlm.family, collate(prompts(vlm), vlm.padding)).expand(INDEX)
-    due = prefix.expand(torch.arange(4)).read_answers(TOKENS)
-    prefix.following.add_(1)
-    assert (prefix.read_answers(TOKENS) - due).abs().max() > 1e-2
+    due = prefix.expand(torch.arange(4)).answer_logits(TOKENS)
+    prefix.next_position.add_(1)
+    assert (prefix.answer_logits(TOKENS) - due).abs().max() > 1e-2

@@ -7,7 +7,7 @@ from PIL import Image
 from transformers import AutoProcessor
 
 from mmrl.data.media.budget import ImageBudget, fit_image
-from mmrl.understanding.tasks.coordinates import answer_space, shown_sizes
+from mmrl.understanding.tasks.coordinates import coordinate_format, model_input_sizes
 from tests.understanding.tiny import build
 
 
@@ -22,17 +22,17 @@ def test_the_size_is_that_of_the_patches_which_the_real_processor_makes(qwen, si
     picture = fit_image(Image.new("RGB", size), budget)
     grid = qwen.image_processor(images=[picture], return_tensors="pt")["image_grid_thw"][0].tolist()
     patch = qwen.image_processor.patch_size
-    assert shown_sizes(qwen, budget)(size) == (grid[2] * patch, grid[1] * patch)
+    assert model_input_sizes(qwen, budget)(size) == (grid[2] * patch, grid[1] * patch)
 
 
 def test_other_processors_count_in_the_picture_as_it_is_fitted():
     class Tiles:
         image_processor = type("Processor", (), {"size": {"height": 336, "width": 336}, "patch_size": 14})
 
-    assert shown_sizes(Tiles, ImageBudget(max_pixels=5000))((200, 100)) == (100, 50)
+    assert model_input_sizes(Tiles, ImageBudget(max_pixels=5000))((200, 100)) == (100, 50)
 
 
 def test_paligemma_alone_writes_location_tokens(qwen):
-    assert answer_space("paligemma", "norm_1", None, ImageBudget()).location_tokens
-    assert not answer_space("paligemma", "norm_1", None, ImageBudget(), asked="norm_1000").location_tokens
-    assert answer_space("qwen2_5_vl", "pixel", qwen, ImageBudget()).space == "pixel"
+    assert coordinate_format("paligemma", "norm_1", None, ImageBudget()).location_tokens
+    assert not coordinate_format("paligemma", "norm_1", None, ImageBudget(), asked="norm_1000").location_tokens
+    assert coordinate_format("qwen2_5_vl", "pixel", qwen, ImageBudget()).space == "pixel"

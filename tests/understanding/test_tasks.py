@@ -16,8 +16,8 @@ from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.tasks.coordinates import CoordinateFormat
-from mmrl.understanding.tasks.definitions import TASKS, apply_task, fit_to_tasks
-from mmrl.understanding.vlm import Family
+from mmrl.understanding.tasks.definitions import TASKS, apply_task, apply_tasks
+from mmrl.understanding.vlm import VLMFamily
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri
 
 PICTURE = png_uri(Image.new("RGB", (200, 100)))
@@ -197,41 +197,41 @@ class Looker:
     vlm: Any
     reader: MediaReader
 
-    def refuse(self, sample: Sample) -> None:
+    def check_sample(self, sample: Sample) -> None:
         if sample.videos:
             raise DataError(f"sample {sample.id!r} holds a video")
 
 
 @dataclass
 class Model:
-    family: Family
+    family: VLMFamily
     processor: Any = None
 
 
-def looker(family: Family) -> Looker:
+def looker(family: VLMFamily) -> Looker:
     return Looker(Model(family), MediaReader(MediaBudget(ImageBudget(max_pixels=5000))))
 
 
 def test_a_policy_is_asked_in_its_family_s_space_or_in_the_one_that_is_set():
     sample = sample_of("grounding", {"answer": BOX})
-    (thousandths,) = fit_to_tasks(looker(Family("qwen3_vl", space="norm_1000")), [sample])
+    (thousandths,) = apply_tasks(looker(VLMFamily("qwen3_vl", space="norm_1000")), [sample])
     assert thousandths.rewards[0].args["space"] == "norm_1000"
-    (pixels,) = fit_to_tasks(looker(Family("qwen2_5_vl", space="pixel")), [sample])
+    (pixels,) = apply_tasks(looker(VLMFamily("qwen2_5_vl", space="pixel")), [sample])
     assert "100 wide and 50 high" in pixels.prompt and pixels.metadata["size"] == [100, 50]
-    (set_,) = fit_to_tasks(looker(Family("paligemma")), [sample], space="norm_1000")
+    (set_,) = apply_tasks(looker(VLMFamily("paligemma")), [sample], space="norm_1000")
     assert set_.rewards[0].args["space"] == "norm_1000" and "bbox_2d" in set_.prompt
-    (tokens,) = fit_to_tasks(looker(Family("paligemma")), [sample])
+    (tokens,) = apply_tasks(looker(VLMFamily("paligemma")), [sample])
     assert tokens.prompt.startswith("detect ")
 
 
 def test_the_run_s_task_is_that_of_samples_without_one():
     bare = Sample(id="a", prompt="x", images=(PICTURE,), answer=3)
     own = replace(bare, rewards=(RewardChoice("numeric"),))
-    counted, read, kept = fit_to_tasks(looker(Family("f")), [bare, replace(bare, task="ocr"), own], task="counting")
+    counted, read, kept = apply_tasks(looker(VLMFamily("f")), [bare, replace(bare, task="ocr"), own], task="counting")
     assert (counted.task, read.task, kept.task) == ("counting", "ocr", None)
     assert kept is own and counted.rewards == (RewardChoice("count_exact"),)
 
 
 def test_media_that_the_model_does_not_take_are_refused_before_training():
     with pytest.raises(DataError, match="sample '7' holds a video"):
-        fit_to_tasks(looker(Family("f")), [sample_of("video-qa", {"answer": "x"})])
+        apply_tasks(looker(VLMFamily("f")), [sample_of("video-qa", {"answer": "x"})])

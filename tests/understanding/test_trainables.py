@@ -12,8 +12,7 @@ from transformers import AutoModelForImageTextToText
 
 from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.errors import ConfigError
-from mmrl.understanding.vlm import part_of
-from mmrl.understanding.vlm_trainables import FullTrainable, LoraTrainable, trained_parts
+from mmrl.understanding.vlm import full_training_of_parts, lora_of_parts, part_of, trained_parts
 
 IDS = torch.tensor([[65, 66, 67, 68]])
 SMALL = LoraConfig(rank=2, alpha=4)
@@ -65,7 +64,7 @@ def test_parts_learn_as_the_configuration_says(part):
 def test_the_reference_is_the_model_before_training(model, kind):
     before = says(model)
     parts = {"language", "vision"}
-    trained = LoraTrainable(model, SMALL, parts) if kind == "lora" else FullTrainable(model, parts)
+    trained = lora_of_parts(model, SMALL, parts) if kind == "lora" else full_training_of_parts(model, parts)
     assert says(model).equal(before)
     move(model)
     after = says(model)
@@ -77,7 +76,9 @@ def test_the_reference_is_the_model_before_training(model, kind):
 
 @pytest.mark.parametrize("kind", ["lora", "full"])
 def test_a_graph_outlives_a_look_at_the_reference(model, kind):
-    trained = LoraTrainable(model, SMALL, {"language"}) if kind == "lora" else FullTrainable(model, {"language"})
+    trained = (
+        lora_of_parts(model, SMALL, {"language"}) if kind == "lora" else full_training_of_parts(model, {"language"})
+    )
     move(model)
     logits = model(input_ids=IDS).logits
     with trained.reference():
@@ -87,7 +88,7 @@ def test_a_graph_outlives_a_look_at_the_reference(model, kind):
 
 
 def test_adapters_go_to_the_linear_layers_of_the_trained_parts_and_not_to_the_head(model):
-    LoraTrainable(model, SMALL, {"language", "connector"})
+    lora_of_parts(model, SMALL, {"language", "connector"})
     adapted = {name.split(".lora_")[0] for name, p in model.named_parameters() if p.requires_grad}
     assert {part_of(name) for name in adapted} == {"language", "connector"}
     assert not any("lm_head" in name for name in adapted)
@@ -95,7 +96,7 @@ def test_adapters_go_to_the_linear_layers_of_the_trained_parts_and_not_to_the_he
 
 
 def test_adapters_go_where_they_are_asked_to(model):
-    LoraTrainable(model, LoraConfig(rank=2, targets=("q_proj", "mlp.up_proj")), {"language"})
+    lora_of_parts(model, LoraConfig(rank=2, targets=("q_proj", "mlp.up_proj")), {"language"})
     adapted = {name.split(".lora_")[0].split(".", 4)[-1] for name, p in model.named_parameters() if p.requires_grad}
     assert adapted == {"self_attn.q_proj", "mlp.up_proj"}
 
@@ -104,7 +105,7 @@ def test_targets_that_are_not_there_are_refused_with_those_that_are(model):
     with pytest.raises(
         ConfigError, match=r"policy\.lora\.targets: .* no linear layer qkv; they have down_proj, .*q_proj"
     ):
-        LoraTrainable(model, LoraConfig(targets=("q_proj", "qkv")), {"language"})
+        lora_of_parts(model, LoraConfig(targets=("q_proj", "qkv")), {"language"})
 
 
 def test_a_part_without_linear_layers_cannot_be_adapted(folder_of):
@@ -112,17 +113,17 @@ def test_a_part_without_linear_layers_cannot_be_adapted(folder_of):
     with pytest.raises(
         ConfigError, match=r"policy\.connector\.train: the connector of Gemma3.* policy\.train=full can"
     ):
-        LoraTrainable(gemma, SMALL, {"language", "connector"})
-    FullTrainable(gemma, {"language", "connector"})
+        lora_of_parts(gemma, SMALL, {"language", "connector"})
+    full_training_of_parts(gemma, {"language", "connector"})
 
 
 def test_a_part_that_is_not_there_cannot_be_trained():
     with pytest.raises(ConfigError, match=r"policy\.vision\.train: ModuleDict has no vision apart"):
-        FullTrainable(nn.ModuleDict({"language_model": nn.Linear(2, 2)}), {"language", "vision"})
+        full_training_of_parts(nn.ModuleDict({"language_model": nn.Linear(2, 2)}), {"language", "vision"})
 
 
 def test_an_adapter_folder_is_one_of_peft(model, folder_of, tmp_path):
-    trained = LoraTrainable(model, SMALL, {"language", "vision"})
+    trained = lora_of_parts(model, SMALL, {"language", "vision"})
     move(model)
     trained.save(tmp_path)
     plain = AutoModelForImageTextToText.from_pretrained(folder_of("qwen3_vl"))
@@ -131,18 +132,18 @@ def test_an_adapter_folder_is_one_of_peft(model, folder_of, tmp_path):
 
 
 def test_another_adapter_is_refused_by_what_differs(model, folder_of, tmp_path):
-    LoraTrainable(model, SMALL, {"language"}).save(tmp_path)
-    wider = LoraTrainable(fresh(folder_of), LoraConfig(rank=3, alpha=4), {"language"})
+    lora_of_parts(model, SMALL, {"language"}).save(tmp_path)
+    wider = lora_of_parts(fresh(folder_of), LoraConfig(rank=3, alpha=4), {"language"})
     with pytest.raises(ConfigError, match=r"lora_A.weight is \[2, 32\], policy.lora makes it \[3, 32\]"):
         wider.load(tmp_path)
-    further = LoraTrainable(fresh(folder_of), SMALL, {"language", "vision"})
+    further = lora_of_parts(fresh(folder_of), SMALL, {"language", "vision"})
     with pytest.raises(ConfigError, match=r"another adapter than policy.lora describes; they differ in .*visual"):
         further.load(tmp_path)
 
 
 def test_another_model_is_refused_by_what_differs(model, folder_of, tmp_path):
     """transformers would leave what is missing at random, and warn."""
-    trained = FullTrainable(model, {"language"})
+    trained = full_training_of_parts(model, {"language"})
     before = says(model)
     other = fresh(folder_of)
     del other.model.language_model.layers[1].mlp.up_proj
@@ -155,7 +156,7 @@ def test_another_model_is_refused_by_what_differs(model, folder_of, tmp_path):
 def test_in_half_precision_what_is_trained_is_float32_and_the_rest_is_not(folder_of):
     for kind in ("lora", "full"):
         halved = AutoModelForImageTextToText.from_pretrained(folder_of("qwen3_vl"), dtype=torch.bfloat16)
-        LoraTrainable(halved, SMALL, {"language"}) if kind == "lora" else FullTrainable(halved, {"language"})
+        lora_of_parts(halved, SMALL, {"language"}) if kind == "lora" else full_training_of_parts(halved, {"language"})
         kinds = {(p.requires_grad, p.dtype) for p in halved.parameters()}
         assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
 

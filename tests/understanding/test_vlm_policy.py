@@ -151,7 +151,7 @@ def test_what_was_written_once_can_be_given_by_its_tokens(make):
 def test_a_given_text_that_nobody_could_write_is_refused(make):
     with pytest.raises(DataError) as refused:
         make().score_targets([TargetText(SAID, "see <|image_pad|>", 0)])
-    assert "'said': the text that answers it holds <|image_pad|>" in str(refused.value)
+    assert "'said': its target text contains <|image_pad|>" in str(refused.value)
 
 
 def test_an_answer_ends_as_the_chat_template_ends_it(folder_of, tmp_path):

@@ -16,7 +16,7 @@ from mmrl.config.policy import LoraConfig, PolicyConfig
 from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig, WindowConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
-from mmrl.finetuning.diffusers_modules import FullTrainable, LoraTrainable, Trainable
+from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
 from mmrl.generation.diffusion.attention_backend import set_attention
 from mmrl.generation.diffusion.branching import Branches
 from mmrl.generation.diffusion.call_arguments import ONE_GENERATOR, call_arguments, guiders_take_scale
@@ -100,8 +100,10 @@ class PipelinePolicy:
         for component in pipeline.components.values():
             if isinstance(component, nn.Module):
                 component.requires_grad_(False).eval()
-        self._trainable: Trainable
-        self._trainable = LoraTrainable(chosen, lora or LoraConfig()) if train == "lora" else FullTrainable(chosen)
+        self._trainable: DenoiserTrainable
+        self._trainable = (
+            DiffusersLora(chosen, lora or LoraConfig(), pipeline) if train == "lora" else DiffusersFull(chosen)
+        )
         if gradient_checkpointing:
             for denoiser in chosen.values():
                 denoiser.enable_gradient_checkpointing()
@@ -333,7 +335,7 @@ class PipelinePolicy:
 
     def save(self, folder: Path) -> None:
         """Adapters as `pipeline.load_lora_weights(folder)` takes them, or each denoiser in a folder of its name."""
-        self._trainable.save(self.pipeline, folder)
+        self._trainable.save(folder)
         if self._noise is not None:
             self._noise.save(folder)
 

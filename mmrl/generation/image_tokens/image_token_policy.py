@@ -17,14 +17,14 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.finetuning.transformers_modules import Adapters, WholeParameters, layers_named
+from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.generation.image_tokens.forward import read_packed, read_pictures, read_prompts
 from mmrl.generation.image_tokens.image_token_model import ImageTokenFamily, Prompt
 from mmrl.generation.image_tokens.load_model import load_family
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
-from mmrl.tokens import draw_tokens, guided_logits, scored_logits, token_log_probs
+from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
 from mmrl.tokens.attention import choose_attention
-from mmrl.tokens.fused_log_probs import FusedLossMixin, at_places, fuses, log_probs_of
+from mmrl.tokens.fused_log_probs import FusedLossMixin, grad_hint_at, head_log_probs, uses_fused_head
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class ImageTokenPolicy(FusedLossMixin):
         for part in model.parameters():
             part.requires_grad_(False)
         self._trainable = (
-            Adapters(model, config.lora, layers_named(family.adapted(), config.lora.targets))
+            TransformersLora(model, config.lora, select_layers(family.adapted(), config.lora.targets))
             if config.train == "lora"
-            else WholeParameters(model, family.draws)
+            else TransformersFull(model, family.draws)
         )
         if config.gradient_checkpointing:
             # transformers renamed it on the way from 5.10 to 5.23
@@ -99,7 +99,7 @@ class ImageTokenPolicy(FusedLossMixin):
         rows, step_indices = self.family.grid
         return rows * step_indices
 
-    def refuse(self, sample: Sample) -> None:
+    def check_sample(self, sample: Sample) -> None:
         """
         Raises:
             DataError: the sample has no prompt, or asks for more than a picture of a text.
@@ -205,7 +205,7 @@ class ImageTokenPolicy(FusedLossMixin):
             written = F.linear(self.family.code_states(now.state), *matrix)
             mixed = _mixed(written[:, None], len(prompts), sampling)
             logits = scored_logits(mixed[:, 0], sampling.temperature)
-            drawn = draw_tokens(logits, generator, sampling.top_p, sampling.top_k)
+            drawn = sample_tokens(logits, generator, sampling.top_p, sampling.top_k)
             codes.append(drawn)
             log_probs.append(logits.gather(-1, drawn[:, None])[:, 0] - logits.logsumexp(-1))
             if len(codes) == self.codes_per_picture:
@@ -223,12 +223,12 @@ class ImageTokenPolicy(FusedLossMixin):
                 read = read_packed if self.attention.shares_prompts and codes.shape[1] > 1 else read_pictures
                 states = self.family.code_states(read(self.family, texts, codes.repeat(len(texts) // len(codes), 1)))
                 weight, bias = self.family.code_matrix()
-                if fuses(self._config.fused_log_probs, codes.numel(), len(weight)):
+                if uses_fused_head(self._config.fused_log_probs, codes.numel(), len(weight)):
                     # The mixture of logits is the product of the mixture of states: it is as linear.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)
                     at = torch.arange(codes.numel(), device=codes.device)
-                    grad_hint = at_places(self._slope, at // codes.shape[1], at % codes.shape[1])
-                    scores = log_probs_of(
+                    grad_hint = grad_hint_at(self._loss_grad, at // codes.shape[1], at % codes.shape[1])
+                    scores = head_log_probs(
                         flat, weight, bias, codes.flatten(), sampling.temperature, grad_hint=grad_hint
                     )
                     return scores[0].view_as(codes), scores[1].view_as(codes)

@@ -20,7 +20,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor
 
 from mmrl.errors import ConfigError
-from mmrl.finetuning.reference import adapters_off
+from mmrl.finetuning.trainable import adapters_disabled
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
@@ -48,7 +48,7 @@ def rl_guidance(pipeline: DiffusionPipeline, scale: float, base: Base | None = N
     as_base: Callable[[], AbstractContextManager[None]]
     if base is None:
         layers = lora_layers(pipeline, "rl_guidance has no base to compare with: load a LoRA, or hand over the base")
-        as_base = lambda: adapters_off(layers)  # noqa: E731
+        as_base = lambda: adapters_disabled(layers)  # noqa: E731
     elif isinstance(base, DiffusionPipeline):
         others, as_base = dict(find_denoisers(base)), nullcontext
         if missing := ", ".join(denoisers.keys() ^ others.keys()):
@@ -95,7 +95,7 @@ def lora_strength(pipeline: DiffusionPipeline, strength: float) -> Iterator[None
     """
     layers = lora_layers(pipeline, "the pipeline has no LoRA whose strength could be set (a whole model was trained?)")
     if strength == 0:
-        with adapters_off(layers):  # not times 0: to the bit
+        with adapters_disabled(layers):  # not times 0: to the bit
             yield
         return
     before = [dict(layer.scaling) for layer in layers]

@@ -26,7 +26,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.media.conditions import media_kind
 from mmrl.data.sample import Sample
 from mmrl.errors import UnsupportedError
-from mmrl.finetuning.diffusers_modules import FullTrainable
+from mmrl.finetuning.diffusers_modules import DiffusersFull
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.pytree import map_leaves
@@ -60,7 +60,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
     if full:
         trained = {name: build_component(architecture, name, kind, dtype) for name, kind in trial.trained.items()}
         frozen = [each for each in frozen if each.name not in trained] + _buffers(trained)
-        with FullTrainable(trained).reference():
+        with DiffusersFull(trained).reference():
             reference = sum(p.numel() * p.element_size() for each in trained.values() for p in each.parameters())
         if dtype != torch.float32:
             copies = trial.parameters * dtype.itemsize

@@ -39,7 +39,7 @@ class CoordinateFormat:
         return f"Coordinates are pixels of the picture, which is {size[0]:g} wide and {size[1]:g} high."
 
 
-def answer_space(
+def coordinate_format(
     family: str, own: Space, processor: Any, budget: ImageBudget, asked: Space | None = None
 ) -> CoordinateFormat:
     """How a model of a family writes places: in its own space, or in the one that is asked for.
@@ -48,10 +48,10 @@ def answer_space(
     """
     if family == "paligemma" and asked is None:
         return CoordinateFormat("norm_1", location_tokens=True)
-    return CoordinateFormat(asked or own, shown=shown_sizes(processor, budget))
+    return CoordinateFormat(asked or own, shown=model_input_sizes(processor, budget))
 
 
-def shown_sizes(processor: Any, budget: ImageBudget) -> Callable[[Size], Size]:
+def model_input_sizes(processor: Any, budget: ImageBudget) -> Callable[[Size], Size]:
     """The size at which a picture reaches the model, from its own: fitted into the budget, then cut into patches.
 
     Processors of Qwen's kind resize a picture to whole patches and keep its sides' ratio; pixels then count in that.
@@ -91,7 +91,7 @@ def placed(sample: Sample, answers: CoordinateFormat) -> tuple[Any, dict[str, An
             f"sample {sample.id!r} {came} what its coordinates count: write "
             f'"metadata": {{"space": "pixel"}}, or another of {", ".join(SPACES)}'
         )
-    own = own_size(sample)
+    own = answer_image_size(sample)
     if answers.space != "pixel":
         return sample.answer, {} if own is None else {"size": list(own)}, None
     if own is None:
@@ -103,7 +103,7 @@ def placed(sample: Sample, answers: CoordinateFormat) -> tuple[Any, dict[str, An
     return _in_shares(sample, own), known | {"space": "norm_1"}, shown
 
 
-def own_size(sample: Sample) -> Size | None:
+def answer_image_size(sample: Sample) -> Size | None:
     """Width and height of the picture that a sample's boxes are in: as it states, else that of its one picture.
 
     Raises:

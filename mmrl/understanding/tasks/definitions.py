@@ -29,7 +29,7 @@ from mmrl.understanding.tasks.answer_instructions import (
     rewards_for,
     with_instruction,
 )
-from mmrl.understanding.tasks.coordinates import CoordinateFormat, answer_space, placed
+from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format, placed
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
@@ -93,8 +93,8 @@ _ALL = (
 TASKS: Mapping[str, Task] = {task.name: task for task in _ALL}
 
 
-class LookingPolicy(Protocol):
-    """What `fit_to_tasks` asks of a policy."""
+class MultimodalPolicy(Protocol):
+    """What `apply_tasks` asks of a policy."""
 
     @property
     def vlm(self) -> Any:
@@ -106,13 +106,13 @@ class LookingPolicy(Protocol):
         """Through which it reads media."""
         ...
 
-    def refuse(self, sample: Sample) -> None:
+    def check_sample(self, sample: Sample) -> None:
         """Raise where the model cannot take a sample's media."""
         ...
 
 
-def fit_to_tasks(
-    policy: LookingPolicy,
+def apply_tasks(
+    policy: MultimodalPolicy,
     samples: Sequence[Sample],
     thinking: Thinking = "off",
     space: Space | None = None,
@@ -126,10 +126,10 @@ def fit_to_tasks(
         DataError: a sample's task is unknown or does not fit it, or its media are none that the model takes.
     """
     family = policy.vlm.family
-    answers = answer_space(family.name, family.space, policy.vlm.processor, policy.reader.budget.image, space)
+    answers = coordinate_format(family.name, family.space, policy.vlm.processor, policy.reader.budget.image, space)
     fitted = []
     for sample in samples:
-        policy.refuse(sample)
+        policy.check_sample(sample)
         fitted.append(apply_task(with_task(sample, task), answers, thinking))
     return fitted
 

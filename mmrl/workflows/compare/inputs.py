@@ -23,14 +23,14 @@ from mmrl.errors import ConfigError
 from mmrl.evaluation.comparison.aggregate import tags_of
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.understanding.tasks.answer_instructions import Thinking
-from mmrl.understanding.tasks.definitions import LookingPolicy, fit_to_tasks
+from mmrl.understanding.tasks.definitions import MultimodalPolicy, apply_tasks
 from mmrl.workflows.compare.entries import Shared
 from mmrl_shapeworld import shipped_models
 from mmrl_shapeworld.benchmarks import write
 
 if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
-    from mmrl.understanding.tasks.definitions import LookingPolicy
+    from mmrl.understanding.tasks.definitions import MultimodalPolicy
 
 MADE = 200  # samples of ShapeWorld's data in a benchmark's format, unless another number is asked for
 MADE_SEED = 51
@@ -101,7 +101,7 @@ def fit_material(
         benchmark = Benchmark(source.protocol, tuple(samples), source.is_made)
         if subject.policy.kind == "vlm":
             embedded = shipped_models.is_shipped(subject.policy.model)
-            looking, answers = cast("LookingPolicy", policy), shared.answers
+            looking, answers = cast("MultimodalPolicy", policy), shared.answers
             fitted = for_vlm(benchmark, looking, embedded, answers.thinking, answers.space)
         else:
             fitted = fit_to(policy, subject.policy, shared.answers, shared.sampling, for_generator(benchmark))
@@ -266,7 +266,7 @@ def for_generator(benchmark: Benchmark) -> list[Sample]:
 
 def for_vlm(
     benchmark: Benchmark,
-    policy: LookingPolicy,
+    policy: MultimodalPolicy,
     embedded: bool,  # it is the model of ShapeWorld, which knows questions and no instructions
     thinking: Thinking = "off",
     space: Space | None = None,
@@ -281,8 +281,8 @@ def for_vlm(
     asked = [_asked(benchmark, sample, embedded and benchmark.shapeworld) for sample in benchmark.samples]
     chosen = [RewardChoice(each.name, each.weight, each.args) for each in benchmark.rewards]
     if embedded and benchmark.shapeworld:
-        return fit_to_tasks(policy, [replace(sample, rewards=tuple(chosen)) for sample in asked], thinking, space)
-    fitted = fit_to_tasks(policy, asked, thinking, space, task=benchmark.protocol.task)
+        return apply_tasks(policy, [replace(sample, rewards=tuple(chosen)) for sample in asked], thinking, space)
+    fitted = apply_tasks(policy, asked, thinking, space, task=benchmark.protocol.task)
     return [replace(sample, rewards=_placed(chosen, sample)) for sample in fitted]
 
 

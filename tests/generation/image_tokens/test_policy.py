@@ -225,9 +225,9 @@ def test_top_k_and_top_p_limit_what_is_drawn_and_not_what_is_scored(shared_paint
 def test_samples_that_cannot_be_drawn_are_refused(shared_painter):
     policy = shared_painter("composite")
     with pytest.raises(DataError, match="sample 'x' has no 'prompt'"):
-        policy.refuse(Sample("x"))
+        policy.check_sample(Sample("x"))
     with pytest.raises(DataError, match="sample 'x' comes with"):
-        policy.refuse(Sample("x", prompt="p", conditions={"image": "a.png"}))
+        policy.check_sample(Sample("x", prompt="p", conditions={"image": "a.png"}))
     with pytest.raises(DataError, match="sample 'short': the beginning"):
         policy.rollout([replace(ASKED[0], prefix="once")], seed=0)
 

@@ -1,0 +1,119 @@
+"""Interface of everything that can be trained in a model, and the parts that LoRA and full training share.
+
+A `Trainable` marks parameters of a model as trained, gives the model back as it was before training (the reference of
+a KL penalty), and reads and writes a checkpoint. Trained parameters are float32 in every case: an update of 1e-6 is
+lost in bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mmrl.errors import ConfigError
+
+
+class Trainable(Protocol):
+    """The trained parameters of one or several models."""
+
+    def reference(self) -> AbstractContextManager[None]:
+        """Return a context in which the models compute with the parameters that training started from."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Write the trained parameters into a folder."""
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Read what `save` wrote, into the same parameters.
+
+        Raises:
+            ConfigError: the folder contains parameters of other names or shapes.
+        """
+        ...
+
+
+class FrozenCopy:
+    """A copy of the parameters of some modules that can temporarily replace the live ones.
+
+    The copy computes exactly what the untrained modules did: make it before training.
+    """
+
+    def __init__(
+        self,
+        modules: Iterable[nn.Module],
+        dtype_of: Callable[[nn.Module, nn.Parameter], torch.dtype],
+        only_trained: bool = False,
+    ) -> None:
+        """
+        Args:
+            modules: the modules whose parameters are copied, submodules included.
+            dtype_of: maps the module that owns a parameter, and the parameter, to the dtype of the copy.
+            only_trained: copy only parameters that require a gradient; the others never change.
+        """
+        self._slots: list[tuple[nn.Module, str]] = []
+        self._frozen: list[nn.Parameter] = []
+        for module in (each for root in modules for each in root.modules()):
+            for name, parameter in module.named_parameters(recurse=False):
+                if only_trained and not parameter.requires_grad:
+                    continue
+                self._slots.append((module, name))
+                copy = parameter.detach().to(dtype_of(module, parameter), copy=True)
+                self._frozen.append(nn.Parameter(copy, requires_grad=False))
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """While open, the modules compute with the copy."""
+        # The parameter objects are exchanged, not their values: a graph that waits for backward keeps its parameters.
+        live = [module._parameters[name] for module, name in self._slots]
+        self._fill(self._frozen)
+        try:
+            yield
+        finally:
+            self._fill(live)
+
+    def _fill(self, parameters: Sequence[nn.Parameter | None]) -> None:
+        for (module, name), parameter in zip(self._slots, parameters, strict=True):
+            module._parameters[name] = parameter
+
+
+@contextmanager
+def adapters_disabled(layers: Sequence[Any]) -> Iterator[None]:
+    """While open, peft's adapter layers compute what the model did without adapters."""
+    # Not `enable_adapters(False)`: it clears `requires_grad` of parameters whose graph may be waiting for backward.
+    before = [layer._disable_adapters for layer in layers]
+    _disable(layers, [True] * len(before))
+    try:
+        yield
+    finally:
+        _disable(layers, before)
+
+
+def _disable(layers: Sequence[Any], flags: Sequence[bool]) -> None:
+    for layer, flag in zip(layers, flags, strict=True):
+        layer._disable_adapters = flag
+
+
+def train_in_float32(model: nn.Module) -> None:
+    """Convert every parameter of a module that requires a gradient to float32, in place."""
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.float()
+
+
+def check_adapter_state(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
+    """Check that the tensors of an adapter file have the names and shapes of the model's adapter.
+
+    Raises:
+        ConfigError: they differ; the message names the file `path` and up to three tensors.
+    """
+    if odd := sorted(state.keys() ^ expected.keys())[:3]:
+        raise ConfigError(f"{path} holds another adapter than policy.lora describes; they differ in {', '.join(odd)}")
+    if wrong := next((key for key in expected if state[key].shape != expected[key].shape), None):
+        came, needed = list(state[wrong].shape), list(expected[wrong].shape)
+        raise ConfigError(f"{path}: {wrong} is {came}, policy.lora makes it {needed}")
