@@ -24,7 +24,7 @@ from mmrl.errors import ConfigError
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
     from mmrl.generation.image_tokens import ImageTokenPolicy
-    from mmrl.generation.memory.report import MemoryEstimate
+    from mmrl.generation.memory.memory_report import MemoryEstimate
     from mmrl.understanding.vlm_policy import VLMPolicy
 
 P = TypeVar("P", PolicyConfig, VLMConfig, ImageTokenConfig)
@@ -89,8 +89,7 @@ def fit_to(
         for sample in fitted:
             cast("ImageTokenPolicy", policy).check_sample(sample)
         return fitted
-    from mmrl.generation.diffusion.call_arguments import check_samples
-    from mmrl.generation.diffusion.prompt_length import report_cut_prompts
+    from mmrl.generation.diffusion.call_arguments import check_samples, report_cut_prompts
 
     pipeline = cast("PipelinePolicy", policy).pipeline
     check_samples(pipeline, fitted)

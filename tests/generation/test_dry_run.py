@@ -28,8 +28,8 @@ from mmrl.generation.memory.estimate import (
     runs_of,
     stand_in_sample,
 )
+from mmrl.generation.memory.memory_report import MemoryEstimate
 from mmrl.generation.memory.meta_run import LiveBytes
-from mmrl.generation.memory.report import MemoryEstimate
 from mmrl.policy import Rollout, RolloutRequest, StepOutputs
 
 TINY = [

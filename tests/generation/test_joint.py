@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrl.generation import UnsupportedError
-from mmrl.generation.diffusion.multi_latent import join, join_log_probs, shared_std, split
+from mmrl.generation.diffusion.recording import join, join_log_probs, shared_std, split
 from mmrl.generation.diffusion.transitions import gaussian_log_prob
 
 PICTURE, SOUND = torch.randn(2, 3, 4, 4), torch.randn(2, 5, 2)

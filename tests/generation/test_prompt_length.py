@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data import Sample
-from mmrl.generation.diffusion.prompt_length import cut_prompts, report_cut_prompts, token_limits
+from mmrl.generation.diffusion.call_arguments import cut_prompts, report_cut_prompts, token_limits
 from mmrl_shapeworld.models import PIPELINE
 from mmrl_shapeworld.splits import samples
 

@@ -11,10 +11,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from diffusers import DiffusionPipeline, ModelMixin
-from torch import nn
+from diffusers.guiders import BaseGuidance
+from torch import Tensor, nn
 
-from mmrl.errors import UnsupportedError
+from mmrl.config.policy import PipelineAttention
+from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
+from mmrl_kernels.doors.diffusers import use_attention
+from mmrl_kernels.registry import KernelError
 
 DENOISERS = ("transformer", "transformer_2", "unconditional_transformer", "unet")
 """The names that pipelines give to the networks of their denoising loop."""
@@ -106,3 +110,65 @@ def watched_denoisers(
         finally:
             for handle in handles:
                 handle.remove()
+
+
+# Guidance that is a component of its own, and remembers: a replay that skips steps puts back what those left behind.
+#
+# Adaptive projected guidance averages its corrections over steps (arXiv:2410.02416). Its buffer is read after every
+# step of a rollout, and set after every step that a replay goes past.
+
+
+Memory = list[Any]
+"""The running average of each buffer: a tensor, or 0 before its first step."""
+
+
+def guiders_of(pipeline: DiffusionPipeline) -> list[BaseGuidance]:
+    """The guiders among a pipeline's components."""
+    return [each for each in pipeline.components.values() if isinstance(each, BaseGuidance)]
+
+
+class Guiders:
+    """The guiders of a pipeline."""
+
+    def __init__(self, pipeline: DiffusionPipeline) -> None:
+        self._guiders = guiders_of(pipeline)
+
+    @contextmanager
+    def at_scale(self, guidance_scale: float | None) -> Iterator[None]:
+        """While open, they guide at this scale; None: at their own. Pipelines with guiders take no `guidance_scale`."""
+        scaled = [each for each in self._guiders if hasattr(each, "guidance_scale") and guidance_scale is not None]
+        with replaced_attributes((each, "guidance_scale", guidance_scale) for each in scaled):
+            yield
+
+    def read(self) -> Memory:
+        """What they remember now."""
+        return [_copied(buffer.running_average) for buffer in self._buffers()]
+
+    def write(self, memory: Sequence[Any]) -> None:
+        """Make them remember what they did then."""
+        for buffer, average in zip(self._buffers(), memory, strict=True):
+            buffer.running_average = _copied(average)
+
+    def _buffers(self) -> list[Any]:
+        held = [value for guider in self._guiders for value in vars(guider).values()]
+        return [value for value in held if hasattr(value, "running_average")]
+
+
+def _copied(average: Any) -> Any:
+    return average.detach().clone() if isinstance(average, Tensor) else average
+
+
+# Who computes the attention of a pipeline's denoisers, and why.
+
+
+def set_attention(denoisers: Mapping[str, Any], wanted: PipelineAttention) -> str:
+    """Install what a configuration names, and tell what was chosen.
+
+    Raises:
+        ConfigError: what was asked for by name cannot serve a denoiser.
+    """
+    try:
+        chosen = {name: use_attention(denoiser, wanted) for name, denoiser in denoisers.items()}
+    except KernelError as err:
+        raise ConfigError(f"policy.attention: {err}") from err
+    return "; ".join(f"attention of {name}: {choice.name} ({choice.reason})" for name, choice in chosen.items())

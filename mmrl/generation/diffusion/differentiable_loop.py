@@ -16,12 +16,11 @@ import torch
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.guiders import Guiders
+from mmrl.generation.diffusion.denoiser_hook import Guiders
 from mmrl.generation.diffusion.loops import FastForward
-from mmrl.generation.diffusion.multi_latent import split
 from mmrl.generation.diffusion.noise_levels import clean_from, noised
 from mmrl.generation.diffusion.pytree import zeros
-from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.recording import Recording, split
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.policy import BackpropSteps
 from mmrl.seeds import stream_seed

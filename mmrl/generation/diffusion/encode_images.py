@@ -17,7 +17,7 @@ from torch import Tensor
 from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import GenerationError, UnsupportedError
 from mmrl.generation.diffusion.loops import RecordLoop, StopPipeline
-from mmrl.generation.diffusion.multi_latent import join
+from mmrl.generation.diffusion.recording import join
 from mmrl.generation.diffusion.scheduler_hook import Step
 
 ENCODABLE = (

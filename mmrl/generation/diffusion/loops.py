@@ -17,12 +17,11 @@ from torch import Tensor
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
-from mmrl.generation.diffusion.guiders import Guiders
+from mmrl.generation.diffusion.denoiser_hook import Guiders
 from mmrl.generation.diffusion.learned_noise import NoiseLevels, with_learned_noise
-from mmrl.generation.diffusion.multi_latent import join, join_log_probs, shared_std, split
 from mmrl.generation.diffusion.noise_levels import flow_velocity, from_flow
 from mmrl.generation.diffusion.pytree import find_unsupported_leaf, tensor_holder, tree_spec, zeros
-from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.recording import Recording, join, join_log_probs, shared_std, split
 from mmrl.generation.diffusion.scheduler_families import Family, check_transition, noised_family, velocity_gain
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.generation.diffusion.transitions import Level

@@ -17,13 +17,18 @@ from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig,
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
-from mmrl.generation.diffusion.attention_backend import set_attention
 from mmrl.generation.diffusion.branching import Branches
 from mmrl.generation.diffusion.call_arguments import ONE_GENERATOR, call_arguments, guiders_take_scale
-from mmrl.generation.diffusion.denoiser_hook import find_branches, find_denoisers, kept_attention, watched_denoisers
+from mmrl.generation.diffusion.denoiser_hook import (
+    Guiders,
+    find_branches,
+    find_denoisers,
+    kept_attention,
+    set_attention,
+    watched_denoisers,
+)
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
 from mmrl.generation.diffusion.encode_images import FirstStepLoop, encoded
-from mmrl.generation.diffusion.guiders import Guiders
 from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevels
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
+from mmrl.generation.diffusion.denoiser_hook import Guiders
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
-from mmrl.generation.diffusion.guiders import Guiders
 from mmrl.generation.diffusion.loops import FastForward
-from mmrl.generation.diffusion.multi_latent import join
 from mmrl.generation.diffusion.noise_levels import signal_of
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.generation.diffusion.recording import Recording
+from mmrl.generation.diffusion.recording import Recording, join
 from mmrl.generation.diffusion.scheduler_families import VEFamily
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.policy import BackpropSteps, Rollout, RolloutRequest

@@ -33,8 +33,8 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_families import exchanged
 from mmrl.generation.memory.architecture import Architecture, build_component
+from mmrl.generation.memory.memory_report import MemoryEstimate, UpdateMemory, Weights
 from mmrl.generation.memory.meta_run import pipeline_on_paper
-from mmrl.generation.memory.report import MemoryEstimate, UpdateMemory, Weights
 from mmrl.policy import Rollout, RolloutRequest
 
 WORDS = 64
