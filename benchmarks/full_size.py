@@ -24,10 +24,10 @@ from torch import nn
 from mmrl.build.objectives import build_objective
 from mmrl.config import BatchPlan, TrainConfig, load_config
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-from mmrl.generation.diffusion.scheduler_families import exchanged
+from mmrl.generation.diffusion.scheduler_families import convert_scheduler
 from mmrl.generation.memory.architecture import Architecture, build_component, find_architecture
-from mmrl.generation.memory.estimate import estimate_memory, stand_in_sample
-from mmrl.generation.memory.meta_run import stand_in_tokenizer
+from mmrl.generation.memory.estimate import estimate_memory, placeholder_sample
+from mmrl.generation.memory.meta_run import placeholder_tokenizer
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.rollouts.online import MicroBatch
@@ -68,7 +68,7 @@ def random_pipeline(architecture: Architecture, dtype: torch.dtype, device: str)
             parts[name] = build_component(architecture, name, kind, dtype, device)
         elif kind is not None and "tokenizer" in name:
             encoder = architecture.configs.get(name.replace("tokenizer", "text_encoder"), {})
-            parts[name] = stand_in_tokenizer(encoder.get("max_position_embeddings"))
+            parts[name] = placeholder_tokenizer(encoder.get("max_position_embeddings"))
         else:
             found = kind is not None and name in architecture.configs
             parts[name] = build_component(architecture, name, kind, dtype) if found else None
@@ -104,7 +104,7 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     if config.policy.scheduler:
-        pipeline.scheduler = exchanged(pipeline.scheduler, config.policy.scheduler)
+        pipeline.scheduler = convert_scheduler(pipeline.scheduler, config.policy.scheduler)
     policy = PipelinePolicy(
         pipeline,
         config.sampling,
@@ -119,7 +119,7 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
     rollouts: list[float] = []
     updates: list[float] = []
     gaps: list[float] = []
-    with stand_in_sample(pipeline, config.sampling) as sample:
+    with placeholder_sample(pipeline, config.sampling) as sample:
         for repeat in range(REPEATS + 1):  # the first warms up
             with seconds(rollouts), torch.no_grad():
                 rollout = policy.rollout([RolloutRequest(sample, n=rows, group=0)], seed=repeat)

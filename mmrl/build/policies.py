@@ -89,11 +89,11 @@ def fit_to(
         for sample in fitted:
             cast("ImageTokenPolicy", policy).check_sample(sample)
         return fitted
-    from mmrl.generation.diffusion.call_arguments import check_samples, report_cut_prompts
+    from mmrl.generation.diffusion.call_arguments import check_samples, warn_truncated_prompts
 
     pipeline = cast("PipelinePolicy", policy).pipeline
     check_samples(pipeline, fitted)
-    report_cut_prompts(pipeline, cast(SamplingConfig, sampling), fitted)
+    warn_truncated_prompts(pipeline, cast(SamplingConfig, sampling), fitted)
     return fitted
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mmrl.generation.diffusion.support import State, Verdict
+    from mmrl.generation.diffusion.support import PipelineSupport, State
 
 MEANING: dict[State, str] = {
     "proven": "a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test",
@@ -26,28 +26,28 @@ def list_pipelines() -> None:
 
     out = console()
     with out.status("Importing every pipeline of diffusers ..."):
-        found = judged()
+        found = installed_support()
     colours: dict[State, str] = {"proven": "green", "expected": "yellow", "refused": "red"}
     table = Table("pipeline", "state", box=None)
     table.add_column("why", overflow="fold")
-    for each in sorted(found, key=lambda verdict: (list(MEANING).index(verdict.state), verdict.name)):
+    for each in sorted(found, key=lambda row: (list(MEANING).index(row.state), row.name)):
         table.add_row(each.name, Text(each.state, colours[each.state]), each.reason)
     out.print(table)
     for state, meaning in MEANING.items():
         out.print(f"{sum(each.state == state for each in found)} {state}: {meaning}", soft_wrap=True)
 
 
-def judged() -> list[Verdict]:
+def installed_support() -> list[PipelineSupport]:
     """Every pipeline class of the installed diffusers. Deprecated ones warn as they are imported: not our news."""
     from mmrl.cli.console import quiet_diffusers
-    from mmrl.generation.diffusion.support import verdicts
+    from mmrl.generation.diffusion.support import list_support
 
     with quiet_diffusers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return verdicts()
+        return list_support()
 
 
-def page(found: Sequence[Verdict], version: str) -> str:
+def page(found: Sequence[PipelineSupport], version: str) -> str:
     """docs/pipelines.md."""
     lines = [
         "# Which pipelines can be trained",

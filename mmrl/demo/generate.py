@@ -81,7 +81,7 @@ def ask(
             if isinstance(subject.policy, PolicyConfig):
                 return _drawn(cast("PipelinePolicy", policy), subject, sample, settings, sampling, job)
             policy.check_sample(sample)  # type: ignore[union-attr]  # what draws by tokens
-            with job.watching(*_first_layers(policy.family.model)):  # type: ignore[union-attr]
+            with job.watching(*_first_layers(policy.image_model.network)):  # type: ignore[union-attr]
                 return _made(policy, sample, settings, sampling)
     except (OSError, SafetensorError, DataError, RunError) as err:
         raise DemoError(told(err)) from err

@@ -130,13 +130,13 @@ def _write_painter(
 ) -> Plain:
     from mmrl.generation.image_tokens.codecs import PATCHES
     from mmrl.generation.image_tokens.emu3 import Emu3
-    from mmrl.generation.image_tokens.vq_causal_lm import Composite
+    from mmrl.generation.image_tokens.vq_causal_lm import VQCausalLM
 
-    family = policy.family
-    family.model.save_pretrained(family.weights(folder))
-    family.save_rest(folder)
+    family = policy.image_model
+    family.network.save_pretrained(family.weights(folder))
+    family.save_other_files(folder)
     drawing = Drawing(asked.name, dtype, asked.sample.prompt, cast(ImageTokenSamplingConfig, subject.sampling))
-    if isinstance(family, Composite):
+    if isinstance(family, VQCausalLM):
         told = (
             "No one class of a library loads it whole: transformers loads `language_model/` and `tokenizer/`, and the "
             "code above, which needs no mmrl, writes codes with them and makes pixels of the codes.",
@@ -150,8 +150,10 @@ def _write_painter(
 
 def _models(policy: AnyPolicy) -> list[Any]:
     """The modules that adapters may be in."""
-    if policy_model := getattr(getattr(policy, "vlm", None) or getattr(policy, "family", None), "model", None):
-        return [policy_model]
+    if hasattr(policy, "vlm"):
+        return [policy.vlm.model]
+    if hasattr(policy, "image_model"):
+        return [policy.image_model.network]
     components = cast("PipelinePolicy", policy).pipeline.components.values()
     return [component for component in components if isinstance(component, torch.nn.Module)]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import diffusers
 import pytest
 
-from mmrl.cli.pipelines import judged, page
-from mmrl.generation.diffusion.support import PROVEN, REFUSED, judge
+from mmrl.cli.pipelines import installed_support, page
+from mmrl.generation.diffusion.support import PROVEN, REFUSED, support_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 GENERATION = Path(__file__).parents[1] / "generation"
@@ -18,7 +18,7 @@ GENERATION = Path(__file__).parents[1] / "generation"
 
 @pytest.fixture(scope="module")
 def found():
-    return judged()
+    return installed_support()
 
 
 def test_the_page_is_the_list(found):
@@ -29,7 +29,7 @@ def test_the_page_is_the_list(found):
     assert PAGE.read_text(encoding="utf-8") == written
 
 
-def test_every_class_has_a_verdict_and_every_refusal_a_reason(found):
+def test_every_class_has_a_state_and_every_refused_one_a_reason(found):
     names = [each.name for each in found]
     assert len(set(names)) == len(names) > 250
     assert set(names) >= PROVEN and len(PROVEN) >= 40
@@ -54,5 +54,5 @@ def test_proven_is_what_the_tests_run(monkeypatch):
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(name, reason):
-    verdict = judge(getattr(diffusers, name))
-    assert verdict.state == "refused" and reason in verdict.reason
+    support = support_of(getattr(diffusers, name))
+    assert support.state == "refused" and reason in support.reason

@@ -110,7 +110,7 @@ def check_velocity(policy: PipelinePolicy, rollout: Rollout) -> None:
         with pytest.raises(UnsupportedError, match="does not say"):
             policy.noise_level(0.5)
         return
-    if rollout.recording.schedules > 1:
+    if rollout.recording.num_schedules > 1:
         return
     found = [policy.predict_velocity(rollout, rollout.clean, policy.noise_level(place)) for place in (0.02, 0.8)]
     assert found[0].shape == rollout.clean.shape and found[0].isfinite().all() and found[0].requires_grad

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from mmrl.generation.diffusion.pytree import Outline, map_leaves
+from mmrl.generation.diffusion.pytree import TensorSpec, map_leaves
 from mmrl.generation.diffusion.recording import Recording
-from mmrl.generation.diffusion.replay_cache import CallCache, Entry
+from mmrl.generation.diffusion.replay_cache import CachedCall, CallCache
 from mmrl.policy import Rollout
 
 
@@ -34,7 +34,7 @@ def _recorded(whole: Recording, chosen: list[int]) -> Recording:
     def cut(tensor: Tensor) -> Tensor:
         return tensor[chosen] if tensor.dim() and len(tensor) == whole.rows else tensor
 
-    def shrink(tree_spec: Outline) -> Outline:  # guidance doubles the denoiser's batch
+    def shrink(tree_spec: TensorSpec) -> TensorSpec:  # guidance doubles the denoiser's batch
         rows = tree_spec.shape[0] * len(chosen) // whole.rows
         return replace(tree_spec, shape=torch.Size([rows, *tree_spec.shape[1:]]))
 
@@ -42,7 +42,8 @@ def _recorded(whole: Recording, chosen: list[int]) -> Recording:
         return (*(recorded[row] for row in chosen), *recorded[whole.rows :])
 
     entries = [
-        Entry(each.name, map_leaves(Tensor, cut, each.value), states(each.generators)) for each in whole.tape.entries
+        CachedCall(each.name, map_leaves(Tensor, cut, each.value), states(each.generators))
+        for each in whole.call_cache.entries
     ]
     arguments = {
         name: [value[row] for row in chosen] if isinstance(value, list) else value
@@ -53,8 +54,8 @@ def _recorded(whole: Recording, chosen: list[int]) -> Recording:
         arguments=arguments,
         rows=len(chosen),
         branches=replace(whole.branches, rows=len(chosen)),
-        tape=CallCache(entries),
+        call_cache=CallCache(entries),
         next_latents=[[part[chosen] for part in parts] for parts in whole.next_latents],
-        outlines=map_leaves(Outline, shrink, whole.outlines),
+        output_specs=map_leaves(TensorSpec, shrink, whole.output_specs),
         probe=None if whole.probe is None else (whole.probe[0], [part[chosen] for part in whole.probe[1]]),
     )

@@ -20,7 +20,7 @@ from mmrl.generation.memory.architecture import (
     build_component,
     find_architecture,
 )
-from mmrl.generation.memory.estimate import count_weights, held_bytes
+from mmrl.generation.memory.estimate import count_weights, module_bytes
 
 FILES = sorted(SHIPPED.glob("*.json"))
 UNITS = {"M": 10**6, "B": 10**9}
@@ -66,7 +66,7 @@ def test_a_saved_pipeline_is_built_as_it_would_be_loaded(name, dtype, tmp_path):
     for name, network in networks.items():
         assert counted[name].parameters == sum(p.numel() for p in network.parameters())
         # transformers makes the odd scalar of its own while the default type is another
-        assert counted[name].bytes == pytest.approx(held_bytes(network), rel=0, abs=4), name
+        assert counted[name].bytes == pytest.approx(module_bytes(network), rel=0, abs=4), name
 
 
 def test_what_cannot_be_had_is_said(tmp_path):

@@ -24,12 +24,12 @@ from mmrl.generation.memory.estimate import (
     count_weights,
     estimate_memory,
     extrapolate,
-    recorded_bytes,
-    runs_of,
-    stand_in_sample,
+    find_block_runs,
+    placeholder_sample,
+    recording_bytes,
 )
 from mmrl.generation.memory.memory_report import MemoryEstimate
-from mmrl.generation.memory.meta_run import LiveBytes
+from mmrl.generation.memory.meta_run import AllocationTracker
 from mmrl.policy import Rollout, RolloutRequest, StepOutputs
 
 TINY = [
@@ -69,9 +69,9 @@ def test_the_estimate_is_what_is_held(name, tmp_path):
     parameters = list(policy.parameters_to_train().values())
     assert estimate.trained == sum(p.numel() for p in parameters)
 
-    with stand_in_sample(policy.pipeline, config.sampling) as sample:
+    with placeholder_sample(policy.pipeline, config.sampling) as sample:
         rollout = policy.rollout([RolloutRequest(sample, n=ROWS, group=0)], seed=0)
-    assert estimate.recording == recorded_bytes(rollout)
+    assert estimate.recording == recording_bytes(rollout)
 
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -86,7 +86,7 @@ def test_the_estimate_is_what_is_held(name, tmp_path):
 
 def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int, int]:
     """Bytes that the denoiser's forward pass keeps for the first decision, the peak of both passes, and its inputs."""
-    counted, kept, inputs = LiveBytes(), [], []
+    counted, kept, inputs = AllocationTracker(), [], []
 
     def counting(forward: Any) -> Any:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -184,7 +184,7 @@ def test_what_two_blocks_teach_is_exact_for_six(tmp_path):
         data={"path": "none.jsonl", "groups": 2, "group_size": 2, "micro_batch": 2},
     )
     trial = Trial(config, find_architecture(str(tmp_path)), torch.float32)
-    runs = runs_of(trial.policy.pipeline.transformer)
+    runs = find_block_runs(trial.policy.pipeline.transformer)
     assert [len(run.names) for run in runs] == [5]  # the sixth block is another: it drops the text
     assert extrapolate(runs, trial._measure) == trial._measure()
 
@@ -200,7 +200,7 @@ def test_blocks_come_back_in_order():
         return [sum(p.numel() for p in model.parameters())]
 
     total = sum(p.numel() for p in model.parameters())
-    assert extrapolate(runs_of(model), measure) == [total]
+    assert extrapolate(find_block_runs(model), measure) == [total]
     assert seen == [[2, 2, 3, 3], [2, 2, 2, 3, 3], [2, 2, 3, 3, 3]]
     assert list(model.blocks) == before
 

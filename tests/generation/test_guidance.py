@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.generation.inference.guidance import extrapolated, lora_strength, rl_guidance
+from mmrl.generation.inference.guidance import extrapolate_outputs, lora_strength, rl_guidance
 
 PROMPT = "a red circle"
 
@@ -88,7 +88,7 @@ def test_the_base_may_be_a_pipeline_of_its_own():
 def test_answers_keep_their_structure_and_their_dtype():
     base = {"sample": torch.tensor([1.0, 2.0], dtype=torch.bfloat16), "more": (torch.tensor([3]), "text")}
     tuned = {"sample": torch.tensor([2.0, 4.0], dtype=torch.bfloat16), "more": (torch.tensor([5]), "text")}
-    mixed = extrapolated(base, tuned, 2.0)
+    mixed = extrapolate_outputs(base, tuned, 2.0)
     assert mixed["sample"].tolist() == [3.0, 6.0] and mixed["sample"].dtype == torch.bfloat16
     assert mixed["more"][0].tolist() == [5] and mixed["more"][1] == "text"  # whole numbers are the trained model's
 

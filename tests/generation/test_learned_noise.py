@@ -10,7 +10,7 @@ from mmrl.config.sampling import TransitionConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation import CPS, DDIM, DanceSDE, FlowSDE, NoisyODE, PipelinePolicy
-from mmrl.generation.diffusion.learned_noise import FILE, LearnedNoise, NoiseLevels, with_learned_noise
+from mmrl.generation.diffusion.learned_noise import FILE, LearnedNoiseTransition, NoiseLevelNetwork, with_learned_noise
 from mmrl.policy import RolloutRequest
 
 GROUP = [RolloutRequest(Sample("0", prompt="a red circle"), n=3, group=0)]
@@ -18,9 +18,9 @@ BASES = [NoisyODE(0.3), FlowSDE(0.3, 0.9), DanceSDE(0.3), DDIM(0.3)]
 LEARNED = {"name": "noisy_ode", "noise_level": 0.3, "learned": {"low": 0.1, "high": 0.9, "pace": 20.0}}
 
 
-def levels(low: float = 0.1, high: float = 0.9, start: float = 0.3) -> NoiseLevels:
+def levels(low: float = 0.1, high: float = 0.9, start: float = 0.3) -> NoiseLevelNetwork:
     torch.manual_seed(0)
-    return NoiseLevels(low, high, start, hidden=4)
+    return NoiseLevelNetwork(low, high, start, hidden=4)
 
 
 def trained_noise(policy: PipelinePolicy) -> dict[str, torch.nn.Parameter]:
@@ -47,7 +47,7 @@ def test_it_begins_where_it_is_told_and_stays_within_its_bounds():
 @pytest.mark.parametrize("base", BASES, ids=repr)
 def test_an_untrained_network_is_the_plain_transition(base):
     x, velocity = torch.randn(2, 3, 4, 2).unbind(0)
-    mean, std = LearnedNoise(base, levels()).moments(x, velocity, 0.6, 0.45)
+    mean, std = LearnedNoiseTransition(base, levels()).moments(x, velocity, 0.6, 0.45)
     due_mean, due_std = base.moments(x, velocity, 0.6, 0.45)
     torch.testing.assert_close(mean, due_mean, atol=1e-6, rtol=1e-5)
     assert std.item() == pytest.approx(due_std, rel=1e-5)
@@ -70,7 +70,7 @@ def test_log_probs_have_the_slope_in_the_noise_that_finite_differences_have(base
         return each.mean((1, 2)).sum()
 
     due = (log_prob(1e-5) - log_prob(-1e-5)).item() / 2e-5
-    mean, std = LearnedNoise(base, network.float()).moments(x.float(), velocity.float(), 0.6, 0.45)
+    mean, std = LearnedNoiseTransition(base, network.float()).moments(x.float(), velocity.float(), 0.6, 0.45)
     (slope,) = torch.autograd.grad(base.log_prob(x_next.float(), mean, std).sum(), network.outer.bias)
     assert abs(due) > 1e-3
     assert slope.item() == pytest.approx(due, rel=2e-4)
@@ -137,4 +137,4 @@ def test_it_is_saved_and_read_back_beside_the_weights(policy, tmp_path):
 def test_scores_that_ignore_the_noise_cannot_train_it():
     with pytest.raises(ConfigError, match="CPS has no noise level to train"):
         with_learned_noise(CPS(0.5), levels())
-    assert NoiseLevels.from_config(TransitionConfig(name="noisy_ode")) is None
+    assert NoiseLevelNetwork.from_config(TransitionConfig(name="noisy_ode")) is None

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
-from mmrl.generation.memory.meta_run import FullMasks, LiveBytes, fused_attention
+from mmrl.generation.memory.meta_run import AllocationTracker, FullMaskMode, fused_attention
 
 
 def test_views_are_free_and_freed_is_freed():
     before = torch.zeros(1000)
-    with LiveBytes() as counted:
+    with AllocationTracker() as counted:
         made = torch.zeros(100)
         kept = [made.view(10, 10), made[3:], before.view(10, 100), before.add_(1)]
         assert (counted.now, counted.peak) == (400, 400)
@@ -38,7 +38,7 @@ def test_a_forward_pass_keeps_what_autograd_says(device):
         saved[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), LiveBytes() as counted:
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), AllocationTracker() as counted:
         out = model(inputs)
     out_bytes = out.numel() * 4  # nobody saves the last answer
     assert counted.now == out_bytes + sum(size for handle, size in saved.items() if handle not in owned)
@@ -59,7 +59,7 @@ def test_the_peak_is_the_allocators():
 
     step()
     model.zero_grad(set_to_none=True)
-    with LiveBytes() as counted:
+    with AllocationTracker() as counted:
         step()
     model.zero_grad(set_to_none=True)
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
@@ -76,11 +76,11 @@ def test_attention_on_the_meta_device_holds_no_matrix():
     query = torch.zeros(1, 2, 512, 16, device="meta", requires_grad=True)
     mask = torch.ones(1, 1, 1, 512, device="meta", dtype=torch.bool)
     for mask_or_none in (None, mask):
-        with LiveBytes() as plain:
+        with AllocationTracker() as plain:
             out = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask_or_none)
         assert plain.peak > 512 * 512 * 4
         del out
-        with fused_attention(), LiveBytes() as fused:
+        with fused_attention(), AllocationTracker() as fused:
             out = torch.nn.functional.scaled_dot_product_attention(query, query, query, attn_mask=mask_or_none)
         assert out.shape == query.shape
         assert fused.peak < 4 * query.numel() * 4
@@ -101,7 +101,7 @@ def test_masks_on_the_meta_device_are_full():
     values, mask = torch.zeros(7, 3, device="meta"), torch.ones(7, device="meta", dtype=torch.bool)
     with pytest.raises(RuntimeError):
         _ = values[mask]
-    with FullMasks():
+    with FullMaskMode():
         assert values[mask].shape == (7, 3)
         assert values[~mask].shape == (0, 3)
         assert not mask.all()

@@ -44,7 +44,9 @@ def make(case: str, guidance: float = 1.0, **sampling: Any) -> PipelinePolicy:
 
 def text(rollout: Any) -> torch.Tensor:
     """What the text encoder said, as the UNet is shown it."""
-    return next(entry.value[0] for entry in rollout.recording.tape.entries if isinstance(entry.value, tuple | list))
+    return next(
+        entry.value[0] for entry in rollout.recording.call_cache.entries if isinstance(entry.value, tuple | list)
+    )
 
 
 @pytest.mark.parametrize("case", CASES)

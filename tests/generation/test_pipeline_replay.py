@@ -9,7 +9,7 @@ import torch
 from pipeline_checks import EVERY, EXACT, assert_untouched, count_denoiser_calls, plain_arguments
 
 from mmrl.generation import GenerationError, ReplayError
-from mmrl.generation.diffusion.replay_cache import Entry
+from mmrl.generation.diffusion.replay_cache import CachedCall
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])
@@ -158,7 +158,9 @@ def test_equal_seeds_give_equal_rollouts(make_policy, requests):
 def test_a_row_starts_from_its_seed_and_number_alone(make_policy, requests):
     policy = make_policy("sd3")
     longer, shorter = policy.rollout(requests, seed=3), policy.rollout(requests[:1], seed=3)
-    starts = [next(e.value for e in r.recording.tape.entries if e.name == "prepare_latents") for r in (longer, shorter)]
+    starts = [
+        next(e.value for e in r.recording.call_cache.entries if e.name == "prepare_latents") for r in (longer, shorter)
+    ]
     assert torch.equal(starts[0][:2], starts[1])
     assert not torch.equal(starts[0][0], starts[0][1])
 
@@ -194,13 +196,13 @@ def test_another_schedule_opens_the_gap(make_policy, requests):
 def test_a_tape_out_of_step_raises(damage, make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
-    entries = rollout.recording.tape.entries
+    entries = rollout.recording.call_cache.entries
     if damage == "swap":
         entries.reverse()
     elif damage == "drop":
         entries.pop()
     else:
-        entries[0] = Entry("encode_image", entries[0].value, entries[0].generators)
+        entries[0] = CachedCall("encode_image", entries[0].value, entries[0].generators)
     with pytest.raises(ReplayError, match="out of step at entry"):
         policy.replay(rollout, [0], lambda now: None)
     assert_untouched(policy)

@@ -32,7 +32,7 @@ def test_velocity_is_the_transformers_own(make_policy, requests):
     policy.pipeline.scheduler.set_shift(3.0)
     rollout = policy.rollout(requests, seed=3)
     noisy = torch.randn_like(rollout.clean)
-    prompt, _, pooled, _ = rollout.recording.tape.entries[0].value
+    prompt, _, pooled, _ = rollout.recording.call_cache.entries[0].value
     for sigma in (0.02, 0.437, 1.0):
         due = policy.pipeline.transformer(
             hidden_states=noisy,

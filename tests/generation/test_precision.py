@@ -14,7 +14,7 @@ from mmrl.config.training import MAX_REPLAY_GAP
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.pytree import map_leaves
-from mmrl.generation.diffusion.replay_cache import CallCache, Entry
+from mmrl.generation.diffusion.replay_cache import CachedCall, CallCache
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.loss_scale import LossScale
 
@@ -115,7 +115,8 @@ def as_float32(rollout: Rollout) -> Rollout:
 
     recording = rollout.recording
     entries = [
-        Entry(each.name, map_leaves(Tensor, widen, each.value), each.generators) for each in recording.tape.entries
+        CachedCall(each.name, map_leaves(Tensor, widen, each.value), each.generators)
+        for each in recording.call_cache.entries
     ]
     latents = [[widen(part) for part in parts] for parts in recording.next_latents]
-    return replace(rollout, recording=replace(recording, tape=CallCache(entries), next_latents=latents))
+    return replace(rollout, recording=replace(recording, call_cache=CallCache(entries), next_latents=latents))

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data import Sample
-from mmrl.generation.diffusion.call_arguments import cut_prompts, report_cut_prompts, token_limits
+from mmrl.generation.diffusion.call_arguments import find_truncated_prompts, token_limits, warn_truncated_prompts
 from mmrl_shapeworld.models import PIPELINE
 from mmrl_shapeworld.splits import samples
 
@@ -36,12 +36,12 @@ def sampling(length):
 
 def test_a_prompt_is_cut_where_no_encoder_reads_it_to_the_end(pipeline):
     prompts = [Sample(id="short", prompt="a red circle"), Sample(id="long", prompt=LONG)]
-    cut, most = cut_prompts(pipeline, sampling(1), prompts)
+    cut, most = find_truncated_prompts(pipeline, sampling(1), prompts)
     assert list(cut) == ["long"] and most == 12 < cut["long"]
-    assert cut_prompts(pipeline, sampling(64), prompts) == ({}, 64)
+    assert find_truncated_prompts(pipeline, sampling(64), prompts) == ({}, 64)
     assert cut["long"] == 15  # 13 words, and a token at each end
-    assert not cut_prompts(pipeline, sampling(13), prompts)[0]
-    assert cut_prompts(pipeline, sampling(12), prompts)[0].keys() == {"long"}
+    assert not find_truncated_prompts(pipeline, sampling(13), prompts)[0]
+    assert find_truncated_prompts(pipeline, sampling(12), prompts)[0].keys() == {"long"}
 
 
 def test_limits_are_the_calls_but_for_clip(pipeline):
@@ -53,7 +53,7 @@ def test_an_encoder_that_is_not_loaded_reads_nothing(pipeline):
     whole = pipeline.text_encoder_3
     pipeline.register_modules(text_encoder_3=None)
     try:
-        assert cut_prompts(pipeline, sampling(64), [Sample(id="long", prompt=LONG)])[0].keys() == {"long"}
+        assert find_truncated_prompts(pipeline, sampling(64), [Sample(id="long", prompt=LONG)])[0].keys() == {"long"}
     finally:
         pipeline.register_modules(text_encoder_3=whole)
 
@@ -61,11 +61,11 @@ def test_an_encoder_that_is_not_loaded_reads_nothing(pipeline):
 def test_the_report_counts_and_names(pipeline, caplog):
     prompts = [Sample(id=f"p{n}", prompt=LONG) for n in range(5)] + samples("validation")
     with caplog.at_level(logging.WARNING):
-        report_cut_prompts(pipeline, sampling(1), prompts)
+        warn_truncated_prompts(pipeline, sampling(1), prompts)
     (record,) = caplog.records
     assert record.getMessage().startswith(f"5 of {len(prompts)} prompts are longer than the 12 tokens")
     assert "'p0' (" in record.getMessage() and record.getMessage().endswith("...")
 
 
 def test_the_embedded_prompts_fit(pipeline):
-    assert cut_prompts(pipeline, sampling(1), samples("train"))[0] == {}
+    assert find_truncated_prompts(pipeline, sampling(1), samples("train"))[0] == {}

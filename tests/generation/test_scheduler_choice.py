@@ -9,7 +9,7 @@ from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler,
 from mmrl.config.policy import PolicyConfig
 from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.diffusion.scheduler_families import exchanged, scheduler_class
+from mmrl.generation.diffusion.scheduler_families import convert_scheduler, scheduler_class
 
 
 def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
@@ -45,5 +45,5 @@ def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, said):
 def test_clipping_is_not_inherited_from_a_default():
     old = DPMSolverMultistepScheduler()
     assert DDIMScheduler.from_config(old.config).config.clip_sample  # what would ruin latents
-    assert not exchanged(old, "DDIMScheduler").config.clip_sample
-    assert exchanged(DDPMScheduler(clip_sample=True), "DDIMScheduler").config.clip_sample
+    assert not convert_scheduler(old, "DDIMScheduler").config.clip_sample
+    assert convert_scheduler(DDPMScheduler(clip_sample=True), "DDIMScheduler").config.clip_sample

@@ -15,8 +15,8 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.call_arguments import call_arguments
-from mmrl.generation.diffusion.scheduler_families import FlowFamily, refusal
-from mmrl.generation.diffusion.scheduler_hook import watched_scheduler
+from mmrl.generation.diffusion.scheduler_families import FlowFamily, unsupported_reason
+from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
 from mmrl.policy import RolloutRequest
 
 
@@ -28,12 +28,12 @@ from mmrl.policy import RolloutRequest
         ("DPMSolverMultistepScheduler", {"prediction_type": "flow_prediction"}, "use_flow_sigmas is off"),
         ("UniPCMultistepScheduler", {"rescale_betas_zero_snr": True}, "no ratio of noise to signal"),
         ("DDPMScheduler", {"variance_type": "learned_range"}, "its variance is learned"),
-        ("HeliosScheduler", {"stages": 3}, "draw noise anew between resolutions"),
-        ("FlowMatchEulerDiscreteScheduler", {"stochastic_sampling": True}, "noise of its own"),
+        ("HeliosScheduler", {"stages": 3}, "sample new noise between resolutions"),
+        ("FlowMatchEulerDiscreteScheduler", {"stochastic_sampling": True}, "sample noise in its step"),
         (
             "DPMSolverMultistepScheduler",
             {"prediction_type": "flow_prediction", "use_flow_sigmas": True, "algorithm_type": "sde-dpmsolver++"},
-            "noise of its own",
+            "sample noise in its step",
         ),
         ("DDIMScheduler", {"thresholding": True}, "couples the pixels"),
     ],
@@ -51,7 +51,7 @@ def test_dpm_solver_on_flows_is_covered(requests):
     pipeline.scheduler = diffusers.DPMSolverMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
     )
-    assert refusal(pipeline.scheduler) is None
+    assert unsupported_reason(pipeline.scheduler) is None
     policy = PipelinePolicy(pipeline, tiny.sampling("wan"))
     rollout = policy.rollout(requests, seed=3)
     assert rollout.log_probs.shape == (3, 5) and policy.replay_gap(rollout) == 0
@@ -71,7 +71,7 @@ def test_a_watched_scheduler_looks_like_itself(name, tmp_path):
 
     scheduler = tiny.build(name).scheduler
     kind = type(scheduler)
-    with watched_scheduler(scheduler, Nobody()):
+    with intercept_scheduler(scheduler, Nobody()):
         assert isinstance(scheduler, kind) and type(scheduler).__name__ == kind.__name__
         for method in ("step", "set_timesteps"):
             assert inspect.signature(getattr(scheduler, method)) == inspect.signature(getattr(kind(), method))
@@ -95,7 +95,7 @@ def test_holding_a_schedule_at_one_level():
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)
     scheduler.set_timesteps(10)
     sigmas = scheduler.sigmas.tolist()
-    assert FlowFamily().hold(scheduler, 0.5) == min(range(10), key=lambda step: abs(sigmas[step] - 0.5))
+    assert FlowFamily().set_constant_sigma(scheduler, 0.5) == min(range(10), key=lambda step: abs(sigmas[step] - 0.5))
     assert scheduler.timesteps.tolist() == [500.0] * 10  # not shifted again
     assert scheduler.sigmas.tolist() == [0.5] * 11
 

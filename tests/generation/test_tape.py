@@ -7,7 +7,7 @@ import tiny
 import torch
 
 from mmrl.errors import ReplayError
-from mmrl.generation.diffusion.replay_cache import CallCache, on_tape, replaced_attributes, tape_targets
+from mmrl.generation.diffusion.replay_cache import CallCache, cache_targets, intercept_calls, replaced_attributes
 
 
 class Parts:
@@ -37,45 +37,45 @@ TARGETS = ("encode_prompt", "encode_words", "prepare_latents")
 
 def recorded(parts: Parts) -> tuple[CallCache, torch.Tensor]:
     """A tape of two calls, and what the generator draws afterwards."""
-    tape, generator = CallCache(), torch.Generator().manual_seed(0)
-    with on_tape([(parts, name, name) for name in TARGETS], tape.recorder([generator])):
+    call_cache, generator = CallCache(), torch.Generator().manual_seed(0)
+    with intercept_calls([(parts, name, name) for name in TARGETS], call_cache.recorder([generator])):
         parts.encode_prompt("red")
         parts.prepare_latents(generator)
-    return tape, torch.randn(3, generator=generator)
+    return call_cache, torch.randn(3, generator=generator)
 
 
 def test_outermost_calls_are_played_back_without_computing():
     parts = Parts()
-    tape, drawn_after = recorded(parts)
-    assert [entry.name for entry in tape.entries] == ["encode_prompt", "prepare_latents"]
+    call_cache, drawn_after = recorded(parts)
+    assert [entry.name for entry in call_cache.entries] == ["encode_prompt", "prepare_latents"]
     parts.computed.clear()
     generator = torch.Generator().manual_seed(99)
-    with on_tape([(parts, name, name) for name in TARGETS], tape.player([generator])):
+    with intercept_calls([(parts, name, name) for name in TARGETS], call_cache.player([generator])):
         prompt, latents = parts.encode_prompt("another"), parts.prepare_latents(generator)
     assert parts.computed == []
     assert prompt["length"] == 3 and prompt["embeds"].tolist() == [3, 3]
-    assert torch.equal(latents[0], tape.entries[1].value[0])
+    assert torch.equal(latents[0], call_cache.entries[1].value[0])
     assert torch.equal(torch.randn(3, generator=generator), drawn_after)
     assert parts.encode_prompt("gone")["length"] == 4  # nothing stays patched
 
 
 def test_what_is_played_may_be_changed_in_place():
     parts = Parts()
-    tape, _ = recorded(parts)
+    call_cache, _ = recorded(parts)
     for _ in range(2):
-        play = tape.player([])
-        tape.entries[:] = [type(e)(e.name, e.value, ()) for e in tape.entries]
+        play = call_cache.player([])
+        call_cache.entries[:] = [type(e)(e.name, e.value, ()) for e in call_cache.entries]
         assert play("encode_prompt", pytest.fail)["embeds"].mul_(5).tolist() == [15, 15]
 
 
 def test_a_call_out_of_turn_names_both():
-    tape, _ = recorded(Parts())
-    play = tape.player([torch.Generator()])
+    call_cache, _ = recorded(Parts())
+    play = call_cache.player([torch.Generator()])
     with pytest.raises(
         ReplayError, match=r"entry 0: the rollout made encode_prompt\(\) here, the replay calls prepare_l"
     ):
         play("prepare_latents", pytest.fail)
-    play = tape.player([torch.Generator()])
+    play = call_cache.player([torch.Generator()])
     play("encode_prompt", pytest.fail)
     play("prepare_latents", pytest.fail)
     with pytest.raises(ReplayError, match="entry 2: the rollout made no further call here"):
@@ -90,12 +90,12 @@ def test_a_failing_call_leaves_the_next_one_outermost():
                 raise OSError("no text")
             return 1
 
-    tape, owner = CallCache(), Fails()
-    with on_tape([(owner, "encode_prompt", "encode_prompt")], tape.recorder([])):
+    call_cache, owner = CallCache(), Fails()
+    with intercept_calls([(owner, "encode_prompt", "encode_prompt")], call_cache.recorder([])):
         with pytest.raises(OSError, match="no text"):
             owner.encode_prompt(True)
         owner.encode_prompt(False)
-    assert len(tape.entries) == 1
+    assert len(call_cache.entries) == 1
 
 
 def test_an_earlier_instance_attribute_comes_back():
@@ -108,6 +108,6 @@ def test_an_earlier_instance_attribute_comes_back():
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "qwen_image", "wan", "sd15"])
 def test_what_belongs_on_the_tape_of_a_pipeline(name):
-    labels = {label for _, _, label in tape_targets(tiny.build(name))}
+    labels = {label for _, _, label in cache_targets(tiny.build(name))}
     assert {"encode_prompt", "prepare_latents", "text_encoder", "vae.encode"} <= labels
     assert not labels & {"transformer", "unet", "_get_signature_keys", "_get_signature_types"}

@@ -16,7 +16,7 @@ from mmrl.config.sampling import BranchConfig
 
 
 @dataclass(frozen=True)
-class Branches:
+class BranchTrees:
     """The trees among the rows of a call."""
 
     config: BranchConfig
@@ -35,7 +35,7 @@ class Branches:
         """Of each row, the first of those that take this decision together; numbers before 0 are steps before any."""
         return self._first(parted=sum(decision >= at for at in self.config.at))
 
-    def followed(self, drawn: Tensor, decision: int) -> Tensor:
+    def expand_to_branches(self, drawn: Tensor, decision: int) -> Tensor:
         """[B, ...] with each row as the one that it follows."""
         return drawn[self.branch_roots(decision)] if self.config.at else drawn
 

@@ -80,7 +80,7 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     if "prompt" in known:
         arguments["prompt"] = [sample.prompt for sample in samples[: layout.prompts]]
     if alone:
-        _refuse_state(pipeline, samples[0].conditions)
+        _check_no_state_before_loop(pipeline, samples[0].conditions)
         arguments |= load_conditions(samples[0], layout.pictures, alpha=type(pipeline).__name__ in WITH_ALPHA)
     if layout.count:
         arguments[layout.count] = len(samples)
@@ -101,7 +101,7 @@ _WRITTEN_BEFORE_THE_LOOP = {"GlmImagePipeline": "image"}
 """Conditions for which the denoiser is called before the loop, to leave something that every step reads."""
 
 
-def _refuse_state(pipeline: DiffusionPipeline, conditions: Iterable[str]) -> None:
+def _check_no_state_before_loop(pipeline: DiffusionPipeline, conditions: Iterable[str]) -> None:
     name = type(pipeline).__name__
     condition = _WRITTEN_BEFORE_THE_LOOP.get(name)
     if condition is not None and condition in conditions:
@@ -186,7 +186,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 COUNTS = ("num_images_per_prompt", "num_videos_per_prompt")
 """What pipelines call the number of outputs of one prompt."""
 
-PICTURE_PER_ROW = frozenset(
+IMAGE_PER_ROW = frozenset(
     {
         "AnimateDiffVideoToVideoControlNetPipeline",
         "AnimateDiffVideoToVideoPipeline",
@@ -216,7 +216,7 @@ PICTURE_PER_ROW = frozenset(
     }
 )
 
-PICTURE_FOR_ALL = frozenset(
+IMAGE_FOR_ALL = frozenset(
     {
         "ChronoEditPipeline",
         "LTX2ImageToVideoPipeline",
@@ -229,7 +229,7 @@ PICTURE_FOR_ALL = frozenset(
 WITH_ALPHA = frozenset({"QwenImageLayeredPipeline"})
 """Classes whose pictures have four channels, and that convert none."""
 
-ONE_GENERATOR = frozenset(
+SINGLE_GENERATOR = frozenset(
     {
         "Cosmos2_5_PredictBasePipeline",
         "HeliosPipeline",
@@ -242,7 +242,7 @@ ONE_GENERATOR = frozenset(
 
 
 @dataclass(frozen=True)
-class Layout:
+class BatchLayout:
     """How one call asks for several rows."""
 
     prompts: int
@@ -253,14 +253,14 @@ class Layout:
     """How often each picture is handed over; None: by itself, not in a list."""
 
 
-def make_layout(pipeline: str, arguments: Container[str], rows: int, pictured: bool) -> Layout:
+def make_layout(pipeline: str, arguments: Container[str], rows: int, pictured: bool) -> BatchLayout:
     """For a class of this name, whose call takes these arguments; `pictured`: samples give more than a prompt."""
-    if not pictured or pipeline in PICTURE_FOR_ALL:
-        return Layout(prompts=rows)
+    if not pictured or pipeline in IMAGE_FOR_ALL:
+        return BatchLayout(prompts=rows)
     count = next((name for name in COUNTS if name in arguments), None)
-    if count is None or pipeline in PICTURE_PER_ROW:
-        return Layout(prompts=rows, pictures=rows)
-    return Layout(prompts=1, count=count)
+    if count is None or pipeline in IMAGE_PER_ROW:
+        return BatchLayout(prompts=rows, pictures=rows)
+    return BatchLayout(prompts=1, count=count)
 
 
 # Prompts that no text encoder of a pipeline reads to the end. diffusers cuts them; here they are counted and named.
@@ -290,7 +290,7 @@ def token_limits(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> dict[
     return limits
 
 
-def cut_prompts(
+def find_truncated_prompts(
     pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: Iterable[Sample]
 ) -> tuple[dict[str, int], int]:
     """Tokens of each prompt that every text encoder cuts, by sample id, and the tokens that are read at most.
@@ -312,9 +312,9 @@ def cut_prompts(
     return {id: lengths[id] for id in left}, most
 
 
-def report_cut_prompts(pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: list[Sample]) -> None:
+def warn_truncated_prompts(pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: list[Sample]) -> None:
     """Warn once, with the number of prompts that are cut and the first of them."""
-    cut, most = cut_prompts(pipeline, sampling, samples)
+    cut, most = find_truncated_prompts(pipeline, sampling, samples)
     if cut:
         first = ", ".join(f"{name!r} ({tokens} tokens)" for name, tokens in list(cut.items())[:SHOWN])
         logger.warning(

@@ -28,7 +28,7 @@ BRANCHES = ("controlnet",)
 """Networks whose answer only goes into the next call of a denoiser."""
 
 
-class DenoiserWatcher(Protocol):
+class DenoiserHandler(Protocol):
     """Who decides what the denoisers of a loop answer."""
 
     def on_denoiser_call(self) -> None:
@@ -63,7 +63,7 @@ def find_branches(pipeline: DiffusionPipeline) -> list[nn.Module]:
 
 
 @contextmanager
-def kept_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
+def restore_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
     """Afterwards, denoisers attend as before: PAG pipelines clean up only where they end by themselves."""
     layers: list[Any] = [
         layer for each in denoisers.values() for layer in each.modules() if hasattr(type(layer), "set_processor")
@@ -78,10 +78,10 @@ def kept_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
 
 
 @contextmanager
-def watched_denoisers(
+def intercept_denoisers(
     denoisers: Mapping[str, ModelMixin],
     branches: Sequence[nn.Module],
-    watcher: DenoiserWatcher,
+    watcher: DenoiserHandler,
     precision: Callable[[], AbstractContextManager[Any]],
 ) -> Iterator[None]:
     """While open, `watcher` decides what each denoiser call returns; what is computed is computed under `precision`."""
@@ -118,7 +118,7 @@ def watched_denoisers(
 # step of a rollout, and set after every step that a replay goes past.
 
 
-Memory = list[Any]
+GuidanceState = list[Any]
 """The running average of each buffer: a tensor, or 0 before its first step."""
 
 
@@ -140,7 +140,7 @@ class Guiders:
         with replaced_attributes((each, "guidance_scale", guidance_scale) for each in scaled):
             yield
 
-    def read(self) -> Memory:
+    def read(self) -> GuidanceState:
         """What they remember now."""
         return [_copied(buffer.running_average) for buffer in self._buffers()]
 

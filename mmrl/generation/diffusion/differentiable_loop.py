@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import Guiders
-from mmrl.generation.diffusion.loops import FastForward
-from mmrl.generation.diffusion.noise_levels import clean_from, noised
+from mmrl.generation.diffusion.loops import PartialReplayLoop
+from mmrl.generation.diffusion.noise_levels import noised, predict_clean
 from mmrl.generation.diffusion.pytree import zeros
 from mmrl.generation.diffusion.recording import Recording, split
 from mmrl.generation.diffusion.scheduler_hook import Step
@@ -26,7 +26,7 @@ from mmrl.policy import BackpropSteps
 from mmrl.seeds import stream_seed
 
 
-class BackpropLoop(FastForward):
+class BackpropLoop(PartialReplayLoop):
     """Plays back, then lives, then coasts: after a jump to x_0, steps hand on what they are given."""
 
     def __init__(self, guiders: Guiders, recording: Recording, live: BackpropSteps, clean: Tensor) -> None:
@@ -45,32 +45,32 @@ class BackpropLoop(FastForward):
         if live.noise_seed is not None and self.first == 0:
             raise UnsupportedError("the first step of a rollout begins with pure noise: leave out the noise on x_0")
 
-    def is_asked(self, step: int) -> bool:
+    def is_computed(self, step: int) -> bool:
         return self.first <= step <= self.last
 
-    def is_trained(self) -> bool:
+    def needs_grad(self) -> bool:
         return self.step >= self.first  # what stands between coasting steps belongs to the graph
 
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         if self.step > self.last:
-            return zeros(self.recording.outline_of(self.step, self.calls))
+            return zeros(self.recording.output_spec(self.step, self.calls))
         return super().denoise(compute, arguments)
 
     def advance(self, step: Step) -> Tensor:
         if self.step < self.first:
-            self._explore(step, self.recording.next_latents[self.step][self.part].shape)
+            self._explore(step, self.recording.next_latents[self.step][self.latent_stream].shape)
             played = self.replay_step()
             return self._noised_anew(step) if self.step == self.first - 1 and self._noise_seed is not None else played
         if self.step > self.last:
             return step.sample
-        if self._detached and self.part in self._path:  # pipelines may have changed x since: its value counts
-            path = self._path[self.part]
+        if self._detached and self.latent_stream in self._path:  # pipelines may have changed x since: its value counts
+            path = self._path[self.latent_stream]
             step = replace(step, sample=step.sample + (path - path.detach()))
-        following = self._jump(step) if self.step == self.last and self._jumps else self.live(step)
-        self._path[self.part] = following
+        following = self._jump(step) if self.step == self.last and self._jumps else self.differentiable_step(step)
+        self._path[self.latent_stream] = following
         return following.detach() if self._detached and self.step < self.last else following
 
-    def live(self, step: Step) -> Tensor:
+    def differentiable_step(self, step: Step) -> Tensor:
         """x' of a live step."""
         transition = self.recording.transition
         if transition is not None and self.step in self.recording.decisions:
@@ -78,7 +78,7 @@ class BackpropLoop(FastForward):
             noise = self._explore(step, mean.shape)
             assert noise is not None
             decision = self.recording.decisions.index(self.step)
-            return self.recording.branches.followed((mean + std * noise).to(step.sample.dtype), decision)
+            return self.recording.branches.expand_to_branches((mean + std * noise).to(step.sample.dtype), decision)
         deterministic = step.family.deterministic(step.scheduler)
         if deterministic is not None:
             return step.family.moments(deterministic, step)[0].to(step.sample.dtype)
@@ -90,7 +90,7 @@ class BackpropLoop(FastForward):
 
     def _jump(self, step: Step) -> Tensor:
         """x_0 as the denoiser sees it from here."""
-        return clean_from(step).to(step.sample.dtype)
+        return predict_clean(step).to(step.sample.dtype)
 
     def _explore(self, step: Step, shape: Sequence[int]) -> Tensor | None:
         """The noise that the rollout drew in this step; steps are asked in order, played back ones too."""
@@ -103,7 +103,7 @@ class BackpropLoop(FastForward):
 
     def _noised_anew(self, step: Step) -> Tensor:
         parts = split(self._clean, self.recording.next_latents[self.step])
-        clean = parts[self.part].float()
-        seed = stream_seed(self._noise_seed or 0, "noise", self.part)
+        clean = parts[self.latent_stream].float()
+        seed = stream_seed(self._noise_seed or 0, "noise", self.latent_stream)
         noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(seed)).to(clean.device)
         return noised(step.family, clean, noise, step.levels[step.index][1]).to(step.sample.dtype)

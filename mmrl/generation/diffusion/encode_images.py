@@ -40,11 +40,11 @@ class FirstStepLoop(RecordLoop):
 
     def advance(self, step: Step) -> Tensor:
         following = super().advance(step)
-        if self.part == 0:  # guidance that remembers begins every step as the first
+        if self.latent_stream == 0:  # guidance that remembers begins every step as the first
             self.recording.guidance *= len(step.levels)
         return following
 
-    def refuse_other(self, clean: Tensor) -> None:
+    def check_latents(self, clean: Tensor) -> None:
         """
         Raises:
             GenerationError: the latents are not of the loop's shape.

@@ -7,11 +7,11 @@ from dataclasses import replace
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.scheduler_families import Family, FlowFamily, VEFamily, VPFamily
+from mmrl.generation.diffusion.scheduler_families import FlowFamily, SchedulerFamily, VEFamily, VPFamily
 from mmrl.generation.diffusion.scheduler_hook import Step
 
 
-def signal_of(family: Family, sigma: float) -> float:
+def signal_of(family: SchedulerFamily, sigma: float) -> float:
     """The share of x_0 in latents at noise level sigma in [0, 1]: 1 - sigma of flows, sqrt(1 - sigma²) of the others.
 
     Raises:
@@ -25,7 +25,7 @@ def signal_of(family: Family, sigma: float) -> float:
                            "policy.scheduler=DDIMScheduler")  # fmt: skip
 
 
-def noised(family: Family, clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
+def noised(family: SchedulerFamily, clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
     """[B, ...] latents at noise level sigma, in the terms of the family's schedulers.
 
     Those of the ve family count x over its signal.
@@ -35,7 +35,7 @@ def noised(family: Family, clean: Tensor, noise: Tensor, sigma: float) -> Tensor
     return mixed / signal if isinstance(family, VEFamily) else mixed
 
 
-def clean_from(step: Step) -> Tensor:
+def predict_clean(step: Step) -> Tensor:
     """[B, ...] float32 x_0, as the denoiser's answer at this step predicts it.
 
     Raises:
@@ -50,7 +50,7 @@ def clean_from(step: Step) -> Tensor:
     return step.family.moments(deterministic, replace(step, levels=levels))[0]
 
 
-def from_flow(step: Step, noisy: Tensor, sigma: float) -> Tensor:
+def from_flow_latents(step: Step, noisy: Tensor, sigma: float) -> Tensor:
     """[B, ...] latents as the step takes them, with the noise and picture of (1 - sigma) x_0 + sigma noise."""
     family = step.family
     if not isinstance(family, VPFamily):
@@ -65,6 +65,6 @@ def flow_velocity(step: Step) -> Tensor:
     if isinstance(family, FlowFamily):
         return family.velocity(step)
     share, _ = step.levels[step.index]
-    clean, signal = clean_from(step), signal_of(family, share)
+    clean, signal = predict_clean(step), signal_of(family, share)
     seen = step.sample.float() * (signal if isinstance(family, VEFamily) else 1)
     return (seen - signal * clean) / share - clean

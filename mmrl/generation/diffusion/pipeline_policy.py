@@ -17,31 +17,31 @@ from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig,
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
-from mmrl.generation.diffusion.branching import Branches
-from mmrl.generation.diffusion.call_arguments import ONE_GENERATOR, call_arguments, guiders_take_scale
+from mmrl.generation.diffusion.branching import BranchTrees
+from mmrl.generation.diffusion.call_arguments import SINGLE_GENERATOR, call_arguments, guiders_take_scale
 from mmrl.generation.diffusion.denoiser_hook import (
     Guiders,
     find_branches,
     find_denoisers,
-    kept_attention,
+    intercept_denoisers,
+    restore_attention,
     set_attention,
-    watched_denoisers,
 )
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
 from mmrl.generation.diffusion.encode_images import FirstStepLoop, encoded
-from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevels
+from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevelNetwork
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
-from mmrl.generation.diffusion.replay_cache import CacheReader, on_tape, tape_targets
+from mmrl.generation.diffusion.replay_cache import CallHandler, cache_targets, intercept_calls
 from mmrl.generation.diffusion.scheduler_families import (
     check_transition,
-    exchanged,
+    convert_scheduler,
     family_of,
-    noised_family,
+    noise_level_family,
     scheduler_class,
 )
-from mmrl.generation.diffusion.scheduler_hook import watched_scheduler
+from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
 from mmrl.generation.diffusion.support import REFUSED
 from mmrl.policy import BackpropSteps, Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
 from mmrl.seeds import global_generators, row_generators
@@ -118,12 +118,12 @@ class PipelinePolicy:
             vae.enable_slicing()
         if type(vae).__name__ in _IN_TILES:
             vae.enable_tiling()
-        self._noise = NoiseLevels.from_config(sampling.transition)
+        self._noise = NoiseLevelNetwork.from_config(sampling.transition)
         if self._noise is not None:
             self._noise.to(pipeline._execution_device)
-        self._targets, self._guiders = tape_targets(pipeline), Guiders(pipeline)
+        self._targets, self._guiders = cache_targets(pipeline), Guiders(pipeline)
         self._busy = False
-        self._keeps_paths = False
+        self._keeps_latents = False
 
     @classmethod
     def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
@@ -140,7 +140,7 @@ class PipelinePolicy:
         if not policy.safety_checker and getattr(pipeline, "safety_checker", None) is not None:
             pipeline.safety_checker = None
         if policy.scheduler:
-            pipeline.scheduler = exchanged(pipeline.scheduler, policy.scheduler)
+            pipeline.scheduler = convert_scheduler(pipeline.scheduler, policy.scheduler)
         device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         pipeline.to(device)
         attention = set_attention(find_denoisers(pipeline), policy.attention)
@@ -172,11 +172,11 @@ class PipelinePolicy:
             iteration=asked.iteration,
             keep_means=asked.keep_means,
         )
-        recording.path_kept = self._keeps_paths
+        recording.keeps_latents = self._keeps_latents
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale
         loop = RecordLoop(self._guiders, recording, sampling, self._noise if sampling.transition.learned else None)
-        output = self._call(loop, recording, recording.tape.recorder)
+        output = self._call(loop, recording, recording.call_cache.recorder)
         media = list(output[0])
         clean, log_probs = loop.clean(), loop.log_probs()
         branches = recording.branches.table(log_probs.shape[1])
@@ -213,12 +213,12 @@ class PipelinePolicy:
                 f"step indices {list(step_indices)} are not increasing numbers below {len(recording.decisions)}"
             )
         if step_indices:
-            self._fast_forward(ReplayLoop(self._guiders, recording, step_indices, visit), recording)
+            self._replay_call(ReplayLoop(self._guiders, recording, step_indices, visit), recording)
 
     def noise_level(self, place: float) -> float:
         """In (0, 1]; a flow's levels are uniform, the others' are those of their training timesteps."""
         scheduler = self.pipeline.scheduler
-        return noised_family(scheduler).noise_level(scheduler, place)
+        return noise_level_family(scheduler).noise_level(scheduler, place)
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
@@ -230,11 +230,11 @@ class PipelinePolicy:
         if not 0 < sigma <= 1:
             raise ValueError(f"sigma is {sigma}, due in (0, 1]")
         recording = _recording(rollout)
-        if recording.schedules > 1:
-            raise UnsupportedError(f"{type(self.pipeline).__name__} draws in {recording.schedules} sections, each with "
-                                   "a schedule of its own: there is no one velocity to ask for")  # fmt: skip
+        if recording.num_schedules > 1:
+            raise UnsupportedError(f"{type(self.pipeline).__name__} generates in {recording.num_schedules} sections, "
+                                   "each with a separate schedule: it has no single velocity")  # fmt: skip
         loop = VelocityLoop(self._guiders, recording, noisy, sigma)
-        self._fast_forward(loop, recording)
+        self._replay_call(loop, recording)
         if loop.velocity is None:
             raise GenerationError("the pipeline took a single step, which leaves none to ask for a velocity")
         return loop.velocity
@@ -245,13 +245,13 @@ class PipelinePolicy:
         """A rollout without decisions that ends in the given latents, at the price of one step of the pipeline."""
         sampling = self.sampling.model_copy(update={"transition": TransitionConfig(), "window": WindowConfig()})
         arguments = call_arguments(self.pipeline, sampling, samples)
-        branches = Branches(BranchConfig(), len(samples))
+        branches = BranchTrees(BranchConfig(), len(samples))
         recording = Recording(arguments, seed=0, rows=len(samples), shared_seed=0, branches=branches)
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale
         loop = FirstStepLoop(self._guiders, recording, sampling)
-        self._call(loop, recording, recording.tape.recorder)
-        loop.refuse_other(clean)
+        self._call(loop, recording, recording.call_cache.recorder)
+        loop.check_latents(clean)
         none = clean.new_zeros(len(samples), 0, dtype=torch.float32)
         return Rollout(
             samples=list(samples),
@@ -275,11 +275,11 @@ class PipelinePolicy:
 
         A solver's own step, which remembers those before it, could not be taken up in the middle.
         """
-        before, self._keeps_paths = self._keeps_paths, True
+        before, self._keeps_latents = self._keeps_latents, True
         try:
             yield
         finally:
-            self._keeps_paths = before
+            self._keeps_latents = before
 
     def decode_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
         """[B, 3, H, W], or [B, F, 3, H, W] of videos, float32 in [0, 1]: the rollout's media through live steps.
@@ -291,18 +291,18 @@ class PipelinePolicy:
             UnsupportedError: the pipeline hands out no tensors, or cuts their graph.
         """
         recording = _recording(rollout)
-        if not recording.path_kept or rollout.clean is None:
+        if not recording.keeps_latents or rollout.clean is None:
             raise ValueError("this rollout did not keep its path: draw it under `policy.keep_latents()`")
         loop = BackpropLoop(self._guiders, recording, live, rollout.clean)
-        return self.decoded(loop, recording)
+        return self.run_to_tensor(loop, recording)
 
-    def decoded(self, loop: Loop, recording: Recording) -> Tensor:
+    def run_to_tensor(self, loop: Loop, recording: Recording) -> Tensor:
         """What the pipeline makes of a loop that lets it come to its end, as a tensor in [0, 1]."""
         name = type(self.pipeline).__name__
         if "output_type" not in recording.arguments:
             raise UnsupportedError(f"{name} takes no output_type, so it hands out no tensors to differentiate")
         try:
-            made = self._call(loop, recording, recording.tape.player, output_type="pt")[0]
+            made = self._call(loop, recording, recording.call_cache.player, output_type="pt")[0]
         except RuntimeError as err:
             if "requires grad" not in str(err):  # of Tensor.numpy(), by which a pipeline leaves the graph
                 raise
@@ -315,9 +315,9 @@ class PipelinePolicy:
                                    "algorithm that needs no gradient of the reward, such as grpo")  # fmt: skip
         return made.float()
 
-    def drawn(self, loop: Loop, recording: Recording) -> list[Any]:
+    def run_to_media(self, loop: Loop, recording: Recording) -> list[Any]:
         """What the pipeline makes of a loop that lets it come to its end, as media."""
-        return list(self._call(loop, recording, recording.tape.player)[0])
+        return list(self._call(loop, recording, recording.call_cache.player)[0])
 
     @property
     def guiders(self) -> Guiders:
@@ -364,23 +364,23 @@ class PipelinePolicy:
         elif recording.probe is not None:
             step, expected = recording.probe
             loop = ProbeLoop(self._guiders, recording, step)
-            self._fast_forward(loop, recording)
+            self._replay_call(loop, recording)
             if len(loop.outputs) != len(expected):
                 raise GenerationError(f"the replay ended before step {step}")
             gaps += [(now.float() - then.float()).abs().max() for now, then in zip(loop.outputs, expected, strict=True)]
         return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
 
-    def _fast_forward(self, loop: Loop, recording: Recording) -> None:
-        self._call(loop, recording, recording.tape.player)
+    def _replay_call(self, loop: Loop, recording: Recording) -> None:
+        self._call(loop, recording, recording.call_cache.player)
 
     def _call(
-        self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], CacheReader], **changes: Any
+        self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], CallHandler], **changes: Any
     ) -> Any:
         """One call of the pipeline under a loop, with some arguments changed; None if the loop left early."""
         if self._busy:
             raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
         device = self.pipeline._execution_device
-        one = type(self.pipeline).__name__ in ONE_GENERATOR
+        one = type(self.pipeline).__name__ in SINGLE_GENERATOR
         generators = row_generators(recording.seed, [0] if one else recording.branches.roots, device if one else "cpu")
         self._busy = True
         try:
@@ -388,11 +388,13 @@ class PipelinePolicy:
                 stack.enter_context(torch.no_grad())
                 # some pipelines draw the latents of a picture without being told from which generator
                 ambient = stack.enter_context(global_generators(recording.seed, device))
-                stack.enter_context(on_tape(self._targets, deck([*generators, *ambient])))
-                stack.enter_context(kept_attention(self._denoisers))
+                stack.enter_context(intercept_calls(self._targets, deck([*generators, *ambient])))
+                stack.enter_context(restore_attention(self._denoisers))
                 stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
-                stack.enter_context(watched_denoisers(self._denoisers, self._branches, loop, self._trainable.precision))
-                stack.enter_context(watched_scheduler(self.pipeline.scheduler, loop))
+                stack.enter_context(
+                    intercept_denoisers(self._denoisers, self._branches, loop, self._trainable.precision)
+                )
+                stack.enter_context(intercept_scheduler(self.pipeline.scheduler, loop))
                 arguments = map_leaves(list, list, recording.arguments) | changes  # some pipelines write into them
                 return self.pipeline(**arguments, generator=generators[0] if one else generators)
         except StopPipeline:
@@ -410,15 +412,15 @@ class PipelinePolicy:
             raise ValueError("requests of one call must share their sampling: make a call for each")
         return self.sampling if sampling is None else sampling
 
-    def _branches_of(self, requests: Sequence[RolloutRequest], sampling: SamplingConfig) -> Branches:
+    def _branches_of(self, requests: Sequence[RolloutRequest], sampling: SamplingConfig) -> BranchTrees:
         leaves = sampling.branch.leaves
         if any(request.n % leaves for request in requests):
             raise ValueError(f"sampling.branch: {[request.n for request in requests]} rows of a sample are asked for, "
                              f"which are no whole trees of {leaves}")  # fmt: skip
-        if leaves > 1 and type(self.pipeline).__name__ in ONE_GENERATOR:
+        if leaves > 1 and type(self.pipeline).__name__ in SINGLE_GENERATOR:
             raise UnsupportedError(f"{type(self.pipeline).__name__} draws the noise of all rows from one generator, so "
                                    "rows cannot begin alike: leave sampling.branch out")  # fmt: skip
-        return Branches(sampling.branch, sum(request.n for request in requests))
+        return BranchTrees(sampling.branch, sum(request.n for request in requests))
 
     def _check(self, sampling: SamplingConfig) -> None:
         check_transition(sampling.transition, family_of(self.pipeline.scheduler))

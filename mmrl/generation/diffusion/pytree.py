@@ -33,7 +33,7 @@ def clone(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Outline:
+class TensorSpec:
     """A tensor without its numbers."""
 
     shape: torch.Size
@@ -47,21 +47,21 @@ class Outline:
 
 def tree_spec(value: Any) -> Any:
     """The structure with each tensor replaced by its outline."""
-    return map_leaves(Tensor, lambda tensor: Outline(tensor.shape, tensor.dtype, tensor.device), value)
+    return map_leaves(Tensor, lambda tensor: TensorSpec(tensor.shape, tensor.dtype, tensor.device), value)
 
 
-def zeros(outlined: Any) -> Any:
+def zeros(specs: Any) -> Any:
     """The structure that `tree_spec` saw, filled with zeros."""
-    return map_leaves(Outline, Outline.zeros, outlined)
+    return map_leaves(TensorSpec, TensorSpec.zeros, specs)
 
 
-def tensor_holder(value: Any, depth: int = 3) -> str | None:
+def find_tensor_holder(value: Any, depth: int = 3) -> str | None:
     """The type of an object in the structure that is no container and holds tensors, such as a cache; None: none."""
     if value is None or isinstance(value, Tensor | str | int | float | torch.nn.Module):
         return None
     if isinstance(value, dict | list | tuple):
         inside = value.values() if isinstance(value, dict) else value
-        return next((kind for each in inside if (kind := tensor_holder(each, depth))), None)
+        return next((kind for each in inside if (kind := find_tensor_holder(each, depth))), None)
     return type(value).__name__ if _holds_tensor(getattr(value, "__dict__", None), depth) else None
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.branching import Branches
-from mmrl.generation.diffusion.denoiser_hook import Memory
+from mmrl.generation.diffusion.branching import BranchTrees
+from mmrl.generation.diffusion.denoiser_hook import GuidanceState
 from mmrl.generation.diffusion.replay_cache import CallCache
 from mmrl.generation.diffusion.transitions import Level, Transition
 
@@ -24,27 +24,27 @@ class Recording:
     seed: int
     rows: int
     shared_seed: int  # decides the window: equal for all calls of an iteration
-    branches: Branches  # which rows go together, and until when
+    branches: BranchTrees  # which rows go together, and until when
     iteration: int = 0  # of training: a window may move with it
     keep_means: bool = False  # whether the means of decisions are kept beside what was drawn
     guidance_scale: float | None = None  # of guiders, where the call takes none
-    tape: CallCache = field(default_factory=CallCache)
+    call_cache: CallCache = field(default_factory=CallCache)
     transition: Transition | None = None  # None: the scheduler's own step
     decisions: tuple[int, ...] = ()  # the step behind each column
     next_latents: list[list[Tensor]] = field(default_factory=list)  # per step what each scheduler returned, up to the
     # last step that is replayed; there are two schedulers where sound comes with the picture
-    path_kept: bool = False  # next_latents has every step
-    guidance: list[Memory] = field(default_factory=list)  # what guiders remembered after each step
-    outlines: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
-    begins: int = 0  # the step of the schedule that the loop took first: `strength` leaves out those before
-    schedules: int = 1  # a pipeline that draws section by section sets one for each
-    branch_outlines: list[Any] = field(default_factory=list)  # in the order of calls: the shapes of their answers
+    keeps_latents: bool = False  # next_latents has every step
+    guidance: list[GuidanceState] = field(default_factory=list)  # what guiders remembered after each step
+    output_specs: list[list[Any]] = field(default_factory=list)  # per step and denoiser call, the shape of the answer
+    first_index: int = 0  # the step of the schedule that the loop took first: `strength` leaves out those before
+    num_schedules: int = 1  # a pipeline that draws section by section sets one for each
+    branch_specs: list[Any] = field(default_factory=list)  # in the order of calls: the shapes of their answers
     probe: tuple[int, list[Tensor]] | None = None  # a step and its model outputs, if there are no decisions to compare
 
-    def outline_of(self, step: int, call: int) -> Any:
+    def output_spec(self, step: int, call: int) -> Any:
         """The shape of a denoiser's answer; for calls that the rollout did not make, that of its first."""
-        answers = self.outlines[step] if step < len(self.outlines) else []
-        return answers[call] if call < len(answers) else self.outlines[0][0]
+        answers = self.output_specs[step] if step < len(self.output_specs) else []
+        return answers[call] if call < len(answers) else self.output_specs[0][0]
 
 
 # Latents that are denoised together, each by a scheduler of its own: LTX-2's picture and sound.

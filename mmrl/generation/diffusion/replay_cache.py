@@ -27,12 +27,12 @@ METHODS = _PREPARE + _WRITE
 among them: they describe the pipeline."""
 
 Compute = Callable[..., Any]
-CacheReader = Callable[[str, Compute], Any]
+CallHandler = Callable[[str, Compute], Any]
 """Answers a call, given its name and a way to compute it."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class CachedCall:
     """One outermost call: its name, what it returned, and where the generators stood afterwards."""
 
     name: str
@@ -44,20 +44,20 @@ class Entry:
 class CallCache:
     """The recorded calls of one rollout, in order."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[CachedCall] = field(default_factory=list)
 
-    def recorder(self, generators: Sequence[torch.Generator]) -> CacheReader:
+    def recorder(self, generators: Sequence[torch.Generator]) -> CallHandler:
         """A deck that appends each call."""
 
         def record(name: str, compute: Compute) -> Any:
             value = compute()
             states = tuple(generator.get_state() for generator in generators)
-            self.entries.append(Entry(name, clone(value), states))
+            self.entries.append(CachedCall(name, clone(value), states))
             return value
 
         return record
 
-    def player(self, generators: Sequence[torch.Generator]) -> CacheReader:
+    def player(self, generators: Sequence[torch.Generator]) -> CallHandler:
         """A deck that answers each call from the tape, without computing it."""
         coming = iter(self.entries)
         position = 0
@@ -81,7 +81,7 @@ Target = tuple[Any, str, str]
 """Something to tape: its owner, the attribute, and the name it has on the tape."""
 
 
-def tape_targets(pipeline: DiffusionPipeline) -> list[Target]:
+def cache_targets(pipeline: DiffusionPipeline) -> list[Target]:
     """What belongs on a tape of this pipeline."""
     targets: list[Target] = [(pipeline, method, method) for method in _methods(type(pipeline))]
     for name, component in pipeline.components.items():
@@ -94,7 +94,7 @@ def tape_targets(pipeline: DiffusionPipeline) -> list[Target]:
 
 
 @contextmanager
-def on_tape(targets: Sequence[Target], deck: CacheReader) -> Iterator[None]:
+def intercept_calls(targets: Sequence[Target], deck: CallHandler) -> Iterator[None]:
     """While open, every outermost call of a target goes through `deck`."""
     inside = False
 

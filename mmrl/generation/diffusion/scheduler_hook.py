@@ -18,7 +18,7 @@ from diffusers.schedulers.scheduling_utils import SchedulerOutput
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.scheduler_families import Family, Levels, family_of
+from mmrl.generation.diffusion.scheduler_families import Levels, SchedulerFamily, family_of
 
 _WATCH = "_mmrl_watch"
 
@@ -35,7 +35,7 @@ class Step:
     index: int  # in the schedule
     levels: Levels  # of the whole schedule
     scheduler: Any
-    family: Family
+    family: SchedulerFamily
     compute: Own  # the scheduler's own step: x' first, then whatever else it returns
     by_products: tuple[Tensor, ...] | None = None  # what else the last own step returned
 
@@ -53,10 +53,10 @@ class Step:
         return following.float()
 
 
-class StepWatcher(Protocol):
+class StepHandler(Protocol):
     """Who decides what the steps of a loop return."""
 
-    def on_schedule(self, scheduler: Any, family: Family) -> None:
+    def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
         """A schedule was set."""
         ...
 
@@ -68,7 +68,7 @@ class StepWatcher(Protocol):
 class _Watch:
     """One watched call of a pipeline: who watches, and how far the loop is."""
 
-    def __init__(self, watcher: StepWatcher, family: Family) -> None:
+    def __init__(self, watcher: StepHandler, family: SchedulerFamily) -> None:
         self.watcher, self.family = watcher, family
         self.restart()
 
@@ -82,11 +82,11 @@ class _Watch:
 
 
 @contextmanager
-def watched_scheduler(scheduler: Any, watcher: StepWatcher) -> Iterator[None]:
+def intercept_scheduler(scheduler: Any, watcher: StepHandler) -> Iterator[None]:
     """While open, `watcher` decides every step."""
     original: Any = type(scheduler)
     watch = _Watch(watcher, family_of(scheduler))
-    scheduler.__class__ = _watched_class(original)
+    scheduler.__class__ = _intercepted_class(original)
     setattr(scheduler, _WATCH, watch)
     try:
         yield
@@ -96,7 +96,7 @@ def watched_scheduler(scheduler: Any, watcher: StepWatcher) -> Iterator[None]:
 
 
 @functools.cache
-def _watched_class(original: Any) -> type:
+def _intercepted_class(original: Any) -> type:
     @functools.wraps(original.set_timesteps)  # pipelines look for `sigmas` and `timesteps` in its signature
     def set_timesteps(self: Any, *args: Any, **kwargs: Any) -> None:
         original.set_timesteps(self, *args, **kwargs)

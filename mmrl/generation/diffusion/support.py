@@ -22,7 +22,7 @@ from diffusers.schedulers.scheduling_utils import KarrasDiffusionSchedulers
 
 from mmrl.data.media.conditions import media_kind
 from mmrl.generation.diffusion.denoiser_hook import DENOISERS
-from mmrl.generation.diffusion.scheduler_families import covered_schedulers
+from mmrl.generation.diffusion.scheduler_families import supported_schedulers
 
 State = Literal["proven", "expected", "refused"]
 
@@ -74,7 +74,7 @@ REFUSED: dict[str, str] = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PipelineSupport:
     """What is known of one pipeline class."""
 
     name: str
@@ -82,9 +82,9 @@ class Verdict:
     reason: str = ""
 
 
-def verdicts() -> list[Verdict]:
+def list_support() -> list[PipelineSupport]:
     """One for every pipeline class of the installed diffusers, by name."""
-    return [judge(kind) for kind in pipeline_classes()]
+    return [support_of(kind) for kind in pipeline_classes()]
 
 
 def pipeline_classes() -> Iterator[type[DiffusionPipeline]]:
@@ -100,17 +100,17 @@ def pipeline_classes() -> Iterator[type[DiffusionPipeline]]:
             yield kind
 
 
-def judge(kind: type[DiffusionPipeline]) -> Verdict:
+def support_of(kind: type[DiffusionPipeline]) -> PipelineSupport:
     """Whether a pipeline of this class can be a policy."""
     name = kind.__name__
     if name in PROVEN:
-        return Verdict(name, "proven")
-    if why := refusal_of_class(kind):
-        return Verdict(name, "refused", why)
-    return Verdict(name, "expected")
+        return PipelineSupport(name, "proven")
+    if why := unsupported_class_reason(kind):
+        return PipelineSupport(name, "refused", why)
+    return PipelineSupport(name, "expected")
 
 
-def refusal_of_class(kind: type[DiffusionPipeline]) -> str | None:
+def unsupported_class_reason(kind: type[DiffusionPipeline]) -> str | None:
     """Why no pipeline of this class can be a policy, or None."""
     if why := REFUSED.get(kind.__name__):
         return why
@@ -124,7 +124,7 @@ def refusal_of_class(kind: type[DiffusionPipeline]) -> str | None:
         return "it takes neither a prompt nor pictures"
     if needed := [name for name, each in arguments.items() if _cannot_be_given(name, each)]:
         return f"it needs {', '.join(needed)}, which no line of a data set can hold"
-    return _scheduler_refusal(components)
+    return _unsupported_scheduler_reason(components)
 
 
 def _cannot_be_given(name: str, argument: inspect.Parameter) -> bool:
@@ -132,13 +132,13 @@ def _cannot_be_given(name: str, argument: inspect.Parameter) -> bool:
     return bool(tensors) and argument.default is argument.empty
 
 
-def _scheduler_refusal(components: Any) -> str | None:
+def _unsupported_scheduler_reason(components: Any) -> str | None:
     if "scheduler" not in components:
         return "it has no scheduler"
     allowed = components["scheduler"].annotation
     names = [each if isinstance(each, str) else each.__name__ for each in get_args(allowed) or (allowed,)]
     anything = {KarrasDiffusionSchedulers.__name__, SchedulerMixin.__name__, "_empty"}
-    if {name.rsplit(".", 1)[-1] for name in names} & {*covered_schedulers(), *anything}:
+    if {name.rsplit(".", 1)[-1] for name in names} & {*supported_schedulers(), *anything}:
         return None
     return f"its scheduler, {' or '.join(names)}, is of no covered family"
 

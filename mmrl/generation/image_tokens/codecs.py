@@ -14,12 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.image_token_model import to_pictures, to_pixels
+from mmrl.generation.image_tokens.image_token_model import to_images, to_pixels
 
 VQVAE, PATCHES = "vqvae", "patches.safetensors"
 
 
-class Codec(Protocol):
+class ImageCodec(Protocol):
     """Codes of a grid to pictures, and back. Never trained."""
 
     codes: int  # V
@@ -37,7 +37,7 @@ class Codec(Protocol):
         ...
 
 
-def load_codec(folder: Path, device: torch.device) -> Codec:
+def load_codec(folder: Path, device: torch.device) -> ImageCodec:
     """That of a folder.
 
     Raises:
@@ -48,13 +48,13 @@ def load_codec(folder: Path, device: torch.device) -> Codec:
         patches = held.get("patches")
         if patches is None or patches.dtype != torch.uint8 or patches.ndim != 4 or patches.shape[1] != 3:
             raise ConfigError(f"{folder / PATCHES}: expected a tensor 'patches' [codes, 3, height, width] of bytes")
-        return PatchCodebook(patches.to(device))
+        return PatchCodec(patches.to(device))
     if not (folder / VQVAE).is_dir():
         raise ConfigError(f"{folder} holds neither {VQVAE}, a VQModel of diffusers, nor {PATCHES}")
-    return Autoencoder(VQModel.from_pretrained(folder / VQVAE, use_safetensors=True).eval().to(device))
+    return VQModelCodec(VQModel.from_pretrained(folder / VQVAE, use_safetensors=True).eval().to(device))
 
 
-class Autoencoder:
+class VQModelCodec:
     """A `VQModel` of diffusers."""
 
     def __init__(self, model: Any) -> None:
@@ -68,7 +68,7 @@ class Autoencoder:
         width = model.quantize.vq_embed_dim
         latents = model.quantize.get_codebook_entry(codes.flatten(), (*codes.shape, width))
         guide = latents if model.config.norm_type == "spatial" else None
-        return to_pictures(model.decoder(model.post_quant_conv(latents), guide))
+        return to_images(model.decoder(model.post_quant_conv(latents), guide))
 
     @torch.no_grad()
     def encode(self, pictures: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
@@ -80,7 +80,7 @@ class Autoencoder:
         self._model.save_pretrained(folder / VQVAE, safe_serialization=True)
 
 
-class PatchCodebook:
+class PatchCodec:
     """Squares of pixels: a picture is the patches that its codes name, side by side."""
 
     def __init__(self, patches: Tensor) -> None:

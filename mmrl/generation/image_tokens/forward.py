@@ -9,45 +9,45 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.generation.image_tokens.image_token_model import ImageTokenFamily
+from mmrl.generation.image_tokens.image_token_model import ImageTokenModel
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
 from mmrl_kernels.doors.transformers import packed
 from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
 
 
 @dataclass(frozen=True)
-class Read:
+class PrefixState:
     """Rows that a model has read, and what it thinks of the next code."""
 
-    family: ImageTokenFamily
-    cache: Any  # transformers' DynamicCache, or a SharedCache; `go_on` lets it grow
+    image_model: ImageTokenModel
+    cache: Any  # transformers' DynamicCache, or a SharedCache; `append_codes` lets it grow
     mask: Tensor  # [B, L] int64; 0 = padding
     following: Tensor  # [B] int64; the position of the next token
     state: Tensor  # [B, H] the last hidden state
 
-    def rows(self, index: Tensor) -> Read:
+    def rows(self, index: Tensor) -> PrefixState:
         """Rows by number, repeated as often as they are named."""
         cache = rows_of_cache(self.cache, index)
         mask, following, state = self.mask[index], self.following[index], self.state[index]
         return replace(self, cache=cache, mask=mask, following=following, state=state)
 
-    def branches(self, index: Tensor, room: int) -> Read:
+    def branches(self, index: Tensor, room: int) -> PrefixState:
         """The same for at most `room` more tokens a row; nothing is copied, and no graph is kept."""
         shared = SharedCache.begin(self.cache, self.mask, index, room)
         return replace(self, cache=shared, following=self.following[index], state=self.state[index])
 
-    def go_on(self, codes: Tensor, written: int) -> Read:
+    def append_codes(self, codes: Tensor, written: int) -> PrefixState:
         """After one more code a row, [B], which is the `written`-th of its picture, and the pause after it, if any.
         Uses this one's cache up."""
-        embeds = self.family.embed_codes(codes[:, None])
-        if pause := self.family.pauses.get(written):
+        embeds = self.image_model.embed_codes(codes[:, None])
+        if pause := self.image_model.forced_tokens.get(written):
             fixed = torch.tensor([pause], device=codes.device).expand(len(codes), -1)
-            embeds = torch.cat([embeds, self.family.embed_text(fixed)], dim=1)
+            embeds = torch.cat([embeds, self.image_model.embed_text(fixed)], dim=1)
         if isinstance(self.cache, SharedCache):
             return self._branch_on(self.cache, embeds)
         width = embeds.shape[1]
         mask = torch.cat([self.mask, self.mask.new_ones(len(codes), width)], dim=1)
-        out = self.family.body(
+        out = self.image_model.body(
             inputs_embeds=embeds,
             attention_mask=mask,
             position_ids=self.following[:, None] + torch.arange(width, device=codes.device),
@@ -56,11 +56,11 @@ class Read:
         )
         return replace(self, mask=mask, following=self.following + width, state=out.last_hidden_state[:, -1])
 
-    def _branch_on(self, cache: SharedCache, embeds: Tensor) -> Read:
+    def _branch_on(self, cache: SharedCache, embeds: Tensor) -> PrefixState:
         """Token by token: branches know no more."""
         now = self
         for token in embeds.split(1, dim=1):
-            out = self.family.body(
+            out = self.image_model.body(
                 inputs_embeds=token,
                 attention_mask=cache.mask,
                 position_ids=now.following[:, None],
@@ -71,26 +71,28 @@ class Read:
         return now
 
 
-def read_prompts(family: ImageTokenFamily, prompts: Sequence[Sequence[int]], device: torch.device) -> Read:
-    """Read P prompts, each once."""
+def prefill_prompts(
+    image_model: ImageTokenModel, prompts: Sequence[Sequence[int]], device: torch.device
+) -> PrefixState:
+    """Prefill P prompts, each once."""
     ids, mask = _padded_left(prompts, device)
-    out = family.body(
-        inputs_embeds=family.embed_text(ids), attention_mask=mask, position_ids=_positions(mask), use_cache=True
+    out = image_model.body(
+        inputs_embeds=image_model.embed_text(ids), attention_mask=mask, position_ids=_positions(mask), use_cache=True
     )
-    return Read(family, out.past_key_values, mask, mask.sum(1), out.last_hidden_state[:, -1])
+    return PrefixState(image_model, out.past_key_values, mask, mask.sum(1), out.last_hidden_state[:, -1])
 
 
-def read_pictures(
-    family: ImageTokenFamily,
+def forward_images(
+    image_model: ImageTokenModel,
     prompts: Sequence[Sequence[int]],  # B
     codes: Tensor,  # [B, T]
 ) -> Tensor:  # [B, T, H]; the states that each code was chosen from
     """Whole pictures after their prompts, without a cache."""
     ids, mask = _padded_left(prompts, codes.device)
-    embeds, chosen_at = _embed_pictures(family, codes)
+    embeds, chosen_at = _embed_pictures(image_model, codes)
     mask = torch.cat([mask, mask.new_ones(embeds.shape[:2])], dim=1)
-    out = family.body(
-        inputs_embeds=torch.cat([family.embed_text(ids), embeds], dim=1),
+    out = image_model.body(
+        inputs_embeds=torch.cat([image_model.embed_text(ids), embeds], dim=1),
         attention_mask=mask,
         position_ids=_positions(mask),
         use_cache=False,
@@ -99,13 +101,13 @@ def read_pictures(
     return states[:, ids.shape[1] - 1 + chosen_at]
 
 
-def read_packed(
-    family: ImageTokenFamily,
+def forward_packed(
+    image_model: ImageTokenModel,
     prompts: Sequence[tuple[int, ...]],  # B; equal ones are read once
     codes: Tensor,  # [B, T]
 ) -> Tensor:  # [B, T, H]; the states that each code was chosen from
     """The same, with all pictures in one row behind the prompts that they share, and no padding."""
-    embeds, chosen_at = _embed_pictures(family, codes)
+    embeds, chosen_at = _embed_pictures(image_model, codes)
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for row, ids in enumerate(prompts):
         rows_of.setdefault(ids, []).append(row)
@@ -113,9 +115,9 @@ def read_packed(
     layout = SharedPromptLayout(tuple(map(len, rows_of)), tuple((width,) * len(rows) for rows in rows_of.values()))
     parts = []
     for ids, rows in rows_of.items():
-        parts += [family.embed_text(torch.tensor([ids], device=codes.device))[0], embeds[rows].flatten(0, 1)]
+        parts += [image_model.embed_text(torch.tensor([ids], device=codes.device))[0], embeds[rows].flatten(0, 1)]
     begun = [torch.arange(len(ids), device=codes.device) for ids in rows_of]
-    out = family.body(
+    out = image_model.body(
         inputs_embeds=torch.cat(parts)[None],
         attention_mask=packed(layout, codes.device),
         position_ids=layout.positions(begun, [len(ids) for ids in rows_of])[None],
@@ -129,23 +131,23 @@ def read_packed(
     return states[places]
 
 
-def _embed_pictures(family: ImageTokenFamily, codes: Tensor) -> tuple[Tensor, Tensor]:
+def _embed_pictures(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor, Tensor]:
     """[B, T', H] all codes but the last, with pauses between them; [T] how many of those come before each code."""
     total = codes.shape[1]
-    pauses = {after: ids for after, ids in family.pauses.items() if after < total}
-    if not pauses:
-        return family.embed_codes(codes[:, :-1]), torch.arange(total, device=codes.device)
+    forced_tokens = {after: ids for after, ids in image_model.forced_tokens.items() if after < total}
+    if not forced_tokens:
+        return image_model.embed_codes(codes[:, :-1]), torch.arange(total, device=codes.device)
     parts, before, start = [], [0] * total, 0
-    for after in [*sorted(pauses), total]:
+    for after in [*sorted(forced_tokens), total]:
         end = min(after, total - 1)
-        parts.append(family.embed_codes(codes[:, start:end]))
-        if fixed := pauses.get(after):
+        parts.append(image_model.embed_codes(codes[:, start:end]))
+        if fixed := forced_tokens.get(after):
             ids = torch.tensor([fixed], device=codes.device).expand(len(codes), -1)
-            parts.append(family.embed_text(ids))
+            parts.append(image_model.embed_text(ids))
         start = end
     paused = 0
     for number in range(total):
-        paused += len(pauses.get(number, ()))
+        paused += len(forced_tokens.get(number, ()))
         before[number] = number + paused
     return torch.cat(parts, dim=1), torch.tensor(before, device=codes.device)
 

@@ -14,28 +14,30 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Prompt:
+class TokenPrompt:
     """What is read before the first code of a picture, as ids of text tokens."""
 
-    asked: tuple[int, ...]
+    cond: tuple[int, ...]
     """With what the sample asks for."""
-    unasked: tuple[int, ...]
+    uncond: tuple[int, ...]
     """Without it: what guidance leads away from. It need not be as long."""
 
 
-class ImageTokenFamily(Protocol):
+class ImageTokenModel(Protocol):
     """A model that writes the codes of a picture, row by row, after a prompt.
 
     A code is a number in [0, codes), whatever token stands for it in the model's vocabulary: tokens that are no codes
     are not allowed inside a picture, and have no probability.
     """
 
-    model: Any  # the transformers model that is trained, whole
+    network: Any  # the transformers model that is trained, whole
     grid: tuple[int, int]  # rows and columns of codes
     codes: int  # V, how many there are
-    pauses: Mapping[int, tuple[int, ...]]  # after so many codes, text tokens that are not chosen but always follow
+    forced_tokens: Mapping[
+        int, tuple[int, ...]
+    ]  # after so many codes, text tokens that are not chosen but always follow
 
-    def prompt(self, text: str, negative: str | None) -> Prompt:
+    def prompt(self, text: str, negative: str | None) -> TokenPrompt:
         """How this family is asked. `negative` takes the place of the empty prompt.
 
         Raises:
@@ -56,19 +58,19 @@ class ImageTokenFamily(Protocol):
         ...
 
     def code_states(self, states: Tensor) -> Tensor:
-        """Of [..., H] last hidden states, what `code_matrix` is multiplied with: [..., H']."""
+        """Of [..., H] last hidden states, what `code_head` is multiplied with: [..., H']."""
         ...
 
-    def code_matrix(self) -> tuple[Tensor, Tensor | None]:
+    def code_head(self) -> tuple[Tensor, Tensor | None]:
         """What makes the logits of codes: [V, H'], and [V] what is added, if anything is. It may be a copy, so a loop
         asks for it once."""
         ...
 
-    def draws(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         """Whether a parameter of the model takes part in writing codes, and so learns in full training."""
         ...
 
-    def adapted(self) -> list[str]:
+    def linear_layers(self) -> list[str]:
         """The full names of the linear layers that adapters go to: those of the language model, without heads."""
         ...
 
@@ -84,7 +86,7 @@ class ImageTokenFamily(Protocol):
         """Where, in a folder of a model of this family, `from_pretrained` finds the trained model."""
         ...
 
-    def save_rest(self, folder: Path) -> None:
+    def save_other_files(self, folder: Path) -> None:
         """Write what a folder needs beside the trained model, so that `policy.model` can name it."""
         ...
 
@@ -100,7 +102,7 @@ def to_pixels(pictures: Sequence[Image.Image], height: int, width: int) -> Tenso
     return torch.from_numpy(stacked / 127.5 - 1).permute(0, 3, 1, 2).contiguous()
 
 
-def to_pictures(pixels: Tensor) -> list[Image.Image]:
+def to_images(pixels: Tensor) -> list[Image.Image]:
     """The inverse of `to_pixels`; what lies outside [-1, 1] is clipped."""
     clipped = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
     rounded = clipped.round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()

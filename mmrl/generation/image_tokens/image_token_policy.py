@@ -18,9 +18,9 @@ from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
-from mmrl.generation.image_tokens.forward import read_packed, read_pictures, read_prompts
-from mmrl.generation.image_tokens.image_token_model import ImageTokenFamily, Prompt
-from mmrl.generation.image_tokens.load_model import load_family
+from mmrl.generation.image_tokens.forward import forward_images, forward_packed, prefill_prompts
+from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, TokenPrompt
+from mmrl.generation.image_tokens.load_model import load_image_token_model
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
 from mmrl.tokens.attention import choose_attention
@@ -31,7 +31,7 @@ from mmrl.tokens.fused_log_probs import FusedLossMixin, grad_hint_at, head_log_p
 class CodeRecording:
     """What replay needs: the prompts, and the codes that were drawn after them."""
 
-    prompts: list[Prompt]  # B
+    prompts: list[TokenPrompt]  # B
     codes: Tensor  # [B, T] int64
     sampling: ImageTokenSamplingConfig
 
@@ -61,20 +61,22 @@ class ImageTokenPolicy(FusedLossMixin):
         }
     )
 
-    def __init__(self, family: ImageTokenFamily, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> None:
-        self.family = family
+    def __init__(
+        self, image_model: ImageTokenModel, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig
+    ) -> None:
+        self.image_model = image_model
         self.version = 0
         self.sampling = sampling
         self._config = config
-        model = family.model
+        model = image_model.network
         self.attention = choose_attention(model, config.attention)
         self.device: torch.device = model.device
         for part in model.parameters():
             part.requires_grad_(False)
         self._trainable = (
-            TransformersLora(model, config.lora, select_layers(family.adapted(), config.lora.targets))
+            TransformersLora(model, config.lora, select_layers(image_model.linear_layers(), config.lora.targets))
             if config.train == "lora"
-            else TransformersFull(model, family.draws)
+            else TransformersFull(model, image_model.is_trainable)
         )
         if config.gradient_checkpointing:
             # transformers renamed it on the way from 5.10 to 5.23
@@ -91,12 +93,12 @@ class ImageTokenPolicy(FusedLossMixin):
         name = config.device
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls(load_family(config, torch.device(name)), config, sampling)
+        return cls(load_image_token_model(config, torch.device(name)), config, sampling)
 
     @property
     def codes_per_picture(self) -> int:
         """T, the decisions of every trajectory."""
-        rows, step_indices = self.family.grid
+        rows, step_indices = self.image_model.grid
         return rows * step_indices
 
     def check_sample(self, sample: Sample) -> None:
@@ -157,7 +159,7 @@ class ImageTokenPolicy(FusedLossMixin):
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         """By the names that the model gives them; float32 whatever it computes in."""
-        return {name: p for name, p in self.family.model.named_parameters() if p.requires_grad}
+        return {name: p for name, p in self.image_model.network.named_parameters() if p.requires_grad}
 
     def lr_scale(self, name: str) -> float:
         """All parameters learn alike."""
@@ -168,12 +170,12 @@ class ImageTokenPolicy(FusedLossMixin):
         if self._config.train == "lora":
             self._trainable.save(folder)
             return
-        self._trainable.save(self.family.weights(folder))
-        self.family.save_rest(folder)
+        self._trainable.save(self.image_model.weights(folder))
+        self.image_model.save_other_files(folder)
 
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote, into the same parameters."""
-        self._trainable.load(folder if self._config.train == "lora" else self.family.weights(folder))
+        self._trainable.load(folder if self._config.train == "lora" else self.image_model.weights(folder))
 
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
@@ -181,28 +183,28 @@ class ImageTokenPolicy(FusedLossMixin):
         log_probs, _ = self._score(rollout.recording)
         return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
 
-    def _prompts(self, samples: Sequence[Sample], sampling: ImageTokenSamplingConfig) -> list[Prompt]:
-        known: dict[str, Prompt] = {}
+    def _prompts(self, samples: Sequence[Sample], sampling: ImageTokenSamplingConfig) -> list[TokenPrompt]:
+        known: dict[str, TokenPrompt] = {}
         for sample in samples:
             if sample.prompt not in known:
-                known[sample.prompt] = self.family.prompt(sample.prompt, sampling.negative_prompt)
+                known[sample.prompt] = self.image_model.prompt(sample.prompt, sampling.negative_prompt)
         return [known[sample.prompt] for sample in samples]
 
-    def _draw(self, prompts: list[Prompt], sampling: ImageTokenSamplingConfig, seed: int) -> tuple[Tensor, Tensor]:
+    def _draw(self, prompts: list[TokenPrompt], sampling: ImageTokenSamplingConfig, seed: int) -> tuple[Tensor, Tensor]:
         """[B, T] codes and [B, T] log-probabilities."""
         generator = torch.Generator(self.device).manual_seed(seed) if sampling.temperature else None
         texts = _rows_read(prompts, sampling)
         different = list(dict.fromkeys(texts))  # each is read once, however many pictures begin with it
         places = {ids: number for number, ids in enumerate(different)}
         index = torch.tensor([places[ids] for ids in texts], device=self.device)
-        read = read_prompts(self.family, different, self.device)
-        room = self.codes_per_picture + sum(map(len, self.family.pauses.values()))
+        read = prefill_prompts(self.image_model, different, self.device)
+        room = self.codes_per_picture + sum(map(len, self.image_model.forced_tokens.values()))
         now = read.branches(index, room) if self.attention.shares_prompts else read.rows(index)
-        matrix = self.family.code_matrix()
+        matrix = self.image_model.code_head()
         codes: list[Tensor] = []
         log_probs: list[Tensor] = []
         while True:
-            written = F.linear(self.family.code_states(now.state), *matrix)
+            written = F.linear(self.image_model.code_states(now.state), *matrix)
             mixed = _mixed(written[:, None], len(prompts), sampling)
             logits = scored_logits(mixed[:, 0], sampling.temperature)
             drawn = sample_tokens(logits, generator, sampling.top_p, sampling.top_k)
@@ -210,19 +212,21 @@ class ImageTokenPolicy(FusedLossMixin):
             log_probs.append(logits.gather(-1, drawn[:, None])[:, 0] - logits.logsumexp(-1))
             if len(codes) == self.codes_per_picture:
                 return torch.stack(codes, dim=1), torch.stack(log_probs, dim=1)
-            now = now.go_on(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
+            now = now.append_codes(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
 
     def _score(self, recording: CodeRecording) -> tuple[Tensor, Tensor]:
         """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies."""
-        sampling, codes, model = recording.sampling, recording.codes, self.family.model
+        sampling, codes, model = recording.sampling, recording.codes, self.image_model.network
         texts = _rows_read(recording.prompts, sampling)
         checkpointed = self._config.gradient_checkpointing and torch.is_grad_enabled()
         model.train(checkpointed)
         try:
             with self._precision():
-                read = read_packed if self.attention.shares_prompts and codes.shape[1] > 1 else read_pictures
-                states = self.family.code_states(read(self.family, texts, codes.repeat(len(texts) // len(codes), 1)))
-                weight, bias = self.family.code_matrix()
+                read = forward_packed if self.attention.shares_prompts and codes.shape[1] > 1 else forward_images
+                states = self.image_model.code_states(
+                    read(self.image_model, texts, codes.repeat(len(texts) // len(codes), 1))
+                )
+                weight, bias = self.image_model.code_head()
                 if uses_fused_head(self._config.fused_log_probs, codes.numel(), len(weight)):
                     # The mixture of logits is the product of the mixture of states: it is as linear.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)
@@ -241,12 +245,12 @@ class ImageTokenPolicy(FusedLossMixin):
         """[T]."""
         if given.token_ids is None:
             picture = load_image(given.text, given.sample.id)
-            return self.family.encode([picture])[0]
-        known = all(0 <= code < self.family.codes for code in given.token_ids)
-        if len(given.token_ids) != self.codes_per_picture or not known:
+            return self.image_model.encode([picture])[0]
+        number = self.image_model.codes
+        if len(given.token_ids) != self.codes_per_picture or not all(0 <= code < number for code in given.token_ids):
             raise DataError(
-                f"sample {given.sample.id!r}: a picture has {self.codes_per_picture} codes below {self.family.codes}, "
-                f"and {len(given.token_ids)} numbers up to {max(given.token_ids, default=0)} are given"
+                f"sample {given.sample.id!r}: an image has {self.codes_per_picture} codes below {number}, but the "
+                f"target has {len(given.token_ids)} numbers up to {max(given.token_ids, default=0)}"
             )
         return torch.tensor(given.token_ids)
 
@@ -260,7 +264,7 @@ class ImageTokenPolicy(FusedLossMixin):
             log_probs=log_probs.float(),
             mask=torch.ones(codes.shape, dtype=torch.bool, device=self.device),
             channel=torch.zeros(codes.shape, dtype=torch.long, device=self.device),
-            media=self.family.decode(codes),
+            media=self.image_model.decode(codes),
             policy_version=self.version,
             recording=recording,
             token_ids=codes.tolist(),
@@ -272,10 +276,10 @@ class ImageTokenPolicy(FusedLossMixin):
         return torch.autocast(self.device.type, dtype=getattr(torch, self._config.dtype))
 
 
-def _rows_read(prompts: Sequence[Prompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:
+def _rows_read(prompts: Sequence[TokenPrompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:
     """What the rows of a batch begin with: B prompts, and with guidance the B that it leads away from."""
-    asked = [prompt.asked for prompt in prompts]
-    return asked if sampling.guidance_scale == 1 else asked + [prompt.unasked for prompt in prompts]
+    asked = [prompt.cond for prompt in prompts]
+    return asked if sampling.guidance_scale == 1 else asked + [prompt.uncond for prompt in prompts]
 
 
 def _mixed(logits: Tensor, rows: int, sampling: ImageTokenSamplingConfig) -> Tensor:

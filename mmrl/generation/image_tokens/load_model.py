@@ -20,34 +20,36 @@ from mmrl.config.policy import ImageTokenConfig
 from mmrl.errors import ConfigError
 from mmrl.generation.image_tokens.codecs import load_codec
 from mmrl.generation.image_tokens.emu3 import Emu3
-from mmrl.generation.image_tokens.image_token_model import ImageTokenFamily
+from mmrl.generation.image_tokens.image_token_model import ImageTokenModel
 from mmrl.generation.image_tokens.janus import Janus
-from mmrl.generation.image_tokens.vq_causal_lm import DESCRIPTION, LANGUAGE_MODEL, TOKENIZER, Composite, Description
+from mmrl.generation.image_tokens.vq_causal_lm import DESCRIPTION, LANGUAGE_MODEL, TOKENIZER, VQCausalLM, VQCausalLMSpec
 
 
-def load_family(config: ImageTokenConfig, device: torch.device) -> ImageTokenFamily:
+def load_image_token_model(config: ImageTokenConfig, device: torch.device) -> ImageTokenModel:
     """The model that a configuration names, in evaluation mode.
 
     Raises:
-        ConfigError: it cannot be loaded, or is of no family that is known here.
+        ConfigError: it cannot be loaded, or is of no image_model that is known here.
     """
     try:
-        family = _load(config, device)
+        image_model = _load(config, device)
     except (OSError, ValueError) as err:
         if isinstance(err, ConfigError):
             raise
         first = str(err).partition("\n")[0]
         raise ConfigError(f"policy.model: {config.model} cannot be loaded as a token image generator: {first}") from err
-    family.model.eval()
-    for module in family.model.modules():  # gradient checkpointing needs the training mode, replay needs no chance
+    image_model.network.eval()
+    for (
+        module
+    ) in image_model.network.modules():  # gradient checkpointing needs the training mode, replay needs no chance
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
             module.attention_dropout = 0.0
-    return family
+    return image_model
 
 
-def _load(config: ImageTokenConfig, device: torch.device) -> ImageTokenFamily:
+def _load(config: ImageTokenConfig, device: torch.device) -> ImageTokenModel:
     dtype = getattr(torch, config.dtype)
     folder = _folder(config)
     if (folder / DESCRIPTION).is_file():
@@ -56,7 +58,7 @@ def _load(config: ImageTokenConfig, device: torch.device) -> ImageTokenFamily:
         model = AutoModelForCausalLM.from_pretrained(folder / LANGUAGE_MODEL, dtype=dtype, use_safetensors=True)
         tokenizer = AutoTokenizer.from_pretrained(folder / TOKENIZER)
         codec = load_codec(folder, device)
-        return Composite(model.to(device), tokenizer, codec, Description.read(folder / DESCRIPTION))
+        return VQCausalLM(model.to(device), tokenizer, codec, VQCausalLMSpec.read(folder / DESCRIPTION))
     kind = AutoConfig.from_pretrained(folder).model_type
     if kind == "janus":
         if config.size is not None:

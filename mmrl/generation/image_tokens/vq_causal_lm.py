@@ -22,15 +22,15 @@ from PIL import Image
 from torch import Tensor, nn
 
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.codecs import Codec
-from mmrl.generation.image_tokens.image_token_model import Prompt
+from mmrl.generation.image_tokens.codecs import ImageCodec
+from mmrl.generation.image_tokens.image_token_model import TokenPrompt
 
 DESCRIPTION = "image_tokens.json"
 LANGUAGE_MODEL, TOKENIZER = "language_model", "tokenizer"
 
 
 @dataclass(frozen=True)
-class Description:
+class VQCausalLMSpec:
     """What `image_tokens.json` says."""
 
     rows: int
@@ -39,7 +39,7 @@ class Description:
     start: int
 
     @classmethod
-    def read(cls, path: Path) -> Description:
+    def read(cls, path: Path) -> VQCausalLMSpec:
         """
         Raises:
             ConfigError: the file is no such description; the message names it and the key.
@@ -66,18 +66,18 @@ class Description:
         path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
 
 
-class Composite:
+class VQCausalLM:
     """Codes are tokens that follow one another in the language model's vocabulary."""
 
-    def __init__(self, model: Any, tokenizer: Any, codec: Codec, description: Description) -> None:
+    def __init__(self, model: Any, tokenizer: Any, codec: ImageCodec, description: VQCausalLMSpec) -> None:
         """
         Raises:
             ConfigError: the parts do not fit one another.
         """
-        self.model, self._tokenizer, self._codec, self._description = model, tokenizer, codec, description
+        self.network, self._tokenizer, self._codec, self._description = model, tokenizer, codec, description
         self.grid = (description.rows, description.columns)
         self.codes, self._first = codec.codes, description.first_code
-        self.pauses: Mapping[int, tuple[int, ...]] = {}
+        self.forced_tokens: Mapping[int, tuple[int, ...]] = {}
         vocabulary = model.get_input_embeddings().num_embeddings
         if self._first + self.codes > vocabulary or description.start >= vocabulary:
             raise ConfigError(
@@ -85,32 +85,32 @@ class Composite:
                 f"{description.start}, but the language model has {vocabulary} tokens"
             )
 
-    def prompt(self, text: str, negative: str | None) -> Prompt:
+    def prompt(self, text: str, negative: str | None) -> TokenPrompt:
         """The text, and the token that begins a picture."""
-        return Prompt(self._ids(text), self._ids(negative or ""))
+        return TokenPrompt(self._ids(text), self._ids(negative or ""))
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        return self.model.get_input_embeddings()(ids)
+        return self.network.get_input_embeddings()(ids)
 
     def embed_codes(self, codes: Tensor) -> Tensor:
         return self.embed_text(codes + self._first)
 
     def body(self, **inputs: Any) -> Any:
-        return getattr(self.model, self.model.base_model_prefix)(**inputs)
+        return getattr(self.network, self.network.base_model_prefix)(**inputs)
 
     def code_states(self, states: Tensor) -> Tensor:
         return states
 
-    def code_matrix(self) -> tuple[Tensor, Tensor | None]:
-        head, codes = self.model.get_output_embeddings(), slice(self._first, self._first + self.codes)
+    def code_head(self) -> tuple[Tensor, Tensor | None]:
+        head, codes = self.network.get_output_embeddings(), slice(self._first, self._first + self.codes)
         return head.weight[codes], None if head.bias is None else head.bias[codes]
 
-    def draws(self, name: str) -> bool:
+    def is_trainable(self, name: str) -> bool:
         return True
 
-    def adapted(self) -> list[str]:
-        head = self.model.get_output_embeddings()
-        return [p for p, module in self.model.named_modules() if isinstance(module, nn.Linear) and module is not head]
+    def linear_layers(self) -> list[str]:
+        head = self.network.get_output_embeddings()
+        return [p for p, module in self.network.named_modules() if isinstance(module, nn.Linear) and module is not head]
 
     def decode(self, codes: Tensor) -> list[Image.Image]:
         return self._codec.decode(codes.view(-1, *self.grid))
@@ -121,7 +121,7 @@ class Composite:
     def weights(self, folder: Path) -> Path:
         return folder / LANGUAGE_MODEL
 
-    def save_rest(self, folder: Path) -> None:
+    def save_other_files(self, folder: Path) -> None:
         self._codec.save(folder)
         self._tokenizer.save_pretrained(folder / TOKENIZER)
         self._description.write(folder / DESCRIPTION)

@@ -62,7 +62,7 @@ def rl_guidance(pipeline: DiffusionPipeline, scale: float, base: Base | None = N
                 return tuned(*args, **kwargs)
             with as_base():
                 before = plain(*args, **kwargs)
-            return before if scale == 0 else extrapolated(before, tuned(*args, **kwargs), scale)
+            return before if scale == 0 else extrapolate_outputs(before, tuned(*args, **kwargs), scale)
 
         return call
 
@@ -71,7 +71,7 @@ def rl_guidance(pipeline: DiffusionPipeline, scale: float, base: Base | None = N
         yield
 
 
-def extrapolated(base: Any, tuned: Any, scale: float) -> Any:
+def extrapolate_outputs(base: Any, tuned: Any, scale: float) -> Any:
     """base + scale * (tuned - base) of every tensor in two answers of one structure; in float32, back to its dtype."""
     before: list[Tensor] = []
     map_leaves(Tensor, before.append, base)

@@ -19,7 +19,7 @@ from torch import Tensor
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import Guiders
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
-from mmrl.generation.diffusion.loops import FastForward
+from mmrl.generation.diffusion.loops import PartialReplayLoop
 from mmrl.generation.diffusion.noise_levels import signal_of
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.recording import Recording, join
@@ -51,9 +51,9 @@ def guided_rollout(
     rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), strict=True)
     inputs = [reward_input(sample, media, group, sample.id) for sample, media, group in rows]
     for number in range(1, len(recording.next_latents)):
-        loop = GuidedStep(policy.guiders, recording, number)
+        loop = GuidedStepLoop(policy.guiders, recording, number)
         with torch.enable_grad():
-            pictures = policy.decoded(loop, recording)
+            pictures = policy.run_to_tensor(loop, recording)
             if pictures.ndim != 4:
                 raise UnsupportedError("rewards are not differentiated through videos yet")
             total = pictures.new_zeros(())
@@ -63,11 +63,11 @@ def guided_rollout(
         if all(slope is None for slope in slopes):
             raise UnsupportedError(f"{type(policy.pipeline).__name__} cuts the graph between latents and pictures")
         recording.next_latents[number] = loop.steered(slopes)
-    media = policy.drawn(Playback(policy.guiders, recording), recording)
+    media = policy.run_to_media(ReplayAllLoop(policy.guiders, recording), recording)
     return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
 
 
-class GuidedStep(BackpropLoop):
+class GuidedStepLoop(BackpropLoop):
     """Computes one step from latents that gradients can be taken of, and shows the picture that it predicts."""
 
     def __init__(self, guiders: Guiders, recording: Recording, number: int) -> None:
@@ -83,9 +83,9 @@ class GuidedStep(BackpropLoop):
             answer = answer.requires_grad_()
             self.leaves.append(answer)
         elif self.step == self.first:
-            self._following.append(self.live(step).detach())
+            self._following.append(self.differentiable_step(step).detach())
             self._gains.append(steering_gain(step))
-            if self.part == len(self.leaves) - 1:
+            if self.latent_stream == len(self.leaves) - 1:
                 self.recording.guidance[self.step] = self._guiders.read()
         return answer
 
@@ -95,10 +95,10 @@ class GuidedStep(BackpropLoop):
         return [x if slope is None else (x.float() + gain * slope.float()).to(x.dtype) for x, gain, slope in moved]
 
 
-class Playback(FastForward):
+class ReplayAllLoop(PartialReplayLoop):
     """Plays back every step."""
 
-    def is_asked(self, step: int) -> bool:
+    def is_computed(self, step: int) -> bool:
         return False
 
     def advance(self, step: Step) -> Tensor:

@@ -31,10 +31,10 @@ from mmrl.generation.diffusion.denoiser_hook import find_denoisers
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
-from mmrl.generation.diffusion.scheduler_families import exchanged
+from mmrl.generation.diffusion.scheduler_families import convert_scheduler
 from mmrl.generation.memory.architecture import Architecture, build_component
-from mmrl.generation.memory.memory_report import MemoryEstimate, UpdateMemory, Weights
-from mmrl.generation.memory.meta_run import pipeline_on_paper
+from mmrl.generation.memory.memory_report import ComponentWeights, MemoryEstimate, UpdateMemory
+from mmrl.generation.memory.meta_run import meta_pipeline
 from mmrl.policy import Rollout, RolloutRequest
 
 WORDS = 64
@@ -85,17 +85,17 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
     )
 
 
-def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[Weights]:
+def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[ComponentWeights]:
     """The networks of a pipeline, all of which are loaded."""
     counted = []
     for name, kind in architecture.classes():
         if kind is not None and issubclass(kind, nn.Module):
             network = build_component(architecture, name, kind, dtype)
-            counted.append(Weights(name, sum(p.numel() for p in network.parameters()), held_bytes(network)))
+            counted.append(ComponentWeights(name, sum(p.numel() for p in network.parameters()), module_bytes(network)))
     return counted
 
 
-def held_bytes(module: nn.Module) -> int:
+def module_bytes(module: nn.Module) -> int:
     """Of parameters and buffers."""
     return sum(each.numel() * each.element_size() for each in [*module.parameters(), *module.buffers()])
 
@@ -106,9 +106,9 @@ class Trial:
     def __init__(self, config: TrainConfig, architecture: Architecture, dtype: torch.dtype) -> None:
         policy, self._sampling = config.drawing()
         self._config = config
-        self._pipeline, self.paper = pipeline_on_paper(architecture, dtype)
+        self._pipeline, self.paper = meta_pipeline(architecture, dtype)
         if policy.scheduler:
-            self._pipeline.scheduler = exchanged(self._pipeline.scheduler, policy.scheduler)
+            self._pipeline.scheduler = convert_scheduler(self._pipeline.scheduler, policy.scheduler)
         self._denoisers = find_denoisers(self._pipeline)
         self.trained = {
             name: kind
@@ -128,7 +128,7 @@ class Trial:
 
     def updates(self) -> tuple[UpdateMemory, UpdateMemory | None]:
         """Without and with gradient checkpointing; None where a denoiser has none."""
-        runs = [run for denoiser in self._denoisers.values() for run in runs_of(denoiser)]
+        runs = [run for denoiser in self._denoisers.values() for run in find_block_runs(denoiser)]
         figures = extrapolate(runs, self._measure)
         pairs = [UpdateMemory(*figures[i : i + 2]) for i in range(0, len(figures), 2)]
         return pairs[0], pairs[1] if len(pairs) > 1 else None
@@ -146,11 +146,11 @@ class Trial:
         return figures
 
     def _roll_out(self) -> Rollout:
-        with stand_in_sample(self._pipeline, self._sampling) as sample, torch.no_grad():
+        with placeholder_sample(self._pipeline, self._sampling) as sample, torch.no_grad():
             rollout = self.policy.rollout(
                 [RolloutRequest(sample, n=BatchPlan.of(self._config).micro_batch, group=0)], 0
             )
-        self.recording = recorded_bytes(rollout)
+        self.recording = recording_bytes(rollout)
         return rollout
 
     def _update(self, rollout: Rollout) -> list[int]:
@@ -172,7 +172,7 @@ class Trial:
 
 
 @contextmanager
-def stand_in_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> Iterator[Sample]:
+def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> Iterator[Sample]:
     """A prompt of `WORDS` words, with pictures of the sampling's size where the pipeline needs them."""
     kind = type(pipeline)
     edits = any(editor in kind.__name__ for editor in _EDITORS)
@@ -190,7 +190,7 @@ def stand_in_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> It
         yield Sample("0", prompt=" ".join(["word"] * WORDS), conditions=dict.fromkeys(needed, str(picture)))
 
 
-def recorded_bytes(rollout: Rollout) -> int:
+def recording_bytes(rollout: Rollout) -> int:
     """What a rollout keeps on its device until its replays are done."""
     storages: dict[int, int] = {}
 
@@ -200,17 +200,17 @@ def recorded_bytes(rollout: Rollout) -> int:
 
     recording = rollout.recording
     assert isinstance(recording, Recording)
-    entries = [entry.value for entry in recording.tape.entries]
+    entries = [entry.value for entry in recording.call_cache.entries]
     held = [entries, recording.next_latents, recording.probe, rollout.clean, rollout.log_probs, rollout.mask]
     map_leaves(Tensor, add, held)
     return sum(storages.values())
 
 
-def _buffers(networks: Mapping[str, nn.Module]) -> list[Weights]:
+def _buffers(networks: Mapping[str, nn.Module]) -> list[ComponentWeights]:
     """What of fully trained denoisers stays as it was loaded."""
     found = {name: list(network.buffers()) for name, network in networks.items()}
     return [
-        Weights(
+        ComponentWeights(
             f"{name}'s buffers", sum(b.numel() for b in buffers), sum(b.numel() * b.element_size() for b in buffers)
         )
         for name, buffers in found.items()
@@ -248,7 +248,7 @@ class Run:
     names: tuple[str, ...]
 
 
-def runs_of(module: nn.Module) -> list[Run]:
+def find_block_runs(module: nn.Module) -> list[Run]:
     """The runs of equal blocks, longer than `SHORT`, among the lists that are the module's own."""
     found = []
     for blocks in module.children():

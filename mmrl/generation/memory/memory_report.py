@@ -9,7 +9,7 @@ ADAM_MOMENTS = 2
 
 
 @dataclass(frozen=True)
-class Weights:
+class ComponentWeights:
     """A component as it is loaded."""
 
     name: str
@@ -32,7 +32,7 @@ class UpdateMemory:
 class MemoryEstimate:
     """Bytes by purpose. Everything is on one device: the whole pipeline, and all recordings of an iteration."""
 
-    frozen: tuple[Weights, ...]
+    frozen: tuple[ComponentWeights, ...]
     """Components that are not trained; with adapters, the denoisers too."""
     trained: int
     """Parameters that are trained, in float32."""
@@ -129,5 +129,5 @@ def count(number: int) -> str:
     return f"{number / 10**6:.1f}M" if number >= 10**5 else f"{number:,}"
 
 
-def _list_weights(weights: tuple[Weights, ...]) -> str:
+def _list_weights(weights: tuple[ComponentWeights, ...]) -> str:
     return ", ".join(f"{each.name} {count(each.parameters)}" for each in weights)

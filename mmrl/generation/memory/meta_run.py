@@ -35,11 +35,11 @@ _LEFT_OUT = ("safety_checker", "feature_extractor", "image_encoder")
 """Components that look at pixels, of which there are none; pipelines work without."""
 
 
-class Paper:
+class MetaRecorder:
     """What the networks of one pipeline have allocated, by network."""
 
     def __init__(self) -> None:
-        self.bytes = LiveBytes()
+        self.bytes = AllocationTracker()
         self.peaks: dict[str, int] = {}
         """By `component.method`, the most that lived at once in one call without gradients."""
         self.graphs: list[Tensor] = []
@@ -59,7 +59,7 @@ class Paper:
             self.bytes.restart()
         start = self.bytes.now
         try:
-            with fused_attention(), self.bytes, FullMasks():
+            with fused_attention(), self.bytes, FullMaskMode():
                 answer = method(*_moved(args, "meta"), **_moved(kwargs, "meta"))
         finally:
             self._inside = False
@@ -73,7 +73,7 @@ class Paper:
 
     def backward(self) -> None:
         """Of all answers that wait."""
-        with fused_attention(), self.bytes, FullMasks():  # recomputed activations attend too
+        with fused_attention(), self.bytes, FullMaskMode():  # recomputed activations attend too
             torch.autograd.backward(self.graphs, [torch.empty_like(each) for each in self.graphs])
         self.graphs.clear()
 
@@ -82,9 +82,9 @@ class Paper:
             self.graphs.append(answer)
 
 
-def pipeline_on_paper(architecture: Architecture, dtype: torch.dtype) -> tuple[DiffusionPipeline, Paper]:
+def meta_pipeline(architecture: Architecture, dtype: torch.dtype) -> tuple[DiffusionPipeline, MetaRecorder]:
     """The pipeline, ready to be called, and the record of what its networks do."""
-    paper = Paper()
+    paper = MetaRecorder()
     components: dict[str, Any] = {}
     for name, kind in architecture.classes():
         if kind is None or name in _LEFT_OUT:
@@ -99,7 +99,7 @@ def pipeline_on_paper(architecture: Architecture, dtype: torch.dtype) -> tuple[D
             components[name] = module
         elif "tokenizer" in name:
             encoder = architecture.configs.get(name.replace("tokenizer", "text_encoder"), {})
-            components[name] = stand_in_tokenizer(encoder.get("max_position_embeddings"))
+            components[name] = placeholder_tokenizer(encoder.get("max_position_embeddings"))
         elif name in architecture.configs:
             components[name] = build_component(architecture, name, kind, dtype)
         else:
@@ -116,7 +116,7 @@ def _bring_buffers(module: nn.Module) -> None:
         )
 
 
-def stand_in_tokenizer(longest: int | None) -> PreTrainedTokenizerFast:
+def placeholder_tokenizer(longest: int | None) -> PreTrainedTokenizerFast:
     """Knows no word: every one is the same token. Lengths are all that counts on paper.
 
     `longest` is what its text encoder has positions for; None: any length.
@@ -136,7 +136,7 @@ def stand_in_tokenizer(longest: int | None) -> PreTrainedTokenizerFast:
 
 @functools.cache
 def _shapes_only(original: type) -> type:
-    """A subclass whose networks are called through `Paper.compute` and say that they are on the CPU."""
+    """A subclass whose networks are called through `MetaRecorder.compute` and say that they are on the CPU."""
 
     def through(method: Callable[..., Any], called: str) -> Callable[..., Any]:
         @functools.wraps(method)  # pipelines look for arguments in its signature
@@ -170,13 +170,13 @@ def _moved(value: Any, device: str) -> Any:
 # How much memory operations need: the bytes that live, and the most that lived at once.
 
 
-class LiveBytes(TorchDispatchMode):
+class AllocationTracker(TorchDispatchMode):
     """Counts what is allocated while it is open, until it is freed, be that after it was closed.
 
     Sees what an allocator would: storages, not tensors, so that views are free and what autograd keeps is counted.
     What was there before is not. It may be opened again and again.
 
-    >>> with LiveBytes() as bytes_:
+    >>> with AllocationTracker() as bytes_:
     ...     _ = torch.zeros(256) + torch.zeros(256)
     >>> bytes_.peak
     3072
@@ -214,7 +214,7 @@ class LiveBytes(TorchDispatchMode):
         self.now -= self._sizes.pop(handle)
 
 
-class FullMasks(TorchDispatchMode):
+class FullMaskMode(TorchDispatchMode):
     """Answers what the meta device cannot: masks select everything and their complements nothing; no mask is skipped.
 
     Text encoders ask whether any token is padding, to do without a mask; joint attention gathers the tokens that are

@@ -19,9 +19,9 @@ from transformers import (
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.codecs import PatchCodebook, load_codec
-from mmrl.generation.image_tokens.image_token_model import to_pictures, to_pixels
-from mmrl.generation.image_tokens.load_model import load_family
+from mmrl.generation.image_tokens.codecs import PatchCodec, load_codec
+from mmrl.generation.image_tokens.image_token_model import to_images, to_pixels
+from mmrl.generation.image_tokens.load_model import load_image_token_model
 from mmrl.policy import RolloutRequest
 from tests.generation.image_tokens.conftest import ASKED
 from tests.generation.image_tokens.tiny import CODES, seeded
@@ -47,7 +47,7 @@ def test_janus_draws_greedily_what_its_own_generate_does(shared_painter, painter
     came = greedy(shared_painter("janus"), scale=3.0)
     assert came.token_ids == due.tolist()
     pixels = model.decode_image_tokens(due).detach().permute(0, 3, 1, 2)
-    assert [picture.tobytes() for picture in came.media] == [picture.tobytes() for picture in to_pictures(pixels)]
+    assert [picture.tobytes() for picture in came.media] == [picture.tobytes() for picture in to_images(pixels)]
 
 
 @pytest.mark.parametrize("negative", [None, "an ugly frog"])
@@ -56,7 +56,7 @@ def test_emu3_draws_greedily_what_its_own_generate_does(shared_painter, painter_
     policy, folder = shared_painter("emu3"), painter_folder("emu3")
     model = Emu3ForConditionalGeneration.from_pretrained(folder).eval()
     processor = AutoProcessor.from_pretrained(folder)
-    rows, columns = policy.family.grid
+    rows, columns = policy.image_model.grid
     mark = f"{processor.tokenizer.boi_token}{rows}*{columns}{processor.tokenizer.image_wrapper_token}"
     visual, end = model.vocabulary_mapping.image_tokens, model.vocabulary_mapping.eol_token_id
     came = greedy(policy, scale=3.0, negative=negative)
@@ -64,7 +64,7 @@ def test_emu3_draws_greedily_what_its_own_generate_does(shared_painter, painter_
         inputs = processor(text=[f"{text}{mark}"], return_tensors="pt")
         against = processor(text=[f"{negative or ''}{mark}"], return_tensors="pt")
         length = inputs["input_ids"].shape[1]
-        assert inputs["input_ids"][0].tolist() == list(policy.family.prompt(text, negative).asked)
+        assert inputs["input_ids"][0].tolist() == list(policy.image_model.prompt(text, negative).cond)
 
         def allowed(_, ids, length=length):
             return [end] if (len(ids) - length + 1) % (columns + 1) == 0 else visual
@@ -82,18 +82,18 @@ def test_emu3_draws_greedily_what_its_own_generate_does(shared_painter, painter_
         codes = model.vocabulary_mapping.convert_bpe2img(lines)
         assert came.token_ids[row] == codes.flatten().tolist()
         pixels = model.model.vqmodel.decode(codes)
-        assert to_pictures(pixels)[0].tobytes() == came.media[row].tobytes()
+        assert to_images(pixels)[0].tobytes() == came.media[row].tobytes()
 
 
 def test_emu3_asks_for_the_size_that_its_processor_would(painter_folder):
     folder = painter_folder("emu3")
-    family = load_family(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
+    family = load_image_token_model(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
     processor = AutoProcessor.from_pretrained(folder)
     due = processor(text=["a dog"], return_for_image_generation=True, return_tensors="pt")
-    assert family.prompt("a dog", None).asked == tuple(due["input_ids"][0].tolist())
+    assert family.prompt("a dog", None).cond == tuple(due["input_ids"][0].tolist())
     assert list(family.grid) == [int(side) for side in due["image_sizes"][0]]
     with pytest.raises(ConfigError, match=r"policy\.size: \[20, 24\] must be multiples of 8"):
-        load_family(ImageTokenConfig(model=str(folder), size=(20, 24), device="cpu"), CPU)
+        load_image_token_model(ImageTokenConfig(model=str(folder), size=(20, 24), device="cpu"), CPU)
 
 
 def test_a_composite_draws_greedily_what_its_own_generate_does(shared_painter, painter_folder):
@@ -121,12 +121,12 @@ def test_janus_knows_no_negative_prompt_and_no_other_size(shared_painter, painte
     with pytest.raises(ConfigError, match=r"sampling\.negative_prompt: Janus"):
         greedy(shared_painter("janus"), scale=3.0, negative="ugly")
     with pytest.raises(ConfigError, match=r"policy\.size: Janus draws one size"):
-        load_family(ImageTokenConfig(model=str(painter_folder("janus")), size=(16, 16), device="cpu"), CPU)
+        load_image_token_model(ImageTokenConfig(model=str(painter_folder("janus")), size=(16, 16), device="cpu"), CPU)
 
 
 def test_patches_come_back_as_they_were(tmp_path):
     patches = torch.randint(256, (7, 3, 2, 4), generator=seeded(), dtype=torch.uint8)
-    book = PatchCodebook(patches)
+    book = PatchCodec(patches)
     codes = torch.randint(7, (5, 3, 2), generator=seeded())
     pictures = book.decode(codes)
     assert pictures[0].size == (8, 6)
@@ -143,11 +143,11 @@ def test_an_autoencoder_decodes_as_diffusers_does(painter_folder):
     folder = painter_folder("composite")
     model, codec = VQModel.from_pretrained(folder / "vqvae").eval(), load_codec(folder, CPU)
     pixels = torch.rand(2, 3, 4, 6, generator=seeded()) * 2 - 1
-    pictures = to_pictures(pixels)
+    pictures = to_images(pixels)
     codes = codec.encode(pictures, 2, 3)
     with torch.no_grad():
         due = model(to_pixels(pictures, 4, 6)).sample
-    assert [p.tobytes() for p in codec.decode(codes)] == [p.tobytes() for p in to_pictures(due)]
+    assert [p.tobytes() for p in codec.decode(codes)] == [p.tobytes() for p in to_images(due)]
 
 
 @pytest.mark.parametrize(
@@ -168,15 +168,15 @@ def test_a_wrong_description_is_refused_by_name(painter_folder, tmp_path: Path, 
         (folder / part).symlink_to(painter_folder("composite") / part)
     (folder / "image_tokens.json").write_text(told)
     with pytest.raises(ConfigError, match=rf"image_tokens\.json.*{why}"):
-        load_family(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
+        load_image_token_model(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
 
 
 def test_what_is_no_generator_is_refused(painter_folder, tmp_path):
     language = painter_folder("composite") / "language_model"
     with pytest.raises(ConfigError, match=r"is a llama; kind image_tokens draws with janus, emu3, or a folder with"):
-        load_family(ImageTokenConfig(model=str(language), device="cpu"), CPU)
+        load_image_token_model(ImageTokenConfig(model=str(language), device="cpu"), CPU)
     with pytest.raises(ConfigError, match=r"policy\.model: .*cannot be loaded"):
-        load_family(ImageTokenConfig(model=str(tmp_path), device="cpu"), CPU)
+        load_image_token_model(ImageTokenConfig(model=str(tmp_path), device="cpu"), CPU)
 
 
 def test_a_picture_of_another_shape_is_cut_in_the_middle():
@@ -184,4 +184,4 @@ def test_a_picture_of_another_shape_is_cut_in_the_middle():
 
     picture = Image.new("RGB", (40, 20), "red")
     picture.paste("blue", (0, 0, 10, 20))
-    assert to_pictures(to_pixels([picture], 8, 8))[0].getpixel((1, 4)) == (255, 0, 0)
+    assert to_images(to_pixels([picture], 8, 8))[0].getpixel((1, 4)) == (255, 0, 0)

@@ -43,19 +43,19 @@ def wriggle(policy, size: float = 0.05) -> None:
 @torch.no_grad()
 def plain_log_probs(policy, rollout, sampling) -> torch.Tensor:
     """Row by row, without padding, cache or batch: the mixture of the two softmaxes' logits at the temperature."""
-    family, rows = policy.family, []
+    family, rows = policy.image_model, []
     for sample, codes in zip(rollout.samples, torch.tensor(rollout.token_ids), strict=True):
         both = []
         prompt = family.prompt(sample.prompt, sampling.negative_prompt)
-        for ids in (prompt.asked, prompt.unasked):
+        for ids in (prompt.cond, prompt.uncond):
             embeds, places = [family.embed_text(torch.tensor([ids]))], []
             for number, code in enumerate(codes):
                 places.append(sum(each.shape[1] for each in embeds) - 1)
                 embeds.append(family.embed_codes(code[None, None]))
-                if fixed := family.pauses.get(number + 1):
+                if fixed := family.forced_tokens.get(number + 1):
                     embeds.append(family.embed_text(torch.tensor([fixed])))
             states = family.body(inputs_embeds=torch.cat(embeds, dim=1)).last_hidden_state[0, places]
-            both.append(torch.nn.functional.linear(family.code_states(states), *family.code_matrix()).double())
+            both.append(torch.nn.functional.linear(family.code_states(states), *family.code_head()).double())
         mixed = both[1] + sampling.guidance_scale * (both[0] - both[1])
         rows.append((mixed / sampling.temperature).log_softmax(-1).gather(1, codes[:, None])[:, 0])
     return torch.stack(rows)
@@ -95,7 +95,7 @@ def test_gradients_reach_all_that_trains_and_nothing_else(painter_of, name, samp
     trained = policy.parameters_to_train()
     untouched = [path for path, p in trained.items() if p.grad is None or not p.grad.any()]
     assert trained and not untouched
-    outside = [path for path, p in policy.family.model.named_parameters() if path not in trained]
+    outside = [path for path, p in policy.image_model.network.named_parameters() if path not in trained]
     assert not any(
         "generation_head" in path or "text_model" in path or "layers.0.self" in path for path in outside
     ) or (name == "janus" and all("vision_model" in path for path in outside if "layers.0.self" in path))
@@ -106,14 +106,14 @@ def test_gradients_reach_all_that_trains_and_nothing_else(painter_of, name, samp
 def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
     """Against a finite difference of the log-probabilities themselves, along a random direction."""
     policy = painter_of(name)
-    policy.family.model.double()
+    policy.image_model.network.double()
     rollout = policy.rollout(asked(GUIDED), seed=0)
     policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.double().sum().backward())
     named = policy.parameters_to_train()
     trained, generator = list(named.values()), torch.Generator().manual_seed(2)
     along = [torch.randn(p.shape, generator=generator, dtype=torch.float64) * p.detach().abs().mean() for p in trained]
     for path, direction in zip(named, along, strict=True):
-        module = policy.family.model.get_submodule(path.rpartition(".")[0])
+        module = policy.image_model.network.get_submodule(path.rpartition(".")[0])
         if isinstance(module, torch.nn.Embedding) and module.padding_idx is not None:
             direction[module.padding_idx] = 0.0  # Janus's empty prompt is padding, to which torch gives no gradient
     slope = sum(float((p.grad * d).sum()) for p, d in zip(trained, along, strict=True))
@@ -172,7 +172,7 @@ def test_gradient_checkpointing_changes_no_gradient(painter_of, name):
         rollout = policy.rollout(asked(GUIDED), seed=0)
         policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.sum().backward())
         grads.append({path: p.grad for path, p in policy.parameters_to_train().items()})
-        assert not policy.family.model.training
+        assert not policy.image_model.network.training
     for path, gradient in grads[0].items():
         torch.testing.assert_close(grads[1][path], gradient, rtol=1e-4, atol=1e-5)
 
@@ -201,10 +201,12 @@ def test_given_pictures_are_read_as_their_codes(shared_painter, name, tmp_path):
         TargetText(sample, "", 1, token_ids=tuple(drawn.token_ids[2])),
     ]
     forced = policy.score_targets(given)
-    assert forced.token_ids[0] == policy.family.encode([drawn.media[2]])[0].tolist()
+    assert forced.token_ids[0] == policy.image_model.encode([drawn.media[2]])[0].tolist()
     torch.testing.assert_close(forced.log_probs[1], drawn.log_probs[2], rtol=0, atol=2e-5)
     assert policy.replay_gap(forced) < 2e-5
-    with pytest.raises(DataError, match=r"sample 'long': a picture has \d codes below 20, and 2 numbers up to 7"):
+    with pytest.raises(
+        DataError, match=r"sample 'long': an image has \d codes below 20, but the target has 2 numbers up to 7"
+    ):
         policy.score_targets([TargetText(sample, "", 0, token_ids=(3, 7))])
     with pytest.raises(DataError, match="nowhere"):
         policy.score_targets([TargetText(sample, str(tmp_path / "nowhere.png"), 0)])

@@ -21,8 +21,8 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mmrl.generation.image_tokens.codecs import Autoencoder
-from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, Composite, Description
+from mmrl.generation.image_tokens.codecs import VQModelCodec
+from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec
 from tests.understanding.tiny.words import TEXT, byte_tokenizer, marks, stir
 
 CODES = 20
@@ -99,9 +99,9 @@ def _composite(folder: Path) -> None:
                   up_block_types=("UpDecoderBlock2D",) * 2, num_vq_embeddings=CODES, norm_num_groups=4)  # fmt: skip
     stir(vae)
     start = words.convert_tokens_to_ids("<picture>")
-    family = Composite(model, words, Autoencoder(vae), Description(2, 3, first_code=len(words), start=start))
+    family = VQCausalLM(model, words, VQModelCodec(vae), VQCausalLMSpec(2, 3, first_code=len(words), start=start))
     model.save_pretrained(folder / LANGUAGE_MODEL)
-    family.save_rest(folder)
+    family.save_other_files(folder)
 
 
 def size_of(name: str) -> tuple[int, int] | None:
