@@ -6,7 +6,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag
 
-from mmrl.config.section import Section, tag_of
+from mmrl.components import Registry
+from mmrl.config.section import Section, registered, tag_of
+
+_TRANSITIONS = "mmrl.generation.diffusion.transitions"
+TRANSITIONS: Registry[Any] = Registry(
+    "mmrl.transitions",
+    "transition",
+    {
+        "ode": f"{_TRANSITIONS}:ODE",
+        "flow_sde": f"{_TRANSITIONS}:FlowSDE",
+        "dance_sde": f"{_TRANSITIONS}:DanceSDE",
+        "noisy_ode": f"{_TRANSITIONS}:NoisyODE",
+        "cps": f"{_TRANSITIONS}:CPS",
+        "ddim": f"{_TRANSITIONS}:DDIM",
+        "native": f"{_TRANSITIONS}:Native",
+    },
+    base=f"{_TRANSITIONS}:Transition",
+)
+"""The transitions by name; packages add theirs in the entry-point group `mmrl.transitions`."""
 
 
 class LearnedNoiseConfig(Section):
@@ -25,12 +43,15 @@ class LearnedNoiseConfig(Section):
 class TransitionConfig(Section):
     """How the sampler draws x' from x."""
 
-    name: Literal["ode", "flow_sde", "dance_sde", "noisy_ode", "cps", "ddim", "native"] = "ode"
-    """`ode`: the scheduler's own step, deterministic for flows: it leaves no decisions, so no log-probabilities.
-    `noisy_ode`: the same step, and noise on top (ReinFlow)."""
+    name: Annotated[str, registered(TRANSITIONS)] = "ode"
+    """`ode`, `flow_sde`, `dance_sde`, `noisy_ode`, `cps`, `ddim`, `native`, an installed transition, or
+    `path/to/file.py:Name`. `ode` is the scheduler's own step, deterministic for flows: it leaves no decisions, so no
+    log-probabilities. `noisy_ode` is the same step plus noise (ReinFlow)."""
     noise_level: NonNegativeFloat = 0.7
     """flow_sde: a; dance_sde, noisy_ode: eta; cps: a in [0, 1]; ddim: eta. `native` (DDPM, LCM, Euler ancestral, SCM)
     draws the scheduler's own noise, whatever this says; to TCD it is gamma."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of a transition of your own, by name."""
     learned: LearnedNoiseConfig | None = None
     """Train the noise level too (ReinFlow, arXiv:2505.22094; Flow-Noise of pi_RL, arXiv:2510.25889): what explores is
     then chosen by the reward, within bounds. Pictures are drawn along the ODE as ever, without it."""

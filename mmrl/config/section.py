@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
+from pydantic_core import PydanticCustomError
+
+from mmrl.components import Registry
 
 
 class Section(BaseModel):
@@ -25,6 +28,18 @@ class Section(BaseModel):
             if isinstance(part, Mapping) and isinstance(default, Section) and field.annotation is type(default):
                 filled[name] = default.model_dump(exclude_unset=True) | dict(part)
         return filled
+
+
+def registered(registry: Registry[Any]) -> AfterValidator:
+    """Return a pydantic check that a string names a component of `registry`, or has the form `path/to/file.py:Name`."""
+
+    def check(name: str) -> str:
+        if name not in registry:
+            expected = ", ".join(f"'{each}'" for each in registry.names())
+            raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+        return name
+
+    return AfterValidator(check)
 
 
 def tag_of(key: str, default: str) -> Callable[[Any], str]:

@@ -13,8 +13,8 @@ from torch import Tensor
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import TransitionConfig
 from mmrl.generation import PipelinePolicy
-from mmrl.generation.diffusion.scheduler_families import family_of
-from mmrl.generation.diffusion.scheduler_hook import Step, watched_scheduler
+from mmrl.generation.diffusion.scheduler_families import family_of, make_transition
+from mmrl.generation.diffusion.scheduler_hook import Step, intercept_scheduler
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 V = {"prediction_type": "v_prediction"}
@@ -49,7 +49,7 @@ class Walk:
         """Nothing."""
 
     def on_step(self, step: Step) -> Tensor:
-        transition = step.family.transition(self.config, step.scheduler, step.levels)
+        transition = make_transition(self.config, step.family, step.scheduler, step.levels)
         mean, std = step.family.moments(transition, step)
         self.samples.append(step.sample)
         self.outputs.append(step.output)
@@ -61,7 +61,7 @@ def walk(scheduler: Any, transition: dict[str, Any], **step_arguments: Any) -> W
     """A rollout of random model outputs."""
     random = torch.Generator().manual_seed(0)
     watcher = Walk(transition)
-    with watched_scheduler(scheduler, watcher):
+    with intercept_scheduler(scheduler, watcher):
         begin(scheduler)
         x = torch.randn(2, 4, 4, 4, generator=random) * scheduler.init_noise_sigma
         for timestep in scheduler.timesteps[:STEPS]:
@@ -218,7 +218,7 @@ def test_stable_diffusion_replays_under_any_of_them(name, settings, transition, 
 def ask(scheduler: Any, walked: Walk) -> list[tuple[Tensor, float]]:
     """The moments that a stochastic scheduler has at the samples and outputs of another's walk."""
     asked = Walk(NATIVE)
-    with watched_scheduler(scheduler, asked):
+    with intercept_scheduler(scheduler, asked):
         begin(scheduler)
         for timestep, output, x in zip(scheduler.timesteps, walked.outputs, walked.samples, strict=True):
             scheduler.step(output, timestep, x)

@@ -14,6 +14,7 @@ from mmrl.config.algorithm import (
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.sampling import (
     SAMPLING_OF,
+    TRANSITIONS,
     AnySamplingConfig,
     ImageTokenSamplingConfig,
     SamplingConfig,
@@ -61,14 +62,14 @@ def _of_sampling(sampling: SamplingConfig) -> list[tuple[bool, str]]:
     stochastic = sampling.steps - 1
     if transition.name == "ode":
         idle = "sampling.window picks stochastic steps, and the ode of sampling.transition.name has none"
-        return [(window.size is not None or window.high is not None or window.low > 0, idle)]
+        return [
+            (window.size is not None or window.high is not None or window.low > 0, idle),
+            (bool(transition.args), "sampling.transition.args: ode takes none: leave it out"),
+        ]
     end = window.high or stochastic
     return [
         *of_window(window),
-        (
-            transition.name == "cps" and transition.noise_level > 1,
-            f"sampling.transition.noise_level: {transition.noise_level} is above 1, the most that cps takes",
-        ),
+        *((True, error) for error in TRANSITIONS.load(transition.name).config_errors(transition)),
         (
             end > stochastic,
             f"sampling.window.high: {end} lies past the {stochastic} stochastic steps of sampling.steps = "

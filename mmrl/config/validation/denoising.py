@@ -6,11 +6,9 @@ from itertools import pairwise
 
 from mmrl.config.algorithm import AlgorithmConfig, PolicyGradientConfig
 from mmrl.config.data import DataConfig
-from mmrl.config.sampling import SamplingConfig, WindowConfig
+from mmrl.config.sampling import TRANSITIONS, SamplingConfig, WindowConfig
 from mmrl.config.section import Section
 
-GUARDED = ("flow_sde", "dance_sde", "noisy_ode", "ddim")
-"""Transitions whose log-probabilities are those of a Gaussian that is known in closed form."""
 _NOISE_NEEDED = "cps scores without its noise level, and native draws the scheduler's own noise"
 
 
@@ -106,11 +104,15 @@ def of_noise(sampling: SamplingConfig, algorithm: AlgorithmConfig) -> list[tuple
     transition = sampling.transition
     learned = transition.learned
     guarded = isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard"
+    if learned is None and not guarded:
+        return []
+    has_noise = TRANSITIONS.load(transition.name).noise_field is not None
+    choices = ", ".join(name for name in TRANSITIONS.names() if TRANSITIONS.load(name).noise_field is not None)
     found = [
         (
-            guarded and transition.name not in ("ode", *GUARDED),
+            guarded and transition.name != "ode" and not has_noise,
             f"algorithm.ratio: guard needs steps that are Gaussian, by how much being known; {transition.name} is not: "
-            f"choose {', '.join(GUARDED)}",
+            f"choose {choices}",
         ),
         (
             guarded and learned is not None,
@@ -123,9 +125,9 @@ def of_noise(sampling: SamplingConfig, algorithm: AlgorithmConfig) -> list[tuple
     return [
         *found,
         (
-            transition.name not in GUARDED,
+            not has_noise,
             f"sampling.transition.learned: {transition.name} has no noise level to train ({_NOISE_NEEDED}): choose "
-            f"{', '.join(GUARDED)}",
+            f"{choices}",
         ),
         (
             not isinstance(algorithm, PolicyGradientConfig),
@@ -135,10 +137,6 @@ def of_noise(sampling: SamplingConfig, algorithm: AlgorithmConfig) -> list[tuple
             not learned.low < transition.noise_level < learned.high,
             f"sampling.transition.noise_level: training begins at {transition.noise_level}, which does not lie between "
             f"learned.low, {learned.low}, and learned.high, {learned.high}",
-        ),
-        (
-            transition.name == "ddim" and learned.high > 1,
-            f"sampling.transition.learned.high: {learned.high} is above 1, the most eta that ddim takes",
         ),
     ]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -19,14 +20,14 @@ from torch import Tensor, nn
 
 from mmrl.config.sampling import TransitionConfig
 from mmrl.errors import ConfigError
-from mmrl.generation.diffusion.transitions import DDIM, DanceSDE, FlowSDE, Level, NoisyODE, Transition
+from mmrl.generation.diffusion.transitions import Level, Transition
 
 FILE = "exploration_noise.safetensors"
 NAME = "exploration_noise"
 """What its parameters' names begin with."""
 
 
-class NoiseLevels(nn.Module):
+class NoiseLevelNetwork(nn.Module):
     """sigma -> the noise level there, between `low` and `high`, and `start` everywhere before it is trained."""
 
     def __init__(self, low: float, high: float, start: float, hidden: int) -> None:
@@ -45,7 +46,7 @@ class NoiseLevels(nn.Module):
         nn.init.constant_(self.outer.bias, math.atanh(2 * share - 1))
 
     @classmethod
-    def from_config(cls, config: TransitionConfig) -> NoiseLevels | None:
+    def from_config(cls, config: TransitionConfig) -> NoiseLevelNetwork | None:
         """None where the noise level is not trained."""
         learned = config.learned
         return None if learned is None else cls(learned.low, learned.high, config.noise_level, learned.hidden)
@@ -77,24 +78,25 @@ class NoiseLevels(nn.Module):
 
 
 @dataclass(frozen=True)
-class LearnedNoise:
+class LearnedNoiseTransition(Transition):
     """A transition whose noise level is asked of a network at each step."""
 
-    base: FlowSDE | DanceSDE | NoisyODE | DDIM
-    levels: NoiseLevels
+    families: ClassVar[frozenset[str]] = frozenset()  # never chosen by name
+    base: Transition
+    levels: NoiseLevelNetwork
 
     def moments(self, x: Tensor, velocity: Tensor, sigma: Level, sigma_next: Level) -> tuple[Tensor, Level]:
         at = torch.as_tensor(sigma, dtype=torch.float32, device=self.levels.outer.weight.device)
         level = self.levels(at.reshape(-1)).reshape(at.shape).to(x.device)
-        base = self.base
-        now = replace(base, eta=level) if isinstance(base, DDIM) else replace(base, noise_level=level)
+        assert self.base.noise_field is not None
+        now = replace(self.base, **{self.base.noise_field: level})  # type: ignore[arg-type]
         return now.moments(x, velocity, sigma, sigma_next)
 
     def log_prob(self, x_next: Tensor, mean: Tensor, std: Level) -> Tensor:
         return self.base.log_prob(x_next, mean, std)
 
 
-def with_learned_noise(transition: Transition, levels: NoiseLevels | None) -> Transition:
+def with_learned_noise(transition: Transition, levels: NoiseLevelNetwork | None) -> Transition:
     """The transition, with its noise level from a network if there is one.
 
     Raises:
@@ -102,7 +104,7 @@ def with_learned_noise(transition: Transition, levels: NoiseLevels | None) -> Tr
     """
     if levels is None:
         return transition
-    if not isinstance(transition, FlowSDE | DanceSDE | NoisyODE | DDIM):
+    if transition.noise_field is None:
         raise ConfigError(f"sampling.transition.learned: {type(transition).__name__} has no noise level to train: "
                           "choose noisy_ode, flow_sde, dance_sde or ddim")  # fmt: skip
-    return LearnedNoise(transition, levels)
+    return LearnedNoiseTransition(transition, levels)

@@ -18,11 +18,17 @@ from torch import Tensor
 from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import Guiders
-from mmrl.generation.diffusion.learned_noise import NoiseLevels, with_learned_noise
-from mmrl.generation.diffusion.noise_levels import flow_velocity, from_flow
-from mmrl.generation.diffusion.pytree import find_unsupported_leaf, tensor_holder, tree_spec, zeros
+from mmrl.generation.diffusion.learned_noise import NoiseLevelNetwork, with_learned_noise
+from mmrl.generation.diffusion.noise_levels import flow_velocity, from_flow_latents
+from mmrl.generation.diffusion.pytree import find_tensor_holder, find_unsupported_leaf, tree_spec, zeros
 from mmrl.generation.diffusion.recording import Recording, join, join_log_probs, shared_std, split
-from mmrl.generation.diffusion.scheduler_families import Family, check_transition, noised_family, velocity_gain
+from mmrl.generation.diffusion.scheduler_families import (
+    SchedulerFamily,
+    check_transition,
+    make_transition,
+    noise_level_family,
+    velocity_gain,
+)
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.generation.diffusion.transitions import Level
 from mmrl.generation.diffusion.windows import draw_window
@@ -48,7 +54,7 @@ class Loop:
         """A denoiser is about to be called."""
         if self._stepped:
             self.step, self.calls, self._stepped = self.step + 1, 0, []
-        torch.set_grad_enabled(self._with_grad and self.is_trained())
+        torch.set_grad_enabled(self._with_grad and self.needs_grad())
 
     def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         """Answer a denoiser call."""
@@ -61,7 +67,7 @@ class Loop:
         raise NotImplementedError
 
     @property
-    def coming(self) -> int:
+    def next_step(self) -> int:
         """The step that the next denoiser call belongs to."""
         return self.step + bool(self._stepped)
 
@@ -77,14 +83,14 @@ class Loop:
         return self.advance(step)
 
     @property
-    def part(self) -> int:
+    def latent_stream(self) -> int:
         """Which of the latents that are denoised together the present step is of."""
         return len(self._stepped) - 1
 
-    def on_schedule(self, scheduler: Any, family: Family) -> None:
+    def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
         """A schedule was set."""
 
-    def is_trained(self) -> bool:
+    def needs_grad(self) -> bool:
         """Whether this step is computed with gradients, if the caller wants any."""
         return False
 
@@ -101,7 +107,7 @@ class RecordLoop(Loop):
     """Samples, and writes down what replays need."""
 
     def __init__(
-        self, guiders: Guiders, recording: Recording, sampling: SamplingConfig, noise: NoiseLevels | None = None
+        self, guiders: Guiders, recording: Recording, sampling: SamplingConfig, noise: NoiseLevelNetwork | None = None
     ) -> None:
         """`noise` gives the noise level of each step, where it is trained."""
         super().__init__(guiders)
@@ -113,9 +119,11 @@ class RecordLoop(Loop):
         self._new_schedule = False
         self._last: list[Tensor] = []  # what the last step returned
         self._explorer: torch.Generator | None = None
-        self._last_replayed: float = math.inf if recording.path_kept else 0  # without decisions: the probe is step 1
+        self._last_replayed: float = (
+            math.inf if recording.keeps_latents else 0
+        )  # without decisions: the probe is step 1
 
-    def on_schedule(self, scheduler: Any, family: Family) -> None:
+    def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
         self._new_schedule = bool(self._stepped)  # counts if a step follows
 
     def clean(self) -> Tensor:
@@ -137,30 +145,30 @@ class RecordLoop(Loop):
 
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
         answer = compute()
-        if kind := find_unsupported_leaf(answer) or tensor_holder(arguments):
+        if kind := find_unsupported_leaf(answer) or find_tensor_holder(arguments):
             raise UnsupportedError(f"a denoiser keeps a {kind} from step to step, which a replay that skips steps does "
                                    "not have; if the pipeline has an argument that turns it off (use_kv_cache: false), "
                                    "set it in sampling.pipeline_args")  # fmt: skip
         if self.calls == 0:
-            self.recording.outlines.append([])
-        self.recording.outlines[self.step].append(tree_spec(answer))
+            self.recording.output_specs.append([])
+        self.recording.output_specs[self.step].append(tree_spec(answer))
         return answer
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
         answer = compute()
-        self.recording.branch_outlines.append(tree_spec(answer))
+        self.recording.branch_specs.append(tree_spec(answer))
         return answer
 
     def advance(self, step: Step) -> Tensor:
         recording = self.recording
-        recording.schedules += self._new_schedule
+        recording.num_schedules += self._new_schedule
         self._new_schedule = False
-        if self.step == self.part == 0:
-            recording.begins = step.index
+        if self.step == self.latent_stream == 0:
+            recording.first_index = step.index
             self._plan(step)
         if self.step in recording.decisions:
             following = self._explore(step)
-        elif (recording.transition is None and not recording.path_kept) or (
+        elif (recording.transition is None and not recording.keeps_latents) or (
             deterministic := step.family.deterministic(step.scheduler)
         ) is None:
             following = step.own()
@@ -168,15 +176,15 @@ class RecordLoop(Loop):
             mean, _ = step.family.moments(deterministic, step)
             following = mean.to(step.sample.dtype)
         kept = following.clone()  # pipelines may change in place what they are handed
-        if self.part == 0:
+        if self.latent_stream == 0:
             self._last = []
             recording.guidance.append(self._guiders.read())
         self._last.append(kept)
         if not recording.decisions and self.step <= 1:
-            others = recording.probe[1] if recording.probe is not None and self.part else []
+            others = recording.probe[1] if recording.probe is not None and self.latent_stream else []
             recording.probe = (self.step, [*others, step.output.detach().clone()])
         if self.step <= self._last_replayed:
-            if self.part == 0:
+            if self.latent_stream == 0:
                 recording.next_latents.append([])
             recording.next_latents[self.step].append(kept)
         return following
@@ -187,7 +195,7 @@ class RecordLoop(Loop):
         check_transition(config, step.family)
         if config.name == "ode" or (config.noise_level == 0 and config.name != "native"):
             return
-        transition = step.family.transition(config, step.scheduler, step.levels)
+        transition = make_transition(config, step.family, step.scheduler, step.levels)
         recording.transition = with_learned_noise(transition, self._noise)
         steps = len(step.levels) - step.index
         window = draw_window(self.sampling.window, steps, recording.shared_seed, recording.iteration)
@@ -208,7 +216,7 @@ class RecordLoop(Loop):
                                    "it out of sampling.window, or raise noise_level")  # fmt: skip
         noise = torch.randn(mean.shape, generator=self._explorer, device=mean.device)
         following = self._followed((mean + std * noise).to(step.sample.dtype))
-        if self.part == 0:
+        if self.latent_stream == 0:
             self._log_probs.append([])
             self._sizes.append([])
             self._stds = []
@@ -225,29 +233,29 @@ class RecordLoop(Loop):
     def _followed(self, drawn: Tensor) -> Tensor:
         """x', with each row as the one that it goes with."""
         decision = sum(each <= self.step for each in self.recording.decisions) - 1
-        return self.recording.branches.followed(drawn, decision)
+        return self.recording.branches.expand_to_branches(drawn, decision)
 
 
-class FastForward(Loop):
+class PartialReplayLoop(Loop):
     """The past is played back: steps that are not asked for return what they did, and their denoisers are skipped."""
 
     def __init__(self, guiders: Guiders, recording: Recording) -> None:
         super().__init__(guiders)
         self.recording = recording
-        self._branches = iter(recording.branch_outlines)
+        self._branches = iter(recording.branch_specs)
 
-    def is_asked(self, step: int) -> bool:
+    def is_computed(self, step: int) -> bool:
         """Whether this step is computed."""
         raise NotImplementedError
 
-    def is_trained(self) -> bool:
-        return self.is_asked(self.step)
+    def needs_grad(self) -> bool:
+        return self.is_computed(self.step)
 
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
-        return compute() if self.is_asked(self.step) else zeros(self.recording.outline_of(self.step, self.calls))
+        return compute() if self.is_computed(self.step) else zeros(self.recording.output_spec(self.step, self.calls))
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        due, asked = next(self._branches, None), self.is_asked(self.coming)
+        due, asked = next(self._branches, None), self.is_computed(self.next_step)
         if due is not None and not asked:
             return zeros(due)
         with torch.set_grad_enabled(self._with_grad and asked):  # it may share layers with what is trained (Z-Image)
@@ -256,13 +264,13 @@ class FastForward(Loop):
     def replay_step(self) -> Tensor:
         """What this step returned in the rollout."""
         parts = self.recording.next_latents[self.step]
-        if self.part == len(parts) - 1:
+        if self.latent_stream == len(parts) - 1:
             torch.set_grad_enabled(False)
             self._guiders.write(self.recording.guidance[self.step])
-        return parts[self.part].clone()
+        return parts[self.latent_stream].clone()
 
 
-class ReplayLoop(FastForward):
+class ReplayLoop(PartialReplayLoop):
     """Computes the steps behind some columns, and hands each to a visitor."""
 
     def __init__(
@@ -272,30 +280,32 @@ class ReplayLoop(FastForward):
         self.visit = visit
         self._column_of = {recording.decisions[column]: column for column in step_indices}
         self._last = max(self._column_of)
-        self._parts: list[_Part] = []
+        self._streams: list[_StreamOutputs] = []
 
-    def is_asked(self, step: int) -> bool:
+    def is_computed(self, step: int) -> bool:
         return step in self._column_of
 
     def advance(self, step: Step) -> Tensor:
-        if self.is_asked(self.step):
-            self._parts.append(self._score(step))
-            if len(self._parts) == len(self.recording.next_latents[self.step]):
-                parts, self._parts = self._parts, []
+        if self.is_computed(self.step):
+            self._streams.append(self._score(step))
+            if len(self._streams) == len(self.recording.next_latents[self.step]):
+                parts, self._streams = self._streams, []
                 self.visit(_decisions(self._column_of[self.step], parts))
                 if self.step == self._last:
                     raise StopPipeline
         return self.replay_step()
 
-    def _score(self, step: Step) -> _Part:
-        transition, following = self.recording.transition, self.recording.next_latents[self.step][self.part]
+    def _score(self, step: Step) -> _StreamOutputs:
+        transition, following = self.recording.transition, self.recording.next_latents[self.step][self.latent_stream]
         assert transition is not None
         mean, std = step.family.moments(transition, step)
         log_prob = transition.log_prob(following.float(), mean, std)
-        return _Part(log_prob, mean, std, step.family.velocity(step), velocity_gain(step.family, transition, step))
+        return _StreamOutputs(
+            log_prob, mean, std, step.family.velocity(step), velocity_gain(step.family, transition, step)
+        )
 
 
-class ProbeLoop(FastForward):
+class ProbeLoop(PartialReplayLoop):
     """Fast-forwards to one step and takes its model output: the gauge of rollouts without decisions."""
 
     def __init__(self, guiders: Guiders, recording: Recording, probe: int) -> None:
@@ -303,11 +313,11 @@ class ProbeLoop(FastForward):
         self.outputs: list[Tensor] = []
         self._probe = probe
 
-    def is_asked(self, step: int) -> bool:
+    def is_computed(self, step: int) -> bool:
         return step == self._probe
 
     def advance(self, step: Step) -> Tensor:
-        if not self.is_asked(self.step):
+        if not self.is_computed(self.step):
             return self.replay_step()
         self.outputs.append(step.output)
         if self.recording.probe is not None and len(self.outputs) == len(self.recording.probe[1]):
@@ -315,7 +325,7 @@ class ProbeLoop(FastForward):
         return step.sample
 
 
-class VelocityLoop(FastForward):
+class VelocityLoop(PartialReplayLoop):
     """Asks for the model's output at any (x_t, sigma), as the pipeline would use it.
 
     It is a flow's velocity, noise - x_0, of models that predict noise, v or x_0 too: what they predict is brought to a
@@ -335,31 +345,31 @@ class VelocityLoop(FastForward):
         self._target = 1
         self._nearest = 1
 
-    def is_asked(self, step: int) -> bool:
+    def is_computed(self, step: int) -> bool:
         return step == self._target
 
-    def on_schedule(self, scheduler: Any, family: Family) -> None:
-        self._nearest = noised_family(scheduler).hold(scheduler, self.sigma)
+    def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
+        self._nearest = noise_level_family(scheduler).set_constant_sigma(scheduler, self.sigma)
 
     def advance(self, step: Step) -> Tensor:
         if self.step == 0:
-            self._target = max(1, self._nearest - self.recording.begins)
-            if step.sample.shape != self._noisy[self.part].shape:
-                raise GenerationError(f"noisy is {list(self._noisy[self.part].shape)}, the pipeline's latents are "
-                                      f"{list(step.sample.shape)}")  # fmt: skip
-        last = self.part == len(self._noisy) - 1
-        if self.is_asked(self.step):
+            self._target = max(1, self._nearest - self.recording.first_index)
+            if step.sample.shape != self._noisy[self.latent_stream].shape:
+                shape = list(self._noisy[self.latent_stream].shape)
+                raise GenerationError(f"noisy is {shape}, the pipeline's latents are {list(step.sample.shape)}")
+        last = self.latent_stream == len(self._noisy) - 1
+        if self.is_computed(self.step):
             self._outputs.append(flow_velocity(step))
             if last:
                 self.velocity = join(self._outputs)
                 raise StopPipeline
         elif last:
             self._guiders.write(self.recording.guidance[self.step])
-        return from_flow(step, self._noisy[self.part], self.sigma).to(step.sample.dtype)
+        return from_flow_latents(step, self._noisy[self.latent_stream], self.sigma).to(step.sample.dtype)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _StreamOutputs:
     log_prob: Tensor  # [B]
     mean: Tensor  # [B, ...]
     std: Level
@@ -367,7 +377,7 @@ class _Part:
     gain: float | None
 
 
-def _decisions(column: int, parts: list[_Part]) -> StepOutputs:
+def _decisions(column: int, parts: list[_StreamOutputs]) -> StepOutputs:
     means = [part.mean for part in parts]
     std = torch.as_tensor(shared_std([part.std for part in parts]), dtype=torch.float32, device=means[0].device)
     return StepOutputs(

@@ -1,20 +1,20 @@
-"""Families of schedulers: which transitions they allow, and what their steps mean in noise levels.
+"""Scheduler families: the noise levels of a scheduler's steps, and the mean and spread of a step under a transition.
 
     flow    x = (1 - sigma) x_0 + sigma noise: FlowMatchEuler, and solvers (UniPC, DPM++) whose model predicts a flow
     vp      variance-preserving: DDIM, CogVideoX's DDIM, and the same solvers where the model predicts noise or v
     ve      variance-exploding: Euler and LMS
-    native  schedulers that draw noise of their own: DDPM, LCM, TCD, Euler ancestral, SCM
+    native  schedulers that sample noise in their own step: DDPM, LCM, TCD, Euler ancestral, SCM
 
-A stochastic rollout of the first three replaces the scheduler's own step, so any solver of a family serves: only its
-noise levels count. The fourth keeps the scheduler's step, and asks it for its mean and standard deviation.
-To add a family: extend `Family`, and name its schedulers in `family_of`.
+A stochastic rollout of the first three replaces the scheduler's own step, so every solver of a family is supported:
+only its noise levels matter. The fourth keeps the scheduler's step and measures its mean and standard deviation.
+A transition declares the families that it supports (`transitions`). To add a family: implement `SchedulerFamily` and
+list its schedulers in `_FAMILIES`.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
@@ -25,16 +25,16 @@ import torch
 from diffusers import SchedulerMixin
 from torch import Tensor
 
-from mmrl.config.sampling import TransitionConfig
+from mmrl.config.sampling import TRANSITIONS, TransitionConfig
 from mmrl.errors import ConfigError, UnsupportedError
-from mmrl.generation.diffusion.transitions import CPS, DDIM, ODE, DanceSDE, FlowSDE, Level, Native, NoisyODE, Transition
+from mmrl.generation.diffusion.transitions import DDIM, ODE, Level, Native, Transition
 
 Levels = list[tuple[float, float]]
 """(sigma, sigma') of every step of a schedule."""
 
 
 class StepLike(Protocol):
-    """What a family needs to know of a step (`mmrl.generation.diffusion.scheduler_hook.Step`)."""
+    """The part of a `scheduler_hook.Step` that a family reads."""
 
     output: Tensor
     sample: Tensor
@@ -42,59 +42,54 @@ class StepLike(Protocol):
     levels: Levels
 
     def with_noise(self, noise: float) -> Tensor:
-        """The scheduler's own x' with `noise` in place of every number that it would draw."""
+        """Return the scheduler's own x' with `noise` in place of every random number."""
         ...
 
 
-class Family(Protocol):
-    """What a kind of scheduler means in noise levels."""
+class SchedulerFamily(Protocol):
+    """A kind of scheduler, described by the noise levels of its steps."""
 
     name: ClassVar[str]
-    transitions: ClassVar[tuple[str, ...]]
-    has_by_products: ClassVar[bool]  # whether its steps return more than x', which pipelines unpack
+    has_by_products: ClassVar[bool]  # True: its steps return more than x', which pipelines unpack
 
     def levels(self, scheduler: Any) -> Levels:
-        """(sigma, sigma') of every step of the present schedule."""
+        """Return (sigma, sigma') of every step of the current schedule."""
         ...
 
     def first_step(self, scheduler: Any, timestep: Any) -> int:
-        """Where in the schedule a loop begins that calls `step` with this timestep first."""
-        ...
-
-    def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
-        """The configured transition on this schedule."""
+        """Return the index in the schedule of a loop's first step, which has this timestep."""
         ...
 
     def deterministic(self, scheduler: Any) -> Transition | None:
-        """What steps outside of the window follow; None: the scheduler's own step."""
+        """Return the transition of steps outside of the window; None: the scheduler's own step."""
         ...
 
     def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
-        """Mean [B, ...] float32 and standard deviation of x'."""
+        """Return the mean [B, ...] float32 and the standard deviation of x'."""
         ...
 
     def velocity(self, step: StepLike) -> Tensor:
-        """[B, ...] the model's output in the family's own terms."""
+        """Return the model's output [B, ...] in the family's own terms."""
         ...
 
 
-class Noised(Family, Protocol):
-    """A family that says how much noise its latents hold.
+class NoiseLevelFamily(SchedulerFamily, Protocol):
+    """A family whose latents have a known noise level.
 
-    Noise levels are a flow's here: sigma / (1 - sigma) is the ratio of noise to signal, whatever the family.
+    Noise levels are a flow's in every family: sigma / (1 - sigma) is the ratio of noise to signal.
     """
 
     def noise_level(self, scheduler: Any, place: float) -> float:
-        """In (0, 1], of a place in (0, 1] among those that the model was trained at, which a uniform place draws."""
+        """Return the noise level in (0, 1] at quantile `place` in (0, 1] of the model's training levels."""
         ...
 
-    def hold(self, scheduler: Any, sigma: float) -> int:
-        """Set every step of the schedule to one noise level; return the step that would have come nearest to it."""
+    def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
+        """Set every step of the schedule to one noise level; return the index of the step that was nearest to it."""
         ...
 
 
-class _Replaced:
-    """Families whose own steps are replaced by a transition between their noise levels."""
+class _TransitionFamily:
+    """A family whose own steps are replaced by a transition between their noise levels."""
 
     has_by_products: ClassVar[bool] = False
 
@@ -105,11 +100,10 @@ class _Replaced:
         return step.output
 
 
-class FlowFamily(_Replaced):
+class FlowFamily(_TransitionFamily):
     """x = (1 - sigma) x_0 + sigma noise; the model predicts the velocity noise - x_0."""
 
     name: ClassVar[str] = "flow"
-    transitions: ClassVar[tuple[str, ...]] = ("ode", "flow_sde", "dance_sde", "noisy_ode", "cps")
 
     def levels(self, scheduler: Any) -> Levels:
         return list(pairwise(scheduler.sigmas.tolist()))
@@ -117,29 +111,18 @@ class FlowFamily(_Replaced):
     def first_step(self, scheduler: Any, timestep: Any) -> int:
         return _step_index(scheduler, timestep)
 
-    def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
-        first_sigma = levels[min(1, len(levels) - 1)][0]
-        kinds: dict[str, Callable[[], Transition]] = {
-            "ode": ODE,
-            "flow_sde": lambda: FlowSDE(config.noise_level, first_sigma),
-            "dance_sde": lambda: DanceSDE(config.noise_level),
-            "noisy_ode": lambda: NoisyODE(config.noise_level),
-            "cps": lambda: CPS(config.noise_level),
-        }
-        return kinds[config.name]()
-
     def deterministic(self, scheduler: Any) -> Transition | None:
         return ODE()
 
     def noise_level(self, scheduler: Any, place: float) -> float:
-        """Training levels are uniform."""
+        """Return `place`: a flow's training levels are uniform."""
         return place
 
-    def hold(self, scheduler: Any, sigma: float) -> int:
-        """A level of the schedule itself keeps the timestep that the scheduler gave it.
+    def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
+        """A level of the schedule keeps the timestep that the scheduler assigned to it.
 
-        Others get sigma times the number of training timesteps, in the schedule's dtype. No shift: sigma is the actual
-        noise level.
+        Other levels get sigma times the number of training timesteps, in the schedule's dtype. No shift is applied:
+        sigma is the actual noise level.
         """
         sigmas, timesteps = scheduler.sigmas, scheduler.timesteps
         distance = (sigmas[:-1].cpu().double() - sigma).abs()
@@ -152,48 +135,44 @@ class FlowFamily(_Replaced):
 
 
 class InvertedFlowFamily(FlowFamily):
-    """The same, for schedules that count upwards, with what is left of the noise, and predict x_0 - noise (Mochi)."""
+    """Flow schedules that count 1 - sigma upwards and whose model predicts x_0 - noise (Mochi)."""
 
     def levels(self, scheduler: Any) -> Levels:
-        return list(pairwise(1 - left for left in scheduler.sigmas.tolist()))
+        return list(pairwise(1 - value for value in scheduler.sigmas.tolist()))
 
     def velocity(self, step: StepLike) -> Tensor:
         return -step.output
 
-    def hold(self, scheduler: Any, sigma: float) -> int:
-        return super().hold(scheduler, 1 - sigma)
+    def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
+        return super().set_constant_sigma(scheduler, 1 - sigma)
 
 
-class VPFamily(_Replaced):
+class VPFamily(_TransitionFamily):
     """x = sqrt(1 - sigma²) x_0 + sigma noise; the model predicts the noise, x_0 or v."""
 
     name: ClassVar[str] = "vp"
-    transitions: ClassVar[tuple[str, ...]] = ("ode", "ddim")
 
     def levels(self, scheduler: Any) -> Levels:
-        kept, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
+        alphas, last = scheduler.alphas_cumprod.tolist(), float(scheduler.final_alpha_cumprod)
         stride = scheduler.config.num_train_timesteps // scheduler.num_inference_steps
         return [
-            ((1 - kept[t]) ** 0.5, (1 - (kept[t - stride] if t >= stride else last)) ** 0.5)
+            ((1 - alphas[t]) ** 0.5, (1 - (alphas[t - stride] if t >= stride else last)) ** 0.5)
             for t in scheduler.timesteps.tolist()
         ]
 
     def first_step(self, scheduler: Any, timestep: Any) -> int:
         return _nearest_timestep(scheduler, timestep)
 
-    def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
-        return self._ddim(scheduler, config.noise_level if config.name == "ddim" else 0.0)
-
     def deterministic(self, scheduler: Any) -> Transition | None:
-        return self._ddim(scheduler, 0.0)
+        return DDIM.of_scheduler(scheduler, 0.0)
 
     def noise_level(self, scheduler: Any, place: float) -> float:
-        """That of a training timestep; those are drawn uniformly."""
+        """Return the level of a training timestep; training samples timesteps uniformly."""
         levels = _flow_level(_training_shares(scheduler))
         return float(levels[round(place * (len(levels) - 1))])
 
-    def hold(self, scheduler: Any, sigma: float) -> int:
-        """The model was trained at whole timesteps: the nearest is taken."""
+    def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
+        """The model was trained at whole timesteps, so the nearest one is used."""
         shares = _training_shares(scheduler)
         known = torch.tensor([share for share, _ in self.levels(scheduler)], dtype=torch.float64)
         nearest, timestep = (int((_flow_level(each) - sigma).abs().argmin()) for each in (known, shares))
@@ -201,14 +180,9 @@ class VPFamily(_Replaced):
         _fill(scheduler, timestep, (share / (1 - share**2).sqrt()).item())
         return nearest
 
-    def _ddim(self, scheduler: Any, eta: float) -> DDIM:
-        config = scheduler.config
-        clips = type(scheduler).__name__ == "DDIMScheduler" and config.clip_sample  # others have the key and ignore it
-        return DDIM(eta, config.get("prediction_type", "epsilon"), config.clip_sample_range if clips else None)
-
 
 class VPSolverFamily(VPFamily):
-    """The same, for solvers that count in sigma / sqrt(1 - sigma²), the ratio of noise to signal."""
+    """Variance-preserving solvers whose sigmas are sigma / sqrt(1 - sigma²), the ratio of noise to signal."""
 
     def levels(self, scheduler: Any) -> Levels:
         return list(pairwise(_share(ratio) for ratio in scheduler.sigmas.tolist()))
@@ -218,7 +192,7 @@ class VPSolverFamily(VPFamily):
 
 
 class VEFamily(VPSolverFamily):
-    """x = x_0 + ratio noise: the variance-preserving x over its signal. Steps are taken in the latter's terms."""
+    """x = x_0 + ratio noise: the variance-preserving x divided by its signal. Steps are computed for the latter."""
 
     name: ClassVar[str] = "ve"
 
@@ -230,23 +204,19 @@ class VEFamily(VPSolverFamily):
 
 
 class NativeFamily:
-    """The scheduler draws x' itself, from a Gaussian that it is asked for by handing it chosen noise."""
+    """Schedulers that sample x' themselves; the Gaussian is measured by replacing their noise with 0 and with 1."""
 
     name: ClassVar[str] = "native"
-    transitions: ClassVar[tuple[str, ...]] = ("ode", "native")
     has_by_products: ClassVar[bool] = True
 
     def levels(self, scheduler: Any) -> Levels:
         ends = type(scheduler).__name__ in _SCHEDULES_WITH_END
-        return [(math.nan, math.nan)] * (len(scheduler.timesteps) - ends)  # nobody needs to know
+        return [(math.nan, math.nan)] * (len(scheduler.timesteps) - ends)  # unknown, and no transition reads them
 
     def first_step(self, scheduler: Any, timestep: Any) -> int:
         if hasattr(scheduler, "_init_step_index"):
             return _step_index(scheduler, timestep)
         return _nearest_timestep(scheduler, timestep)
-
-    def transition(self, config: TransitionConfig, scheduler: Any, levels: Levels) -> Transition:
-        return Native()
 
     def deterministic(self, scheduler: Any) -> Transition | None:
         return None
@@ -264,7 +234,7 @@ class NativeFamily:
 _FLOW, _INVERTED_FLOW, _NATIVE = FlowFamily(), InvertedFlowFamily(), NativeFamily()
 _VP, _VP_SOLVER, _VE = VPFamily(), VPSolverFamily(), VEFamily()
 _SOLVERS = ("UniPCMultistepScheduler", "DPMSolverMultistepScheduler", "DEISMultistepScheduler")  # of flows and of noise
-_FAMILIES: dict[str, Family] = {
+_FAMILIES: dict[str, SchedulerFamily] = {
     **dict.fromkeys(("FlowMatchEulerDiscreteScheduler", "HeliosScheduler"), _FLOW),
     **dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), _VP),
     **dict.fromkeys(_SOLVERS, _VP_SOLVER),
@@ -283,18 +253,18 @@ _FAMILIES: dict[str, Family] = {
     ),
 }
 _SCHEDULES_WITH_END = ("SCMScheduler", "DDPMWuerstchenScheduler")
-"""Their timesteps end with the 0 that the last step arrives at."""
+"""Schedulers whose timesteps end with the 0 that the last step arrives at."""
 
 
-def family_of(scheduler: Any) -> Family:
-    """The family of a scheduler.
+def family_of(scheduler: Any) -> SchedulerFamily:
+    """Return the family of a scheduler.
 
     Raises:
-        UnsupportedError: it has none; the message says why and what to use instead.
+        UnsupportedError: it has none; the message has the reason and an alternative.
     """
     name = type(scheduler).__name__
-    if why := refusal(scheduler):
-        raise UnsupportedError(f"{name} cannot be trained through: {why}")
+    if reason := unsupported_reason(scheduler):
+        raise UnsupportedError(f"{name} cannot be trained through: {reason}")
     config = scheduler.config
     if name in _SOLVERS and config.prediction_type == "flow_prediction":
         return _FLOW
@@ -303,26 +273,26 @@ def family_of(scheduler: Any) -> Family:
     return _INVERTED_FLOW if config.get("invert_sigmas") else _FAMILIES[name]
 
 
-def noised_family(scheduler: Any) -> Noised:
-    """The family of a scheduler whose latents hold a known amount of noise.
+def noise_level_family(scheduler: Any) -> NoiseLevelFamily:
+    """Return the family of a scheduler whose latents have a known noise level.
 
     Raises:
-        UnsupportedError: it draws its noise itself and does not say how much.
+        UnsupportedError: the scheduler samples noise itself and does not say how much.
     """
     family = family_of(scheduler)
     if isinstance(family, NativeFamily):
         raise UnsupportedError(f"{type(scheduler).__name__} does not say how much noise its latents hold: set another "
                                "policy.scheduler, such as DDIMScheduler for models that predict noise")  # fmt: skip
-    return cast(Noised, family)
+    return cast(NoiseLevelFamily, family)
 
 
-def covered_schedulers() -> tuple[str, ...]:
-    """The classes that have a family."""
+def supported_schedulers() -> tuple[str, ...]:
+    """Return the names of the scheduler classes that have a family."""
     return tuple(_FAMILIES)
 
 
-def refusal(scheduler: Any) -> str | None:
-    """Why a scheduler cannot be trained through, or None."""
+def unsupported_reason(scheduler: Any) -> str | None:
+    """Return the reason why a scheduler cannot be trained through, or None."""
     name, config = type(scheduler).__name__, scheduler.config
     if name not in _FAMILIES:
         return (f"its family is not covered (covered: {', '.join(_FAMILIES)}). For a model that predicts noise or v, "
@@ -331,15 +301,15 @@ def refusal(scheduler: Any) -> str | None:
     if prediction == "flow_prediction" and not config.get("use_flow_sigmas"):
         return "its model predicts a flow, but use_flow_sigmas is off"
     if _FAMILIES[name] is not _NATIVE and prediction not in ("flow_prediction", "epsilon", "v_prediction", "sample"):
-        return f"prediction_type {prediction} is not known here"
+        return f"prediction_type {prediction} is not supported"
     if config.get("stages", 1) != 1:
-        return "its stages draw noise anew between resolutions"
+        return "its stages sample new noise between resolutions"
     if config.get("stochastic_sampling") or str(config.get("algorithm_type", "")).startswith("sde"):
-        return "it is set to draw noise of its own: leave that off and choose a transition"
+        return "it is set to sample noise in its step: turn that off and choose a transition"
     if config.get("thresholding") and _FAMILIES[name] is not _NATIVE:
         return "thresholding couples the pixels of a step, which leaves it without a Gaussian mean"
     if config.get("rescale_betas_zero_snr") and _FAMILIES[name] is _VP and prediction == "epsilon":
-        return "at zero terminal SNR the noise says nothing of the picture: predict v or the picture"
+        return "at zero terminal SNR the noise says nothing of x_0: predict v or x_0"
     if config.get("rescale_betas_zero_snr") and _FAMILIES[name] in (_VE, _VP_SOLVER):
         return "zero terminal SNR has no ratio of noise to signal: set policy.scheduler=DDIMScheduler"
     if str(config.get("variance_type", "")).startswith("learned") and _FAMILIES[name] is _NATIVE:
@@ -347,17 +317,25 @@ def refusal(scheduler: Any) -> str | None:
     return None
 
 
-def check_transition(config: TransitionConfig, family: Family) -> None:
-    """Raise ConfigError if this family of schedulers has no such transition."""
-    if config.name not in family.transitions:
+def check_transition(config: TransitionConfig, family: SchedulerFamily) -> None:
+    """Raise ConfigError unless the configured transition supports this family of schedulers."""
+    if family.name not in TRANSITIONS.load(config.name).families:
+        choices = [name for name in TRANSITIONS.names() if family.name in TRANSITIONS.load(name).families]
         raise ConfigError(f"sampling.transition.name: {config.name} does not fit the pipeline's scheduler, which is of "
-                          f"the {family.name} family: choose {', '.join(family.transitions)}")  # fmt: skip
+                          f"the {family.name} family: choose {', '.join(choices)}")  # fmt: skip
 
 
-def velocity_gain(family: Family, transition: Transition, step: StepLike) -> float | None:
-    """|d mean / d output|: how far a step's mean moves with the model's output. None: only the scheduler knows.
+def make_transition(config: TransitionConfig, family: SchedulerFamily, scheduler: Any, levels: Levels) -> Transition:
+    """Return the configured transition on a schedule; `ode` is the family's deterministic transition, if it has one."""
+    if config.name == "ode" and (deterministic := family.deterministic(scheduler)) is not None:
+        return deterministic
+    return TRANSITIONS.load(config.name).from_config(config, scheduler, levels)
 
-    Means are linear in x and in the output, so it is the mean of a small output at x = 0.
+
+def velocity_gain(family: SchedulerFamily, transition: Transition, step: StepLike) -> float | None:
+    """Return |d mean / d output|, the change of a step's mean with the model's output; None: only the scheduler knows.
+
+    Means are linear in x and in the output, so this is the mean of a small output at x = 0.
     """
     if isinstance(transition, Native):
         return None
@@ -370,7 +348,7 @@ def velocity_gain(family: Family, transition: Transition, step: StepLike) -> flo
 
 @dataclass
 class _Probe:
-    """A step at which a family's moments are asked for, and nothing else."""
+    """A step that serves to evaluate a family's moments."""
 
     output: Tensor
     sample: Tensor
@@ -378,7 +356,7 @@ class _Probe:
     levels: Levels
 
     def with_noise(self, noise: float) -> Tensor:
-        raise TypeError("only a scheduler's own step has noise of its own")
+        raise TypeError("only a scheduler's own step samples noise")
 
 
 def _share(ratio: float) -> float:
@@ -386,32 +364,32 @@ def _share(ratio: float) -> float:
 
 
 def _training_shares(scheduler: Any) -> Tensor:
-    """[T] float64: the share of noise, sqrt(1 - signal²), at every timestep of a variance-preserving model's training.
+    """Return the share of noise, sqrt(1 - signal²), at each training timestep of a vp or ve model, [T] float64.
 
     Raises:
-        UnsupportedError: the model was not trained at numbered timesteps (Cosmos), or is told its level in another way
-            (Stable Video Diffusion).
+        UnsupportedError: the model was not trained at numbered timesteps (Cosmos), or takes its noise level in another
+            form (Stable Video Diffusion).
     """
-    kept = getattr(scheduler, "alphas_cumprod", None)
-    if kept is None or scheduler.config.get("timestep_type") == "continuous":
+    alphas = getattr(scheduler, "alphas_cumprod", None)
+    if alphas is None or scheduler.config.get("timestep_type") == "continuous":
         raise UnsupportedError(f"{type(scheduler).__name__} does not say which noise levels its model was trained at")
-    return (1 - kept.cpu().double()).sqrt()
+    return (1 - alphas.cpu().double()).sqrt()
 
 
 def _flow_level(share: Tensor) -> Tensor:
-    """A flow's noise level of the same ratio of noise to signal as a share of noise, sqrt(1 - signal²), has."""
+    """Return a flow's noise level with the same ratio of noise to signal as a share of noise, sqrt(1 - signal²)."""
     return share / (share + (1 - share**2).sqrt())
 
 
 def _fill(scheduler: Any, timestep: float, sigma: float) -> None:
-    """One timestep throughout, and `sigma` where the scheduler has any."""
+    """Set every timestep of the schedule, and every sigma if the scheduler has any."""
     timesteps = scheduler.timesteps
-    steps = max(2, len(timesteps))  # the first hands over x_t
+    steps = max(2, len(timesteps))  # the first step returns x_t
     scheduler.timesteps = torch.full((steps,), timestep, dtype=timesteps.dtype, device=timesteps.device)
     if hasattr(scheduler, "sigmas"):
         sigmas = scheduler.sigmas
         scheduler.sigmas = torch.full((steps + 1,), sigma, dtype=sigmas.dtype, device=sigmas.device)
-        scheduler.set_begin_index(0)  # equal timesteps cannot be told apart by value
+        scheduler.set_begin_index(0)  # equal timesteps cannot be distinguished by value
 
 
 def _step_index(scheduler: Any, timestep: Any) -> int:
@@ -421,18 +399,15 @@ def _step_index(scheduler: Any, timestep: Any) -> int:
 
 
 def _nearest_timestep(scheduler: Any, timestep: Any) -> int:
-    wanted = torch.as_tensor(timestep).flatten()[0].cpu().double()  # some pipelines hand in one a row
-    return int((scheduler.timesteps.cpu().double() - wanted).abs().argmin())
-
-
-# Another scheduler for a pipeline: some ship with one that cannot be trained through.
+    first = torch.as_tensor(timestep).flatten()[0].cpu().double()  # some pipelines pass one per row
+    return int((scheduler.timesteps.cpu().double() - first).abs().argmin())
 
 
 def scheduler_class(name: str) -> Any:
-    """A scheduler of diffusers by its class's name.
+    """Return a scheduler class of diffusers by name.
 
     Raises:
-        ConfigError: there is none of this name.
+        ConfigError: diffusers has no scheduler of this name.
     """
     found = getattr(diffusers, name, None)
     if not (isinstance(found, type) and issubclass(found, SchedulerMixin) and found is not SchedulerMixin):
@@ -443,10 +418,11 @@ def scheduler_class(name: str) -> Any:
     return found
 
 
-def exchanged(scheduler: Any, name: str) -> Any:
-    """A scheduler of another class with the settings of the one that a pipeline came with.
+def convert_scheduler(scheduler: Any, name: str) -> Any:
+    """Return a scheduler of the class `name` with the settings of `scheduler`.
 
-    Clipping is no setting to inherit by default: DDIM clips x_0 to [-1, 1] unless told not to, which latents exceed.
+    Some pipelines come with a scheduler that cannot be trained through. If `scheduler` does not set `clip_sample`, the
+    new one does not clip: DDIM's default clips x_0 to [-1, 1], which latents exceed.
     """
     kind, config = scheduler_class(name), scheduler.config
     clips = "clip_sample" in inspect.signature(kind.__init__).parameters
