@@ -29,8 +29,8 @@ from mmrl.generation.memory.architecture import Architecture, build_component, f
 from mmrl.generation.memory.estimate import estimate_memory, placeholder_sample
 from mmrl.generation.memory.meta_run import placeholder_tokenizer
 from mmrl.policy import Rollout, RolloutRequest
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
-from mmrl.training.rollouts.online import MicroBatch
 
 SMALL = ["sampling.height=64", "sampling.width=64", "sampling.steps=3", "data.micro_batch=2", "policy.dtype=float32"]
 _CLIP = {

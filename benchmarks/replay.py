@@ -34,9 +34,9 @@ from mmrl.data.sample import Sample
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.seeds import row_generators, stream_seed
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.online import MicroBatch
 from mmrl_shapeworld.models import PIPELINE
 
 BOUND = 1.05

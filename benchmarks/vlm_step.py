@@ -132,7 +132,7 @@ class Ours:
             sampling_weights=objective.sampling_weights,
             prompts=PromptSampler(samples, work.prompts, seed=0),
             suite=suite,
-            credit=AdvantageEstimator(algorithm.advantage, suite.weights),
+            advantage_estimator=AdvantageEstimator(algorithm.advantage, suite.weights),
             group_size=work.answers,
             micro_batch=work.prompts * work.answers,
             seed=0,

@@ -22,9 +22,9 @@ from mmrl.lazy import exports
 
 _HOMES = {
     "Checkpoints": "run.checkpoints",
-    "Experience": "rollouts.online",
-    "ExperienceSource": "rollouts.online",
-    "MicroBatch": "rollouts.online",
+    "Experience": "experience",
+    "ExperienceSource": "experience",
+    "MicroBatch": "experience",
     "OnlineRollouts": "rollouts.online",
     "RunError": "mmrl.errors",
     "Trainer": "trainer",

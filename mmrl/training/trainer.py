@@ -22,11 +22,12 @@ from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import TrainingConfig
 from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
+from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
+from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.kl_early_stopping import KLEarlyStopping
 from mmrl.training.loss_scale import LossScale
 from mmrl.training.objectives.base import MetricAccumulator, Objective
-from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch, fold_in
 from mmrl.training.run.checkpoints import (
     Checkpoints,
     TrainerState,

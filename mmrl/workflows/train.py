@@ -10,10 +10,10 @@ import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
-from mmrl.build.experience import build_learning
 from mmrl.build.objectives import check
 from mmrl.build.policies import build_policy, prepare_samples
 from mmrl.build.reward_suites import build_rewards
+from mmrl.build.training_setup import build_training_setup
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.train import TrainConfig
@@ -70,7 +70,7 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
         if config.algorithm.experience == "rollouts":
             rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
         warm_samples = prepare_samples(policy, config, load_samples(warm, config.media)) if warm else samples
-        learning = build_learning(config, policy, samples, warm_samples, rewards)
+        learning = build_training_setup(config, policy, samples, warm_samples, rewards)
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run)

@@ -20,9 +20,9 @@ from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import Rollout, RolloutRequest
+from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.rollouts.online import Experience, MicroBatch
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.trainer import Trainer
 

@@ -93,7 +93,7 @@ def build_trainer(
         sampling_weights=objective.sampling_weights,
         prompts=PromptSampler(samples(), groups, seed=0),
         suite=suite,
-        credit=AdvantageEstimator(settings.advantage, suite.weights),
+        advantage_estimator=AdvantageEstimator(settings.advantage, suite.weights),
         group_size=group_size,
         micro_batch=micro_batch,
         seed=3,

@@ -13,10 +13,10 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
+from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
-from mmrl.training.rollouts.online import Experience, MicroBatch
 from mmrl.training.rollouts.row_selection import BestAndWorst, EveryPair, RowSelection, packed, positive_advantage_rows
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import GaussianFlow

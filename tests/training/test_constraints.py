@@ -39,7 +39,7 @@ def constrained(trainer, at_least: float, start: float = 0.0):
     """The first number is to fall to -2, but its mean is to stay above a threshold."""
     trainer.source.suite = RewardSuite([(Down(), 1.0), (Held(), 0.0)], min_valid_share=0.5)
     constraints = Constraints([Constraint("held", at_least, start=start, rate=0.1)])
-    trainer.source.credit = AdvantageEstimator(
+    trainer.source.advantage_estimator = AdvantageEstimator(
         AdvantageConfig(name="dr_grpo"), trainer.source.suite.weights, constraints
     )
     return trainer
@@ -63,7 +63,7 @@ def test_the_objective_is_maximised_as_far_as_the_constraint_lets_it(make_traine
 
 def test_without_multipliers_that_move_it_falls_on(make_trainer):
     trainer = constrained(make_trainer(optimizer={"lr": 0.1}), THRESHOLD)
-    trainer.source.credit.constraints.each = [Constraint("held", THRESHOLD, most=0.0)]
+    trainer.source.advantage_estimator.constraints.each = [Constraint("held", THRESHOLD, most=0.0)]
     assert learnt(trainer, 30)["reward/held"][-1] < -1.4
 
 
@@ -76,13 +76,21 @@ def test_multipliers_go_on_where_they_were(make_trainer, tmp_path):
     begun.save()
     resumed = constrained(make_trainer(tmp_path / "b"), 0.5)
     resumed.resume()
-    assert resumed.source.credit.constraints.multipliers == begun.source.credit.constraints.multipliers
+    assert (
+        resumed.source.advantage_estimator.constraints.multipliers
+        == begun.source.advantage_estimator.constraints.multipliers
+    )
     while resumed.step < 6:
         resumed.iterate()
     assert torch.equal(resumed.policy.theta, straight.policy.theta)
-    assert resumed.source.credit.constraints.multipliers == straight.source.credit.constraints.multipliers
+    assert (
+        resumed.source.advantage_estimator.constraints.multipliers
+        == straight.source.advantage_estimator.constraints.multipliers
+    )
     with pytest.raises(RunError, match="multipliers are of held, and the constrained rewards are other"):
-        Constraints([Constraint("other", 0.0)]).load_state_dict(begun.source.credit.constraints.state_dict())
+        Constraints([Constraint("other", 0.0)]).load_state_dict(
+            begun.source.advantage_estimator.constraints.state_dict()
+        )
 
 
 def output(**columns: list[float]) -> RewardOutput:
@@ -96,7 +104,9 @@ def test_a_constraint_that_could_not_be_scored_leaves_its_row_to_the_objective()
     scored = output(up=[1.0, 0.0, 0.5], held=[0.0, 4.0, np.nan], total=[1.0, 0.0, 0.5])
     group = torch.zeros(3, dtype=torch.long)
     torch.testing.assert_close(credit.advantages(scored, group), torch.tensor([-0.75, 0.75, 0.0]))
-    assert constraints.ascend(output(held=[np.nan])) == {"multiplier/held": 1.0}, "nothing known, nothing moved"
+    assert constraints.update_multipliers(output(held=[np.nan])) == {"multiplier/held": 1.0}, (
+        "nothing known, nothing moved"
+    )
 
 
 def test_gdpo_is_held_too_and_ignores_the_weight_of_what_holds_it():

@@ -28,7 +28,7 @@ def source_of(policy, objective, reward=None, group_size=32):
         sampling_weights=objective.sampling_weights,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
-        credit=AdvantageEstimator(AdvantageConfig(clip=5.0), suite.weights),
+        advantage_estimator=AdvantageEstimator(AdvantageConfig(clip=5.0), suite.weights),
         group_size=group_size,
         micro_batch=2 * group_size,
         seed=0,

@@ -15,10 +15,10 @@ from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.errors import RunError
 from mmrl.rewards import GroupReward, RewardInput, ScoringFailed, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
-from mmrl.training.rollouts.collect import whole_groups
+from mmrl.training.rollouts.collect import complete_groups
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws
+from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from tests.training.test_offline import shown
 from tests.training.token_policy import TokenPolicy, questions
@@ -26,19 +26,19 @@ from tests.training.token_run import Exact, Right, collect, source, trainer
 
 SAMPLERS = {
     "plain": dict,
-    "dynamic": lambda: {"draws": DynamicDraws(4, 6, 4)},
-    "adaptive": lambda: {"draws": AdaptiveDraws(6, 3, 4, 1.0, 2, 2, 0)},
+    "dynamic": lambda: {"group_sampler": DynamicGroupSampler(4, 6, 4)},
+    "adaptive": lambda: {"group_sampler": AdaptiveGroupSampler(6, 3, 4, 1.0, 2, 2, 0)},
     "selective": lambda: {"replay": SelectiveReplay(40, 1.0, 0)},
     "success": lambda: {"replay": SuccessReplay(1.0, 2, 0)},
     "difficulty": lambda: {"weighting": DifficultyWeighting(("easy", "hard"), 1.0)},
     "variance_aware": lambda: {"prompts": VarianceAwareSampler(shown(), 4, 0)},
-    "mixed": lambda: {"mixed": MixedDemonstrations(0.5, 0.1, 0)},
+    "mixed": lambda: {"demonstrations": MixedDemonstrations(0.5, 0.1, 0)},
     "all": lambda: {
         "prompts": VarianceAwareSampler(shown(), 4, 0),
-        "draws": DynamicDraws(4, 6, 2),
+        "group_sampler": DynamicGroupSampler(4, 6, 2),
         "replay": SelectiveReplay(40, 1.0, 0),
         "weighting": DifficultyWeighting(("easy", "hard"), 1.0),
-        "mixed": MixedDemonstrations(0.5, None, 0),
+        "demonstrations": MixedDemonstrations(0.5, None, 0),
     },
 }
 
@@ -132,8 +132,16 @@ def item(group):
 
 def test_rewards_that_compare_wait_until_groups_are_whole_and_wait_for_no_more():
     sizes = {0: 2, 1: 3, 2: 1}
-    assert [whole_groups([item(g) for g in (0, 1, 0, 1, 1, 2)[:n]], sizes) for n in range(7)] == [0, 0, 0, 0, 0, 5, 6]
-    assert [whole_groups([item(g) for g in (0, 0, 1)[:n]], sizes) for n in range(4)] == [0, 0, 2, 2]
+    assert [complete_groups([item(g) for g in (0, 1, 0, 1, 1, 2)[:n]], sizes) for n in range(7)] == [
+        0,
+        0,
+        0,
+        0,
+        0,
+        5,
+        6,
+    ]
+    assert [complete_groups([item(g) for g in (0, 0, 1)[:n]], sizes) for n in range(4)] == [0, 0, 2, 2]
     calls = []
 
     class Rank(GroupReward):
@@ -174,7 +182,7 @@ def test_a_small_round_in_which_the_scorer_failed_does_not_stop_the_run_by_itsel
                 raise ScoringFailed("down")
             return 0.0 if item.group < 3 else super().score_one(item)
 
-    found = collect(source(reward=Flaky(), draws=DynamicDraws(4, 6, 2)))
+    found = collect(source(reward=Flaky(), group_sampler=DynamicGroupSampler(4, 6, 2)))
     assert found.metrics["draws/rounds"] == 2 and found.metrics["valid_share_by_source/even"] < 1
 
 

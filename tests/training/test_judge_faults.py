@@ -38,7 +38,7 @@ def with_judge(trainer, url, retries=0, **settings):
         sampling_weights=source.sampling_weights,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
-        credit=AdvantageEstimator(source.credit.config, suite.weights),
+        advantage_estimator=AdvantageEstimator(source.advantage_estimator.config, suite.weights),
         group_size=8,
         micro_batch=4,  # several calls an iteration: scored while the next ones are drawn
         seed=3,

@@ -33,7 +33,7 @@ class Elsewhere(TokenPolicy):
 
 def corrected(cap: float = 2.0, policy: TokenPolicy | None = None):
     policy = policy or Elsewhere()
-    return policy, source(policy, mismatch=ImportanceCorrection(policy, cap))
+    return policy, source(policy, importance_correction=ImportanceCorrection(policy, cap))
 
 
 def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncated():
@@ -46,7 +46,9 @@ def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncate
         torch.testing.assert_close(mine.rollout.log_probs[mask], own[mask])
         due = (own.double() - theirs.rollout.log_probs.double()).exp().clamp(max=1.2)
         assert (due[mask] == 1.2).any() and (due[mask] < 1.2).any()
-        torch.testing.assert_close(mine.credit[mask].double(), (theirs.credit * due)[mask], rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(
+            mine.step_advantages[mask].double(), (theirs.step_advantages * due)[mask], rtol=1e-5, atol=1e-7
+        )
         assert policy.replay_gap(mine.rollout) < 1e-6 < policy.replay_gap(theirs.rollout)
     assert 0 < experience.metrics["mismatch/truncated"] < 1
     assert experience.metrics["mismatch/gap"] > 0.1
@@ -70,7 +72,7 @@ def test_where_engine_and_trainer_agree_nothing_changes():
     _, origin = corrected(policy=TokenPolicy())
     mine, theirs = collect(origin), collect(source(TokenPolicy()))
     for one, other in zip(mine.micro_batches, theirs.micro_batches, strict=True):
-        torch.testing.assert_close(one.credit, other.credit)
+        torch.testing.assert_close(one.step_advantages, other.step_advantages)
     assert mine.metrics["mismatch/weight"] == pytest.approx(1.0, abs=1e-6)
     assert mine.metrics["mismatch/truncated"] == 0
 
@@ -81,7 +83,7 @@ def test_an_update_learns_from_what_was_corrected():
     PolicyGradient(policy, GRPOConfig()).backward(batch, 1.0, 0, gauges := MetricAccumulator())
     assert policy.logits.grad.abs().max() > 0
     assert gauges.values()["ratio_max"] == pytest.approx(1.0, abs=1e-6)
-    unweighted = replace(batch, credit=batch.advantages[:, None].expand_as(batch.credit))
+    unweighted = replace(batch, step_advantages=batch.advantages[:, None].expand_as(batch.step_advantages))
     first, policy.logits.grad = policy.logits.grad, None
     PolicyGradient(policy, GRPOConfig()).backward(unweighted, 1.0, 0, MetricAccumulator())
     assert (policy.logits.grad - first).abs().max() > 1e-4
@@ -90,7 +92,7 @@ def test_an_update_learns_from_what_was_corrected():
 def test_replayed_answers_have_no_engine_to_be_compared_with():
     policy = TokenPolicy()
     with pytest.raises(ConfigError, match=r"algorithm\.mismatch: answers that data\.replay keeps"):
-        source(policy, mismatch=ImportanceCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
+        source(policy, importance_correction=ImportanceCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
 
 
 def test_the_configuration_asks_for_it():

@@ -37,7 +37,7 @@ def test_demonstrations_are_read_as_they_stand_each_worth_the_same():
     assert [batch.rollout.rows for batch in found.micro_batches] == [3, 3, 2]
     for batch in found.micro_batches:
         assert batch.rollout.media == [sample.answer for sample in batch.rollout.samples]
-        assert torch.equal(batch.credit, batch.rollout.mask.float()) and batch.scored.all()
+        assert torch.equal(batch.step_advantages, batch.rollout.mask.float()) and batch.scored.all()
     assert found.metrics == {"length": 3.0, "length_by_source/even": 3.0, "length_by_source/odd": 3.0}
 
 
@@ -63,7 +63,7 @@ def test_pairs_stand_side_by_side_chosen_first_and_are_never_split():
             assert batch.rollout.samples[row + 1] is sample
             assert batch.rollout.group_index[row] == batch.rollout.group_index[row + 1]
             assert batch.rollout.media[row : row + 2] == [sample.chosen, sample.rejected]
-        assert torch.equal(batch.credit, batch.advantages[:, None].where(batch.rollout.mask, 0.0))
+        assert torch.equal(batch.step_advantages, batch.advantages[:, None].where(batch.rollout.mask, 0.0))
     with pytest.raises(ValueError, match=r"data\.micro_batch: 3 rows would split a pair"):
         pairs(TokenPolicy(), micro_batch=3)
 

@@ -15,9 +15,9 @@ from torch import nn
 from mmrl.config import dump_config, load_config
 from mmrl.errors import ConfigError
 from mmrl.policy import batch_requests
+from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.objectives.base import MetricAccumulator
-from mmrl.training.rollouts.online import fold_in
 from mmrl.training.run.run_folder import create_run_folder, load_run
 from mmrl.training.run.timers import Phases
 from mmrl.training.trainer import learning_rate, stop_requests

@@ -91,15 +91,15 @@ def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
     rewards = torch.tensor([-sum((float(w) - 1.0) ** 2 for w in text.split()) for text in batch.rollout.media])
     worth = rewards.reshape(4, 2).mean(1)
     due_first = (worth - worth.mean()) / (worth.std() + 1e-4)
-    torch.testing.assert_close(batch.credit[::2, 0], due_first, atol=1e-4, rtol=1e-4)
-    assert not batch.credit[1::2, 0].any()
+    torch.testing.assert_close(batch.step_advantages[::2, 0], due_first, atol=1e-4, rtol=1e-4)
+    assert not batch.step_advantages[1::2, 0].any()
     torch.testing.assert_close(
-        batch.credit[:, 1], (rewards - rewards.mean()) / (rewards.std() + 1e-4), atol=1e-4, rtol=1e-4
+        batch.step_advantages[:, 1], (rewards - rewards.mean()) / (rewards.std() + 1e-4), atol=1e-4, rtol=1e-4
     )
     objective = PolicyGradient(policy, BranchGRPOConfig(**ROOMY))
     objective.backward(batch, 1.0, 0, MetricAccumulator())
     score = (batch.rollout.recording - policy.theta.detach()) / policy.std**2
-    due = -torch.stack([(due_first * score[::2, 0]).sum(), (batch.credit[:, 1] * score[:, 1]).sum()]) / 12
+    due = -torch.stack([(due_first * score[::2, 0]).sum(), (batch.step_advantages[:, 1] * score[:, 1]).sum()]) / 12
     torch.testing.assert_close(policy.theta.grad, due, atol=1e-4, rtol=1e-4)
 
 
@@ -151,7 +151,7 @@ def _samples():
 
 
 def _batch(rollout, advantages):
-    from mmrl.training.rollouts.online import MicroBatch
+    from mmrl.training.experience import MicroBatch
 
     credit = advantages[:, None].expand_as(rollout.log_probs)
     return MicroBatch(rollout, advantages, torch.ones(rollout.rows, dtype=torch.bool), credit)

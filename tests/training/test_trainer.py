@@ -224,5 +224,5 @@ def _rows(batch, chosen):
         rollout=rollout,
         advantages=batch.advantages[chosen],
         scored=batch.scored[chosen],
-        credit=batch.credit[chosen],
+        step_advantages=batch.step_advantages[chosen],
     )

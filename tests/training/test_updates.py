@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from mmrl.config.algorithm import DAPOConfig
-from mmrl.training.rollouts.online import Experience
+from mmrl.training.experience import Experience
 from tests.training.objectives.given import batch_of, cut
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import source, trainer

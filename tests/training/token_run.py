@@ -13,9 +13,10 @@ from mmrl.data.prompts import PromptSampler
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.training.experience import Experience
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
-from mmrl.training.rollouts.online import Experience, OnlineRollouts
+from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.timers import Phases
 from mmrl.training.run.trackers import JsonlTracker
@@ -49,7 +50,7 @@ def source(policy: TokenPolicy | None = None, reward: Reward | None = None, **ch
         "sampling_weights": nullcontext,
         "prompts": PromptSampler(questions(), 4, seed=0),
         "suite": RewardSuite([(reward or Right(), 1.0)], min_valid_share=0.5),
-        "credit": AdvantageEstimator(AdvantageConfig(), {"right": 1.0}),
+        "advantage_estimator": AdvantageEstimator(AdvantageConfig(), {"right": 1.0}),
         "group_size": 6,
         "micro_batch": 12,
         "seed": 3,

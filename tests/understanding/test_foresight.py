@@ -12,9 +12,9 @@ from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.online import MicroBatch
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.understanding.media import as_png, picture

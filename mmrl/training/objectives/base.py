@@ -12,7 +12,7 @@ from torch import Tensor
 from mmrl.config.algorithm import ExperienceKind
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy
-from mmrl.training.rollouts.online import MicroBatch
+from mmrl.training.experience import MicroBatch
 
 
 class MetricAccumulator:

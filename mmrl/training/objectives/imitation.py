@@ -11,8 +11,8 @@ from torch import Tensor
 from mmrl.algorithms import aggregation_total, aggregation_weights, imitation_loss
 from mmrl.config.algorithm import RejectionSFTConfig, SFTConfig
 from mmrl.policy import Capability, Policy, StepOutputs
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
-from mmrl.training.rollouts.online import MicroBatch
 
 
 class SupervisedLearning:
@@ -37,7 +37,7 @@ class SupervisedLearning:
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay what is to be imitated and backpropagate each block as soon as it is computed."""
-        rollout, imitated, credit = batch.rollout, _imitated(batch), batch.credit
+        rollout, imitated, credit = batch.rollout, _imitated(batch), batch.step_advantages
         metrics.mean("imitated_share", imitated.any(1).float().mean().item())
         weights = share * aggregation_weights(imitated, self._config.aggregate)
         rows = imitated.any(1)
@@ -86,6 +86,6 @@ def _imitated(batch: MicroBatch) -> Tensor:
         ValueError: a credit is negative.
     """
     trained = trained_decisions(batch)
-    if bool((batch.credit[trained] < 0).any()):
+    if bool((batch.step_advantages[trained] < 0).any()):
         raise ValueError("imitation takes credit >= 0, and some is negative: such advantages are for a policy gradient")
-    return trained & (batch.credit > 0)
+    return trained & (batch.step_advantages > 0)

@@ -24,10 +24,10 @@ from mmrl.algorithms import (
 )
 from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
 from mmrl.training.objectives.replay_passes import backpropagate_coupled
 from mmrl.training.objectives.surrogates import Distance, SurrogateSettings, resolve_settings
-from mmrl.training.rollouts.online import MicroBatch
 
 
 class PolicyGradient:
@@ -97,7 +97,7 @@ class PolicyGradient:
         settings, rollout = self._settings, batch.rollout
         trained = trained_decisions(batch)
         weights = share * aggregation_weights(trained, settings.how, settings.constant)
-        credit = batch.credit
+        credit = batch.step_advantages
         if settings.distance is None and Capability.SELECT_ROWS in self._policy.capabilities:
             teaches = (trained & (credit != 0)).any(1)
             if not teaches.all():

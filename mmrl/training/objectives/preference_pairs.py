@@ -12,9 +12,9 @@ from torch import Tensor
 from mmrl.algorithms import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
 from mmrl.config.algorithm import DPOConfig, MPOConfig
 from mmrl.policy import Capability, Policy
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
-from mmrl.training.rollouts.online import MicroBatch
 
 TEXT_BETA = 0.1
 """DPO's beta where none is set: trl's."""

@@ -18,10 +18,10 @@ from mmrl.policy import BackpropSteps, Capability, DecodingPolicy, VelocityPolic
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.seeds import fold_in
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import EARLIEST, LATEST
 from mmrl.training.rollouts.collect import reward_inputs
-from mmrl.training.rollouts.online import MicroBatch
 
 
 @dataclass(frozen=True)

@@ -29,9 +29,9 @@ from mmrl.config.algorithm import (
     RejectionSFTConfig,
     SFTConfig,
 )
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.preference_pairs import PairTerms
-from mmrl.training.rollouts.online import MicroBatch
 
 VelocityConfig = DiffusionNFTConfig | AWMConfig | FlowRWRConfig | SFTConfig | RejectionSFTConfig | DPOConfig
 

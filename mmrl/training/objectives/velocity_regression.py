@@ -13,9 +13,9 @@ from mmrl.algorithms import interpolate, nft_old_decay, velocity_mse
 from mmrl.config.algorithm import AWMConfig, DiffusionNFTConfig, FlowRWRConfig, OldPolicyConfig
 from mmrl.policy import Capability, Rollout, VelocityPolicy
 from mmrl.training.ema import ParameterCopy
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_losses import Noised, PairLoss, VelocityConfig, loss_of
-from mmrl.training.rollouts.online import MicroBatch
 
 EARLIEST, LATEST = 0.02, 0.98
 """Places among the noise levels are drawn between these: at 0 there is nothing to predict, at 1 nothing to see."""

@@ -1,4 +1,11 @@
-"""Drawing what is asked for and scoring it, and what came of it."""
+"""The collector: it samples rollouts, has them scored, and asks a group sampler which requests come next.
+
+    collected = RolloutCollector(policy, ...).collect(FixedGroupSampler(group_size=8), prompts)
+
+Sampling and scoring overlap: the rewards of a call are computed in threads while the next call is sampled. This file
+holds the plain group sampler, which requests the same number of answers to each prompt and trains on all of them;
+`group_sampling` has the others.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import RunError
 from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
@@ -24,62 +32,112 @@ from mmrl.training.run.timers import Phases
 
 
 class Origin(StrEnum):
-    """Who wrote the rows of a rollout."""
+    """The writer of a rollout's rows."""
 
     POLICY = "policy"
-    """The policy, just now."""
+    """The policy, in this iteration."""
     DEMONSTRATION = "demonstration"
-    """Somebody else: it stands in the data set."""
+    """The author of the data set."""
     REPLAY = "replay"
-    """The policy, in an iteration before."""
+    """The policy, in an earlier iteration."""
 
 
 @dataclass(frozen=True)
 class ScoredRollouts:
-    """Rollouts and the rewards of their rows, R in all, row after row."""
+    """Rollouts and the rewards of their rows, R rows in all."""
 
     rollouts: list[Rollout]
-    origins: list[Origin]  # one a rollout
+    origins: list[Origin]  # of each rollout
     output: RewardOutput  # of R rows
+    round_sizes: tuple[int, ...] = ()  # rows that each round of sampling added; they sum to R before any replay
 
     @property
     def group_index(self) -> Tensor:
-        """[R] int64, on the CPU."""
+        """The group of each row, [R] int64 on the CPU."""
         return torch.cat([rollout.group_index.cpu() for rollout in self.rollouts])
 
     @property
     def total(self) -> Tensor:
-        """[R] float32; NaN = could not be scored."""
+        """The total reward of each row, [R] float32; NaN = could not be scored."""
         return torch.from_numpy(self.output.values[TOTAL])
 
     @property
     def samples(self) -> list[Sample]:
-        """R of them, the sample that each row answers."""
+        """The sample that each of the R rows answers."""
         return [sample for rollout in self.rollouts for sample in rollout.samples]
 
     @property
     def sizes(self) -> list[int]:
-        """Rows of each rollout."""
+        """The number of rows of each rollout."""
         return [rollout.rows for rollout in self.rollouts]
 
     def places(self) -> list[tuple[int, int]]:
-        """R pairs: which rollout a row is in, and where."""
+        """Return the number of the rollout and the row within it, for each of the R rows."""
         return [(number, row) for number, size in enumerate(self.sizes) for row in range(size)]
 
     def is_from(self, origin: Origin) -> Tensor:
-        """[R] bool."""
+        """Return [R] bool: True where the row has this origin."""
         return torch.tensor(
             [each is origin for each, size in zip(self.origins, self.sizes, strict=True) for _ in range(size)]
         )
 
     def with_rollout(self, rollout: Rollout, origin: Origin, values: Sequence[Mapping[str, float]]) -> ScoredRollouts:
-        """One more rollout behind the others, whose rewards are known."""
-        return ScoredRollouts([*self.rollouts, rollout], [*self.origins, origin], append_rows(self.output, values))
+        """Return these rollouts with one more at the end, whose rewards `values` (a row each) are known."""
+        return replace(
+            self,
+            rollouts=[*self.rollouts, rollout],
+            origins=[*self.origins, origin],
+            output=append_rows(self.output, values),
+        )
+
+
+@dataclass(frozen=True)
+class CollectedRollouts:
+    """The rollouts of an iteration, R rows, and what each row is used for."""
+
+    scored: ScoredRollouts
+    in_baseline: Tensor  # [R] bool; the rows that advantages are relative to
+    trained: Tensor  # [R] bool; those of them that are trained on
+    on_policy: Tensor  # [R] bool; the policy's own, the same number for each prompt: reward metrics are means of these
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class GroupSampler(Protocol):
+    """A rule for how many answers to which prompts an iteration samples, and which of them are trained on."""
+
+    def next_requests(self, prompts: PromptSource, scored: ScoredRollouts | None) -> list[RolloutRequest]:
+        """Return the requests of the next round; none ends the sampling. Groups are numbered from 0.
+
+        `scored` holds the answers of all rounds so far; None before the first round.
+        """
+        ...
+
+    def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
+        """Select the rows that count, after the last round."""
+        ...
+
+
+@dataclass(frozen=True)
+class FixedGroupSampler:
+    """`group_size` answers to each prompt in one round, all of which are trained on."""
+
+    group_size: int
+
+    def next_requests(self, prompts: PromptSource, scored: ScoredRollouts | None) -> list[RolloutRequest]:
+        """Return a request for each prompt of the iteration, then none."""
+        if scored is not None:
+            return []
+        return [RolloutRequest(sample, self.group_size, group) for group, sample in enumerate(prompts.next())]
+
+    def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
+        """Select every row."""
+        everything = torch.ones(len(scored.samples), dtype=torch.bool)
+        return CollectedRollouts(scored, everything, everything, scored.is_from(Origin.POLICY))
 
 
 @dataclass
 class RolloutCollector:
-    """Draws and scores in one iteration. Calls are numbered; their seeds follow from the numbers."""
+    """Samples and scores the rollouts of one iteration. The seed of a call follows from its number in the iteration."""
 
     policy: Policy
     sampling_weights: Callable[[], AbstractContextManager[Any]]  # open while sampling
@@ -87,115 +145,121 @@ class RolloutCollector:
     micro_batch: int  # rows of one rollout
     seed: int
     iteration: int
-    progress: float
+    progress: float  # share of training that is done, in [0, 1]
     phases: Phases
-    mixed: MixedDemonstrations | None = None
-    keep_means: bool = False  # of decisions, where an objective looks at them
+    demonstrations: MixedDemonstrations | None = None
+    keep_means: bool = False  # of decisions, for objectives that read them
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)
     _origins: list[Origin] = field(default_factory=list, init=False)
-    _scores: list[Any] = field(default_factory=list, init=False)
+    _pending: list[Any] = field(default_factory=list, init=False)  # scores that were submitted
+    _round_sizes: list[int] = field(default_factory=list, init=False)
 
-    def __call__(self, requests: Sequence[RolloutRequest]) -> ScoredRollouts:
-        """What came of these requests alone. A group's first request may be answered by a demonstration, in part.
+    def collect(self, sampler: GroupSampler, prompts: PromptSource) -> CollectedRollouts:
+        """Sample and score round after round until the sampler requests no more, then select the rows that count.
 
         Raises:
             RunError: too few of the answers could be scored.
         """
-        first = len(self._rollouts)
-        asked = [
-            replace(
-                request,
-                shared_seed=fold_in(self.seed, self.iteration),
-                iteration=self.iteration,
-                keep_means=self.keep_means,
-            )
-            for request in requests
+        scored: ScoredRollouts | None = None
+        while requests := sampler.next_requests(prompts, scored):
+            scored = self._sample_and_score(requests)
+        if scored is None:
+            raise ValueError(f"{type(sampler).__name__} requested no answers: a group sampler needs a first round")
+        return sampler.select(scored, self.iteration)
+
+    def _sample_and_score(self, requests: Sequence[RolloutRequest]) -> ScoredRollouts:
+        """Return the rollouts of all rounds so far, these requests included."""
+        shared_seed = fold_in(self.seed, self.iteration)
+        requests = [
+            replace(each, shared_seed=shared_seed, iteration=self.iteration, keep_means=self.keep_means)
+            for each in requests
         ]
-        sizes = Counter[int]()
-        for request in asked:
-            sizes[request.group] += request.n
-        given: list[TargetText] = []
-        if self.mixed is not None:
-            asked, given = self.mixed.among(asked, self._groups, self.iteration)
-        self._groups.update(sizes)
-        scores = _Scoring(self.suite, RewardContext(progress=self.progress), sizes)
-        for start in range(0, len(given), self.micro_batch):
-            self._add(self._force(given[start : start + self.micro_batch]), Origin.DEMONSTRATION, scores)
-        for call in chunk_requests(asked, self.micro_batch):
-            self._add(self._roll_out(call), Origin.POLICY, scores)
-        self._scores += scores.begun
+        group_sizes = Counter[int]()
+        for request in requests:
+            group_sizes[request.group] += request.n
+        targets: list[TargetText] = []
+        if self.demonstrations is not None:
+            requests, targets = self.demonstrations.insert(requests, self._groups, self.iteration)
+        self._groups.update(group_sizes)
+        queue = _ScoringQueue(self.suite, RewardContext(progress=self.progress), group_sizes)
+        for start in range(0, len(targets), self.micro_batch):
+            self._add(self._score_targets(targets[start : start + self.micro_batch]), Origin.DEMONSTRATION, queue)
+        for call in chunk_requests(requests, self.micro_batch):
+            self._add(self._sample(call), Origin.POLICY, queue)
+        self._pending += queue.submitted
+        self._round_sizes.append(group_sizes.total())
         with self.phases("reward"):
-            output = self.suite.join(scores.begun)
-            self._refuse(self.suite.join(self._scores))
-        return ScoredRollouts(self._rollouts[first:], self._origins[first:], output)
+            output = self.suite.join(self._pending)
+            self._check_scored(output)
+        return ScoredRollouts(list(self._rollouts), list(self._origins), output, tuple(self._round_sizes))
 
-    def everything(self) -> ScoredRollouts:
-        """What came of all requests so far."""
-        return ScoredRollouts(list(self._rollouts), list(self._origins), self.suite.join(self._scores))
-
-    def _roll_out(self, requests: Sequence[RolloutRequest]) -> Rollout:
+    def _sample(self, requests: Sequence[RolloutRequest]) -> Rollout:
         seed = fold_in(self.seed, self.iteration, self._calls)
         self._calls += 1
         with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
             return self.policy.rollout(requests, seed=seed)
 
-    def _force(self, given: Sequence[TargetText]) -> Rollout:
-        policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # `MixedDemonstrations` has seen to it
+    def _score_targets(self, targets: Sequence[TargetText]) -> Rollout:
+        policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # `OnlineRollouts` checks the capability
         with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
-            return policy.score_targets(given)
+            return policy.score_targets(targets)
 
-    def _add(self, rollout: Rollout, origin: Origin, scores: _Scoring) -> None:
+    def _add(self, rollout: Rollout, origin: Origin, queue: _ScoringQueue) -> None:
         self._rollouts.append(rollout)
         self._origins.append(origin)
-        scores.take(reward_inputs(rollout))
+        queue.add(reward_inputs(rollout))
 
-    def _refuse(self, output: RewardOutput) -> None:
-        """Of all that was drawn so far: a round may be small."""
+    def _check_scored(self, output: RewardOutput) -> None:
+        """Raise unless enough of the iteration's answers so far could be scored: a single round may be small."""
         try:
             self.suite.check_valid_share(output)
         except TooFewScored as err:
-            raise RunError(f"{err}; training.min_valid_share says how many must be") from err
+            raise RunError(f"{err}; training.min_valid_share is the least share that must be scored") from err
         if any(output.events):
-            raise RunError("a reward gave events at single decisions, for which this loop has no credit yet")
+            raise RunError(
+                "a reward returned events at single decisions, which training cannot use: return one value an answer"
+            )
 
 
-class _Scoring:
-    """Answers on their way to a scorer: at once, or as soon as their groups are whole if it compares answers."""
+class _ScoringQueue:
+    """Answers on their way to a scorer: at once, or once their groups are complete if a reward compares answers."""
 
-    def __init__(self, suite: Scorer, context: RewardContext, sizes: Mapping[int, int]) -> None:
-        self._suite, self._context, self._sizes = suite, context, sizes
+    def __init__(self, suite: Scorer, context: RewardContext, group_sizes: Mapping[int, int]) -> None:
+        self._suite, self._context, self._group_sizes = suite, context, group_sizes
         self._waiting: list[RewardInput] = []
-        self.begun: list[Any] = []
+        self.submitted: list[Any] = []
 
-    def take(self, inputs: Sequence[RewardInput]) -> None:
-        """Scored while the next ones are drawn."""
+    def add(self, inputs: Sequence[RewardInput]) -> None:
+        """Submit what can be scored; it is scored while the next rollouts are sampled."""
         self._waiting += inputs
-        whole = whole_groups(self._waiting, self._sizes) if self._suite.needs_full_groups else len(self._waiting)
-        if whole:
-            self.begun.append(self._suite.submit(self._waiting[:whole], self._context))
-            self._waiting = self._waiting[whole:]
+        ready = (
+            complete_groups(self._waiting, self._group_sizes) if self._suite.needs_full_groups else len(self._waiting)
+        )
+        if ready:
+            self.submitted.append(self._suite.submit(self._waiting[:ready], self._context))
+            self._waiting = self._waiting[ready:]
 
 
-def whole_groups(drawn: Sequence[RewardInput], sizes: Mapping[int, int]) -> int:
-    """How many rows, from the first, hold whole groups and nothing of any other. Sizes of groups are known."""
-    missing = dict(sizes)
+def complete_groups(inputs: Sequence[RewardInput], group_sizes: Mapping[int, int]) -> int:
+    """Return the largest number of leading rows that consist of complete groups."""
+    missing = dict(group_sizes)
     begun: set[int] = set()
-    whole = 0
-    for row, item in enumerate(drawn, start=1):
+    complete = 0
+    for row, item in enumerate(inputs, start=1):
         missing[item.group] -= 1
         if missing[item.group]:
             begun.add(item.group)
         else:
             begun.discard(item.group)
         if not begun:
-            whole = row
-    return whole
+            complete = row
+    return complete
 
 
 def reward_inputs(rollout: Rollout) -> list[RewardInput]:
-    """One input for each row, in order."""
+    """Return one reward input for each row, in order."""
     tokens: Sequence[list[int] | None] = rollout.token_ids or [None] * rollout.rows
     rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), tokens, strict=True)
     return [

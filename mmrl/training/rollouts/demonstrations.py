@@ -1,4 +1,4 @@
-"""Demonstrations among the policy's own answers: offline and online at once."""
+"""Demonstrations mixed into the policy's own groups: offline and online training at once (LUFFY)."""
 
 from __future__ import annotations
 
@@ -12,46 +12,50 @@ from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import Rollout, RolloutRequest, TargetText
 
-_DRAWS = 1  # a stream of random numbers of its own
+DEMONSTRATION_STREAM = 1
+"""The number of the random stream that picks demonstrations."""
 
 
 @dataclass(frozen=True)
 class MixedDemonstrations:
-    """One answer of a group is the demonstration of its sample, scored like the others and with the group's advantage.
+    """A rule by which one answer of a group is the demonstration of its sample, scored like the other answers.
 
-    LUFFY (arXiv:2504.14945) and EasyVideoR1 (arXiv:2604.16893) mix so. What the writer's own probability was is
-    unknown. Theirs is set to 1, so that the ratio is the policy's probability p itself, and LUFFY shapes it to
-    p / (p + gamma). Here the ratio is taken against the policy at the start of the iteration, which read the text: it
-    is 1 at first, as in any rollout, clipping keeps its meaning, and a demonstration is imitated with the weight of its
-    advantage, which vanishes as the policy becomes as good. With `shaping` = gamma each token's credit is scaled by
-    gamma p / (p + gamma)^2, the derivative of LUFFY's ratio by log p: the gradients of the first update are then equal
-    to LUFFY's.
+    LUFFY (arXiv:2504.14945) and EasyVideoR1 (arXiv:2604.16893) mix in this way. The probability of the text under its
+    author is unknown. The papers set it to 1, so that the ratio is the policy's probability p itself, and LUFFY shapes
+    it to p / (p + gamma). Here the ratio is taken against the policy at the start of the iteration, which scored the
+    text: it is 1 at first, as in any rollout, clipping keeps its meaning, and a demonstration is imitated with the
+    weight of its advantage, which vanishes as the policy becomes as good. With `shaping` = gamma the advantage of each
+    token is scaled by gamma p / (p + gamma)^2, the derivative of LUFFY's ratio by log p: the gradients of the first
+    update are then equal to LUFFY's.
     """
 
-    share: float  # of the groups whose samples have a demonstration, in [0, 1]
-    shaping: float | None
+    share: float  # share of the groups whose samples have a demonstration that get one, in [0, 1]
+    shaping: float | None  # gamma; None: no shaping
     seed: int
 
-    def among(
+    def insert(
         self, requests: Sequence[RolloutRequest], begun: Collection[int], iteration: int
     ) -> tuple[list[RolloutRequest], list[TargetText]]:
-        """Fewer requests, by one for each demonstration that takes a place. Groups that have `begun` get none."""
-        asked: list[RolloutRequest] = []
-        given: list[TargetText] = []
+        """Return the requests, each shorter by one where a demonstration takes a place, and those demonstrations.
+
+        Groups in `begun`, which were requested in an earlier round, get none.
+        """
+        shortened: list[RolloutRequest] = []
+        targets: list[TargetText] = []
         had = set(begun)
         for request in requests:
             texts = () if request.group in had else demonstrations_of(request.sample)
             had.add(request.group)
-            rng = np.random.default_rng([self.seed, iteration, request.group, _DRAWS])
+            rng = np.random.default_rng([self.seed, iteration, request.group, DEMONSTRATION_STREAM])
             if texts and rng.random() < self.share:
-                given.append(TargetText(request.sample, texts[int(rng.integers(len(texts)))], request.group))
+                targets.append(TargetText(request.sample, texts[int(rng.integers(len(texts)))], request.group))
                 request = replace(request, n=request.n - 1)
             if request.n:
-                asked.append(request)
-        return asked, given
+                shortened.append(request)
+        return shortened, targets
 
     def scale(self, rollout: Rollout) -> Tensor | float:
-        """What the credit of a demonstration's decisions is multiplied with: [B, T] or 1."""
+        """Return the factor on the advantages of a demonstration's decisions: [B, T], or 1 without shaping."""
         if self.shaping is None:
             return 1.0
         probability = rollout.log_probs.exp()
@@ -59,15 +63,18 @@ class MixedDemonstrations:
 
 
 def demonstrations_of(sample: Sample) -> tuple[str, ...]:
-    """The texts that show how to answer a sample; empty if there are none.
+    """Return the texts that show how to answer a sample; empty if there are none.
 
     Raises:
-        DataError: the sample's demonstration is something else than a text or a list of texts.
+        DataError: the sample's demonstration is neither a text nor a list of texts.
     """
-    shown = sample.demonstration
-    if shown is None:
+    value = sample.demonstration
+    if value is None:
         return ()
-    texts = (shown,) if isinstance(shown, str) else tuple(shown) if isinstance(shown, list | tuple) else ()
+    texts = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list | tuple) else ()
     if not texts or not all(isinstance(text, str) and text for text in texts):
-        raise DataError(f"sample {sample.id!r}: its demonstration is a {type(shown).__name__}; a text or texts are due")
+        raise DataError(
+            f"sample {sample.id!r}: expected its demonstration to be a text or a list of texts, got a "
+            f"{type(value).__name__}"
+        )
     return texts

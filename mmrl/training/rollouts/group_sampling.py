@@ -1,9 +1,13 @@
-"""How many answers an iteration draws, and which of them count."""
+"""Group samplers that look at the rewards of one round before they request the next one.
+
+`DynamicGroupSampler` replaces groups without variance (DAPO, arXiv:2503.14476); `AdaptiveGroupSampler` samples a prompt
+until it has enough good and enough bad answers (Reinforce-Ada, arXiv:2510.04996). Both follow the protocol
+`mmrl.training.rollouts.collect.GroupSampler`, and keep no state: everything follows from the answers so far.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,148 +17,128 @@ from mmrl.algorithms.groups import group_spread
 from mmrl.checks import check_shapes
 from mmrl.data.prompts import PromptSource
 from mmrl.policy import RolloutRequest
-from mmrl.training.rollouts.collect import Origin, RolloutCollector, ScoredRollouts
+from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
+
+ADAPTIVE_STREAM = 2
+"""The number of the random stream that picks rows."""
 
 
 @dataclass(frozen=True)
-class CollectedRollouts:
-    """What an iteration has drawn, R rows, and what they are for."""
+class DynamicGroupSampler:
+    """Groups whose rewards are all equal are dropped, and other prompts are sampled, until `groups` groups differ.
 
-    scored: ScoredRollouts
-    credited: Tensor  # [R] bool; the rows that advantages are relative to
-    trained: Tensor  # [R] bool; those of them that are trained on
-    fair: Tensor  # [R] bool; the policy's own, in equal numbers a prompt: what shows how good it is
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
-class GroupSampler(Protocol):
-    """A way to draw the answers of an iteration."""
-
-    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
-        """Draw, and say which rows count. Groups are numbered from 0."""
-        ...
-
-
-@dataclass(frozen=True)
-class FixedGroupSampler:
-    """`group_size` answers of each prompt, and all of them count."""
-
-    group_size: int
-
-    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
-        """In one round."""
-        scored = draw([RolloutRequest(sample, self.group_size, group) for group, sample in enumerate(prompts.next())])
-        everything = torch.ones(len(scored.samples), dtype=torch.bool)
-        return CollectedRollouts(scored, everything, everything, scored.is_from(Origin.POLICY))
-
-
-# Dynamic sampling: every group of an iteration says something (DAPO, arXiv:2503.14476).
-
-
-@dataclass(frozen=True)
-class DynamicDraws:
-    """Groups whose rewards are all equal are dropped, and other prompts are drawn until there are `groups` others.
-
-    DAPO draws a whole batch anew while one is not full, and trains on the first so many groups; here a round draws as
-    many prompts as are missing, so that nothing informative is thrown away. After `max_rounds`, or when the data set
-    has no further prompt, what is missing is filled up with dropped groups: they teach nothing, but the size of a batch
-    stays what it is configured to be. Those places can be filled by a replay.
+    DAPO samples a whole batch anew while one is not full, and trains on the first groups of it; here a round samples
+    as many prompts as are missing, so that no informative group is dropped. After `max_rounds`, or when the data set
+    has no further prompt, the batch is filled up with dropped groups: their advantages are 0, but the size of a batch
+    stays as configured. A replay can take those places.
     """
 
     groups: int
     group_size: int
     max_rounds: int
 
-    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
-        """Metrics: `draws/rounds`, `draws/rows`, `draws/dropped_groups` and `draws/filled_groups`."""
-        asked, rounds, drawn, telling = prompts.next(), 0, 0, 0
-        while asked and rounds < self.max_rounds:
-            part = draw([RolloutRequest(sample, self.group_size, drawn + i) for i, sample in enumerate(asked)])
-            rounds, drawn = rounds + 1, drawn + len(asked)
-            tells = group_spread(part.total, part.group_index) > 0
-            telling += len(part.group_index[tells].unique())
-            missing = self.groups - telling
-            asked = prompts.more(missing) if missing else []
-        scored = draw.everything()
-        group_index = scored.group_index
-        tells = group_spread(scored.total, group_index) > 0
-        filling = group_index[~tells].unique()[: max(0, self.groups - telling)]
-        kept = tells | torch.isin(group_index, filling)
+    def next_requests(self, prompts: PromptSource, scored: ScoredRollouts | None) -> list[RolloutRequest]:
+        """Return a request for each prompt that is missing; none when the batch is full or the rounds are over."""
+        if scored is None:
+            rounds, first, samples = 0, 0, prompts.next()
+        else:
+            rounds, first = len(scored.round_sizes), len(scored.group_index.unique())
+            missing = self.groups - len(scored.group_index[_is_informative(scored)].unique())
+            # The prompts of the round after the last are taken too, and not used: runs of older versions took them.
+            samples = prompts.more(missing) if missing else []
+        if rounds >= self.max_rounds:
+            return []
+        return [RolloutRequest(sample, self.group_size, first + number) for number, sample in enumerate(samples)]
+
+    def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
+        """Select the informative groups, and others where they are too few.
+
+        Metrics: `draws/rounds`, `draws/rows`, `draws/dropped_groups` and `draws/filled_groups`.
+        """
+        group_index, informative = scored.group_index, _is_informative(scored)
+        num_informative = len(group_index[informative].unique())
+        filling = group_index[~informative].unique()[: max(0, self.groups - num_informative)]
+        kept = informative | torch.isin(group_index, filling)
         return CollectedRollouts(
             scored,
-            credited=kept,
+            in_baseline=kept,
             trained=kept,
-            fair=scored.is_from(Origin.POLICY),
+            on_policy=scored.is_from(Origin.POLICY),
             metrics={
-                "draws/rounds": float(rounds),
+                "draws/rounds": float(len(scored.round_sizes)),
                 "draws/rows": float(len(group_index)),
-                "draws/dropped_groups": float(drawn - telling - len(filling)),
+                "draws/dropped_groups": float(len(group_index.unique()) - num_informative - len(filling)),
                 "draws/filled_groups": float(len(filling)),
             },
         )
 
 
-# Adaptive allocation: hard and easy prompts are drawn more often (Reinforce-Ada, arXiv:2510.04996).
-
-
-_DRAWS = 2  # a stream of random numbers of its own
+def _is_informative(scored: ScoredRollouts) -> Tensor:
+    """Return [R] bool: True where the rewards of the row's group differ."""
+    return group_spread(scored.total, scored.group_index) > 0
 
 
 @dataclass(frozen=True)
-class AdaptiveDraws:
-    """Each prompt is drawn round after round until it has enough good and enough bad answers.
+class AdaptiveGroupSampler:
+    """Each prompt is sampled round after round until it has enough good and enough bad answers.
 
-    Then it is left alone, and `group_size` of its answers are trained on, half of them good if there are so many. Their
-    advantages are relative to *all* answers of the prompt, as in the paper: the few that stay were picked by their
-    reward, so their own mean says nothing. `negatives` = 0 waits for good answers alone.
+    Then `group_size` of its answers are trained on, half of them good if there are as many. Their advantages are
+    relative to *all* answers of the prompt, as in the paper: the rows that stay were picked by their reward, so their
+    own mean is biased. `negatives` = 0 waits for good answers only.
     """
 
     group_size: int
     max_rounds: int
     per_round: int
-    success: float
-    positives: int
-    negatives: int
+    success: float  # a total of at least this is a good answer
+    positives: int  # good answers that a prompt needs
+    negatives: int  # bad answers that a prompt needs
     seed: int
 
-    def draw(self, prompts: PromptSource, draw: RolloutCollector) -> CollectedRollouts:
-        """Metrics: `draws/rounds`, `draws/rows`, `draws/trained_rows` and `draws/unresolved_groups`."""
-        samples = prompts.next()
-        active = list(range(len(samples)))
-        fair_rows = rounds = 0
-        while active and rounds < self.max_rounds:
-            draw([RolloutRequest(samples[group], self.per_round, group) for group in active])
-            rounds += 1
-            scored = draw.everything()
-            fair_rows = fair_rows or len(scored.samples)
-            good, bad = self._judged(scored.total)
-            count = {group: scored.group_index == group for group in active}
-            active = [
-                group
-                for group, mine in count.items()
-                if int((good & mine).sum()) < self.positives or int((bad & mine).sum()) < self.negatives
-            ]
-        rng = np.random.default_rng([self.seed, draw.iteration, _DRAWS])
+    def next_requests(self, prompts: PromptSource, scored: ScoredRollouts | None) -> list[RolloutRequest]:
+        """Return a request for each prompt that needs more answers; none after the last round."""
+        if scored is None:
+            samples = prompts.next() if self.max_rounds else []
+            return [RolloutRequest(sample, self.per_round, group) for group, sample in enumerate(samples)]
+        if len(scored.round_sizes) >= self.max_rounds:
+            return []
+        samples = {}
+        for group, sample in zip(scored.group_index.tolist(), scored.samples, strict=True):
+            samples.setdefault(group, sample)
+        return [RolloutRequest(samples[group], self.per_round, group) for group in self._unresolved(scored)]
+
+    def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
+        """Select `group_size` rows of each group.
+
+        Metrics: `draws/rounds`, `draws/rows`, `draws/trained_rows` and `draws/unresolved_groups`.
+        """
+        rng = np.random.default_rng([self.seed, iteration, ADAPTIVE_STREAM])
         trained = balanced_rows(scored.total >= self.success, scored.total, scored.group_index, self.group_size, rng)
-        if not trained.any():  # nothing could be scored: there is nothing to pick from
+        if not trained.any():  # no row could be scored: there are none to pick
             trained = torch.ones_like(trained)
-        first_round = torch.arange(len(trained)) < fair_rows
+        first_round = torch.arange(len(trained)) < scored.round_sizes[0]
         return CollectedRollouts(
             scored,
-            credited=torch.ones_like(trained),
+            in_baseline=torch.ones_like(trained),
             trained=trained,
-            fair=scored.is_from(Origin.POLICY) & first_round,
+            on_policy=scored.is_from(Origin.POLICY) & first_round,
             metrics={
-                "draws/rounds": float(rounds),
+                "draws/rounds": float(len(scored.round_sizes)),
                 "draws/rows": float(len(trained)),
                 "draws/trained_rows": float(trained.sum()),
-                "draws/unresolved_groups": float(len(active)),
+                "draws/unresolved_groups": float(len(self._unresolved(scored))),
             },
         )
 
-    def _judged(self, total: Tensor) -> tuple[Tensor, Tensor]:
-        """Which answers are good, and which are bad; neither, if they could not be scored."""
-        return total >= self.success, total < self.success
+    def _unresolved(self, scored: ScoredRollouts) -> list[int]:
+        """Return the groups that lack good or bad answers. Answers that could not be scored are neither."""
+        good, bad = scored.total >= self.success, scored.total < self.success
+        return [
+            group
+            for group in scored.group_index.unique().tolist()
+            for mine in [scored.group_index == group]
+            if int((good & mine).sum()) < self.positives or int((bad & mine).sum()) < self.negatives
+        ]
 
 
 def balanced_rows(
@@ -164,7 +148,7 @@ def balanced_rows(
     keep: int,
     rng: np.random.Generator,
 ) -> Tensor:  # [R] bool
-    """At most `keep` scored rows of each group, drawn at random, as close to half good and half bad as there are."""
+    """Keep at most `keep` random scored rows of each group, as close to half good and half bad as possible."""
     check_shapes("R", good=good, total=total, group_index=group_index)
     kept = torch.zeros_like(good)
     for group in group_index.unique().tolist():

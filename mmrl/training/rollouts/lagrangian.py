@@ -42,7 +42,7 @@ class Constraints:
         columns = [advantages_of(torch.from_numpy(output.values[one.name])) for one in self.each]
         return lagrangian_advantages(objective, columns, [self.multipliers[one.name] for one in self.each])
 
-    def ascend(self, output: RewardOutput) -> dict[str, float]:
+    def update_multipliers(self, output: RewardOutput) -> dict[str, float]:
         """Move the multipliers by the means of an iteration, and say how things stood in it: `multiplier/NAME`, and
         `slack/NAME`, the mean minus the threshold. Where nothing could be scored, a multiplier stays.
         """

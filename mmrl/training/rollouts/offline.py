@@ -18,9 +18,9 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
 from mmrl.seeds import fold_in
+from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.demonstrations import demonstrations_of
-from mmrl.training.rollouts.online import Experience, MicroBatch
 from mmrl.training.rollouts.reward_metrics import length_metrics
 from mmrl.training.run.timers import Phases
 

@@ -20,8 +20,7 @@ from mmrl.checks import check_shapes
 from mmrl.data.sample import Sample
 from mmrl.errors import RunError
 from mmrl.policy import Rollout, TargetText, TeacherForcingPolicy
-from mmrl.training.rollouts.collect import Origin, ScoredRollouts
-from mmrl.training.rollouts.group_sampling import CollectedRollouts
+from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
 
 
 @dataclass(frozen=True)
@@ -227,7 +226,9 @@ class SuccessReplay:
     def __len__(self) -> int:
         return sum(map(len, self._kept.values()))
 
-    def mend(self, drawn: CollectedRollouts, recall: ReplayReader) -> tuple[CollectedRollouts, dict[str, float]]:
+    def replace_failures(
+        self, drawn: CollectedRollouts, recall: ReplayReader
+    ) -> tuple[CollectedRollouts, dict[str, float]]:
         """Failed groups with a past success each, behind the other rows; and the present successes, kept.
 
         Metrics: `replay/rows` and `replay/kept`.
@@ -246,9 +247,9 @@ class SuccessReplay:
         mended_drawn = replace(
             drawn,
             scored=mended,
-            credited=torch.cat([drawn.credited & stays, more]),
+            in_baseline=torch.cat([drawn.in_baseline & stays, more]),
             trained=torch.cat([drawn.trained & stays, more]),
-            fair=torch.cat([drawn.fair, ~more]),
+            on_policy=torch.cat([drawn.on_policy, ~more]),
         )
         self.keep(transcripts_of(scored, (own & (scored.total >= self.success)).nonzero()[:, 0].tolist()))
         return mended_drawn, {"replay/rows": float(len(found)), "replay/kept": float(len(self))}

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.policy import Capability, LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
+from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
-from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch
 from mmrl.training.run.timers import Phases
 
 Rows = list[int]

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from mmrl.policy import Capability
+from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
-from mmrl.training.rollouts.online import Experience, ExperienceSource, MicroBatch
 from mmrl.training.run.timers import Phases
 
 

@@ -18,8 +18,8 @@ from mmrl.config.algorithm import (
     UniGRPOConfig,
 )
 from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
-from mmrl.training.rollouts.online import MicroBatch
 from tests.training.token_policy import TokenPolicy, questions
 
 OF_STEPS = (GRPOGuardConfig, DDPOConfig, DPOKConfig, UniGRPOConfig, BranchGRPOConfig, B2DiffuRLConfig)
@@ -92,7 +92,7 @@ def rows_of(batch: MicroBatch, rows: list[int]) -> MicroBatch:
         rollout=batch.rollout.select(rows),
         advantages=batch.advantages[rows],
         scored=batch.scored[rows],
-        credit=batch.credit[rows],
+        step_advantages=batch.step_advantages[rows],
     )
 
 

@@ -191,7 +191,7 @@ def test_gauges_say_what_happened():
     entropy = Categorical(logits=policy.logits.detach()[fresh.rollout.recording.prompts]).entropy()[mask].mean()
     assert seen["entropy"] == pytest.approx(entropy.item())
     weights = mask / mask.sum(1, keepdim=True).clamp(min=1) / 7
-    assert seen["loss"] == pytest.approx(-(weights * fresh.credit).sum().item(), abs=1e-6)
+    assert seen["loss"] == pytest.approx(-(weights * fresh.step_advantages).sum().item(), abs=1e-6)
 
     _, gauges = gradient_of(trained, moved(policy, by=1.0), [fresh])
     later = gauges.values()

@@ -9,9 +9,9 @@ import torch
 
 from mmrl.config.algorithm import DPOConfig, MPOConfig
 from mmrl.policy import TargetText
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
-from mmrl.training.rollouts.online import MicroBatch
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.objectives.given import InParts, cut, gradient_of, log_probs_of, moved
 from tests.training.token_policy import TokenPolicy, questions

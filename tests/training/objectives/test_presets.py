@@ -8,9 +8,9 @@ import torch
 from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward_io import RewardOutput
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
-from mmrl.training.rollouts.online import MicroBatch
 from tests.training.objectives.given import OF_STEPS, gradient_of
 from tests.training.token_policy import TokenPolicy, questions
 

@@ -28,9 +28,9 @@ from mmrl.config.validation.algorithm import validate_algorithm
 from mmrl.data.sample import Sample
 from mmrl.policy import BackpropSteps, Capability, Rollout
 from mmrl.rewards import Reward
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
-from mmrl.training.rollouts.online import MicroBatch
 
 ROWS, STEPS = 3, 10
 

@@ -8,10 +8,10 @@ import torch
 from mmrl.config.algorithm import BestOfConfig, RejectionSFTConfig, SFTConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, TargetText
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
-from mmrl.training.rollouts.online import MicroBatch
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.objectives.given import Counting, InParts, batch_of, cut, gradient_of, moved
 from tests.training.token_policy import TokenPolicy, questions
@@ -85,7 +85,7 @@ def test_credit_weighs():
     batch = demonstrated(policy)
     learner = SupervisedLearning(policy, SFTConfig())
     whole, _ = gradient_of(learner, policy, [batch])
-    batch.credit.mul_(0.25)
+    batch.step_advantages.mul_(0.25)
     quarter, _ = gradient_of(learner, policy, [batch])
     torch.testing.assert_close(quarter, whole / 4)
 
@@ -107,7 +107,7 @@ def test_demonstrations_need_a_policy_that_reads():
 def test_rejection_sampling_learns(tmp_path, at_least):
     policy = TokenPolicy()
     best = BestOfConfig(keep=1, at_least=at_least)
-    drawn = source(policy, Right(), credit=AdvantageEstimator(best, {"right": 1.0}))
+    drawn = source(policy, Right(), advantage_estimator=AdvantageEstimator(best, {"right": 1.0}))
     learner = SupervisedLearning(policy, RejectionSFTConfig(advantage=best))
     run = trainer(tmp_path, drawn, objective=learner, lr=0.3, training={"iterations": 30, "save_every": 30})
     rewards = [run.iterate()[0]["reward/total"] for _ in range(30)]

@@ -31,10 +31,10 @@ from mmrl.config.algorithm import (
     SAPOConfig,
     VESPOConfig,
 )
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
-from mmrl.training.rollouts.online import MicroBatch
 from tests.training.objectives.causal_lm import CausalLM, build_model, random_rollout
 
 LOW, HIGH, CEILING, LONGEST = 0.2, 0.28, 1.1, 9

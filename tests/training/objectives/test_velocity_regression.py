@@ -24,10 +24,11 @@ from mmrl.config.algorithm import (
 from mmrl.data.prompts import PromptSampler
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.suite import RewardSuite
+from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
-from mmrl.training.rollouts.online import MicroBatch, OnlineRollouts
+from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.row_selection import BestAndWorst, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.run.timers import Phases
 from tests.training.conftest import TARGET, Nearness, samples
@@ -231,7 +232,7 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
         sampling_weights=sampling_weights,
         prompts=PromptSampler(samples(), 2, seed=0),
         suite=suite,
-        credit=AdvantageEstimator(advantage or config.advantage, suite.weights),
+        advantage_estimator=AdvantageEstimator(advantage or config.advantage, suite.weights),
         group_size=32,
         micro_batch=64,
         seed=0,

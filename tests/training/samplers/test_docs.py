@@ -17,7 +17,7 @@ from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.rewards import available
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws
+from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.test_offline import shown
 from tests.training.token_run import collect, source
@@ -66,12 +66,15 @@ def test_the_data_set_can_be_read_and_its_rewards_exist(page, tmp_path):
 def test_every_metric_is_explained(page):
     samplers = [
         {
-            "draws": DynamicDraws(4, 6, 2),
+            "group_sampler": DynamicGroupSampler(4, 6, 2),
             "replay": SelectiveReplay(64, 1.0, 0),
             "prompts": VarianceAwareSampler(shown(), 4, 0),
         },
-        {"draws": AdaptiveDraws(6, 2, 6, 1.0, 3, 3, 0), "weighting": DifficultyWeighting(("hard",), 1.0)},
-        {"mixed": MixedDemonstrations(1.0, None, 0)},
+        {
+            "group_sampler": AdaptiveGroupSampler(6, 2, 6, 1.0, 3, 3, 0),
+            "weighting": DifficultyWeighting(("hard",), 1.0),
+        },
+        {"demonstrations": MixedDemonstrations(1.0, None, 0)},
     ]
     metrics = set()
     for parts in samplers:

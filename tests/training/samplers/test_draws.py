@@ -17,16 +17,16 @@ from mmrl.data.sample import Sample
 from mmrl.policy import Capability, RolloutRequest, batch_requests, chunk_requests
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, balanced_rows
+from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler, balanced_rows
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source
 
-DYNAMIC = DynamicDraws(groups=4, group_size=6, max_rounds=8)
+DYNAMIC = DynamicGroupSampler(groups=4, group_size=6, max_rounds=8)
 
 
 def adaptive(**changes):
     defaults = {"group_size": 6, "max_rounds": 4, "per_round": 6, "success": 1.0, "positives": 2, "negatives": 3}
-    return AdaptiveDraws(**(defaults | {"seed": 0} | changes))
+    return AdaptiveGroupSampler(**(defaults | {"seed": 0} | changes))
 
 
 def rows_by_prompt(experience):
@@ -62,7 +62,7 @@ def test_requests_are_cut_as_plan_calls_cuts_them(sizes, rows, conditions):
 @settings(max_examples=15)
 @given(st.integers(0, 1000))
 def test_dynamic_sampling_trains_on_groups_that_say_something(seed):
-    found = collect(source(TokenPolicy(seed=seed), seed=seed, draws=DYNAMIC))
+    found = collect(source(TokenPolicy(seed=seed), seed=seed, group_sampler=DYNAMIC))
     metrics = found.metrics
     silent = [id for id, values in totals(found, right).items() if max(values) == min(values)]
     assert len(silent) == metrics["draws/filled_groups"]
@@ -74,7 +74,7 @@ def test_dynamic_sampling_trains_on_groups_that_say_something(seed):
 def test_without_dynamic_sampling_some_groups_are_silent():
     found = totals(collect(source(reward=Exact()), 1), lambda text, answer: text == answer)
     assert any(max(values) == min(values) for values in found.values())
-    found = collect(source(reward=Exact(), draws=DYNAMIC, prompts=PromptSampler(questions(), 2, 0)), 1)
+    found = collect(source(reward=Exact(), group_sampler=DYNAMIC, prompts=PromptSampler(questions(), 2, 0)), 1)
     assert found.metrics["draws/dropped_groups"] > 0
 
 
@@ -83,12 +83,12 @@ def test_dynamic_sampling_gives_up_after_its_rounds_and_fills_up_with_what_there
         def score_one(self, item):
             return 0.25
 
-    limited = DynamicDraws(groups=2, group_size=6, max_rounds=3)
-    found = collect(source(reward=Blind(), draws=limited, prompts=PromptSampler(questions(), 2, 0)))
+    limited = DynamicGroupSampler(groups=2, group_size=6, max_rounds=3)
+    found = collect(source(reward=Blind(), group_sampler=limited, prompts=PromptSampler(questions(), 2, 0)))
     assert found.metrics["draws/rounds"] == 3 and found.metrics["draws/filled_groups"] == 2
     assert found.metrics["draws/dropped_groups"] == 4 and len(rows_by_prompt(found)) == 2
     assert all(not batch.advantages.any() for batch in found.micro_batches)
-    exhausted = collect(source(reward=Blind(), draws=DYNAMIC))  # 8 questions are two rounds of 4
+    exhausted = collect(source(reward=Blind(), group_sampler=DYNAMIC))  # 8 questions are two rounds of 4
     assert exhausted.metrics["draws/rounds"] == 2 and exhausted.metrics["zero_variance_share"] == 1.0
 
 
@@ -106,7 +106,7 @@ def test_rows_that_cannot_be_cut_are_left_out_of_the_loss_and_the_gradient_is_th
         capabilities = TokenPolicy.capabilities - {Capability.SELECT_ROWS}
 
     cut, whole = TokenPolicy(vocabulary=3), Whole(vocabulary=3)
-    small, large = (collect(source(policy, Exact(), draws=DYNAMIC), 2) for policy in (cut, whole))
+    small, large = (collect(source(policy, Exact(), group_sampler=DYNAMIC), 2) for policy in (cut, whole))
     rows = [sum(batch.rollout.rows for batch in found.micro_batches) for found in (small, large)]
     assert rows[0] == 24 < rows[1]
     assert sum(batch.scored_rows for batch in large.micro_batches) == 24
@@ -119,7 +119,7 @@ def test_rows_that_cannot_be_cut_are_left_out_of_the_loss_and_the_gradient_is_th
 def test_adaptive_allocation_stops_where_it_has_enough_and_keeps_half_and_half(seed, positives, negatives):
     draws = adaptive(positives=positives, negatives=negatives)
     policy = TokenPolicy(seed=seed, vocabulary=3)
-    found = collect(source(policy, Exact(), seed=seed, draws=draws))
+    found = collect(source(policy, Exact(), seed=seed, group_sampler=draws))
     assert set(rows_by_prompt(found).values()) == {6}
     short = 0
     for values in totals(found, lambda text, answer: text == answer).values():
@@ -138,7 +138,7 @@ def test_adaptive_advantages_are_relative_to_all_that_was_drawn():
             seen.setdefault(item.group, []).append(super().score_one(item))
             return seen[item.group][-1]
 
-    found = collect(source(policy, Remembering(), draws=adaptive(success=0.5)))
+    found = collect(source(policy, Remembering(), group_sampler=adaptive(success=0.5)))
     assert len({len(values) for values in seen.values()}) > 1  # uneven groups
     for batch in found.micro_batches:
         for row, group in enumerate(batch.rollout.group_index.tolist()):
@@ -149,7 +149,7 @@ def test_adaptive_advantages_are_relative_to_all_that_was_drawn():
 
 
 def test_adaptive_metrics_show_the_policy_and_not_the_pick():
-    fixed, picked = (collect(source(TokenPolicy(), Exact(), draws=draws)) for draws in (None, adaptive()))
+    fixed, picked = (collect(source(TokenPolicy(), Exact(), group_sampler=draws)) for draws in (None, adaptive()))
     assert picked.metrics["reward/exact"] == fixed.metrics["reward/exact"]
     assert picked.metrics["draws/rows"] > 24
 
@@ -171,7 +171,7 @@ def test_rows_are_kept_as_close_to_half_and_half_as_can_be(values, keep, seed):
 
 
 def test_dropped_groups_do_not_enter_the_metrics_of_spread():
-    found = collect(source(reward=Exact(), draws=DYNAMIC))
+    found = collect(source(reward=Exact(), group_sampler=DYNAMIC))
     trained = torch.cat([batch.rollout.group_index for batch in found.micro_batches])
     gained = torch.cat([batch.advantages for batch in found.micro_batches])
     silent = len(trained[group_spread(gained, trained) == 0].unique())

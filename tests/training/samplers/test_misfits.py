@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.experience import build_draws, build_prompts, build_replay, build_weighting
+from mmrl.build.training_setup import build_draws, build_prompts, build_replay, build_weighting
 from mmrl.config.loading.load import parse_config
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
@@ -13,9 +13,10 @@ from mmrl.policy import Capability
 from mmrl.rewards import GroupReward, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
+from mmrl.training.rollouts.collect import FixedGroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, FixedGroupSampler
+from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.validate_sampling import sampling_errors
 from tests.training.gaussian_policy import GaussianPolicy
@@ -81,12 +82,12 @@ def test_parts_are_built_as_configured():
     full = config(
         ", prompts: {name: variance_aware}, draws: {name: dynamic, max_rounds: 3}, replay: {name: success}"
     ).data
-    assert build_draws(full, 0) == DynamicDraws(4, 6, 3) and isinstance(build_replay(full, 0), SuccessReplay)
+    assert build_draws(full, 0) == DynamicGroupSampler(4, 6, 3) and isinstance(build_replay(full, 0), SuccessReplay)
     assert isinstance(build_prompts(full, questions(), 0), VarianceAwareSampler)
     other = config(
         ", draws: {name: adaptive, negatives: 0}, replay: {name: selective}, weighting: {stages: [hard]}"
     ).data
-    assert build_draws(other, 7) == AdaptiveDraws(6, 4, 6, 1.0, 3, 0, 7)
+    assert build_draws(other, 7) == AdaptiveGroupSampler(6, 4, 6, 1.0, 3, 0, 7)
     assert isinstance(build_replay(other, 0), SelectiveReplay)
     assert build_weighting(other) == DifficultyWeighting(("hard",), 1.0)
 
@@ -100,12 +101,12 @@ def test_a_source_refuses_what_its_policy_or_its_rewards_cannot_do():
         def score_group(self, items):
             return [0.0] * len(items)
 
-    with pytest.raises(ValueError, match=r"data\.replay: GaussianPolicy cannot read texts"):
+    with pytest.raises(ValueError, match=r"data\.replay: GaussianPolicy cannot score texts"):
         source(GaussianPolicy(), replay=SelectiveReplay(8, 1.0, 0))  # an empty buffer is a buffer
-    with pytest.raises(ValueError, match=r"data\.demonstrations: GaussianPolicy cannot read texts"):
-        source(GaussianPolicy(), mixed=MixedDemonstrations(1.0, None, 0))
+    with pytest.raises(ValueError, match=r"data\.demonstrations: GaussianPolicy cannot score texts"):
+        source(GaussianPolicy(), demonstrations=MixedDemonstrations(1.0, None, 0))
     with pytest.raises(ValueError, match="adaptive draws a group in rounds, but a reward compares"):
-        source(reward=Rank(), draws=AdaptiveDraws(6, 4, 6, 1.0, 3, 3, 0))
+        source(reward=Rank(), group_sampler=AdaptiveGroupSampler(6, 4, 6, 1.0, 3, 3, 0))
     routed = RoutedRewards(
         [WeightedReward(Right())],
         distinct_choices(questions(rewards=(RewardChoice("exact"),))),
@@ -113,5 +114,5 @@ def test_a_source_refuses_what_its_policy_or_its_rewards_cannot_do():
     )
     gdpo = config(algorithm="{name: gdpo}").algorithm.advantage
     with pytest.raises(ValueError, match="gdpo takes the rewards of all answers one by one, but samples ask"):
-        source(suite=routed, credit=AdvantageEstimator(gdpo, routed.weights))
+        source(suite=routed, advantage_estimator=AdvantageEstimator(gdpo, routed.weights))
     routed.close()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.build.experience import build_mixed
+from mmrl.build.training_setup import build_mixed
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.data import DataConfig, MixedDemonstrationsConfig
 from mmrl.data.prompts import PromptSampler
@@ -18,7 +18,7 @@ from mmrl.rewards import GroupReward
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
-from mmrl.training.rollouts.group_sampling import DynamicDraws
+from mmrl.training.rollouts.group_sampling import DynamicGroupSampler
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, collect, source, trainer
 
@@ -27,7 +27,9 @@ SHOWN = [Sample(**{**vars(s), "demonstration": s.answer}) for s in questions()]
 
 def mixing(policy=None, reward=None, share=1.0, shaping=None, samples=SHOWN, **changes):
     prompts = PromptSampler(samples, 4, seed=0)
-    return source(policy, reward or Exact(), prompts=prompts, mixed=MixedDemonstrations(share, shaping, 0), **changes)
+    return source(
+        policy, reward or Exact(), prompts=prompts, demonstrations=MixedDemonstrations(share, shaping, 0), **changes
+    )
 
 
 def test_a_demonstration_takes_one_place_and_shares_the_credit_of_its_group():
@@ -62,7 +64,7 @@ def test_a_share_of_the_groups_that_have_one_get_a_demonstration_once(share, see
     mixed = MixedDemonstrations(share, None, seed)
     samples = [SHOWN[n % 8] if n % 3 else questions()[n % 8] for n in range(200)]
     requests = [RolloutRequest(sample, 4, group) for group, sample in enumerate(samples)]
-    asked, given = mixed.among(requests, begun=set(range(20)), iteration=5)
+    asked, given = mixed.insert(requests, begun=set(range(20)), iteration=5)
     assert all(each.sample.demonstration == each.text and each.group >= 20 for each in given)
     assert sum(request.n for request in asked) + len(given) == 800
     having = sum(sample.demonstration is not None for sample in samples[20:])
@@ -84,7 +86,7 @@ def test_the_first_update_of_a_shaped_demonstration_is_luffys():
     torch.testing.assert_close(policy.logits.grad, logits.grad)
     assert logits.grad.abs().max() > 1e-3
     plain = collect(mixing(TokenPolicy())).micro_batches[0]
-    assert not torch.allclose(plain.credit, batch.credit)
+    assert not torch.allclose(plain.step_advantages, batch.step_advantages)
 
 
 def mastery(policy):
@@ -104,7 +106,7 @@ def test_demonstrations_teach_what_is_never_found_by_trying(tmp_path):
     taught, alone = unlikely(), unlikely()
     for name, policy, mixed in (("taught", taught, MixedDemonstrations(1.0, None, 0)), ("alone", alone, None)):
         prompts = PromptSampler(SHOWN, 8, seed=0)
-        made = trainer(tmp_path / name, source(policy, Exact(), prompts=prompts, mixed=mixed), lr=2.0)
+        made = trainer(tmp_path / name, source(policy, Exact(), prompts=prompts, demonstrations=mixed), lr=2.0)
         for _ in range(8):
             made.iterate()
     assert mastery(taught) > 0.5 and mastery(alone) < 0.01
@@ -127,14 +129,14 @@ def test_rewards_that_compare_answers_see_the_demonstration_among_them():
 
 
 def test_demonstrations_go_with_dynamic_sampling():
-    found = collect(mixing(draws=DynamicDraws(4, 6, 8)))
+    found = collect(mixing(group_sampler=DynamicGroupSampler(4, 6, 8)))
     assert found.metrics["draws/filled_groups"] == 0  # a group with a right answer among wrong ones says something
 
 
 def test_what_is_no_demonstration_is_refused_by_name():
     several = Sample(id="a", demonstration=["x", "y"])
     assert demonstrations_of(several) == ("x", "y") and demonstrations_of(Sample(id="b")) == ()
-    with pytest.raises(DataError, match="sample 'c': its demonstration is a int"):
+    with pytest.raises(DataError, match=r"sample 'c': expected .* got a int"):
         demonstrations_of(Sample(id="c", demonstration=3))
     data = DataConfig(path="x", demonstrations=MixedDemonstrationsConfig())
     with pytest.raises(DataError, match="none of the samples has a 'demonstration'"):

@@ -34,14 +34,16 @@ from mmrl.data.sample import Sample
 from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.errors import DataError
 from mmrl.policy import Capability
+from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, uses_velocity_loss
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
+from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
-from mmrl.training.rollouts.group_sampling import AdaptiveDraws, DynamicDraws, FixedGroupSampler, GroupSampler
+from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.importance_correction import build_mismatch
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
-from mmrl.training.rollouts.online import ExperienceSource, OnlineRollouts
+from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
@@ -67,7 +69,7 @@ class TrainingSetup:
     objective: Objective
 
 
-def build_learning(
+def build_training_setup(
     config: TrainConfig,
     policy: Any,
     samples: Sequence[Sample],
@@ -102,17 +104,19 @@ def _stage(
             sampling_weights=objective.sampling_weights,
             prompts=prompts,
             suite=rewards,
-            credit=AdvantageEstimator(algorithm.advantage, rewards.weights, build_constraints(config, rewards)),
+            advantage_estimator=AdvantageEstimator(
+                algorithm.advantage, rewards.weights, build_constraints(config, rewards)
+            ),
             group_size=data.group_size,
             micro_batch=BatchPlan.of(config).micro_batch,
             seed=seed,
-            draws=build_draws(data, seed),
+            group_sampler=build_draws(data, seed),
             replay=build_replay(data, seed),
             weighting=build_weighting(data),
-            mixed=build_mixed(data, samples, seed),
+            demonstrations=build_mixed(data, samples, seed),
             history=build_history(algorithm.advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
-            mismatch=build_mismatch(algorithm, policy),
+            importance_correction=build_mismatch(algorithm, policy),
         )
         chosen = choice_of(algorithm, policy.capabilities)
         if chosen is None:
@@ -162,9 +166,9 @@ def build_draws(data: DataConfig, seed: int) -> GroupSampler:
     """How many answers are drawn, and which of them stay."""
     chosen, half = data.draws, data.group_size // 2
     if isinstance(chosen, DynamicDrawsConfig):
-        return DynamicDraws(data.groups, data.group_size, chosen.max_rounds)
+        return DynamicGroupSampler(data.groups, data.group_size, chosen.max_rounds)
     if isinstance(chosen, AdaptiveDrawsConfig):
-        return AdaptiveDraws(
+        return AdaptiveGroupSampler(
             group_size=data.group_size,
             max_rounds=chosen.max_rounds,
             per_round=chosen.per_round or data.group_size,

@@ -1,0 +1,50 @@
+"""The interface between rollouts and objectives: `MicroBatch`, `Experience` and the protocol `ExperienceSource`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from mmrl.policy import Rollout
+from mmrl.training.run.timers import Phases
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """A rollout with the advantages of its B trajectories and T decisions."""
+
+    rollout: Rollout
+    advantages: Tensor  # [B] of whole trajectories; 0 where unscored
+    scored: Tensor  # [B] bool; False = the reward is unknown, or the row was not selected: leave it out of the loss
+    step_advantages: Tensor  # [B, T] of single decisions: `advantages`, broadcast, unless an algorithm tells them apart
+
+    @property
+    def scored_rows(self) -> int:
+        """The number of trajectories that are trained on."""
+        return int(self.scored.sum())
+
+
+@dataclass(frozen=True)
+class Experience:
+    """The training data of one iteration."""
+
+    micro_batches: list[MicroBatch]
+    metrics: dict[str, float]
+
+
+class ExperienceSource(Protocol):
+    """A source of experience, iteration by iteration. Its state is saved in checkpoints."""
+
+    def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
+        """Return the experience of an iteration; `progress` is the share of training that is done, in [0, 1]."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, fit for JSON."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        ...
