@@ -10,7 +10,7 @@ from PIL import Image
 
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.parsing.boxes import LabelledBox, Space, parse_labelled_boxes, to_space, true_boxes
+from mmrl.rewards.parsing.boxes import LabelledBox, Space, convert_box, parse_labelled_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text
 
 SHOWN = 384  # pixels that the longer side of a small picture is brought to
@@ -31,7 +31,7 @@ def parsed(sample: Sample, answer: str) -> tuple[str, list[LabelledBox]]:
             return text, []
         size = _size(sample)
         found = parse_labelled_boxes(text, space, size)
-        return text, [LabelledBox(to_space(each.box, space, "norm_1", size), each.label) for each in found]
+        return text, [LabelledBox(convert_box(each.box, space, "norm_1", size), each.label) for each in found]
     except (InvalidAnswer, ScoringFailed, RewardError) as err:
         return f"malformed: {err}", []
 
@@ -43,7 +43,9 @@ def right_boxes(sample: Sample) -> list[LabelledBox]:
         return []
     try:
         truth = true_boxes({"answer": sample.answer, **sample.metadata}, space)
-        return [LabelledBox(to_space(b.box, truth.given, "norm_1", truth.size), b.label) for b in truth.boxes]
+        return [
+            LabelledBox(convert_box(b.box, truth.reference_space, "norm_1", truth.size), b.label) for b in truth.boxes
+        ]
     except (ScoringFailed, RewardError):
         return []
 

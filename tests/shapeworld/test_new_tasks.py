@@ -17,7 +17,7 @@ from mmrl.data.jsonl import write_samples
 from mmrl.data.media.uris import uri_bytes
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
-from mmrl.rewards.parsing.tables import read_table
+from mmrl.rewards.parsing.tables import parse_table
 from mmrl.understanding.tasks.definitions import TASKS
 from mmrl.workflows.train import train
 from mmrl_shapeworld import splits as all_splits
@@ -128,7 +128,7 @@ def test_cells_can_be_read_off_by_comparing_pixels(asked):
         picture = question.frames[0]
         top, left = (int(at.min()) for at in np.nonzero(picture))
         read = []
-        for row in read_table(question.answer).sections[0].rows:
+        for row in parse_table(question.answer).sections[0].rows:
             found = []
             for number in range(len(row)):
                 y, x = top + cell * len(read), left + cell * number

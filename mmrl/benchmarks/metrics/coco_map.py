@@ -22,8 +22,8 @@ from mmrl.benchmarks.metrics.counts import final_answer
 from mmrl.benchmarks.metrics.metric import Direction, Over, Row
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, parse_labelled_boxes, to_space, true_boxes
-from mmrl.rewards.rules.average_precision import quietly
+from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, convert_box, parse_labelled_boxes, true_boxes
+from mmrl.rewards.rules.average_precision import suppress_output
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 RECALLS = np.linspace(0, 1, 101)
@@ -119,7 +119,7 @@ def _sides(row: Row) -> _Sides:
 
 
 def _shares(found: LabelledBox, space: Space, size: Size | None) -> LabelledBox:
-    return LabelledBox(to_space(found.box, space, "norm_1", size), found.label, found.score)
+    return LabelledBox(convert_box(found.box, space, "norm_1", size), found.label, found.score)
 
 
 def _box(values: Sequence[float]) -> Box:
@@ -147,13 +147,13 @@ def _match(sides: Sequence[_Sides], labels: Sequence[str], thresholds: Sequence[
             "categories": [{"id": number} for number in numbers.values()],
             "annotations": boxes_of_side,
         }
-        quietly(COCO.createIndex)(coco)
+        suppress_output(COCO.createIndex)(coco)
         pair.append(coco)
     run = COCOeval(*pair, "bbox")
     run.params.iouThrs = np.array(thresholds)
     run.params.maxDets = [MOST]
     run.params.areaRng, run.params.areaRngLbl = [[0, float("inf")]], ["all"]
-    quietly(COCOeval.evaluate)(run)
+    suppress_output(COCOeval.evaluate)(run)
     return _sorted([each for each in run.evalImgs if each is not None], len(thresholds))
 
 

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
-from mmrl.rewards.parsing.final_answer import tagged
-from mmrl.rewards.parsing.json_text import decode_json, unfenced
-from mmrl.rewards.parsing.literals import LONGEST, parse_call, parse_literal
-from mmrl.rewards.parsing.points import Point, point_of
+from mmrl.rewards.parsing.final_answer import tag_content
+from mmrl.rewards.parsing.json_text import decode_json, strip_fence
+from mmrl.rewards.parsing.literals import MAX_CHARACTERS, parse_call, parse_literal
+from mmrl.rewards.parsing.points import Point, point_from_json
 
 ALIASES = {
     "tap": "click",
@@ -62,7 +62,7 @@ class Action:
             InvalidAnswer: two places were given, or one that is no point.
         """
         place = _at_most_one(self.places, "points")
-        return None if place is None else point_of(place)
+        return None if place is None else point_from_json(place)
 
     @property
     def text(self) -> str | None:
@@ -85,18 +85,18 @@ def parse_action(text: str) -> Action:
     Raises:
         InvalidAnswer: there is none, or several, or it cannot be read.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read")
-    answer = unfenced(text).strip().removeprefix("json").strip()
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read")
+    answer = strip_fence(text).strip().removeprefix("json").strip()
     if answer.startswith("<tool_call>"):
-        answer = tagged(answer, "tool_call")
+        answer = tag_content(answer, "tool_call")
     if answer[:1] in ("{", "["):
         return _of_mapping(_mapping(answer))
     lead = _LEAD.search(answer)  # and not any "Action:", which may be what is typed
     return _of_call(answer[lead.end() :].strip() if lead else answer)
 
 
-def canonical(kind: str) -> str:
+def canonical_action(kind: str) -> str:
     """The one name of an action: lower case, with underscores, and without aliases."""
     name = "_".join(kind.lower().replace("-", " ").replace("_", " ").split())
     return ALIASES.get(name, name)
@@ -121,7 +121,7 @@ def _of_mapping(value: Mapping[str, Any]) -> Action:
     kinds = _given(value, _KINDS)
     if len(kinds) != 1 or not isinstance(kinds[0], str) or not kinds[0].strip():
         raise InvalidAnswer(f"{value!r:.60} does not name one action")
-    return Action(canonical(kinds[0]), _places(value), _given(value, _TEXTS))
+    return Action(canonical_action(kinds[0]), _places(value), _given(value, _TEXTS))
 
 
 def _of_call(answer: str) -> Action:
@@ -130,7 +130,7 @@ def _of_call(answer: str) -> Action:
     lists = [value for value in arguments if isinstance(value, list)]
     texts = [value for value in arguments if isinstance(value, str)]
     places = [*([numbers] if numbers else []), *lists, *_places(named)]
-    return Action(canonical(kind), tuple(places), (*texts, *_given(named, _TEXTS)))
+    return Action(canonical_action(kind), tuple(places), (*texts, *_given(named, _TEXTS)))
 
 
 def _places(value: Mapping[str, Any]) -> tuple[Any, ...]:

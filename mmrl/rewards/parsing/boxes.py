@@ -18,7 +18,7 @@ repaired. An answer is invalid, as a whole, if any box in it
 - has numbers written as text, truth values in place of numbers, a label that is no text, two keys for one thing.
 
 Nor may anything stand beside the boxes that could be meant in their place: digits in the words around them, an empty
-list, lists of numbers under other keys of an object. More than `MOST_BOXES` boxes are no answer either. Time is linear
+list, lists of numbers under other keys of an object. More than `MAX_BOXES` boxes are no answer either. Time is linear
 in the length of the text.
 """
 
@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.parsing.json_text import fenced_apart, json_values, number, refuse_digits
+from mmrl.rewards.parsing.json_text import check_no_digits, json_values, number, split_fence
 
 Box: TypeAlias = tuple[float, float, float, float]
 """x1, y1, x2, y2."""
@@ -44,13 +44,13 @@ Space = Literal["pixel", "norm_1", "norm_1000"]
 """What coordinates count: pixels, shares of the picture, or thousandths of it."""
 SPACES: tuple[Space, ...] = get_args(Space)
 
-MOST_BOXES = 1000
+MAX_BOXES = 1000
 OUTSIDE = 0.01
 """Share of the picture by which a coordinate may lie beyond its edge."""
-LARGEST_SIDE = 100_000.0
+MAX_SIDE = 100_000.0
 """Pixels that the sides of a picture are taken to have at most where its size is not known."""
-_THINNEST = 1e-9
-_DEEPEST = 8
+_MIN_RELATIVE_SIDE = 1e-9
+_MAX_DEPTH = 8
 
 _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = ("bbox_2d", "bbox", "box"), ("label", "category"), ("score", "confidence")
 BOX_KEYS = (*_BOX_KEYS, *_LABEL_KEYS, *_SCORE_KEYS)
@@ -83,8 +83,8 @@ def parse_labelled_boxes(text: str, space: Space, size: Size | None = None) -> l
     Raises:
         InvalidAnswer: it holds no boxes, or one that is malformed; see the module's first lines.
     """
-    text, *around = fenced_apart(text)
-    refuse_digits(" ".join(around))
+    text, *around = split_fence(text)
+    check_no_digits(" ".join(around))
     if "<loc" in text:
         return list(_bounded(_loc_boxes(text, space, size)))
     if "[" in text or "{" in text:
@@ -113,7 +113,7 @@ def parse_box(text: str, space: Space, size: Size | None = None) -> Box:
     return boxes[0]
 
 
-def boxes_of(value: Any, space: Space, size: Size | None = None) -> list[LabelledBox]:
+def boxes_from_json(value: Any, space: Space, size: Size | None = None) -> list[LabelledBox]:
     """As `parse_labelled_boxes`, from lists and mappings rather than from text."""
     if isinstance(value, str):
         return parse_labelled_boxes(value, space, size)
@@ -133,7 +133,7 @@ def check_box(values: Sequence[float], space: Space, size: Size | None = None) -
     if x1 > x2 or y1 > y2:
         raise InvalidAnswer(f"the corners of {shown} are swapped: x1 < x2 and y1 < y2 are due")
     width, height = extent(space, size)
-    if x2 - x1 < width * _THINNEST or y2 - y1 < height * _THINNEST:
+    if x2 - x1 < width * _MIN_RELATIVE_SIDE or y2 - y1 < height * _MIN_RELATIVE_SIDE:
         raise InvalidAnswer(f"the box {shown} has no area")
     if min(x1 / width, y1 / height) < -OUTSIDE or max(x2 / width, y2 / height) > 1 + OUTSIDE:
         raise InvalidAnswer(f"the box {shown} lies outside the picture, which is {width:g} by {height:g} in {space}")
@@ -141,13 +141,13 @@ def check_box(values: Sequence[float], space: Space, size: Size | None = None) -
 
 
 def extent(space: Space, size: Size | None = None) -> Size:
-    """Width and height of the picture in `space`; `LARGEST_SIDE` for pixels where its size is not known."""
+    """Width and height of the picture in `space`; `MAX_SIDE` for pixels where its size is not known."""
     if space == "pixel":
-        return size or (LARGEST_SIDE, LARGEST_SIDE)
+        return size or (MAX_SIDE, MAX_SIDE)
     return (1.0, 1.0) if space == "norm_1" else (1000.0, 1000.0)
 
 
-def to_space(box: Box, given: Space, wanted: Space, size: Size | None = None) -> Box:
+def convert_box(box: Box, given: Space, wanted: Space, size: Size | None = None) -> Box:
     """The same box in another space.
 
     To norm_1 each coordinate is divided once, so that two boxes which are equal as fractions are equal as floats.
@@ -182,8 +182,8 @@ _Found: TypeAlias = tuple[Sequence[float], str | None, float | None]
 
 def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
     """Boxes, labels and scores in a JSON value, in order."""
-    if depth > _DEEPEST:
-        raise InvalidAnswer(f"the boxes stand more than {_DEEPEST} lists or objects deep")
+    if depth > _MAX_DEPTH:
+        raise InvalidAnswer(f"the boxes stand more than {_MAX_DEPTH} lists or objects deep")
     if isinstance(value, list | tuple):
         if any(isinstance(part, int | float | str) or part is None for part in value):
             yield _four(value), None, None
@@ -214,8 +214,8 @@ def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
 
 
 def _has_list_of_numbers(value: Any, depth: int) -> bool:
-    if depth > _DEEPEST:
-        raise InvalidAnswer(f"an object stands more than {_DEEPEST} lists or objects deep")
+    if depth > _MAX_DEPTH:
+        raise InvalidAnswer(f"an object stands more than {_MAX_DEPTH} lists or objects deep")
     if isinstance(value, dict):
         return any(_has_list_of_numbers(part, depth + 1) for part in value.values())
     if not isinstance(value, list | tuple):
@@ -264,7 +264,7 @@ def _corner_boxes(text: str) -> Iterator[_Found]:
         yield [float(part) for part in numbers], label, None
     if text.count("(") != points:
         raise InvalidAnswer(f"a bracket opens no pair of corners (x1,y1),(x2,y2): {text!r:.60}")
-    refuse_digits(_CORNERS.sub(" ", text))
+    check_no_digits(_CORNERS.sub(" ", text))
 
 
 def _loc_boxes(text: str, space: Space, size: Size | None) -> Iterator[LabelledBox]:
@@ -275,13 +275,13 @@ def _loc_boxes(text: str, space: Space, size: Size | None) -> Iterator[LabelledB
         raise InvalidAnswer("<loc> tokens do not come in fours of four digits")
     if _EMPTY.search(text):
         raise InvalidAnswer("an empty list stands beside <loc> tokens")
-    refuse_digits(_LOC.sub(" ", text))
+    check_no_digits(_LOC.sub(" ", text))
     for *tokens, label in found:
         if len(_DIGITS.findall(label)) > 1:  # "dog 2" is a label; "dog (1,1),(2,2)" a second box
             raise InvalidAnswer(f"numbers stand behind <loc> tokens: {label!r:.60}")
         y1, x1, y2, x2 = (int(token) / 1024 for token in tokens)
         box = check_box((x1, y1, x2, y2), "norm_1")
-        yield LabelledBox(to_space(box, "norm_1", space, size), label.strip() or None)
+        yield LabelledBox(convert_box(box, "norm_1", space, size), label.strip() or None)
 
 
 def _checked(found: Iterator[_Found], space: Space, size: Size | None) -> Iterator[LabelledBox]:
@@ -291,8 +291,8 @@ def _checked(found: Iterator[_Found], space: Space, size: Size | None) -> Iterat
 
 def _bounded(boxes: Iterator[LabelledBox]) -> Iterator[LabelledBox]:
     for index, box in enumerate(boxes):
-        if index == MOST_BOXES:
-            raise InvalidAnswer(f"there are more than {MOST_BOXES} boxes")
+        if index == MAX_BOXES:
+            raise InvalidAnswer(f"there are more than {MAX_BOXES} boxes")
         yield box
 
 
@@ -303,27 +303,28 @@ def _bounded(boxes: Iterator[LabelledBox]) -> Iterator[LabelledBox]:
 class TrueBoxes:
     """What is known to be right, and how answers are written."""
 
-    boxes: tuple[LabelledBox, ...]  # in `given`
-    given: Space
-    space: Space
-    """The space of answers."""
-    size: Size | None
+    boxes: tuple[LabelledBox, ...]  # in `reference_space`
+    reference_space: Space
+    answer_space: Space
+    size: Size | None  # of the picture, in pixels
 
     @property
     def labelled(self) -> bool:
         """Whether the true boxes have labels."""
         return any(box.label is not None for box in self.boxes)
 
-    def side_by_side(self, answered: Sequence[Box]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def in_common_space(self, answered: Sequence[Box]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Answered [N, 4] and true [M, 4] boxes in one space: in pixels, if the picture's size is known.
 
         Boxes that are equal as fractions come out equal as floats.
         """
-        return self._array(answered, self.space), self._array([box.box for box in self.boxes], self.given)
+        return self._array(answered, self.answer_space), self._array(
+            [box.box for box in self.boxes], self.reference_space
+        )
 
     def _array(self, boxes: Sequence[Box], space: Space) -> NDArray[np.float64]:
-        common: Space = self.given if self.given == self.space else "norm_1"
-        values = np.array([to_space(box, space, common, self.size) for box in boxes], np.float64).reshape(-1, 4)
+        common: Space = self.reference_space if self.reference_space == self.answer_space else "norm_1"
+        values = np.array([convert_box(box, space, common, self.size) for box in boxes], np.float64).reshape(-1, 4)
         return values * (self.size * 2) if self.size and common != "pixel" else values
 
 
@@ -342,7 +343,7 @@ def true_boxes(references: Mapping[str, Any], space: Space | None = None) -> Tru
     if given not in SPACES:
         raise ScoringFailed(f"references['space'] is {given!r}; it is one of {', '.join(SPACES)}", "reference")
     try:
-        boxes = tuple(boxes_of(_boxes_alone(references["answer"]), given, size))
+        boxes = tuple(boxes_from_json(_boxes_alone(references["answer"]), given, size))
     except InvalidAnswer as err:
         raise ScoringFailed(f"references['answer']: {err}", "reference") from err
     unlabelled = sum(box.label is None for box in boxes)

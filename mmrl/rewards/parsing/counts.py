@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
-from mmrl.rewards.parsing.numbers import DASHES, plain_digits, refuse_changed
+from mmrl.rewards.parsing.numbers import DASHES, check_number_context, require_ascii_digits
 
-LARGEST = 10**12
+MAX_COUNT = 10**12
 """Above this nothing is a count; it also keeps a score from resting on a rounded number."""
 
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
@@ -32,13 +32,13 @@ def parse_count(text: str) -> int:
 
     The same number may be named twice ("three (3)"). Several different ones are refused, unless the text ends with
     "answer: 3" or "the answer is 3", said once. Ordinals (2nd), units (3px) and names (x3) are no counts; "none" and
-    "no" are no numbers. Digits are 0 to 9 of ASCII alone: see `plain_digits`.
+    "no" are no numbers. Digits are 0 to 9 of ASCII alone: see `require_ascii_digits`.
 
     Raises:
         InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3") or changed (3 dozen, √3, 3 + 3),
             below zero, not whole, or above 10^12.
     """
-    read = plain_digits(text)
+    read = require_ascii_digits(text)
     if finals := list(_FINAL.finditer(read)):
         if len(finals) > 1:
             raise InvalidAnswer(f"the answer is stated {len(finals)} times, not once")
@@ -61,14 +61,14 @@ def _counts_in(text: str) -> list[int]:
             at += 1
             continue
         if digits:
-            refuse_changed(text, start, start + len(token.rstrip(",.")))
+            check_number_context(text, start, start + len(token.rstrip(",.")))
             found += _numbers_of(token)
             at += 1
         else:
             value, at = _spelled(tokens, at)
             if _is_glued(text, *tokens[at - 1][1:]):
                 raise InvalidAnswer(f"{text[start : tokens[at - 1][2] + 1]!r} is no number in words")
-            refuse_changed(text, start, tokens[at - 1][2])
+            check_number_context(text, start, tokens[at - 1][2])
             found.append(value)
     return found
 
@@ -93,8 +93,8 @@ def _numbers_of(token: str) -> list[int]:
             if decimal.group(2).strip("0"):
                 raise InvalidAnswer(f"a count is whole, and {part} is not")
             part = decimal.group(1)
-        if not part.isdigit() or len(part) > 15 or int(part) > LARGEST:
-            raise InvalidAnswer(f"{part[:40]!r} is no count up to {LARGEST:,}")
+        if not part.isdigit() or len(part) > 15 or int(part) > MAX_COUNT:
+            raise InvalidAnswer(f"{part[:40]!r} is no count up to {MAX_COUNT:,}")
         numbers.append(int(part))
     return numbers
 

@@ -5,7 +5,7 @@
     3                                                             plain
 
 `auto` takes the tags if there are any, and otherwise all that follows the thinking. Which form is due is said once: by
-a reward's own argument `form`, or by a sample for all its rewards, as `references["answer_form"]` (see `form_of`).
+a reward's own argument `form`, or by a sample for all its rewards, as `references["answer_form"]` (see `resolve_form`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 
 AnswerFormat = Literal["auto", "tags", "boxed", "plain"]
-LONGEST = 1_000_000
+MAX_CHARACTERS = 1_000_000
 """Characters past which a text is no answer: nothing after it is read."""
 
 
-def form_of(item: RewardInput, own: AnswerFormat = "auto") -> AnswerFormat:
+def resolve_form(item: RewardInput, own: AnswerFormat = "auto") -> AnswerFormat:
     """The form that is due of an answer: the reward's own, or where that is `auto`, what the sample declares.
 
     Raises:
@@ -41,19 +41,19 @@ def answer_text(text: str, form: AnswerFormat = "auto") -> str:
         InvalidAnswer: the answer's place is not there, not closed, holds thinking, or there are two of it, or the text
             is too long.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {LONGEST}")
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {MAX_CHARACTERS}")
     if form == "boxed":
-        return boxed(after_thinking(text))
+        return boxed_content(strip_thinking(text))
     if form == "tags" or (form == "auto" and ("<answer>" in text or "</answer>" in text)):
-        answer = tagged(text, "answer")
+        answer = tag_content(text, "answer")
         if "<think>" in answer or "</think>" in answer:
             raise InvalidAnswer("a tag of thinking stands inside of the answer")
         return answer
-    return text.strip() if form == "plain" else after_thinking(text)
+    return text.strip() if form == "plain" else strip_thinking(text)
 
 
-def tagged(text: str, tag: str) -> str:
+def tag_content(text: str, tag: str) -> str:
     """What stands between <tag> and </tag>, which must each occur once and in order."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     if text.count(opening) != 1 or text.count(closing) != 1:
@@ -66,7 +66,7 @@ def tagged(text: str, tag: str) -> str:
     return rest.partition(closing)[0].strip()
 
 
-def after_thinking(text: str) -> str:
+def strip_thinking(text: str) -> str:
     """All that follows the last </think>; the whole text if it was never opened."""
     _, closed, rest = text.rpartition("</think>")
     if not closed and "<think>" in text:
@@ -74,7 +74,7 @@ def after_thinking(text: str) -> str:
     return rest.strip()
 
 
-def boxed(text: str) -> str:
+def boxed_content(text: str) -> str:
     """What stands in the one \\boxed{...}, whose braces may be nested.
 
     Several boxes that hold the same are taken for one.
@@ -103,7 +103,7 @@ def _boxes(text: str) -> list[str]:
 # Where a text says which of the things in it is its answer: in tags, in a box, after "the answer is".
 
 
-LONGEST_TEXT = 10_000
+MAX_SHORT_CHARACTERS = 10_000
 """Characters past which a short answer is not looked for."""
 
 _BOX = "\\boxed{"
@@ -130,7 +130,7 @@ def final_answer(text: str, form: AnswerFormat = "auto") -> str:
     visible = text.rpartition("</think>")[2]
     if _BOX not in visible:
         return answer
-    box = boxed(visible)
+    box = boxed_content(visible)
     if _BOX in box:
         raise InvalidAnswer("there is a \\boxed{...} inside of a \\boxed{...}")
     if "<answer>" in visible and _BOX not in answer and answer != box:
@@ -138,17 +138,17 @@ def final_answer(text: str, form: AnswerFormat = "auto") -> str:
     return box
 
 
-def without_bold(text: str) -> str:
+def strip_bold(text: str) -> str:
     """The text without Markdown's **."""
     return _BOLD.sub("", text)
 
 
-def stated_finals(text: str) -> list[str]:
+def stated_answers(text: str) -> list[str]:
     """What follows "answer:", "the answer is" or "the correct option is", each to the end of its line.
 
     Empty where nothing is so marked. Bold is taken off first. The same statement twice counts once.
     """
-    text = without_bold(text)
+    text = strip_bold(text)
     marks = list(_LEAD_IN.finditer(text))
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     lines = (text[mark.end() : end].partition("\n")[0].strip() for mark, end in zip(marks, ends, strict=False))
@@ -161,15 +161,15 @@ def first_sentence(text: str) -> str:
     return (text[: end.start()] if end else text).strip().removesuffix(".").strip()
 
 
-def only_stated(text: str) -> str:
+def single_stated_answer(text: str) -> str:
     """The one answer that a text states, or the whole text where it marks none.
 
     Raises:
         InvalidAnswer: it states different ones, or is longer than what is read.
     """
-    if len(text) > LONGEST_TEXT:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST_TEXT} are read")
-    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
+    if len(text) > MAX_SHORT_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_SHORT_CHARACTERS} are read")
+    finals = list(dict.fromkeys(first_sentence(final) for final in stated_answers(text)))
     if len(finals) > 1:
         raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
-    return finals[0] if finals else without_bold(text).strip()
+    return finals[0] if finals else strip_bold(text).strip()

@@ -2,7 +2,7 @@
 
 Refused, each with its reason: numbers beside it, NaN and Infinity, a key that stands twice in an object, text that
 breaks off, brackets that close nothing, nesting too deep to read, several fenced blocks or one that is never closed,
-and more lists and objects side by side than `MOST_VALUES`.
+and more lists and objects side by side than `MAX_VALUES`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 
-MOST_VALUES = 10_000
+MAX_VALUES = 10_000
 """Lists and objects in one text past which it is no answer."""
 _FENCE = "```"
 _BRACKET = re.compile(r"[\[\]{}]")
@@ -38,7 +38,7 @@ def json_values(text: str) -> list[Any]:
     Only the fenced block is read if there is one. The words have no digits: a number beside the JSON would be a second
     answer. Takes time linear in the length of the text.
     """
-    text, *outside = fenced_apart(text)
+    text, *outside = split_fence(text)
     found: list[Any] = []
     at = end = 0
     while bracket := _BRACKET.search(text, at):
@@ -55,13 +55,13 @@ def json_values(text: str) -> list[Any]:
         except ValueError as err:  # JSONDecodeError, or a number of more digits than Python reads
             raise InvalidAnswer(f"no JSON: {err}") from None
         found.append(value)
-        if len(found) > MOST_VALUES:
-            raise InvalidAnswer(f"there are more than {MOST_VALUES} JSON lists or objects")
-    refuse_digits(" ".join([*outside, text[end:]]))
+        if len(found) > MAX_VALUES:
+            raise InvalidAnswer(f"there are more than {MAX_VALUES} JSON lists or objects")
+    check_no_digits(" ".join([*outside, text[end:]]))
     return found
 
 
-def refuse_digits(words: str) -> None:
+def check_no_digits(words: str) -> None:
     """Refuse numbers in the words around an answer; the names bbox_2d and point_2d are none.
 
     Raises:
@@ -73,12 +73,12 @@ def refuse_digits(words: str) -> None:
             raise InvalidAnswer(f"{plain[at : at + 20]!r} stands beside the answer: a number that is no part of it")
 
 
-def unfenced(text: str) -> str:
+def strip_fence(text: str) -> str:
     """What stands between ``` and ```; the whole text where there is no fence."""
-    return fenced_apart(text)[0]
+    return split_fence(text)[0]
 
 
-def fenced_apart(text: str) -> tuple[str, str, str]:
+def split_fence(text: str) -> tuple[str, str, str]:
     """What stands between ``` and ```, before and behind; the whole text and nothing where there is no fence."""
     count = text.count(_FENCE)
     if count == 0:

@@ -15,9 +15,9 @@ from typing import Any
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 
-LONGEST = 10_000
+MAX_CHARACTERS = 10_000
 """Characters past which a text is not read."""
-_DEEPEST = 8
+_MAX_DEPTH = 8
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
@@ -76,8 +76,8 @@ class _Tokens:
     """The tokens of a text, of which one is looked at."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > LONGEST:
-            raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read")
+        if len(text) > MAX_CHARACTERS:
+            raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read")
         self.text, self.at = text.rstrip(), 0
         self.kind, self.written = "", ""
         self._step()
@@ -113,8 +113,8 @@ class _Tokens:
 
 
 def _value(tokens: _Tokens, depth: int) -> Any:
-    if depth > _DEEPEST:
-        raise InvalidAnswer(f"the answer stands more than {_DEEPEST} brackets deep")
+    if depth > _MAX_DEPTH:
+        raise InvalidAnswer(f"the answer stands more than {_MAX_DEPTH} brackets deep")
     if tokens.kind == "text":
         return _ESCAPE.sub(_unescaped, tokens.take("text")[1:-1])
     if tokens.kind == "number":

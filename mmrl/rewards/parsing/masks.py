@@ -25,14 +25,14 @@ from mmrl.rewards.parsing.json_text import decode_json, number
 Rle: TypeAlias = dict[str, Any]
 """A mask as pycocotools holds it: size and compressed counts."""
 
-MOST_PIXELS = 2**30
+MAX_PIXELS = 2**30
 """Pixels of the largest picture that has masks; areas must fit into COCO's 32 bits."""
-MOST_RUNS = 250_000
-MOST_SHAPES = 200
-MOST_CORNERS = 20_000
-LONGEST_OUTLINE = 800_000
+MAX_RUNS = 250_000
+MAX_SHAPES = 200
+MAX_CORNERS = 20_000
+MAX_OUTLINE_LENGTH = 800_000
 """Pixels along all outlines of a mask: pycocotools walks them in fifths of a pixel, 0.2 s for this many."""
-_DEEPEST = 4
+_MAX_DEPTH = 4
 _KEYS = ("segmentation", "mask", "masks", "rle", "polygon", "polygons", "bbox_2d", "bbox", "box")
 
 
@@ -53,10 +53,10 @@ def parse_mask(text: str, canvas: Canvas) -> Rle:
         InvalidAnswer: there is none, or several, or it is malformed, does not fit the picture or costs too much.
         ScoringFailed: it has shapes, and nothing says what their coordinates count.
     """
-    return mask_of(decode_json(text), canvas)
+    return mask_from_json(decode_json(text), canvas)
 
 
-def mask_of(value: Any, canvas: Canvas) -> Rle:
+def mask_from_json(value: Any, canvas: Canvas) -> Rle:
     """As `parse_mask`, from what JSON holds."""
     from pycocotools import mask as coco
 
@@ -66,12 +66,12 @@ def mask_of(value: Any, canvas: Canvas) -> Rle:
             runs.append(_runs_of(part, canvas))
         else:
             outlines.append(_outline(part, canvas))
-        if len(runs) + len(outlines) > MOST_SHAPES:
-            raise InvalidAnswer(f"the mask has more than {MOST_SHAPES} parts")
-    if sum(map(len, outlines)) > 2 * MOST_CORNERS or sum(map(len, runs)) > MOST_RUNS:
-        raise InvalidAnswer(f"the mask has more than {MOST_CORNERS} corners or {MOST_RUNS} runs")
-    if sum(map(_length, outlines)) > LONGEST_OUTLINE:
-        raise InvalidAnswer(f"the outlines of the mask are longer than {LONGEST_OUTLINE} pixels")
+        if len(runs) + len(outlines) > MAX_SHAPES:
+            raise InvalidAnswer(f"the mask has more than {MAX_SHAPES} parts")
+    if sum(map(len, outlines)) > 2 * MAX_CORNERS or sum(map(len, runs)) > MAX_RUNS:
+        raise InvalidAnswer(f"the mask has more than {MAX_CORNERS} corners or {MAX_RUNS} runs")
+    if sum(map(_length, outlines)) > MAX_OUTLINE_LENGTH:
+        raise InvalidAnswer(f"the outlines of the mask are longer than {MAX_OUTLINE_LENGTH} pixels")
     size = [canvas.height, canvas.width]
     drawn = coco.frPyObjects(outlines, *size) if outlines else []
     if drawn and not all(coco.area(drawn)):
@@ -79,14 +79,14 @@ def mask_of(value: Any, canvas: Canvas) -> Rle:
     encoded = [coco.frPyObjects({"size": size, "counts": counts}, *size) for counts in runs]
     if not drawn and not encoded:
         encoded = [coco.frPyObjects({"size": size, "counts": [canvas.width * canvas.height]}, *size)]
-    merged: Rle = coco.merge([*drawn, *encoded])
-    return merged
+    merge_spans: Rle = coco.merge([*drawn, *encoded])
+    return merge_spans
 
 
 def _parts(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any] | list[float]]:
     """The run lengths (mappings) and outlines (x, y, x, y, ...; four numbers are a box) in a value."""
-    if depth > _DEEPEST:
-        raise InvalidAnswer(f"the mask stands more than {_DEEPEST} lists or objects deep")
+    if depth > _MAX_DEPTH:
+        raise InvalidAnswer(f"the mask stands more than {_MAX_DEPTH} lists or objects deep")
     if isinstance(value, Mapping):
         if "counts" in value:
             yield value
@@ -153,8 +153,8 @@ def _runs_of(rle: Mapping[str, Any], canvas: Canvas) -> list[int]:
         counts = counts.decode("latin-1")
     if isinstance(counts, str):
         counts = _decompressed(counts)
-    if not isinstance(counts, Sequence) or len(counts) > MOST_RUNS:
-        raise InvalidAnswer(f"the counts are no list of at most {MOST_RUNS} runs")
+    if not isinstance(counts, Sequence) or len(counts) > MAX_RUNS:
+        raise InvalidAnswer(f"the counts are no list of at most {MAX_RUNS} runs")
     if not all(isinstance(run, int) and not isinstance(run, bool) and run >= 0 for run in counts):
         raise InvalidAnswer("the counts are no whole numbers from 0 on")
     if sum(counts) != canvas.width * canvas.height:
@@ -178,8 +178,8 @@ def _without_empty_runs(counts: Sequence[int]) -> list[int]:
 
 def _decompressed(text: str) -> list[int]:
     """COCO's compressed counts: digits of 5 bits as characters from 0 to o; from the fourth run on, differences."""
-    if len(text) > 7 * MOST_RUNS:
-        raise InvalidAnswer(f"the compressed counts have {len(text)} characters; {MOST_RUNS} runs are read at most")
+    if len(text) > 7 * MAX_RUNS:
+        raise InvalidAnswer(f"the compressed counts have {len(text)} characters; {MAX_RUNS} runs are read at most")
     counts: list[int] = []
     value, shift = 0, 0
     for character in text:

@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import cache
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
-from mmrl.rewards.parsing.final_answer import first_sentence, stated_finals, without_bold
+from mmrl.rewards.parsing.final_answer import first_sentence, stated_answers, strip_bold
 
 # What counts as a digit in an answer: 0 to 9 of ASCII, and nothing that looks like them.
 
@@ -20,18 +20,18 @@ DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"
 """Hyphens, dashes and minus signs: right before a number, all of them look like its sign."""
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Characters that turn the direction of writing around: 12 behind them is read 21."""
-LONGEST = 10_000
+MAX_CHARACTERS = 10_000
 """Characters past which an answer that should be a few numbers is not read."""
 
 
-def plain_digits(text: str) -> str:
+def require_ascii_digits(text: str) -> str:
     """The text itself, once it is known to be short, with no digit but 0 to 9, and in the order in which it is seen.
 
     Python reads full-width and Arabic-Indic digits as numbers, and a pattern that skips "²" reads 3² as 3. All of them
     are refused, so that a number is what it looks like.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read for numbers")
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read for numbers")
     for c in text:
         if not c.isascii() and (unicodedata.category(c)[0] == "N" or c in _TURNING):
             raise InvalidAnswer(f"U+{ord(c):04X} ({unicodedata.name(c, 'without a name')}) is no digit from 0 to 9")
@@ -92,7 +92,7 @@ def parse_number(text: str, unit: str | None = None) -> Fraction:
     return _value(match)
 
 
-def number_in(text: str, unit: str | None = None) -> Fraction:
+def find_number(text: str, unit: str | None = None) -> Fraction:
     """The one number that an answer names, alone or in a sentence.
 
     The same value may be named twice. Several different ones are refused, unless one is marked: "the answer is 3".
@@ -103,9 +103,9 @@ def number_in(text: str, unit: str | None = None) -> Fraction:
         InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3") or changed (√3, 3 dozen), or
             digits inside of a word or a formula (3D, x3, 2+3).
     """
-    finals = [first_sentence(final) for final in stated_finals(plain_digits(text))]
+    finals = [first_sentence(final) for final in stated_answers(require_ascii_digits(text))]
     values: dict[Fraction, None] = {}
-    for part in finals or [without_bold(text).strip()]:
+    for part in finals or [strip_bold(text).strip()]:
         try:
             values[parse_number(_NAME.sub("", part), unit)] = None
         except InvalidAnswer:
@@ -120,24 +120,24 @@ def _numbers_within(text: str, unit: str | None) -> list[Fraction]:
     values: list[Fraction] = []
     end = 0
     for match in _pattern(unit, whole=False).finditer(text):
-        refuse_changed(text, *match.span())
+        check_number_context(text, *match.span())
         if unit and (_MORE_UNIT if match["unit"] else _OTHER_UNIT).match(text, match.end()):
             raise InvalidAnswer(f"{text[match.start() : match.end() + 12]!r} is not given in {unit}")
-        _refuse_digits(text[end : match.start()])
+        _check_no_digits(text[end : match.start()])
         end = match.end()
         values.append(_value(match))
-    _refuse_digits(text[end:])
+    _check_no_digits(text[end:])
     return values
 
 
-def _refuse_digits(text: str) -> None:
+def _check_no_digits(text: str) -> None:
     if digits := _DIGITS.search(text):
         raise InvalidAnswer(f"{text[max(digits.start() - 20, 0) : digits.end() + 20]!r} holds digits, but no number")
 
 
 def _tidy(text: str) -> str:
     """Digits known to be plain, LaTeX's ways of writing a number undone, and one pair of $...$ around it taken off."""
-    text = plain_digits(text).strip()
+    text = require_ascii_digits(text).strip()
     for pattern, plain in _LATEX:
         text = pattern.sub(plain, text)
     if len(text) > 2 and text.startswith("$") and text.endswith("$"):
@@ -230,7 +230,7 @@ _CONTEXT_AFTER = re.compile(
 _WORD_AFTER = re.compile(r"\s{0,3}[^\W\d_]")
 
 
-def refuse_changed(text: str, start: int, end: int) -> None:
+def check_number_context(text: str, start: int, end: int) -> None:
     """Refuse the number at text[start:end] if what stands beside it says that it is not the one meant.
 
     A dash in front of it, with or without a space, is a minus; but at the beginning of a line, with a space and with a

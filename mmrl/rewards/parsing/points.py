@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import OUTSIDE, Size, Space, TrueBoxes, extent
-from mmrl.rewards.parsing.json_text import decode_json, number, unfenced
-from mmrl.rewards.parsing.numbers import DASHES, plain_digits
+from mmrl.rewards.parsing.json_text import decode_json, number, strip_fence
+from mmrl.rewards.parsing.numbers import DASHES, require_ascii_digits
 
 Point: TypeAlias = tuple[float, float]
 """x to the right, y down."""
@@ -37,22 +37,22 @@ def parse_point(text: str, space: Space, size: Size | None = None) -> Point:
     Raises:
         InvalidAnswer: there is no point, or several, or `check_point` refuses it.
     """
-    answer = unfenced(plain_digits(text)).strip()
+    answer = strip_fence(require_ascii_digits(text)).strip()
     if "{" in answer or answer[:1] == "[":
         first, last = _BRACKET.search(answer), max(answer.rfind("]"), answer.rfind("}"))
         if first and _DIGIT.search(answer[: first.start()] + answer[last + 1 :]):
             raise InvalidAnswer(f"there are more numbers than the two of a point in {text[:60]!r}")
         return check_point(_point_in(decode_json(answer)), space, size)
-    return check_point(read_pair(answer), space, size)
+    return check_point(parse_pair(answer), space, size)
 
 
-def read_pair(text: str) -> Point:
+def parse_pair(text: str) -> Point:
     """The two coordinates in a text that holds no other number.
 
     Raises:
         InvalidAnswer: there are fewer numbers in it, or more, or a bracket is open.
     """
-    read = " ".join(plain_digits(text).replace("<|box_start|>", " ").replace("<|box_end|>", " ").split())
+    read = " ".join(require_ascii_digits(text).replace("<|box_start|>", " ").replace("<|box_end|>", " ").split())
     pair = _PAIR.search(read)
     if not pair:
         raise InvalidAnswer(f"no point (x, y) in {text[:60]!r}")
@@ -83,14 +83,14 @@ def check_point(values: Sequence[float], space: Space, size: Size | None = None)
     return x, y
 
 
-def point_of(value: Any) -> Point:
+def point_from_json(value: Any) -> Point:
     """A point from what JSON holds: [x, y], or text that names one.
 
     Raises:
         InvalidAnswer: it is something else.
     """
     if isinstance(value, str):
-        return read_pair(value)
+        return parse_pair(value)
     if not isinstance(value, Sequence) or len(value) != 2:
         raise InvalidAnswer(f"a point has two numbers, not {value!r:.60}")
     return number(value[0], "x"), number(value[1], "y")
@@ -103,8 +103,8 @@ def _point_in(value: Any) -> Point:
         ways = [key for key in POINT_KEYS if key in value] + (["x"] if "x" in value else [])
         if len(ways) != 1:
             raise InvalidAnswer(f"an object names {len(ways)} points, not one: {value!r:.60}")
-        return point_of([value["x"], value.get("y")] if ways == ["x"] else value[ways[0]])
-    return point_of(value)
+        return point_from_json([value["x"], value.get("y")] if ways == ["x"] else value[ways[0]])
+    return point_from_json(value)
 
 
 def check_comparable(truth: TrueBoxes) -> None:
@@ -113,10 +113,10 @@ def check_comparable(truth: TrueBoxes) -> None:
     Raises:
         ScoringFailed: one of them counts pixels, the other shares of a picture whose size is not known.
     """
-    if truth.size is None and truth.space != truth.given and "pixel" in (truth.space, truth.given):
+    answer, reference = truth.answer_space, truth.reference_space
+    if truth.size is None and answer != reference and "pixel" in (answer, reference):
         raise ScoringFailed(
-            f"points in {truth.space} cannot be compared with boxes in {truth.given} without references['size']",
-            "reference",
+            f"points in {answer} cannot be compared with boxes in {reference} without references['size']", "reference"
         )
 
 
@@ -126,7 +126,10 @@ def is_inside(point: Point, truth: TrueBoxes) -> bool:
     Compared as the fractions that the decimals stand for: where 108.8 of 640 pixels meets 170 of 1000, an edge stays an
     edge.
     """
-    (width, height), (box_width, box_height) = extent(truth.space, truth.size), extent(truth.given, truth.size)
+    (width, height), (box_width, box_height) = (
+        extent(truth.answer_space, truth.size),
+        extent(truth.reference_space, truth.size),
+    )
     x, y = share(point[0], width), share(point[1], height)
     return any(
         share(x1, box_width) <= x <= share(x2, box_width) and share(y1, box_height) <= y <= share(y2, box_height)

@@ -13,13 +13,13 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
-from mmrl.rewards.parsing.json_text import decode_json, fenced_apart
-from mmrl.rewards.parsing.numbers import DASHES, plain_digits
+from mmrl.rewards.parsing.json_text import decode_json, split_fence
+from mmrl.rewards.parsing.numbers import DASHES, require_ascii_digits
 
 Span: TypeAlias = tuple[float, float]
 """Start and end in seconds; the end is later."""
 
-MOST_SPANS = 1000
+MAX_SPANS = 1000
 _NEAR = 60
 """Characters on either side of a span in which words that change it are looked for."""
 _KEYS = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("from", "to"))
@@ -54,27 +54,27 @@ def parse_spans(text: str) -> list[Span]:
     Times are seconds, MM:SS or H:MM:SS. Prose around them is passed over, but every digit in the answer must belong to
     a span and every bracket be closed: what was cut off or stuffed with other numbers is refused, not guessed at. So
     are minutes in words ("1 min 3 s", "3 to 7 minutes") and other units, signs, "not 3 to 7", and digits that only look
-    like 0 to 9 (see `plain_digits`). The JSON [] says that there is no such stretch.
+    like 0 to 9 (see `require_ascii_digits`). The JSON [] says that there is no such stretch.
 
     Raises:
         InvalidAnswer: no span can be read, or one does not end after it starts, or there are more than 1000.
     """
-    answer = plain_digits(text).strip()
+    answer = require_ascii_digits(text).strip()
     if "```" in answer:
-        spans = read_spans(decode_json(answer))
-        _, before, after = fenced_apart(answer)
-        _refuse_if_continued(" ".join([*before.split(), ""]), " ".join(["", *after.split()]))
+        spans = spans_from_json(decode_json(answer))
+        _, before, after = split_fence(answer)
+        _check_span_context(" ".join([*before.split(), ""]), " ".join(["", *after.split()]))
         return spans
     if (answer[:1], answer[-1:]) in (("[", "]"), ("{", "}")):
         try:
             given = decode_json(answer)
         except InvalidAnswer:
             return _from_prose(answer)  # [3 to 7], [00:03, 00:07] and [3, 7], [9, 12] look like JSON
-        return read_spans(given)
+        return spans_from_json(given)
     return _from_prose(answer)
 
 
-def merged(spans: Sequence[Span]) -> list[Span]:
+def merge_spans(spans: Sequence[Span]) -> list[Span]:
     """The union of spans, as spans that neither overlap nor touch, in order of time."""
     union: list[Span] = []
     for start, end in sorted(spans):
@@ -85,7 +85,7 @@ def merged(spans: Sequence[Span]) -> list[Span]:
     return union
 
 
-def read_spans(given: Any) -> list[Span]:
+def spans_from_json(given: Any) -> list[Span]:
     """Spans from what JSON or Python holds: a pair, a mapping with two ends, or a list of these.
 
     Raises:
@@ -95,8 +95,8 @@ def read_spans(given: Any) -> list[Span]:
         return [_span(given)]
     if not isinstance(given, Sequence) or isinstance(given, str) or not all(_is_span(each) for each in given):
         raise InvalidAnswer(f"{given!r:.60} is no span [start, end] nor a list of them")
-    if len(given) > MOST_SPANS:
-        raise InvalidAnswer(f"the answer has {len(given)} spans; at most {MOST_SPANS} are read")
+    if len(given) > MAX_SPANS:
+        raise InvalidAnswer(f"the answer has {len(given)} spans; at most {MAX_SPANS} are read")
     return [_span(each) for each in given]
 
 
@@ -107,11 +107,11 @@ def _from_prose(prose: str) -> list[Span]:
     found.sort(key=lambda match: match.start())
     if not found:
         raise InvalidAnswer(f"no span of time in {text[:60]!r}")
-    if len(found) > MOST_SPANS:
-        raise InvalidAnswer(f"the answer has {len(found)} spans; at most {MOST_SPANS} are read")
+    if len(found) > MAX_SPANS:
+        raise InvalidAnswer(f"the answer has {len(found)} spans; at most {MAX_SPANS} are read")
     outside, at = [], 0
     for match in found:
-        _refuse_if_continued(text[: match.start()][-_NEAR:], text[match.end() :][:_NEAR])
+        _check_span_context(text[: match.start()][-_NEAR:], text[match.end() :][:_NEAR])
         outside.append(text[at : match.start()])
         at = match.end()
     rest = " ".join([*outside, text[at:]])
@@ -124,7 +124,7 @@ def _from_prose(prose: str) -> list[Span]:
     return [_span((match["start"], match["end"])) for match in found]
 
 
-def _refuse_if_continued(before: str, after: str) -> None:
+def _check_span_context(before: str, after: str) -> None:
     """Refuse a span that is part of something longer, or not of seconds: -3 to 5, x3 to 7, 3 to 7 minutes."""
     left, right = before[-1:], after[:1]
     letters = any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in (left, right))

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
-from mmrl.rewards.parsing.json_text import unfenced
+from mmrl.rewards.parsing.json_text import strip_fence
 
 
-def read_table(text: str) -> Table:
+def parse_table(text: str) -> ParsedTable:
     """The one table in a text.
 
     HTML by its <table>, LaTeX by its tabular, and otherwise lines with bars. Prose around it is passed over.
@@ -21,30 +21,30 @@ def read_table(text: str) -> Table:
     Raises:
         InvalidAnswer: none, several, or one that is not well formed.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the text has {len(text)} characters; at most {LONGEST} are read for a table")
-    text = unfenced(text)
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the text has {len(text)} characters; at most {MAX_CHARACTERS} are read for a table")
+    text = strip_fence(text)
     is_html, is_latex = "<table" in text.lower(), "\\begin{tabular}" in text
     if is_html and is_latex:
         raise InvalidAnswer("there is a table in HTML and another in LaTeX")
     if is_html:
-        return read_html(text)
-    return read_latex(text) if is_latex else read_bars(text)
+        return parse_html_table(text)
+    return parse_latex_table(text) if is_latex else parse_markdown_table(text)
 
 
 # What a table is, however it is written: sections of rows of cells.
 
 
-MOST_CELLS = 10_000
+MAX_CELLS = 10_000
 """Cells past which a table is not read, nor one whose spans reach over more."""
-LONGEST = 200_000
+MAX_CHARACTERS = 200_000
 """Characters past which a text is not read for a table."""
 
-SectionName: TypeAlias = Literal["thead", "tbody", "tfoot"]
+TableSectionName: TypeAlias = Literal["thead", "tbody", "tfoot"]
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One cell. Its content is characters, and tags such as "<b>" as one piece each."""
 
     content: tuple[str, ...] = ()
@@ -59,29 +59,29 @@ class Cell:
         return "".join(piece for piece in shown if len(piece) == 1)
 
 
-Row: TypeAlias = tuple[Cell, ...]
+TableRow: TypeAlias = tuple[TableCell, ...]
 
 
 @dataclass(frozen=True)
-class Section:
+class TableSection:
     """Rows that belong together."""
 
-    name: SectionName
-    rows: tuple[Row, ...]
+    name: TableSectionName
+    rows: tuple[TableRow, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class ParsedTable:
     """A table; `caption` is None where there is none."""
 
-    sections: tuple[Section, ...]
+    sections: tuple[TableSection, ...]
     caption: tuple[str, ...] | None = None
 
     def grid(self) -> list[list[str]]:
         """The texts of all rows; a cell that spans several places stands in each of them.
 
         Raises:
-            InvalidAnswer: spans that reach over more than `MOST_CELLS`.
+            InvalidAnswer: spans that reach over more than `MAX_CELLS`.
         """
         rows: list[list[str]] = []
         held: dict[int, tuple[int, str]] = {}  # column: rows that a cell above still reaches over, and its text
@@ -94,8 +94,8 @@ class Table:
                 while column in places:
                     column += 1
                 cells += cell.colspan * cell.rowspan
-                if cells > MOST_CELLS:
-                    raise InvalidAnswer(f"the table reaches over more than {MOST_CELLS} places")
+                if cells > MAX_CELLS:
+                    raise InvalidAnswer(f"the table reaches over more than {MAX_CELLS} places")
                 for _ in range(cell.colspan):
                     places[column] = cell.text
                     if cell.rowspan > 1:
@@ -105,7 +105,7 @@ class Table:
         return rows
 
 
-class Tag(str):
+class HTMLTag(str):
     """A tag in a cell's content, which the same characters written as text (&lt;b&gt;) are not."""
 
 
@@ -117,7 +117,7 @@ def contents(pieces: Iterable[str]) -> tuple[str, ...]:
     made: list[str] = []
     gap = False
     for piece in pieces:
-        for part in [piece] if isinstance(piece, Tag) else unicodedata.normalize("NFC", piece):
+        for part in [piece] if isinstance(piece, HTMLTag) else unicodedata.normalize("NFC", piece):
             if part.isspace():
                 gap = True
                 continue
@@ -139,11 +139,11 @@ _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,20})(\s[^<>]{0,500}|/)?>")
 _SPAN = re.compile(r"(?<![\w-])(colspan|rowspan)\s?=\s?([\"']?)([^\s\"'>/]{0,20})\2", re.IGNORECASE)
 _NUMBER = re.compile(r"[1-9][0-9]{0,2}|1000")
 _LONG_REFERENCE = re.compile(r"&#[xX]?[0-9a-fA-F]{8}")
-_SECTIONS: dict[str, SectionName] = {"thead": "thead", "tbody": "tbody", "tfoot": "tfoot"}
+_SECTIONS: dict[str, TableSectionName] = {"thead": "thead", "tbody": "tbody", "tfoot": "tfoot"}
 _IGNORED = {"col", "colgroup"}
 
 
-def read_html(text: str) -> Table:
+def parse_html_table(text: str) -> ParsedTable:
     """The one table in a text.
 
     Raises:
@@ -191,10 +191,10 @@ class _Reader:
 
     def __init__(self) -> None:
         self.closed = False
-        self.sections: list[Section] = []
-        self.section: SectionName | None = None
-        self.rows: list[Row] = []
-        self.row: list[Cell] | None = None
+        self.sections: list[TableSection] = []
+        self.section: TableSectionName | None = None
+        self.rows: list[TableRow] = []
+        self.row: list[TableCell] | None = None
         self.cell: tuple[str, str] | None = None  # the tag, its attributes
         self.content: list[str] = []
         self.caption: tuple[str, ...] | None = None
@@ -213,9 +213,9 @@ class _Reader:
                     self.closed = True
                     return
 
-    def table(self) -> Table:
+    def table(self) -> ParsedTable:
         """What was read."""
-        return Table(tuple(self.sections), self.caption)
+        return ParsedTable(tuple(self.sections), self.caption)
 
     def _text(self, text: str) -> None:
         if self.cell:
@@ -241,7 +241,7 @@ class _Reader:
                 raise InvalidAnswer("a <caption> stands elsewhere than at the start of the table")
             self.cell = (name, attributes)
         elif self.cell:
-            self.content.append(Tag(f"<{name}>"))
+            self.content.append(HTMLTag(f"<{name}>"))
         elif name not in _IGNORED:
             raise InvalidAnswer(f"<{name}> stands in the table, but in no cell")
 
@@ -264,7 +264,7 @@ class _Reader:
             self._close_cell()
             self._close_section()
         elif self.cell:
-            self.content.append(Tag(f"</{name}>"))
+            self.content.append(HTMLTag(f"</{name}>"))
         elif name not in _IGNORED:
             raise InvalidAnswer(f"</{name}> stands in the table, but in no cell")
 
@@ -277,11 +277,11 @@ class _Reader:
             self.caption = content
             return
         self.cells += 1
-        if self.cells > MOST_CELLS:
-            raise InvalidAnswer(f"the table has more than {MOST_CELLS} cells")
+        if self.cells > MAX_CELLS:
+            raise InvalidAnswer(f"the table has more than {MAX_CELLS} cells")
         spans = _spans(attributes)
         self.row = self.row if self.row is not None else []
-        self.row.append(Cell(content, name == "th", spans.get("colspan", 1), spans.get("rowspan", 1)))
+        self.row.append(TableCell(content, name == "th", spans.get("colspan", 1), spans.get("rowspan", 1)))
 
     def _close_row(self) -> None:
         if self.row is not None:
@@ -291,7 +291,7 @@ class _Reader:
     def _close_section(self) -> None:
         self._close_row()
         if self.rows or self.section:
-            self.sections.append(Section(self.section or "tbody", tuple(self.rows)))
+            self.sections.append(TableSection(self.section or "tbody", tuple(self.rows)))
         self.section, self.rows = None, []
 
 
@@ -318,7 +318,7 @@ _CELL_END = re.compile(r"(?<!\\)&")
 _SPANNING = re.compile(r"\s{0,99}\\multi(column|row)\s?\{([1-9][0-9]{0,2})\}\s?\{[^{}]{0,40}\}\s?\{")
 
 
-def read_bars(text: str) -> Table:
+def parse_markdown_table(text: str) -> ParsedTable:
     """The one table whose cells are parted by bars.
 
     A line of dashes below the first row makes that row a header, as in Markdown. A bar that begins a
@@ -337,22 +337,22 @@ def read_bars(text: str) -> Table:
     if len(blocks) != 1:
         raise InvalidAnswer(f"there are {len(blocks)} tables in the text, not one" if blocks else "there is no table")
     lines = blocks[0]
-    if sum(line.count("|") for line in lines) > MOST_CELLS:
-        raise InvalidAnswer(f"the table has more than {MOST_CELLS} cells")
+    if sum(line.count("|") for line in lines) > MAX_CELLS:
+        raise InvalidAnswer(f"the table has more than {MAX_CELLS} cells")
     if len(lines) > 1 and _RULE.fullmatch(lines[1]):
-        body = (Section("tbody", tuple(_bar_row(line) for line in lines[2:])),) if len(lines) > 2 else ()
-        return Table((Section("thead", (_bar_row(lines[0], header=True),)), *body))
-    return Table((Section("tbody", tuple(_bar_row(line) for line in lines)),))
+        body = (TableSection("tbody", tuple(_bar_row(line) for line in lines[2:])),) if len(lines) > 2 else ()
+        return ParsedTable((TableSection("thead", (_bar_row(lines[0], header=True),)), *body))
+    return ParsedTable((TableSection("tbody", tuple(_bar_row(line) for line in lines)),))
 
 
-def _bar_row(line: str, header: bool = False) -> Row:
+def _bar_row(line: str, header: bool = False) -> TableRow:
     cells = _BAR.split(line.strip())
     if not cells[0].strip() and len(cells) > 1:
         cells = cells[1:-1] if not cells[-1].strip() and len(cells) > 2 else cells[1:]
-    return tuple(Cell(contents([cell.replace("\\|", "|")]), header) for cell in cells)
+    return tuple(TableCell(contents([cell.replace("\\|", "|")]), header) for cell in cells)
 
 
-def read_latex(text: str) -> Table:
+def parse_latex_table(text: str) -> ParsedTable:
     """The one tabular in a text: all of its rows are body. Commands other than rules and spans stay in the content.
 
     Raises:
@@ -367,12 +367,14 @@ def read_latex(text: str) -> Table:
     lines = [line.strip() for line in _ROW_END.split(_LATEX_RULES.sub(" ", inside))]
     if lines and not lines[-1]:
         lines.pop()  # what follows the last row's end
-    if inside.count("&") + len(lines) > MOST_CELLS:
-        raise InvalidAnswer(f"the table has more than {MOST_CELLS} cells")
-    return Table((Section("tbody", tuple(tuple(map(_latex_cell, _CELL_END.split(line))) for line in lines)),))
+    if inside.count("&") + len(lines) > MAX_CELLS:
+        raise InvalidAnswer(f"the table has more than {MAX_CELLS} cells")
+    return ParsedTable(
+        (TableSection("tbody", tuple(tuple(map(_latex_cell, _CELL_END.split(line))) for line in lines)),)
+    )
 
 
-def _latex_cell(text: str) -> Cell:
+def _latex_cell(text: str) -> TableCell:
     spans = {"column": 1, "row": 1}
     for _ in range(2):  # a \multicolumn may hold a \multirow, or the reverse
         match = _SPANNING.match(text)
@@ -380,7 +382,7 @@ def _latex_cell(text: str) -> Cell:
             break
         end = _closing_brace(text, match.end() - 1)
         spans[match[1]], text = int(match[2]), text[match.end() : end]
-    return Cell(contents([re.sub(r"\\([%&#_$])", r"\1", text)]), False, spans["column"], spans["row"])
+    return TableCell(contents([re.sub(r"\\([%&#_$])", r"\1", text)]), False, spans["column"], spans["row"])
 
 
 def _closing_brace(text: str, start: int) -> int:

@@ -12,7 +12,7 @@ _UNSPACED = (
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
 
 
-def words_of(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """The words of a text, in order and as written.
 
     Chinese and Japanese are written without spaces, so there each character is a word; Korean is written with them.

@@ -67,22 +67,22 @@ def _precision(truth: list[dict[str, Any]], found: list[dict[str, Any]], categor
             "categories": [{"id": category} for category in categories],
             "annotations": [{"id": row, **a} for row, a in enumerate(boxes, 1)],
         }
-        quietly(COCO.createIndex)(coco)
+        suppress_output(COCO.createIndex)(coco)
         sides.append(coco)
     run = COCOeval(*sides, "bbox")
     run.params.maxDets = [len(found)]
     run.params.areaRng, run.params.areaRngLbl = [[0, float("inf")]], ["all"]
-    quietly(COCOeval.evaluate)(run)
+    suppress_output(COCOeval.evaluate)(run)
     for one in filter(None, run.evalImgs):
         # Ties: within equal scores (which are adjacent) misses first, at each threshold by itself.
         order = np.lexsort((one["dtMatches"] > 0, np.broadcast_to(-np.array(one["dtScores"]), one["dtMatches"].shape)))
         one["dtMatches"] = np.take_along_axis(one["dtMatches"], order, axis=1)
-    quietly(COCOeval.accumulate)(run)
+    suppress_output(COCOeval.accumulate)(run)
     precision: Boxes = run.eval["precision"][:, :, :, 0, 0]
     return precision
 
 
-def quietly(method: Any) -> Any:
+def suppress_output(method: Any) -> Any:
     """The same function with a `print` that says nothing.
 
     pycocotools has no switch for it, and `sys.stdout` belongs to every thread of the process.

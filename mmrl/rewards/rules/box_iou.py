@@ -12,7 +12,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import Space, check_space, parse_box, true_boxes
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.rules.below_one import BELOW_ONE
 
 # How far boxes overlap: IoU and its kin, between every box of one array and every box of another.
@@ -104,8 +104,8 @@ class _OneBox(Reward):
         truth = true_boxes(item.references, self.space)
         if len(truth.boxes) != 1:
             raise ScoringFailed(f"references['answer'] has {len(truth.boxes)} boxes, not one", "reference")
-        box = parse_box(answer_text(item.text or "", form_of(item)), truth.space, truth.size)
-        return float(self.overlap(*truth.side_by_side([box]))[0, 0])
+        box = parse_box(answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size)
+        return float(self.overlap(*truth.in_common_space([box]))[0, 0])
 
 
 class BoxIoU(_OneBox):

@@ -16,16 +16,22 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, final_answer, form_of, only_stated
+from mmrl.rewards.parsing.final_answer import (
+    AnswerFormat,
+    answer_text,
+    final_answer,
+    resolve_form,
+    single_stated_answer,
+)
 from mmrl.rewards.parsing.numbers import parse_number
-from mmrl.rewards.parsing.tables import Cell, read_table
+from mmrl.rewards.parsing.tables import TableCell, parse_table
 from mmrl.rewards.rules.below_one import BELOW_ONE, below_one
 
-MOST_ITEMS = 1_000
+MAX_ITEMS = 1_000
 """Items of a list, or cells of a table, past which an answer is not compared."""
-ALIKE_TEXT = 0.5
+TEXT_THETA = 0.5
 """Texts whose edit distance is more than this share of the longer are not alike at all (DePlot's text_theta)."""
-ALIKE_NUMBER = 0.1
+NUMBER_THETA = 0.1
 """Numbers that are off by this share of the true one or more are not alike at all (DePlot's number_theta)."""
 
 _YEAR = re.compile(r"(?:1[5-9]|20)[0-9]{2}|2100")
@@ -60,8 +66,8 @@ class ChartRelaxed(Reward):
         truths = [_as_text(each) for each in (answer if isinstance(answer, list | tuple) else [answer])]
         if not truths:
             raise ScoringFailed("references.answer is an empty list", "reference")
-        said = only_stated(final_answer(item.text or "", form_of(item, self.form)))
-        given = items_of(said) if isinstance(answer, list | tuple) else [said]
+        said = single_stated_answer(final_answer(item.text or "", resolve_form(item, self.form)))
+        given = split_items(said) if isinstance(answer, list | tuple) else [said]
         right = sum(self._is_right(truth, one) for truth, one in zip(truths, given, strict=False))
         return right / max(len(truths), len(given))
 
@@ -96,15 +102,15 @@ class ChartTable(Reward):
     def score_one(self, item: RewardInput) -> float:
         answer = item.references["answer"]
         try:
-            title, rows = lines_of(answer if isinstance(answer, str) else "")
-            truth = data_of(title, rows)
+            title, rows = parse_chart_table(answer if isinstance(answer, str) else "")
+            truth = table_data(title, rows)
         except InvalidAnswer as err:
             raise ScoringFailed(f"references.answer is {answer!r:.60}, not a table: {err}", "reference") from None
-        title, rows = lines_of(answer_text(item.text or "", form_of(item, self.form)))
-        return max(data_f1(truth, data_of(title, rows)), data_f1(truth, data_of(title, _transposed(rows))))
+        title, rows = parse_chart_table(answer_text(item.text or "", resolve_form(item, self.form)))
+        return max(data_f1(truth, table_data(title, rows)), data_f1(truth, table_data(title, _transposed(rows))))
 
 
-def items_of(text: str) -> list[str]:
+def split_items(text: str) -> list[str]:
     """The items of a list in an answer.
 
     Raises:
@@ -120,31 +126,31 @@ def items_of(text: str) -> list[str]:
             raise InvalidAnswer(f"{text[:60]!r} is no list of texts and numbers")
     else:
         items = re.split(r";|\n|,\s", text)
-    if len(items) > MOST_ITEMS:
-        raise InvalidAnswer(f"there are {len(items)} items; at most {MOST_ITEMS} are compared")
+    if len(items) > MAX_ITEMS:
+        raise InvalidAnswer(f"there are {len(items)} items; at most {MAX_ITEMS} are compared")
     return [str(each).strip() for each in items]
 
 
-def lines_of(text: str) -> tuple[str | None, list[list[str]]]:
+def parse_chart_table(text: str) -> tuple[str | None, list[list[str]]]:
     """The title, if any, and the rows of a table, in lower case.
 
     Raises:
         InvalidAnswer: there is no table, none with a cell beside its headers, or too large a one.
     """
-    table = read_table(text.replace("<0x0A>", "\n"))
+    table = parse_table(text.replace("<0x0A>", "\n"))
     rows = [[cell.lower() for cell in row] for row in table.grid()]
-    title = Cell(table.caption).text.lower() if table.caption is not None else None
+    title = TableCell(table.caption).text.lower() if table.caption is not None else None
     if title is None and len(rows) > 2 and len(rows[0]) == 2 and rows[0][0] == "title":
         title, rows = rows[0][1], rows[1:]
     cells = len(rows) * max(map(len, rows), default=0)  # short rows are filled up
-    if cells > MOST_ITEMS:
-        raise InvalidAnswer(f"it has {cells} cells; at most {MOST_ITEMS} are compared")
+    if cells > MAX_ITEMS:
+        raise InvalidAnswer(f"it has {cells} cells; at most {MAX_ITEMS} are compared")
     if len(rows) < 2 or max(map(len, rows)) < 2:
         raise InvalidAnswer("it has no cell beside its headers")
     return title, rows
 
 
-def data_of(title: str | None, rows: Sequence[Sequence[str]]) -> list[Datum]:
+def table_data(title: str | None, rows: Sequence[Sequence[str]]) -> list[Datum]:
     """What the cells of a table say: the first row and the first column are headers, and missing cells are empty."""
     data = [] if title is None else [("title", title)]
     for row in (row for row in rows[1:] if row):
@@ -174,7 +180,7 @@ def _text_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
     from rapidfuzz.process import cdist
 
     distance = cdist(truth, given, scorer=Levenshtein.normalized_distance, dtype=np.float64)
-    return np.where(distance <= ALIKE_TEXT, 1 - distance, 0.0)
+    return np.where(distance <= TEXT_THETA, 1 - distance, 0.0)
 
 
 def _value_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
@@ -186,7 +192,7 @@ def _value_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
     target, value = (np.array([_float(n) for n in side]) for side in (wanted, said))
     with np.errstate(all="ignore"):  # a zero to divide by, and infinities: both are not alike, below
         off = np.abs(target[:, None] - value[None, :]) / np.abs(target[:, None])
-    near = np.where(off < ALIKE_NUMBER, np.minimum(1 - off, BELOW_ONE), 0.0)
+    near = np.where(off < NUMBER_THETA, np.minimum(1 - off, BELOW_ONE), 0.0)
     near[wanted_ids[:, None] == said_ids[None, :]] = 1.0  # told exactly, which floats could not
     return np.where(numbers, near, likeness)
 

@@ -9,7 +9,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.counts import parse_count
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.rules.below_one import below_one
 
 
@@ -25,7 +25,7 @@ class CountExact(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         truth = true_count(item.references["answer"])
-        return float(parse_count(answer_text(item.text or "", form_of(item))) == truth)
+        return float(parse_count(answer_text(item.text or "", resolve_form(item))) == truth)
 
 
 class CountGraded(Reward):
@@ -40,7 +40,7 @@ class CountGraded(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         truth = true_count(item.references["answer"])
-        return graded_count(parse_count(answer_text(item.text or "", form_of(item))), truth)
+        return graded_count(parse_count(answer_text(item.text or "", resolve_form(item))), truth)
 
 
 def graded_count(count: int, truth: int) -> float:

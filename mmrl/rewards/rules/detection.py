@@ -19,13 +19,13 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.parsing.boxes import LabelledBox, Space, TrueBoxes, check_space, parse_labelled_boxes, true_boxes
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.rules.average_precision import average_precision
 from mmrl.rewards.rules.below_one import below_one
 from mmrl.rewards.rules.box_iou import pairwise_iou
 
 
-class Detection(Reward):
+class DetectionReward(Reward):
     """An answer that is a list of boxes, with labels or without. Not a reward by itself: what such rewards extend."""
 
     needs = ("text", "references.answer", "references.space")
@@ -50,12 +50,14 @@ class Detection(Reward):
 
     def score_in(self, item: RewardInput, context: RewardContext) -> float | Mapping[str, float]:
         truth = true_boxes(item.references, self.space)
-        answered = parse_labelled_boxes(answer_text(item.text or "", form_of(item)), truth.space, truth.size)
+        answered = parse_labelled_boxes(
+            answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size
+        )
         return self.compare(answered, truth, context.progress)
 
     def match(self, answered: list[LabelledBox], truth: TrueBoxes, threshold: float | NDArray[np.float64]) -> Matching:
         """The best one-to-one matching of boxes that overlap enough and agree in label."""
-        overlap = pairwise_iou(*truth.side_by_side([box.box for box in answered]))
+        overlap = pairwise_iou(*truth.in_common_space([box.box for box in answered]))
         return match(overlap, threshold, self.agree(answered, truth))
 
     def agree(self, answered: Sequence[LabelledBox], truth: TrueBoxes) -> NDArray[np.bool_] | None:
@@ -72,7 +74,7 @@ def plain_label(label: str | None) -> str | None:
     return None if label is None else " ".join(unicodedata.normalize("NFC", label).split()).casefold()
 
 
-class DetectionF1(Detection):
+class DetectionF1(DetectionReward):
     """F1 of the answered boxes: those that match a true box, against all on both sides.
 
     2·matches / (answered + true), in [0, 1]; matches have an IoU of at least `threshold` and, with `labels`, the same
@@ -85,7 +87,7 @@ class DetectionF1(Detection):
 
     def __init__(self, space: Space | None = None, labels: bool = True, threshold: float = 0.5) -> None:
         super().__init__(space, labels)
-        check_share(self.name, "threshold", threshold)
+        check_iou_threshold(self.name, "threshold", threshold)
         self.threshold = threshold
 
     def compare(self, answered: list[LabelledBox], truth: TrueBoxes, progress: float) -> Mapping[str, float]:
@@ -93,7 +95,7 @@ class DetectionF1(Detection):
         return {self.name: found.f1, "detection_precision": found.precision, "detection_recall": found.recall}
 
 
-class DetectionMAP(Detection):
+class DetectionMAP(DetectionReward):
     """COCO's mean average precision on the one picture, with box spam made to count.
 
     Mean over labels and over the IoU thresholds 0.50, 0.55, ... 0.95, in [0, 1], by pycocotools. Boxes are equally sure
@@ -117,7 +119,7 @@ class DetectionMAP(Detection):
             raise InvalidAnswer(f"box {scores.index(None) + 1} has no score, which scored=True asks for")
         by_label = self.labels and truth.labelled
         ours, theirs = ([plain_label(b.label) if by_label else None for b in side] for side in (answered, truth.boxes))
-        boxes = truth.side_by_side([box.box for box in answered])
+        boxes = truth.in_common_space([box.box for box in answered])
         return average_precision(*boxes, ours, theirs, [score for score in scores if score is not None])
 
 
@@ -137,7 +139,7 @@ class ODLength(DetectionMAP):
         return super().compare(answered, truth, progress) / spam
 
 
-class WeightedPrecisionRecall(Detection):
+class WeightedPrecisionRecall(DetectionReward):
     """DIP-R1's accuracy reward: a weighted mean of precision and recall.
 
     w·precision + (1 − w)·recall, in [0, 1], over the matches of `detection_f1`. Low w favours finding everything, as
@@ -156,7 +158,7 @@ class WeightedPrecisionRecall(Detection):
         precision_weight: float = 0.5,
     ) -> None:
         super().__init__(space, labels)
-        check_share(self.name, "threshold", threshold)
+        check_iou_threshold(self.name, "threshold", threshold)
         if not 0 < precision_weight < 1:  # at the ends, leaving out or making up boxes would be free
             raise RewardError(f"{self.name}: precision_weight is {precision_weight}; it is a number between 0 and 1")
         self.threshold, self.precision_weight = threshold, precision_weight
@@ -168,7 +170,7 @@ class WeightedPrecisionRecall(Detection):
         return below_one(self.precision_weight * found.precision + (1 - self.precision_weight) * found.recall)
 
 
-def check_share(name: str, argument: str, value: float) -> None:
+def check_iou_threshold(name: str, argument: str, value: float) -> None:
     """Refuse an IoU threshold that is not in (0, 1]: at 0, boxes that are apart would match."""
     if not 0 < value <= 1:
         raise RewardError(f"{name}: {argument} is {value}; it is a number above 0 and at most 1")
@@ -232,7 +234,7 @@ EARLY, LATE = (0.5, 0.75), (0.75, 0.9)
 """IoU below which a box counts 0, and from which it counts 1, before and after the tightening."""
 
 
-class VisionR1(Detection):
+class VisionR1(DetectionReward):
     """Vision-R1's criterion reward: the mean of format, recall and precision, by rules that tighten with training.
 
     In [0, 1]; with ξ₁ = 0.5 and ξ₂ = 0.75 up to `tighten_at` (share of training done) and 0.75 and 0.9 after it:

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.reward_errors import RewardError
-from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, TrueBoxes, to_space
+from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, TrueBoxes, convert_box
 from mmrl.rewards.rules.below_one import below_one
 from mmrl.rewards.rules.box_iou import pairwise_iou
-from mmrl.rewards.rules.detection import Detection, check_share
+from mmrl.rewards.rules.detection import DetectionReward, check_iou_threshold
 
 _ROUNDING = 1e-9  # of IoU: two grid boxes that are equally good may differ in the last bit
 
 
-class DynamicIoU(Detection):
+class DynamicIoU(DetectionReward):
     """V-Triune's dynamic IoU: overlap counts past a threshold that rises from 0.85 to 0.95 and 0.99 during training.
 
     Σ IoU of the matches / (matches + ½ · unmatched on both sides), in [0, 1]. For a single box on either side that is
@@ -50,7 +50,7 @@ class DynamicIoU(Detection):
         """`until` are the shares of training up to which the thresholds but the last hold."""
         super().__init__(space, labels)
         for threshold in thresholds:
-            check_share(self.name, "a threshold", threshold)
+            check_iou_threshold(self.name, "a threshold", threshold)
         if len(thresholds) != len(until) + 1 or list(until) != sorted(until):
             raise RewardError(
                 f"{self.name}: {len(thresholds)} thresholds and until={list(until)}; one threshold more than shares of "
@@ -98,19 +98,22 @@ class ReachableIoU(DynamicIoU):
         self.decimals = decimals
 
     def threshold_of(self, truth: TrueBoxes, progress: float) -> NDArray[np.float64]:
-        return np.minimum(self.threshold_at(progress), best_reachable(truth, self.decimals) - _ROUNDING)
+        return np.minimum(self.threshold_at(progress), max_reachable_iou(truth, self.decimals) - _ROUNDING)
 
 
-def best_reachable(truth: TrueBoxes, decimals: int | None = None) -> NDArray[np.float64]:
+def max_reachable_iou(truth: TrueBoxes, decimals: int | None = None) -> NDArray[np.float64]:
     """[M]: the largest IoU that a box written with `decimals` places in the answers' space has with each true box.
 
     With three edges fixed, IoU falls as the fourth moves away from its true place, to either side. So the best box on a
     grid has every edge at one of the two neighbours of its true place: 16 boxes to try.
     """
     if decimals is None:
-        decimals = 3 if truth.space == "norm_1" else 0
-    near = [_neighbours(to_space(true.box, truth.given, truth.space, truth.size), 10**decimals) for true in truth.boxes]
-    answers, truths = truth.side_by_side([box for boxes in near for box in boxes])
+        decimals = 3 if truth.answer_space == "norm_1" else 0
+    near = [
+        _neighbours(convert_box(true.box, truth.reference_space, truth.answer_space, truth.size), 10**decimals)
+        for true in truth.boxes
+    ]
+    answers, truths = truth.in_common_space([box for boxes in near for box in boxes])
     ends = np.cumsum([len(boxes) for boxes in near])
     each = zip(np.split(answers, ends), truths, strict=False)  # after the last end nothing is left
     return np.array([pairwise_iou(some, true[None]).max() for some, true in each], np.float64)

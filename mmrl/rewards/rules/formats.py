@@ -38,10 +38,10 @@ class Format(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         text = f"<{self.tags[0]}>{item.text or ''}" if self.opened else item.text or ""
-        return float(has_form(text, self.tags, self.strict))
+        return float(has_tags(text, self.tags, self.strict))
 
 
-def has_form(text: str, tags: Sequence[str], strict: bool = True) -> bool:
+def has_tags(text: str, tags: Sequence[str], strict: bool = True) -> bool:
     """Whether each <tag>...</tag> occurs once, one after the other and not empty; strictly: and nothing but them."""
     outside, rest = [], text
     for tag in tags:

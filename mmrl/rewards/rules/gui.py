@@ -11,9 +11,9 @@ from typing import Any, Literal
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.actions import Action, canonical, parse_action
+from mmrl.rewards.parsing.actions import Action, canonical_action, parse_action
 from mmrl.rewards.parsing.boxes import Space, TrueBoxes, check_space, true_boxes
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside
 from mmrl.rewards.rules.below_one import below_one
 
@@ -59,7 +59,7 @@ class GUIAction(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         kind, truth, true_text = self._asked_for(item.references)
-        answered = parse_action(answer_text(item.text or "", form_of(item)))
+        answered = parse_action(answer_text(item.text or "", resolve_form(item)))
         if answered.kind != kind:
             return 0.0
         parts = [(self.action, 1.0)]
@@ -95,7 +95,7 @@ class GUIAction(Reward):
             if len(truth.boxes) != 1:
                 raise ScoringFailed("references['answer']['box'] is not one box", "reference")
             check_comparable(truth)
-        return canonical(answer["action"]), truth, text
+        return canonical_action(answer["action"]), truth, text
 
 
 def text_match(given: str, truth: str, exact: bool = False) -> float:
@@ -117,4 +117,4 @@ def _same_direction(given: str, truth: str) -> float:
 def _hits(answered: Action, truth: TrueBoxes) -> float:
     if answered.point is None:
         return 0.0
-    return float(is_inside(check_point(answered.point, truth.space, truth.size), truth))
+    return float(is_inside(check_point(answered.point, truth.answer_space, truth.size), truth))

@@ -18,8 +18,8 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput
 from mmrl.rewards.core.spec import Scope, WeightFile
-from mmrl.rewards.parsing.final_answer import LONGEST
-from mmrl.rewards.parsing.words import words_of
+from mmrl.rewards.parsing.final_answer import MAX_CHARACTERS
+from mmrl.rewards.parsing.words import split_words
 from mmrl.rewards.rules.below_one import below_one
 
 LengthUnit = Literal["tokens", "words", "characters"]
@@ -54,10 +54,10 @@ class Length(Reward):
         self.target, self.limit, self.slack, self.unit = target, limit, slack, _checked_unit(unit, "length")
 
     def score_one(self, item: RewardInput) -> float:
-        length = length_of(item, self.unit)
+        length = answer_length(item, self.unit)
         if self.limit is not None:
-            return length_under(length, self.limit, self.slack or self.limit)
-        return length_near(length, self.target or _own_target(item))
+            return score_under_limit(length, self.limit, self.slack or self.limit)
+        return score_near_target(length, self.target or _own_target(item))
 
 
 class CosineLength(Reward):
@@ -135,13 +135,13 @@ class CosineLength(Reward):
 
     def _score(self, item: RewardInput, right: bool) -> float | Exception:
         try:
-            length = length_of(item, self.unit)
+            length = answer_length(item, self.unit)
         except (InvalidAnswer, ScoringFailed) as err:
             return err
         if length >= self.limit:
             return self.exceeded
         short, long = self.correct if right else self.wrong
-        return cosine_between(short, long, length / self.limit)
+        return cosine_interpolate(short, long, length / self.limit)
 
     def fingerprint(self) -> str:
         """As of any reward, and of the reward that says what is right."""
@@ -170,20 +170,20 @@ class SoftOverlong(Reward):
         self.limit, self.cache, self.unit = limit, cache, _checked_unit(unit, "soft_overlong")
 
     def score_one(self, item: RewardInput) -> float:
-        return soft_overlong(length_of(item, self.unit), self.limit, self.cache)
+        return soft_overlong(answer_length(item, self.unit), self.limit, self.cache)
 
 
-def length_near(length: int, target: int) -> float:
+def score_near_target(length: int, target: int) -> float:
     """1 at the target, falling in a line to 0 at nothing and at twice the target."""
     return 1.0 if length == target else below_one(max(0.0, 1 - abs(length - target) / target))
 
 
-def length_under(length: int, limit: int, slack: int) -> float:
+def score_under_limit(length: int, limit: int, slack: int) -> float:
     """1 up to the limit, falling in a line to 0 at limit + slack."""
     return 1.0 if length <= limit else below_one(max(0.0, 1 - (length - limit) / slack))
 
 
-def cosine_between(first: float, last: float, progress: float) -> float:
+def cosine_interpolate(first: float, last: float, progress: float) -> float:
     """From `first` at progress 0 to `last` at progress 1, along half a cosine."""
     return first + (last - first) * (1 - math.cos(math.pi * progress)) / 2
 
@@ -195,8 +195,8 @@ def soft_overlong(length: int, limit: int, cache: int) -> float:
     return max(-1.0, (limit - cache - length) / cache) if cache else -1.0
 
 
-def length_of(item: RewardInput, unit: LengthUnit) -> int:
-    """How long an answer is: in tokens of `metadata["tokens"]`, in words (see `words_of`) or in characters.
+def answer_length(item: RewardInput, unit: LengthUnit) -> int:
+    """How long an answer is: in tokens of `metadata["tokens"]`, in words (see `split_words`) or in characters.
 
     Raises:
         InvalidAnswer: the text is too long to be an answer.
@@ -205,9 +205,9 @@ def length_of(item: RewardInput, unit: LengthUnit) -> int:
     text = item.text or ""
     if unit == "tokens":
         return token_count(item)
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {LONGEST}")
-    return len(words_of(text)) if unit == "words" else len(text)
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {MAX_CHARACTERS}")
+    return len(split_words(text)) if unit == "words" else len(text)
 
 
 def token_count(item: RewardInput) -> int:

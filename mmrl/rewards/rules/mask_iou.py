@@ -15,12 +15,12 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import SPACES, Space, check_space
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json
-from mmrl.rewards.parsing.masks import MOST_PIXELS, Canvas, Rle, mask_of, parse_mask
+from mmrl.rewards.parsing.masks import MAX_PIXELS, Canvas, Rle, mask_from_json, parse_mask
 from mmrl.rewards.rules.below_one import below_one
 
-MOST_PIXELS_IN_A_FILE = 2**26
+MAX_FILE_PIXELS = 2**26
 _MODES = ("1", "L", "P", "RGB", "I", "I;16", "I;16B", "I;16L", "I;16N")
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 
@@ -49,7 +49,7 @@ class MaskIoU(Reward):
         truth = true_mask(item.references)
         height, width = truth["size"]
         canvas = Canvas(width, height, self.space or _space(item.references))
-        return mask_iou(parse_mask(answer_text(item.text or "", form_of(item)), canvas), truth)
+        return mask_iou(parse_mask(answer_text(item.text or "", resolve_form(item)), canvas), truth)
 
 
 def mask_iou(answered: Rle, truth: Rle) -> float:
@@ -78,7 +78,7 @@ def true_mask(references: Mapping[str, Any]) -> Rle:
             given = _pixels(given)
         if isinstance(given, np.ndarray):
             return _encoded(given)
-        return mask_of(given, _canvas(given, references))
+        return mask_from_json(given, _canvas(given, references))
     except InvalidAnswer as err:
         raise ScoringFailed(f"references['answer']: {err}", "reference") from err
 
@@ -90,8 +90,8 @@ def _canvas(mask: Any, references: Mapping[str, Any]) -> Canvas:
     fit = isinstance(size, list | tuple) and len(size) == 2
     if not fit or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in size):
         raise ScoringFailed(f"references['size'] is {size!r:.60}; [width, height] in whole pixels is due", "reference")
-    if size[0] * size[1] > MOST_PIXELS:
-        raise ScoringFailed(f"references['size'] is {size}; at most {MOST_PIXELS} pixels are compared", "reference")
+    if size[0] * size[1] > MAX_PIXELS:
+        raise ScoringFailed(f"references['size'] is {size}; at most {MAX_PIXELS} pixels are compared", "reference")
     return Canvas(size[0], size[1], _space(references))
 
 
@@ -112,8 +112,8 @@ def _pixels_of_file(path: str | Path) -> NDArray[Any]:
 
 def _pixels(picture: Image.Image) -> NDArray[Any]:
     width, height = picture.size
-    if width * height > MOST_PIXELS_IN_A_FILE:
-        raise InvalidAnswer(f"the picture has {width} x {height} pixels; at most {MOST_PIXELS_IN_A_FILE} are decoded")
+    if width * height > MAX_FILE_PIXELS:
+        raise InvalidAnswer(f"the picture has {width} x {height} pixels; at most {MAX_FILE_PIXELS} are decoded")
     if picture.mode not in _MODES:
         raise InvalidAnswer(f"the picture's mode is {picture.mode}; a mask has one of {', '.join(_MODES)}")
     values: NDArray[Any] = np.asarray(picture)

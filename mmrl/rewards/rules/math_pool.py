@@ -66,9 +66,9 @@ class MathPool:
                 worker = self._take()
                 try:
                     verdict = worker.ask({"gold": gold, "answer": answer, "timeout_s": timeout_s})
-                except _Died as err:
+                except _WorkerDied as err:
                     if attempt or err.out_of_time:
-                        raise _blame(err, gold, timeout_s) from None
+                        raise _to_error(err, gold, timeout_s) from None
                 else:
                     return _read(verdict, gold)
                 finally:
@@ -101,7 +101,7 @@ class MathPool:
             self._all.discard(worker)
 
 
-class _Died(Exception):
+class _WorkerDied(Exception):
     """A worker that gave no verdict."""
 
     def __init__(self, gold_was_usable: bool, out_of_time: bool, machine_is_slow: bool, how: str) -> None:
@@ -121,43 +121,43 @@ class _Worker:
             )
         except OSError as err:
             raise ScoringFailed(f"no process for math-verify could be started: {err}", "worker") from None
-        self._started = self._overslept = False
+        self._started = self._timed_out = False
 
     def ask(self, task: dict[str, Any]) -> dict[str, Any]:
         """The verdict on a task.
 
         Raises:
-            _Died: there is none.
+            _WorkerDied: there is none.
         """
         if not self._started:
-            hello = self._hear(START_S)
+            hello = self._read_line(START_S)
             if hello is None or "failed" in hello:
                 why = f": {hello['failed']}" if hello else " in time"
                 raise ScoringFailed(f"math-verify could not be started{why}", "worker")
             self._started = True
         wall_s = task["timeout_s"] * (WALL_FACTOR if _HAS_CPU_CLOCK else 1)
-        self._tell(task)
-        reply = self._hear(wall_s)
+        self._send(task)
+        reply = self._read_line(wall_s)
         usable = reply == {"gold": "ok"}
         if usable:
-            reply = self._hear(wall_s)
+            reply = self._read_line(wall_s)
         if reply is not None:
             return reply
         code = self.end()
-        timed_out = self._overslept or (_HAS_CPU_CLOCK and code == -signal.SIGPROF)
-        slow = self._overslept and _HAS_CPU_CLOCK
-        raise _Died(usable, timed_out, slow, "ran out of time" if timed_out else f"ended with {code}")
+        timed_out = self._timed_out or (_HAS_CPU_CLOCK and code == -signal.SIGPROF)
+        slow = self._timed_out and _HAS_CPU_CLOCK
+        raise _WorkerDied(usable, timed_out, slow, "ran out of time" if timed_out else f"ended with {code}")
 
-    def _tell(self, task: dict[str, Any]) -> None:
+    def _send(self, task: dict[str, Any]) -> None:
         assert self._process.stdin
         with contextlib.suppress(OSError):  # it is dead, as reading will tell
             self._process.stdin.write(json.dumps(task).encode() + b"\n")
             self._process.stdin.flush()
 
-    def _hear(self, wall_s: float) -> dict[str, Any] | None:
+    def _read_line(self, wall_s: float) -> dict[str, Any] | None:
         """The next line from the worker; None if it died, or was ended because it took too long."""
         assert self._process.stdout
-        alarm = threading.Timer(wall_s, self._oversleep)
+        alarm = threading.Timer(wall_s, self._on_timeout)
         alarm.daemon = True
         alarm.start()
         try:
@@ -168,15 +168,15 @@ class _Worker:
             reply = json.loads(line)
         except ValueError:
             return None  # died in the middle of a line, or before it
-        return reply if isinstance(reply, dict) and not self._overslept else None
+        return reply if isinstance(reply, dict) and not self._timed_out else None
 
-    def _oversleep(self) -> None:
-        self._overslept = True
+    def _on_timeout(self) -> None:
+        self._timed_out = True
         self._process.kill()
 
     def is_alive(self) -> bool:
         """Whether it can take another task."""
-        return self._started and not self._overslept and self._process.poll() is None
+        return self._started and not self._timed_out and self._process.poll() is None
 
     def end(self) -> int:
         """End it if it still runs; its exit code."""
@@ -188,7 +188,7 @@ class _Worker:
         return self._process.wait()
 
 
-def _blame(why: _Died, gold: str, timeout_s: float) -> Exception:
+def _to_error(why: _WorkerDied, gold: str, timeout_s: float) -> Exception:
     if why.machine_is_slow:
         return ScoringFailed(f"math-verify got too little of the machine in {WALL_FACTOR * timeout_s:g} s", "timeout")
     how = f"more than {timeout_s:g} s" if why.out_of_time else f"a worker that {why}"

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 MEMORY_BYTES = 2 << 30
-KEPT_GOLDS = 256
+MAX_CACHED_GOLDS = 256
 
 _NUMBER_BESIDE_UNIT = re.compile(r"^[^A-Za-z]{0,80}?[0-9}](\s{0,4})([A-Za-z\u00b0][A-Za-z0-9/^{}\u00b0 ]{0,40})$")
 _SPACES = re.compile(r"\\[ ,;:!]|~|\\quad|\\qquad")
@@ -35,20 +35,20 @@ Expression = Any
 
 def main() -> None:
     """Serve until standard input ends."""
-    replies = _own_output()
+    replies = _private_stdout()
     with contextlib.suppress(ValueError):  # only of another thread than the main one
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who waits for this process
     try:
         verifier = Verifier()
     except ImportError as err:
-        _say(replies, {"failed": str(err)})
+        _reply(replies, {"failed": str(err)})
         return
     _limit_memory()
-    _say(replies, {"ready": True})
+    _reply(replies, {"ready": True})
     for line in sys.stdin.buffer:
         task = json.loads(line)
-        _say(replies, verifier.verdict(task, lambda: _say(replies, {"gold": "ok"})))
-        if _peak_bytes() > MEMORY_BYTES // 2:
+        _reply(replies, verifier.verdict(task, lambda: _reply(replies, {"gold": "ok"})))
+        if _peak_memory_bytes() > MEMORY_BYTES // 2:
             return  # too full to be trusted with the next
 
 
@@ -72,7 +72,7 @@ class Verifier:
             gold = self._gold(gold_text)
             if "".join(gold_text.split()) == "".join(answer_text.split()):
                 return {"equal": True}  # whatever it would take to compute the two
-            self._try_out(gold_text, gold)
+            self._check_comparable(gold_text, gold)
         except _Unusable as err:
             return {"gold": str(err)}
         gold_is_usable()
@@ -95,11 +95,11 @@ class Verifier:
             return gold
         return self._known_golds[text]
 
-    def _try_out(self, text: str, gold: list[Expression]) -> None:
+    def _check_comparable(self, text: str, gold: list[Expression]) -> None:
         """Compare the gold with something once, so that one which cannot be computed is not held against an answer."""
         if text not in self._known_golds:
             self._equal(gold, text, self._parsed("7919"), "7919")
-            if len(self._known_golds) >= KEPT_GOLDS:
+            if len(self._known_golds) >= MAX_CACHED_GOLDS:
                 self._known_golds.clear()
             self._known_golds[text] = gold
 
@@ -207,14 +207,14 @@ def _close(a: Any, b: Any) -> bool:
     return bool(a == b or abs(a - b) <= 1e-5 * abs(a))
 
 
-def _own_output() -> TextIO:
+def _private_stdout() -> TextIO:
     """Standard output, out of the reach of libraries that print."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return replies
 
 
-def _say(replies: TextIO, what: dict[str, Any]) -> None:
+def _reply(replies: TextIO, what: dict[str, Any]) -> None:
     print(json.dumps(what), file=replies, flush=True)
 
 
@@ -235,7 +235,7 @@ def _limit_memory() -> None:
         pass  # Windows has no such limit, and macOS may refuse it; the clock still runs
 
 
-def _peak_bytes() -> int:
+def _peak_memory_bytes() -> int:
     """The most memory that this process has held; 0 where that cannot be told.
 
     Not `ru_maxrss`: on Linux that begins with what the parent held when it started this process.

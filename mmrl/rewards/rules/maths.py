@@ -16,16 +16,16 @@ from mmrl.rewards.parsing.final_answer import (
     AnswerFormat,
     final_answer,
     first_sentence,
-    form_of,
-    stated_finals,
-    without_bold,
+    resolve_form,
+    stated_answers,
+    strip_bold,
 )
-from mmrl.rewards.parsing.numbers import plain_digits
+from mmrl.rewards.parsing.numbers import require_ascii_digits
 from mmrl.rewards.rules.math_pool import POOL
 
-LONGEST = 1_000
+MAX_CHARACTERS = 1_000
 """Characters past which an answer is no formula to verify."""
-DEEPEST = 50
+MAX_DEPTH = 50
 """Braces inside of braces."""
 
 _MATHS = re.compile(r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\(([^$]{1,1000}?)\\\)|\\\[([^$]{1,1000}?)\\\]")
@@ -87,7 +87,7 @@ class Maths(BatchReward):
 
     def _score(self, item: RewardInput) -> float:
         gold = _gold(item.references["answer"])
-        answer = formula_in(final_answer(item.text or "", form_of(item, self.form)))
+        answer = extract_formula(final_answer(item.text or "", resolve_form(item, self.form)))
         if _WORDS.fullmatch(gold):  # "blue" is no product of b, l, u and e, of which "lueb" would be another
             return float(_as_words(gold) == _as_words(answer))
         _check_prose(answer)
@@ -95,18 +95,18 @@ class Maths(BatchReward):
         return float(POOL.equal(gold, answer, self.timeout_s))
 
 
-def formula_in(text: str) -> str:
+def extract_formula(text: str) -> str:
     """The one formula that a text gives as its answer, in LaTeX that math-verify reads as it is meant.
 
     Raises:
         InvalidAnswer: none, several, or one that cannot be told from two.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read as a formula")
-    finals = list(dict.fromkeys(first_sentence(final) for final in stated_finals(text)))
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read as a formula")
+    finals = list(dict.fromkeys(first_sentence(final) for final in stated_answers(text)))
     if len(finals) > 1:
         raise InvalidAnswer(f"{len(finals)} different answers are stated: {', '.join(finals)[:60]!r}")
-    part = finals[0] if finals else without_bold(text).strip()
+    part = finals[0] if finals else strip_bold(text).strip()
     inside = list(dict.fromkeys(next(g for g in m.groups() if g).strip() for m in _MATHS.finditer(part)))
     if len(inside) > 1:
         raise InvalidAnswer(f"{len(inside)} different formulas stand in {part[:60]!r}")
@@ -114,7 +114,7 @@ def formula_in(text: str) -> str:
 
 
 def _readable(formula: str) -> str:
-    formula = plain_digits(formula).strip().removesuffix(".")
+    formula = require_ascii_digits(formula).strip().removesuffix(".")
     if not formula:
         raise InvalidAnswer("the answer is empty")
     if "\\boxed" in formula or any(mark in formula.replace("\\$", "") for mark in ("$", "\\(", "\\[")):
@@ -131,10 +131,10 @@ def _check_braces(formula: str) -> None:
     depth = 0
     for brace in re.findall(r"(?<!\\)[{}]", formula):
         depth += 1 if brace == "{" else -1
-        if not 0 <= depth <= DEEPEST:
+        if not 0 <= depth <= MAX_DEPTH:
             break
     if depth:
-        raise InvalidAnswer(f"the braces in {formula[:60]!r} do not close, or are nested deeper than {DEEPEST}")
+        raise InvalidAnswer(f"the braces in {formula[:60]!r} do not close, or are nested deeper than {MAX_DEPTH}")
 
 
 def _check_prose(formula: str) -> None:
@@ -161,7 +161,7 @@ def _gold(answer: Any) -> str:
         if isinstance(answer, str):
             if _WORDS.fullmatch(answer.strip()):
                 return answer.strip()
-            _check_prose(gold := formula_in(answer))
+            _check_prose(gold := extract_formula(answer))
             return gold
         if isinstance(answer, int | float) and not isinstance(answer, bool) and math.isfinite(answer):
             return _readable(str(answer))

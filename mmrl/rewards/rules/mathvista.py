@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import final_answer, form_of, only_stated
+from mmrl.rewards.parsing.final_answer import final_answer, resolve_form, single_stated_answer
 
 _LETTER = re.compile(r"\(([a-zA-Z])\)")
 _BARE = re.compile(r"([A-Za-z])[.:)]?")
@@ -36,7 +36,7 @@ class MathVista(Reward):
         answer, kind = known["answer"], known["question_type"]
         if not isinstance(answer, str):
             raise ScoringFailed(f"references.answer is {answer!r:.60}; a text is due", "reference")
-        said = only_stated(final_answer(item.text or "", form_of(item)))
+        said = single_stated_answer(final_answer(item.text or "", resolve_form(item)))
         if kind == "multi_choice":
             return float(picked(said, _choices(known.get("choices"))) == answer)
         return float(normalised(said, str(known.get("answer_type", "text")), known.get("precision")) == answer)

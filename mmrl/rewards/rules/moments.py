@@ -15,7 +15,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import (
-    MOST_BOXES,
+    MAX_BOXES,
     Box,
     Size,
     Space,
@@ -25,10 +25,10 @@ from mmrl.rewards.parsing.boxes import (
     extent,
     true_boxes,
 )
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json, number
 from mmrl.rewards.parsing.points import check_comparable, share
-from mmrl.rewards.parsing.spans import Span, merged, parse_spans, read_spans
+from mmrl.rewards.parsing.spans import Span, merge_spans, parse_spans, spans_from_json
 from mmrl.rewards.rules.below_one import below_one
 from mmrl.rewards.rules.box_iou import pairwise_iou
 
@@ -53,10 +53,10 @@ class TemporalIoU(Reward):
     def score_one(self, item: RewardInput) -> float:
         try:
             given = item.references["answer"]
-            truth = merged(parse_spans(given) if isinstance(given, str) else read_spans(given))
+            truth = merge_spans(parse_spans(given) if isinstance(given, str) else spans_from_json(given))
         except InvalidAnswer as err:
             raise ScoringFailed(f"references['answer']: {err}", "reference") from err
-        return temporal_iou(merged(parse_spans(answer_text(item.text or "", form_of(item)))), truth)
+        return temporal_iou(merge_spans(parse_spans(answer_text(item.text or "", resolve_form(item)))), truth)
 
 
 class TubeIoU(Reward):
@@ -80,15 +80,15 @@ class TubeIoU(Reward):
     def score_one(self, item: RewardInput) -> float:
         truth, true_tube = self._truth(item.references)
         check_comparable(truth)
-        tube = read_tube(decode_json(answer_text(item.text or "", form_of(item))))
-        answered = {frame: check_box(box, truth.space, truth.size) for frame, box in tube.items()}
-        if _shares(answered, truth.space, truth.size) == _shares(true_tube, truth.given, truth.size):
+        tube = tube_from_json(decode_json(answer_text(item.text or "", resolve_form(item))))
+        answered = {frame: check_box(box, truth.answer_space, truth.size) for frame, box in tube.items()}
+        if _shares(answered, truth.answer_space, truth.size) == _shares(true_tube, truth.reference_space, truth.size):
             return 1.0
         return below_one(tube_iou(*_in_one_space(answered, true_tube, truth)))
 
     def _truth(self, references: Mapping[str, Any]) -> tuple[TrueBoxes, dict[Decimal, Sequence[float]]]:
         try:
-            tube = read_tube(references["answer"])
+            tube = tube_from_json(references["answer"])
         except InvalidAnswer as err:
             raise ScoringFailed(f"references['answer']: {err}", "reference") from err
         truth = true_boxes({**references, "answer": list(tube.values())}, self.space)
@@ -96,7 +96,7 @@ class TubeIoU(Reward):
 
 
 def temporal_iou(answered: Sequence[Span], truth: Sequence[Span]) -> float:
-    """IoU of two unions of spans, each as `merged` gives it. 1 only for equal unions, empty ones included."""
+    """IoU of two unions of spans, each as `merge_spans` gives it. 1 only for equal unions, empty ones included."""
     if list(answered) == list(truth):
         return 1.0
     both = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in _meeting(answered, truth))
@@ -123,7 +123,7 @@ def tube_iou(answered: Mapping[Decimal, Box], truth: Mapping[Decimal, Box]) -> f
     return overlaps / len(answered.keys() | truth.keys())
 
 
-def read_tube(given: Any) -> dict[Decimal, Sequence[float]]:
+def tube_from_json(given: Any) -> dict[Decimal, Sequence[float]]:
     """{frame: box} from what JSON holds; the boxes are not checked.
 
     Raises:
@@ -135,8 +135,8 @@ def read_tube(given: Any) -> dict[Decimal, Sequence[float]]:
         rows = [(_only(row, _FRAME_KEYS), _only(row, _BOX_KEYS)) for row in given]
     else:
         raise InvalidAnswer(f"{given!r:.60} is no tube: boxes by frame are due")
-    if len(rows) > MOST_BOXES:
-        raise InvalidAnswer(f"the tube has {len(rows)} boxes; at most {MOST_BOXES} are read")
+    if len(rows) > MAX_BOXES:
+        raise InvalidAnswer(f"the tube has {len(rows)} boxes; at most {MAX_BOXES} are read")
     tube: dict[Decimal, Sequence[float]] = {}
     for key, box in rows:
         frame = _frame(key)
@@ -166,7 +166,7 @@ def _only(row: Any, keys: tuple[str, ...]) -> Any:
 def _in_one_space(
     answered: Mapping[Decimal, Box], truth: Mapping[Decimal, Sequence[float]], spaces: TrueBoxes
 ) -> tuple[dict[Decimal, Box], dict[Decimal, Box]]:
-    first, second = spaces.side_by_side(list(answered.values()))
+    first, second = spaces.in_common_space(list(answered.values()))
     return (
         {frame: _box(row) for frame, row in zip(answered, first, strict=True)},
         {frame: _box(row) for frame, row in zip(truth, second, strict=True)},

@@ -11,9 +11,9 @@ from typing import Any
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, form_of, stated_finals, without_bold
+from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, resolve_form, stated_answers, strip_bold
 
-LONGEST = 20_000
+MAX_CHARACTERS = 20_000
 """Characters past which an answer is not read for a choice."""
 
 _BARE = re.compile(r"[(\[{]?\s?([A-Za-z])\s?(?:[)\]}]\s?[.:?!]?|[.:?!])?")  # B  (B)  [B]  B.  B)  B:  B?
@@ -23,7 +23,7 @@ _CAPITAL = re.compile(r"(?<!\w)[A-Z](?!\w)(?!\s[a-z])")  # no article, as in "A 
 _NO_WORD = re.compile(r"[\W_]+")
 _REASON = re.compile(r"([A-Z]),?\s(?:because|since|as)\s")
 _CALLED = re.compile(r"(?:the\s)?(?:option|choice|answer)\s{1,3}", re.IGNORECASE)
-_PRAISED = re.compile(
+_DECLARED_CORRECT = re.compile(
     r"[(\[]?([A-Z])[)\]]?\sis\s(?:correct|right|the\s(?:(?:correct|right|best)\s)?(?:answer|option|choice|one))[.!]?"
 )
 _WITH_OWN = re.compile(r"([A-Z])\s?[,(\u2013\u2014-]\s?(?=\S)")  # before the option's own text: B, a cat  B (a cat)
@@ -73,7 +73,7 @@ class MultipleChoice(Reward):
     def score_one(self, item: RewardInput) -> float:
         options = self._options(item.references)
         right = _right(item.references["answer"], options)
-        return float(picked(final_answer(item.text or "", form_of(item, self.form)), options) == right)
+        return float(picked(final_answer(item.text or "", resolve_form(item, self.form)), options) == right)
 
     def _options(self, references: Mapping[str, Any]) -> dict[str, str]:
         """{letter: text}; the texts are empty where they are not known."""
@@ -102,13 +102,13 @@ def picked(text: str, options: Mapping[str, str]) -> str:
     Raises:
         InvalidAnswer: none, or several.
     """
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {LONGEST} are read for a choice")
-    text = _WRAPPED.sub(r"\1", without_bold(text.translate(_FULL_WIDTH)))
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read for a choice")
+    text = _WRAPPED.sub(r"\1", strip_bold(text.translate(_FULL_WIDTH)))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if whole := _by_text(" ".join(lines), options):  # an option's text may be broken over lines
         return whole
-    finals = [_pick(final, options) for final in stated_finals(text)]
+    finals = [_pick(final, options) for final in stated_answers(text)]
     clear = [_pick(line, options) for line in lines if _BARE.fullmatch(_unquoted(line)) or _by_text(line, options)]
     picks = {pick for pick in finals + clear if pick} or {pick for pick in (_pick(x, options) for x in lines) if pick}
     if len(picks) == 1 and not finals:
@@ -134,9 +134,9 @@ def _pick(text: str, options: Mapping[str, str]) -> str | None:
         return letter if letter in options else None
     if named := _by_text(text, options):
         return named
-    positive_advantage_rows, beside = _PRAISED.fullmatch(text), _WITH_OWN.match(text)
-    if positive_advantage_rows and positive_advantage_rows.group(1) in options:
-        return positive_advantage_rows.group(1)
+    declared, beside = _DECLARED_CORRECT.fullmatch(text), _WITH_OWN.match(text)
+    if declared and declared.group(1) in options:
+        return declared.group(1)
     if beside and beside.group(1) in options and _is_own(text[beside.end() :], options[beside.group(1)]):
         return beside.group(1)
     led = _LED.match(text) or _REASON.match(text)

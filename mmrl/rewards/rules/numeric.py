@@ -9,8 +9,8 @@ from typing import Any
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, form_of
-from mmrl.rewards.parsing.numbers import number_in, parse_number
+from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, resolve_form
+from mmrl.rewards.parsing.numbers import find_number, parse_number
 
 
 class Numeric(Reward):
@@ -37,7 +37,7 @@ class Numeric(Reward):
         if unit is not None and not isinstance(unit, str):
             raise ScoringFailed(f"references.unit is {unit!r:.60}, not a text", "reference")
         truth = true_number(item.references["answer"], unit or None)
-        answered = number_in(final_answer(item.text or "", form_of(item, self.form)), unit or None)
+        answered = find_number(final_answer(item.text or "", resolve_form(item, self.form)), unit or None)
         return float(abs(answered - truth) <= max(self.absolute, self.relative * abs(truth)))
 
 

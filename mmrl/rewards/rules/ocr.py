@@ -9,10 +9,10 @@ from typing import Any, Literal, TypeAlias, get_args
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
 from mmrl.rewards.rules.below_one import below_one
 
-LONGEST = 100_000
+MAX_CHARACTERS = 100_000
 """Characters past which a text is not compared: the time grows with the square."""
 
 UnicodeForm: TypeAlias = Literal["NFC", "NFKC"]
@@ -38,12 +38,12 @@ class _Read(Reward):
     def texts(self, item: RewardInput) -> tuple[str, str]:
         """What was read and what is there, with what does not count taken out."""
         truth: Any = item.references["answer"]
-        if isinstance(truth, bool) or not isinstance(truth, str | int | float) or len(str(truth)) > LONGEST:
-            due = f"due is a text of at most {LONGEST} characters"
+        if isinstance(truth, bool) or not isinstance(truth, str | int | float) or len(str(truth)) > MAX_CHARACTERS:
+            due = f"due is a text of at most {MAX_CHARACTERS} characters"
             raise ScoringFailed(f"references.answer is {truth!r:.60}; {due}", "reference")
-        answer = answer_text(item.text or "", form_of(item, self.form))
-        if len(answer) > LONGEST:
-            raise InvalidAnswer(f"the answer has {len(answer)} characters; at most {LONGEST} are compared")
+        answer = answer_text(item.text or "", resolve_form(item, self.form))
+        if len(answer) > MAX_CHARACTERS:
+            raise InvalidAnswer(f"the answer has {len(answer)} characters; at most {MAX_CHARACTERS} are compared")
         return self._folded(answer), self._folded(str(truth))
 
     def _folded(self, text: str) -> str:
@@ -66,7 +66,7 @@ class OCRNED(_Read):
 
     def score_one(self, item: RewardInput) -> float:
         read, truth = self.texts(item)
-        return 1.0 if read == truth else below_one(1 - edits(read, truth) / max(len(read), len(truth)))
+        return 1.0 if read == truth else below_one(1 - edit_distance(read, truth) / max(len(read), len(truth)))
 
 
 class OCRCER(_Read):
@@ -101,10 +101,10 @@ class OCRWER(_Read):
 
 def error_rate(read: Sequence[Hashable], truth: Sequence[Hashable]) -> float:
     """Edits needed per piece of the truth, at most 1; where the truth is empty, 1 for anything that is not."""
-    return min(1.0, edits(read, truth) / max(len(truth), 1))
+    return min(1.0, edit_distance(read, truth) / max(len(truth), 1))
 
 
-def edits(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
+def edit_distance(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
     """Levenshtein's distance of two texts, or of two lists of words."""
     from rapidfuzz.distance import Levenshtein
 

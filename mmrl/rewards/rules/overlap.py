@@ -13,14 +13,14 @@ from mmrl.rewards.core.reward import BatchReward, Reward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
-from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
-from mmrl.rewards.parsing.words import words_of
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
+from mmrl.rewards.parsing.words import split_words
 from mmrl.rewards.rules.below_one import below_one
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LONGEST = 100_000
+MAX_CHARACTERS = 100_000
 """Characters past which an answer is not compared."""
 
 Variant: TypeAlias = Literal["1", "2", "L"]
@@ -182,19 +182,19 @@ def rouge_f1(answer: Sequence[str], truth: Sequence[str], variant: Variant = "L"
 def rouge_words(text: str) -> list[str]:
     """Runs of letters and digits in lower case; each character of Chinese and Japanese by itself."""
     text = unicodedata.normalize("NFC", text.lower())
-    return words_of(_SEPARATORS.sub(" ", text))
+    return split_words(_SEPARATORS.sub(" ", text))
 
 
 def _answer(item: RewardInput, form: AnswerFormat) -> str:
-    answer = answer_text(item.text or "", form_of(item, form))
-    if len(answer) > LONGEST:
-        raise InvalidAnswer(f"the answer has {len(answer)} characters; at most {LONGEST} are compared")
+    answer = answer_text(item.text or "", resolve_form(item, form))
+    if len(answer) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(answer)} characters; at most {MAX_CHARACTERS} are compared")
     return answer
 
 
 def _references(answer: Any) -> list[str]:
     truths = list(answer) if isinstance(answer, list | tuple) else [answer]
-    if not truths or not all(isinstance(truth, str) and 0 < len(truth.strip()) <= LONGEST for truth in truths):
-        due = f"due is a text of 1 to {LONGEST} characters, or a list of such"
+    if not truths or not all(isinstance(truth, str) and 0 < len(truth.strip()) <= MAX_CHARACTERS for truth in truths):
+        due = f"due is a text of 1 to {MAX_CHARACTERS} characters, or a list of such"
         raise ScoringFailed(f"references.answer is {answer!r:.60}; {due}", "reference")
     return [truth.strip() for truth in truths]

@@ -6,7 +6,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.boxes import Space, check_space, true_boxes
-from mmrl.rewards.parsing.final_answer import answer_text, form_of
+from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.points import check_comparable, is_inside, parse_point
 
 
@@ -31,5 +31,5 @@ class PointInBox(Reward):
         if not truth.boxes:
             raise ScoringFailed("references['answer'] has no box that a point could lie in", "reference")
         check_comparable(truth)
-        point = parse_point(answer_text(item.text or "", form_of(item)), truth.space, truth.size)
+        point = parse_point(answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size)
         return float(is_inside(point, truth))

@@ -8,17 +8,17 @@ from typing import Literal
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import LONGEST
-from mmrl.rewards.parsing.words import words_of
+from mmrl.rewards.parsing.final_answer import MAX_CHARACTERS
+from mmrl.rewards.parsing.words import split_words
 
-LARGEST_NGRAM = 100
+MAX_NGRAM = 100
 
 
 class Repetition(Reward):
     """Minus the share of n-grams that stood before: 0 if nothing is repeated, towards −1 if everything is.
 
     −(1 − different n-grams / n-grams), over words without regard to case, where each character of Chinese and Japanese
-    is a word of its own (see `words_of`), or over the token ids in `metadata["tokens"]`. 0 for fewer than n of them.
+    is a word of its own (see `split_words`), or over the token ids in `metadata["tokens"]`. 0 for fewer than n of them.
 
     arXiv:2502.03373, appendix C.2; eddycmu/demystify-long-cot openrlhf/openrlhf/reward/repetition.py and
     huggingface/open-r1 src/open_r1/rewards.py, whose `max_penalty` is the weight here.
@@ -28,17 +28,18 @@ class Repetition(Reward):
     source = "Demystifying Long CoT, arXiv:2502.03373, app. C.2; huggingface/open-r1"
 
     def __init__(self, ngram: int = 3, unit: Literal["words", "tokens"] = "words") -> None:
-        if not isinstance(ngram, int) or isinstance(ngram, bool) or not 1 <= ngram <= LARGEST_NGRAM:
-            raise RewardError(f"repetition: ngram is {ngram!r}; a whole number from 1 to {LARGEST_NGRAM} is due")
+        if not isinstance(ngram, int) or isinstance(ngram, bool) or not 1 <= ngram <= MAX_NGRAM:
+            raise RewardError(f"repetition: ngram is {ngram!r}; a whole number from 1 to {MAX_NGRAM} is due")
         if unit not in ("words", "tokens"):
             raise RewardError(f"repetition: unit is {unit!r}; it is words or tokens")
         self.ngram, self.unit = ngram, unit
 
     def score_one(self, item: RewardInput) -> float:
-        return -repeated_share(_token_ids(item) if self.unit == "tokens" else _words(item.text or ""), self.ngram)
+        units = _token_ids(item) if self.unit == "tokens" else _words(item.text or "")
+        return -repeated_ngram_fraction(units, self.ngram)
 
 
-def repeated_share(units: Sequence[Hashable], ngram: int) -> float:
+def repeated_ngram_fraction(units: Sequence[Hashable], ngram: int) -> float:
     """The share of n-grams that are copies of an earlier one, in [0, 1)."""
     total = len(units) - ngram + 1
     if total < 1:
@@ -48,9 +49,9 @@ def repeated_share(units: Sequence[Hashable], ngram: int) -> float:
 
 
 def _words(text: str) -> list[str]:
-    if len(text) > LONGEST:
-        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {LONGEST}")
-    return words_of(text.lower())
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {MAX_CHARACTERS}")
+    return split_words(text.lower())
 
 
 def _token_ids(item: RewardInput) -> Sequence[int]:

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, form_of
-from mmrl.rewards.parsing.tables import Cell, Table, read_table
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
+from mmrl.rewards.parsing.tables import ParsedTable, TableCell, parse_table
 from mmrl.rewards.rules.below_one import below_one
 
-MOST_NODES = 1_000
+MAX_NODES = 1_000
 """Sections, rows and cells past which tables are not compared: the time grows with the square."""
 
-Label: TypeAlias = str | Cell
+Label: TypeAlias = str | TableCell
 """The tag of a table, section or row, or a cell."""
 
 
@@ -46,31 +46,31 @@ class TEDS(Reward):
             wanted = self._tree(truth if isinstance(truth, str) else "")
         except InvalidAnswer as err:
             raise ScoringFailed(f"references.answer is {truth!r:.60}, not a table: {err}", "reference") from None
-        answered = self._tree(answer_text(item.text or "", form_of(item, self.form)))
+        answered = self._tree(answer_text(item.text or "", resolve_form(item, self.form)))
         if answered == wanted:
             return 1.0
         nodes = max(answered.size(), wanted.size()) - 1
         return below_one(max(0.0, 1 - tree_distance(answered, wanted, renaming_costs) / nodes))
 
     def _tree(self, text: str) -> Tree[Label]:
-        tree = tree_of(read_table(text), self.structure_only)
-        if not 1 < tree.size() <= MOST_NODES + 1:
-            raise InvalidAnswer(f"the table has {tree.size() - 1} rows, sections and cells; due are 1 to {MOST_NODES}")
+        tree = table_tree(parse_table(text), self.structure_only)
+        if not 1 < tree.size() <= MAX_NODES + 1:
+            raise InvalidAnswer(f"the table has {tree.size() - 1} rows, sections and cells; due are 1 to {MAX_NODES}")
         return tree
 
 
-def tree_of(table: Table, structure_only: bool = False) -> Tree[Label]:
+def table_tree(table: ParsedTable, structure_only: bool = False) -> Tree[Label]:
     """The table as a tree: sections of rows of cells, after the caption."""
 
-    def leaf(cell: Cell) -> Tree[Label]:
-        return Tree(Cell((), cell.header, cell.colspan, cell.rowspan) if structure_only else cell)
+    def leaf(cell: TableCell) -> Tree[Label]:
+        return Tree(TableCell((), cell.header, cell.colspan, cell.rowspan) if structure_only else cell)
 
     sections: list[Tree[Label]] = [
         Tree(section.name, tuple(Tree("tr", tuple(leaf(cell) for cell in row)) for row in section.rows))
         for section in table.sections
     ]
     if table.caption is not None:
-        caption: Tree[Label] = Tree(Cell(() if structure_only else table.caption))
+        caption: Tree[Label] = Tree(TableCell(() if structure_only else table.caption))
         sections.insert(0, Tree("caption", (caption,)))
     return Tree("table", tuple(sections))
 
@@ -85,8 +85,8 @@ def renaming_costs(first: Sequence[Label], second: Sequence[Label]) -> NDArray[A
         np.array([kinds.setdefault(_kind(label), len(kinds)) for label in side]) for side in (first, second)
     )
     costs: NDArray[Any] = (rows[:, None] != columns[None, :]).astype(np.float64)
-    cells_of_first = [n for n, label in enumerate(first) if isinstance(label, Cell)]
-    cells_of_second = [n for n, label in enumerate(second) if isinstance(label, Cell)]
+    cells_of_first = [n for n, label in enumerate(first) if isinstance(label, TableCell)]
+    cells_of_second = [n for n, label in enumerate(second) if isinstance(label, TableCell)]
     if cells_of_first and cells_of_second:
         contents = cdist(
             [_content(first[n]) for n in cells_of_first],
@@ -100,11 +100,11 @@ def renaming_costs(first: Sequence[Label], second: Sequence[Label]) -> NDArray[A
 
 
 def _kind(label: Label) -> Any:
-    return (label.header, label.colspan, label.rowspan) if isinstance(label, Cell) else label
+    return (label.header, label.colspan, label.rowspan) if isinstance(label, TableCell) else label
 
 
 def _content(label: Label) -> Sequence[str]:
-    pieces = label.content if isinstance(label, Cell) else ()
+    pieces = label.content if isinstance(label, TableCell) else ()
     return "".join(pieces) if all(len(piece) == 1 for piece in pieces) else pieces
 
 

@@ -21,9 +21,9 @@ from mmrl.errors import DataError
 from mmrl.rewards.core.registry import load, reward_class
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
 from mmrl.rewards.core.reward_io import RewardInput, reward_input
-from mmrl.rewards.parsing.boxes import LARGEST_SIDE, SPACES, Space, boxes_of, to_space, true_boxes
+from mmrl.rewards.parsing.boxes import MAX_SIDE, SPACES, Space, boxes_from_json, convert_box, true_boxes
 from mmrl.rewards.parsing.final_answer import AnswerFormat
-from mmrl.rewards.parsing.spans import parse_spans, read_spans
+from mmrl.rewards.parsing.spans import parse_spans, spans_from_json
 from mmrl.understanding.prompt_encoder import conversation
 from mmrl.understanding.tasks.coordinates import CoordinateFormat
 from mmrl.understanding.tasks.definitions import apply_task, with_task
@@ -132,7 +132,7 @@ def _only_for_rewards(sample: Sample) -> bool:
 
 def _with_any_size(sample: Sample) -> Sample:
     """Where a picture is not to be opened, its boxes may lie anywhere."""
-    anywhere = {"size": [LARGEST_SIDE, LARGEST_SIDE]}
+    anywhere = {"size": [MAX_SIDE, MAX_SIDE]}
     return replace(sample, metadata=anywhere | dict(sample.metadata))
 
 
@@ -146,7 +146,7 @@ def _odd_boxes(sample: Sample, look: bool) -> list[str]:
             problems.append(f"its metadata say that the picture is {stated}, and it is {list(real)}")
     try:
         value = sample.answer.get("box") if isinstance(sample.answer, Mapping) and "action" in sample.answer else None
-        boxes = boxes_of(sample.answer if value is None else value, "pixel")
+        boxes = boxes_from_json(sample.answer if value is None else value, "pixel")
     except ValueError:
         return problems  # the reward says it better, or there are none
     ends = [coordinate for found in boxes for coordinate in found.box]
@@ -160,7 +160,7 @@ def _late_spans(sample: Sample) -> list[str]:
     lasts = stated_duration(sample.videos[0], sample.id) if len(sample.videos) == 1 else 0.0
     try:
         given = sample.answer
-        ends = [end for _, end in (parse_spans(given) if isinstance(given, str) else read_spans(given))]
+        ends = [end for _, end in (parse_spans(given) if isinstance(given, str) else spans_from_json(given))]
     except InvalidAnswer:
         return []  # the reward says it better
     if not lasts or not ends or max(ends) <= lasts + _LATE:
@@ -277,7 +277,9 @@ def _boxes(references: References, args: Arguments) -> str:
     truth = true_boxes(references, args.get("space"))
     rows: list[dict[str, Any]] = []
     for found in truth.boxes:
-        row: dict[str, Any] = {"bbox_2d": list(to_space(found.box, truth.given, truth.space, truth.size))}
+        row: dict[str, Any] = {
+            "bbox_2d": list(convert_box(found.box, truth.reference_space, truth.answer_space, truth.size))
+        }
         rows.append(row if found.label is None else row | {"label": found.label})
     return json.dumps(rows, ensure_ascii=False)
 
@@ -286,7 +288,7 @@ def _centre(references: References, space: Space | None) -> list[float]:
     truth = true_boxes(references, space)
     if not truth.boxes:
         raise ScoringFailed("references['answer'] has no box that a point could lie in", "reference")
-    x1, y1, x2, y2 = to_space(truth.boxes[0].box, truth.given, truth.space, truth.size)
+    x1, y1, x2, y2 = convert_box(truth.boxes[0].box, truth.reference_space, truth.answer_space, truth.size)
     return [(x1 + x2) / 2, (y1 + y2) / 2]
 
 

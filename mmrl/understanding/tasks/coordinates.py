@@ -11,7 +11,7 @@ from mmrl.data.media.decode import picture_size
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.parsing.boxes import SPACES, Size, Space, to_space, true_boxes
+from mmrl.rewards.parsing.boxes import SPACES, Size, Space, convert_box, true_boxes
 
 
 def _as_it_is(size: Size) -> Size:
@@ -132,7 +132,7 @@ def _in_shares(sample: Sample, size: Size) -> Any:
         truth = true_boxes({"answer": value, "space": "pixel", "size": list(size)})
     except ScoringFailed as err:
         raise DataError(f"sample {sample.id!r}: {err}") from None
-    boxes = [(list(to_space(found.box, "pixel", "norm_1", size)), found.label) for found in truth.boxes]
+    boxes = [(list(convert_box(found.box, "pixel", "norm_1", size)), found.label) for found in truth.boxes]
     if action is not None:
         return {**action, "box": boxes[0][0]}
     return [{"box": box} if label is None else {"box": box, "label": label} for box, label in boxes]

@@ -3,7 +3,7 @@
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.actions import ALIASES, canonical, parse_action
+from mmrl.rewards.parsing.actions import ALIASES, canonical_action, parse_action
 
 
 @pytest.mark.parametrize(
@@ -104,5 +104,5 @@ def test_places_and_texts_are_looked_at_only_when_they_are_asked_for():
 
 def test_aliases_lead_to_names_that_are_not_aliases():
     assert not set(ALIASES.values()) & set(ALIASES)
-    assert canonical(" Long-Press ") == "long_press"
-    assert canonical("scroll") != canonical("swipe")
+    assert canonical_action(" Long-Press ") == "long_press"
+    assert canonical_action("scroll") != canonical_action("swipe")

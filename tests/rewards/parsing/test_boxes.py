@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from mmrl.rewards import InvalidAnswer, RewardError
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.boxes import (
-    MOST_BOXES,
+    MAX_BOXES,
     LabelledBox,
     check_box,
     check_space,
+    convert_box,
     parse_box,
     parse_boxes,
     parse_labelled_boxes,
-    to_space,
     true_boxes,
 )
 from mmrl.rewards.parsing.json_text import decode_json, json_values
@@ -215,10 +215,10 @@ def test_a_number_that_is_none_is_refused_before_it_is_compared():
 
 def test_more_boxes_than_the_bound_are_no_answer_and_soon_said_so():
     one = [1, 2, 3, 4]
-    assert len(parse_boxes(json.dumps([one] * MOST_BOXES), "pixel")) == MOST_BOXES
+    assert len(parse_boxes(json.dumps([one] * MAX_BOXES), "pixel")) == MAX_BOXES
     for text in (json.dumps([one] * 10_000), "(1,2),(3,4) " * 10_000, "<loc0001><loc0001><loc0002><loc0002> " * 10_000):
         started = time.process_time()
-        with pytest.raises(InvalidAnswer, match=f"more than {MOST_BOXES}"):
+        with pytest.raises(InvalidAnswer, match=f"more than {MAX_BOXES}"):
             parse_boxes(text, "norm_1000")
         assert time.process_time() - started < 2
 
@@ -248,12 +248,12 @@ def test_texts_made_to_be_slow_are_read_in_linear_time():
 
 
 def test_spaces_convert_into_each_other():
-    assert to_space((0.1, 0.2, 0.5, 1.0), "norm_1", "norm_1000") == (100.0, 200.0, 500.0, 1000.0)
-    assert to_space((64, 48, 320, 480), "pixel", "norm_1", (640, 480)) == (0.1, 0.1, 0.5, 1.0)
-    assert to_space((100, 100, 500, 1000), "norm_1000", "pixel", (640, 480)) == (64.0, 48.0, 320.0, 480.0)
-    assert to_space(BOX, "pixel", "pixel") == BOX
+    assert convert_box((0.1, 0.2, 0.5, 1.0), "norm_1", "norm_1000") == (100.0, 200.0, 500.0, 1000.0)
+    assert convert_box((64, 48, 320, 480), "pixel", "norm_1", (640, 480)) == (0.1, 0.1, 0.5, 1.0)
+    assert convert_box((100, 100, 500, 1000), "norm_1000", "pixel", (640, 480)) == (64.0, 48.0, 320.0, 480.0)
+    assert convert_box(BOX, "pixel", "pixel") == BOX
     with pytest.raises(ScoringFailed, match=r"references\['size'\]"):
-        to_space(BOX, "pixel", "norm_1")
+        convert_box(BOX, "pixel", "norm_1")
     with pytest.raises(RewardError, match="space is 'pixels'"):
         check_space("box_iou", "pixels")
 
@@ -262,14 +262,14 @@ def test_spaces_convert_into_each_other():
 def test_thousandths_and_shares_that_are_equal_as_fractions_are_equal_as_floats(edges):
     box = tuple(map(float, edges))
     written = tuple(float(f"{edge / 1000:.3f}") for edge in edges)
-    assert to_space(box, "norm_1000", "norm_1") == written
+    assert convert_box(box, "norm_1000", "norm_1") == written
 
 
 def test_references_are_read_in_all_their_forms():
     listed = [{"box": [10, 20, 110, 220], "label": "dog"}]
     for answer in (listed, listed[0], json.dumps(listed)):
         truth = true_boxes({"answer": answer, "space": "pixel"})
-        assert truth.boxes == (LabelledBox(BOX, "dog"),) and truth.labelled and truth.space == "pixel"
+        assert truth.boxes == (LabelledBox(BOX, "dog"),) and truth.labelled and truth.answer_space == "pixel"
     assert true_boxes({"answer": list(BOX), "space": "pixel"}).boxes == (LabelledBox(BOX),)
     assert true_boxes({"answer": [], "space": "pixel", "size": [640, 480]}, "norm_1").boxes == ()
 

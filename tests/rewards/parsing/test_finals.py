@@ -3,7 +3,7 @@
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.final_answer import final_answer, first_sentence, stated_finals, without_bold
+from mmrl.rewards.parsing.final_answer import final_answer, first_sentence, stated_answers, strip_bold
 
 
 @pytest.mark.parametrize(
@@ -63,11 +63,11 @@ def test_other_forms_are_taken_as_they_are():
     ],
 )
 def test_what_follows_the_lead_in_is_final(text, finals):
-    assert stated_finals(text) == finals
+    assert stated_answers(text) == finals
 
 
 def test_bold_is_taken_off_but_powers_are_not():
-    assert without_bold("**3** and 2**3 and (x)**(y) and **Answer:** B") == "3 and 2**3 and (x)**(y) and Answer: B"
+    assert strip_bold("**3** and 2**3 and (x)**(y) and **Answer:** B") == "3 and 2**3 and (x)**(y) and Answer: B"
 
 
 @pytest.mark.parametrize(("text", "sentence"), [("3. And 4", "3"), ("3.5", "3.5"), ("3.", "3"), ("3! + 1", "3! + 1")])

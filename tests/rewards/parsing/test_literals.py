@@ -6,7 +6,7 @@ import random
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.literals import LONGEST, parse_call, parse_literal
+from mmrl.rewards.parsing.literals import MAX_CHARACTERS, parse_call, parse_literal
 
 
 def test_500_random_literals_are_read_as_python_reads_them():
@@ -79,7 +79,7 @@ def test_calls_are_read_into_name_and_arguments(text, read):
         "click(" + "[" * 100,
         "click(" * 1000,
         "click('" + "\\" * 9000,
-        "click(" + "1," * LONGEST,
+        "click(" + "1," * MAX_CHARACTERS,
     ],
 )
 def test_nothing_but_one_call_with_literals_is_read(text):

@@ -9,7 +9,7 @@ from pycocotools import mask as coco
 
 from mmrl.rewards import InvalidAnswer
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.parsing.masks import Canvas, mask_of, parse_mask
+from mmrl.rewards.parsing.masks import Canvas, mask_from_json, parse_mask
 
 SMALL = Canvas(20, 10, "pixel")
 BIG = Canvas(4096, 4096, "pixel")
@@ -42,7 +42,7 @@ def test_500_random_masks_come_back_from_all_three_encodings():
         ]
         for text in texts:
             np.testing.assert_array_equal(coco.decode(parse_mask(text, canvas)), mask)
-        np.testing.assert_array_equal(coco.decode(mask_of(compressed, canvas)), mask)  # counts as bytes
+        np.testing.assert_array_equal(coco.decode(mask_from_json(compressed, canvas)), mask)  # counts as bytes
 
 
 def test_long_runs_and_runs_of_nothing_are_read():

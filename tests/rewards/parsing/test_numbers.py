@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.numbers import number_in, parse_number
+from mmrl.rewards.parsing.numbers import find_number, parse_number
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ from mmrl.rewards.parsing.numbers import number_in, parse_number
 )
 def test_forms_of_a_number(text, unit, value):
     assert parse_number(text, unit) == value
-    assert number_in(text, unit) == value
-    assert number_in(f"It is {text}", unit) == value or text.startswith(("\\", "$5$"))
-    assert number_in(f"2 + 2 is 4. The answer is {text}", unit) == value
+    assert find_number(text, unit) == value
+    assert find_number(f"It is {text}", unit) == value or text.startswith(("\\", "$5$"))
+    assert find_number(f"2 + 2 is 4. The answer is {text}", unit) == value
 
 
 NOT_ONE = ["", "nan", "NaN", "inf", "-Infinity", "\u221e", "1e9999", "9" * 400, "1,5", "12,34", "1.2.3", "1_000", "--3"]
@@ -86,7 +86,7 @@ NOT_ONE += ["\uff13", "\u0663", "3\u00b2", "\u00bd", "\u2163"]  # digits that ar
 @pytest.mark.parametrize("text", NOT_ONE)
 def test_what_is_no_number_or_not_one(text):
     with pytest.raises(InvalidAnswer):
-        number_in(text)
+        find_number(text)
 
 
 MORE_UNIT = ["5 cm per s", "5 cm s", "5 cm.s", "5 cm squared", "5 cm \u00d7 s"]
@@ -97,7 +97,7 @@ MORE_UNIT = ["5 cm per s", "5 cm s", "5 cm.s", "5 cm squared", "5 cm \u00d7 s"]
 )
 def test_another_unit_is_not_passed_over(text):
     with pytest.raises(InvalidAnswer):
-        number_in(text, "cm")
+        find_number(text, "cm")
 
 
 @pytest.mark.parametrize(
@@ -119,12 +119,12 @@ def test_another_unit_is_not_passed_over(text):
     ],
 )
 def test_a_number_in_a_sentence(text, value):
-    assert number_in(text) == value
+    assert find_number(text) == value
 
 
 def test_a_few_words_may_follow_a_unit():
     for text in ("It is 3 m long", "3 m in all", "- 3 m"):
-        assert abs(number_in(text, "m")) == 3
+        assert abs(find_number(text, "m")) == 3
 
 
 def test_a_thousand_random_numbers_in_pythons_own_forms_are_read_exactly():
@@ -142,5 +142,5 @@ def test_long_and_hostile_texts_take_no_time():
     for text in ("1 " * 5000, "1," * 5000, "1" * 10_000, " " * 10_000, "answer is " * 1000, "\\frac{1}{" * 1000):
         for hostile in (text, text + "x", "1" + text):
             with pytest.raises(InvalidAnswer):
-                number_in(hostile + " 2")
+                find_number(hostile + " 2")
     assert time.process_time() - started < 10

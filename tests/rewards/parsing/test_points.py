@@ -7,7 +7,7 @@ import pytest
 from mmrl.rewards import InvalidAnswer
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.boxes import true_boxes
-from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside, parse_point, read_pair
+from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside, parse_pair, parse_point
 
 SIZE = (640, 480)
 
@@ -99,9 +99,9 @@ def test_a_point_may_lie_beyond_the_edge_by_one_percent_as_boxes_may():
 
 
 def test_a_pair_is_read_from_text_with_no_other_number():
-    assert read_pair("(-3.5, 7)") == (-3.5, 7)
+    assert parse_pair("(-3.5, 7)") == (-3.5, 7)
     with pytest.raises(InvalidAnswer, match="more numbers"):
-        read_pair("1 2 3")
+        parse_pair("1 2 3")
 
 
 def test_500_random_points_in_every_pair_of_spaces_are_inside_as_fractions_say():

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.spans import MOST_SPANS, merged, parse_spans, read_spans
+from mmrl.rewards.parsing.spans import MAX_SPANS, merge_spans, parse_spans, spans_from_json
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_spans_are_read_however_they_are_written(text, spans):
         "1" * 9000,
         "3 to 7 " * 1500,
         "0:" * 4000,
-        json.dumps([[i, i + 1] for i in range(MOST_SPANS + 1)]),
+        json.dumps([[i, i + 1] for i in range(MAX_SPANS + 1)]),
     ],
 )
 def test_what_is_no_span_or_more_than_spans_is_refused(text):
@@ -144,13 +144,13 @@ def test_all_ways_of_writing_random_spans_give_the_same_floats():
 
 
 def test_the_union_of_spans_neither_overlaps_nor_touches():
-    assert merged([]) == []
-    assert merged([(5, 6), (1, 3), (2, 4), (4, 4.5), (1.5, 2)]) == [(1, 4.5), (5, 6)]
+    assert merge_spans([]) == []
+    assert merge_spans([(5, 6), (1, 3), (2, 4), (4, 4.5), (1.5, 2)]) == [(1, 4.5), (5, 6)]
 
 
 def test_references_may_be_tuples_but_no_other_things():
-    assert read_spans((3, 7)) == [(3, 7)]
-    assert read_spans(((3, 7), {"start": 9, "end": 12})) == [(3, 7), (9, 12)]
+    assert spans_from_json((3, 7)) == [(3, 7)]
+    assert spans_from_json(((3, 7), {"start": 9, "end": 12})) == [(3, 7), (9, 12)]
     for given in (None, 3, "3 to 7", [3], [[3, 7], 9], {"start": 3, "end": "later"}, [3, 10**400]):
         with pytest.raises(InvalidAnswer):
-            read_spans(given)
+            spans_from_json(given)

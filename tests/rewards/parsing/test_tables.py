@@ -5,17 +5,17 @@ import time
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.tables import Cell, Section, Table, contents, read_table
+from mmrl.rewards.parsing.tables import ParsedTable, TableCell, TableSection, contents, parse_table
 
 HTML = "<table><thead><tr><th>a</th><th>b</th></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
 
 
 def cells(texts, header=False):
-    return tuple(Cell(tuple(text), header) for text in texts)
+    return tuple(TableCell(tuple(text), header) for text in texts)
 
 
-WITH_HEADER = Table((Section("thead", (cells("ab", True),)), Section("tbody", (cells("12"),))))
-BODY = Table((Section("tbody", (cells("ab"), cells("12"))),))
+WITH_HEADER = ParsedTable((TableSection("thead", (cells("ab", True),)), TableSection("tbody", (cells("12"),))))
+BODY = ParsedTable((TableSection("tbody", (cells("ab"), cells("12"))),))
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ BODY = Table((Section("tbody", (cells("ab"), cells("12"))),))
     ],
 )
 def test_forms_of_a_table_with_a_header(text):
-    assert read_table(text) == WITH_HEADER
+    assert parse_table(text) == WITH_HEADER
 
 
 @pytest.mark.parametrize(
@@ -48,38 +48,37 @@ def test_forms_of_a_table_with_a_header(text):
     ],
 )
 def test_forms_of_a_table_without_one(text):
-    assert read_table(text) == BODY
+    assert parse_table(text) == BODY
 
 
 def test_what_is_in_a_cell():
-    table = read_table("<table><tr><td> a  <b>b</b><br/>c &lt;b&gt; &amp; e\u0301 </td></tr></table>")
+    table = parse_table("<table><tr><td> a  <b>b</b><br/>c &lt;b&gt; &amp; e\u0301 </td></tr></table>")
     (cell,) = table.sections[0].rows[0]
     assert cell.content == ("a", " ", "<b>", "b", "</b>", "<br>", *"c <b> & \u00e9")
     assert cell.text == "a b c <b> & \u00e9"
-    assert read_table("a \\| b | c\nd | e").grid() == [["a | b", "c"], ["d", "e"]]
-    assert read_table("\\begin{tabular}{l}5\\% \\& x & y\\end{tabular}").grid() == [["5% & x", "y"]]
+    assert parse_table("a \\| b | c\nd | e").grid() == [["a | b", "c"], ["d", "e"]]
+    assert parse_table("\\begin{tabular}{l}5\\% \\& x & y\\end{tabular}").grid() == [["5% & x", "y"]]
     assert contents(["  "]) == ()
 
 
 def test_a_bar_ends_a_line_only_where_one_begins_it():
-    assert read_table("a | b\nx | \n| y |").grid() == [["a", "b"], ["x", ""], ["y"]]
-    assert read_table("| a | b |\n| x | |\n| | 2 |").grid() == [["a", "b"], ["x", ""], ["", "2"]]
+    assert parse_table("a | b\nx | \n| y |").grid() == [["a", "b"], ["x", ""], ["y"]]
+    assert parse_table("| a | b |\n| x | |\n| | 2 |").grid() == [["a", "b"], ["x", ""], ["", "2"]]
 
 
 def test_spans_stand_in_every_place_they_cover():
     html = """<table><tr><td rowspan="2">a</td><td colspan=2>b</td></tr><tr><td>c</td><td rowspan='2'>d</td></tr>
         <tr><td>e</td></tr></table>"""
-    assert read_table(html).grid() == [["a", "b", "b"], ["a", "c", "d"], ["e", "", "d"]]
+    assert parse_table(html).grid() == [["a", "b", "b"], ["a", "c", "d"], ["e", "", "d"]]
     latex = "\\begin{tabular}{lll} \\multirow{2}{*}{a} & \\multicolumn{2}{c}{b} \\\\ c & d \\end{tabular}"
-    assert read_table(latex).grid() == [["a", "b", "b"], ["a", "c", "d"]]
-    assert read_table("\\begin{tabular}{l}\\multicolumn{2}{c}{\\multirow{3}{*}{x}}\\end{tabular}").sections[0].rows == (
-        (Cell(("x",), colspan=2, rowspan=3),),
-    )
+    assert parse_table(latex).grid() == [["a", "b", "b"], ["a", "c", "d"]]
+    nested = "\\begin{tabular}{l}\\multicolumn{2}{c}{\\multirow{3}{*}{x}}\\end{tabular}"
+    assert parse_table(nested).sections[0].rows == ((TableCell(("x",), colspan=2, rowspan=3),),)
 
 
 def test_sections_and_a_caption():
     html = "<table><caption>t</caption><tr><td>1</td></tr><tfoot><tr><td>2</td></tr></tfoot><tr><td>3</td></tr></table>"
-    table = read_table(html)
+    table = parse_table(html)
     assert table.caption == ("t",)
     assert [section.name for section in table.sections] == ["tbody", "tfoot", "tbody"]
     assert table.grid() == [["1"], ["2"], ["3"]]
@@ -119,13 +118,13 @@ def test_sections_and_a_caption():
 )
 def test_what_is_no_one_table_is_invalid(text):
     with pytest.raises(InvalidAnswer):
-        read_table(text)
+        parse_table(text)
 
 
 def test_spans_do_not_blow_a_table_up():
     wide = "<td colspan=1000 rowspan=1000>x</td>"
     with pytest.raises(InvalidAnswer, match="more than 10000 places"):
-        read_table(f"<table><tr>{wide * 9}</tr></table>").grid()
+        parse_table(f"<table><tr>{wide * 9}</tr></table>").grid()
 
 
 def test_hostile_texts_take_time_in_proportion_to_their_length():
@@ -139,7 +138,7 @@ def test_hostile_texts_take_time_in_proportion_to_their_length():
             f"\\begin{{tabular}}{{l}}{many}\\end{{tabular}}",
         ):
             try:
-                read_table(text)
+                parse_table(text)
             except InvalidAnswer:
                 continue
     assert time.process_time() - started < 30  # Python's own parser of HTML takes more than a minute for "<!--"

@@ -3,8 +3,8 @@
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.numbers import LONGEST, plain_digits
-from mmrl.rewards.parsing.words import words_of
+from mmrl.rewards.parsing.numbers import MAX_CHARACTERS, require_ascii_digits
+from mmrl.rewards.parsing.words import split_words
 
 
 @pytest.mark.parametrize(
@@ -22,15 +22,15 @@ from mmrl.rewards.parsing.words import words_of
     ],
 )
 def test_words_stand_between_spaces_and_chinese_and_japanese_characters_stand_alone(text, words):
-    assert words_of(text) == words
+    assert split_words(text) == words
 
 
-@pytest.mark.parametrize("text", ["", "12.5", "三个 3", "twelve", "x" * LONGEST])
+@pytest.mark.parametrize("text", ["", "12.5", "三个 3", "twelve", "x" * MAX_CHARACTERS])
 def test_text_with_plain_digits_alone_is_handed_on(text):
-    assert plain_digits(text) == text
+    assert require_ascii_digits(text) == text
 
 
-@pytest.mark.parametrize("text", ["３", "٣", "४", "³", "½", "Ⅳ", "⑤", "x" * (LONGEST + 1)])  # noqa: RUF001
+@pytest.mark.parametrize("text", ["３", "٣", "४", "³", "½", "Ⅳ", "⑤", "x" * (MAX_CHARACTERS + 1)])  # noqa: RUF001
 def test_digits_that_only_look_like_digits_and_long_texts_are_refused(text):
     with pytest.raises(InvalidAnswer):
-        plain_digits(text)
+        require_ascii_digits(text)

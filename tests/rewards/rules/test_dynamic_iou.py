@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
 from mmrl.rewards.parsing.boxes import true_boxes
 from mmrl.rewards.rules.box_iou import pairwise_iou
-from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU, best_reachable
+from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU, max_reachable_iou
 
 LATE = RewardContext(progress=1.0)
 ASIDE = np.array([1, 0, 1, 0])
@@ -91,7 +91,7 @@ def test_no_box_on_the_grid_is_better_than_the_sixteen_around_the_true_one():
     boxes = small_boxes(300)
     boxes[150:, 2:] = boxes[150:, :2] + np.random.default_rng(1).uniform(0.05, 6, (150, 2))  # down to a part of a cell
     truth = true_boxes({"answer": boxes.tolist(), "space": "norm_1000"})
-    np.testing.assert_allclose(best_reachable(truth), [best_answer(box)[1] for box in boxes], atol=1e-12)
+    np.testing.assert_allclose(max_reachable_iou(truth), [best_answer(box)[1] for box in boxes], atol=1e-12)
 
 
 def test_the_best_answers_to_small_boxes_fail_at_099_and_pass_where_it_is_reachable():
@@ -131,7 +131,7 @@ def test_the_grid_is_that_of_the_answers_space(space, decimals, size, share):
 def test_whole_pixels_reach_true_boxes_in_whole_pixels():
     boxes = small_boxes(50).round()
     truth = true_boxes({"answer": boxes.tolist(), "space": "pixel"})
-    assert (best_reachable(truth) == 1).all()
+    assert (max_reachable_iou(truth) == 1).all()
 
 
 @given(st.lists(st.floats(0, 900), min_size=2, max_size=2), st.lists(st.floats(0.5, 99), min_size=2, max_size=2))

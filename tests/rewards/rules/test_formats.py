@@ -7,7 +7,7 @@ import pytest
 from trl.rewards import think_format_reward
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.formats import Format, has_form
+from mmrl.rewards.rules.formats import Format, has_tags
 
 from .asking import outcome, value
 
@@ -84,7 +84,7 @@ def test_thousands_of_random_texts_agree_with_a_pattern():
         for piece in ("<think>", "a", "</think>", "<answer>", "a", "</answer>"):
             text += piece if rng.random() < 0.9 else rng.choice(PIECES)
         due = bool(pattern.fullmatch(text))
-        assert has_form(text, ("think", "answer")) == due, text
+        assert has_tags(text, ("think", "answer")) == due, text
         found += due
     assert 500 < found < 4500
 

@@ -9,7 +9,7 @@ from trl.rewards import get_soft_overlong_punishment
 
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.rules.lengths import CosineLength, Length, SoftOverlong, cosine_between, length_of
+from mmrl.rewards.rules.lengths import CosineLength, Length, SoftOverlong, answer_length, cosine_interpolate
 
 from .asking import ask, outcome, value
 
@@ -22,8 +22,8 @@ def tokens(count):
 
 def test_lengths_are_counted_in_tokens_words_or_characters():
     item = ask("两个 red circles", metadata={"tokens": [5, 6, 7]})
-    assert [length_of(item, unit) for unit in ("tokens", "words", "characters")] == [3, 4, 14]
-    assert length_of(ask("", metadata=tokens(0)), "tokens") == 0
+    assert [answer_length(item, unit) for unit in ("tokens", "words", "characters")] == [3, 4, 14]
+    assert answer_length(ask("", metadata=tokens(0)), "tokens") == 0
 
 
 def test_tokens_that_are_not_there_are_the_scorers_failure_and_never_guessed():
@@ -89,7 +89,7 @@ def test_500_points_of_the_cosine_agree_with_torchs_schedule():
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=first)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=500, eta_min=last)
         for length in range(500):
-            assert cosine_between(first, last, length / 500) == pytest.approx(schedule.get_last_lr()[0], abs=1e-9)
+            assert cosine_interpolate(first, last, length / 500) == pytest.approx(schedule.get_last_lr()[0], abs=1e-9)
             optimizer.step()
             schedule.step()
 

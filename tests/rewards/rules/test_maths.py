@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.maths import Maths, formula_in
+from mmrl.rewards.rules.maths import Maths, extract_formula
 
 from .asking import ask
 
@@ -161,10 +161,10 @@ def test_random_fractions_agree_with_exact_ones(reward):
 
 
 def test_a_formula_is_rewritten_to_what_it_means():
-    assert formula_in("1 3/4") == "(1+\\frac{3}{4})"
-    assert formula_in("2e-3") == "2\\times 10^{-3}"
-    assert formula_in("$$ \\frac 1 2 $$") == "\\frac{1}{2}"
-    assert formula_in("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}") == "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"
+    assert extract_formula("1 3/4") == "(1+\\frac{3}{4})"
+    assert extract_formula("2e-3") == "2\\times 10^{-3}"
+    assert extract_formula("$$ \\frac 1 2 $$") == "\\frac{1}{2}"
+    assert extract_formula("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}") == "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"
 
 
 def test_a_time_that_is_none_is_refused():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchvision import ops
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.parsing.spans import merged
+from mmrl.rewards.parsing.spans import merge_spans
 from mmrl.rewards.rules.moments import TemporalIoU, TubeIoU, temporal_iou, tube_iou
 
 from .asking import ask, outcome, value
@@ -71,7 +71,7 @@ def test_500_random_answers_agree_with_a_fine_grid():
 SPANS = st.lists(
     st.tuples(st.floats(0, 1e9), st.floats(1e-6, 1e6)).map(lambda s: (s[0], s[0] + s[1])).filter(lambda s: s[0] < s[1]),
     max_size=6,
-).map(merged)
+).map(merge_spans)
 
 
 @given(SPANS, SPANS)

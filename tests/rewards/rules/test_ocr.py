@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.ocr import LONGEST, OCRCER, OCRNED, OCRWER
+from mmrl.rewards.rules.ocr import MAX_CHARACTERS, OCRCER, OCRNED, OCRWER
 
 from .asking import ask, outcome, value
 
@@ -37,9 +37,9 @@ def texts(count, seed=0):
 
 def test_600_random_texts_agree_with_a_table_of_distances():
     for read, truth in texts(600):
-        edits, words = distance(read, truth), distance(read.split(), truth.split())
-        assert value(OCRNED(), read, truth) == pytest.approx(1 - edits / max(len(read), len(truth)))
-        assert value(OCRCER(), read, truth) == pytest.approx(min(1, edits / len(truth)))
+        edit_distance, words = distance(read, truth), distance(read.split(), truth.split())
+        assert value(OCRNED(), read, truth) == pytest.approx(1 - edit_distance / max(len(read), len(truth)))
+        assert value(OCRCER(), read, truth) == pytest.approx(min(1, edit_distance / len(truth)))
         assert value(OCRWER(), read, truth) == pytest.approx(min(1, words / len(truth.split())))
 
 
@@ -82,12 +82,12 @@ def test_the_worst_is_given_to_invalid_answers_whichever_way_is_better():
     twice = "<answer>a</answer><answer>a</answer>"
     assert outcome(OCRNED(), twice, "a") == (0, Status.INVALID)
     assert outcome(OCRCER(), twice, "a") == outcome(OCRWER(), twice, "a") == (1, Status.INVALID)
-    assert outcome(OCRNED(), "a" * (LONGEST + 1), "a") == (0, Status.INVALID)
+    assert outcome(OCRNED(), "a" * (MAX_CHARACTERS + 1), "a") == (0, Status.INVALID)
 
 
 def test_numbers_may_be_the_truth_and_lists_fail_the_scorer():
     assert value(OCRNED(), "42", 42) == 1
-    for wrong in (["a"], True, "a" * (LONGEST + 1)):
+    for wrong in (["a"], True, "a" * (MAX_CHARACTERS + 1)):
         number, status = outcome(OCRNED(), "a", wrong)
         assert math.isnan(number) and status is Status.ERROR
 

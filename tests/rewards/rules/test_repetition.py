@@ -5,7 +5,7 @@ import pytest
 from trl.rewards import get_repetition_penalty_reward
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.repetition import Repetition, repeated_share
+from mmrl.rewards.rules.repetition import Repetition, repeated_ngram_fraction
 
 from .asking import ask, outcome, value
 
@@ -45,7 +45,7 @@ def test_1000_random_answers_agree_with_trl_in_tokens_words_and_chinese():
 
 
 def test_a_longer_loop_repeats_a_larger_share():
-    shares = [repeated_share(["a", "b", "c"] * times, 3) for times in range(1, 30)]
+    shares = [repeated_ngram_fraction(["a", "b", "c"] * times, 3) for times in range(1, 30)]
     assert shares == sorted(shares) and shares[0] == 0 and shares[-1] > 0.95
 
 

@@ -8,8 +8,8 @@ from apted import APTED, Config
 from rapidfuzz.distance import Levenshtein
 
 from mmrl.rewards import Status
-from mmrl.rewards.parsing.tables import Cell, read_table
-from mmrl.rewards.rules.teds import TEDS, renaming_costs, tree_of
+from mmrl.rewards.parsing.tables import TableCell, parse_table
+from mmrl.rewards.rules.teds import TEDS, renaming_costs, table_tree
 
 from .asking import outcome, value
 
@@ -50,7 +50,7 @@ def test_500_random_tables_agree_with_the_formula_over_apted():
     rng = random.Random(0)
     for _ in range(500):
         answer, truth = random_table(rng), random_table(rng)
-        first, second = tree_of(read_table(answer)), tree_of(read_table(truth))
+        first, second = table_tree(parse_table(answer)), table_tree(parse_table(truth))
         nodes = max(first.size(), second.size()) - 1
         due = 1 - APTED(first, second, OfTables()).compute_edit_distance() / nodes
         assert value(TEDS(), answer, truth) == pytest.approx(max(0, due), abs=1e-6)
@@ -109,11 +109,11 @@ def test_costs_of_renaming_are_symmetric_and_zero_only_for_the_same():
     labels = [
         "table",
         "tr",
-        Cell(tuple("ab")),
-        Cell(("a", "<b>")),
-        Cell(()),
-        Cell((), header=True),
-        Cell((), colspan=2),
+        TableCell(tuple("ab")),
+        TableCell(("a", "<b>")),
+        TableCell(()),
+        TableCell((), header=True),
+        TableCell((), colspan=2),
     ]
     costs = renaming_costs(labels, labels)
     np.testing.assert_array_equal(costs, costs.T)
