@@ -10,7 +10,7 @@ from typing import Any
 def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     """Return a `__getattr__` for `package`; `homes` maps each public name to its module.
 
-    A module is relative to the package, or absolute where it begins with `mmrl.`.
+    A module is relative to the package, or absolute where it begins with `mmrl.`; `module:name` exports that name.
 
     __getattr__ = exports(__name__, {"Trainer": "trainer"})
     """
@@ -18,7 +18,8 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        home = homes[name]
-        return getattr(import_module(home if home.startswith("mmrl.") else f"{package}.{home}"), name)
+        module, _, attribute = homes[name].partition(":")
+        found = import_module(module if module.startswith("mmrl.") else f"{package}.{module}")
+        return getattr(found, attribute or name)
 
     return find

@@ -231,6 +231,19 @@ class Policy(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ReferencePolicy:
+    """A policy as it was before training: its rollouts are computed with the reference parameters."""
+
+    policy: Any
+
+    def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        """Sample as `Policy.rollout` does, with the parameters that training started from."""
+        with self.policy.reference():
+            rollout: Rollout = self.policy.rollout(requests, seed)
+            return rollout
+
+
 class VelocityPolicy(Policy, Protocol):
     """A policy with the capability PREDICT_VELOCITY.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
 from pydantic_core import PydanticCustomError
@@ -15,11 +15,15 @@ class Section(BaseModel):
     """Frozen, refuses unknown keys, and takes the text under each field as that field's help."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    number: ClassVar[str | None] = None
+    """The field that a bare number sets: `kl: 0.04` is `kl: {coef: 0.04}`. None: the section takes no bare number."""
 
     @model_validator(mode="before")
     @classmethod
     def _partial_sections_keep_the_defaults_of_their_field(cls, given: Any) -> Any:
         """`kl: {coef: 0.1}` where the field's default is `KLConfig(kind="velocity_mse")` changes `coef` alone."""
+        if cls.number and isinstance(given, int | float) and not isinstance(given, bool):
+            return {cls.number: given}
         if not isinstance(given, Mapping):
             return given
         filled = dict(given)

@@ -17,7 +17,7 @@ from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.finetuning.trainable import Trainable
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
+from mmrl.policy import Capability, DecisionCallback, ReferencePolicy, Rollout, RolloutRequest, StepOutputs, TargetText
 from mmrl.tokens import pad_right
 from mmrl.tokens.attention import choose_attention
 from mmrl.tokens.fused_log_probs import FusedLossMixin
@@ -54,7 +54,7 @@ class VLMPolicy(FusedLossMixin):
         reason = None if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
         self.attention = choose_attention(vlm.model, config.attention, reason)
         self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
-        self._config = config
+        self.config = config
         self._checked_media: set[tuple[bool, bool]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
         self._encoder = PromptEncoder(vlm, self.reader)
@@ -164,14 +164,18 @@ class VLMPolicy(FusedLossMixin):
 
     def lr_scale(self, name: str) -> float:
         """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
-        scales = {"vision": self._config.vision.pace, "connector": self._config.connector.pace, "language": 1.0}
+        scales = {"vision": self.config.vision.pace, "connector": self.config.connector.pace, "language": 1.0}
         return scales[part_of(name)]
 
     def save(self, folder: Path) -> None:
         """Write a PEFT folder, or with full training a folder that `AutoModelForImageTextToText` loads."""
-        self._trainable.save(folder)
-        if self._config.train == "full":
+        self._trainable.save(Path(folder))
+        if self.config.train == "full":
             self.vlm.processor.save_pretrained(folder)
+
+    def base(self) -> ReferencePolicy:
+        """Return the policy as it was before training; it shares this one's weights."""
+        return ReferencePolicy(self)
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote, into the same parameters."""
@@ -229,7 +233,7 @@ class VLMPolicy(FusedLossMixin):
 
     def _score(self, rollout: Rollout) -> Scores:
         """Return [B, T] log-probabilities, with a graph if gradients are enabled, and entropies; 0 where masked."""
-        config = self._config
+        config = self.config
         checkpointed = config.gradient_checkpointing and torch.is_grad_enabled()
         if checkpointed:  # transformers recomputes activations only in training mode
             self.vlm.model.train()
@@ -243,9 +247,9 @@ class VLMPolicy(FusedLossMixin):
                 self.vlm.model.eval()
 
     def _precision(self) -> AbstractContextManager[Any]:
-        if self._config.dtype == "float32":
+        if self.config.dtype == "float32":
             return nullcontext()
-        return torch.autocast(self.vlm.device.type, dtype=getattr(torch, self._config.dtype))
+        return torch.autocast(self.vlm.device.type, dtype=getattr(torch, self.config.dtype))
 
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:

@@ -44,8 +44,20 @@ if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
 
 
-def train(config: TrainConfig, resume: Path | None = None) -> Path:
-    """Train as configured, and return the run's folder."""
+def train(
+    config: TrainConfig,
+    resume: Path | None = None,
+    policy: AnyPolicy | None = None,
+    load_reward: SharedLoader | None = None,
+) -> Path:
+    """Train as configured, and return the run folder.
+
+    Args:
+        config: the whole configuration.
+        resume: the folder of a run to resume; None starts a new one.
+        policy: a loaded policy; None loads the one that the configuration names.
+        load_reward: a loader that may hold rewards already; None loads all that the configuration names.
+    """
     check(config)
     run = resume or run_folder(config)
     if resume is None:
@@ -61,10 +73,10 @@ def train(config: TrainConfig, resume: Path | None = None) -> Path:
             f"data.group_size ({config.data.group_size}): set it to that, or to a half of it"
         )
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
-    policy = build_policy(config.policy, config.sampling, config.media)
+    policy = policy or build_policy(config.policy, config.sampling, config.media)
     samples = prepare_samples(policy, config, raw)
     warm = config.warmup.path if config.warmup else None
-    load_reward = SharedLoader()
+    load_reward = load_reward or SharedLoader()
     with ExitStack() as stack:
         rewards = None
         if config.algorithm.experience == "rollouts":

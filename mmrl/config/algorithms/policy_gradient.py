@@ -20,7 +20,9 @@ Ratio = Literal["plain", "guard"]
 
 
 class ClipConfig(Section):
-    """How far one update may move the probability of a decision."""
+    """The bounds on the ratio of new to old probability within an update."""
+
+    number = "low"
 
     low: PositiveFloat | None = None
     """The ratio's floor is 1 - low. Unset: 0.2 for tokens, 1e-4 for denoising steps, whose log-prob is a *mean* over

@@ -12,7 +12,7 @@ from diffusers import DiffusionPipeline, ModelMixin
 from PIL.Image import Image
 from torch import Tensor, nn
 
-from mmrl.config.policy import LoraConfig, PolicyConfig
+from mmrl.config.policy import LoraConfig, PolicyConfig, Precision
 from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig, WindowConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
@@ -43,9 +43,18 @@ from mmrl.generation.diffusion.scheduler_families import (
 )
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
 from mmrl.generation.diffusion.support import REFUSED
-from mmrl.policy import BackpropSteps, Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs
+from mmrl.policy import (
+    BackpropSteps,
+    Capability,
+    DecisionCallback,
+    ReferencePolicy,
+    Rollout,
+    RolloutRequest,
+    StepOutputs,
+)
 from mmrl.seeds import global_generators, row_generators
 
+_HALF: dict[torch.dtype, Precision] = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _ONE_AT_A_TIME = ("AutoencoderKLHunyuanVideo15",)
 """Autoencoders that fail on a batch of two (diffusers 0.42: the attention mask does not broadcast)."""
 _IN_TILES = ("AutoencoderKLAllegro",)
@@ -75,7 +84,7 @@ class PipelinePolicy:
         self,
         pipeline: DiffusionPipeline,
         sampling: SamplingConfig,
-        train: Literal["lora", "full"] = "lora",
+        train: Literal["lora", "full"] | LoraConfig = "lora",
         lora: LoraConfig | None = None,
         denoisers: Sequence[str] = (),
         gradient_checkpointing: bool = False,
@@ -83,14 +92,29 @@ class PipelinePolicy:
         """Prepare a loaded pipeline, in place, for training.
 
         Args:
+            pipeline: the pipeline, on the device that it is to compute on.
+            sampling: the arguments of its calls.
+            train: `full`, or `lora` with the settings `lora`; these may stand here themselves.
+            lora: rank, alpha and targets of the adapters; None means the default ones.
             denoisers: components to train; empty: all of the pipeline's denoisers.
+            gradient_checkpointing: True recomputes activations in the backward pass.
 
         Raises:
             UnsupportedError: the class is one that cannot work, the scheduler's family is not covered, or there is no
                 known denoiser.
             ConfigError: the sampling does not fit the pipeline.
         """
+        if isinstance(train, LoraConfig):
+            train, lora = "lora", train
         self.pipeline = pipeline
+        self.config = PolicyConfig(
+            model=str(pipeline.name_or_path or type(pipeline).__name__),
+            train=train,
+            lora=lora or LoraConfig(),
+            denoisers=tuple(denoisers),
+            dtype=_HALF.get(pipeline.dtype, "float32"),
+            gradient_checkpointing=gradient_checkpointing,
+        )
         self.attention = "as the pipeline came"  # who computes it, and why
         self.sampling = sampling
         self.version = 0
@@ -152,7 +176,7 @@ class PipelinePolicy:
             denoisers=policy.denoisers,
             gradient_checkpointing=policy.gradient_checkpointing,
         )
-        made.attention = attention
+        made.attention, made.config = attention, policy
         return made
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
@@ -340,9 +364,13 @@ class PipelinePolicy:
 
     def save(self, folder: Path) -> None:
         """Adapters as `pipeline.load_lora_weights(folder)` takes them, or each denoiser in a folder of its name."""
-        self._trainable.save(folder)
+        self._trainable.save(Path(folder))
         if self._noise is not None:
             self._noise.save(folder)
+
+    def base(self) -> ReferencePolicy:
+        """Return the policy as it was before training; it shares this one's weights."""
+        return ReferencePolicy(self)
 
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote, into the same parameters."""

@@ -21,7 +21,7 @@ from mmrl.finetuning.transformers_modules import TransformersFull, TransformersL
 from mmrl.generation.image_tokens.forward import forward_images, forward_packed, prefill_prompts
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, TokenPrompt
 from mmrl.generation.image_tokens.load_model import load_image_token_model
-from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, StepOutputs, TargetText
+from mmrl.policy import Capability, DecisionCallback, ReferencePolicy, Rollout, RolloutRequest, StepOutputs, TargetText
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
 from mmrl.tokens.attention import choose_attention
 from mmrl.tokens.fused_log_probs import FusedLossMixin, grad_hint_at, head_log_probs, uses_fused_head
@@ -67,7 +67,7 @@ class ImageTokenPolicy(FusedLossMixin):
         self.image_model = image_model
         self.version = 0
         self.sampling = sampling
-        self._config = config
+        self.config = config
         model = image_model.network
         self.attention = choose_attention(model, config.attention)
         self.device: torch.device = model.device
@@ -167,15 +167,19 @@ class ImageTokenPolicy(FusedLossMixin):
 
     def save(self, folder: Path) -> None:
         """A PEFT folder, or with full training a folder that `policy.model` can name."""
-        if self._config.train == "lora":
-            self._trainable.save(folder)
+        if self.config.train == "lora":
+            self._trainable.save(Path(folder))
             return
         self._trainable.save(self.image_model.weights(folder))
         self.image_model.save_other_files(folder)
 
+    def base(self) -> ReferencePolicy:
+        """Return the policy as it was before training; it shares this one's weights."""
+        return ReferencePolicy(self)
+
     def load(self, folder: Path) -> None:
         """Read back what `save` wrote, into the same parameters."""
-        self._trainable.load(folder if self._config.train == "lora" else self.image_model.weights(folder))
+        self._trainable.load(folder if self.config.train == "lora" else self.image_model.weights(folder))
 
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
@@ -218,7 +222,7 @@ class ImageTokenPolicy(FusedLossMixin):
         """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies."""
         sampling, codes, model = recording.sampling, recording.codes, self.image_model.network
         texts = _rows_read(recording.prompts, sampling)
-        checkpointed = self._config.gradient_checkpointing and torch.is_grad_enabled()
+        checkpointed = self.config.gradient_checkpointing and torch.is_grad_enabled()
         model.train(checkpointed)
         try:
             with self._precision():
@@ -227,7 +231,7 @@ class ImageTokenPolicy(FusedLossMixin):
                     read(self.image_model, texts, codes.repeat(len(texts) // len(codes), 1))
                 )
                 weight, bias = self.image_model.code_head()
-                if uses_fused_head(self._config.fused_log_probs, codes.numel(), len(weight)):
+                if uses_fused_head(self.config.fused_log_probs, codes.numel(), len(weight)):
                     # The mixture of logits is the product of the mixture of states: it is as linear.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)
                     at = torch.arange(codes.numel(), device=codes.device)
@@ -271,9 +275,9 @@ class ImageTokenPolicy(FusedLossMixin):
         )
 
     def _precision(self) -> AbstractContextManager[Any]:
-        if self._config.dtype == "float32":
+        if self.config.dtype == "float32":
             return nullcontext()
-        return torch.autocast(self.device.type, dtype=getattr(torch, self._config.dtype))
+        return torch.autocast(self.device.type, dtype=getattr(torch, self.config.dtype))
 
 
 def _rows_read(prompts: Sequence[TokenPrompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:

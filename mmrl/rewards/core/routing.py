@@ -303,6 +303,10 @@ class SharedLoader:
             self._loaded[key] = registry.load(name, **args)
         return self._loaded[key]
 
+    def put(self, name: str, reward: Reward) -> None:
+        """Make `reward` the one that this name, without arguments, loads."""
+        self._loaded[identity(name, {})] = reward
+
 
 def distinct_choices(samples: Iterable[Sample]) -> list[Choices]:
     """Return the different choices of rewards that samples make, in order of appearance.

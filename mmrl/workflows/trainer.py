@@ -1,0 +1,152 @@
+"""Train a policy from Python: `Trainer` takes objects where a recipe has sections, and runs as `mmrl train` does.
+
+The run folder is the same: configuration, metrics, checkpoints, evaluations and report. A folder that holds a
+checkpoint is resumed.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig
+from mmrl.config.data import DataConfig
+from mmrl.config.optimizer import OptimizerConfig
+from mmrl.config.rewards import RewardConfig
+from mmrl.config.train import TrainConfig
+from mmrl.config.training import EvaluationConfig, RunConfig, TrainingConfig
+from mmrl.data.jsonl import write_samples
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
+from mmrl.rewards import Reward
+from mmrl.rewards.core.registry import reward_factory
+from mmrl.rewards.core.routing import SharedLoader
+from mmrl.sections import Batch
+from mmrl.training.run.run_folder import CONFIG
+from mmrl.workflows.train import train
+
+if TYPE_CHECKING:
+    from mmrl.build.policies import AnyPolicy
+
+RewardLike: TypeAlias = str | Reward | Callable[..., float]
+"""The name of a reward, a reward, or a function of `image`, `video`, `text`, `prompt`, `references` and so on."""
+Rewards: TypeAlias = Mapping[RewardLike, float] | Sequence[RewardLike]
+"""Rewards with their weights, or rewards of weight 1."""
+Prompts: TypeAlias = str | Path | Sequence[Sample]
+"""A data set's path, or samples in memory."""
+
+
+class Trainer:
+    """Trains one policy with one algorithm on one set of prompts."""
+
+    def __init__(
+        self,
+        policy: AnyPolicy,
+        *,
+        prompts: Prompts,
+        rewards: Rewards = (),
+        algorithm: AlgorithmConfig | None = None,
+        validation: Prompts | None = None,
+        heldout: Prompts | None = None,
+        batch: Batch | None = None,
+        optimizer: OptimizerConfig | None = None,
+        iterations: int = 100,
+        seed: int = 0,
+        out: str | Path = "runs/python",
+        evaluate: EvaluationConfig | None = None,
+        training: TrainingConfig | None = None,
+    ) -> None:
+        """Build the configuration of a run; nothing is written or computed yet.
+
+        Args:
+            policy: the model to train, in place.
+            prompts: training samples; those in memory are written to `out/prompts.jsonl`, so that the run can resume.
+            rewards: names, rewards or functions, with weights; none for imitation and preference pairs.
+            algorithm: the objective with its settings; None means `mmrl.GRPO()`.
+            validation: samples for evaluation before and after training; None means no evaluation.
+            heldout: a second set to evaluate on, such as prompts of another kind.
+            batch: the sizes of an iteration; None means `mmrl.Batch()`.
+            optimizer: AdamW and its schedule; None means `mmrl.AdamW()`.
+            iterations: the number of iterations.
+            seed: the seed of all randomness.
+            out: the run folder.
+            evaluate: the settings of evaluations; None means the default ones.
+            training: further settings of the loop; `iterations` overrides its own.
+
+        Raises:
+            ConfigError: a setting is invalid, or does not fit another one.
+        """
+        self.policy, self.folder = policy, Path(out)
+        self._sets = {"prompts": prompts, "validation": validation, "heldout": heldout}
+        self._load_reward = SharedLoader()
+        batch = batch or Batch()
+        self.config = TrainConfig(
+            name=self.folder.name,
+            seed=seed,
+            policy=policy.config,
+            sampling=policy.sampling,
+            algorithm=algorithm or GRPOConfig(),
+            rewards=tuple(self._reward(each, weight) for each, weight in _weights(rewards)),
+            data=DataConfig(
+                path=str(self._path("prompts")),
+                validation=self._path("validation"),
+                heldout=self._path("heldout"),
+                groups=batch.groups,
+                group_size=batch.group_size,
+                micro_batch=batch.micro_batch,
+            ),
+            optimizer=optimizer or OptimizerConfig(),
+            training=(training or TrainingConfig()).model_copy(update={"iterations": iterations}),
+            evaluation=evaluate or EvaluationConfig(),
+            run=RunConfig(dir=str(self.folder)),
+        )
+
+    def train(self) -> Path:
+        """Train, or resume if `out` holds a run, and return the run folder.
+
+        Raises:
+            ConfigError: the configuration cannot work, or differs from that of the run to resume.
+            RunError: the run must not go on.
+        """
+        for name, samples in self._sets.items():
+            if samples is not None and not isinstance(samples, str | Path):
+                write_samples(samples, str(self._path(name)))
+        resume = self.folder if (self.folder / CONFIG).is_file() else None
+        return train(self.config, resume, policy=self.policy, load_reward=self._load_reward)
+
+    def _path(self, name: str) -> str | None:
+        samples = self._sets[name]
+        if samples is None:
+            return None
+        return str(samples if isinstance(samples, str | Path) else self.folder / f"{name}.jsonl")
+
+    def _reward(self, reward: RewardLike, weight: float) -> RewardConfig:
+        if isinstance(reward, str):
+            return RewardConfig(name=reward, weight=weight)
+        name, built = named_reward(reward)
+        self._load_reward.put(name, built)
+        return RewardConfig(name=name, weight=weight)
+
+
+def named_reward(reward: Reward | Callable[..., float]) -> tuple[str, Reward]:
+    """Return a reward and the name under which a recipe could load it; a function becomes a reward.
+
+    Raises:
+        ConfigError: a function without a name, such as a lambda.
+    """
+    if isinstance(reward, Reward):
+        return reward.name, reward
+    name = getattr(reward, "__name__", "<lambda>")
+    if not name.isidentifier():
+        raise ConfigError(f"rewards: {reward!r} has no name to log its values under; define it with `def`")
+    try:
+        file: Any = inspect.getsourcefile(reward)
+    except TypeError:
+        file = None
+    return (f"{file}:{name}" if file and Path(file).is_file() else name), reward_factory(reward, name)()
+
+
+def _weights(rewards: Rewards) -> list[tuple[RewardLike, float]]:
+    return list(rewards.items()) if isinstance(rewards, Mapping) else [(each, 1.0) for each in rewards]
