@@ -305,7 +305,7 @@ class SharedLoader:
 
     def put(self, name: str, reward: Reward) -> None:
         """Make `reward` the one that this name, without arguments, loads."""
-        self._loaded[identity(name, {})] = reward
+        self._loaded[reward_key(name, {})] = reward
 
 
 def distinct_choices(samples: Iterable[Sample]) -> list[Choices]:
