@@ -16,7 +16,7 @@ from mmrl.errors import ConfigError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
 from mmrl.policy import ReferencePolicy
-from mmrl.rewards import Part, Reward, RewardSuite, load
+from mmrl.rewards import Reward, RewardSuite, WeightedReward, load
 from mmrl.statistics.paired import Interval, paired_difference
 from mmrl.workflows.trainer import named_reward
 
@@ -80,7 +80,9 @@ def compare(
     if not policies or not rewards:
         raise ConfigError(f"compare: got {len(policies)} policies and {len(rewards)} rewards; at least one of each")
     samples = load_samples(str(prompts)) if isinstance(prompts, str | Path) else list(prompts)
-    parts = [Part(load(each) if isinstance(each, str) else named_reward(each)[1], weight=1.0) for each in rewards]
+    parts = [
+        WeightedReward(load(each) if isinstance(each, str) else named_reward(each)[1], weight=1.0) for each in rewards
+    ]
     scores = []
     with closing(RewardSuite(parts)) as suite:
         for policy in policies:
