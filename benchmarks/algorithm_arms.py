@@ -92,17 +92,17 @@ ARMS: dict[str, Arm] = {
         "Flow-GRPO, eight rows of a group from the same noise",
         ONLINE,
         "flow_grpo",
-        ("sampling.branch={at: [0], ways: 8}",),
+        ("sampling.branch={at: [0], branching_factor: 8}",),
     ),
     "b2_diffurl": Arm(
         "B2-DiffuRL",
         ONLINE,
         "flow_grpo",
         (
-            "algorithm={name: b2_diffurl, clip: {low: 1.0e-2}, advantage: {name: running, clip: 5.0, contrast: 0.5, "
-            "history: {buffer: 64, min_count: 8}}}",
+            "algorithm={name: b2_diffurl, clip: {low: 1.0e-2}, advantage: {name: running, clip: 5.0, "
+            "extremes_threshold: 0.5, history: {buffer: 64, min_count: 8}}}",
             "sampling.window={size: 2, high: 4, move: grow, every: 30}",
-            "sampling.branch={at: [0], ways: 8}",
+            "sampling.branch={at: [0], branching_factor: 8}",
         ),
         "arXiv:2503.11240",
     ),
@@ -110,7 +110,7 @@ ARMS: dict[str, Arm] = {
         "ReinFlow, learned noise",
         ONLINE,
         "flow_grpo",
-        ("sampling.transition={name: noisy_ode, noise_level: 0.5, learned: {low: 0.2, high: 1.0, pace: 50}}",),
+        ("sampling.transition={name: noisy_ode, noise_level: 0.5, learned: {low: 0.2, high: 1.0, lr_scale: 50}}",),
         "arXiv:2505.22094",
     ),
     "fixed_noise": Arm(
@@ -125,7 +125,7 @@ ARMS: dict[str, Arm] = {
         "AWM",
         FORWARD,
         "quickstart",
-        ("algorithm={name: awm, times: 3, old: {rate: 0.001, cap: 0.3}, old_kl: 1.0}",),
+        ("algorithm={name: awm, num_noise_levels: 3, old: {rate: 0.001, cap: 0.3}, old_kl: 1.0}",),
         "arXiv:2509.25050",
         3,
     ),
@@ -143,7 +143,7 @@ ARMS: dict[str, Arm] = {
         FORWARD,
         "quickstart",
         (
-            "algorithm={name: rejection_sft, advantage: {keep: 4}, times: 6}",
+            "algorithm={name: rejection_sft, advantage: {keep: 4}, num_noise_levels: 6}",
             "training.epochs=1",
             "optimizer={lr: 1.0e-5, ema: 0.98}",
         ),

@@ -34,7 +34,7 @@ from trl import GRPOTrainer
 from mmrl.config.algorithm import DrGRPOConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.optimizer import OptimizerConfig
-from mmrl.config.policy import PartConfig, VLMConfig
+from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler
@@ -115,7 +115,7 @@ class Ours:
     """mmrl's loop, as `mmrl train` runs it, without what it writes."""
 
     def __init__(self, work: Work, model: Any, processor: Any, folder: Path) -> None:
-        everything = PartConfig(train=True)
+        everything = ModelPartConfig(train=True)
         config = VLMConfig(model="benchmark", train="full", vision=everything, connector=everything)
         known = describe(model.eval(), processor, torch.device("cpu"))
         endless = replace(known, ends=torch.tensor([-1]))  # every answer has all of its tokens

@@ -79,7 +79,7 @@ def test_what_was_trained_draws_for_a_person(run):
     [
         (["policy.train=lora", "sampling.guidance_scale=2.0", "algorithm={name: grpo, kl: {coef: 0.02}}"], "kl"),
         (["algorithm={name: dr_grpo}"], "clip_fraction"),
-        (["algorithm={name: gspo}", "data.draws={name: dynamic, max_rounds: 2}"], "clip_fraction"),
+        (["algorithm={name: gspo}", "data.group_sampling={name: dynamic, max_rounds: 2}"], "clip_fraction"),
         (["algorithm={name: cispo}", "data.replay={name: selective}"], "clip_fraction"),
         (["algorithm={name: dapo}", "data.micro_batch=6", "training.updates=2"], "clip_fraction"),
         (["algorithm={name: rejection_sft}"], "loss"),

@@ -99,11 +99,11 @@ def test_adapters_are_saved_as_peft_loads_them(tmp_path):
     [
         (["algorithm={name: sft}"], "loss"),
         (["algorithm={name: rejection_sft}"], "loss"),
-        (["algorithm={name: gspo}", "data.draws={name: dynamic, max_rounds: 2}"], "clip_fraction"),
+        (["algorithm={name: gspo}", "data.group_sampling={name: dynamic, max_rounds: 2}"], "clip_fraction"),
         (["algorithm={name: cispo, kl: {coef: 0.01}}", "data.replay={name: selective}"], "kl"),
-        (["algorithm={name: dapo}", "data.draws={name: adaptive, max_rounds: 2}"], "clip_fraction"),
+        (["algorithm={name: dapo}", "data.group_sampling={name: adaptive, max_rounds: 2}"], "clip_fraction"),
         (["algorithm={name: topr}", "data.demonstrations={share: 0.5}"], "demonstrations/rows"),
-        (["warmup={iterations: 1}", "data.weighting={name: difficulty}"], "stage"),
+        (["pretraining={iterations: 1}", "data.weighting={name: difficulty}"], "stage"),
         (["data.prompts={name: variance_aware}", "data.replay={name: success}"], "reward/total"),
     ],
 )

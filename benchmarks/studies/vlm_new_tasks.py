@@ -60,11 +60,11 @@ def evaluated_steps() -> tuple[int, int, int]:
         ValueError: the recipe does not evaluate after its warm-up.
     """
     config = load_config(RECIPE)
-    if config.warmup is None or config.warmup.iterations != config.evaluation.every:
+    if config.pretraining is None or config.pretraining.iterations != config.evaluation.every:
         raise ValueError(
-            f"{RECIPE}: evaluation.every must be warmup.iterations, so that the two parts can be told apart"
+            f"{RECIPE}: evaluation.every must be pretraining.iterations, so that the two parts can be told apart"
         )
-    return 0, config.warmup.iterations, config.training.iterations
+    return 0, config.pretraining.iterations, config.training.iterations
 
 
 def page(runs: Sequence[Path], steps: tuple[int, int, int]) -> str:

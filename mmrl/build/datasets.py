@@ -19,11 +19,11 @@ log = logging.getLogger(__name__)
 def load_samples(path: str, media: MediaConfig | None = None) -> list[Sample]:
     """A data set, whose pictures and videos must be there, or an embedded split such as `shapeworld:train`.
 
-    With `media.on_bad` of `exclude`, everything is decoded, and samples whose media are bad are named and left out.
+    With `media.on_error` of `exclude`, everything is decoded, and samples whose media are bad are named and left out.
     """
     if not path.startswith("shapeworld:"):
         found = load_source(path)
-        if media is not None and media.on_bad == "exclude":
+        if media is not None and media.on_error == "exclude":
             cache = cache_of(media)
             kept = without_bad_media(found, "exclude", cache.look if cache else None)
             if told := kept.report():

@@ -17,7 +17,7 @@ from mmrl.config.algorithm import (
     RewardGradientConfig,
 )
 from mmrl.config.batch_sizes import BatchPlan
-from mmrl.config.pretraining import WarmupAlgorithmConfig
+from mmrl.config.pretraining import PretrainingAlgorithm
 from mmrl.config.rewards import RewardConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig
 from mmrl.config.train import TrainConfig
@@ -37,7 +37,7 @@ from mmrl.training.rollouts.validate_sampling import sampling_errors
 
 
 def objective_class(
-    algorithm: AlgorithmConfig | WarmupAlgorithmConfig, capabilities: frozenset[Capability]
+    algorithm: AlgorithmConfig | PretrainingAlgorithm, capabilities: frozenset[Capability]
 ) -> type[Any]:
     """The class that serves an algorithm on a policy of these powers: imitation and pairs have one for texts, and one
     for what is drawn by velocities."""
@@ -64,7 +64,7 @@ def check(config: TrainConfig) -> None:
     policy = policy_class(config.policy)
     if problems := sampling_errors(config, policy.capabilities):
         raise ConfigError("\n".join(problems))
-    for algorithm in (config.algorithm, *([config.warmup.algorithm] if config.warmup else [])):
+    for algorithm in (config.algorithm, *([config.pretraining.algorithm] if config.pretraining else [])):
         check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
     check_differentiable(config)
     if isinstance(config.algorithm, PolicyGradientConfig):
@@ -72,7 +72,7 @@ def check(config: TrainConfig) -> None:
 
 
 def build_objective(
-    algorithm: AlgorithmConfig | WarmupAlgorithmConfig,
+    algorithm: AlgorithmConfig | PretrainingAlgorithm,
     policy: Any,
     sampling: AnySamplingConfig,
     rewards: Rewards | None = None,  # for algorithms that follow their gradient

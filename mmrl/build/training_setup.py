@@ -20,14 +20,14 @@ from mmrl.config.algorithm import (
 )
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import (
-    AdaptiveDrawsConfig,
+    AdaptiveGroupSamplingConfig,
     DataConfig,
-    DynamicDrawsConfig,
+    DynamicGroupSamplingConfig,
     SelectiveReplayConfig,
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
 )
-from mmrl.config.pretraining import WarmupAlgorithmConfig
+from mmrl.config.pretraining import PretrainingAlgorithm
 from mmrl.config.train import TrainConfig
 from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
@@ -73,23 +73,23 @@ def build_training_setup(
     config: TrainConfig,
     policy: Any,
     samples: Sequence[Sample],
-    warmup_samples: Sequence[Sample],  # of the first stage, if there is one
+    pretraining_samples: Sequence[Sample],  # of the first stage, if there is one
     rewards: Rewards | None,  # None: nothing is drawn, so nothing is scored
 ) -> TrainingSetup:
     """One stage, or a warm-up and then another."""
     stage = _stage(config, config.algorithm, policy, samples, rewards)
-    if config.warmup is None:
+    if config.pretraining is None:
         return stage
-    warm = _stage(config, config.warmup.algorithm, policy, warmup_samples, None)
+    warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
     source = StagedSource(
-        [Stage(warm.source, warm.objective, config.warmup.iterations), Stage(stage.source, stage.objective)]
+        [Stage(warm.source, warm.objective, config.pretraining.iterations), Stage(stage.source, stage.objective)]
     )
     return TrainingSetup(source, StagedObjective(source))
 
 
 def _stage(
     config: TrainConfig,
-    algorithm: AlgorithmConfig | WarmupAlgorithmConfig,
+    algorithm: AlgorithmConfig | PretrainingAlgorithm,
     policy: Any,
     samples: Sequence[Sample],
     rewards: Rewards | None,
@@ -131,7 +131,7 @@ def _stage(
     return TrainingSetup(Demonstrations(policy, prompts, micro_batch, seed), objective)
 
 
-def choice_of(algorithm: AlgorithmConfig | WarmupAlgorithmConfig, capabilities: frozenset[Capability]) -> Choose | None:
+def choice_of(algorithm: AlgorithmConfig | PretrainingAlgorithm, capabilities: frozenset[Capability]) -> Choose | None:
     """Which rows of a rollout are learnt from; None: all that have an advantage, where they are."""
     if isinstance(algorithm, OnlineDPOConfig):
         if algorithm.pairing == "all":
@@ -164,10 +164,10 @@ def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> Pro
 
 def build_draws(data: DataConfig, seed: int) -> GroupSampler:
     """How many answers are drawn, and which of them stay."""
-    chosen, half = data.draws, data.group_size // 2
-    if isinstance(chosen, DynamicDrawsConfig):
+    chosen, half = data.group_sampling, data.group_size // 2
+    if isinstance(chosen, DynamicGroupSamplingConfig):
         return DynamicGroupSampler(data.groups, data.group_size, chosen.max_rounds)
-    if isinstance(chosen, AdaptiveDrawsConfig):
+    if isinstance(chosen, AdaptiveGroupSamplingConfig):
         return AdaptiveGroupSampler(
             group_size=data.group_size,
             max_rounds=chosen.max_rounds,

@@ -86,8 +86,8 @@ def prepare(
     )
     changed = [f" {text}" for text in overrides or []]
     typer.echo(f"Train with media.cache={out}{''.join(changed)}")
-    if done.problems and settings.on_bad == "fail":
-        typer.echo("Samples with media that cannot be decoded are left out with media.on_bad=exclude.")
+    if done.problems and settings.on_error == "fail":
+        typer.echo("Samples with media that cannot be decoded are left out with media.on_error=exclude.")
         raise typer.Exit(1)
 
 

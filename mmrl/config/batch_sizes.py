@@ -56,7 +56,7 @@ class BatchPlan:
             else decisions_per_trajectory(sampling)
             if isinstance(algorithm, PolicyGradientConfig) or isinstance(sampling, TokenSamplingConfig)
             else 0,
-            noise_levels=algorithm.times if isinstance(algorithm, NoiseLevelsConfig) and draws else 0,
+            noise_levels=algorithm.num_noise_levels if isinstance(algorithm, NoiseLevelsConfig) and draws else 0,
             micro_batch=data.micro_batch or data.groups * group_size,
             updates_per_epoch=training.updates,
             epochs=training.epochs,

@@ -1,6 +1,6 @@
 """Prompts, how they are grouped into batches, and what becomes of groups that teach little.
 
-The slots `prompts`, `draws`, `replay`, `weighting` and `demonstrations` go together in any way: docs/samplers.md.
+The slots `prompts`, `group_sampling`, `replay`, `weighting` and `demonstrations` combine freely: docs/samplers.md.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class VarianceAwarePromptsConfig(Section):
     """What the difference between the texts of a group counts."""
 
 
-class FixedDrawsConfig(Section):
+class FixedGroupSamplingConfig(Section):
     """`groups` prompts, `group_size` answers each."""
 
     name: Literal["fixed"] = "fixed"
 
 
-class DynamicDrawsConfig(Section):
+class DynamicGroupSamplingConfig(Section):
     """Groups of equal rewards are dropped, and other prompts drawn in their place (DAPO, arXiv:2503.14476)."""
 
     name: Literal["dynamic"] = "dynamic"
@@ -47,7 +47,7 @@ class DynamicDrawsConfig(Section):
     """Of drawing in one iteration; what is still missing then is filled up with groups that say nothing."""
 
 
-class AdaptiveDrawsConfig(Section):
+class AdaptiveGroupSamplingConfig(Section):
     """Each prompt is drawn until it has enough good and bad answers, of which `group_size` stay (Reinforce-Ada,
     arXiv:2510.04996)."""
 
@@ -109,10 +109,10 @@ PromptsConfig = Annotated[
     Annotated[ShuffledPromptsConfig, Tag("shuffled")] | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")],
     Discriminator(tag_of("name", "shuffled")),
 ]
-DrawsConfig = Annotated[
-    Annotated[FixedDrawsConfig, Tag("fixed")]
-    | Annotated[DynamicDrawsConfig, Tag("dynamic")]
-    | Annotated[AdaptiveDrawsConfig, Tag("adaptive")],
+GroupSamplingConfig = Annotated[
+    Annotated[FixedGroupSamplingConfig, Tag("fixed")]
+    | Annotated[DynamicGroupSamplingConfig, Tag("dynamic")]
+    | Annotated[AdaptiveGroupSamplingConfig, Tag("adaptive")],
     Discriminator(tag_of("name", "fixed")),
 ]
 ReplayConfig = Annotated[
@@ -139,7 +139,7 @@ class DataConfig(Section):
     Unset: all in one call."""
     prompts: PromptsConfig = ShuffledPromptsConfig()
     """Which prompts come."""
-    draws: DrawsConfig = FixedDrawsConfig()
+    group_sampling: GroupSamplingConfig = FixedGroupSamplingConfig()
     """How many answers are drawn, and which of them stay."""
     replay: ReplayConfig | None = None
     """What is trained on again; unset: nothing."""

@@ -56,7 +56,7 @@ class MediaConfig(Section):
 
     image: ImageConfig = ImageConfig()
     video: VideoConfig = VideoConfig()
-    on_bad: Literal["fail", "exclude"] = "fail"
+    on_error: Literal["fail", "exclude"] = "fail"
     """What a picture or video that cannot be decoded does. `fail`: the run stops and names it, before training where
     opening the file shows it, else where it is met (`mmrl data check` decodes everything). `exclude`: all media are
     decoded once before training, and samples with bad ones are left out and named. None is swapped for another."""

@@ -57,12 +57,12 @@ class PolicyConfig(Section):
     """`auto`: CUDA where there is one, else the CPU."""
 
 
-class PartConfig(Section):
+class ModelPartConfig(Section):
     """A part of a vision-language model beside its language model."""
 
     train: bool = False
     """Whether it learns too: with `policy.train: lora` by adapters of its own."""
-    pace: PositiveFloat = 1.0
+    lr_scale: PositiveFloat = 1.0
     """Its learning rate, as a share of `optimizer.lr`."""
 
 
@@ -78,9 +78,9 @@ class VLMConfig(Section):
     """`lora`: adapters alone, the reference is the model with adapters off. `full`: all weights of the language model,
     the reference is a frozen copy."""
     lora: LoraConfig = LoraConfig()
-    vision: PartConfig = PartConfig()
+    vision: ModelPartConfig = ModelPartConfig()
     """The vision tower."""
-    connector: PartConfig = PartConfig()
+    connector: ModelPartConfig = ModelPartConfig()
     """What turns the tower's features into the language model's tokens (projector, merger, resampler)."""
     dtype: Precision = "float32"
     """Of the frozen weights and of the computation; trained parameters and log-probabilities are always float32."""

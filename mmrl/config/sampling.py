@@ -36,7 +36,7 @@ class LearnedNoiseConfig(Section):
     """It never rises above this."""
     hidden: PositiveInt = 16
     """Units of the network's one hidden layer."""
-    pace: PositiveFloat = 1.0
+    lr_scale: PositiveFloat = 1.0
     """Its learning rate, as a share of `optimizer.lr`."""
 
 
@@ -87,13 +87,13 @@ class BranchConfig(Section):
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """The decisions at which every branch parts, counted from the window's first. Rows of a tree begin with the same
     noise and take the same steps until then. Empty: each row has a path of its own."""
-    ways: Annotated[int, Field(ge=2)] = 2
-    """Into how many a branch parts; a tree has ways ** len(at) rows, and a group one tree or several."""
+    branching_factor: Annotated[int, Field(ge=2)] = 2
+    """Into how many a branch parts; a tree has branching_factor ** len(at) rows, and a group one tree or several."""
 
     @property
-    def leaves(self) -> int:
+    def num_leaves(self) -> int:
         """Rows of a tree."""
-        return int(self.ways ** len(self.at))
+        return int(self.branching_factor ** len(self.at))
 
 
 class SamplingConfig(Section):

@@ -8,7 +8,7 @@ from mmrl.config.data import DataConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
-from mmrl.config.pretraining import WarmupConfig
+from mmrl.config.pretraining import PretrainingConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
 from mmrl.config.section import Section
@@ -25,7 +25,7 @@ class TrainConfig(Section):
     policy: AnyPolicyConfig
     sampling: AnySamplingConfig = SamplingConfig()
     algorithm: AlgorithmConfig = GRPOConfig()
-    warmup: WarmupConfig | None = None
+    pretraining: PretrainingConfig | None = None
     rewards: tuple[RewardConfig, ...] = ()
     """Of every sample that names none itself, and whose task has none."""
     scoring: ScoringConfig = ScoringConfig()

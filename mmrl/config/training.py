@@ -35,7 +35,7 @@ class TrainingConfig(Section):
     in float32, 1e-5 in float16, 1e-4 in bfloat16, for tokens 1e-4, 0.05 and 0.3."""
     min_valid_share: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The run fails when fewer rewards than this could be scored."""
-    kl_budget: PositiveFloat | None = None
+    max_kl: PositiveFloat | None = None
     """The run ends, as finished, after the first iteration whose distance from the reference is above this; it can be
     resumed with a larger one. The distance is `kl` as the algorithm logs it; where it has no penalty, that is measured
     after each iteration: mean_distance of denoising steps, k3 of tokens, the MSE of velocities where nothing is drawn

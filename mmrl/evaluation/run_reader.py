@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from mmrl.config.loading.renamed import rename_keys
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.rewards.core.reward_io import TOTAL
@@ -108,7 +109,7 @@ class RunRecord:
     @property
     def spent(self) -> bool:
         """Whether the run ended because it went too far from its reference."""
-        budget, kl = self.setting("training.kl_budget"), self.curve("train", "kl")
+        budget, kl = self.setting("training.max_kl"), self.curve("train", "kl")
         return isinstance(budget, int | float) and bool(kl) and kl.values[-1] > budget
 
     @property
@@ -192,7 +193,7 @@ def read_run(folder: Path, until: int | None = None) -> RunRecord:
     rows, steps = _read_metrics(folder / "metrics.jsonl"), evaluation_steps(folder)
     if until is not None:
         rows, steps = tuple(row for row in rows if row["step"] <= until), [step for step in steps if step <= until]
-    return RunRecord(folder, config, rows, tuple(steps))
+    return RunRecord(folder, rename_keys(config)[0], rows, tuple(steps))
 
 
 def inner_folders(run: Path) -> list[Path]:

@@ -44,9 +44,7 @@ class KLEarlyStopping:
 
     def told(self) -> str:
         """Why the run ends, in half a sentence."""
-        return (
-            f"the distance from the reference, {self.last or 0:.2g}, is above training.kl_budget, {self.limit or 0:g}"
-        )
+        return f"the distance from the reference, {self.last or 0:.2g}, is above training.max_kl, {self.limit or 0:g}"
 
 
 @torch.no_grad()
@@ -92,7 +90,7 @@ def _of_decisions(policy: Policy, rollout: Rollout) -> float:
 def _of_velocities(policy: Policy, rollout: Rollout, seed: int) -> float:
     clean = rollout.clean
     if clean is None or Capability.PREDICT_VELOCITY not in policy.capabilities:
-        raise ValueError("training.kl_budget: this rollout has neither decisions nor a last latent to compare by")
+        raise ValueError("training.max_kl: this rollout has neither decisions nor a last latent to compare by")
     asked = cast(VelocityPolicy, policy)
     generator = torch.Generator(device="cpu").manual_seed(seed)
     found = []

@@ -84,7 +84,7 @@ class Trainer:
         self.checkpoints = Checkpoints(self.run)
         self._best_reward = -math.inf
         self._signal = ZeroAdvantageMonitor(self.display.say)
-        self._budget = KLEarlyStopping(self.config.kl_budget)
+        self._budget = KLEarlyStopping(self.config.max_kl)
 
     def train(self) -> None:
         """Train to the last iteration.
@@ -109,7 +109,7 @@ class Trainer:
             if self._budget.spent:
                 self.display.say(
                     f"ended after iteration {self.step} of {self.config.iterations}: {self._budget.told()}. To go on: "
-                    f"mmrl train --resume {self.run} training.kl_budget=..."
+                    f"mmrl train --resume {self.run} training.max_kl=..."
                 )
         except KeyboardInterrupt:
             self.display.say(f"left at once, in iteration {self.step + 1}; go on with: mmrl train --resume {self.run}")

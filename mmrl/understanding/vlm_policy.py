@@ -164,7 +164,7 @@ class VLMPolicy(FusedLossMixin):
 
     def lr_scale(self, name: str) -> float:
         """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
-        scales = {"vision": self.config.vision.pace, "connector": self.config.connector.pace, "language": 1.0}
+        scales = {"vision": self.config.vision.lr_scale, "connector": self.config.connector.lr_scale, "language": 1.0}
         return scales[part_of(name)]
 
     def save(self, folder: Path) -> None:

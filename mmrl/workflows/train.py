@@ -75,7 +75,7 @@ def train(
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
     samples = prepare_samples(policy, config, raw)
-    warm = config.warmup.path if config.warmup else None
+    warm = config.pretraining.path if config.pretraining else None
     load_reward = load_reward or SharedLoader()
     with ExitStack() as stack:
         rewards = None

@@ -145,7 +145,7 @@ def test_resume_takes_the_configuration_of_the_run(assemble, started):
 def test_resume_refuses_what_a_run_under_way_cannot_take(assemble, started, tmp_path):
     refused = run("train", "--resume", started, "optimizer.lr=1", "training.updates=1", "seed=2", code=2).stderr
     assert refused.count("cannot change on resume") == 3
-    assert "training.iterations, training.kl_budget, training.save_every, evaluation.every, run.display" in refused
+    assert "training.iterations, training.max_kl, training.save_every, evaluation.every, run.display" in refused
     assert "is a run of quickstart, not of flow_grpo" in run("train", "flow_grpo", "--resume", started, code=2).stderr
     assert "holds no config.yaml" in run("train", "--resume", tmp_path, code=2).stderr
     assert not assemble.trained

@@ -91,7 +91,7 @@ def test_bad_media_are_told_and_end_in_1_unless_they_are_to_be_left_out(folder):
     done = run("prepare", "bad.jsonl", "--out", "cache")
     assert done.exit_code == 1 and "text.png: cannot be read as a picture" in done.output
     assert "1 media prepared, 0 were there, 1 cannot be decoded" in done.output
-    assert run("prepare", "bad.jsonl", "--out", "cache", "media.on_bad=exclude").exit_code == 0
+    assert run("prepare", "bad.jsonl", "--out", "cache", "media.on_error=exclude").exit_code == 0
 
 
 def test_only_keys_of_media_can_be_set(folder):

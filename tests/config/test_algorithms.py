@@ -116,7 +116,7 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
         ([f"{SD}, window: {{size: 2, move: grow, decay: 0.1}}}}"], "sampling.window.decay: only a window that slides"),
         ([f"{SD}, window: {{move: slide}}}}"], "sampling.window.size: a window of all steps cannot slide"),
         (["algorithm.name=branch_grpo"], "algorithm.advantage.name: branch needs rows that branch"),
-        ([f"{SD}, branch: {{ways: 3}}}}"], "sampling.branch.ways: nothing parts"),
+        ([f"{SD}, branch: {{branching_factor: 3}}}}"], "sampling.branch.branching_factor: nothing parts"),
         ([f"{SD}, branch: {{at: [1]}}}}", TREES], "algorithm.advantage.name: rows share decisions"),
         (
             [f"{SD}, branch: {{at: [1]}}}}", TREES, "algorithm={name: branch_grpo, aggregate: sequence}"],
@@ -127,13 +127,16 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
             "algorithm.importance: sequence needs all decisions of a row",
         ),
         (
-            [f"{SD}, branch: {{at: [0], ways: 3}}}}", TREES],
-            "data.group_size: 8 is no whole number of trees of ways ** len(at) = 3 rows",
+            [f"{SD}, branch: {{at: [0], branching_factor: 3}}}}", TREES],
+            "data.group_size: 8 is no whole number of trees of branching_factor ** len(at) = 3 rows",
         ),
         ([f"{SD}, branch: {{at: [0, 1]}}}}", TREES, "data.micro_batch=2"], "data.micro_batch: 2 would cut trees of 4"),
         ([f"{SD}, branch: {{at: [1, 0]}}}}", TREES], "sampling.branch.at: [1, 0] must grow"),
         ([f"{SD}, window: {{size: 2}}, branch: {{at: [2]}}}}", TREES], "sampling.branch.at: there are 2 decisions"),
-        ([f"{SD}, branch: {{at: [0]}}}}", TREES, "data.draws.name=adaptive"], "data.draws.name: adaptive draws groups"),
+        (
+            [f"{SD}, branch: {{at: [0]}}}}", TREES, "data.group_sampling.name=adaptive"],
+            "data.group_sampling.name: adaptive draws groups",
+        ),
         (["algorithm.name=diffusion_nft", "sampling.branch.at=[0]"], "sampling.branch: diffusion_nft does not learn"),
         (["evaluation.sampling={branch: {at: [0]}}"], "evaluation.sampling.branch: pictures"),
         (["algorithm.name=grpo_guard", "sampling.transition.name=cps"], "algorithm.ratio: guard needs steps"),
@@ -161,8 +164,12 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
         ),
         (["algorithm.advantage.history.buffer=8"], "algorithm.advantage.history: only running looks back"),
         (
-            ["algorithm={name: branch_grpo, advantage: {contrast: 0.5}}", f"{SD}, branch: {{at: [0]}}}}", TREES],
-            "algorithm.advantage.contrast: branch gives each step its own credit",
+            [
+                "algorithm={name: branch_grpo, advantage: {extremes_threshold: 0.5}}",
+                f"{SD}, branch: {{at: [0]}}}}",
+                TREES,
+            ],
+            "algorithm.advantage.extremes_threshold: branch gives each step its own credit",
         ),
     ],
 )
@@ -175,7 +182,11 @@ def test_ways_to_explore_that_cannot_work_are_refused(overrides, said):
     "overrides",
     [
         [f"{SD}, window: {{size: 4, move: slide, every: 25, decay: 0.1, decay_from: 3}}}}"],
-        [f"{SD}, window: {{size: 2, move: grow}}, branch: {{at: [0], ways: 4}}}}", TREES, "algorithm.name=b2_diffurl"],
+        [
+            f"{SD}, window: {{size: 2, move: grow}}, branch: {{at: [0], branching_factor: 4}}}}",
+            TREES,
+            "algorithm.name=b2_diffurl",
+        ],
         [f"{SD}, branch: {{at: [0, 3, 6]}}}}", TREES, "algorithm.name=branch_grpo"],
         ["sampling.transition={name: noisy_ode, noise_level: 0.3, learned: {low: 0.1, high: 0.9}}"],
         ["algorithm.name=grpo_guard", "sampling.transition.name=dance_sde"],

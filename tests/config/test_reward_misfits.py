@@ -51,7 +51,10 @@ def test_these_work(overrides):
         (["algorithm.advantage.name=pareto", "rewards.1.gate=0.5"], "a gate decides on the total, which pareto does"),
         (["algorithm.name=gdpo", "rewards.1.gate=0.5"], "a gate decides on the total, which gdpo does not look at"),
         (["algorithm.advantage.name=pareto", "scoring.renormalise=true"], "pareto takes the rewards one by one"),
-        (["algorithm.advantage.name=pareto", "data.draws={name: dynamic}"], "but pareto learns from those whose"),
+        (
+            ["algorithm.advantage.name=pareto", "data.group_sampling={name: dynamic}"],
+            "but pareto learns from those whose",
+        ),
         (["algorithm.advantage.name=pareto", "rewards.2={name: c, at_least: 1}"], "and not with pareto"),
         (["algorithm={name: draft}", HELD], "and not with this algorithm"),
         (["algorithm={name: rejection_sft}", HELD], "and not with best_of"),
@@ -61,7 +64,10 @@ def test_these_work(overrides):
         ([HELD, "rewards.1.gate=0.1"], "rewards.1.gate: b has at_least"),
         (["rewards.1.lagrange.rate=0.5"], "rewards.1.lagrange: it moves the multiplier of a constraint, and b has no"),
         ([HELD, "rewards.1.lagrange={start: 9.0}"], "rewards.1.lagrange.start: 9 is above lagrange.max, 5"),
-        ([HELD, "data.draws={name: dynamic}"], "data.draws: dynamic drops groups whose totals are equal"),
+        (
+            [HELD, "data.group_sampling={name: dynamic}"],
+            "data.group_sampling: dynamic drops groups whose totals are equal",
+        ),
     ],
 )
 def test_these_do_not_and_are_told_why(overrides, told):

@@ -25,11 +25,11 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         (DRAWS, "algorithm={name: awm, advantage: {name: branch, std: group}}", "branch gives each denoising step"),
         (DRAWS, "algorithm={name: diffusion_nft, advantage: {clip: null}}", "diffusion_nft maps [-clip, clip]"),
         (DRAWS, "algorithm={name: rejection_sft, aggregate: sequence}", "pictures have none: leave it out"),
-        (DRAWS, "warmup={iterations: 1}", "a policy that draws is warmed up in a run of its own"),
+        (DRAWS, "pretraining={iterations: 1}", "a policy that draws is warmed up in a run of its own"),
         (
             WRITES,
-            "algorithm={name: rejection_sft, times: 6}",
-            "algorithm.times: noise levels are for policies",
+            "algorithm={name: rejection_sft, num_noise_levels: 6}",
+            "algorithm.num_noise_levels: noise levels are for policies",
         ),
         (WRITES, "algorithm={name: dpo, weighting: sigma}", "algorithm.weighting: noise levels are for policies"),
         (WRITES, "algorithm={name: awm}", "VelocityRegression needs predict_velocity, which VLMPolicy does not have"),
@@ -50,6 +50,6 @@ def test_a_micro_batch_must_hold_what_is_compared():
 
 @pytest.mark.parametrize("name", ["awm", "flow_rwr", "rejection_sft", "online_dpo", "dpo", "sft"])
 def test_the_geometry_counts_noise_levels_of_policies_that_draw(name):
-    config = parse_config(DRAWS, "tiny.yaml", [f"algorithm={{name: {name}, times: 4}}"])
+    config = parse_config(DRAWS, "tiny.yaml", [f"algorithm={{name: {name}, num_noise_levels: 4}}"])
     check(config)
     assert BatchPlan.of(config).noise_levels == 4

@@ -104,7 +104,7 @@ def test_the_configuration_says_the_same_by_default_and_by_name():
         ("{video: {min_frames: 9, max_frames: 8}}", r"media.video.*min_frames \(9\) at most max_frames \(8\)"),
         ("{video: {total_pixels: 8}}", r"total_pixels \(8\) at least max_frames \(64\)"),
         ("{video: {decoder: opencv}}", "media.video.decoder: got 'opencv', expected auto or decord or pyav"),
-        ("{on_bad: swap}", "media.on_bad: got 'swap', expected fail or exclude"),
+        ("{on_error: swap}", "media.on_error: got 'swap', expected fail or exclude"),
     ],
 )
 def test_a_budget_that_makes_no_sense_is_a_config_error(media, problem):

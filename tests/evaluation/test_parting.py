@@ -99,6 +99,6 @@ def test_a_reward_of_ones_own_file_is_known_by_its_name(make_run):
 
 
 def test_a_spent_budget_is_not_called_unfinished(make_run):
-    run = with_config(make_run(), training={"iterations": 12, "kl_budget": 9.5e-4})
+    run = with_config(make_run(), training={"iterations": 12, "max_kl": 9.5e-4})
     text = read(run)[1].text
     assert "10 of 12 iterations: its KL budget was spent" in text and "unfinished" not in text

@@ -80,7 +80,7 @@ def update(make_policy, tmp_path) -> Callable[..., tuple[Tensor, dict[str, float
             config = GRPOConfig(clip={"low": 0.2}, kl={"coef": 0.1}, aggregate=aggregate)
             objective = PolicyGradient(policy, config)
         else:
-            nft = DiffusionNFTConfig(advantage=AdvantageConfig(clip=5.0), kl={"coef": 0.1}, times=2)
+            nft = DiffusionNFTConfig(advantage=AdvantageConfig(clip=5.0), kl={"coef": 0.1}, num_noise_levels=2)
             objective = GivenNoise(policy, nft)
             objective.rows = iter(calls)
         with torch.no_grad():  # away from the old policy and the reference, so that every term has a gradient

@@ -54,7 +54,7 @@ def test_it_is_replayed_exactly_and_shared_decisions_have_one_log_prob(two_trees
 
 def test_paths_before_a_window_are_shared_too(make_policy):
     """B2-DiffuRL's branches: all rows of a tree have the same past, and no decision in common."""
-    policy = make_policy("sd3", steps=6, window={"low": 3}, branch={"at": (0,), "ways": 3})
+    policy = make_policy("sd3", steps=6, window={"low": 3}, branch={"at": (0,), "branching_factor": 3})
     rollout = policy.rollout(group(6), seed=1)
     before, after = (rollout.recording.next_latents[step][0] for step in (2, 3))
     assert before[0].equal(before[2]) and not before[0].equal(before[3])

@@ -15,7 +15,7 @@ from mmrl.policy import RolloutRequest
 
 GROUP = [RolloutRequest(Sample("0", prompt="a red circle"), n=3, group=0)]
 BASES = [NoisyODE(0.3), FlowSDE(0.3, 0.9), DanceSDE(0.3), DDIM(0.3)]
-LEARNED = {"name": "noisy_ode", "noise_level": 0.3, "learned": {"low": 0.1, "high": 0.9, "pace": 20.0}}
+LEARNED = {"name": "noisy_ode", "noise_level": 0.3, "learned": {"low": 0.1, "high": 0.9, "lr_scale": 20.0}}
 
 
 def levels(low: float = 0.1, high: float = 0.9, start: float = 0.3) -> NoiseLevelNetwork:

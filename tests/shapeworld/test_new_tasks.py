@@ -183,7 +183,7 @@ def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(asked, tm
         for n, question in enumerate(questions[:2])
     ]
     write_samples(samples, tmp_path / "data.jsonl")
-    short = ("data.groups=8", "data.group_size=2", "warmup.iterations=1", "training.iterations=2")
+    short = ("data.groups=8", "data.group_size=2", "pretraining.iterations=1", "training.iterations=2")
     data = (f"data.path={tmp_path}/data.jsonl", "data.validation=null", "evaluation={}")
     config = load_config("shapes-new-tasks", [*short, *data, f"run.dir={tmp_path}/run", "run.display=quiet"])
     run = train(config)
@@ -196,5 +196,5 @@ def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(asked, tm
 
 def test_the_evaluation_after_the_warm_up_tells_imitation_and_grpo_apart():
     config = load_config("shapes-new-tasks", [])
-    assert config.warmup.iterations == config.evaluation.every < config.training.iterations
+    assert config.pretraining.iterations == config.evaluation.every < config.training.iterations
     assert config.evaluation.prompts == len(NEW_TASKS) * NEW_SPLITS["vlm-new-validation"]

@@ -17,10 +17,10 @@ SMALL = ["data.groups=1", "data.group_size=4", "data.micro_batch=4", "sampling.s
 ODE = ["sampling.transition={name: ode}", "data.validation=null", "data.heldout=null", "evaluation={}"]
 ALGORITHMS = {
     "nft": "{name: diffusion_nft}",
-    "awm": "{name: awm, weighting: epsilon, times: 2}",
-    "rwr": "{name: flow_rwr, times: 2}",
-    "imitation": "{name: rejection_sft, times: 2}",
-    "online dpo": "{name: online_dpo, weighting: epsilon, times: 2, beta: 2000}",
+    "awm": "{name: awm, weighting: epsilon, num_noise_levels: 2}",
+    "rwr": "{name: flow_rwr, num_noise_levels: 2}",
+    "imitation": "{name: rejection_sft, num_noise_levels: 2}",
+    "online dpo": "{name: online_dpo, weighting: epsilon, num_noise_levels: 2, beta: 2000}",
     "through the reward": "{name: draft, kl: {coef: 0.1, kind: velocity_mse}}",
 }
 
@@ -58,7 +58,7 @@ def test_diffusion_dpo_tells_right_pictures_from_wrong_ones(tmp_path):
     pairs = tmp_path / "pairs.jsonl"
     pairs.write_text("".join(json.dumps(line) + "\n" for line in lines))
     data = [f"data={{path: {pairs}, groups: 8, micro_batch: 16}}", "rewards=[]", *ODE]
-    learning = ["algorithm={name: dpo, weighting: epsilon, beta: 2000, times: 2}", "optimizer={lr: 5.0e-4}"]
+    learning = ["algorithm={name: dpo, weighting: epsilon, beta: 2000, num_noise_levels: 2}", "optimizer={lr: 5.0e-4}"]
     loop = ["training={iterations: 12}", "sampling.window={}", "run.display=quiet", f"run.dir={tmp_path / 'run'}"]
     losses = [row["loss"] for row in trained(train(load_config("shapes-ddpo", [*data, *learning, *loop])))]
     assert losses[0] == pytest.approx(math.log(2), abs=1e-3)

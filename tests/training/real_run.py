@@ -13,7 +13,7 @@ from tests.training.zygote import Child, Zygote
 SMALL = [
     "data={path: data.jsonl, validation: data.jsonl, heldout: data.jsonl, groups: 2, group_size: 2, micro_batch: 4}",
     "sampling.steps=2",
-    "algorithm.times=1",
+    "algorithm.num_noise_levels=1",
     "optimizer={lr: 0.001, ema: 0.9, schedule: cosine}",
     "training={iterations: 4, save_every: 1}",
     "evaluation={every: 2, prompts: 2, rewards: [shapeworld_heldout]}",
@@ -25,7 +25,9 @@ TIMES = ("seconds/", "memory_mib/")
 def start(zygote: Zygote, folder: Path, *changes: str, recipe: str = "quickstart", **orders: Any) -> Child:
     """Begin in a folder; the run is `run` inside it."""
     write_samples(samples("development")[:5], folder / "data.jsonl")
-    small = [change for change in SMALL if recipe == "quickstart" or not change.startswith("algorithm.times")]
+    small = [
+        change for change in SMALL if recipe == "quickstart" or not change.startswith("algorithm.num_noise_levels")
+    ]
     return zygote.start(folder, "train", recipe, *small, *changes, **orders)
 
 

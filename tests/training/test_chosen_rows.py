@@ -121,7 +121,7 @@ def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
     assert first.rollout.clean[:, 0].tolist() == [1.0, -1.0, 1.0, -1.0] and second.advantages.tolist() == [1, -1, 1, -1]
     (batch,) = collect(Demonstrations(policy, PromptSampler(found, 4, seed=0), 4, seed=0)).micro_batches
     assert batch.rollout.clean[:, 0].tolist() == [1.0] * 4 and batch.rollout.media[0].size == (4, 4)
-    objective = VelocityRegression(policy, DPOConfig(times=1))
+    objective = VelocityRegression(policy, DPOConfig(num_noise_levels=1))
     assert objective.loss_normalizer(first) == 2
 
 

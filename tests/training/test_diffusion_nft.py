@@ -86,7 +86,7 @@ def test_rollouts_come_from_the_old_policy_and_it_follows():
 def test_an_unscored_row_gives_no_gradient():
     """What a row marked as unscored says cannot matter."""
     policy = GaussianFlow()
-    objective = VelocityRegression(policy, DiffusionNFTConfig(times=1))
+    objective = VelocityRegression(policy, DiffusionNFTConfig(num_noise_levels=1))
     (batch,) = source_of(policy, objective, group_size=4).collect(0, 0.0, Phases()).micro_batches
     scored = torch.ones(8, dtype=torch.bool)
     scored[3] = False

@@ -31,7 +31,7 @@ class Said:
 def test_the_run_ends_saved_and_says_why_and_a_larger_budget_goes_on(make_trainer, tmp_path):
     display = Said()
     changes = {"evaluate": lambda step: {"evaluation/total": float(step)}, "evaluate_every": 100}
-    trainer = make_trainer(tmp_path, training={"iterations": 30, "kl_budget": 0.02}, display=display, **changes)
+    trainer = make_trainer(tmp_path, training={"iterations": 30, "max_kl": 0.02}, display=display, **changes)
     trainer.train()
     distances = [row["kl"] for row in lines(tmp_path) if row["kind"] == "train"]
     assert 1 < trainer.step < 30 and len(distances) == trainer.step
@@ -40,16 +40,16 @@ def test_the_run_ends_saved_and_says_why_and_a_larger_budget_goes_on(make_traine
     assert evaluated == [0, trainer.step]
     assert trainer.checkpoints.index()["last"] == f"step-{trainer.step}"
     assert f"ended after iteration {trainer.step} of 30" in display.texts[-1]
-    assert "is above training.kl_budget, 0.02" in display.texts[-1] and "--resume" in display.texts[-1]
+    assert "is above training.max_kl, 0.02" in display.texts[-1] and "--resume" in display.texts[-1]
 
-    again = make_trainer(tmp_path, training={"iterations": 30, "kl_budget": 0.02}, display=display, **changes)
+    again = make_trainer(tmp_path, training={"iterations": 30, "max_kl": 0.02}, display=display, **changes)
     again.resume()
     again.train()
     assert again.step == trainer.step, "the same budget is spent still"
 
-    straight = make_trainer(tmp_path / "s", training={"iterations": 30, "kl_budget": 0.08})
+    straight = make_trainer(tmp_path / "s", training={"iterations": 30, "max_kl": 0.08})
     straight.train()
-    larger = make_trainer(tmp_path, training={"iterations": 30, "kl_budget": 0.08}, display=display, **changes)
+    larger = make_trainer(tmp_path, training={"iterations": 30, "max_kl": 0.08}, display=display, **changes)
     larger.resume()
     larger.train()
     assert larger.step == straight.step > trainer.step

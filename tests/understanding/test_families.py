@@ -12,7 +12,7 @@ import torch
 from peft import PeftModel
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
+from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
@@ -177,7 +177,7 @@ def ran(request: pytest.FixtureRequest, folder_of: Callable[[str], Path]) -> Ran
 
 
 def a_policy(folder: Path, train: str, tower: bool = True, connector: bool = True, **changes: Any) -> VLMPolicy:
-    parts = dict(vision=PartConfig(train=tower), connector=PartConfig(train=connector))
+    parts = dict(vision=ModelPartConfig(train=tower), connector=ModelPartConfig(train=connector))
     config = VLMConfig(
         model=str(folder), device="cpu", train=train, lora=LoraConfig(rank=2, alpha=4), **parts, **changes
     )

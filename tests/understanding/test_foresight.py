@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mmrl.config.algorithm import CISPOConfig, DAPOConfig, GRPOConfig, GSPOConfig, KLConfig, PolicyGradientConfig
-from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
+from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
@@ -35,7 +35,7 @@ CONFIGS: dict[str, PolicyGradientConfig] = {
 
 @pytest.fixture(scope="module")
 def policy(folder_of):
-    part = PartConfig(train=True)
+    part = ModelPartConfig(train=True)
     settings = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", train="full", vision=part, connector=part)
     return VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mmrl.config.media import MediaConfig
-from mmrl.config.policy import LoraConfig, PartConfig, VLMConfig
+from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
@@ -29,7 +29,7 @@ Maker = Callable[..., VLMPolicy]
 @pytest.fixture
 def make(folder_of) -> Maker:
     def made(name: str = "qwen3_vl", sampling: TokenSamplingConfig = WARM, **changes: Any) -> VLMPolicy:
-        parts = dict(vision=PartConfig(train=True), connector=PartConfig(train=True))
+        parts = dict(vision=ModelPartConfig(train=True), connector=ModelPartConfig(train=True))
         settings = dict(model=str(folder_of(name)), device="cpu", train="full", lora=LoraConfig(rank=2)) | parts
         return VLMPolicy.from_config(VLMConfig(**settings | changes), sampling)
 
@@ -191,7 +191,7 @@ def test_gradient_checkpointing_changes_neither_values_nor_gradients(make, name)
 @pytest.mark.parametrize("train", ["lora", "full"])
 def test_half_precision_is_replayed_to_within_its_rounding(make, name, train):
     """Up to 0.07 was seen of the eleven families, and 5e-6 in float32."""
-    policy = make(name, dtype="bfloat16", train=train, connector=PartConfig(train=train == "full"))
+    policy = make(name, dtype="bfloat16", train=train, connector=ModelPartConfig(train=train == "full"))
     rollout = policy.rollout(requests(SHOWN, PAIR, SAID), seed=0)
     assert rollout.log_probs.dtype == torch.float32
     assert policy.replay_gap(rollout) < 0.15
@@ -213,7 +213,7 @@ def test_the_reference_scores_as_before_training(make):
 
 
 def test_parts_learn_at_their_own_pace(make):
-    policy = make(vision=PartConfig(train=True, pace=0.1), connector=PartConfig(train=True, pace=0.5))
+    policy = make(vision=ModelPartConfig(train=True, lr_scale=0.1), connector=ModelPartConfig(train=True, lr_scale=0.5))
     assert {policy.lr_scale(name) for name in policy.parameters_to_train()} == {0.1, 0.5, 1.0}
     assert policy.lr_scale("model.visual.merger.linear_fc1.weight") == 0.5
 

@@ -37,9 +37,9 @@ class AdvantageConfig(Section):
     """0: population spread (flow_grpo); 1: sample spread (DanceGRPO, verl-omni, trl)."""
     clip: PositiveFloat | None = None
     """Advantages are limited to [-clip, clip]."""
-    contrast: PositiveFloat | None = None
+    extremes_threshold: PositiveFloat | None = None
     """Only the best and the worst of each group, or of each branch of it (`sampling.branch`), are learnt from, and only
-    where their advantages lie beyond +contrast and -contrast (B2-DiffuRL)."""
+    where their advantages lie beyond ±extremes_threshold (B2-DiffuRL)."""
     history: HistoryConfig = HistoryConfig()
     """Of the name running."""
 
@@ -50,7 +50,7 @@ class BestOfConfig(Section):
     name: Literal["best_of"] = "best_of"
     keep: PositiveInt = 1
     """The so many best of each group."""
-    at_least: float | None = None
+    min_value: float | None = None
     """Only answers whose total reward reaches this; unset: the best, however bad (RAFT)."""
 
 

@@ -56,7 +56,7 @@ class AWMConfig(MatchingConfig):
     name: Literal["awm"] = "awm"
     advantage: AdvantageConfig = AdvantageConfig(std="batch", clip=5.0)
     """Divided by `clip`, so that it lies in [-1, 1] beside the penalties."""
-    times: PositiveInt = 6
+    num_noise_levels: PositiveInt = 6
     clip: RatioLimitsConfig = RatioLimitsConfig()
     old: OldPolicyConfig = OldPolicyConfig(rate=0.0)
     """Ratios are relative to the sampling policy. At rate 0 that is the trained one at the start of an iteration."""

@@ -12,7 +12,7 @@ from mmrl.config.section import Section
 class NoiseLevelsConfig(Section):
     """Samples are noised again to random levels, and velocities are compared there."""
 
-    times: PositiveInt = 3
+    num_noise_levels: PositiveInt = 3
     """Random noise levels per trajectory and update, for policies that draw."""
 
 

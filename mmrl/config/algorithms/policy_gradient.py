@@ -140,7 +140,7 @@ class B2DiffuRLConfig(PolicyGradientConfig):
     """B2-DiffuRL (arXiv:2503.11240): the best and the worst row of each branch, against their prompt's last rewards."""
 
     name: Literal["b2_diffurl"] = "b2_diffurl"
-    advantage: AdvantageConfig = AdvantageConfig(name="running", clip=5.0, contrast=0.5)
+    advantage: AdvantageConfig = AdvantageConfig(name="running", clip=5.0, extremes_threshold=0.5)
 
 
 class DrGRPOConfig(PolicyGradientConfig):

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mmrl.config.loading.overrides import COMMAND_LINE, apply_override, parse_override
+from mmrl.config.loading.renamed import rename_keys, rename_path, warn_of_renamed
 from mmrl.config.loading.schema import (
     dotted,
     entry_type,
@@ -62,12 +63,21 @@ def parse_config(text: str, source: str, overrides: Sequence[str] = ()) -> Train
         raise ConfigError(f"{source}: got {_shown(document)}, expected a map with the keys of TrainConfig")
     places: dict[Path, str] = {(): source} | {path: f"{source}:{line}" for path, line in lines.items()}
     problems: list[str] = []
+    document, renamed = rename_keys(document)
+    for old in renamed:
+        warn_of_renamed(
+            old, next((at for path, at in places.items() if dotted(rename_path(path)[0]) == renamed[old]), source)
+        )
+    places = {rename_path(path)[0]: at for path, at in places.items()}
     for override in overrides:
         try:
             path, value = parse_override(override)
+            path, old_keys = rename_path(path)
             if path[0] in ("sampling", "evaluation"):  # whose keys depend on the kind of policy
                 document = _with_sampling_kinds(document)
-            document = apply_override(document, path, value)
+            document, renamed = rename_keys(apply_override(document, path, value))
+            for old in (*old_keys, *renamed):
+                warn_of_renamed(old, COMMAND_LINE)
         except ConfigError as err:
             problems.append(str(err))
             continue

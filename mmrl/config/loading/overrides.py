@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from mmrl.config.loading.renamed import rename_path
 from mmrl.config.loading.schema import dotted, entry_type, is_free_map, is_list, section_for, unknown_key
 from mmrl.config.loading.yaml_text import Path, parse_yaml
 from mmrl.config.train import TrainConfig
@@ -13,7 +14,7 @@ from mmrl.errors import ConfigError
 COMMAND_LINE = "command line"
 _MAY_CHANGE_ON_RESUME = (
     "training.iterations",
-    "training.kl_budget",
+    "training.max_kl",
     "training.save_every",
     "evaluation.every",
     "run.display",
@@ -69,7 +70,7 @@ def refuse_changes_on_resume(overrides: Iterable[str]) -> None:
     """Raise for every override that a run under way cannot take."""
     refused = [
         f"{COMMAND_LINE}: {key} cannot change on resume: optimizer state and data order belong to the old value"
-        for key in (text.partition("=")[0].strip() for text in overrides)
+        for key in (dotted(rename_path(tuple(text.partition("=")[0].strip().split(".")))[0]) for text in overrides)
         if not any(f"{key}.".startswith(f"{free}.") for free in _MAY_CHANGE_ON_RESUME)
     ]
     if refused:

@@ -48,8 +48,8 @@ def _of_policy_gradient(algorithm: PolicyGradientConfig) -> list[tuple[bool, str
             f"algorithm.advantage.history: only running looks back, and {advantage.name} is chosen",
         ),
         (
-            advantage.name == "branch" and advantage.contrast is not None,
-            "algorithm.advantage.contrast: branch gives each step its own credit: leave one of them out",
+            advantage.name == "branch" and advantage.extremes_threshold is not None,
+            "algorithm.advantage.extremes_threshold: branch gives each step its own credit: leave one of them out",
         ),
         (
             surrogate not in ("clip", "cispo") and clip != ClipConfig(),

@@ -101,15 +101,18 @@ def _of_policy(config: TrainConfig) -> list[tuple[bool, str]]:
             "take 1.0, and set evaluation.greedy",
         ),
         (
-            config.warmup is not None and config.warmup.iterations >= config.training.iterations,
-            "warmup.iterations: they are the first of training.iterations, which must be more",
+            config.pretraining is not None and config.pretraining.iterations >= config.training.iterations,
+            "pretraining.iterations: they are the first of training.iterations, which must be more",
         ),
         (
             config.evaluation.greedy and isinstance(config.policy, PolicyConfig),
             "evaluation.greedy: only policies that write tokens can be greedy",
         ),
         *(
-            (vlm and getattr(config.policy, part).pace != 1, f"policy.{part}.pace: policy.{part}.train is false")
+            (
+                vlm and getattr(config.policy, part).lr_scale != 1,
+                f"policy.{part}.lr_scale: policy.{part}.train is false",
+            )
             for part in frozen
         ),
     ]

@@ -45,14 +45,14 @@ def of_branches(
         return [
             (name == "branch", "algorithm.advantage.name: branch needs rows that branch: set sampling.branch.at"),
             (
-                bool(_changed(branch, "ways")),
-                "sampling.branch.ways: nothing parts: set sampling.branch.at, or leave it out",
+                bool(_changed(branch, "branching_factor")),
+                "sampling.branch.branching_factor: nothing parts: set sampling.branch.at, or leave it out",
             ),
         ]
-    leaves, shares = branch.leaves, branch.at[-1] > 0
+    leaves, shares = branch.num_leaves, branch.at[-1] > 0
     window = sampling.window
     fewest = window.size if window.size is not None else decisions
-    drawn = data.draws.name
+    drawn = data.group_sampling.name
     found = [
         (not learns, f"sampling.branch: {algorithm.name} does not learn from single steps: leave it out"),
         (
@@ -66,16 +66,18 @@ def of_branches(
         ),
         (
             data.group_size % leaves > 0,
-            f"data.group_size: {data.group_size} is no whole number of trees of ways ** len(at) = {leaves} rows "
-            "(sampling.branch)",
+            f"data.group_size: {data.group_size} is no whole number of trees of branching_factor ** len(at) = {leaves} "
+            "rows (sampling.branch)",
         ),
         (
             data.micro_batch is not None and data.micro_batch % leaves > 0,
-            f"data.micro_batch: {data.micro_batch} would cut trees of {leaves} rows (sampling.branch: ways ** len(at))",
+            f"data.micro_batch: {data.micro_batch} would cut trees of {leaves} rows (sampling.branch: "
+            "branching_factor ** len(at))",
         ),
         (
             drawn not in ("fixed", "dynamic"),
-            f"data.draws.name: {drawn} draws groups in parts that are no whole trees (sampling.branch): choose fixed",
+            f"data.group_sampling.name: {drawn} draws groups in parts that are no whole trees (sampling.branch): "
+            "choose fixed",
         ),
     ]
     if isinstance(algorithm, PolicyGradientConfig):

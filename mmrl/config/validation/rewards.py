@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmrl.config.algorithm import AdvantageConfig, BestOfConfig, ExponentialConfig
-from mmrl.config.data import DataConfig, DynamicDrawsConfig
+from mmrl.config.data import DataConfig, DynamicGroupSamplingConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, ScoringConfig, multiplied, weighed
 
 ONE_BY_ONE = ("gdpo", "pareto")
@@ -43,9 +43,9 @@ def _of_one_by_one(
             f"scoring.renormalise: {name} takes the rewards one by one, so there is no sum to scale up: leave it out",
         ),
         (
-            name == "pareto" and isinstance(data.draws, DynamicDrawsConfig),
-            "data.draws: dynamic drops groups whose totals are equal, but pareto learns from those whose rewards "
-            "differ one by one: leave it out, or choose grpo",
+            name == "pareto" and isinstance(data.group_sampling, DynamicGroupSamplingConfig),
+            "data.group_sampling: dynamic drops groups whose totals are equal, but pareto learns from those whose "
+            "rewards differ one by one: leave it out, or choose grpo",
         ),
     ]
 
@@ -68,9 +68,9 @@ def _of_constraints(
             "rewards: all of them are constraints (at_least), so nothing is maximised: take at_least out of one",
         ),
         (
-            constrained and isinstance(data.draws, DynamicDrawsConfig),
-            "data.draws: dynamic drops groups whose totals are equal, which a constraint (at_least) may learn from: "
-            "leave one of them out",
+            constrained and isinstance(data.group_sampling, DynamicGroupSamplingConfig),
+            "data.group_sampling: dynamic drops groups whose totals are equal, which a constraint (at_least) may learn "
+            "from: leave one of them out",
         ),
     ]
     for i, reward in enumerate(rewards):

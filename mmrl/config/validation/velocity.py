@@ -29,7 +29,7 @@ def of_velocities(config: TrainConfig) -> list[tuple[bool, str]]:
                 not draws and getattr(algorithm, key) != fields[key].default,
                 f"algorithm.{key}: noise levels are for policies that draw, and texts have none: leave it out",
             )
-            for key in ("times", "weighting")
+            for key in ("num_noise_levels", "weighting")
         ]
     if isinstance(algorithm, SFTConfig | RejectionSFTConfig):
         found.append(
@@ -42,8 +42,8 @@ def of_velocities(config: TrainConfig) -> list[tuple[bool, str]]:
         found += _of_pairs(algorithm, config.data)
     found.append(
         (
-            draws and config.warmup is not None,
-            "warmup: a policy that draws is warmed up in a run of its own: train it with the algorithm sft or dpo "
+            draws and config.pretraining is not None,
+            "pretraining: a policy that draws is warmed up in a run of its own: train it with the algorithm sft or dpo "
             "first, and set policy.model to what that saved",
         )
     )

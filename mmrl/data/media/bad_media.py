@@ -41,20 +41,20 @@ class Kept:
         return "\n".join([f"{len(self.excluded)} of {total} samples are left out:", *lines[:SHOWN], *more])
 
 
-def without_bad_media(samples: Sequence[Sample], on_bad: OnBad, look: Look | None = None) -> Kept:
+def without_bad_media(samples: Sequence[Sample], on_error: OnBad, look: Look | None = None) -> Kept:
     """The samples whose media can all be used, in order.
 
     `look` says of one medium whether it can: by default it is decoded to the end; a cache of prepared media answers by
     what it holds (`MediaCache.look`).
 
     Raises:
-        DataError: a medium is bad and `on_bad` is "fail", or no sample is left.
+        DataError: a medium is bad and `on_error` is "fail", or no sample is left.
     """
     problems = bad_media(samples, look or decode)
-    if problems and on_bad == "fail":
+    if problems and on_error == "fail":
         lines = [problem for each in problems.values() for problem in each]
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-        raise DataError("\n".join([*lines[:SHOWN], *more, "media.on_bad=exclude leaves such samples out"]))
+        raise DataError("\n".join([*lines[:SHOWN], *more, "media.on_error=exclude leaves such samples out"]))
     kept = tuple(sample for sample in samples if sample.id not in problems)
     if samples and not kept:
         raise DataError(

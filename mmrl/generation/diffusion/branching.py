@@ -23,8 +23,10 @@ class BranchTrees:
     rows: int
 
     def __post_init__(self) -> None:
-        if self.rows % self.config.leaves:
-            raise ValueError(f"sampling.branch: {self.rows} rows are no whole number of trees of {self.config.leaves}")
+        if self.rows % self.config.num_leaves:
+            raise ValueError(
+                f"sampling.branch: {self.rows} rows are no whole number of trees of {self.config.num_leaves}"
+            )
 
     @property
     def roots(self) -> list[int]:
@@ -46,5 +48,5 @@ class BranchTrees:
         return torch.tensor([self.roots, *(self.branch_roots(t) for t in range(decisions))]).T.contiguous()
 
     def _first(self, parted: int) -> list[int]:
-        together = self.config.leaves // self.config.ways**parted
+        together = self.config.num_leaves // self.config.branching_factor**parted
         return [row - row % together for row in range(self.rows)]

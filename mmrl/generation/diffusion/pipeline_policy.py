@@ -360,7 +360,7 @@ class PipelinePolicy:
     def lr_scale(self, name: str) -> float:
         """All at one, but for noise levels that are trained too."""
         learned = self.sampling.transition.learned
-        return learned.pace if learned is not None and name.startswith(f"{NAME}.") else 1.0
+        return learned.lr_scale if learned is not None and name.startswith(f"{NAME}.") else 1.0
 
     def save(self, folder: Path) -> None:
         """Adapters as `pipeline.load_lora_weights(folder)` takes them, or each denoiser in a folder of its name."""
@@ -441,7 +441,7 @@ class PipelinePolicy:
         return self.sampling if sampling is None else sampling
 
     def _branches_of(self, requests: Sequence[RolloutRequest], sampling: SamplingConfig) -> BranchTrees:
-        leaves = sampling.branch.leaves
+        leaves = sampling.branch.num_leaves
         if any(request.n % leaves for request in requests):
             raise ValueError(f"sampling.branch: {[request.n for request in requests]} rows of a sample are asked for, "
                              f"which are no whole trees of {leaves}")  # fmt: skip

@@ -32,7 +32,7 @@ class VelocityRegression:
 
     def __init__(self, policy: VelocityPolicy, config: VelocityConfig) -> None:
         self._policy = policy
-        self._times = config.times
+        self._num_noise_levels = config.num_noise_levels
         self._loss = loss_of(config)
         self._kl = config.kl.coef if isinstance(config, DiffusionNFTConfig | AWMConfig | FlowRWRConfig) else 0.0
         self._schedule: OldPolicyConfig | None = None
@@ -50,7 +50,7 @@ class VelocityRegression:
         return self._loss.loss_normalizer(batch)
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
-        """Backpropagate the loss at `times` random noise levels."""
+        """Backpropagate the loss at `num_noise_levels` random noise levels."""
         clean = batch.rollout.clean
         if clean is None:
             raise ValueError("velocities are compared on rollouts that keep their last latent, and this one does not")
@@ -68,16 +68,16 @@ class VelocityRegression:
                     distance = velocity_mse(at.velocity, at.reference)[rows].mean()
                     loss = loss + self._kl * distance
                     metrics.mean("kl", distance.item())
-            (loss * (share / self._times)).backward()
+            (loss * (share / self._num_noise_levels)).backward()
             metrics.mean("loss", loss.item())
             if at.old is not None:
                 metrics.mean("old_distance", velocity_mse(at.velocity.detach(), at.old).mean().item())
 
     def draws(self, like: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
-        """`times` noise levels, spread evenly over the range (stratified), with float32 noise for each."""
-        generator, times = torch.Generator(device="cpu").manual_seed(seed), self._times
-        for number in range(times):
-            place = (number + torch.rand((), generator=generator).item()) / times
+        """`num_noise_levels` noise levels, spread evenly over the range (stratified), with float32 noise for each."""
+        generator, count = torch.Generator(device="cpu").manual_seed(seed), self._num_noise_levels
+        for number in range(count):
+            place = (number + torch.rand((), generator=generator).item()) / count
             sigma = self._policy.noise_level(EARLIEST + (LATEST - EARLIEST) * place)
             yield sigma, torch.randn(like.shape, generator=generator).to(like.device)
 

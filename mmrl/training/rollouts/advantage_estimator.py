@@ -43,7 +43,7 @@ class AdvantageEstimator:
         group_index = group_index.cpu()
         total = torch.from_numpy(output.values["total"])
         if isinstance(self.config, BestOfConfig):
-            return best_of_advantages(total, group_index, self.config.keep, self.config.at_least)
+            return best_of_advantages(total, group_index, self.config.keep, self.config.min_value)
         if isinstance(self.config, ExponentialConfig):
             return reward_weights(total, group_index, self.config.temperature, self.config.normalise)
         if self.config.name == "gdpo":

@@ -77,7 +77,9 @@ class OnlineRollouts:
                 "engine to be compared with: leave one of the two out"
             )
         if self.suite.needs_full_groups and isinstance(self.group_sampler, AdaptiveGroupSampler):
-            raise ConfigError("data.draws: adaptive draws a group in rounds, but a reward compares a group's answers")
+            raise ConfigError(
+                "data.group_sampling: adaptive draws a group in rounds, but a reward compares a group's answers"
+            )
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform
         if (name := self.advantage_estimator.config.name) in ("gdpo", "pareto") and mixed:
             raise ConfigError(
@@ -171,10 +173,10 @@ class OnlineRollouts:
             ids = [samples[row].id for row in rows.tolist()]
             relative = self.history.advantages(collected.scored.total[rows], ids)
             advantages[rows] = self.advantage_estimator.limited(relative)
-        if isinstance(config, AdvantageConfig) and config.contrast is not None:
+        if isinstance(config, AdvantageConfig) and config.extremes_threshold is not None:
             shared = shared_rows(collected.scored.rollouts)
             compared = collected.scored.group_index if shared is None else shared[:, 0]
-            advantages = extreme_advantages(advantages, compared, config.contrast)
+            advantages = extreme_advantages(advantages, compared, config.extremes_threshold)
         return advantages
 
     def _branch_credit(self, collected: CollectedRollouts) -> Tensor | None:

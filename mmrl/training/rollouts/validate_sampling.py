@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from mmrl.config.algorithm import PolicyGradientConfig
 from mmrl.config.data import (
-    AdaptiveDrawsConfig,
+    AdaptiveGroupSamplingConfig,
     DataConfig,
-    DynamicDrawsConfig,
-    FixedDrawsConfig,
+    DynamicGroupSamplingConfig,
+    FixedGroupSamplingConfig,
     SelectiveReplayConfig,
     ShuffledPromptsConfig,
     SuccessReplayConfig,
@@ -32,9 +32,9 @@ def sampling_errors(config: TrainConfig, capabilities: frozenset[Capability]) ->
     if isinstance(algorithm, PolicyGradientConfig) and algorithm.advantage.name == "reinforce_pp":
         found.append(
             (
-                isinstance(data.draws, DynamicDrawsConfig),
-                "data.draws: dynamic drops groups of equal rewards, but advantages relative to the whole batch "
-                "(reinforce_pp) learn from those too: choose an advantage relative to groups, or leave it out",
+                isinstance(data.group_sampling, DynamicGroupSamplingConfig),
+                "data.group_sampling: dynamic drops groups of equal rewards, but advantages relative to the whole "
+                "batch (reinforce_pp) learn from those too: choose an advantage relative to groups, or leave it out",
             )
         )
     return [line for cannot_work, line in found if cannot_work]
@@ -53,13 +53,13 @@ def _of_powers(data: DataConfig, capabilities: frozenset[Capability]) -> list[tu
 
 
 def _of_draws(data: DataConfig) -> list[tuple[bool, str]]:
-    draws, replay = data.draws, data.replay
-    dynamic = isinstance(draws, DynamicDrawsConfig)
+    draws, replay = data.group_sampling, data.replay
+    dynamic = isinstance(draws, DynamicGroupSamplingConfig)
     found = [
         (
             dynamic and isinstance(replay, SuccessReplayConfig),
-            "data.replay: success mends groups that failed as a whole, which data.draws dynamic drops before: choose "
-            "one of them, or the replay selective",
+            "data.replay: success mends groups that failed as a whole, which data.group_sampling dynamic drops before: "
+            "choose one of them, or the replay selective",
         ),
         (
             isinstance(replay, SelectiveReplayConfig) and replay.capacity < data.group_size,
@@ -67,7 +67,7 @@ def _of_draws(data: DataConfig) -> list[tuple[bool, str]]:
             f"of {data.group_size}",
         ),
     ]
-    if isinstance(draws, AdaptiveDrawsConfig):
+    if isinstance(draws, AdaptiveGroupSamplingConfig):
         half = data.group_size // 2
         wanted = (half if draws.positives is None else draws.positives) + (
             half if draws.negatives is None else draws.negatives
@@ -76,8 +76,8 @@ def _of_draws(data: DataConfig) -> list[tuple[bool, str]]:
         found.append(
             (
                 wanted > most,
-                f"data.draws: {draws.max_rounds} rounds draw at most {most} answers of a prompt, fewer than the "
-                f"{wanted} good and bad ones that are waited for",
+                f"data.group_sampling: {draws.max_rounds} rounds draw at most {most} answers of a prompt, fewer than "
+                f"the {wanted} good and bad ones that are waited for",
             )
         )
     return found
@@ -86,7 +86,7 @@ def _of_draws(data: DataConfig) -> list[tuple[bool, str]]:
 def _set_for_rollouts(data: DataConfig) -> list[tuple[str, bool]]:
     """The keys that say how answers are drawn, and whether they say something."""
     return [
-        ("draws", not isinstance(data.draws, FixedDrawsConfig)),
+        ("group_sampling", not isinstance(data.group_sampling, FixedGroupSamplingConfig)),
         ("prompts", not isinstance(data.prompts, ShuffledPromptsConfig)),
         ("replay", data.replay is not None),
         ("weighting", data.weighting is not None),

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.load import load_config
 from mmrl.config.loading.overrides import refuse_edits_on_resume
+from mmrl.config.loading.renamed import rename_keys
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.training.run.checkpoints import Checkpoints
@@ -108,7 +109,7 @@ def refuse_edited(folder: Path, config: TrainConfig) -> None:
     """
     if recipe := Checkpoints(folder).recipe():
         try:
-            trained = TrainConfig.model_validate(recipe, strict=False)
+            trained = TrainConfig.model_validate(rename_keys(recipe)[0], strict=False)
         except ValidationError as err:
             first = err.errors()[0]
             key = ".".join(map(str, first["loc"]))

@@ -106,7 +106,7 @@ def test_demonstrations_need_a_policy_that_reads():
 @pytest.mark.parametrize("at_least", [None, 1.0])
 def test_rejection_sampling_learns(tmp_path, at_least):
     policy = TokenPolicy()
-    best = BestOfConfig(keep=1, at_least=at_least)
+    best = BestOfConfig(keep=1, min_value=at_least)
     drawn = source(policy, Right(), advantage_estimator=AdvantageEstimator(best, {"right": 1.0}))
     learner = SupervisedLearning(policy, RejectionSFTConfig(advantage=best))
     run = trainer(tmp_path, drawn, objective=learner, lr=0.3, training={"iterations": 30, "save_every": 30})

@@ -35,14 +35,14 @@ from tests.training.conftest import TARGET, Nearness, samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow
 
 CONFIGS = {
-    "nft": DiffusionNFTConfig(times=2, kl=KLConfig(kind="velocity_mse", coef=0.1)),
-    "awm": AWMConfig(times=2, old_kl=0.1, kl=KLConfig(kind="velocity_mse", coef=0.1), weighting="ghuber"),
-    "rwr": FlowRWRConfig(times=2, kl=KLConfig(kind="velocity_mse", coef=0.1)),
-    "sft": SFTConfig(times=2),
-    "dpo": DPOConfig(times=2, beta=0.5),
-    "ipo": DPOConfig(times=2, loss="ipo", beta=0.5),
-    "bco": DPOConfig(times=2, loss="bco", beta=0.5),
-    "kto": DPOConfig(times=2, loss="kto", beta=0.5),
+    "nft": DiffusionNFTConfig(num_noise_levels=2, kl=KLConfig(kind="velocity_mse", coef=0.1)),
+    "awm": AWMConfig(num_noise_levels=2, old_kl=0.1, kl=KLConfig(kind="velocity_mse", coef=0.1), weighting="ghuber"),
+    "rwr": FlowRWRConfig(num_noise_levels=2, kl=KLConfig(kind="velocity_mse", coef=0.1)),
+    "sft": SFTConfig(num_noise_levels=2),
+    "dpo": DPOConfig(num_noise_levels=2, beta=0.5),
+    "ipo": DPOConfig(num_noise_levels=2, loss="ipo", beta=0.5),
+    "bco": DPOConfig(num_noise_levels=2, loss="bco", beta=0.5),
+    "kto": DPOConfig(num_noise_levels=2, loss="kto", beta=0.5),
 }
 SIGNED = ("nft", "awm", "dpo", "ipo", "bco", "kto")  # the others take advantages >= 0
 
@@ -106,7 +106,7 @@ def test_penalties_move_the_policy_alone():
     """Without an advantage only the distances are left, and they pull back to where the policy was."""
     for penalty in ({"old_kl": 1.0}, {"kl": KLConfig(kind="velocity_mse", coef=1.0)}):
         policy = GaussianFlow()
-        objective = VelocityRegression(apart(policy, 0.0), AWMConfig(times=2, **penalty))
+        objective = VelocityRegression(apart(policy, 0.0), AWMConfig(num_noise_levels=2, **penalty))
         assert gradient(objective, policy, given(policy, [0.0] * 4))[0] == 0.0
         assert gradient(objective, apart(policy), given(policy, [0.0] * 4))[0] > 0.0
 
@@ -114,7 +114,7 @@ def test_penalties_move_the_policy_alone():
 def test_awm_on_policy_is_the_policy_gradient_of_the_error():
     """Ratio 1: the gradient is that of advantage x error, whatever the clip; past the clip a good sample is left."""
     policy = GaussianFlow()
-    objective = VelocityRegression(policy, AWMConfig(times=1))
+    objective = VelocityRegression(policy, AWMConfig(num_noise_levels=1))
     batch = given(policy, [2.0, 1.0, -1.0, -2.0])
     found, gauges = gradient(objective, policy, batch)
     ((sigma, noise),) = objective.draws(batch.rollout.clean, 3)
@@ -124,7 +124,7 @@ def test_awm_on_policy_is_the_policy_gradient_of_the_error():
     (batch.advantages / 5.0 * error).mean().backward()
     assert found == pytest.approx(policy.mean.grad.item(), rel=1e-5)
     assert gauges["ratio_max"] == 1.0 and gauges["old_distance"] == 0.0
-    tight = VelocityRegression(policy, AWMConfig(times=1, clip={"low": 1e-6, "high": 1e-6}))
+    tight = VelocityRegression(policy, AWMConfig(num_noise_levels=1, clip={"low": 1e-6, "high": 1e-6}))
     _, gauges = gradient(tight, apart(policy), batch)
     assert 0 < gauges["clip_fraction"] < 1
 
@@ -138,7 +138,7 @@ def test_the_old_velocity_of_unmoved_parameters_costs_nothing_and_is_the_same():
             return super().predict_velocity(rollout, noisy, sigma)
 
     policy = Counting()
-    objective = VelocityRegression(policy, DiffusionNFTConfig(times=1))
+    objective = VelocityRegression(policy, DiffusionNFTConfig(num_noise_levels=1))
     batch = given(policy, [1.0, 0.2, -0.4, -0.8])
     saved, _ = gradient(objective, policy, batch)
     assert policy.asked == 1
@@ -156,7 +156,9 @@ def test_a_pair_shares_its_noise_and_groups_do_not():
             return super().predict_velocity(rollout, noisy, sigma)
 
     policy = Watching()
-    gradient(VelocityRegression(policy, DPOConfig(times=1)), policy, given(policy, [1.0, -1.0, 1.0, -1.0], 2))
+    gradient(
+        VelocityRegression(policy, DPOConfig(num_noise_levels=1)), policy, given(policy, [1.0, -1.0, 1.0, -1.0], 2)
+    )
     noise = seen[0][:, 0]
     torch.testing.assert_close(noise[0::2], noise[1::2])
     assert abs(noise[0] - noise[2]) > 1e-3
@@ -175,7 +177,7 @@ def test_dpo_starts_towards_what_was_chosen_and_its_weight_is_half_at_first():
     policy = GaussianFlow()
     batch = given(policy, [1.0, -1.0], 2)
     batch.rollout.clean[:] = torch.tensor([[1.0], [-1.0]])
-    objective = VelocityRegression(policy, DPOConfig(times=1, beta=2.0, weighting="epsilon"))
+    objective = VelocityRegression(policy, DPOConfig(num_noise_levels=1, beta=2.0, weighting="epsilon"))
     found, gauges = gradient(objective, policy, batch)
     ((sigma, noise),) = objective.draws(batch.rollout.clean[:1], 3)
     noisy = (1 - sigma) * batch.rollout.clean + sigma * noise

@@ -38,7 +38,7 @@ def test_every_line_of_yaml_is_a_configuration(page):
     lines = [line for block in blocks(page, "yaml") for line in block]
     assert len(lines) >= 9
     for line in lines:
-        rest = f"data: {{path: x}}\n{line}\n" if line.startswith("warmup") else f"data:\n  path: x\n  {line}\n"
+        rest = f"data: {{path: x}}\n{line}\n" if line.startswith("pretraining") else f"data:\n  path: x\n  {line}\n"
         parse_config(BASE + rest, "docs/samplers.md")
     shown_keys = {word for line in lines for word in re.findall(r"\w+(?=:)", line)}
     for name, section in vars(sections).items():

@@ -46,16 +46,31 @@ def validation_errors(data="", algorithm="{}", capabilities=TokenPolicy.capabili
             "data.demonstrations: the policy cannot read",
         ),
         (
-            ", draws: {name: dynamic}",
+            ", group_sampling: {name: dynamic}",
             "{name: sft}",
             TokenPolicy.capabilities,
-            "data.draws: sft learns from demonstrations",
+            "data.group_sampling: sft learns from demonstrations",
         ),
         (", weighting: {}", "{name: dpo}", TokenPolicy.capabilities, "data.weighting: dpo learns from pairs"),
-        (", draws: {name: dynamic}", "{name: reinforce_pp}", TokenPolicy.capabilities, "dynamic drops groups of equal"),
-        (", draws: {name: dynamic}, replay: {name: success}", "{}", TokenPolicy.capabilities, "success mends groups"),
+        (
+            ", group_sampling: {name: dynamic}",
+            "{name: reinforce_pp}",
+            TokenPolicy.capabilities,
+            "dynamic drops groups of equal",
+        ),
+        (
+            ", group_sampling: {name: dynamic}, replay: {name: success}",
+            "{}",
+            TokenPolicy.capabilities,
+            "success mends groups",
+        ),
         (", replay: {name: selective, capacity: 5}", "{}", TokenPolicy.capabilities, "5 answers do not fill"),
-        (", draws: {name: adaptive, max_rounds: 2, per_round: 2}", "{}", TokenPolicy.capabilities, "at most 4 answers"),
+        (
+            ", group_sampling: {name: adaptive, max_rounds: 2, per_round: 2}",
+            "{}",
+            TokenPolicy.capabilities,
+            "at most 4 answers",
+        ),
     ],
 )
 def test_each_misfit_is_said_by_its_key(data, algorithm, capabilities, says):
@@ -65,12 +80,12 @@ def test_each_misfit_is_said_by_its_key(data, algorithm, capabilities, says):
 
 def test_everything_goes_together_with_a_text_policy():
     everything = (
-        ", prompts: {name: variance_aware}, draws: {name: adaptive}, replay: {name: success}, weighting: {}"
+        ", prompts: {name: variance_aware}, group_sampling: {name: adaptive}, replay: {name: success}, weighting: {}"
         ", demonstrations: {shaping: 0.1}"
     )
     assert (
         validation_errors(everything) == []
-        and validation_errors(", draws: {name: dynamic}, replay: {name: selective}") == []
+        and validation_errors(", group_sampling: {name: dynamic}, replay: {name: selective}") == []
     )
     assert validation_errors(capabilities=GaussianPolicy.capabilities) == []
 
@@ -80,12 +95,12 @@ def test_parts_are_built_as_configured():
     assert build_draws(plain, 0) == FixedGroupSampler(6) and build_replay(plain, 0) is build_weighting(plain) is None
     assert isinstance(build_prompts(plain, questions(), 0), PromptSampler)
     full = config(
-        ", prompts: {name: variance_aware}, draws: {name: dynamic, max_rounds: 3}, replay: {name: success}"
+        ", prompts: {name: variance_aware}, group_sampling: {name: dynamic, max_rounds: 3}, replay: {name: success}"
     ).data
     assert build_draws(full, 0) == DynamicGroupSampler(4, 6, 3) and isinstance(build_replay(full, 0), SuccessReplay)
     assert isinstance(build_prompts(full, questions(), 0), VarianceAwareSampler)
     other = config(
-        ", draws: {name: adaptive, negatives: 0}, replay: {name: selective}, weighting: {stages: [hard]}"
+        ", group_sampling: {name: adaptive, negatives: 0}, replay: {name: selective}, weighting: {stages: [hard]}"
     ).data
     assert build_draws(other, 7) == AdaptiveGroupSampler(6, 4, 6, 1.0, 3, 0, 7)
     assert isinstance(build_replay(other, 0), SelectiveReplay)
