@@ -16,8 +16,7 @@ from mmrl.config.recipes import find_recipe
 from mmrl.evaluation.report.svg import Series, panels
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.run_reader import read_run
-from mmrl.evaluation.summary import interval_text
-from mmrl.statistics.paired import Interval, paired_difference
+from mmrl.statistics.intervals import Interval, interval_text, paired_difference
 
 PROMPTS = 768
 MEASURE = "shapeworld_strict"

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from mmrl.evaluation.run_reader import RunRecord
-from mmrl.evaluation.summary import Change, interval_text
+from mmrl.evaluation.summary import Change
+from mmrl.statistics.intervals import interval_text
 
 
 def folder(runs: Path, arm: str, seed: int) -> Path:

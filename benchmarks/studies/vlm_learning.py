@@ -21,8 +21,8 @@ from seeded_runs import cpu_minutes, finished, folder, mean_curve, row, train
 from mmrl.evaluation.image_grid import curve_text
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.run_reader import read_run
-from mmrl.evaluation.summary import RunSummary, interval_text, summarise_run
-from mmrl.statistics.paired import Interval, paired_difference
+from mmrl.evaluation.summary import RunSummary, summarise_run
+from mmrl.statistics.intervals import Interval, interval_text, paired_difference
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/results/vision-language.md"

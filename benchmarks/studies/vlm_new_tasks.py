@@ -22,11 +22,11 @@ from mmrl.config import load_config
 from mmrl.evaluation.image_grid import curve_text
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import read_run
-from mmrl.evaluation.summary import Change, interval_text
+from mmrl.evaluation.summary import Change
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import reward_input
-from mmrl.statistics.paired import paired_difference
+from mmrl.statistics.intervals import interval_text, paired_difference
 from mmrl_shapeworld.vqa.splits import REWARDS, as_sample, questions
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -32,8 +32,8 @@ def demo(
         raise ConfigError("mmrl demo needs gradio, which is not installed: pip install 'mmrl-suite[demo]'") from err
     if votes is not None and votes.suffix != ".jsonl":
         raise ConfigError(f"--votes: {votes} must end in .jsonl, as mmrl train reads it")
+    from mmrl.demo.app import serve
     from mmrl.demo.security_middleware import LOOPBACK
-    from mmrl.demo.serving import serve
 
     if host not in LOOPBACK:
         console().print(f"Whoever reaches {host} can use this app: it asks for no password.", style="yellow")

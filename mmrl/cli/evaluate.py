@@ -157,10 +157,10 @@ def _say_what_changed(runs: list[Path], fresh: bool) -> None:
 
         for run in runs:
             evaluate_run(run)
-    from mmrl.evaluation.final_summary import inner_tables
+    from mmrl.evaluation.final_summary import split_tables
     from mmrl.evaluation.summary import render, summarise
 
-    console().print(*render(summarise(runs)), *inner_tables(runs, by_source=True))
+    console().print(*render(summarise(runs)), *split_tables(runs, by_source=True))
 
 
 def _print_result(result: Result, folder: Path) -> None:

@@ -12,7 +12,7 @@ from mmrl.cli.reward_settings import RewardArgs, reward_settings
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from mmrl.evaluation.score_folder import Row
+    from mmrl.evaluation.score_folder import ScoreRow
 
 
 def score(
@@ -48,7 +48,7 @@ def score(
     pairings, unused = score_folder.pair_up(images, prompts)
     suite = RewardSuite([(load(name, **settings[name]), 1.0) for name in reward])
     out.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    rows: list[ScoreRow] = []
     columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     with score_folder.open_lines(out) as lines, progress:
@@ -74,11 +74,11 @@ def score(
         raise typer.Exit(1)
 
 
-def _any_scored(rows: list[Row]) -> bool:
+def _any_scored(rows: list[ScoreRow]) -> bool:
     return any(status in ("ok", "invalid") for row in rows for status in row.status.values())
 
 
-def _reason(rows: list[Row]) -> str:
+def _reason(rows: list[ScoreRow]) -> str:
     return next((f"{name}: {text}" for row in rows for name, text in row.detail.items()), "no reason was given")
 
 
@@ -86,7 +86,7 @@ def _told(settings: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
-def _table(rows: list[Row]) -> Table:
+def _table(rows: list[ScoreRow]) -> Table:
     from statistics import fmean
 
     from rich.table import Table

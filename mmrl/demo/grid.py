@@ -12,7 +12,7 @@ from PIL import Image
 
 from mmrl.demo.scores import Scored
 from mmrl.evaluation.image_grid import still
-from mmrl.statistics.distances import differing_pairs, pairwise_distance
+from mmrl.statistics.diversity import differing_pairs, pairwise_distance
 
 TOTAL = "total"
 

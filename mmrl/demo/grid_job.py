@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mmrl.data.sample import Sample
 from mmrl.demo.answer_boxes import parsed
-from mmrl.demo.checkpoints import Columns
+from mmrl.demo.checkpoint_columns import Columns
 from mmrl.demo.error_handling import DemoError, Stopped
 from mmrl.demo.generate import Made, Settings, ask
 from mmrl.demo.grid import Cell, Grid, versions

@@ -14,8 +14,9 @@ from mmrl.demo.state import Kinds, Stage
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.report.svg import HEIGHT, LEFT, RIGHT, TOP, WIDTH, smoothed, ticks
 from mmrl.evaluation.run_reader import RunRecord, read_run
-from mmrl.evaluation.run_warnings import cautions, inner_sets
-from mmrl.evaluation.summary import interval_text, summarise_run
+from mmrl.evaluation.run_warnings import cautions, read_splits
+from mmrl.evaluation.summary import summarise_run
+from mmrl.statistics.intervals import interval_text
 
 CLICK = """
 const go = (event) => {
@@ -67,7 +68,7 @@ def _of_run(label: str, record: RunRecord) -> str:
             facts.append(f"{name}{held} {change.before:.3f} → {change.after:.3f}, {interval_text(change.difference)}")
         if summary.diversity:
             facts.append("diversity {:.3f} → {:.3f}".format(*summary.diversity))
-        said = cautions(record, summary, inner_sets(record.folder))
+        said = cautions(record, summary, read_splits(record.folder))
     if kl := record.curve("train", "kl"):
         facts.append(f"KL to the base {kl.values[-1]:.4g}")
     warned = "".join(f'<p class="mm-warn">{escape(label)}: {escape(text)}</p>' for text in said)

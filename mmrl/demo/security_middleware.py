@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mmrl.demo.uploads import MOST_BYTES
+from mmrl.demo.request_validation import MOST_BYTES
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

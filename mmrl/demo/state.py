@@ -16,12 +16,12 @@ from mmrl.build.datasets import load_samples
 from mmrl.build.policies import resolve_model_path
 from mmrl.config.policy import PolicyConfig
 from mmrl.data.sample import Sample
-from mmrl.demo.checkpoints import Columns
-from mmrl.demo.clips import kept_clips
+from mmrl.demo.checkpoint_columns import Columns
 from mmrl.demo.grid import Grid
 from mmrl.demo.jobs import Job
+from mmrl.demo.request_validation import Uploads
 from mmrl.demo.scores import Judges
-from mmrl.demo.uploads import Uploads
+from mmrl.demo.video_clips import kept_clips
 from mmrl.demo.votes import Ballot, Rate, VoteFile
 from mmrl.training.run.run_folder import load_run
 

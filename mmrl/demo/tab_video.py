@@ -9,13 +9,13 @@ from typing import Any
 import gradio as gr
 
 from mmrl.demo import request_validation
-from mmrl.demo.clips import Clip, clip_from, clip_of, clips_html
 from mmrl.demo.error_handling import DemoError, guarded
 from mmrl.demo.grid import Grid
 from mmrl.demo.grid_html import grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
 from mmrl.demo.state import DRAWING, Stage, asked_by, choices
+from mmrl.demo.video_clips import Clip, clip_from, clip_of, clips_html
 
 MOST_FILES = 12
 

@@ -19,10 +19,10 @@ from mmrl.demo.generate import Made
 from mmrl.demo.grid_html import grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
+from mmrl.demo.request_validation import FORMATS, as_uri
 from mmrl.demo.reward_curves import curve_panel, jump, said_of_runs
 from mmrl.demo.state import LOOKING, Stage, asked_by, choices
-from mmrl.demo.uploads import FORMATS, as_uri
-from mmrl.evaluation.input_images import shown_picture
+from mmrl.evaluation.image_grid import prompt_image
 from mmrl.understanding.tasks.definitions import TASKS
 
 EMPTY = '<p class="mm-empty">Choose a sample of the run, or upload a picture, and press Ask.</p>'
@@ -81,7 +81,7 @@ def vlm_tab(stage: Stage) -> None:
         session = stage.sessions.of(request.session_hash)
         judges = stage.judges(LOOKING)
         job = grid_job(stage.columns, judges, sample, asked, float(heat), chosen_task, made.__setitem__)
-        picture = shown_picture(sample, MediaReader(MediaBudget()))
+        picture = prompt_image(sample, MediaReader(MediaBudget()))
         grid = None
         try:
             for progress in session.start(job).news():

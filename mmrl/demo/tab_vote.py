@@ -16,7 +16,7 @@ from mmrl.demo.jobs import Job
 from mmrl.demo.request_validation import MOST_COLUMNS, MOST_SEED, prompt_text
 from mmrl.demo.state import Kinds, Stage, asked_by
 from mmrl.demo.votes import Ballot, checked_verdict, pick_pair
-from mmrl.evaluation.input_images import shown_picture
+from mmrl.evaluation.image_grid import prompt_image
 from mmrl.evaluation.report.page import picture, shortened
 
 EMPTY = '<p class="mm-empty">Press New pair: two checkpoints answer one prompt from the same noise, unnamed.</p>'
@@ -118,7 +118,7 @@ def ballot_html(ballot: Ballot, stage: Stage) -> str:
         from mmrl.data.media.budget import MediaBudget
         from mmrl.data.media.reader import MediaReader
 
-        seen = shown_picture(ballot.sample, MediaReader(MediaBudget()))
+        seen = prompt_image(ballot.sample, MediaReader(MediaBudget()))
         shown = f'<div class="mm-shown">{picture(seen, "what was asked about")}</div>' if seen else ""
     sides = "".join(
         f"<figure><figcaption>{side}</figcaption>{media_html(media, side)}</figure>"

@@ -12,11 +12,11 @@ loads no torch.
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.image_grid import before_after_grid, curve_text
-from mmrl.evaluation.report.report import write_report
+from mmrl.evaluation.report.run_report import write_report
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.summary import Change, RunSummary, Summary, render, summarise, summarise_run
-from mmrl.statistics.distances import differing_pairs, group_diversity, pairwise_distance
-from mmrl.statistics.paired import Interval, mean_over_seeds, paired_difference
+from mmrl.statistics.diversity import differing_pairs, pairwise_distance
+from mmrl.statistics.intervals import Interval, mean_over_seeds, paired_difference
 
 __all__ = [
     "Change",
@@ -30,7 +30,6 @@ __all__ = [
     "differing_pairs",
     "evaluate",
     "evaluation_steps",
-    "group_diversity",
     "mean_over_seeds",
     "paired_difference",
     "pairwise_distance",

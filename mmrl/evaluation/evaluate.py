@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.data import Sample
 from mmrl.errors import EvaluationError
-from mmrl.evaluation.image_grid import still
-from mmrl.evaluation.input_images import first_of_each_source, shown_picture
+from mmrl.evaluation.image_grid import first_of_each_source, prompt_image, still
 from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardInput, RewardOutput, Status, reward_input
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import Scorer
-from mmrl.statistics.distances import differing_pairs, pairwise_distance
+from mmrl.statistics.diversity import differing_pairs, pairwise_distance
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
@@ -87,7 +86,7 @@ def evaluate(
         expected=[as_text(sample.answer, EXPECTED) for sample in samples] if written else (),
         shown=_shown(samples, pictures, reader) if written else (),
         further=tuple(name for name in output.values if name not in own),
-        why=[_failures(output, row) for row in range(len(inputs))],
+        failure_reasons=[_failures(output, row) for row in range(len(inputs))],
     )
 
 
@@ -112,7 +111,7 @@ def _shown(samples: Sequence[Sample], pictures: int, reader: MediaReader | None)
 
     reader = reader or Reader(MediaBudget())
     kept = set(first_of_each_source([sample.source for sample in samples], pictures))
-    return [shown_picture(sample, reader) if number in kept else None for number, sample in enumerate(samples)]
+    return [prompt_image(sample, reader) if number in kept else None for number, sample in enumerate(samples)]
 
 
 def _diversity(images: list[Any], answers: list[str | None], draws: int) -> list[float] | None:

@@ -13,12 +13,11 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.evaluation.image_grid import before_after_grid, curve_text
-from mmrl.evaluation.input_images import first_of_each_source
+from mmrl.evaluation.image_grid import before_after_grid, curve_text, first_of_each_source
 from mmrl.evaluation.report.page import one_line
 from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.evaluation.run_reader import INNER_SETS, read_run
-from mmrl.evaluation.run_warnings import cautions, inner_sets
+from mmrl.evaluation.run_reader import EVAL_SPLITS, read_run
+from mmrl.evaluation.run_warnings import cautions, read_splits
 from mmrl.evaluation.summary import RunSummary, render, summarise, verdict_text
 
 GRID = "before_after.png"
@@ -57,8 +56,8 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
         parts += _answers(summary.runs[0], pictures, width)
         parts += render(summary, by_source=False)
         parts += [Text(verdict_text(summary.runs))] if summary.runs[0].sources else []
-        parts += inner_tables([run], by_source=False)
-        told = cautions(record, summary.runs[0], inner_sets(run))
+        parts += split_tables([run], by_source=False)
+        told = cautions(record, summary.runs[0], read_splits(run))
         parts += [Text(f"Caution: {text}", style="yellow") for text in told]
     parts += [Text()]
     if (run / GRID).exists():
@@ -67,10 +66,10 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
     return Group(*parts)
 
 
-def inner_tables(runs: Sequence[Path], by_source: bool) -> list[RenderableType]:
+def split_tables(runs: Sequence[Path], by_source: bool) -> list[RenderableType]:
     """The same tables for held-out compositions and for greedy answers, where the runs were evaluated on them."""
     tables: list[RenderableType] = []
-    for inner in INNER_SETS:
+    for inner in EVAL_SPLITS:
         folders = [run / inner.folder for run in runs if evaluation_steps(run / inner.folder)]
         if folders:
             summary = summarise(folders)

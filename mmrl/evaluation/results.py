@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.errors import EvaluationError
-from mmrl.evaluation.input_images import first_of_each_source
+from mmrl.evaluation.image_grid import first_of_each_source
 from mmrl.rewards.core.reward_errors import Status
 
 
@@ -44,7 +44,7 @@ class Evaluation:
     expected: Sequence[str | None] = ()  # N, what would be right, in short; None: not known; empty: of none
     shown: Sequence[Image.Image | None] = field(default=(), repr=False)  # N, with the prompt; None or empty: not kept
     further: tuple[str, ...] = ()  # names that a reward gave besides its own, such as a detection's precision
-    why: Sequence[Mapping[str, str]] = ()  # N * draws, {reward: why it has no value, or the worst}; not saved
+    failure_reasons: Sequence[Mapping[str, str]] = ()  # N * draws, {reward: reason}; not saved
 
     @property
     def diversity(self) -> float | None:

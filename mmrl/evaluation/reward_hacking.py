@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.statistics.paired import Interval, paired_difference, paired_means
+from mmrl.statistics.intervals import Interval, paired_difference, paired_means
 
 FAR = 0.3
 """A rise of so many standard deviations of the base's prompts is far."""

@@ -36,7 +36,7 @@ class EvalSplit:
     note: str  # under its title in a report
 
 
-INNER_SETS = (
+EVAL_SPLITS = (
     EvalSplit(
         HELDOUT,
         title="held-out prompts",
@@ -196,14 +196,9 @@ def read_run(folder: Path, until: int | None = None) -> RunRecord:
     return RunRecord(folder, rename_keys(config)[0], rows, tuple(steps))
 
 
-def inner_folders(run: Path) -> list[Path]:
-    """Where the further sets of a run are, or would be."""
-    return [run / inner.folder for inner in INNER_SETS]
-
-
-def inner_runs(run: Path) -> list[tuple[EvalSplit, Path]]:
+def evaluated_splits(run: Path) -> list[tuple[EvalSplit, Path]]:
     """The further sets that a run was evaluated on."""
-    return [(inner, run / inner.folder) for inner in INNER_SETS if evaluation_steps(run / inner.folder)]
+    return [(inner, run / inner.folder) for inner in EVAL_SPLITS if evaluation_steps(run / inner.folder)]
 
 
 def _read_metrics(path: Path) -> tuple[Mapping[str, Any], ...]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from mmrl.evaluation.report.charts import kind_of
+from mmrl.evaluation.report.run_charts import kind_of
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.reward_hacking import fell, moves, parted
-from mmrl.evaluation.run_reader import GREEDY, EvalSplit, RunRecord, inner_runs, read_run
-from mmrl.evaluation.summary import Change, RunSummary, interval_text, summarise_run
-from mmrl.statistics.paired import Interval
+from mmrl.evaluation.run_reader import GREEDY, EvalSplit, RunRecord, evaluated_splits, read_run
+from mmrl.evaluation.summary import Change, RunSummary, summarise_run
+from mmrl.statistics.intervals import Interval, interval_text
 
 Inner = tuple[EvalSplit, RunRecord, RunSummary | None]
 """A further set of evaluations of the run, and what it says; None where it says nothing yet."""
@@ -22,7 +22,7 @@ def cautions(record: RunRecord, summary: RunSummary | None, inner: Sequence[Inne
     """
     changes = shown_changes(record, summary.changes) if summary else {}
     risen = [n for n, change in changes.items() if kind_of(record, n) == "trained" and change.difference.mean > 0]
-    found = parting_texts(record) if summary else []
+    found = divergence_texts(record) if summary else []
     if summary:
         found += _fallen_somewhere(summary, risen)
     for kind, _, other in inner:
@@ -31,9 +31,9 @@ def cautions(record: RunRecord, summary: RunSummary | None, inner: Sequence[Inne
     return [*found, *_failures(record), *(text for kind, its, _ in inner for text in _failures(its, kind.place))]
 
 
-def inner_sets(run: Path, until: int | None = None) -> list[Inner]:
+def read_splits(run: Path, until: int | None = None) -> list[Inner]:
     """The further sets that a run was evaluated on; with `until`, as if it had ended at that step."""
-    read = [(kind, read_run(folder, until), folder) for kind, folder in inner_runs(run)]
+    read = [(kind, read_run(folder, until), folder) for kind, folder in evaluated_splits(run)]
     return [(kind, its, summarise_run(folder, until) if its.comparable else None) for kind, its, folder in read]
 
 
@@ -42,7 +42,7 @@ def shown_changes(record: RunRecord, changes: dict[str, Change]) -> dict[str, Ch
     return {name: change for name, change in changes.items() if name != "total" or record.shows_total}
 
 
-def parting_texts(record: RunRecord) -> list[str]:
+def divergence_texts(record: RunRecord) -> list[str]:
     """What `parting` finds surely, then what points that way and may be chance; constraints that do not hold."""
     base = record.first
     if base is None:

@@ -46,7 +46,7 @@ class Pairing:
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoreRow:
     """What the rewards say of one picture."""
 
     pairing: Pairing
@@ -76,12 +76,12 @@ def pair_up(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
     return _by_id(pictures, prompts)
 
 
-def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[Row]]:
+def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[ScoreRow]]:
     """The rows of some pictures after the other, in order; a picture that cannot be read fails every reward."""
     for chunk in _chunks(pairings, suite.needs_full_groups):
         inputs: list[RewardInput] = []
         readable: list[int] = []
-        rows: dict[int, Row] = {}
+        rows: dict[int, ScoreRow] = {}
         for place, pairing in enumerate(chunk):
             try:
                 image = open_picture(pairing.picture)
@@ -113,27 +113,27 @@ def open_picture(path: Path) -> Image.Image:
         raise DataError(f"{path}: {reason}") from None
 
 
-def score_names(rows: Sequence[Row]) -> list[str]:
+def score_names(rows: Sequence[ScoreRow]) -> list[str]:
     """All names that have scores, in the order in which they come."""
     return list(dict.fromkeys(name for row in rows for name in row.values))
 
 
-def counts(rows: Sequence[Row], name: str) -> Counter[str]:
+def counts(rows: Sequence[ScoreRow], name: str) -> Counter[str]:
     """How many pictures had which status under a name."""
     return Counter(row.status[name] for row in rows if name in row.status)
 
 
-def kinds(rows: Sequence[Row], name: str) -> Counter[str]:
+def kinds(rows: Sequence[ScoreRow], name: str) -> Counter[str]:
     """How many pictures could not be scored, by kind."""
     return Counter(row.failures[name] for row in rows if name in row.failures)
 
 
-def lower_names(rows: Sequence[Row]) -> set[str]:
+def lower_names(rows: Sequence[ScoreRow]) -> set[str]:
     """The names of which lower values are better: all that a reward of that direction gives."""
     return {name for row in rows for name in row.lower}
 
 
-def known(rows: Sequence[Row], name: str) -> list[float]:
+def known(rows: Sequence[ScoreRow], name: str) -> list[float]:
     """All values under a name that there are."""
     return [value for row in rows if math.isfinite(value := row.values.get(name, math.nan))]
 
@@ -143,7 +143,7 @@ def open_lines(folder: Path) -> TextIO:
     return (folder / "scores.jsonl").open("w", encoding="utf-8", errors="backslashreplace")
 
 
-def write_lines(rows: Sequence[Row], file: TextIO) -> None:
+def write_lines(rows: Sequence[ScoreRow], file: TextIO) -> None:
     """Write rows as JSON Lines, at once: what was scored is kept, whatever comes after it."""
     for row in rows:
         sample = row.pairing.sample
@@ -154,7 +154,7 @@ def write_lines(rows: Sequence[Row], file: TextIO) -> None:
     file.flush()
 
 
-def write_table(rows: Sequence[Row], folder: Path) -> None:
+def write_table(rows: Sequence[ScoreRow], folder: Path) -> None:
     """Write scores.csv. A text that a spreadsheet would take for a formula begins with an apostrophe."""
     names = score_names(rows)
     with (folder / "scores.csv").open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
@@ -282,10 +282,10 @@ def _lower(scores: PendingScores) -> Iterator[str]:
             yield from column.result().values
 
 
-def _row(pairing: Pairing, output: RewardOutput, place: int, lower: frozenset[str]) -> Row:
+def _row(pairing: Pairing, output: RewardOutput, place: int, lower: frozenset[str]) -> ScoreRow:
     names = [name for name in output.values if name != TOTAL]
     failures = output.failures[place] if output.failures else {}
-    return Row(
+    return ScoreRow(
         pairing,
         {name: float(output.values[name][place]) for name in names},
         {name: output.status[name][place].value for name in names},
@@ -295,8 +295,8 @@ def _row(pairing: Pairing, output: RewardOutput, place: int, lower: frozenset[st
     )
 
 
-def _unreadable(pairing: Pairing, names: Sequence[str], why: str) -> Row:
-    return Row(
+def _unreadable(pairing: Pairing, names: Sequence[str], why: str) -> ScoreRow:
+    return ScoreRow(
         pairing,
         dict.fromkeys(names, math.nan),
         dict.fromkeys(names, Status.ERROR.value),

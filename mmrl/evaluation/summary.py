@@ -15,7 +15,7 @@ from mmrl.errors import EvaluationError
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import RunRecord, read_run
 from mmrl.rewards.core.reward_errors import Status
-from mmrl.statistics.paired import Interval, mean_over_seeds, paired_difference, paired_means
+from mmrl.statistics.intervals import Interval, interval_text, mean_over_seeds, paired_difference, paired_means
 
 COLOURS = {"up": "green", "down": "red", "unsure": "default"}
 NUMBERS = ("base", "trained", "difference", "95 % interval", "prompts", "not scored")
@@ -284,8 +284,3 @@ def _cells(change: Change, malformed: bool) -> list[str | Text]:
 def malformed_text(change: Change) -> str:
     """`12 to 3`: answers that could not be read, before and after."""
     return "{} to {}".format(*change.malformed)
-
-
-def interval_text(interval: Interval) -> str:
-    """`+0.101 to +0.230`, or why there is none."""
-    return f"{interval.low:+.3f} to {interval.high:+.3f}" if interval.n > 1 else "needs two or more"

@@ -13,13 +13,14 @@ from mmrl.build.checkpoint_pool import ModelRef
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.evaluation.final_summary import GRID, write_grid
-from mmrl.evaluation.report.charts import curves_svg, kind_of
+from mmrl.evaluation.report.run_charts import curves_svg, kind_of
 from mmrl.evaluation.run_reader import HELDOUT, RunRecord
-from mmrl.evaluation.run_warnings import Inner, cautions, inner_sets, parting_texts, shown_changes
-from mmrl.evaluation.summary import RunSummary, interval_text, summarise_run, verdict_text
+from mmrl.evaluation.run_warnings import Inner, cautions, divergence_texts, read_splits, shown_changes
+from mmrl.evaluation.summary import RunSummary, summarise_run, verdict_text
 from mmrl.export.merged_model import Asked, Plain
 from mmrl.export.run_readme import data_text, method_text, one_cell, paper_text, rewards_text
 from mmrl.export.scrub_paths import recipe_text, without_folders
+from mmrl.statistics.intervals import interval_text
 from mmrl_shapeworld.shipped_models import is_shipped
 
 CARD, CURVES, RECIPE = "README.md", "curves.svg", "recipe.yaml"
@@ -36,7 +37,7 @@ def write_card(folder: Path, subject: ModelRef, record: RunRecord, plain: Plain,
     assert run is not None
     config = run.config
     summary = summarise_run(run.folder, until=subject.step) if record.comparable else None
-    inner = inner_sets(run.folder, until=subject.step)
+    inner = read_splits(run.folder, until=subject.step)
     (folder / RECIPE).write_text(recipe_text(config), encoding="utf-8")
     if curves := curves_svg(record):
         (folder / CURVES).write_text(curves, encoding="utf-8")
@@ -105,7 +106,7 @@ def _results(record: RunRecord, summary: RunSummary | None, inner: list[Inner]) 
     for kind, its, found in inner:
         if found:
             parts += [f"### {kind.title[0].upper()}{kind.title[1:]}\n\n{kind.note}", _table(its, found)]
-    parting = parting_texts(record)
+    parting = divergence_texts(record)
     together = "Trained and held-out rewards did not part, as far as these prompts tell."
     if not record.watched:
         together = "No reward was held out, so nothing says whether the trained ones were gamed."

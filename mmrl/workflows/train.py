@@ -20,7 +20,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.evaluation.final_summary import write_grid
-from mmrl.evaluation.report.report import write_report
+from mmrl.evaluation.report.run_report import write_report
 from mmrl.evaluation.results import forget_evaluations_after
 from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.export.run_readme import write_model_card

@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.cli.errors import exit_code
 from mmrl.errors import EvaluationError, ResultError
-from mmrl.evaluation.comparison.progress import PlainDisplay
-from mmrl.evaluation.comparison.result_tables import Cell, Table, as_markdown, shared_folder
+from mmrl.evaluation.comparison.progress import PlainComparisonDisplay
+from mmrl.evaluation.comparison.result_tables import ResultTable, TableCell, as_markdown, shared_folder
 
 
 def run(*words: str):
@@ -46,7 +46,7 @@ def test_results_that_cannot_be_used_have_an_exit_code_of_their_own():
 
 def test_progress_without_a_terminal_is_a_line_a_batch():
     said, clock = [], iter([0.0, 2.0, 3.0])
-    display = PlainDisplay(said.append, lambda: next(clock))
+    display = PlainComparisonDisplay(said.append, lambda: next(clock))
     display.start("run@base", 20, 60)
     display.advance(20, "shapeworld", 0.25)
     display.advance(20, "shapeworld", 0.5)
@@ -58,7 +58,7 @@ def test_progress_without_a_terminal_is_a_line_a_batch():
 
 
 def test_tables_take_no_markup_from_names():
-    table = Table("T", ("subject", "value"), ((Cell("a|b <img>*"), Cell("+1", "up")),), note="Said.")
+    table = ResultTable("T", ("subject", "value"), ((TableCell("a|b <img>*"), TableCell("+1", "up")),), note="Said.")
     assert as_markdown(table) == (
         "## T\n\nSaid.\n\n| subject | value |\n| --- | ---: |\n| a\\|b &lt;img&gt;\\* | **+1** |\n"
     )

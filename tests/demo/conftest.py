@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmrl.demo.checkpoints import Columns
+from mmrl.demo.checkpoint_columns import Columns
 from mmrl.demo.scores import Judges
 from mmrl.training.run.run_folder import load_run
 from tests.demo.made_runs import make_run

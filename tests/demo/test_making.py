@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
-from mmrl.demo.checkpoints import Columns
+from mmrl.demo.checkpoint_columns import Columns
 from mmrl.demo.error_handling import DemoError, Stopped
 from mmrl.demo.generate import Settings, ask
 from mmrl.demo.grid_job import grid_job

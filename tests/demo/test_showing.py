@@ -10,12 +10,12 @@ from PIL import Image
 
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.demo.answer_boxes import THICK, parsed, right_boxes, tree_spec
-from mmrl.demo.clips import clip_from, clip_of, clips_html, kept_clips
 from mmrl.demo.grid import Cell, Grid
 from mmrl.demo.grid_html import grid_html, static_page
 from mmrl.demo.reward_curves import curve, points
 from mmrl.demo.scores import Scored
 from mmrl.demo.tab_prompts import wins, wins_html
+from mmrl.demo.video_clips import clip_from, clip_of, clips_html, kept_clips
 from mmrl.evaluation.run_reader import read_run
 
 HOSTILE = '<img src=x onerror="alert(1)">'

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mmrl.demo.error_handling import DemoError
-from mmrl.demo.uploads import MOST_BYTES, Uploads, decoded
+from mmrl.demo.request_validation import MOST_BYTES, Uploads, decoded
 
 
 @pytest.fixture

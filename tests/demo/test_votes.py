@@ -11,7 +11,7 @@ from mmrl.build.datasets import load_samples
 from mmrl.data.jsonl import read_samples
 from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import DemoError
-from mmrl.demo.uploads import as_uri
+from mmrl.demo.request_validation import as_uri
 from mmrl.demo.votes import Ballot, Rate, VoteFile, checked_verdict, pick_pair
 
 RED, BLUE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue")

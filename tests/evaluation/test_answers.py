@@ -13,7 +13,7 @@ from scipy import stats
 from mmrl.data import DataError, Sample
 from mmrl.data.sample import RewardChoice
 from mmrl.evaluation import Evaluation, EvaluationError, differing_pairs, evaluate
-from mmrl.evaluation.input_images import GAP, SIDE, first_of_each_source, side_by_side
+from mmrl.evaluation.image_grid import GAP, SIDE, first_of_each_source, side_by_side
 from mmrl.evaluation.report.page import as_text, legible, one_line, shortened
 from mmrl.evaluation.summary import summarise, summarise_run
 from mmrl.rewards import RewardSuite

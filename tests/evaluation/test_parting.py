@@ -8,7 +8,7 @@ import pytest
 from mmrl.evaluation import Evaluation
 from mmrl.evaluation.reward_hacking import Move, Watch, gaps, moves, parted
 from mmrl.evaluation.run_reader import read_run
-from mmrl.statistics.paired import Interval
+from mmrl.statistics.intervals import Interval
 from tests.evaluation.test_outcome import outcome, printed
 from tests.evaluation.test_records import with_config
 from tests.evaluation.test_report import read

@@ -7,8 +7,8 @@ import pytest
 import yaml
 
 from mmrl.evaluation import Evaluation
-from mmrl.evaluation.report.charts import kind_of
-from mmrl.evaluation.run_reader import inner_folders, inner_runs, read_run
+from mmrl.evaluation.report.run_charts import kind_of
+from mmrl.evaluation.run_reader import evaluated_splits, read_run
 from tests.evaluation.writing import skills, write_run
 
 
@@ -59,7 +59,7 @@ def test_without_an_evaluation_the_training_curves_tell(answered, tmp_path):
     assert record.first is None and record.trained == {"exact": None} and not record.shows_total
 
 
-def test_further_sets_are_found_where_they_were_evaluated(answered, tmp_path):
-    assert [folder.name for folder in inner_folders(tmp_path)] == ["heldout", "greedy"] and inner_runs(answered) == []
+def test_further_sets_are_found_where_they_were_evaluated(answered):
+    assert evaluated_splits(answered) == []
     Evaluation.load(answered, 0).save(answered / "greedy")
-    assert [(kind.place, folder.name) for kind, folder in inner_runs(answered)] == [("greedily", "greedy")]
+    assert [(kind.place, folder.name) for kind, folder in evaluated_splits(answered)] == [("greedily", "greedy")]

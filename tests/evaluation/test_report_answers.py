@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from mmrl.evaluation import render, summarise, write_report
-from mmrl.evaluation.final_summary import inner_tables, outcome, write_grid
+from mmrl.evaluation.final_summary import outcome, split_tables, write_grid
 from tests.evaluation.test_report import Page
 from tests.evaluation.writing import questions, skills, write_run
 
@@ -84,10 +84,10 @@ def test_what_rose_by_chance_draws_but_fell_greedily_is_warned_of(page, answered
 
 def test_both_sets_have_their_tables(page, answered):
     assert "Before and after" in page.text and "Before and after, greedy" in page.text
-    tables = printed(*inner_tables([answered], by_source=True))
+    tables = printed(*split_tables([answered], by_source=True))
     assert "answered greedily" in tables and "By source" in tables and "run/greedy" in tables
     assert "total by source: 0 up, 2 unsure, down: counting." in tables
-    assert "By source" not in printed(*inner_tables([answered], by_source=False))
+    assert "By source" not in printed(*split_tables([answered], by_source=False))
 
 
 def test_the_end_of_a_run_shows_some_answers_as_lines(answered):

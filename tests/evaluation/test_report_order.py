@@ -7,8 +7,7 @@ import numpy as np
 
 from mmrl.evaluation import write_report
 from mmrl.evaluation.report.cards import MOST, by_change, went
-from mmrl.evaluation.report.charts import curves_svg, parting_step
-from mmrl.evaluation.report.phase_times import phases, time_table
+from mmrl.evaluation.report.run_charts import curves_svg, divergence_step, phases, time_table
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import read_run
 from tests.evaluation.test_report import Page
@@ -70,7 +69,7 @@ def test_answers_are_ordered_too_and_pictures_open_without_a_script(tmp_path):
 
 def test_the_step_at_which_rewards_parted_is_marked(make_run):
     hacked, honest = make_run("hacked", held=-0.3), make_run("honest", held=0.3)
-    assert parting_step(read_run(hacked)) == 10 and parting_step(read_run(honest)) is None
+    assert divergence_step(read_run(hacked)) == 10 and divergence_step(read_run(honest)) is None
     html = write_report(hacked).read_text()
     assert "They parted at step 10" in html and html.count('class="flag"') == 1
     html = write_report(honest).read_text()
@@ -78,7 +77,7 @@ def test_the_step_at_which_rewards_parted_is_marked(make_run):
     with (honest / "metrics.jsonl").open("a") as file:  # what the run said as it went is what counts
         for step, parted in ((4, 0.0), (8, 1.0), (10, 1.0)):
             file.write(json.dumps({"kind": "evaluation", "step": step, "evaluation_parted": parted}) + "\n")
-    assert parting_step(read_run(honest)) == 8
+    assert divergence_step(read_run(honest)) == 8
 
 
 def test_time_is_told_by_phase(make_run):

@@ -17,7 +17,7 @@ from mmrl.data import DataError
 from mmrl.data.sample import Sample
 from mmrl.evaluation import score_folder
 from mmrl.evaluation.report.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
-from mmrl.evaluation.score_folder import Pairing, Row, pair_up
+from mmrl.evaluation.score_folder import Pairing, ScoreRow, pair_up
 from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
 from mmrl.rewards.core.image_input import MOST_PIXELS
 from mmrl.rewards.core.reward_errors import ScoringFailed
@@ -262,7 +262,7 @@ def test_two_samples_with_one_picture_have_a_row_each(tmp_path):
 
 def a_row(i, value, status="ok", prompt="p", **others):
     sample = Sample(id=f"s{i}", prompt=prompt)
-    return Row(Pairing(others.pop("picture"), sample, i), {"redness": value}, {"redness": status}, **others)
+    return ScoreRow(Pairing(others.pop("picture"), sample, i), {"redness": value}, {"redness": status}, **others)
 
 
 def test_the_tables_hold_every_row(tmp_path):

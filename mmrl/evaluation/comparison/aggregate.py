@@ -1,4 +1,4 @@
-"""From the rows of all subjects to the result of a comparison."""
+"""Compute the result of a comparison from the rows of all subjects: metrics, differences, groups, diversity."""
 
 from __future__ import annotations
 
@@ -15,58 +15,57 @@ import numpy as np
 from mmrl.benchmarks.metrics import build_metric
 from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.data.sample import Sample
-from mmrl.evaluation.comparison.estimates import difference, estimate, mean_estimate
+from mmrl.evaluation.comparison.estimates import Answers, Bools, MeasuredMetric, difference, estimate, mean_estimate
 from mmrl.evaluation.comparison.result import Against, Group, MetricInfo, Result, SubjectResult
-from mmrl.evaluation.comparison.samples import Answers, Bools, Measured
-from mmrl.evaluation.comparison.store import Line, SubjectStore
+from mmrl.evaluation.comparison.store import ComparisonRow, SubjectStore
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import TOTAL
-from mmrl.statistics.bootstrap import Ints
-from mmrl.statistics.distances import Distances
+from mmrl.statistics.diversity import Distances
+from mmrl.statistics.intervals import Ints
 
-REASONS = 3  # why rows could not be scored, the most frequent
+REASONS = 3  # most frequent reasons for unscored rows that are kept
 LONGEST = 120  # characters of a reason
 
 
 @dataclass(frozen=True)
 class EvaluatedModel:
-    """A subject that has answered everything."""
+    """A subject that has answered every sample."""
 
     name: str
-    file: str  # its name in the folder
+    file: str  # the name of its files in the folder
     model: str
     step: int
     checkpoint: str | None
     digest: str
-    base: str | None  # the name of another entrant, if that has answered too
+    base: str | None  # the name of another subject, if that has answered too
 
     @property
     def trained(self) -> bool:
-        """Whether there is training behind it."""
+        """True for a checkpoint, False for a base model."""
         return self.checkpoint is not None
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What numbers are made."""
+class AggregationPlan:
+    """The metrics and distances to compute."""
 
     metrics: Sequence[MetricConfig]  # of the protocol, the headline first; may be empty
-    headline: str  # the value that says most where the protocol has no metrics
-    shows_total: bool  # False: it repeats the one reward that there is
-    lower: frozenset[str]  # names of rewards of which less is better
+    headline: str  # the first value, where the protocol has no metrics
+    shows_total: bool  # False: the total repeats the only reward
+    lower: frozenset[str]  # names of the rewards where less is better
     distances: Distances
     seed: int
 
 
 @dataclass
 class _Subject:
-    entrant: EvaluatedModel
+    model: EvaluatedModel
     store: SubjectStore
     draws: int
-    measured: dict[str, Measured] = field(default_factory=dict)
+    measured: dict[str, MeasuredMetric] = field(default_factory=dict)
 
     @cached_property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[ComparisonRow]:
         return self.store.lines()
 
     @cached_property
@@ -75,40 +74,40 @@ class _Subject:
 
     @cached_property
     def made(self) -> list[list[Any]]:
-        """[N][draws] texts, or pictures as they were kept; None where there is none."""
+        """[N][draws] texts or kept pictures; None where neither was kept."""
         made = [
             self.store.picture(each.sample, each.draw) if each.answer is None else each.answer for each in self.lines
         ]
         return [made[start : start + self.draws] for start in range(0, len(made), self.draws)]
 
-    def measure(self, config: MetricConfig) -> Measured:
+    def measure(self, config: MetricConfig) -> MeasuredMetric:
         if config.label not in self.measured:
-            self.measured[config.label] = Measured(config, self.answers)
+            self.measured[config.label] = MeasuredMetric(config, self.answers)
         return self.measured[config.label]
 
-    def asked(self, config: MetricConfig) -> Bools:
-        """[N * draws]; the rows that were to be scored for a metric."""
+    def requested(self, config: MetricConfig) -> Bools:
+        """Return [N * draws]: True for the rows that should have been scored for a metric."""
         return np.array(
             [each.status.get(config.of or "", Status.OK) != Status.NOT_APPLICABLE for each in self.lines], bool
         )
 
 
-def sum_up(
+def aggregate(
     folder: Path,
-    entrants: Sequence[EvaluatedModel],
+    models: Sequence[EvaluatedModel],
     draws: int,
-    plan: Plan,
+    plan: AggregationPlan,
     settings: Mapping[str, Any],
     provenance: Mapping[str, Any],
     notes: Sequence[str] = (),
     failed: Mapping[str, str] | None = None,
 ) -> Result:
-    """All numbers of all subjects that have answered.
+    """Return all metrics of all subjects that have answered.
 
     Raises:
-        EvaluationError: a metric of the protocol reads what the rows do not hold.
+        EvaluationError: a metric of the protocol reads a value that the rows do not have.
     """
-    subjects = {each.name: _Subject(each, SubjectStore(folder, each.file), draws) for each in entrants}
+    subjects = {each.name: _Subject(each, SubjectStore(folder, each.file), draws) for each in models}
     names = dict.fromkeys(n for each in subjects.values() for line in each.lines for n in line.scores)
     configs = metric_configs(plan, list(names))
     infos = [MetricInfo(c.label, build_metric(c).direction, c.model_dump(mode="json")) for c in configs]
@@ -120,34 +119,34 @@ def sum_up(
         provenance=provenance,
         notes=tuple(notes),
         metrics=tuple(infos),
-        distance=plan.distances.told(texts),
+        distance=plan.distances.description(texts),
         subjects=results,
         best=best,
         failed=failed or {},
     )
 
 
-def metric_configs(plan: Plan, values: Sequence[str]) -> list[MetricConfig]:
-    """The protocol's metrics, then the mean of every value that they do not give already."""
+def metric_configs(plan: AggregationPlan, values: Sequence[str]) -> list[MetricConfig]:
+    """Return the protocol's metrics, then the mean of every value that they do not cover."""
     names = [name for name in values if name != TOTAL or plan.shows_total]
-    names.sort(key=lambda name: name != plan.headline)  # else in the order in which they come
+    names.sort(key=lambda name: name != plan.headline)  # a stable sort: the others keep their order
     taken = {config.label for config in plan.metrics}
-    told = {config.of for config in plan.metrics if config.name == "mean" and "tag" not in config.args}
-    means = [mean_of(name, plan.lower) for name in names if name not in told and name not in taken]
+    covered = {config.of for config in plan.metrics if config.name == "mean" and "tag" not in config.args}
+    means = [mean_of(name, plan.lower) for name in names if name not in covered and name not in taken]
     return [*plan.metrics, *means]
 
 
 def mean_of(name: str, lower: frozenset[str]) -> MetricConfig:
-    """The mean of one value."""
+    """Return the configuration of the mean of one value."""
     less = name in lower or name.partition("/")[0] in lower
     return MetricConfig(name="mean", of=name, label=name, args={"direction": "lower"} if less else {})
 
 
 def _best(subjects: Mapping[str, _Subject], headline: MetricConfig) -> str | None:
-    """The trained subject with the best headline."""
+    """Return the trained subject with the best headline value; None if none has one."""
     found: dict[str, float] = {}
     for name, each in subjects.items():
-        if each.entrant.trained:
+        if each.model.trained:
             measured = each.measure(headline)
             value = measured.sign * measured.of_samples(np.arange(len(each.answers)), measured.scored)
             found |= {name: value} if math.isfinite(value) else {}
@@ -155,21 +154,25 @@ def _best(subjects: Mapping[str, _Subject], headline: MetricConfig) -> str | Non
 
 
 def _summed(
-    subject: _Subject, subjects: Mapping[str, _Subject], configs: Sequence[MetricConfig], plan: Plan, best: str | None
+    subject: _Subject,
+    subjects: Mapping[str, _Subject],
+    configs: Sequence[MetricConfig],
+    plan: AggregationPlan,
+    best: str | None,
 ) -> SubjectResult:
-    entrant = subject.entrant
-    base = subjects.get(entrant.base or "")
-    numbers = {c.label: estimate(subject.measure(c), subject.asked(c), plan.seed) for c in configs}
-    rival = subjects[best] if best is not None and best != entrant.name and entrant.trained else None
+    model = subject.model
+    base = subjects.get(model.base or "")
+    numbers = {c.label: estimate(subject.measure(c), subject.requested(c), plan.seed) for c in configs}
+    rival = subjects[best] if best is not None and best != model.name and model.trained else None
     known = [line.tokens for line in subject.lines if line.tokens is not None]
     drift = plan.distances.drift(base.made, subject.made) if base else None
     return SubjectResult(
-        file=entrant.file,
-        model=entrant.model,
-        step=entrant.step,
-        checkpoint=entrant.checkpoint,
-        digest=entrant.digest,
-        base=base.entrant.name if base else None,
+        file=model.file,
+        model=model.model,
+        step=model.step,
+        checkpoint=model.checkpoint,
+        digest=model.digest,
+        base=base.model.name if base else None,
         samples=len(subject.answers),
         draws=subject.draws,
         numbers=numbers,
@@ -184,53 +187,48 @@ def _summed(
     )
 
 
-def _against(other: _Subject, subject: _Subject, configs: Sequence[MetricConfig], plan: Plan) -> Against:
+def _against(other: _Subject, subject: _Subject, configs: Sequence[MetricConfig], plan: AggregationPlan) -> Against:
     numbers = {c.label: difference(other.measure(c), subject.measure(c), plan.seed) for c in configs}
-    return Against(other.entrant.name, numbers)
+    return Against(other.model.name, numbers)
 
 
 def _groups(
-    base: _Subject | None, subject: _Subject, configs: Sequence[MetricConfig], plan: Plan
+    base: _Subject | None, subject: _Subject, configs: Sequence[MetricConfig], plan: AggregationPlan
 ) -> dict[str, dict[str, Group]]:
-    """Numbers of each group, of the metrics that any of its samples were to be scored for."""
-    asked = {c.label: subject.asked(c)[:: subject.draws] for c in configs}  # all draws of a sample are asked alike
+    """Return the numbers of each group, of the metrics that any of its samples should be scored for."""
+    requested = {c.label: subject.requested(c)[:: subject.draws] for c in configs}  # equal for all draws of a sample
     samples = [row.sample for row in subject.answers.rows[:: subject.draws]]
     found: dict[str, dict[str, Group]] = {}
     for by, groups in groups_of(samples).items():
         found[by] = {}
         for name, among in groups.items():
-            mine = [c for c in configs if asked[c.label][among].any()]
-            numbers = {c.label: estimate(subject.measure(c), subject.asked(c), plan.seed, among) for c in mine}
-            moved = {
+            mine = [c for c in configs if requested[c.label][among].any()]
+            numbers = {c.label: estimate(subject.measure(c), subject.requested(c), plan.seed, among) for c in mine}
+            changes = {
                 c.label: difference(base.measure(c), subject.measure(c), plan.seed, among)
                 for c in mine
                 if base is not None
             }
-            found[by][name] = Group(len(among), numbers, moved)
+            found[by][name] = Group(len(among), numbers, changes)
     return found
 
 
-def _reasons(lines: Sequence[Line], statuses: Sequence[Status]) -> dict[str, dict[str, int]]:
-    """Why rows have these statuses, by reward; nothing where none has."""
+def _reasons(lines: Sequence[ComparisonRow], statuses: Sequence[Status]) -> dict[str, dict[str, int]]:
+    """Return the most frequent reasons of rows with these statuses: {reward: {reason: rows}}."""
     reasons: dict[str, Counter[str]] = {}
     for line in lines:
         for name, status in line.status.items():
             if status in statuses and name != TOTAL:
-                why = f"{status}: {line.why[name]}" if line.why.get(name) else str(status)
-                reasons.setdefault(name, Counter())[why[:LONGEST]] += 1
+                reason = f"{status}: {line.reasons[name]}" if line.reasons.get(name) else str(status)
+                reasons.setdefault(name, Counter())[reason[:LONGEST]] += 1
     return {name: dict(counted.most_common(REASONS)) for name, counted in reasons.items()}
 
 
-# Samples that belong together: of one task, one source, or under one tag (a clause, a dimension, a skill).
-
-
-BY = ("task", "source", "tag")
-
-
 def groups_of(samples: Sequence[Sample]) -> dict[str, dict[str, Ints]]:
-    """{"source": {"maths": numbers of its samples}, ...}; without a division that leaves all samples together.
+    """Return the sample numbers of each group, {"source": {"maths": [n]}, ...}, by task, source and tag.
 
-    A sample has one task and one source, and any number of tags (`metadata["tags"]`).
+    A sample has one task and one source, and any number of tags (`metadata["tags"]`: clauses, dimensions, skills). A
+    division with all samples in one group is left out.
     """
     names: dict[str, list[Sequence[str]]] = {
         "task": [(sample.task,) if sample.task else () for sample in samples],
@@ -242,9 +240,9 @@ def groups_of(samples: Sequence[Sample]) -> dict[str, dict[str, Ints]]:
 
 
 def tags_of(sample: Sample) -> list[str]:
-    """What a sample is counted under, each once."""
-    given = sample.metadata.get("tags", ())
-    listed = [given] if isinstance(given, str) else given if isinstance(given, list | tuple) else []
+    """Return the sample's distinct tags."""
+    tags = sample.metadata.get("tags", ())
+    listed = [tags] if isinstance(tags, str) else tags if isinstance(tags, list | tuple) else []
     return list(dict.fromkeys(str(tag) for tag in listed))
 
 

@@ -1,108 +1,186 @@
-"""The numbers of a comparison: each with its interval, and each difference with wins, ties and losses."""
+"""Metrics of a comparison with bootstrap intervals, and paired differences with wins, ties and losses.
+
+A `MeasuredMetric` is one metric of one subject that can be taken over any samples, which is what a bootstrap does.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
-from mmrl.evaluation.comparison.samples import Bools, Measured, has_any
-from mmrl.statistics.bootstrap import Floats, Ints, bootstrap, bootstrap_mean, interval
+from mmrl.benchmarks.metrics import Metric, Over, Row, build_metric
+from mmrl.benchmarks.protocol import MetricConfig
+from mmrl.statistics.intervals import Floats, Ints, Verdict, bootstrap, bootstrap_mean, percentile_interval, verdict
 
+Bools = NDArray[np.bool_]
+MEANS_OF_ROWS = ("mean", "share_at_least", "count_error", "count_within")
+"""Metrics that are a mean over rows, which a bootstrap takes much faster than other metrics."""
 TIE = 1e-6
-"""Samples whose values lie no further apart than this are tied."""
-Number = Annotated[float, BeforeValidator(lambda given: math.nan if given is None else given)]
-"""NaN is null in JSON."""
+"""Samples whose values differ by at most this are tied."""
+Number = Annotated[float, BeforeValidator(lambda value: math.nan if value is None else value)]
+"""A float whose NaN is null in JSON."""
 _NONE = np.zeros(0)
 
 
 @dataclass(frozen=True)
+class Answers:
+    """The answers of one subject: N samples with `draws` rows each, row = sample * draws + draw."""
+
+    rows: Sequence[Row]
+    draws: int
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.rows) // self.draws
+
+    def values(self, name: str) -> Floats:
+        """Return [N * draws]; NaN where the row was not scored by this reward."""
+        return np.array([row.values.get(name, np.nan) for row in self.rows], np.float64)
+
+
+@dataclass
+class MeasuredMetric:
+    """A metric of one subject that can be taken over any samples."""
+
+    config: MetricConfig
+    answers: Answers
+    metric: Metric = field(init=False)
+    over: Over = field(init=False, repr=False)
+    known: Bools = field(init=False, repr=False)  # [N * draws]; rows that have the value that the metric reads
+    scored: Bools = field(init=False, repr=False)  # [N * draws]; those rows, of samples that the metric counts
+
+    def __post_init__(self) -> None:
+        self.metric = build_metric(self.config)
+        self.over = self.metric.prepare(self.answers.rows)
+        of = self.config.of
+        self.known = np.ones(len(self.answers.rows), bool) if of is None else np.isfinite(self.answers.values(of))
+        counted = np.isfinite(self.by_sample(self.known))  # a metric may ignore samples: see its tag
+        self.scored = self.known & np.repeat(counted, self.answers.draws)
+
+    @property
+    def sign(self) -> Literal[1, -1]:
+        """1 if more is better, else -1."""
+        return 1 if self.metric.direction == "higher" else -1
+
+    def of_samples(self, samples: Ints, rows: Bools | None = None) -> float:
+        """Return the metric over some samples, with all their rows or those that are True in `rows` [N * draws]."""
+        draws = self.answers.draws
+        chosen = (samples[:, None] * draws + np.arange(draws)).ravel()
+        chosen = chosen if rows is None else chosen[rows[chosen]]
+        return self.over(chosen) if chosen.size else math.nan
+
+    def by_sample(self, rows: Bools) -> Floats:
+        """Return [N]: the metric over each single sample, with the rows that are True; NaN where there is none."""
+        found = np.full(len(self.answers), np.nan)
+        for sample in samples_with_rows(rows, self.answers.draws):
+            found[sample] = self.of_samples(np.array([sample]), rows)
+        return found
+
+    def is_mean_of_samples(self, rows: Bools) -> bool:
+        """Return True if the metric over many samples is the mean of its values on single samples.
+
+        That is so for a mean over rows if all samples have equally many of them.
+        """
+        counts = rows.reshape(-1, self.answers.draws).sum(axis=1)
+        return self.config.name in MEANS_OF_ROWS and len(set(counts[counts > 0].tolist())) <= 1
+
+
+@dataclass(frozen=True)
 class Estimate:
-    """A number and its 95 % interval by the bootstrap over samples; the ends are NaN where there are fewer than two."""
+    """A number and its 95 % interval by the bootstrap over samples; the ends are NaN with fewer than two samples."""
 
     value: Number
     low: Number
     high: Number
-    samples: int  # that it is made of
-    unscored: int = 0  # rows that were to be scored for it and could not be
+    samples: int  # in the number
+    unscored: int = 0  # rows that should have been scored for it and could not be
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How far a subject is from another on the same samples and noise: other - one, where both were scored."""
+    """The difference between two subjects on the same samples and noise, second - first, where both were scored."""
 
     value: Number
     low: Number
     high: Number
     samples: int
-    wins: int  # samples on which the subject is better; where less is better, those where it has less
+    wins: int  # samples on which the second is better: has more, or less where less is better
     ties: int
     losses: int
-    dropped: int = 0  # rows that only one of the two, or neither, was scored for
+    dropped: int = 0  # rows that only one of the two was scored for
     sign: Literal[1, -1] = 1  # -1: less is better
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Verdict:
         """`up` where the whole interval is on the better side of 0, `down` where it is on the worse, else `unsure`."""
-        low, high = (self.low, self.high) if self.sign > 0 else (-self.high, -self.low)
-        return "up" if low > 0 else "down" if high < 0 else "unsure"
+        return verdict(self.low, self.high, self.sign)
 
 
-def estimate(measured: Measured, asked: Bools, seed: int, among: Ints | None = None) -> Estimate:
-    """The metric over all samples or some, of those that were scored. `asked` [N * draws]: rows that were to be."""
-    mine = _rows(measured, among)
+def samples_with_rows(rows: Bools, draws: int) -> Ints:
+    """Return the numbers of the samples with at least one True in `rows` [N * draws]."""
+    return np.flatnonzero(rows.reshape(-1, draws).any(axis=1))
+
+
+def estimate(measured: MeasuredMetric, requested: Bools, seed: int, among: Ints | None = None) -> Estimate:
+    """Return the metric over all samples or those `among`, without unscored rows.
+
+    `requested` [N * draws] is True for the rows that should have been scored.
+    """
+    mine = _rows_of(measured, among)
     rows = measured.scored & mine
-    samples = has_any(rows, measured.answers.draws)
+    samples = samples_with_rows(rows, measured.answers.draws)
     if measured.is_mean_of_samples(rows):
-        over = bootstrap_mean(measured.by_sample(rows)[samples], seed) if len(samples) > 1 else _NONE
+        resampled = bootstrap_mean(measured.by_sample(rows)[samples], seed) if len(samples) > 1 else _NONE
     else:
-        over = _resampled(lambda chosen: measured.of_samples(chosen, rows), samples, seed)
+        resampled = _resampled(lambda chosen: measured.of_samples(chosen, rows), samples, seed)
     value = measured.of_samples(samples, rows)
-    return Estimate(value, *interval(over), len(samples), int((asked & mine & ~measured.known).sum()))
+    unscored = int((requested & mine & ~measured.known).sum())
+    return Estimate(value, *percentile_interval(resampled), len(samples), unscored)
 
 
-def difference(before: Measured, after: Measured, seed: int, among: Ints | None = None) -> Difference:
-    """What `after` has more than `before`, over the rows for which both were scored."""
-    mine = _rows(after, among)
+def difference(before: MeasuredMetric, after: MeasuredMetric, seed: int, among: Ints | None = None) -> Difference:
+    """Return the paired difference after - before, over the rows that were scored for both."""
+    mine = _rows_of(after, among)
     both = before.scored & after.scored & mine
-    samples = has_any(both, after.answers.draws)
+    samples = samples_with_rows(both, after.answers.draws)
     first, last = before.by_sample(both), after.by_sample(both)
 
-    def moved(chosen: Ints) -> float:
+    def change(chosen: Ints) -> float:
         return after.of_samples(chosen, both) - before.of_samples(chosen, both)
 
     if after.is_mean_of_samples(both):
-        over = bootstrap_mean((last - first)[samples], seed) if len(samples) > 1 else _NONE
+        resampled = bootstrap_mean((last - first)[samples], seed) if len(samples) > 1 else _NONE
     else:
-        over = _resampled(moved, samples, seed)
+        resampled = _resampled(change, samples, seed)
     dropped = int(((before.scored | after.scored) & mine & ~both).sum())
-    sign: Literal[1, -1] = 1 if after.sign > 0 else -1
-    return Difference(moved(samples), *interval(over), len(samples), *outcomes(first, last, sign), dropped, sign)
+    counts = win_tie_loss(first, last, after.sign)
+    return Difference(change(samples), *percentile_interval(resampled), len(samples), *counts, dropped, after.sign)
 
 
 def mean_estimate(values: Sequence[float] | Floats, seed: int) -> Estimate:
-    """The mean of one number a sample [N], of those that are known."""
-    given = np.asarray(values, np.float64)
-    known = given[np.isfinite(given)]
+    """Return the mean of one number per sample [N]; those that are NaN count as unscored."""
+    numbers = np.asarray(values, np.float64)
+    known = numbers[np.isfinite(numbers)]
     value = float(known.mean()) if known.size else math.nan
-    low, high = interval(bootstrap_mean(known, seed)) if known.size > 1 else (math.nan, math.nan)
-    return Estimate(value, low, high, known.size, int(given.size - known.size))
+    low, high = percentile_interval(bootstrap_mean(known, seed)) if known.size > 1 else (math.nan, math.nan)
+    return Estimate(value, low, high, known.size, int(numbers.size - known.size))
 
 
-def outcomes(
+def win_tie_loss(
     before: NDArray[np.float64],  # [N]; NaN = not scored
     after: NDArray[np.float64],
     sign: int = 1,  # -1: less is better
     tie: float = TIE,
 ) -> tuple[int, int, int]:
-    """How many samples `after` wins, ties and loses; pairs with a NaN are none of the three."""
-    moved = sign * (after - before)
-    return int((moved > tie).sum()), int((np.abs(moved) <= tie).sum()), int((moved < -tie).sum())
+    """Return the numbers of samples that `after` wins, ties and loses; pairs with a NaN count as none of the three."""
+    change = sign * (after - before)
+    return int((change > tie).sum()), int((np.abs(change) <= tie).sum()), int((change < -tie).sum())
 
 
 def _resampled(statistic: Callable[[Ints], float], samples: Ints, seed: int) -> Floats:
@@ -111,8 +189,8 @@ def _resampled(statistic: Callable[[Ints], float], samples: Ints, seed: int) -> 
     return bootstrap(lambda chosen: statistic(samples[chosen]), len(samples), seed)
 
 
-def _rows(measured: Measured, among: Ints | None) -> Bools:
-    """The rows [N * draws] of some samples."""
+def _rows_of(measured: MeasuredMetric, among: Ints | None) -> Bools:
+    """Return [N * draws]: True for the rows of some samples, or of all."""
     answers = measured.answers
     mine = np.zeros((len(answers), answers.draws), bool)
     mine[slice(None) if among is None else among] = True

@@ -1,4 +1,4 @@
-"""How far a comparison is: a bar in a terminal, plain lines elsewhere."""
+"""Progress of a comparison: a bar in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from rich.text import Text
 
 
 class ComparisonDisplay(Protocol):
-    """Shows how far it is."""
+    """A display of the rows that are done."""
 
     def start(self, subject: str, done: int, total: int) -> None:
-        """A subject begins, of whose rows some are done already."""
+        """Begin a subject with `done` of its `total` rows finished."""
         ...
 
     def advance(self, rows: int, label: str, mean: float) -> None:
-        """So many rows more are scored; the running mean of what says most."""
+        """Count `rows` more as scored; `mean` is the running mean of the metric `label`."""
         ...
 
-    def say(self, text: str) -> None:
-        """A message that stays."""
+    def log(self, text: str) -> None:
+        """Print a message that stays."""
         ...
 
     def close(self) -> None:
-        """It is over."""
+        """End the display."""
         ...
 
 
-class PlainDisplay:
-    """A line a batch."""
+class PlainComparisonDisplay:
+    """A display that writes one line per batch."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
         self._subject, self._done, self._total = "", 0, 0
-        self._begun, self._rows = 0.0, 0  # of this process
+        self._begun, self._rows = 0.0, 0  # rows of this process
 
     def start(self, subject: str, done: int, total: int) -> None:
         """See `ComparisonDisplay`."""
@@ -52,7 +52,7 @@ class PlainDisplay:
         left = (self._total - self._done) * (self._clock() - self._begun) / self._rows
         self._write(f"{self._subject}  {self._done}/{self._total} rows  mean {label} {mean:.4f}  {left:.0f} s left")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """See `ComparisonDisplay`."""
         self._write(text)
 
@@ -60,8 +60,8 @@ class PlainDisplay:
         """See `ComparisonDisplay`."""
 
 
-class BarDisplay:
-    """A bar a subject."""
+class BarComparisonDisplay:
+    """A display with a progress bar per subject."""
 
     def __init__(self, console: Console) -> None:
         columns = (
@@ -84,7 +84,7 @@ class BarDisplay:
         assert self._task is not None
         self._progress.update(self._task, advance=rows, mean=f"mean {label} {mean:.4f}")
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """See `ComparisonDisplay`."""
         self._progress.console.print(Text(text))
 
@@ -94,7 +94,7 @@ class BarDisplay:
 
 
 def comparison_display(console: Console) -> ComparisonDisplay:
-    """A bar where the console is a terminal."""
+    """Return a bar if the console is a terminal, else plain lines."""
     if console.is_terminal:
-        return BarDisplay(console)
-    return PlainDisplay(lambda line: console.print(Text(line), soft_wrap=True))
+        return BarComparisonDisplay(console)
+    return PlainComparisonDisplay(lambda line: console.print(Text(line), soft_wrap=True))

@@ -1,4 +1,4 @@
-"""Two results beside one another: has anything become worse?"""
+"""Two results of comparisons side by side, to find metrics that became worse."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ from typing import Literal
 
 from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.errors import ResultError
-from mmrl.evaluation.comparison.estimates import TIE, Difference, Estimate, Number, difference
+from mmrl.evaluation.comparison.estimates import (
+    TIE,
+    Answers,
+    Difference,
+    Estimate,
+    MeasuredMetric,
+    Number,
+    difference,
+)
 from mmrl.evaluation.comparison.result import MetricInfo, Result, SubjectResult, read_result
-from mmrl.evaluation.comparison.samples import Answers, Measured
 from mmrl.evaluation.comparison.store import SubjectStore
 
-Verdict = Literal["better", "worse", "regression", "unsure"]
+RegressionVerdict = Literal["better", "worse", "regression", "unsure"]
 
 
 @dataclass(frozen=True)
-class Change:
-    """One metric of one subject in both results. `difference` is second - first."""
+class MetricChange:
+    """A metric of one subject in both results; `difference` is second - first."""
 
     subject: str
     label: str
@@ -32,24 +39,24 @@ class Change:
     samples: int  # that were paired; 0: none were, and the interval is that of two independent numbers
     dropped: int  # rows of paired samples that were not scored in both
     direction: Literal["higher", "lower"]
-    verdict: Verdict
+    verdict: RegressionVerdict
 
 
 @dataclass(frozen=True)
 class Diff:
-    """What differs between two results."""
+    """The differences between two results."""
 
     first: str
     second: str
     tolerance: float
-    changes: tuple[Change, ...]
-    only_first: tuple[str, ...]  # subjects, and metrics of subjects, that one alone has
+    changes: tuple[MetricChange, ...]
+    only_first: tuple[str, ...]  # subjects, and metrics of subjects, that are in one result only
     only_second: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
-    def regressions(self) -> list[Change]:
-        """What became worse, surely and by more than the tolerance."""
+    def regressions(self) -> list[MetricChange]:
+        """The changes whose whole interval is worse than the tolerance."""
         return [change for change in self.changes if change.verdict == "regression"]
 
 
@@ -57,14 +64,14 @@ class Diff:
 class _Side:
     path: Path
     result: Result
-    folder: Path | None = field(init=False)  # None: rows are not at hand
+    folder: Path | None = field(init=False)  # None: the rows are not available
 
     def __post_init__(self) -> None:
         folder = self.path if self.path.is_dir() else self.path.parent
         self.folder = folder if (folder / "rows").is_dir() else None
 
     def answers(self, subject: SubjectResult) -> Answers | None:
-        """Its rows, if they are there."""
+        """Return the subject's rows; None if they were not kept."""
         if self.folder is None:
             return None
         store = SubjectStore(self.folder, subject.file)
@@ -72,10 +79,10 @@ class _Side:
 
 
 def diff_results(first: Path, second: Path, tolerance: float = 0.0, seed: int = 0) -> Diff:
-    """Compare every metric of every subject that both have.
+    """Compare every metric of every subject that both results have.
 
-    Samples of which both hold rows, by id and prompt, are paired, draw by draw. Where there are none, differences of
-    the two numbers stand with an interval as of independent ones, which is wider.
+    Samples of which both have rows, by id and prompt, are paired, draw by draw. Without rows, the interval is that of
+    the difference of two independent numbers, which is wider.
 
     Raises:
         ResultError: a result cannot be read, or the two have nothing in common.
@@ -101,8 +108,18 @@ def diff_results(first: Path, second: Path, tolerance: float = 0.0, seed: int = 
     )
 
 
+def regression_verdict(
+    low: float, high: float, tolerance: float, direction: Literal["higher", "lower"] = "higher"
+) -> RegressionVerdict:
+    """Return `regression` if the whole interval is worse than -tolerance, `worse` or `better` if it excludes 0."""
+    low, high = (low, high) if direction == "higher" else (-high, -low)
+    if high < -max(tolerance, TIE):  # a tie is no regression
+        return "regression"
+    return "worse" if high < 0 else "better" if low > 0 else "unsure"
+
+
 def _only(one: Result, other: Result, pairs: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Subjects of one result, and numbers of its subjects, that the other does not have."""
+    """Return the subjects of one result, and the metrics of its subjects, that the other lacks."""
     used = dict(pairs)
     labels = [
         f"{mine}: {label}"
@@ -114,70 +131,61 @@ def _only(one: Result, other: Result, pairs: Sequence[tuple[str, str]]) -> tuple
 
 
 def _pairs(one: Result, other: Result) -> tuple[list[tuple[str, str]], list[str]]:
-    """Subjects of one name; where there are none but bases, the only trained subject of each."""
+    """Pair subjects of equal names; where each result has one trained subject, pair those two as well."""
     pairs = [(name, name) for name in one.subjects if name in other.subjects]
     trained = [[n for n, s in side.subjects.items() if s.checkpoint is not None] for side in (one, other)]
-    alone = [names[0] for names in trained if len(names) == 1]
-    if len(alone) == 2 and alone[0] != alone[1]:
-        return [*pairs, (alone[0], alone[1])], [
-            f"{alone[1]} is compared with {alone[0]}: each is the one trained there"
-        ]
+    single = [names[0] for names in trained if len(names) == 1]
+    if len(single) == 2 and single[0] != single[1]:
+        note = f"{single[1]} is compared with {single[0]}: each is the one trained there"
+        return [*pairs, (single[0], single[1])], [note]
     return pairs, []
 
 
 def _changes(
     one: _Side, other: _Side, mine: str, its: str, tolerance: float, seed: int, notes: list[str]
-) -> Iterator[Change]:
+) -> Iterator[MetricChange]:
     before, after = one.result.subjects[mine], other.result.subjects[its]
     rows = _paired(one.answers(before), other.answers(after))
     if rows is not None and (lost := min(before.samples, after.samples) - len(rows[0])) > 0:
-        notes.append(f"{its}: {lost} samples are in one result alone, or were asked otherwise, and are left out")
+        notes.append(f"{its}: {lost} samples are in one result only, or have other prompts, and are left out")
     elif rows is None:
-        notes.append(f"{its}: no rows of the same samples are at hand, so nothing is paired and intervals are wide")
+        notes.append(f"{its}: no rows of the same samples are available, so nothing is paired and intervals are wide")
     metrics = {metric.label: metric for metric in one.result.metrics}
     theirs = {metric.label: metric for metric in other.result.metrics}
     for label in before.numbers:
         if label not in after.numbers:
             continue
         if metrics[label].config != theirs[label].config:
-            notes.append(f"{label} is not made in the same way in both, and left out")
+            notes.append(f"{label} is not computed in the same way in both, and left out")
             continue
-        moved = _paired_change(rows, metrics[label], seed) if rows else None
+        change = _paired_change(rows, metrics[label], seed) if rows else None
         number = (before.numbers[label], after.numbers[label])
-        if moved is None:
+        if change is None:
             low, high = _independent(*number)
-            moved = Difference(number[1].value - number[0].value, low, high, 0, 0, 0, 0)
-        yield Change(
+            change = Difference(number[1].value - number[0].value, low, high, 0, 0, 0, 0)
+        yield MetricChange(
             subject=mine if mine == its else f"{mine} → {its}",
             label=label,
             before=number[0].value,
             after=number[1].value,
-            difference=moved.value,
-            low=moved.low,
-            high=moved.high,
-            samples=moved.samples,
-            dropped=moved.dropped,
+            difference=change.value,
+            low=change.low,
+            high=change.high,
+            samples=change.samples,
+            dropped=change.dropped,
             direction=metrics[label].direction,
-            verdict=verdict(moved.low, moved.high, tolerance, metrics[label].direction),
+            verdict=regression_verdict(change.low, change.high, tolerance, metrics[label].direction),
         )
-
-
-def verdict(low: float, high: float, tolerance: float, direction: Literal["higher", "lower"] = "higher") -> Verdict:
-    """`regression` where the whole interval is worse than -tolerance; `worse` or `better` where it leaves out 0."""
-    low, high = (low, high) if direction == "higher" else (-high, -low)
-    if high < -max(tolerance, TIE):  # what is tied is no regression
-        return "regression"
-    return "worse" if high < 0 else "better" if low > 0 else "unsure"
 
 
 def _paired_change(rows: tuple[Answers, Answers], metric: MetricInfo, seed: int) -> Difference | None:
     config = MetricConfig.model_validate(metric.config)
-    found = difference(Measured(config, rows[0]), Measured(config, rows[1]), seed)
+    found = difference(MeasuredMetric(config, rows[0]), MeasuredMetric(config, rows[1]), seed)
     return found if found.samples else None
 
 
 def _paired(one: Answers | None, other: Answers | None) -> tuple[Answers, Answers] | None:
-    """The rows of the samples, by id and prompt, that both were asked, in the order of the first."""
+    """Return the rows of the samples that both have, by id and prompt, in the order of the first."""
     if one is None or other is None:
         return None
     draws = min(one.draws, other.draws)
@@ -198,13 +206,13 @@ def _rows(answers: Answers, samples: Sequence[int], draws: int) -> Answers:
 
 
 def _independent(before: Estimate, after: Estimate) -> tuple[float, float]:
-    """The interval of a difference of two numbers that share nothing: their deviations add up in squares."""
-    moved = after.value - before.value
+    """Return the interval of a difference of two independent numbers: their deviations add up in squares."""
+    change = after.value - before.value
     down = math.hypot(after.value - after.low, before.high - before.value)
     up = math.hypot(after.high - after.value, before.value - before.low)
-    return moved - down, moved + up
+    return change - down, change + up
 
 
 def _settings_that_differ(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
     differing = [key for key in dict.fromkeys([*one, *other]) if one.get(key) != other.get(key)]
-    return [f"the two were not taken alike: {', '.join(differing)} differ"] if differing else []
+    return [f"the two were not made with the same settings: {', '.join(differing)} differ"] if differing else []

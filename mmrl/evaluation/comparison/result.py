@@ -1,4 +1,4 @@
-"""All that a comparison found, in memory and as result.json."""
+"""The result of a comparison, in memory and as result.json."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class Against:
-    """A subject beside another one: `numbers` by the label of a metric."""
+    """Differences of a subject from the one called `name`, by the label of a metric."""
 
     name: str
     numbers: Mapping[str, Difference]
@@ -27,7 +27,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Group:
-    """Some of the samples: numbers, and differences to the base, by the label of a metric."""
+    """Numbers and differences to the base over some of the samples, by the label of a metric."""
 
     samples: int
     numbers: Mapping[str, Estimate]
@@ -36,19 +36,19 @@ class Group:
 
 @dataclass(frozen=True)
 class SubjectResult:
-    """What one subject scored."""
+    """The numbers of one subject."""
 
-    file: str  # what its rows, samples and pictures are called by
+    file: str  # the name of its rows, samples and pictures
     model: str
-    step: int  # iterations of training behind it; 0: a base
+    step: int  # training iterations; 0: a base
     checkpoint: str | None  # the folder; None: a base
     digest: str  # SHA-256 of its configuration and of the files of its checkpoint
-    base: str | None  # the name of what it began with, if that was evaluated too; None: it is one itself
+    base: str | None  # the name of its base, if that was evaluated too; None: it is a base
     samples: int
     draws: int
     numbers: Mapping[str, Estimate]  # by the label of a metric
     against_base: Against | None = None
-    against_best: Against | None = None  # None: it is the best one, or a base
+    against_best: Against | None = None  # None: it is the best, or a base
     groups: Mapping[str, Mapping[str, Group]] = field(default_factory=dict)  # {"task", "source" or "tag": {name: ..}}
     diversity: Estimate | None = None  # mean distance between the answers to one sample; None: one draw
     drift: Estimate | None = None  # mean distance to the base's answer with the same seed; None: a base
@@ -59,51 +59,47 @@ class SubjectResult:
 
 @dataclass(frozen=True)
 class MetricInfo:
-    """One of the numbers that every subject has."""
+    """A metric that every subject has."""
 
     label: str
     direction: Literal["higher", "lower"]
-    config: Mapping[str, Any]  # a MetricConfig: what it is made of
+    config: Mapping[str, Any]  # a MetricConfig
 
 
 @dataclass(frozen=True)
 class Result:
-    """A comparison: the settings that all subjects share, and what each scored."""
+    """A comparison: the settings that all subjects share, and the numbers of each."""
 
     settings: Mapping[str, Any]
-    provenance: Mapping[str, Any]  # when, with what versions, on what
-    notes: tuple[str, ...]  # what a reader must know
+    provenance: Mapping[str, Any]  # date, versions, device
+    notes: tuple[str, ...]  # caveats for the reader
     metrics: tuple[MetricInfo, ...]  # the first is the headline
-    distance: str  # by what diversity and drift are measured
+    distance: str  # the measure of diversity and drift, in words
     subjects: Mapping[str, SubjectResult]
     best: str | None = None  # the trained subject with the best headline
-    failed: Mapping[str, str] = field(default_factory=dict)  # {subject: why it has no numbers}
+    failed: Mapping[str, str] = field(default_factory=dict)  # {subject: the error that left it without numbers}
     format: Literal[1] = FORMAT
 
     @property
     def headline(self) -> MetricInfo:
-        """What says most."""
+        """The metric that says most."""
         return self.metrics[0]
-
-    def label_direction(self, label: str) -> Literal["higher", "lower"]:
-        """Which numbers are better."""
-        return next(metric.direction for metric in self.metrics if metric.label == label)
 
 
 _RESULT = TypeAdapter(Result)
 
 
 def write_result(result: Result, folder: Path) -> Path:
-    """Write result.json, at once."""
+    """Write result.json atomically and return its path."""
     text = _RESULT.dump_json(result, indent=1)
     return replace_file(folder / RESULT, text.decode() + "\n")
 
 
 def read_result(path: Path) -> Result:
-    """From result.json, or from the folder that holds it.
+    """Read result.json, or the one in a folder.
 
     Raises:
-        ResultError: there is none, it is damaged, or another version wrote it.
+        ResultError: it is missing, damaged, or was written by another version.
     """
     file = path / RESULT if path.is_dir() else path
     try:

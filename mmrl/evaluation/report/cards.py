@@ -9,12 +9,12 @@ from html import escape
 
 import numpy as np
 
-from mmrl.evaluation.input_images import first_of_each_source
+from mmrl.evaluation.image_grid import first_of_each_source
 from mmrl.evaluation.report.page import LARGEST, picture, shortened, zoomable
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import RunRecord
 from mmrl.rewards.core.reward_errors import Status
-from mmrl.statistics.paired import paired_means
+from mmrl.statistics.intervals import paired_means
 
 LONGEST = 600  # characters of a prompt or an answer on a card
 ZOOM = (

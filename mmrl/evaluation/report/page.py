@@ -1,12 +1,16 @@
-"""One HTML page that holds everything it shows."""
+"""Self-contained HTML pages: the frame with its style sheet, the elements that pages share, and text made safe to show.
+
+A page loads nothing from anywhere and runs no script: pictures are data URIs, and its security policy forbids the rest.
+"""
 
 from __future__ import annotations
 
 import base64
 import io
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -15,10 +19,15 @@ from PIL import Image
 
 LARGEST = 512  # pixels of a picture's longer side on the page
 TINY = 128  # pictures below this are drawn with square pixels
+UNKNOWN = "<td>&ndash;</td>"
+ELLIPSIS = " … "
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that control a terminal (escapes), reorder the text around them (bidirectional overrides), or are half a
+letter (surrogates). Line breaks and tabs are safe."""
 
 
 def page(title: str, body: str) -> str:
-    """A whole HTML page that loads nothing from anywhere."""
+    """Return a whole HTML page that loads nothing."""
     style = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n<title>{escape(title)}</title>\n'
@@ -29,8 +38,52 @@ def page(title: str, body: str) -> str:
     )
 
 
+def section(title: str, content: str, note: str = "") -> str:
+    """Return a section with a heading, a note of plain text if there is one, and content in HTML."""
+    soft = f'<p class="soft">{escape(note)}</p>' if note else ""
+    return f"<section><h2>{escape(title)}</h2>{soft}{content}</section>"
+
+
+def charts_section(title: str, charts: str) -> str:
+    """Return a section with a grid of charts; empty without a chart."""
+    return section(title, f'<div class="charts">{charts}</div>') if charts else ""
+
+
+def card_grid(cards: Iterable[str]) -> str:
+    """Return cards in a grid."""
+    return f'<div class="cards">{"".join(cards)}</div>'
+
+
+def facts_list(facts: Mapping[str, str]) -> str:
+    """Return labels and values, for the top of a page."""
+    cells = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for label, value in facts.items())
+    return f'<dl class="facts">{cells}</dl>'
+
+
+def answer_list(texts: Iterable[tuple[str, str | None]], most: int) -> str:
+    """Return labelled answers of at most `most` characters each; those that are None are left out."""
+    cells = "".join(
+        f"<div><dt>{escape(label)}</dt><dd>{escape(shortened(text, most)) or '(nothing)'}</dd></div>"
+        for label, text in texts
+        if text is not None
+    )
+    return f'<dl class="answers">{cells}</dl>'
+
+
+def wide_table(heads: str | Sequence[str], rows: Iterable[str]) -> str:
+    """Return a table that scrolls sideways. `heads` are texts or the HTML of all head cells; rows are HTML."""
+    cells = heads if isinstance(heads, str) else "".join(f"<th>{escape(head)}</th>" for head in heads)
+    return f'<div class="wide"><table><tr>{cells}</tr>{"".join(rows)}</table></div>'
+
+
+def number_cell(value: float, form: str, verdict: str = "") -> str:
+    """Return a table cell with a number, coloured by its verdict if there is one; a dash for NaN."""
+    kind = f' class="{verdict}"' if verdict else ""
+    return f"<td{kind}>{value:{form}}</td>" if math.isfinite(value) else UNKNOWN
+
+
 def picture(image: Image.Image, alt: str) -> str:
-    """An <img> that holds the picture itself, made smaller where it is large."""
+    """Return an <img> that embeds the picture, reduced if it is large."""
     image = image.convert("RGB")
     tiny = ' class="tiny"' if max(image.size) < TINY else ""
     image.thumbnail((LARGEST, LARGEST))
@@ -41,9 +94,9 @@ def picture(image: Image.Image, alt: str) -> str:
 
 
 def zoomable(pictures: Sequence[tuple[str, str]]) -> str:
-    """Pictures (each a label, which may be empty, and an <img>) side by side; choosing them fills the screen with them.
+    """Return pictures (label, which may be empty, and <img>) side by side; a click fills the screen with them.
 
-    A check box that nobody sees remembers it, so there is no script, and keys can do it too.
+    A hidden check box stores the state, so no script is needed and the keyboard works too.
     """
     inside = "".join(f"<span>{escape(label)}{image}</span>" for label, image in pictures)
     kind = "pair" if len(pictures) > 1 else "pair single"
@@ -52,28 +105,13 @@ def zoomable(pictures: Sequence[tuple[str, str]]) -> str:
     )
 
 
-def section(title: str, content: str, kind: str) -> str:
-    """A heading above a grid of cards or charts; nothing where there is no content."""
-    return f'<section><h2>{escape(title)}</h2><div class="{kind}">{content}</div></section>' if content else ""
-
-
-# Texts that a model or a data set wrote, made fit to be shown.
-
-
-ELLIPSIS = " … "
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-"""What drives a terminal (escapes), turns the text around it (bidirectional overrides), or is half a letter. Line
-breaks and tabs are none of these."""
-
-
 def legible(text: str) -> str:
-    """The text with a mark in the place of each character that is unsafe to show."""
+    """Return the text with a replacement character for each character that is unsafe to show."""
     return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
 
 
 def shortened(text: str, most: int) -> str:
-    """The legible text; of one longer than `most` characters the beginning and, since answers come last, more of
-    the end.
+    """Return the legible text; a longer one keeps its beginning and, because answers come last, more of its end.
 
     >>> shortened("abcdefghijklmnopqrstuvwxyz", 13)
     'abcd … uvwxyz'
@@ -87,7 +125,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def one_line(text: str, most: int) -> str:
-    """As `shortened`, with each stretch of white space as one blank.
+    """Return the shortened text with each stretch of white space as one blank.
 
     >>> one_line("a\\n  b", 10)
     'a b'
@@ -96,7 +134,7 @@ def one_line(text: str, most: int) -> str:
 
 
 def as_text(answer: Any, most: int) -> str | None:
-    """A sample's right answer in short: texts as they are, other things as JSON. None where there is none."""
+    """Return a sample's right answer, shortened: texts unchanged, other values as JSON; None without an answer."""
     if answer is None:
         return None
     text = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)

@@ -10,7 +10,7 @@ from statistics import fmean, median
 
 from mmrl.errors import DataError
 from mmrl.evaluation.report.page import page, picture
-from mmrl.evaluation.score_folder import Row, counts, kinds, known, open_picture, score_names
+from mmrl.evaluation.score_folder import ScoreRow, counts, kinds, known, open_picture, score_names
 
 SHOWN = 12  # pictures at either end
 UNSCORED_SHOWN = 40
@@ -19,7 +19,9 @@ LONGEST = 600  # characters of a prompt on the page
 STATUSES = ("ok", "invalid", "error", "timeout")
 
 
-def write_page(rows: Sequence[Row], lower_is_better: Collection[str], facts: Mapping[str, str], path: Path) -> None:
+def write_page(
+    rows: Sequence[ScoreRow], lower_is_better: Collection[str], facts: Mapping[str, str], path: Path
+) -> None:
     """Write the page. `facts` stand at its top; of a reward in `lower_is_better`, the lowest values are the best."""
     names = score_names(rows)
     body = [
@@ -32,7 +34,7 @@ def write_page(rows: Sequence[Row], lower_is_better: Collection[str], facts: Map
     path.write_text(text, encoding="utf-8", errors="backslashreplace")  # names of files need not be UTF-8
 
 
-def ranked(rows: Sequence[Row], name: str, lower_is_better: bool) -> tuple[list[Row], list[Row]]:
+def ranked(rows: Sequence[ScoreRow], name: str, lower_is_better: bool) -> tuple[list[ScoreRow], list[ScoreRow]]:
     """The best, best first, and the worst, worst first; no picture is in both. What is alike keeps its order."""
     scored = [row for row in rows if math.isfinite(row.values.get(name, math.nan))]
     ordered = sorted(scored, key=lambda row: row.values[name] * (1 if lower_is_better else -1))
@@ -40,7 +42,7 @@ def ranked(rows: Sequence[Row], name: str, lower_is_better: bool) -> tuple[list[
     return best, ordered[len(best) :][::-1][:SHOWN]
 
 
-def _head(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
+def _head(rows: Sequence[ScoreRow], facts: Mapping[str, str]) -> str:
     groups = len({row.pairing.group for row in rows})
     cells = "".join(
         f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>"
@@ -49,7 +51,7 @@ def _head(rows: Sequence[Row], facts: Mapping[str, str]) -> str:
     return f'<h1>Scores</h1><dl class="facts">{cells}</dl>'
 
 
-def _table(rows: Sequence[Row], names: Sequence[str]) -> str:
+def _table(rows: Sequence[ScoreRow], names: Sequence[str]) -> str:
     heads = "".join(f"<th>{head}</th>" for head in ("score", "mean", "median", "lowest", "highest", *STATUSES, "why"))
     lines = "".join(_line(rows, name) for name in names)
     note = '<p class="soft">Pictures that could not be scored are in no mean; an invalid one counts as the worst.</p>'
@@ -58,7 +60,7 @@ def _table(rows: Sequence[Row], names: Sequence[str]) -> str:
     )
 
 
-def _line(rows: Sequence[Row], name: str) -> str:
+def _line(rows: Sequence[ScoreRow], name: str) -> str:
     values, counted = known(rows, name), counts(rows, name)
     numbers = (fmean(values), median(values), min(values), max(values)) if values else ()
     cells = "".join(f"<td>{number:.4g}</td>" for number in numbers) or "<td>&ndash;</td>" * 4
@@ -67,7 +69,7 @@ def _line(rows: Sequence[Row], name: str) -> str:
     return f"<tr><td>{escape(name)}</td>{cells}<td>{escape(why)}</td></tr>"
 
 
-def _ends(rows: Sequence[Row], name: str, lower_is_better: bool) -> str:
+def _ends(rows: Sequence[ScoreRow], name: str, lower_is_better: bool) -> str:
     best, worst = ranked(rows, name, lower_is_better)
     if not best:
         return ""
@@ -80,7 +82,7 @@ def _ends(rows: Sequence[Row], name: str, lower_is_better: bool) -> str:
     return f"<section><h2>{escape(name)}</h2>{note}{''.join(parts)}</section>"
 
 
-def _card(row: Row, name: str) -> str:
+def _card(row: ScoreRow, name: str) -> str:
     prompt = row.pairing.sample.prompt
     short = prompt if len(prompt) <= LONGEST else f"{prompt[:LONGEST]} …"
     lines = "".join(
@@ -99,7 +101,7 @@ def _number(value: float) -> str:
     return f"{value:.4g}" if math.isfinite(value) else "&ndash;"
 
 
-def _shown(row: Row, alt: str) -> str:
+def _shown(row: ScoreRow, alt: str) -> str:
     try:
         image = open_picture(row.pairing.picture)
     except DataError as err:
@@ -108,7 +110,7 @@ def _shown(row: Row, alt: str) -> str:
     return picture(image, alt)
 
 
-def _unscored(rows: Sequence[Row], names: Sequence[str]) -> str:
+def _unscored(rows: Sequence[ScoreRow], names: Sequence[str]) -> str:
     failed = [(row, name) for row in rows for name in names if row.status.get(name) in ("error", "timeout")]
     if not failed:
         return ""

@@ -17,6 +17,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
 from mmrl.rewards.core.routing import RoutedRewards, Scorer
+from mmrl.statistics.diversity import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, branch_credit, shared_rows
 from mmrl.training.rollouts.collect import (
@@ -33,7 +34,7 @@ from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.training.rollouts.prompt_history import PromptHistory
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
-from mmrl.training.rollouts.reward_metrics import group_diversity, reward_metrics
+from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.run.timers import Phases
 
 

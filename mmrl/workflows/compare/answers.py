@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from mmrl.build.checkpoint_pool import CheckpointPool
 from mmrl.build.reward_suites import Rewards, build_reward_suite
 from mmrl.data.sample import Sample
-from mmrl.evaluation.comparison import Line, SubjectStore
+from mmrl.evaluation.comparison import ComparisonRow, SubjectStore
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
@@ -90,7 +90,7 @@ def generate_answers(job: Job, contenders: Sequence[ComparedModel]) -> tuple[Sco
                 _answer(job, contender, lineup, scored)
             except BROKEN as err:
                 failed[contender.name] = str(err) or type(err).__name__
-                job.display.say(f"{contender.name} failed: {failed[contender.name]}")
+                job.display.log(f"{contender.name} failed: {failed[contender.name]}")
     return scored, failed
 
 
@@ -136,20 +136,20 @@ def _evaluated(job: Job, policy: AnyPolicy, suite: Rewards, part: Sequence[Sampl
     )
 
 
-def _kept(store: SubjectStore, found: Evaluation, number: int, batch: range, draws: int) -> Iterator[Line]:
+def _kept(store: SubjectStore, found: Evaluation, number: int, batch: range, draws: int) -> Iterator[ComparisonRow]:
     """The rows of a batch, whose pictures are kept first."""
     for row in range(len(found.ids) * draws):
         sample, draw = batch[row // draws], row % draws
         if (image := found.images[row]) is not None:
             store.save_picture(image, sample, draw)
-        yield Line(
+        yield ComparisonRow(
             batch=number,
             sample=sample,
             draw=draw,
             id=found.ids[row // draws],
             scores=_at(found.values, row),
             status={name: str(column[row]) for name, column in found.status.items()},
-            why=found.why[row],
+            reasons=found.failure_reasons[row],
             answer=found.answers[row] if found.answers else None,
             tokens=found.tokens[row] if found.tokens else None,
         )
@@ -165,7 +165,7 @@ def _batches(count: int, draws: int, rows: int) -> list[range]:
     return [range(start, min(start + each, count)) for start in range(0, count, each)]
 
 
-def _mean(lines: Sequence[Line], name: str) -> float:
+def _mean(lines: Sequence[ComparisonRow], name: str) -> float:
     known = np.array([line.scores.get(name, np.nan) for line in lines])
     known = known[np.isfinite(known)]
     return float(known.mean()) if known.size else float("nan")

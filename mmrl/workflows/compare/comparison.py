@@ -27,15 +27,15 @@ from mmrl.build.checkpoint_pool import Kind
 from mmrl.config.policy import AnyPolicyConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.errors import ConfigError, EvaluationError, RunError
-from mmrl.evaluation.comparison import EvaluatedModel, Plan, Result, sum_up, write_result
+from mmrl.evaluation.comparison import AggregationPlan, EvaluatedModel, Result, aggregate, write_result
 from mmrl.evaluation.comparison.comparison_page import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
-from mmrl.evaluation.input_images import shown_picture
+from mmrl.evaluation.image_grid import prompt_image
 from mmrl.rewards import Reward
 from mmrl.rewards.core.routing import SharedLoader
 from mmrl.rewards.core.suite import TOTAL
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder, load_encoder
-from mmrl.statistics.distances import Distances, Embedder
+from mmrl.statistics.diversity import Distances, Embedder
 from mmrl.training.run.lock import only_writer
 from mmrl.workflows.compare.answers import Job, Scored, generate_answers
 from mmrl.workflows.compare.entries import ComparedModel, Shared, find_contenders, share_settings
@@ -125,7 +125,7 @@ def _summed(
     job: Job, answered: Sequence[ComparedModel], scored: Scored, failed: Mapping[str, str], settings: Mapping[str, Any]
 ) -> Result:
     there = {each.name for each in answered}
-    plan = Plan(
+    plan = AggregationPlan(
         metrics=job.chosen.metrics,
         headline=scored.headline,
         shows_total=scored.headline == TOTAL,
@@ -134,7 +134,7 @@ def _summed(
         seed=job.seed,
     )
     entrants = [_entrant(each, there) for each in answered]
-    return sum_up(job.folder, entrants, job.draws, plan, settings, _provenance(), job.shared.notes, failed)
+    return aggregate(job.folder, entrants, job.draws, plan, settings, _provenance(), job.shared.notes, failed)
 
 
 def _entrant(contender: ComparedModel, there: set[str]) -> EvaluatedModel:
@@ -220,7 +220,7 @@ def _shown(job: Job) -> Any:
 
     def shown(number: int) -> Image.Image | None:
         sample = job.samples[number]
-        return shown_picture(sample, reader) if sample.images or sample.videos else None
+        return prompt_image(sample, reader) if sample.images or sample.videos else None
 
     return shown
 

@@ -12,9 +12,17 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.data.sample import Sample
 from mmrl.errors import ResultError
-from mmrl.evaluation.comparison import EvaluatedModel, Line, Plan, SubjectStore, diff_results, sum_up, write_result
-from mmrl.evaluation.comparison.regression import verdict
-from mmrl.statistics.distances import Distances
+from mmrl.evaluation.comparison import (
+    AggregationPlan,
+    ComparisonRow,
+    EvaluatedModel,
+    SubjectStore,
+    aggregate,
+    diff_results,
+    write_result,
+)
+from mmrl.evaluation.comparison.regression import regression_verdict
+from mmrl.statistics.diversity import Distances
 
 QUESTIONS = 30
 NOISE = np.random.default_rng(0).normal(0, 0.3, QUESTIONS)
@@ -30,7 +38,7 @@ def write(folder, subjects, lower=(), questions=QUESTIONS, settings=None):
         why = [{} if math.isfinite(value) else {"x": "the judge is down"} for value in values]
         store.append(
             [
-                Line(0, n, 0, f"q{n}", {"x": float(v)}, {"x": status[n]}, why[n], "an answer")
+                ComparisonRow(0, n, 0, f"q{n}", {"x": float(v)}, {"x": status[n]}, why[n], "an answer")
                 for n, v in enumerate(values)
             ]
         )
@@ -39,8 +47,8 @@ def write(folder, subjects, lower=(), questions=QUESTIONS, settings=None):
         checkpoint = f"{name}/checkpoints/step-4" if trained else None
         base = "base" if trained and "base" in subjects else None
         entrants.append(EvaluatedModel(name, f"file-{name}", "tiny", 4 if trained else 0, checkpoint, "0", base))
-    plan = Plan((), "x", shows_total=False, lower=frozenset(lower), distances=Distances(), seed=0)
-    result = sum_up(folder, entrants, 1, plan, {"title": "questions", **(settings or {})}, {"mmrl": "0"})
+    plan = AggregationPlan((), "x", shows_total=False, lower=frozenset(lower), distances=Distances(), seed=0)
+    result = aggregate(folder, entrants, 1, plan, {"title": "questions", **(settings or {})}, {"mmrl": "0"})
     write_result(result, folder)
     return folder
 
@@ -96,7 +104,7 @@ def test_what_is_in_one_alone_is_told(first, tmp_path):
     found = diff_results(first, second)
     assert found.only_second == ("other",) and found.only_first == ()
     assert {change.samples for change in found.changes} == {20}
-    assert "the two were not taken alike: seed differ" in found.notes
+    assert "the two were not made with the same settings: seed differ" in found.notes
     shown = run(first, second)
     assert f"Only in {second}: other" in " ".join(shown.stdout.split()) and shown.exit_code == 0
 
@@ -138,8 +146,11 @@ def test_nothing_in_common_ends_in_2(first, tmp_path):
 
 
 def test_verdicts_at_their_edges():
-    assert verdict(-0.3, -0.2, 0.1) == "regression" and verdict(-0.3, -0.1, 0.1) == "worse"
-    assert verdict(-0.1, 0.1, 0.0) == "unsure" and verdict(0.1, 0.2, 0.0) == "better"
-    assert verdict(0.2, 0.3, 0.1, "lower") == "regression" and verdict(-0.3, -0.2, 0.1, "lower") == "better"
-    assert verdict(-1e-9, -1e-9, 0.0) == "worse"  # rounding is no regression
-    assert verdict(math.nan, math.nan, 0.0) == "unsure"
+    assert regression_verdict(-0.3, -0.2, 0.1) == "regression" and regression_verdict(-0.3, -0.1, 0.1) == "worse"
+    assert regression_verdict(-0.1, 0.1, 0.0) == "unsure" and regression_verdict(0.1, 0.2, 0.0) == "better"
+    assert (
+        regression_verdict(0.2, 0.3, 0.1, "lower") == "regression"
+        and regression_verdict(-0.3, -0.2, 0.1, "lower") == "better"
+    )
+    assert regression_verdict(-1e-9, -1e-9, 0.0) == "worse"  # rounding is no regression
+    assert regression_verdict(math.nan, math.nan, 0.0) == "unsure"

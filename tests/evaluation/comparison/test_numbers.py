@@ -11,9 +11,15 @@ from mmrl.benchmarks.metrics import Row
 from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.data.sample import Sample
 from mmrl.evaluation.comparison.aggregate import groups_of
-from mmrl.evaluation.comparison.estimates import difference, estimate, mean_estimate, outcomes
-from mmrl.evaluation.comparison.samples import Answers, Measured
-from mmrl.statistics.bootstrap import bootstrap, interval
+from mmrl.evaluation.comparison.estimates import (
+    Answers,
+    MeasuredMetric,
+    difference,
+    estimate,
+    mean_estimate,
+    win_tie_loss,
+)
+from mmrl.statistics.intervals import bootstrap, percentile_interval
 
 SHARE = MetricConfig(name="share_at_least", label="share", of="x", args={"threshold": 0.5})
 MEAN = MetricConfig(name="mean", label="x", of="x")
@@ -21,14 +27,14 @@ LOWER = MetricConfig(name="mean", label="x", of="x", args={"direction": "lower"}
 OVER_TAGS = MetricConfig(name="mean_over_tags", label="by tag", of="x")
 
 
-def measured(values, config=MEAN, draws=1, tags=None) -> Measured:
+def measured(values, config=MEAN, draws=1, tags=None) -> MeasuredMetric:
     """One row a value, `draws` rows a sample."""
     samples = [Sample(id=f"s{n}", metadata={"tags": [tags[n]]} if tags else {}) for n in range(len(values) // draws)]
     rows = [Row(samples[row // draws], None, {"x": value}, row % draws) for row, value in enumerate(values)]
-    return Measured(config, Answers(rows, draws))
+    return MeasuredMetric(config, Answers(rows, draws))
 
 
-def all_asked(one: Measured):
+def all_asked(one: MeasuredMetric):
     return np.ones(len(one.answers.rows), bool)
 
 
@@ -77,7 +83,7 @@ def test_draws_of_a_sample_are_resampled_together():
 def test_the_fast_way_gives_what_the_metric_gives_on_each_resample(config):
     one = measured(np.random.default_rng(0).uniform(size=24), config, draws=2)
     assert one.is_mean_of_samples(one.scored)
-    due = interval(bootstrap(lambda chosen: one.of_samples(chosen, one.scored), 12, seed=3))
+    due = percentile_interval(bootstrap(lambda chosen: one.of_samples(chosen, one.scored), 12, seed=3))
     found = estimate(one, all_asked(one), seed=3)
     assert (found.low, found.high) == pytest.approx(due)
 
@@ -96,8 +102,8 @@ def test_a_metric_that_is_no_mean_of_samples_is_resampled_as_a_whole():
 def test_outcomes_leave_out_what_is_not_known():
     nan = math.nan
     before, after = np.array([0.0, 0.0, 0.0, nan, 1.0]), np.array([1.0, 1e-9, -1.0, 1.0, nan])
-    assert outcomes(before, after) == (1, 1, 1) and outcomes(before, after, sign=-1) == (1, 1, 1)
-    assert outcomes(before, after, tie=2.0) == (0, 3, 0)
+    assert win_tie_loss(before, after) == (1, 1, 1) and win_tie_loss(before, after, sign=-1) == (1, 1, 1)
+    assert win_tie_loss(before, after, tie=2.0) == (0, 3, 0)
 
 
 def test_a_mean_of_numbers_leaves_out_and_counts_what_is_not_known():

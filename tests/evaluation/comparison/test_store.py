@@ -10,18 +10,18 @@ from PIL import Image
 
 from mmrl.data.sample import Sample
 from mmrl.errors import ResultError
-from mmrl.evaluation.comparison.store import Line, SubjectStore, file_name
+from mmrl.evaluation.comparison.store import ComparisonRow, SubjectStore, file_name
 
 
-def line(sample: int, batch: int, **more) -> Line:
+def line(sample: int, batch: int, **more) -> ComparisonRow:
     told = {"scores": {"x": sample / 3}, "status": {"x": "ok"}} | more
-    return Line(batch=batch, sample=sample, draw=0, id=f"s{sample}", **told)
+    return ComparisonRow(batch=batch, sample=sample, draw=0, id=f"s{sample}", **told)
 
 
 @pytest.fixture
 def store(tmp_path) -> SubjectStore:
     made = SubjectStore(tmp_path, "one")
-    made.append([line(0, 0), line(1, 0, scores={"x": math.nan}, status={"x": "error"}, why={"x": "down"})])
+    made.append([line(0, 0), line(1, 0, scores={"x": math.nan}, status={"x": "error"}, reasons={"x": "down"})])
     made.append([line(2, 1, answer="four\u2028●", tokens=3)])
     made.save_samples(
         [Sample(id=f"s{n}", prompt="?", images=("data:image/png;base64,AAAA",), answer=n) for n in range(3)]
@@ -32,7 +32,7 @@ def store(tmp_path) -> SubjectStore:
 def test_what_is_appended_is_read_and_what_is_null_is_not_a_number(store):
     found = store.lines()
     assert [each.sample for each in found] == [0, 1, 2] and found[2].answer == "four\u2028●"
-    assert math.isnan(found[1].scores["x"]) and found[1].why == {"x": "down"}
+    assert math.isnan(found[1].scores["x"]) and found[1].reasons == {"x": "down"}
     answers = store.answers()
     np.testing.assert_array_equal(answers.values("x"), [0, math.nan, 2 / 3])
     assert answers.rows[2].sample == Sample(id="s2", prompt="?", answer=2)  # without its media

@@ -11,21 +11,27 @@ import yaml
 
 from mmrl.atomic_io import replace_file
 from mmrl.evaluation.report.cards import cards, change_cell
-from mmrl.evaluation.report.charts import by_source_charts, health_charts, kind_of, reward_charts, time_chart
-from mmrl.evaluation.report.page import page, section
-from mmrl.evaluation.report.phase_times import time_table
+from mmrl.evaluation.report.page import charts_section, page
+from mmrl.evaluation.report.run_charts import (
+    by_source_charts,
+    health_charts,
+    kind_of,
+    reward_charts,
+    time_chart,
+    time_table,
+)
 from mmrl.evaluation.run_reader import RunRecord, read_run
-from mmrl.evaluation.run_warnings import cautions, inner_sets, shown_changes
+from mmrl.evaluation.run_warnings import cautions, read_splits, shown_changes
 from mmrl.evaluation.summary import (
     MALFORMED,
     NUMBERS,
     Change,
     RunSummary,
-    interval_text,
     malformed_text,
     summarise_run,
     verdict_text,
 )
+from mmrl.statistics.intervals import interval_text
 
 FACTS = {  # what a reader asks first
     "Model": "policy.model",
@@ -51,7 +57,7 @@ def write_report(run: Path) -> Path:
     """
     record = read_run(run)
     summary = summarise_run(run) if record.comparable else None
-    inner = inner_sets(run)
+    inner = read_splits(run)
     body = [
         _head(record),
         *(f'<div class="warning">{escape(text)}</div>' for text in cautions(record, summary, inner)),
@@ -64,9 +70,9 @@ def write_report(run: Path) -> Path:
             cards(f", {kind.title}", its, found.headline if found else None),
         ]
     body += [
-        section("Rewards", reward_charts(record), "charts"),
-        section("By source", by_source_charts(record), "charts"),
-        section("Training", health_charts(record) + time_chart(record), "charts"),
+        charts_section("Rewards", reward_charts(record)),
+        charts_section("By source", by_source_charts(record)),
+        charts_section("Training", health_charts(record) + time_chart(record)),
         time_table(record),
         f"<details><summary>Configuration</summary><pre>{escape(_yaml(record.config))}</pre></details>",
     ]

@@ -1,4 +1,4 @@
-"""How far answers are from one another, by whatever is at hand to see it."""
+"""How far answers are from one another, with an encoder and without."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.statistics.distances import Distances
+from mmrl.statistics.diversity import Distances
 
 RED, BLUE, LARGE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue"), Image.new("RGB", (9, 9), "red")
 
@@ -28,14 +28,14 @@ def test_pictures_are_compared_by_what_sees_them():
     np.testing.assert_allclose(by_colour.diversity([[RED, BLUE], [RED, RED]]), [1.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(by_pixels.diversity([[RED, BLUE], [RED, RED]]), [math.sqrt(2 / 3), 0.0], atol=1e-6)
     np.testing.assert_allclose(by_colour.drift([[RED, RED]], [[RED, BLUE]]), [0.5], atol=1e-6)
-    assert "pixels" in by_pixels.told(texts=False) and "mean colours" in by_colour.told(texts=False)
+    assert "pixels" in by_pixels.description(texts=False) and "mean colours" in by_colour.description(texts=False)
 
 
 def test_texts_are_compared_by_their_letters():
     found = Distances()
     np.testing.assert_allclose(found.diversity([["a", "a", "b"], ["a", "a", "a"]]), [2 / 3, 0])
     np.testing.assert_allclose(found.drift([["kitten"], ["same"]], [["sitting"], ["same"]]), [3 / 7, 0])
-    assert "edit distance" in found.told(texts=True)
+    assert "edit distance" in found.description(texts=True)
 
 
 def test_what_cannot_be_compared_is_no_number():

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from html import escape
+from statistics import median
 
 import numpy as np
 
-from mmrl.evaluation.report.phase_times import PREFIX, phases
 from mmrl.evaluation.report.svg import COLOURS, Series, line_chart, panels, smoothed
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.reward_hacking import moves, parted
-from mmrl.evaluation.run_reader import INNER_SETS, NO_REWARDS, Curve, RunRecord
+from mmrl.evaluation.run_reader import EVAL_SPLITS, NO_REWARDS, Curve, RunRecord
 from mmrl.evaluation.summary import order_names
 
 HEALTH = (
@@ -105,7 +106,7 @@ def _reward_series(record: RunRecord, train: str, evaluation: str, name: str) ->
         series.append(Series("training, smoothed", raw.steps, smoothed(raw.values)))
     if evaluated:
         series.append(Series("evaluation", evaluated.steps, evaluated.values, colour=1))
-    for colour, inner in enumerate(INNER_SETS, start=2):
+    for colour, inner in enumerate(EVAL_SPLITS, start=2):
         if curve := record.curve("evaluation", f"{inner.folder}_{evaluation}{name}"):
             series.append(Series(f"evaluation {inner.place}", curve.steps, curve.values, colour=colour, dashed=True))
     return series
@@ -128,13 +129,13 @@ def _against_base(record: RunRecord, names: list[str]) -> str:
         series.append(Series(label, curve.steps, moved, colour=colour, dashed=held_out))
     note, flag = "Change from the base, in standard deviations of the base's samples.", None
     if record.watched:
-        flag = parting_step(record)
+        flag = divergence_step(record)
         told = "They did not part" if flag is None else f"They parted at step {flag}"
         note = f"{note} Dashed: held out. {told}, as far as the evaluated prompts tell."
     return line_chart("Trained against held-out rewards", series, note, flag)
 
 
-def parting_step(record: RunRecord) -> int | None:
+def divergence_step(record: RunRecord) -> int | None:
     """The first evaluation at which a held-out reward had parted from the trained ones, by `parting`.
 
     As the run logged it; of one that did not, its last evaluation is asked.
@@ -188,3 +189,48 @@ def curves_svg(record: RunRecord) -> str:
 
 def _ordered(record: RunRecord, names: list[str]) -> list[str]:
     return order_names(names, list(record.trained), record.watched)
+
+
+# Where the time of a run went, phase by phase.
+
+
+PREFIX = "seconds/"
+ALL_PHASES = "cpu"
+"""The process's own time in an iteration: no phase, but a measure of all."""
+
+
+def phases(record: RunRecord) -> dict[str, list[float]]:
+    """Seconds of each phase, of every iteration that logged it."""
+    found = {}
+    for name in record.names("train", PREFIX):
+        seconds = [value for value in record.curve("train", name).values if math.isfinite(value)]
+        if seconds and (phase := name.removeprefix(PREFIX)) != ALL_PHASES:
+            found[phase] = seconds
+    return found
+
+
+def time_table(record: RunRecord) -> str:
+    """A table: of each phase its usual iteration, its sum and its share of all phases; empty where none was logged."""
+    found = phases(record)
+    total = sum(map(sum, found.values()))
+    if not total:
+        return ""
+    rows = []
+    for phase, seconds in sorted(found.items(), key=lambda each: -sum(each[1])):
+        share = sum(seconds) / total
+        bar = f'<span class="bar" style="width:{share:.0%}"></span>'
+        numbers = "".join(
+            f"<td>{text}</td>" for text in (f"{median(seconds):.2f} s", _long(sum(seconds)), f"{share:.0%}")
+        )
+        rows.append(f'<tr><td>{escape(phase)}</td>{numbers}<td class="bars">{bar}</td></tr>')
+    heads = "".join(f"<th>{text}</th>" for text in ("phase", "an iteration (median)", "all", "share", ""))
+    last = f"<tr><td>all phases</td><td></td><td>{_long(total)}</td><td></td><td></td></tr>"
+    table = f'<div class="wide"><table><tr>{heads}</tr>{"".join(rows)}{last}</table></div>'
+    note = "Evaluations, checkpoints and loading are not in it."
+    return f'<section><h2>Time</h2><p class="soft">{note}</p>{table}</section>'
+
+
+def _long(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from mmrl.statistics.bootstrap import bootstrap, bootstrap_mean, interval, resamples_for
+from mmrl.statistics.intervals import bootstrap, bootstrap_mean, percentile_interval, resamples_for
 
 
 def test_the_interval_is_scipys_up_to_the_chance_of_drawing():
     values = np.random.default_rng(0).exponential(size=80)
-    low, high = interval(bootstrap_mean(values, seed=1))
+    low, high = percentile_interval(bootstrap_mean(values, seed=1))
     due = stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=2).confidence_interval
     spread = values.std() / math.sqrt(80)
     assert low == pytest.approx(due.low, abs=0.2 * spread) and high == pytest.approx(due.high, abs=0.2 * spread)
@@ -23,14 +23,14 @@ def test_the_interval_is_scipys_up_to_the_chance_of_drawing():
 
 def test_of_a_statistic_that_is_no_mean_it_is_scipys_too():
     values = np.random.default_rng(0).normal(size=60)
-    low, high = interval(bootstrap(lambda chosen: float(np.median(values[chosen])), 60, seed=1))
+    low, high = percentile_interval(bootstrap(lambda chosen: float(np.median(values[chosen])), 60, seed=1))
     due = stats.bootstrap((values,), np.median, n_resamples=5000, method="percentile", rng=2).confidence_interval
     assert low == pytest.approx(due.low, abs=0.1) and high == pytest.approx(due.high, abs=0.1)
 
 
 def test_of_a_mean_of_many_it_is_the_one_of_the_normal_distribution():
     values = np.random.default_rng(0).normal(3.0, 2.0, 2000)
-    low, high = interval(bootstrap_mean(values, seed=0))
+    low, high = percentile_interval(bootstrap_mean(values, seed=0))
     half = 1.96 * values.std() / math.sqrt(2000)
     assert low == pytest.approx(values.mean() - half, abs=0.15 * half)
     assert high == pytest.approx(values.mean() + half, abs=0.15 * half)
@@ -52,6 +52,6 @@ def test_equal_seeds_give_equal_resamples_and_others_do_not():
 
 
 def test_resamples_with_nothing_to_measure_are_left_out():
-    assert interval(np.array([math.nan, 1.0, 1.0, math.nan])) == (1.0, 1.0)
-    assert all(math.isnan(end) for end in interval(np.array([math.nan])))
+    assert percentile_interval(np.array([math.nan, 1.0, 1.0, math.nan])) == (1.0, 1.0)
+    assert all(math.isnan(end) for end in percentile_interval(np.array([math.nan])))
     assert resamples_for(10**6) == 200
