@@ -124,7 +124,7 @@ def questions(count: int = 12) -> list[Sample]:
 
 def routed(samples: Sequence[Sample]) -> RoutedRewards:
     """Each sample's own rewards, and `brief` watched."""
-    return RoutedRewards([], distinct_choices(samples), load=load, watched=[WeightedReward(Brief(), weight=0.0)])
+    return RoutedRewards([], distinct_choices(samples), load=load, monitored=[WeightedReward(Brief(), weight=0.0)])
 
 
 def write_run(
