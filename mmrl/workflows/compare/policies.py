@@ -17,7 +17,7 @@ from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.results import Evaluation
 from mmrl.policy import ReferencePolicy
 from mmrl.rewards import Reward, RewardSuite, WeightedReward, load
-from mmrl.statistics.paired import Interval, paired_difference
+from mmrl.statistics.intervals import Interval, paired_difference
 from mmrl.workflows.trainer import named_reward
 
 if TYPE_CHECKING:
