@@ -21,7 +21,7 @@ from mmrl.data.media.decode import with_media_in
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards import InvalidAnswer, RewardInput, RewardOutput, RewardSuite, Status, reward_input
-from mmrl.rewards.core.image_input import MOST_PIXELS, answer_image
+from mmrl.rewards.core.image_input import MAX_PIXELS, answer_image
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.suite import PendingScores
@@ -273,7 +273,7 @@ def _pixels(path: Path) -> int:
                 size = opened.width * opened.height
     except _BROKEN:
         return 0
-    return size if size <= MOST_PIXELS else 0
+    return size if size <= MAX_PIXELS else 0
 
 
 def _lower(scores: PendingScores) -> Iterator[str]:

@@ -19,7 +19,7 @@ from mmrl.evaluation import score_folder
 from mmrl.evaluation.report.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
 from mmrl.evaluation.score_folder import Pairing, ScoreRow, pair_up
 from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
-from mmrl.rewards.core.image_input import MOST_PIXELS
+from mmrl.rewards.core.image_input import MAX_PIXELS
 from mmrl.rewards.core.reward_errors import ScoringFailed
 
 
@@ -217,9 +217,9 @@ def test_pixels_that_no_viewer_shows_are_seen_by_no_reward(tmp_path):
 
 
 def test_a_picture_too_large_to_be_looked_at_is_not_decoded(tmp_path):
-    size = (MOST_PIXELS // 4096 + 1, 4096)
+    size = (MAX_PIXELS // 4096 + 1, 4096)
     Image.new("1", size).save(tmp_path / "a.png")
-    with pytest.raises(DataError, match=r"a\.png: the picture has 8193 x 4096 pixels"):
+    with pytest.raises(DataError, match=r"a\.png: the image has 8193 x 4096 pixels"):
         score_folder.open_picture(tmp_path / "a.png")
     (row,) = scored([Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)], Redness())
     assert row.status["redness"] == "error" and row.failures["redness"] == "unreadable"

@@ -1,7 +1,7 @@
-"""The one door through which pictures come to a reward: checked before they are decoded, and made RGB in one way.
+"""Preparation of the images that rewards score: checked before they are decoded, and converted to RGB in one way.
 
-A file of 164 KB can hold a picture of 9 GiB. A picture that was opened and not yet decoded knows its size, so it is
-refused first. What is wrong with an *answer* is `InvalidAnswer`; with a reference, `ScoringFailed`.
+A file of 164 KB can hold an image of 9 GiB. The size of an opened image is known before it is decoded, so it is checked
+first. A fault of the *answer* raises `InvalidAnswer`; a fault of a reference raises `ScoringFailed`.
 """
 
 from __future__ import annotations
@@ -19,66 +19,67 @@ from mmrl.data.media.decode import load_image
 from mmrl.errors import DataError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
-MOST_PIXELS = 2**25
-"""Pixels of the largest picture that is decoded: a little more than 8K (7680 x 4320)."""
+MAX_PIXELS = 2**25
+"""Pixels of the largest image that is decoded: a little more than 8K (7680 x 4320)."""
 
-MOST_LENGTHENED = 200
-"""How many times longer than the other one side may be: networks scale the *shorter* side to their own size, and a
-picture of 1 x 100,000 would take 15 GB."""
+MAX_ASPECT_RATIO = 200
+"""The largest ratio of the sides: networks scale the *shorter* side to their input size, and an image of 1 x 100,000
+would take 15 GB."""
 
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 _decoding = threading.Lock()
 
 
-def answer_image(picture: Any) -> Image.Image:
-    """The picture to score, as RGB.
+def answer_image(image: Any) -> Image.Image:
+    """Return the image to score, as RGB.
 
-    Transparency is laid on white, as viewers show it, so that nothing can hide in pixels that no one sees. 16 bits a
-    pixel are scaled to 8. A picture opened from a file is decoded here, by one thread at a time (a suite scores it with
-    several rewards at once), and turned upright as its EXIF orientation says.
+    Transparency is composited on white, as viewers do, so that nothing can hide in invisible pixels. 16 bits per
+    channel are scaled to 8. An image opened from a file is decoded here, by one thread at a time (a suite scores it
+    with several rewards at once), and turned upright by its EXIF orientation.
 
     Raises:
-        InvalidAnswer: it has more than `MOST_PIXELS` or no pixels, is a strip, has several frames, or 32 bits a pixel.
-        ScoringFailed: it is no PIL picture ("wrong_type"), or its file cannot be read ("unreadable").
+        InvalidAnswer: it has more than `MAX_PIXELS` or no pixels, is a strip, has several frames, or 32 bits per
+            channel.
+        ScoringFailed: it is not a PIL image ("wrong_type"), or its file cannot be read ("unreadable").
     """
-    if not isinstance(picture, Image.Image):
-        raise ScoringFailed(f"the answer is a {type(picture).__name__}; a PIL image is due", "wrong_type")
-    _refuse_size(picture)
+    if not isinstance(image, Image.Image):
+        raise ScoringFailed(f"the answer is a {type(image).__name__}; expected a PIL image", "wrong_type")
+    _check_size(image)
     try:
         with _decoding:
-            frames = bool(getattr(picture, "is_animated", False))
+            frames = bool(getattr(image, "is_animated", False))
             if not frames:
-                picture.load()
+                image.load()
     except _BROKEN as err:
-        raise ScoringFailed(f"the picture cannot be read: {err or type(err).__name__}", "unreadable") from err
+        raise ScoringFailed(f"the image cannot be read: {err or type(err).__name__}", "unreadable") from err
     if frames:
-        raise InvalidAnswer("the picture has several frames; one is due")
-    _refuse_size(picture)  # an icon's directory may say another size than its picture has
-    if picture.mode in ("I", "F"):
-        raise InvalidAnswer(f"the picture's mode is {picture.mode}: 32 bits a pixel, whose range is not known")
+        raise InvalidAnswer("the image has several frames; expected one")
+    _check_size(image)  # the directory of an icon file may state another size than its image has
+    if image.mode in ("I", "F"):
+        raise InvalidAnswer(f"the image's mode is {image.mode}: 32 bits per channel, whose range is not known")
     try:
         with _decoding:  # it reads the EXIF orientation, which changes the picture
-            return as_rgb(picture)
+            return as_rgb(image)
     except _BROKEN as err:
-        raise InvalidAnswer(f"a picture of the mode {picture.mode} cannot be made RGB: {err}") from err
+        raise InvalidAnswer(f"an image of the mode {image.mode} cannot be converted to RGB: {err}") from err
 
 
 def reference_image(reference: Any, key: str = "image") -> Image.Image:
-    """The picture that an answer is compared with, as RGB: `references[key]`, a path or a PIL image.
+    """Return the image that an answer is compared with, as RGB: `references[key]`, a path or a PIL image.
 
     Raises:
-        ScoringFailed: it is neither ("wrong_type"), or cannot be used ("reference").
+        ScoringFailed: it is neither ("wrong_type"), or it fails the checks of `answer_image` ("reference").
     """
     if isinstance(reference, str | Path):
         try:
             with Image.open(reference) as opened:  # nothing is decoded here
-                _refuse_size(opened)
+                _check_size(opened)
             return as_rgb(load_image(reference, alpha=True))
         except (*_BROKEN, DataError, InvalidAnswer, Image.DecompressionBombWarning) as err:
             raise ScoringFailed(f"references[{key!r}], {reference}: {err or type(err).__name__}", "reference") from err
     if not isinstance(reference, Image.Image):
         raise ScoringFailed(
-            f"references[{key!r}] is a {type(reference).__name__}; a path or a PIL image is due", "wrong_type"
+            f"references[{key!r}] is a {type(reference).__name__}; expected a path or a PIL image", "wrong_type"
         )
     try:
         return answer_image(reference)
@@ -86,33 +87,33 @@ def reference_image(reference: Any, key: str = "image") -> Image.Image:
         raise ScoringFailed(f"references[{key!r}]: {err}", "reference") from err
 
 
-def as_rgb(picture: Image.Image) -> Image.Image:
-    """A decoded picture as RGB and upright; a new picture, or the same one where nothing is to be done."""
-    if picture.getexif().get(0x0112, 1) != 1:
-        picture = ImageOps.exif_transpose(picture)
-    if picture.mode == "RGB" and "transparency" not in picture.info:
-        return picture
-    if picture.mode.startswith("I;16"):  # Pillow would clip them at 255
-        grey = np.round(np.asarray(picture).astype(np.float32) / 257).astype(np.uint8)
-        return Image.fromarray(grey).convert("RGB")
-    if not picture.has_transparency_data:
-        return picture.convert("RGB")
-    seen = picture.convert("RGBA")
-    return Image.alpha_composite(Image.new("RGBA", seen.size, "white"), seen).convert("RGB")
+def as_rgb(image: Image.Image) -> Image.Image:
+    """Return a decoded image as RGB and upright: a new image, or the same one if it is both already."""
+    if image.getexif().get(0x0112, 1) != 1:
+        image = ImageOps.exif_transpose(image)
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image
+    if image.mode.startswith("I;16"):  # Pillow would clip them at 255
+        gray = np.round(np.asarray(image).astype(np.float32) / 257).astype(np.uint8)
+        return Image.fromarray(gray).convert("RGB")
+    if not image.has_transparency_data:
+        return image.convert("RGB")
+    rgba = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
 
 
-def pixels(picture: Image.Image) -> NDArray[np.float64]:
-    """[H, W, 3]; an RGB picture's values in [0, 1]."""
-    return np.asarray(picture, np.float64) / 255
+def pixels(image: Image.Image) -> NDArray[np.float64]:
+    """Return the values of an RGB image, [H, W, 3] in [0, 1]."""
+    return np.asarray(image, np.float64) / 255
 
 
-def _refuse_size(picture: Image.Image) -> None:
-    width, height = picture.size
-    if width * height > MOST_PIXELS:
-        raise InvalidAnswer(f"the picture has {width} x {height} pixels; at most {MOST_PIXELS} are looked at")
+def _check_size(image: Image.Image) -> None:
+    width, height = image.size
+    if width * height > MAX_PIXELS:
+        raise InvalidAnswer(f"the image has {width} x {height} pixels; at most {MAX_PIXELS} are scored")
     if width * height <= 0:
-        raise InvalidAnswer(f"the picture has {width} x {height} pixels")
-    if max(width, height) > MOST_LENGTHENED * min(width, height):
+        raise InvalidAnswer(f"the image has {width} x {height} pixels")
+    if max(width, height) > MAX_ASPECT_RATIO * min(width, height):
         raise InvalidAnswer(
-            f"the picture has {width} x {height} pixels; one side may be {MOST_LENGTHENED} times the other at most"
+            f"the image has {width} x {height} pixels; one side may be {MAX_ASPECT_RATIO} times the other at most"
         )

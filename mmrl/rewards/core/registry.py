@@ -1,11 +1,11 @@
-"""Rewards by name: built in, from other packages, or from a file of one's own.
+"""Rewards by name: those that mmrl ships, those of other packages, and those of a user's file.
 
-A package offers rewards as entry points of the group `mmrl.rewards`:
+A package registers rewards as entry points of the group `mmrl.rewards`:
 
     [project.entry-points."mmrl.rewards"]
     sharpness = "my_package.rewards:Sharpness"
 
-Nothing is imported before a reward is asked for.
+Listing names imports no reward; loading or describing one imports its module.
 """
 
 from __future__ import annotations
@@ -32,218 +32,9 @@ from mmrl.rewards.core.spec import RewardSpec
 GROUP = "mmrl.rewards"
 Scorer = TypeVar("Scorer", bound=Callable[..., Any])  # a Reward class, or a function that scores one answer
 
-_registered: dict[str, Callable[..., Any]] = {}
-
-
-def load(name: str, **args: Any) -> Reward:
-    """Build a reward.
-
-    `name` is one of `available()`, or `path/to/file.py:thing` where the thing is a `Reward` class or a function that
-    scores one answer (see `reward_factory`). Loading runs that file or package: name only code that you trust.
-
-        load("compressibility", quality=80)
-        load("my_rewards.py:redness", threshold=0.7)
-    """
-    factory = _factory(name)
-    try:
-        inspect.signature(factory).bind(**args)
-    except TypeError as err:
-        raise RewardError(f"{name}{inspect.signature(factory)}: {err}") from None
-    return factory(**args)
-
-
-def register(scorer: Scorer) -> Scorer:
-    """Decorator: make a `Reward` class known by its `name`, or a function that scores one answer by its own."""
-    name = scorer.name if _is_reward(scorer) else scorer.__name__
-    if not _same_place(_registered.get(name, scorer), scorer):
-        raise RewardError(f"there is already a reward {name!r}: {_place(_registered[name])}")
-    for place in [BUILT_IN.get(name), *(point.value for point in _points(name))]:
-        if place not in (None, _place(scorer)):
-            raise RewardError(f"there is already a reward {name!r}: {place}")
-    if not _is_reward(scorer):
-        reward_factory(scorer, name)  # refused here rather than when it is first asked for
-    _registered[name] = scorer
-    return scorer
-
-
-def available() -> list[str]:
-    """The names that `load` takes, sorted."""
-    return sorted({*_registered, *BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
-
-
-def describe(name: str) -> str:
-    """What a reward measures, its range, what it needs and its arguments."""
-    factory = _factory(name)
-    known = spec_of(factory)
-    low, high = known.range
-    arguments = ", ".join(_argument(p) for p in inspect.signature(factory).parameters.values())
-    facts = [
-        f"{name}: {inspect.getdoc(factory) or 'no description'}",
-        "",
-        f"range      {low:g} to {high:g}, {known.direction} is better",
-        f"scope      {known.scope}",
-        f"needs      {', '.join(known.needs) or 'nothing in particular'}",
-        f"gradients  {'yes' if known.differentiable else 'no'}",
-        f"source     {known.source or 'not stated'}",
-        f"licence    {known.licence}",
-        f"arguments  {arguments or 'none'}",
-    ]
-    return "\n".join(facts)
-
-
-def _argument(parameter: inspect.Parameter) -> str:
-    """As it is written in the source, where annotations are texts."""
-    kind = parameter.annotation if isinstance(parameter.annotation, str) else None
-    shown = str(parameter) if kind is None else f"{parameter.name}: {kind}"
-    if kind is None or parameter.default is parameter.empty:
-        return shown
-    return f"{shown} = {parameter.default!r}"
-
-
-def reward_class(name: str) -> type[Reward]:
-    """The class of a reward, which nothing has been built from yet. Names are those that `load` takes."""
-    return _factory(name)
-
-
-def _factory(name: str) -> type[Reward]:
-    """The class that builds the reward."""
-    path, _, thing = name.rpartition(":")
-    if path.endswith(".py"):
-        return _as_reward(_attribute(_module_of(Path(path)), thing, name), thing)
-    if name.endswith(".py"):
-        raise RewardError(f"{name}: say which reward of the file, as in {name}:my_reward")
-    found = _as_reward(_registered[name] if name in _registered else _resolve(name), name)
-    if getattr(found, "name", None) != name:
-        raise RewardError(f"reward {name!r} is {_place(found)}, which calls itself {getattr(found, 'name', None)!r}")
-    return found
-
-
-def _resolve(name: str) -> Any:
-    places = {BUILT_IN[name]} if name in BUILT_IN else {point.value for point in _points(name)}
-    if not places:
-        near = difflib.get_close_matches(name, available(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(available())}"
-        raise RewardError(f"no reward is called {name!r}: {hint} A reward of your own is path/to/file.py:name.")
-    if len(places) > 1:
-        raise RewardError(f"several packages offer a reward {name!r}: {', '.join(sorted(places))}; uninstall one")
-    place = places.pop()
-    module, _, thing = place.partition(":")
-    try:
-        return _attribute(importlib.import_module(module), thing, place)
-    except ImportError as err:
-        raise RewardError(f"reward {name!r} cannot be imported from {place}: {err}") from err
-
-
-def _points(name: str) -> list[EntryPoint]:
-    return list(entry_points(group=GROUP, name=name))
-
-
-def _module_of(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise RewardError(f"{path}: no such file; paths of rewards are relative to {Path.cwd()}")
-    source = path.resolve()
-    name = f"mmrl_rewards_{source.stem}_{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, source)
-    if spec is None or spec.loader is None:
-        raise RewardError(f"{path}: cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
-    try:
-        spec.loader.exec_module(module)
-    except Exception as err:
-        del sys.modules[name]
-        raise RewardError(f"{path} cannot be imported: {type(err).__name__}: {err}") from err
-    return module
-
-
-def _attribute(module: ModuleType, thing: str, place: str) -> Any:
-    if hasattr(module, thing):
-        return getattr(module, thing)
-    near = difflib.get_close_matches(thing, [n for n in vars(module) if not n.startswith("_")], n=1)
-    raise RewardError(f"{place}: there is no {thing!r} in it" + (f"; did you mean {near[0]}?" if near else ""))
-
-
-def _as_reward(thing: Any, name: str) -> type[Reward]:
-    if _is_reward(thing):
-        return thing
-    if inspect.isfunction(thing):
-        return reward_factory(thing, name)
-    raise RewardError(f"{name} is a {type(thing).__name__}; a reward is a Reward class or a function")
-
-
-def _is_reward(thing: Any) -> TypeGuard[type[Reward]]:
-    return inspect.isclass(thing) and issubclass(thing, Reward)
-
-
-def _place(scorer: Any) -> str:
-    return f"{scorer.__module__}:{scorer.__qualname__}"
-
-
-def _same_place(one: Any, other: Any) -> bool:
-    """Also true after a notebook cell or a module was run again."""
-    return _place(one) == _place(other)
-
-
-# A plain function as a reward.
-
-
 MEDIA = ("image", "video", "text")
 
-
-def reward_factory(function: Callable[..., float | Mapping[str, float]], name: str) -> type[Reward]:
-    """What builds a reward from a function that scores one answer, with the function's own settings as arguments.
-
-    Parameters are filled by name: `item` with the whole `RewardInput`, `image`, `video`, `text`, `prompt`,
-    `references`, `metadata`, `group` and `id` with its fields; all others are settings. The function's attribute
-    `range` states its lowest and highest value; without one, a malformed answer has no value to be given.
-
-        def redness(image, prompt, threshold=0.5): ...
-
-        redness.range = (0.0, 1.0)
-        reward_factory(redness, "redness")(threshold=0.7)
-    """
-    parameters = inspect.signature(function).parameters.values()
-    if loose := [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
-        raise RewardError(f"{name}: parameters are filled by name, but {', '.join(loose)} cannot be")
-    fields = [p.name for p in parameters if p.name in INPUT_FIELDS]
-    settings = [p for p in parameters if p.name not in (*INPUT_FIELDS, "item")]
-    takes_item = any(p.name == "item" for p in parameters)
-    if not fields and not takes_item:
-        raise RewardError(
-            f"{name}({', '.join(p.name for p in parameters)}) takes nothing to score: "
-            f"name a parameter `item` or one of {', '.join(INPUT_FIELDS)}"
-        )
-    bounds = getattr(function, "range", (-float("inf"), float("inf")))
-    required = tuple(p.name for p in parameters if p.name in MEDIA and p.default is p.empty)
-
-    class FunctionReward(Reward):
-        needs, range = required, bounds
-
-        def __init__(self, **args: Any) -> None:
-            self.args = args
-
-        @classmethod
-        def source_digest(cls) -> str:
-            return digest_of_source(function)
-
-        def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
-            filled = {field: getattr(item, field) for field in fields} | ({"item": item} if takes_item else {})
-            return function(**filled, **self.args)
-
-    FunctionReward.name = name
-    FunctionReward.__doc__ = function.__doc__
-    FunctionReward.__name__ = FunctionReward.__qualname__ = name
-    # What `load` checks arguments against and `describe` shows: the settings alone.
-    FunctionReward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [p.replace(kind=p.KEYWORD_ONLY) for p in settings]
-    )
-    return FunctionReward
-
-
-# Where the built-in rewards live: {name: "module:Class"}. Nothing is imported before a reward is asked for.
-
-
-_PLACES = {
+_BUILT_IN_BY_MODULE = {
     # boxes
     "mmrl.rewards.rules.box_iou": {
         "box_iou": "BoxIoU",
@@ -310,14 +101,145 @@ _PLACES = {
         "judge_ranking": "JudgeRanking",
     },
 }
-BUILT_IN = {name: f"{module}:{thing}" for module, rewards in _PLACES.items() for name, thing in rewards.items()}
+BUILT_IN = {
+    name: f"{module}:{thing}" for module, rewards in _BUILT_IN_BY_MODULE.items() for name, thing in rewards.items()
+}
+"""{name: "module:Class"} of the rewards that mmrl ships; a module is imported when a reward of it is loaded."""
+
+_registered: dict[str, Callable[..., Any]] = {}
 
 
-# The rewards as a table in Markdown.
+def load(name: str, **args: Any) -> Reward:
+    """Return a reward, built with the given arguments.
+
+    `name` is one of `available()`, or `path/to/file.py:thing` where the thing is a `Reward` class or a function that
+    scores one answer (see `reward_factory`). Loading runs that file or package: name only code that you trust.
+
+        load("compressibility", quality=80)
+        load("my_rewards.py:redness", threshold=0.7)
+
+    Raises:
+        RewardError: there is no such reward, it cannot be imported, or the arguments do not fit its signature.
+    """
+    factory = reward_class(name)
+    try:
+        inspect.signature(factory).bind(**args)
+    except TypeError as err:
+        raise RewardError(f"{name}{inspect.signature(factory)}: {err}") from None
+    return factory(**args)
+
+
+def register(scorer: Scorer) -> Scorer:
+    """Register a `Reward` class under its `name`, or a function that scores one answer under its `__name__`.
+
+    Raises:
+        RewardError: another reward has the name, or the function has nothing to score.
+    """
+    name = scorer.name if _is_reward(scorer) else scorer.__name__
+    if not _same_place(_registered.get(name, scorer), scorer):
+        raise RewardError(f"there is already a reward {name!r}: {_place(_registered[name])}")
+    for place in [BUILT_IN.get(name), *(point.value for point in _points(name))]:
+        if place not in (None, _place(scorer)):
+            raise RewardError(f"there is already a reward {name!r}: {place}")
+    if not _is_reward(scorer):
+        reward_factory(scorer, name)  # raises now rather than at the first load
+    _registered[name] = scorer
+    return scorer
+
+
+def available() -> list[str]:
+    """Return the sorted names that `load` takes."""
+    return sorted({*_registered, *BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+
+
+def describe(name: str) -> str:
+    """Return a text with the purpose, range, needs and arguments of a reward."""
+    factory = reward_class(name)
+    known = spec_of(factory)
+    low, high = known.range
+    arguments = ", ".join(_argument(p) for p in inspect.signature(factory).parameters.values())
+    facts = [
+        f"{name}: {inspect.getdoc(factory) or 'no description'}",
+        "",
+        f"range      {low:g} to {high:g}, {known.direction} is better",
+        f"scope      {known.scope}",
+        f"needs      {', '.join(known.needs) or 'nothing in particular'}",
+        f"gradients  {'yes' if known.differentiable else 'no'}",
+        f"source     {known.source or 'not stated'}",
+        f"licence    {known.licence}",
+        f"arguments  {arguments or 'none'}",
+    ]
+    return "\n".join(facts)
+
+
+def reward_class(name: str) -> type[Reward]:
+    """Return the class of a reward by a name that `load` takes, without building the reward."""
+    path, _, thing = name.rpartition(":")
+    if path.endswith(".py"):
+        return _as_reward(_attribute(_module_of(Path(path)), thing, name), thing)
+    if name.endswith(".py"):
+        raise RewardError(f"{name}: say which reward of the file, as in {name}:my_reward")
+    found = _as_reward(_registered[name] if name in _registered else _resolve(name), name)
+    if getattr(found, "name", None) != name:
+        raise RewardError(f"reward {name!r} is {_place(found)}, which calls itself {getattr(found, 'name', None)!r}")
+    return found
+
+
+def reward_factory(function: Callable[..., float | Mapping[str, float]], name: str) -> type[Reward]:
+    """Return a `Reward` class that calls a function to score one answer.
+
+    Parameters are filled by name: `item` with the whole `RewardInput`, `image`, `video`, `text`, `prompt`,
+    `references`, `metadata`, `group` and `id` with its fields; all others are arguments of the class. The function's
+    attribute `range` states its lowest and highest value; without one, a malformed answer cannot be scored.
+
+        def redness(image, prompt, threshold=0.5): ...
+
+        redness.range = (0.0, 1.0)
+        reward_factory(redness, "redness")(threshold=0.7)
+
+    Raises:
+        RewardError: a parameter cannot be filled by name, or none takes anything of an answer.
+    """
+    parameters = inspect.signature(function).parameters.values()
+    if loose := [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL, p.VAR_KEYWORD)]:
+        raise RewardError(f"{name}: parameters are filled by name, but {', '.join(loose)} cannot be")
+    fields = [p.name for p in parameters if p.name in INPUT_FIELDS]
+    settings = [p for p in parameters if p.name not in (*INPUT_FIELDS, "item")]
+    takes_item = any(p.name == "item" for p in parameters)
+    if not fields and not takes_item:
+        raise RewardError(
+            f"{name}({', '.join(p.name for p in parameters)}) takes nothing to score: "
+            f"name a parameter `item` or one of {', '.join(INPUT_FIELDS)}"
+        )
+    bounds = getattr(function, "range", (-float("inf"), float("inf")))
+    required = tuple(p.name for p in parameters if p.name in MEDIA and p.default is p.empty)
+
+    class FunctionReward(Reward):
+        needs, range = required, bounds
+
+        def __init__(self, **args: Any) -> None:
+            self.args = args
+
+        @classmethod
+        def source_digest(cls) -> str:
+            return digest_of_source(function)
+
+        def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
+            filled = {field: getattr(item, field) for field in fields} | ({"item": item} if takes_item else {})
+            return function(**filled, **self.args)
+
+    FunctionReward.name = name
+    FunctionReward.__doc__ = function.__doc__
+    FunctionReward.__name__ = FunctionReward.__qualname__ = name
+    # `load` checks arguments against the signature and `describe` prints it.
+    FunctionReward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [p.replace(kind=p.KEYWORD_ONLY) for p in settings]
+    )
+    return FunctionReward
 
 
 def markdown_table(names: Iterable[str] | None = None) -> str:
-    """One row a reward, sorted by name: what it measures, scope, range, needs, source, licence."""
+    """Return a Markdown table of rewards, sorted by name; None means all that are available."""
     lines = [
         "| reward | what it measures | scope | range | needs | source | licence |",
         "|---|---|---|---|---|---|---|",
@@ -335,6 +257,81 @@ def markdown_table(names: Iterable[str] | None = None) -> str:
         ]
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _resolve(name: str) -> Any:
+    places = {BUILT_IN[name]} if name in BUILT_IN else {point.value for point in _points(name)}
+    if not places:
+        near = difflib.get_close_matches(name, available(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(available())}"
+        raise RewardError(f"no reward is called {name!r}: {hint} A reward of your own is path/to/file.py:name.")
+    if len(places) > 1:
+        raise RewardError(f"several packages offer a reward {name!r}: {', '.join(sorted(places))}; uninstall one")
+    place = places.pop()
+    module, _, thing = place.partition(":")
+    try:
+        return _attribute(importlib.import_module(module), thing, place)
+    except ImportError as err:
+        raise RewardError(f"reward {name!r} cannot be imported from {place}: {err}") from err
+
+
+def _points(name: str) -> list[EntryPoint]:
+    return list(entry_points(group=GROUP, name=name))
+
+
+def _module_of(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise RewardError(f"{path}: no such file; paths of rewards are relative to {Path.cwd()}")
+    source = path.resolve()
+    name = f"mmrl_rewards_{source.stem}_{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, source)
+    if spec is None or spec.loader is None:
+        raise RewardError(f"{path}: cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as err:
+        del sys.modules[name]
+        raise RewardError(f"{path} cannot be imported: {type(err).__name__}: {err}") from err
+    return module
+
+
+def _attribute(module: ModuleType, thing: str, place: str) -> Any:
+    if hasattr(module, thing):
+        return getattr(module, thing)
+    near = difflib.get_close_matches(thing, [n for n in vars(module) if not n.startswith("_")], n=1)
+    raise RewardError(f"{place}: there is no {thing!r} in it" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _as_reward(thing: Any, name: str) -> type[Reward]:
+    if _is_reward(thing):
+        return thing
+    if inspect.isfunction(thing):
+        return reward_factory(thing, name)
+    raise RewardError(f"{name} is a {type(thing).__name__}; a reward is a Reward class or a function")
+
+
+def _is_reward(thing: Any) -> TypeGuard[type[Reward]]:
+    return inspect.isclass(thing) and issubclass(thing, Reward)
+
+
+def _place(scorer: Any) -> str:
+    return f"{scorer.__module__}:{scorer.__qualname__}"
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    """Return True if both have one module and name, as after a notebook cell or a module was run again."""
+    return _place(one) == _place(other)
+
+
+def _argument(parameter: inspect.Parameter) -> str:
+    """Return a parameter as in the source: annotations are strings there, which `str` would quote."""
+    kind = parameter.annotation if isinstance(parameter.annotation, str) else None
+    text = str(parameter) if kind is None else f"{parameter.name}: {kind}"
+    if kind is None or parameter.default is parameter.empty:
+        return text
+    return f"{text} = {parameter.default!r}"
 
 
 def _range(card: RewardSpec) -> str:

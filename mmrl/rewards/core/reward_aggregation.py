@@ -1,7 +1,6 @@
-"""From several rewards to one number an answer: columns [B, R] in, totals [B] out. NaN = could not be scored.
+"""Aggregation of several rewards into one number per answer: columns [B, R] in, totals [B] out, NaN = not scored.
 
-Everything here is numpy in float64, so that the zoo needs no torch to be used from another trainer. Columns are signed
-already: higher is better in each.
+Numpy in float64, so that rewards need no torch in another trainer. Columns are signed: higher is better in each.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ def weighted_sum(
     weights: Sequence[float],  # R of them
     renormalise: bool = False,
 ) -> Array:  # [B]
-    """The weighted sum of each row, NaN where any part of it is NaN.
+    """Return the weighted sum of each row, NaN where any of its terms is NaN.
 
-    With `renormalise`, what a row has is scaled up by the weight of what it lacks; a row without any part stays NaN.
-    A reward of weight 0 is no part of the sum.
+    With `renormalise`, the sum of the known terms is scaled up by the weight of the unknown; a row without any known
+    term stays NaN. A reward of weight 0 is ignored.
 
     >>> weighted_sum(np.array([[1.0, 3.0], [1.0, np.nan]]), [1.0, 1.0])
     array([ 4., nan])
@@ -35,10 +34,10 @@ def weighted_sum(
     if not renormalise:
         return np.asarray((columns * weight).sum(1), np.float64)
     present = np.isfinite(columns)
-    held = (present * np.abs(weight)).sum(1)
+    known = (present * np.abs(weight)).sum(1)
     total = np.where(present, columns, 0.0) @ weight
     with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 = NaN where nothing is scored
-        return np.asarray(total * np.abs(weight).sum() / held, np.float64)
+        return np.asarray(total * np.abs(weight).sum() / known, np.float64)
 
 
 def gated(
@@ -47,9 +46,7 @@ def gated(
     thresholds: Sequence[float] | Array,  # G of them
     floor: float,
 ) -> Array:  # [B]
-    """`totals`, but `floor` for an answer that stays below any of the thresholds, whatever else it earned.
-
-    An answer whose gate could not be scored is unscored.
+    """Return `totals` with `floor` for every answer that is below any of the thresholds, and NaN for unknown gates.
 
     >>> gated(np.array([5.0, 5.0, 5.0]), np.array([[1.0], [0.0], [np.nan]]), [0.5], floor=-1.0)
     array([ 5., -1., nan])
@@ -65,10 +62,10 @@ def gdpo(
     groups: Sequence[int],  # [B]
     eps: float = 1e-4,
 ) -> Array:  # [B]
-    """Each reward's z-score within its group (ddof 1), weighted and summed (GDPO, arXiv:2601.05242).
+    """Return the weighted sum of each reward's z-score within its group (ddof 1; GDPO, arXiv:2601.05242).
 
-    A sum of raw rewards lets the one with the widest spread decide; here each decides as much as its weight says. The
-    paper whitens this over the batch next, which is the trainer's part (`mmrl.algorithms.gdpo_advantages` does both).
+    In a sum of raw rewards the one with the widest spread dominates; z-scores count by their weights. The paper whitens
+    this sum over the batch next, which is left to the trainer (`mmrl.algorithms.gdpo_advantages` does both in torch).
 
     >>> gdpo(np.array([[0.0, 0.0], [1.0, 100.0]]), [1.0, 1.0], [0, 0], eps=0.0).round(3)
     array([-1.414,  1.414])
@@ -90,9 +87,9 @@ def gdpo(
 
 
 def pareto_front(columns: Array) -> NDArray[np.bool_]:  # [B, R] -> [B]
-    """The rows that no other row dominates: none is at least as good in every reward and better in one.
+    """Return the mask of rows that no other row dominates: none is at least as good in every reward and better in one.
 
-    A row with a NaN is on no front, and dominates nobody. Equal rows are on the front together.
+    A row with a NaN is on no front and dominates no row. Equal rows are on the front together.
 
     >>> pareto_front(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]))
     array([ True,  True, False])
@@ -109,10 +106,10 @@ def pareto_rank(
     weights: Sequence[float],
     groups: Sequence[int],  # [B]
 ) -> Array:  # [B]
-    """Minus the number of fronts that stand before an answer's own, within its group: 0 is best, NaN is unscored.
+    """Return minus the index of each answer's Pareto front within its group: 0 is the best front, NaN is unscored.
 
-    Non-dominated sorting (NSGA-II, Deb et al. 2002) of the rewards whose weight is not 0; a negative weight turns its
-    reward around, and sizes of weights do not matter. Parrot (arXiv:2401.05675) trains on the first front alone.
+    Non-dominated sorting (NSGA-II, Deb et al. 2002) of the rewards whose weight is not 0; a negative weight reverses
+    its reward, and absolute weights do not matter. Parrot (arXiv:2401.05675) trains on the first front alone.
 
     >>> pareto_rank(np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]), [1.0, 1.0], [0, 0, 0])
     array([ 0.,  0., -1.])
@@ -122,12 +119,12 @@ def pareto_rank(
     ranks, index = np.full(len(columns), np.nan), np.asarray(groups)
     known = np.asarray(np.isfinite(columns).all(1))
     for group in np.unique(index):
-        left: NDArray[np.intp] = np.flatnonzero((index == group) & known)
+        remaining: NDArray[np.intp] = np.flatnonzero((index == group) & known)
         rank = 0.0
-        while len(left):
-            front = pareto_front(columns[left])
-            ranks[left[front]] = rank
-            left, rank = left[~front], rank - 1
+        while len(remaining):
+            front = pareto_front(columns[remaining])
+            ranks[remaining[front]] = rank
+            remaining, rank = remaining[~front], rank - 1
     return ranks
 
 
@@ -138,7 +135,7 @@ def aggregate(
     groups: Sequence[int],  # [B]
     renormalise: bool = False,
 ) -> Array:  # [B]
-    """The total of each row, in the way that `kind` names."""
+    """Return the total of each row by the aggregation that `kind` names."""
     if kind == "sum":
         return weighted_sum(columns, weights, renormalise)
     return gdpo(columns, weights, groups) if kind == "gdpo" else pareto_rank(columns, weights, groups)
@@ -147,5 +144,5 @@ def aggregate(
 def _used(columns: Array, weights: Sequence[float]) -> tuple[Array, Array]:
     weight = np.asarray(weights, np.float64)
     if columns.ndim != 2 or columns.shape[1] != len(weight):
-        raise ValueError(f"columns: expected [B, {len(weight)}], one a weight, got {list(columns.shape)}")
+        raise ValueError(f"columns: expected [B, {len(weight)}], one per weight, got {list(columns.shape)}")
     return columns[:, weight != 0], weight[weight != 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.rewards.core.image_input import MOST_PIXELS, answer_image, reference_image
+from mmrl.rewards.core.image_input import MAX_PIXELS, answer_image, reference_image
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
 RGB = np.random.default_rng(0).integers(0, 256, (24, 20, 3), dtype=np.uint8)
@@ -78,7 +78,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # as some programs do
     bomb = Image.open(io.BytesIO(claiming(60_000, 56_000)))
     monkeypatch.setattr(bomb, "load", lambda: pytest.fail("it was decoded"))
-    with pytest.raises(InvalidAnswer, match=f"60000 x 56000 pixels; at most {MOST_PIXELS}"):
+    with pytest.raises(InvalidAnswer, match=f"60000 x 56000 pixels; at most {MAX_PIXELS}"):
         answer_image(bomb)
     real = encoded(Image.new("1", (8000, 8000)))
     assert len(real) < 20_000
@@ -136,7 +136,7 @@ def test_orientation_is_followed():
 
 @pytest.mark.parametrize("thing", [None, "a.png", b"", RGB, [Image.new("RGB", (2, 2))]])
 def test_what_is_no_picture_is_a_failure_of_whoever_asked(thing):
-    with pytest.raises(ScoringFailed, match="a PIL image is due") as caught:
+    with pytest.raises(ScoringFailed, match="expected a PIL image") as caught:
         answer_image(thing)
     assert caught.value.kind == "wrong_type"
 
@@ -167,5 +167,5 @@ def test_what_is_wrong_with_a_reference_is_a_failure_of_the_scorer(tmp_path):
         with pytest.raises(ScoringFailed, match=r"references\['source'\]") as caught:
             reference_image(wrong, "source")
         assert caught.value.kind == "reference"
-    with pytest.raises(ScoringFailed, match="a path or a PIL image is due"):
+    with pytest.raises(ScoringFailed, match="expected a path or a PIL image"):
         reference_image(3)
