@@ -1,11 +1,10 @@
-"""Judges: a vision-language model behind any OpenAI-compatible endpoint says how good answers are.
+"""Judges: a vision-language model behind an OpenAI-compatible endpoint that scores answers.
 
-    endpoint.py    one request: what is sent, and every way in which it can fail, by name
-    replies.py     what a server sent back, checked
-    verdicts.py    from a reply to a number, a choice or an order, strictly
-    templates.py   prompts as data files, and text that cannot leave its place in them
-    pictures.py    pictures and videos as a request carries them
-    judge_base.py  what the four rewards share; point.py, pairs.py, checklist.py, ranking.py: the rewards
+    endpoint.py    requests, and a named failure for each way in which they can fail
+    replies.py     validation of a reply, and parsing of its text into a probability, a choice, a number or an order
+    templates.py   prompts as data files, and escaping of the texts that fill them
+    judge_base.py  settings and requests that the rewards share
+    judge.py       the rewards: one answer, a checklist, pairs, a ranking
 
-A judge that is down, slow or talks nonsense gives NaN, counted by kind; it never gives a zero.
+A judge that is down, slow or incoherent gives NaN, counted by the kind of failure; never a zero.
 """

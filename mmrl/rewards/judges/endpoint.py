@@ -1,15 +1,15 @@
-"""Requests to an OpenAI-compatible server, and every way in which they fail, by name.
+"""Requests to an OpenAI-compatible server, with a named kind of failure for each way in which they fail.
 
-    http_503, http_429, ...   the server refused; 408, 409, 425, 429 and all from 500 may pass when tried again
-    connection                nobody listens, or the line broke before an answer began; may pass
-    timeout                   nothing came for `timeout_s`, or no whole answer by then; may pass
-    truncated                 the answer broke off; may pass. Or the judge wrote past `max_tokens`, which will not
-    too_large                 the answer is longer than any that a judge has reason to give
-    not_json, wrong_type      the answer is something else than a chat completion
-    refused, content_filter   the judge, or its server, would not answer
+    http_503, http_429, ...   the server returned an error; 408, 409, 425, 429 and all from 500 are transient
+    connection                no server listens, or the connection broke before a reply began; transient
+    timeout                   no data for `timeout_s`, or no complete reply within it; transient
+    truncated                 the reply broke off; transient. Or the judge exceeded `max_tokens`; not transient
+    too_large                 the reply exceeds `MAX_BODY_BYTES`
+    not_json, wrong_type      the reply is not a chat completion
+    refused, content_filter   the judge, or its server, declined to answer
 
-The client never tries again by itself: a `RewardSuite` does, and counts. The key stands in an environment variable,
-and in no setting, message or fingerprint: all that a server says is masked before it is shortened or shown.
+The client never retries: a `RewardSuite` does, and counts failures. The key is read from an environment variable and is
+in no setting, message or fingerprint: all text of a server is masked before it is shortened or displayed.
 """
 
 from __future__ import annotations
@@ -31,20 +31,29 @@ from urllib.parse import quote, urlsplit
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.judges.replies import Reply, read_completion
 
-LARGEST_ANSWER = 4 * 2**20  # bytes; a reply with 20 log-probabilities is some kilobytes
-LARGEST_REFUSAL = 4096  # bytes of a refusal that are read, for its reason
-LONGEST_REFUSAL_S = 5.0
-TOP = 20  # log-probabilities: the most that OpenAI and, unless told otherwise, vLLM give
-_MAY_PASS = (408, 409, 425, 429)
-LONGEST_REASON = 300  # characters of a message
-SHORTEST_KEY = 4  # characters; a shorter one is a placeholder, and masking it would tear numbers and words apart
-_NO_KEY = "none"  # the client insists on one, and would take OPENAI_API_KEY, which is not for every server; never sent
-_SENT = ("host", "connection", "accept", "user-agent", "authorization", "content-", "transfer-encoding", "x-stainless-")
+MAX_BODY_BYTES = 4 * 2**20  # a reply with 20 log-probabilities has some kilobytes
+MAX_ERROR_BYTES = 4096  # read of an error response, for its reason
+MAX_ERROR_S = 5.0
+NUM_TOP_LOG_PROBS = 20  # the maximum of OpenAI, and the default maximum of vLLM
+_TRANSIENT = (408, 409, 425, 429)
+MAX_MESSAGE_LENGTH = 300  # characters of a message
+MIN_KEY_LENGTH = 4  # characters; a shorter key is a placeholder, and masking it would corrupt numbers and words
+_NO_KEY = "none"  # never sent; without a key the client would take OPENAI_API_KEY, which is not for every server
+_KEPT_HEADERS = (
+    "host",
+    "connection",
+    "accept",
+    "user-agent",
+    "authorization",
+    "content-",
+    "transfer-encoding",
+    "x-stainless-",
+)
 T = TypeVar("T")
 
 
 class Endpoint:
-    """A model on a server. Safe to use from many threads; connects when first asked."""
+    """A model on a server. Thread-safe; connects at the first request."""
 
     def __init__(
         self,
@@ -55,43 +64,43 @@ class Endpoint:
         temperature: float,
         seed: int | None,
         extra_body: Mapping[str, Any] | None,
-        at_once: int,
+        concurrency: int,
     ) -> None:
         """
         Raises:
-            RewardError: a setting that cannot work.
+            RewardError: a setting is invalid.
         """
         address = urlsplit(base_url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise RewardError(f"base_url is {base_url!r}; it must be a URL such as http://127.0.0.1:8000/v1")
         if address.username or address.password or address.query:
-            raise RewardError("base_url holds a user, a password or a query: put the key in the variable api_key_env")
+            raise RewardError("base_url has a user, a password or a query: put the key in the variable api_key_env")
         if importlib.util.find_spec("openai") is None:
             raise RewardError("a judge needs the openai client: pip install 'mmrl-suite[judge]'")
         if not model:
             raise RewardError("model is empty: name the model as the server does (GET /v1/models lists them)")
-        _key_in(api_key_env)
+        _read_key(api_key_env)
         if not (math.isfinite(timeout_s) and timeout_s > 0):
             raise RewardError(f"timeout_s is {timeout_s}; it must be above 0")
         if not (math.isfinite(temperature) and temperature >= 0):
             raise RewardError(f"temperature is {temperature}; it cannot be negative")
         self._model, self._url, self._key_name = model, base_url, api_key_env
         self._timeout_s, self._temperature, self._seed = timeout_s, temperature, seed
-        self._extra, self._at_once = dict(extra_body or {}), at_once
+        self._extra, self._at_once = dict(extra_body or {}), concurrency
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
-        self._known: Any = None
+        self._openai: Any = None
         self._spellings: tuple[str, ...] = ()
 
-    def ask(self, messages: Sequence[Mapping[str, Any]], max_tokens: int, logprobs: bool = False) -> Reply:
-        """What the judge says.
+    def complete(self, messages: Sequence[Mapping[str, Any]], max_tokens: int, logprobs: bool = False) -> Reply:
+        """Send a chat completion request and return the reply.
 
         Raises:
-            ScoringFailed: one of the kinds above.
+            ScoringFailed: of one of the kinds in the module's docstring.
         """
-        wanted: dict[str, Any] = {"logprobs": True, "top_logprobs": TOP} if logprobs else {}
+        options: dict[str, Any] = {"logprobs": True, "top_logprobs": NUM_TOP_LOG_PROBS} if logprobs else {}
         if self._seed is not None:
-            wanted["seed"] = self._seed
+            options["seed"] = self._seed
         client = self._client()
         end = time.monotonic() + self._timeout_s
         try:
@@ -100,17 +109,17 @@ class Endpoint:
                 messages=list(messages),
                 max_tokens=max_tokens,
                 temperature=self._temperature,
-                timeout=self._timeout_s,  # of each read; `_read` holds the whole body to it, and nothing the headers
+                timeout=self._timeout_s,  # of each read; `_read_body` applies it to the whole body
                 extra_body=self._extra or None,
-                **wanted,
+                **options,
             ) as response:
-                body = _read(response.iter_bytes(), end, self._timeout_s)
-        except Exception as err:  # of the client's many; named below or passed on as it is
-            raise self._named(err) from None
-        return read_completion(body, self._shown)
+                body = _read_body(response.iter_bytes(), end, self._timeout_s)
+        except Exception as err:  # the client has many error classes
+            raise self._to_failure(err) from None
+        return read_completion(body, self._mask_key)
 
-    def together(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
-        """What each call gives, or raises, several at once. A call must not call `together` itself."""
+    def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
+        """Run calls concurrently and return their results or exceptions. A call must not call `run_all`."""
         if len(calls) < 2:
             return [_attempt(call) for call in calls]
         with self._lock:
@@ -121,134 +130,134 @@ class Endpoint:
 
     def _client(self) -> Any:
         with self._lock:
-            if self._known is None:
+            if self._openai is None:
                 from openai import DefaultHttpxClient, OpenAI
 
-                key = _key_in(self._key_name)
+                key = _read_key(self._key_name)
                 self._spellings = _spellings(key)
-                self._known = OpenAI(
+                self._openai = OpenAI(
                     api_key=key or _NO_KEY,
                     base_url=self._url,
                     max_retries=0,
                     default_headers={"Authorization": f"Bearer {key}"} if key else None,
                     http_client=DefaultHttpxClient(
-                        event_hooks={"request": [partial(_strip, key)], "response": [_refuse]}
+                        event_hooks={"request": [partial(_strip_headers, key)], "response": [_raise_for_status]}
                     ),
                 )
-                weakref.finalize(self, self._known.close)
-            return self._known
+                weakref.finalize(self, self._openai.close)
+            return self._openai
 
-    def _named(self, why: Exception) -> ScoringFailed:
-        """The failure, by name, without the key, and no longer than can be read."""
-        found = next((each for each in (why, why.__cause__) if isinstance(each, ScoringFailed)), None)
+    def _to_failure(self, err: Exception) -> ScoringFailed:
+        """Return the failure of a client's error, its text masked and shortened."""
+        found = next((each for each in (err, err.__cause__) if isinstance(each, ScoringFailed)), None)
         if found is None:
-            found = _failure(why)
-        shown = self._shown(str(found))[:LONGEST_REASON]
-        return ScoringFailed(shown, found.kind, found.transient, found.failure.retry_after_s)
+            found = _connection_failure(err)
+        text = self._mask_key(str(found))[:MAX_MESSAGE_LENGTH]
+        return ScoringFailed(text, found.kind, found.transient, found.failure.retry_after_s)
 
-    def _shown(self, text: str) -> str:
-        """Without the key, which servers repeat when they refuse it; also where the text ends in the middle of it."""
+    def _mask_key(self, text: str) -> str:
+        """Mask the key, which servers repeat when they reject it, also where the text ends in the middle of it."""
         for key in self._spellings:
             text = text.replace(key, "***")
         for key in self._spellings:
-            begun = next((n for n in range(len(key) - 1, SHORTEST_KEY - 1, -1) if text.endswith(key[:n])), 0)
-            text = text[: len(text) - begun] + "***" if begun else text
+            start = next((n for n in range(len(key) - 1, MIN_KEY_LENGTH - 1, -1) if text.endswith(key[:n])), 0)
+            text = text[: len(text) - start] + "***" if start else text
         return text
 
     def __getstate__(self) -> dict[str, Any]:
-        unsaved = ("_lock", "_pool", "_known", "_spellings")
+        unsaved = ("_lock", "_pool", "_openai", "_spellings")
         return {name: value for name, value in vars(self).items() if name not in unsaved}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _pool=None, _known=None, _spellings=())
+        vars(self).update(state, _lock=threading.Lock(), _pool=None, _openai=None, _spellings=())
 
 
-def _key_in(variable: str) -> str:
-    """The key; "" where no variable is named.
+def _read_key(variable: str) -> str:
+    """Return the key in an environment variable; "" if no variable is named.
 
     Raises:
-        RewardError: it cannot stand in a header. The message holds no part of it.
+        RewardError: the variable is not set, or its value is not valid in a header. The message has no part of it.
     """
     key = os.environ.get(variable, "").strip() if variable else ""
     if variable and not key:
         raise RewardError(f"api_key_env: the environment variable {variable} is not set")
     if not all("!" <= letter <= "~" for letter in key):
-        raise RewardError(f"api_key_env: {variable} holds a blank, a control character or one that is not ASCII")
+        raise RewardError(f"api_key_env: {variable} holds a space, a control character or a non-ASCII character")
     return key
 
 
 def _spellings(key: str) -> tuple[str, ...]:
-    """The key as it is, and as it stands in JSON, HTML and a URL; the longest first."""
-    if len(key) < SHORTEST_KEY:
+    """Return the key as it is, and as it is written in JSON, HTML and a URL; the longest first."""
+    if len(key) < MIN_KEY_LENGTH:
         return ()
     quoted = json.dumps(key)[1:-1]
     found = {key, quoted, quoted.replace("/", "\\/"), html.escape(key), quote(key, safe="")}
     return tuple(sorted(found, key=lambda each: (-len(each), each)))
 
 
-def _strip(key: str, request: Any) -> None:
-    """Called by the client for each request: out goes what it adds of the variables for OpenAI's own service."""
-    for name in [each for each in request.headers if not each.lower().startswith(_SENT)]:
+def _strip_headers(key: str, request: Any) -> None:
+    """Remove the headers that the client adds from environment variables for OpenAI's service (request hook)."""
+    for name in [each for each in request.headers if not each.lower().startswith(_KEPT_HEADERS)]:
         del request.headers[name]
     if not key or request.headers.get("Authorization") != f"Bearer {key}":
         request.headers.pop("Authorization", None)
 
 
-def _refuse(response: Any) -> None:
-    """Called by the client for each answer, before its body is read: of a refusal, only the beginning ever is."""
+def _raise_for_status(response: Any) -> None:
+    """Raise the failure of an error response, of which only the beginning is read (response hook)."""
     if response.status_code < 400:
         return
-    reason, end = b"", time.monotonic() + LONGEST_REFUSAL_S
+    reason, end = b"", time.monotonic() + MAX_ERROR_S
     try:
         for chunk in response.iter_bytes():
             reason += chunk
-            if len(reason) >= LARGEST_REFUSAL or time.monotonic() > end:
+            if len(reason) >= MAX_ERROR_BYTES or time.monotonic() > end:
                 break
-    except Exception as err:  # a refusal without a reason is one all the same
+    except Exception as err:  # an error response whose body cannot be read is still one
         reason = reason or type(err).__name__.encode()
     status = response.status_code
-    told = " ".join(reason[:LARGEST_REFUSAL].decode("utf-8", "replace").split())
+    message = " ".join(reason[:MAX_ERROR_BYTES].decode("utf-8", "replace").split())
     raise ScoringFailed(
-        f"HTTP {status} from the judge: {told or 'no reason given'}",
+        f"HTTP {status} from the judge: {message or 'no reason given'}",
         f"http_{status}",
-        transient=status in _MAY_PASS or status >= 500,
-        retry_after_s=_seconds(response.headers.get("retry-after")),
+        transient=status in _TRANSIENT or status >= 500,
+        retry_after_s=_retry_after_s(response.headers.get("retry-after")),
     )
 
 
-def _seconds(retry_after: str | None) -> float | None:
-    """The header's number of seconds; its other form, a date, is left to the suite's own pauses."""
+def _retry_after_s(retry_after: str | None) -> float | None:
+    """Return the header's number of seconds; None for its other form, a date."""
     text = (retry_after or "").strip()
     return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
-def _read(chunks: Any, end: float, timeout_s: float) -> bytes:
+def _read_body(chunks: Any, end: float, timeout_s: float) -> bytes:
     body = bytearray()
     for chunk in chunks:
         body += chunk
-        if len(body) > LARGEST_ANSWER:
-            raise ScoringFailed(f"the server's answer has more than {LARGEST_ANSWER} bytes", "too_large")
+        if len(body) > MAX_BODY_BYTES:
+            raise ScoringFailed(f"the server's answer has more than {MAX_BODY_BYTES} bytes", "too_large")
         if time.monotonic() > end:
-            raise ScoringFailed(f"the server's answer was not whole after {timeout_s:g} s", "timeout", True)
+            raise ScoringFailed(f"the server's answer was not complete after {timeout_s:g} s", "timeout", True)
     return bytes(body)
 
 
-def _failure(why: Exception) -> ScoringFailed:
-    """What went wrong on the line, told by the names of classes: openai 2 is built on httpx and openai 3 on httpx2."""
-    chain = [each for each in (why, why.__cause__) if each is not None]
+def _connection_failure(err: Exception) -> ScoringFailed:
+    """Return the failure of a connection by the names of its classes: openai 2 uses httpx and openai 3 httpx2."""
+    chain = [each for each in (err, err.__cause__) if each is not None]
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
-    told = f"{type(chain[-1]).__name__}: {str(chain[-1]) or why}"
+    text = f"{type(chain[-1]).__name__}: {str(chain[-1]) or err}"
     if names & {"APITimeoutError", "TimeoutException"}:
-        return ScoringFailed(f"the judge did not answer in time ({told})", "timeout", True)
+        return ScoringFailed(f"the judge did not answer in time ({text})", "timeout", True)
     if names & {"APIConnectionError"}:
-        return ScoringFailed(f"the judge cannot be reached ({told})", "connection", True)
+        return ScoringFailed(f"the judge cannot be reached ({text})", "connection", True)
     if names & {"TransportError", "DecodingError", "StreamError"}:
-        return ScoringFailed(f"the judge's answer broke off ({told})", "truncated", True)
-    return ScoringFailed(told)
+        return ScoringFailed(f"the judge's answer broke off ({text})", "truncated", True)
+    return ScoringFailed(text)
 
 
 def _attempt(call: Callable[[], T]) -> T | Exception:
     try:
         return call()
-    except Exception as err:  # handed on in the place of a result
+    except Exception as err:  # returned in place of a result
         return err

@@ -1,9 +1,9 @@
-"""What a judge is asked, as data files; and text of a policy or a data set, which cannot leave its place in them.
+"""Prompts of judges as data files, and escaping of the untrusted texts that fill them.
 
 A prompt is a YAML file:
 
     kind: point                # point, pair, checklist or ranking
-    scale: [0, 10]             # point only: a number is asked for; without it, yes or no
+    scale: [0, 10]             # point only: ask for a number; without it, yes or no
     system: You judge pictures.
     user: |
       The request:
@@ -11,9 +11,9 @@ A prompt is a YAML file:
       $shown
       Does the picture show it? Answer yes or no.
 
-`$shown` is where pictures, frames and answers stand. `$prompt`, `$reference` and `$question` put a text between tags of
-that name, `$count` is the number of answers to rank, and `$$` is a dollar sign. All are filled in at once, so that what
-a text holds, be it `$prompt` or braces, stays as it is.
+`$shown` is the place of images, frames and answers. `$prompt`, `$reference` and `$question` put a text between tags of
+that name, `$count` is the number of answers to rank, and `$$` is a dollar sign. All are replaced at once, so that
+`$prompt` or braces inside a text are left unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from mmrl.rewards.core.reward_errors import RewardError
 
 Kind = Literal["point", "pair", "checklist", "ranking"]
 FOLDER = Path(__file__).with_name("prompts")
-LARGEST_FILE = 100_000  # bytes
+MAX_FILE_BYTES = 100_000  # bytes
 
 _SLOT = re.compile(r"\$(\$|[a-z]+)")
 _ALLOWED = {
@@ -39,35 +39,35 @@ _ALLOWED = {
     "checklist": {"prompt", "reference", "question", "shown"},
     "ranking": {"prompt", "reference", "count", "shown"},
 }
-_DUE = {"point": {"shown"}, "pair": {"shown"}, "checklist": {"question", "shown"}, "ranking": {"shown"}}
+_REQUIRED = {"point": {"shown"}, "pair": {"shown"}, "checklist": {"question", "shown"}, "ranking": {"shown"}}
 
-# What opens or closes a tag of ours, a turn of a chat template, or thinking. `<` and its wide look-alikes, up to three
-# invisible characters, a slash; bounded, so that no text can make the search slow.
+# The start of a tag of these prompts, of a turn of a chat template, or of thinking: `<` and its full-width look-alikes,
+# up to three invisible characters, a slash; bounded, so that no text can make the search slow.
 _WIDE = "\uff1c\ufe64"
 _HIDDEN = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]{0,3}"
 _WORDS = (
     "prompt|answer|reference|question|think|s>|bos|eos|pad|unk|sys>|start_of|end_of|turn|im_|image|img|video|vision"
 )
 _TAG = re.compile(f"[<{_WIDE}](?={_HIDDEN}(?:[|\uff5c]|[/\uff0f]?{_HIDDEN}(?:{_WORDS})))", re.IGNORECASE)
-# [INST], [SYSTEM_PROMPT], [IMG], [AVAILABLE_TOOLS]: in capitals, as templates write them; [INST] in any
-_INST = re.compile(r"\[(?=/?(?:[A-Z_]{2,30}|(?i:INST))\])")
-# A line break or a tab is text; other control characters are none, and half a surrogate pair cannot be sent at all.
+# [INST], [SYSTEM_PROMPT], [IMG], [AVAILABLE_TOOLS]: in capitals, as templates write them; [INST] in any case
+_BRACKET_TAG = re.compile(r"\[(?=/?(?:[A-Z_]{2,30}|(?i:INST))\])")
+# Control characters other than line breaks and tabs, and lone surrogates, which cannot be encoded as UTF-8.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class Picture:
-    """A picture among the parts of a message, as a URL."""
+class ImagePart:
+    """An image among the parts of a message, as a URL."""
 
     url: str
 
 
-Part = str | Picture
+MessagePart = str | ImagePart
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """A prompt file, read."""
+class JudgePrompt:
+    """The content of a prompt file."""
 
     name: str
     kind: Kind
@@ -75,41 +75,41 @@ class Prompt:
     user: str
     scale: tuple[float, float] | None = None
 
-    def asks_for(self, slot: str) -> bool:
-        """Whether this text is part of it."""
+    def uses(self, slot: str) -> bool:
+        """Return True if the prompt has this slot."""
         return slot in _SLOT.findall(self.user)
 
-    def messages(self, texts: Mapping[str, str], shown: Sequence[Part]) -> list[dict[str, Any]]:
-        """A request's messages, with the texts and what is shown in their places."""
-        parts: list[Part] = []
-        at = 0
+    def messages(self, texts: Mapping[str, str], answers: Sequence[MessagePart]) -> list[dict[str, Any]]:
+        """Return the messages of a request, with texts and answers in their slots."""
+        parts: list[MessagePart] = []
+        end = 0
         for slot in _SLOT.finditer(self.user):
-            parts.append(self.user[at : slot.start()])
-            at = slot.end()
+            parts.append(self.user[end : slot.start()])
+            end = slot.end()
             if slot[1] == "shown":
-                parts.extend(shown)
+                parts.extend(answers)
             else:
                 parts.append("$" if slot[1] == "$" else texts[slot[1]])
-        content = _merged([*parts, self.user[at:]])
+        content = _message_content([*parts, self.user[end:]])
         first = [{"role": "system", "content": self.system}] if self.system else []
         return [*first, {"role": "user", "content": content}]
 
 
-def between(tag: str, text: str) -> str:
-    """The text between <tag> and </tag>, on lines of their own; it cannot hold either, nor a tag of a chat template."""
-    return f"<{tag}>\n{harmless(text)}\n</{tag}>"
+def tagged(tag: str, text: str) -> str:
+    """Return the escaped text between lines of <tag> and </tag>; it cannot contain these or a chat template's tags."""
+    return f"<{tag}>\n{escape_tags(text)}\n</{tag}>"
 
 
-def harmless(text: str) -> str:
-    """The text with the first character of all that could pass for a tag of ours changed to one that looks alike."""
-    return _INST.sub("\u3014", _TAG.sub("\u2039", _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)))
+def escape_tags(text: str) -> str:
+    """Return the text with the first character of every possible tag replaced by a look-alike."""
+    return _BRACKET_TAG.sub("\u3014", _TAG.sub("\u2039", _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)))
 
 
-def load_prompt(name: str, kind: Kind) -> Prompt:
-    """A shipped prompt by name, or one of your own by the path of a .yaml file.
+def load_prompt(name: str, kind: Kind) -> JudgePrompt:
+    """Return a shipped prompt by name, or a user's prompt by the path of a .yaml file.
 
     Raises:
-        RewardError: no such prompt, or one that is not for this kind of judge or is not whole.
+        RewardError: there is no such prompt, it is for another kind of judge, or it is incomplete.
     """
     if name.endswith((".yaml", ".yml")):
         path = Path(name)
@@ -128,25 +128,25 @@ def load_prompt(name: str, kind: Kind) -> Prompt:
 
 
 def shipped(kind: Kind | None = None) -> list[str]:
-    """Names of the prompts that come with the package, sorted; of one kind only, if it is given."""
+    """Return the sorted names of the shipped prompts; `kind` None means all kinds."""
     paths = sorted(FOLDER.glob("*.yaml"))
     return [path.stem for path in paths if kind is None or _read(path).kind == kind]
 
 
-def _read(path: Path) -> Prompt:
+def _read(path: Path) -> JudgePrompt:
     import yaml
 
     try:
         text = path.read_text(encoding="utf-8")
-        held = yaml.safe_load(text) if len(text) <= LARGEST_FILE else None
+        document = yaml.safe_load(text) if len(text) <= MAX_FILE_BYTES else None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as err:
         raise RewardError(f"prompt: {path} cannot be read: {err}") from None
-    if not isinstance(held, dict):
-        raise RewardError(f"prompt: {path} must hold the keys kind, user and, if wanted, system and scale")
-    if unknown := [str(key) for key in held if key not in ("kind", "user", "system", "scale")]:
+    if not isinstance(document, dict):
+        raise RewardError(f"prompt: {path} must have the keys kind, user, and may have system and scale")
+    if unknown := [str(key) for key in document if key not in ("kind", "user", "system", "scale")]:
         raise RewardError(f"prompt: {path} has the unknown key {unknown[0]}; there are kind, user, system and scale")
-    kind: Any = held.get("kind")
-    user, system = held.get("user"), held.get("system", "")
+    kind: Any = document.get("kind")
+    user, system = document.get("user"), document.get("system", "")
     if kind not in get_args(Kind):
         raise RewardError(f"prompt: {path}: kind is {kind!r}; it must be one of {', '.join(get_args(Kind))}")
     if not isinstance(user, str) or not isinstance(system, str):
@@ -154,30 +154,30 @@ def _read(path: Path) -> Prompt:
     slots = [slot for slot in _SLOT.findall(user) if slot != "$"]
     if wrong := sorted(set(slots) - _ALLOWED[kind]):
         allowed = ", ".join(f"${slot}" for slot in sorted(_ALLOWED[kind]))
-        raise RewardError(f"prompt: {path}: ${wrong[0]} is nothing that can be filled in: there are {allowed}, and $$")
-    if missing := sorted(slot for slot in _DUE[kind] if slots.count(slot) != 1):
+        raise RewardError(f"prompt: {path}: ${wrong[0]} is not a slot: there are {allowed}, and $$")
+    if missing := sorted(slot for slot in _REQUIRED[kind] if slots.count(slot) != 1):
         raise RewardError(
             f"prompt: {path}: ${missing[0]} must stand in `user` once, not {slots.count(missing[0])} times"
         )
-    return Prompt(path.stem, kind, system.strip(), user.strip(), _scale(held.get("scale"), kind, path))
+    return JudgePrompt(path.stem, kind, system.strip(), user.strip(), _scale(document.get("scale"), kind, path))
 
 
-def _scale(held: Any, kind: Kind, path: Path) -> tuple[float, float] | None:
-    if held is None:
+def _scale(value: Any, kind: Kind, path: Path) -> tuple[float, float] | None:
+    if value is None:
         return None
-    numbers = [float(n) for n in held if isinstance(n, int | float)] if isinstance(held, list) else []
+    numbers = [float(n) for n in value if isinstance(n, int | float)] if isinstance(value, list) else []
     if kind != "point" or len(numbers) != 2 or not -math.inf < numbers[0] < numbers[1] < math.inf:
         raise RewardError(
-            f"prompt: {path}: scale is {held!r}; it is two numbers, low and high, of a prompt of kind point"
+            f"prompt: {path}: scale is {value!r}; it is two numbers, low and high, of a prompt of kind point"
         )
     return numbers[0], numbers[1]
 
 
-def _merged(parts: Sequence[Part]) -> str | list[dict[str, Any]]:
-    """A message's content: one text where there are no pictures, which servers of texts alone understand too."""
+def _message_content(parts: Sequence[MessagePart]) -> str | list[dict[str, Any]]:
+    """Return the content of a message: a string if it has no images, which text-only servers accept too."""
     found: list[dict[str, Any]] = []
     for part in parts:
-        if isinstance(part, Picture):
+        if isinstance(part, ImagePart):
             found.append({"type": "image_url", "image_url": {"url": part.url}})
         elif part and found and found[-1]["type"] == "text":
             found[-1]["text"] += part

@@ -13,8 +13,7 @@ from PIL import Image
 from mmrl.rewards import RewardInput, Status
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.judges.judge import Judge
-from mmrl.rewards.judges.replies import Reply, read_completion
-from mmrl.rewards.judges.verdicts import share
+from mmrl.rewards.judges.replies import Reply, read_completion, yes_probability
 from tests.rewards.judges.stub_server import Sends, StubJudge, Sure, between
 
 calm = settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -106,7 +105,7 @@ def test_any_log_probabilities_are_a_share_or_a_failure_with_a_name(entries):
     reply = _read(json.dumps({"choices": [choice]}).encode())
     if reply is not None and reply.first_token is not None:
         try:
-            assert 0 <= share(reply.first_token, "yes", "no") <= 1
+            assert 0 <= yes_probability(reply.first_token, "yes", "no") <= 1
         except ScoringFailed as failed:
             assert failed.kind == "unparseable"
 

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.judges.judge import JudgePairs, JudgeRanking, pairings, shuffled
+from mmrl.rewards.judges.judge import JudgePairs, JudgeRanking, pair_indices, shuffled_orders
 from tests.rewards.judges.stub_server import Refuses, Says, StubJudge, Sure, between, in_turn, pictures, text
 
 
@@ -133,10 +133,10 @@ def test_an_answer_all_of_whose_pairs_failed_is_not_scored():
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9])
 def test_rounds_meet_every_answer_equally_often(size):
     everyone = set(itertools.combinations(range(size), 2))
-    assert set(pairings(size, None)) == everyone and len(pairings(size, None)) == len(everyone)
-    assert set(pairings(size, size)) == everyone
+    assert set(pair_indices(size, None)) == everyone and len(pair_indices(size, None)) == len(everyone)
+    assert set(pair_indices(size, size)) == everyone
     for rounds in range(1, size // 2 + 1):
-        found = pairings(size, rounds)
+        found = pair_indices(size, rounds)
         met = [sum(i in pair for pair in found) for i in range(size)]
         assert len(set(found)) == len(found) <= rounds * size and set(found) <= everyone
         assert set(met) == {min(2 * rounds, size - 1)}
@@ -174,8 +174,12 @@ def test_shuffles_average_out_what_a_judge_thinks_of_places():
 
 
 def test_the_same_group_is_shown_in_the_same_order_again():
-    assert shuffled(5, 3, "7 a prompt") == shuffled(5, 3, "7 a prompt") != shuffled(5, 3, "8 a prompt")
-    assert all(sorted(order) == list(range(5)) for order in shuffled(5, 3, "x"))
+    assert (
+        shuffled_orders(5, 3, "7 a prompt")
+        == shuffled_orders(5, 3, "7 a prompt")
+        != shuffled_orders(5, 3, "8 a prompt")
+    )
+    assert all(sorted(order) == list(range(5)) for order in shuffled_orders(5, 3, "x"))
     with StubJudge(in_order) as server:
         for _ in range(2):
             ranking(server).score(said("1", "2", "3"))

@@ -38,7 +38,7 @@ def test_the_yaml_of_the_page_is_a_recipe_and_a_prompt(page, tmp_path):
     (config,) = [RewardConfig.model_validate(each) for each in yaml.safe_load(recipe)["rewards"]]
     assert load(config.name, **config.args).name == "judge"
     (tmp_path / "judge.yaml").write_text(prompt)
-    assert load_prompt(str(tmp_path / "judge.yaml"), "point").asks_for("prompt")
+    assert load_prompt(str(tmp_path / "judge.yaml"), "point").uses("prompt")
 
 
 def test_the_page_names_every_prompt_judge_and_setting(page):

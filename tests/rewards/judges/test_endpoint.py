@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.rewards import RewardError
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.judges.endpoint import LARGEST_ANSWER, Endpoint
+from mmrl.rewards.judges.endpoint import MAX_BODY_BYTES, Endpoint
 from tests.rewards.judges.stub_server import (
     Cuts,
     Drips,
@@ -32,7 +32,9 @@ PATIENT_S = 20.0  # where something else than time is to run out
 
 
 def endpoint(base_url, api_key_env="", timeout_s=PATIENT_S, seed=7, extra_body=None, **others):
-    return Endpoint("some/model", base_url, api_key_env, timeout_s, 0.0, seed, extra_body, **{"at_once": 8} | others)
+    return Endpoint(
+        "some/model", base_url, api_key_env, timeout_s, 0.0, seed, extra_body, **{"concurrency": 8} | others
+    )
 
 
 def completion(**changes):
@@ -62,7 +64,7 @@ FAILURES = {
     "cut, with the length of the part": (Cuts(0.5, honest=True), "truncated", True),
     "cut before its last byte": (Cuts(0.999, honest=True), "truncated", True),
     "cut to nothing": (Sends(b""), "truncated", True),
-    "giant": (giant(LARGEST_ANSWER + 1), "too_large", False),
+    "giant": (giant(MAX_BODY_BYTES + 1), "too_large", False),
     "a page": (Sends(b"<html>gateway</html>", "text/html"), "not_json", False),
     "no UTF-8": (Sends(b"\xff\xfe{}"), "not_json", False),
     "a list": (Sends(b"[]"), "wrong_type", False),
@@ -96,7 +98,7 @@ def test_every_failure_is_named_and_comes_in_time(name):
         ask = endpoint(judge.base_url, timeout_s=TIMEOUT_S if kind in ("timeout", "http_502") else PATIENT_S)
         ask._client()  # importing openai takes a second
         begun = time.perf_counter()
-        ask.ask(MESSAGES, 1, logprobs=True)
+        ask.complete(MESSAGES, 1, logprobs=True)
     assert (failed.value.kind, failed.value.transient) == (kind, transient), failed.value
     assert time.perf_counter() - begun < PATIENT_S - 5  # seconds more than it takes, for a busy machine
     assert len(judge.requests) <= 1, "the client tried again by itself"
@@ -105,11 +107,11 @@ def test_every_failure_is_named_and_comes_in_time(name):
 
 def test_what_a_server_asks_for_is_handed_on():
     with StubJudge(Refuses(429, headers={"Retry-After": "12"})) as judge, pytest.raises(ScoringFailed) as failed:
-        endpoint(judge.base_url).ask(MESSAGES, 1)
+        endpoint(judge.base_url).complete(MESSAGES, 1)
     assert failed.value.failure.retry_after_s == 12
     dated = Refuses(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})
     with StubJudge(dated) as judge, pytest.raises(ScoringFailed) as failed:
-        endpoint(judge.base_url).ask(MESSAGES, 1)
+        endpoint(judge.base_url).complete(MESSAGES, 1)
     assert failed.value.failure.retry_after_s is None
 
 
@@ -117,14 +119,14 @@ def test_nobody_listens():
     with StubJudge(Sure(1.0)) as judge:
         gone = judge.base_url
     with pytest.raises(ScoringFailed, match="cannot be reached") as failed:
-        endpoint(gone).ask(MESSAGES, 1)
+        endpoint(gone).complete(MESSAGES, 1)
     assert failed.value.kind == "connection" and failed.value.transient
 
 
 def test_a_good_answer_is_read():
     with StubJudge(Sure(0.75)) as judge:
-        reply = endpoint(judge.base_url).ask(MESSAGES, 1, logprobs=True)
-    assert reply.text == "Yes" and not reply.cut
+        reply = endpoint(judge.base_url).complete(MESSAGES, 1, logprobs=True)
+    assert reply.text == "Yes" and not reply.truncated
     assert reply.first_token == pytest.approx({"Yes": -0.3390, "No": -1.4376, "The": -2.9957}, abs=1e-3)
 
 
@@ -135,18 +137,18 @@ def test_a_good_answer_is_read():
 )  # fmt: skip
 def test_a_share_is_never_taken_from_a_single_token(logprobs):
     with StubJudge(completion(logprobs=logprobs)) as judge:
-        assert endpoint(judge.base_url).ask(MESSAGES, 1, logprobs=True).first_token is None
+        assert endpoint(judge.base_url).complete(MESSAGES, 1, logprobs=True).first_token is None
 
 
 def test_a_reply_that_reached_the_limit_says_so():
     with StubJudge(Says("Yes, bec", finish_reason="length")) as judge:
-        assert endpoint(judge.base_url).ask(MESSAGES, 3).cut
+        assert endpoint(judge.base_url).complete(MESSAGES, 3).truncated
 
 
 def test_the_request_holds_what_was_set():
     with StubJudge(Sure(1.0)) as judge:
-        endpoint(judge.base_url, extra_body={"top_k": 5}).ask(MESSAGES, 1, logprobs=True)
-        endpoint(judge.base_url, seed=None).ask(MESSAGES, 9)
+        endpoint(judge.base_url, extra_body={"top_k": 5}).complete(MESSAGES, 1, logprobs=True)
+        endpoint(judge.base_url, seed=None).complete(MESSAGES, 9)
     first, second = judge.requests
     common = {"model": "some/model", "messages": MESSAGES, "temperature": 0.0}
     assert first == common | {"max_tokens": 1, "logprobs": True, "top_logprobs": 20, "seed": 7, "top_k": 5}
@@ -159,9 +161,9 @@ def test_the_request_holds_what_was_set():
 def test_the_key_is_sent_and_stands_in_no_message(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
     with StubJudge(Sure(1.0), api_key="sk-very-secret") as judge:
-        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1).text == "Yes"
+        assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1).text == "Yes"
     with StubJudge(Sure(1.0), api_key="another") as judge, pytest.raises(ScoringFailed) as failed:
-        endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1)
+        endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1)
     assert failed.value.kind == "http_401"
     assert "sk-very-secret" not in str(failed.value) and "***" in str(failed.value)
     assert failed.value.__cause__ is None
@@ -186,7 +188,7 @@ ECHOES = {
 def test_no_message_holds_the_key_or_a_half_of_it(name, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with StubJudge(ECHOES[name]) as judge, pytest.raises(ScoringFailed) as failed:
-        endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1, logprobs=True)
+        endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1, logprobs=True)
     assert "sk-v" not in str(failed.value) and "secret" not in str(failed.value), failed.value
     assert name == "where a message is cut" or "***" in str(failed.value), "a control: the key was there"
 
@@ -195,23 +197,23 @@ def test_no_message_holds_the_key_or_a_half_of_it(name, monkeypatch):
 def test_no_place_of_the_cut_shows_a_half_of_the_key(length, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with StubJudge(Refuses(401, b"x" * length + KEY.encode())) as judge, pytest.raises(ScoringFailed) as failed:
-        endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1)
+        endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1)
     assert "sk-v" not in str(failed.value)
 
 
 def test_what_the_judge_says_holds_no_key(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", KEY)
     with StubJudge(Says(f"I was called with {KEY}")) as judge:
-        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 9).text == "I was called with ***"
+        assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 9).text == "I was called with ***"
     monkeypatch.setenv("JUDGE_KEY", "1")  # a placeholder
     with StubJudge(Says("1 > 2")) as judge:
-        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 9).text == "1 > 2"
+        assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 9).text == "1 > 2"
 
 
 def test_a_key_that_ends_in_a_new_line_is_sent_without_it(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", f" {KEY}\n")
     with StubJudge(Sure(1.0), api_key=KEY) as judge:
-        assert endpoint(judge.base_url, "JUDGE_KEY").ask(MESSAGES, 1).text == "Yes"
+        assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1).text == "Yes"
 
 
 @pytest.mark.parametrize("key", ["sk-\x01secret", "sk-secret\nX-Other: 1", "sk-секрет-secret", "sk secret"])
@@ -229,7 +231,7 @@ def test_what_was_not_asked_for_goes_nowhere(key, monkeypatch):
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: of-another-service\nX-Mine: of-another-service")
     monkeypatch.setenv("JUDGE_KEY", key)
     with StubJudge(Sure(1.0), api_key=key) as judge:
-        endpoint(judge.base_url, "JUDGE_KEY" if key else "").ask(MESSAGES, 1)
+        endpoint(judge.base_url, "JUDGE_KEY" if key else "").complete(MESSAGES, 1)
     headers = {name.lower(): value for name, value in judge.headers[0].items()}
     assert "of-another-service" not in json.dumps([headers, *judge.requests])
     assert headers.get("authorization") == (f"Bearer {key}" if key else None)
@@ -239,10 +241,10 @@ def test_a_copy_for_another_process_asks_as_the_first_and_holds_no_key(monkeypat
     monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
     with StubJudge(Sure(1.0), api_key="sk-very-secret") as judge:
         first = endpoint(judge.base_url, "JUDGE_KEY")
-        first.ask(MESSAGES, 1)
+        first.complete(MESSAGES, 1)
         packed = pickle.dumps(first)
         assert b"sk-very-secret" not in packed
-        assert pickle.loads(packed).ask(MESSAGES, 1).text == "Yes"
+        assert pickle.loads(packed).complete(MESSAGES, 1).text == "Yes"
 
 
 # settings
@@ -272,7 +274,7 @@ def test_calls_run_together_keep_their_order_and_fail_alone():
             raise ScoringFailed(str(number))
         return number
 
-    found = endpoint("http://127.0.0.1:1").together([lambda n=n: call(n) for n in range(20)])
+    found = endpoint("http://127.0.0.1:1").run_all([lambda n=n: call(n) for n in range(20)])
     assert [str(each) for each in found] == [str(n) for n in range(20)]
     assert all(isinstance(each, ScoringFailed) == (n % 3 == 1) for n, each in enumerate(found))
 
@@ -280,7 +282,7 @@ def test_calls_run_together_keep_their_order_and_fail_alone():
 def test_requests_overlap_up_to_the_limit():
     numbers = itertools.count()
     with StubJudge(lambda _: Says(str(next(numbers))), delay_s=0.05) as judge:
-        ask = endpoint(judge.base_url, at_once=4)
-        found = ask.together([lambda: ask.ask(MESSAGES, 1) for _ in range(12)])
+        ask = endpoint(judge.base_url, concurrency=4)
+        found = ask.run_all([lambda: ask.complete(MESSAGES, 1) for _ in range(12)])
     assert sorted(int(reply.text) for reply in found) == list(range(12))
     assert 2 <= judge.most_at_once <= 4

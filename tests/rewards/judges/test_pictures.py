@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrl.rewards import InvalidAnswer
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.judges.judge_base import data_url, spread
+from mmrl.rewards.judges.judge_base import data_url, spread_frames
 
 
 def read(url: str) -> Image.Image:
@@ -80,4 +80,4 @@ def test_what_cannot_be_shown_is_the_fault_of_whom_it_should_be():
     [(3, 8, [0, 1, 2]), (9, 3, [0, 4, 8]), (10, 1, [5]), (100, 4, [0, 33, 66, 99]), (0, 3, []), (8, 8, list(range(8)))],
 )
 def test_frames_are_spread_from_the_first_to_the_last(frames, most, expected):
-    assert spread(list(range(frames)), most) == expected
+    assert spread_frames(list(range(frames)), most) == expected

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardError
-from mmrl.rewards.judges.templates import Picture, Prompt, between, harmless, load_prompt, shipped
+from mmrl.rewards.judges.templates import ImagePart, JudgePrompt, escape_tags, load_prompt, shipped, tagged
 
 TAGS = ("prompt", "answer", "reference", "question")
 
 
 def filled(user, texts=None, shown=("SHOWN",), system=""):
-    return Prompt("mine", "point", system, user).messages(texts or {}, list(shown))
+    return JudgePrompt("mine", "point", system, user).messages(texts or {}, list(shown))
 
 
 def test_places_are_filled_at_once_so_that_texts_stay_as_they_are():
@@ -32,7 +32,9 @@ def test_any_text_comes_through_as_it_is(prompt, reference):
 
 
 def test_pictures_stand_where_they_are_shown():
-    system, user = filled("look: $shown or not?", shown=["A:", Picture("data:1"), "B:", Picture("data:2")], system="be")
+    system, user = filled(
+        "look: $shown or not?", shown=["A:", ImagePart("data:1"), "B:", ImagePart("data:2")], system="be"
+    )
     assert system == {"role": "system", "content": "be"}
     assert user["content"] == [
         {"type": "text", "text": "look: A:"},
@@ -87,7 +89,7 @@ OPENED = re.compile(r"\[/?([A-Z_]{2,}|inst)\]")
 
 @pytest.mark.parametrize("text", BREAKS)
 def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
-    held = between("answer", text)
+    held = tagged("answer", text)
     assert held.startswith("<answer>\n") and held.endswith("\n</answer>")
     inside = held.removeprefix("<answer>\n").removesuffix("\n</answer>")
     assert not LEFT.search(inside), inside
@@ -97,7 +99,7 @@ def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
 
 @given(st.text(st.sampled_from(list("<>/|[] \n\u200b\uff1c\uff0fansweprompthikANSWER")), max_size=60))
 def test_whatever_stands_in_an_answer_it_ends_once(text):
-    held = between("answer", text)
+    held = tagged("answer", text)
     for tag in TAGS:
         ours = 1 if tag == "answer" else 0
         assert len(re.findall(rf"[<\uff1c]\s*/\s*{tag}", held, re.I)) == ours
@@ -111,18 +113,18 @@ def test_whatever_stands_in_an_answer_it_ends_once(text):
      "\\frac{1}{2} < \\infty", "<svg width='3'/>"],
 )  # fmt: skip
 def test_ordinary_text_is_left_alone(text):
-    assert harmless(text) == text
+    assert escape_tags(text) == text
 
 
 def test_what_cannot_be_sent_is_replaced():
-    assert harmless("a\x00b\ud800c\x1bd") == "a\ufffdb\ufffdc\ufffdd"
-    harmless("\ud83d \udc00").encode()
+    assert escape_tags("a\x00b\ud800c\x1bd") == "a\ufffdb\ufffdc\ufffdd"
+    escape_tags("\ud83d \udc00").encode()
 
 
 @pytest.mark.parametrize("text", ["<", "< ", " ", "</", "<\u200b", "["])
 def test_long_texts_take_no_time(text):
     begun = time.process_time()
-    harmless("<" + text * (100_000 // len(text)))
+    escape_tags("<" + text * (100_000 // len(text)))
     assert time.process_time() - begun < 2
 
 
@@ -144,15 +146,15 @@ def test_a_file_of_ones_own_is_read(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("kind: point\nscale: [1, 5]\nuser: |\n  é {braces} $$3\n  $shown\n", encoding="utf-8")
     prompt = load_prompt(str(path), "point")
-    assert prompt == Prompt("mine", "point", "", "é {braces} $$3\n$shown", (1.0, 5.0))
-    assert prompt.asks_for("shown") and not prompt.asks_for("prompt")
+    assert prompt == JudgePrompt("mine", "point", "", "é {braces} $$3\n$shown", (1.0, 5.0))
+    assert prompt.uses("shown") and not prompt.uses("prompt")
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("kind: point\nuser: $shown $promt", "promt is nothing that can be filled in"),
-        ("kind: point\nuser: $shown $count", "count is nothing"),
+        ("kind: point\nuser: $shown $promt", "promt is not a slot"),
+        ("kind: point\nuser: $shown $count", "count is not a slot"),
         ("kind: point\nuser: hello", "shown must stand in `user` once, not 0 times"),
         ("kind: point\nuser: $shown $shown", "not 2 times"),
         ("kind: checklist\nuser: $shown", "question must stand"),
@@ -165,10 +167,10 @@ def test_a_file_of_ones_own_is_read(tmp_path):
         ("kind: point\nuser: $shown\nscale: [10, 0]", "scale is"),
         ("kind: point\nuser: $shown\nscale: [0, .inf]", "scale is"),
         ("kind: pair\nuser: $shown\nscale: [0, 1]", "scale is"),
-        ("- a list", "must hold the keys"),
+        ("- a list", "must have the keys"),
         ("kind: [", "cannot be read"),
         ("!!python/object/apply:os.system ['true']", "cannot be read"),
-        ("x" * 200_000, "must hold the keys"),
+        ("x" * 200_000, "must have the keys"),
     ],
 )
 def test_a_file_that_is_not_whole_is_refused(text, told, tmp_path):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.judges import verdicts
+from mmrl.rewards.judges import replies
 
 SPELLINGS = ["{}", " {}", "▁{}", "Ġ{}", "{}.", "**{}", '"{}"', "{}\n", "{},"]
 
@@ -25,7 +25,7 @@ def test_the_share_is_a_logistic_of_the_difference():
         tokens = {"Yes": math.log((1 - other) * p), "No": math.log((1 - other) * (1 - p))}
         if other:
             tokens["Maybe"] = math.log(other)
-        assert verdicts.share(tokens, "yes", "no") == pytest.approx(p, rel=1e-9, abs=1e-12)
+        assert replies.yes_probability(tokens, "yes", "no") == pytest.approx(p, rel=1e-9, abs=1e-12)
 
 
 def test_spellings_of_a_word_are_added_up():
@@ -38,10 +38,10 @@ def test_spellings_of_a_word_are_added_up():
                 tokens[form.format(rng.choice([word, word.upper(), word.title()]))] = math.log(p)
         for token, logprob in tokens.items():
             mass["yes" if "yes" in token.lower() else "no"] += math.exp(logprob)
-        if sum(mass.values()) < verdicts.LEAST_MASS:
+        if sum(mass.values()) < replies.MIN_PROBABILITY:
             continue
         expected = mass["yes"] / sum(mass.values())
-        assert verdicts.share(tokens, "yes", "no") == pytest.approx(expected, rel=1e-9)
+        assert replies.yes_probability(tokens, "yes", "no") == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -49,19 +49,19 @@ def test_spellings_of_a_word_are_added_up():
 )
 def test_other_words_do_not_count(token):
     tokens = {token: math.log(0.9), "Yes": math.log(0.03), "No": math.log(0.01)}
-    assert verdicts.share(tokens, "yes", "no") == pytest.approx(0.75)
+    assert replies.yes_probability(tokens, "yes", "no") == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("tokens", [{}, {"The": -0.1, "A": -2.0}, {"<think>": 0.0, "Yes": -9.0, "No": -20.0}])
 def test_a_judge_about_to_say_something_else_has_no_verdict(tokens):
     with pytest.raises(ScoringFailed) as failed:
-        verdicts.share(tokens, "yes", "no")
+        replies.yes_probability(tokens, "yes", "no")
     assert failed.value.kind == "unparseable"
 
 
 def test_a_word_that_is_impossible_has_no_share():
-    assert verdicts.share({"Yes": -9999.0, "No": -0.01}, "yes", "no") == 0.0
-    assert verdicts.share({"Yes": -0.01, "No": -math.inf}, "yes", "no") == 1.0
+    assert replies.yes_probability({"Yes": -9999.0, "No": -0.01}, "yes", "no") == 0.0
+    assert replies.yes_probability({"Yes": -0.01, "No": -math.inf}, "yes", "no") == 1.0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_a_word_that_is_impossible_has_no_share():
      "<think>no, no, no</think>\n\nYes", "**Answer: yes**", "Final answer: Yes", "reasoning ...</think> yes"],
 )  # fmt: skip
 def test_a_plain_word_is_read(text):
-    assert verdicts.choice(text, ("yes", "no")) == "yes"
+    assert replies.parse_choice(text, ("yes", "no")) == "yes"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_plain_word_is_read(text):
 )  # fmt: skip
 def test_anything_else_is_not(text):
     with pytest.raises(ScoringFailed) as failed:
-        verdicts.choice(text, ("yes", "no"))
+        replies.parse_choice(text, ("yes", "no"))
     assert failed.value.kind == "unparseable" and not failed.value.transient
 
 
@@ -90,7 +90,7 @@ def test_anything_else_is_not(text):
      ("Score: 3", 3), ("Two are missing.\nRating: 4/10.", 4), ("<think>2</think>9", 9), ("+3", 3)],
 )  # fmt: skip
 def test_a_number_on_the_scale_is_read(text, value):
-    assert verdicts.number(text, 0, 10) == value
+    assert replies.parse_number(text, 0, 10) == value
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_a_number_on_the_scale_is_read(text, value):
 )  # fmt: skip
 def test_a_number_off_the_scale_or_in_doubt_is_not(text):
     with pytest.raises(ScoringFailed):
-        verdicts.number(text, 0, 10)
+        replies.parse_number(text, 0, 10)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_number_off_the_scale_or_in_doubt_is_not(text):
      "The third is best.\nRanking: [3, 1, 2]", "<think>1 > 2 > 3</think>\n3 > 1 > 2", "3\n1\n2"],
 )  # fmt: skip
 def test_an_order_is_read(text):
-    assert verdicts.order(text, 3) == [2, 0, 1]
+    assert replies.parse_order(text, 3) == [2, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -119,21 +119,21 @@ def test_an_order_is_read(text):
 )  # fmt: skip
 def test_what_is_no_permutation_is_not(text):
     with pytest.raises(ScoringFailed) as failed:
-        verdicts.order(text, 3)
+        replies.parse_order(text, 3)
     assert failed.value.kind == "unparseable"
 
 
 @given(st.permutations(list(range(9))), st.sampled_from([" > ", ">", ", ", " ", "\n"]))
 def test_every_permutation_comes_back(places, between):
-    assert verdicts.order(between.join(str(place + 1) for place in places), 9) == places
+    assert replies.parse_order(between.join(str(place + 1) for place in places), 9) == places
 
 
 @given(st.text(), st.integers(1, 5))
 def test_no_text_gives_anything_but_a_verdict_or_a_failure(text, size):
     for read in (
-        lambda: verdicts.choice(text, ("yes", "no")) in ("yes", "no"),
-        lambda: 0 <= verdicts.number(text, 0, 10) <= 10,
-        lambda: sorted(verdicts.order(text, size)) == list(range(size)),
+        lambda: replies.parse_choice(text, ("yes", "no")) in ("yes", "no"),
+        lambda: 0 <= replies.parse_number(text, 0, 10) <= 10,
+        lambda: sorted(replies.parse_order(text, size)) == list(range(size)),
     ):
         try:
             assert read()
@@ -144,8 +144,8 @@ def test_no_text_gives_anything_but_a_verdict_or_a_failure(text, size):
 @pytest.mark.parametrize("text", [" " * 10**6, "1" * 10**6, "1 > " * 10**5, "answer" + " " * 10**6, "*" * 10**6])
 def test_long_replies_take_no_time(text):
     begun = time.process_time()
-    for read in (lambda: verdicts.choice(text, ("yes",)), lambda: verdicts.number(text, 0, 1),
-                 lambda: verdicts.order(text, 2)):  # fmt: skip
+    for read in (lambda: replies.parse_choice(text, ("yes",)), lambda: replies.parse_number(text, 0, 1),
+                 lambda: replies.parse_order(text, 2)):  # fmt: skip
         with pytest.raises(ScoringFailed) as failed:
             read()
         assert len(str(failed.value)) < 300
