@@ -37,11 +37,11 @@ CLIP_TOO = ("rewards=[{name: shapeworld}, {name: shapeworld_clip}]",)
 TWO_UPDATES = ("training.updates=2", "data.micro_batch=96")
 
 ARMS: dict[str, Arm] = {
-    "flow_grpo": Arm("Flow-GRPO", ONLINE, "flow_grpo", paper="arXiv:2505.05470", seeds=3),
+    "flow_grpo": Arm("Flow-GRPO", ONLINE, "flow-grpo", paper="arXiv:2505.05470", seeds=3),
     "mixgrpo": Arm(
         "MixGRPO, a window of 2 that slides",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("sampling.window={size: 2, high: 4, move: slide, every: 10}",),
         "arXiv:2507.21802",
         3,
@@ -49,55 +49,55 @@ ARMS: dict[str, Arm] = {
     "dance_grpo": Arm(
         "DanceGRPO",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("sampling.transition={name: dance_sde, noise_level: 0.7}", "algorithm.advantage.ddof=1"),
         "arXiv:2505.07818",
         3,
     ),
     "flow_grpo_fast": Arm(
-        "Flow-GRPO-Fast, a random window of 2", ONLINE, "flow_grpo", ("sampling.window.size=2",), "arXiv:2505.05470"
+        "Flow-GRPO-Fast, a random window of 2", ONLINE, "flow-grpo", ("sampling.window.size=2",), "arXiv:2505.05470"
     ),
     "flow_grpo_all_steps": Arm(
-        "Flow-GRPO, the last stochastic step too", ONLINE, "flow_grpo", ("sampling.window.high=5",), "arXiv:2505.05470"
+        "Flow-GRPO, the last stochastic step too", ONLINE, "flow-grpo", ("sampling.window.high=5",), "arXiv:2505.05470"
     ),
     "cps": Arm(
         "CPS sampling",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("sampling.transition={name: cps, noise_level: 0.7}", "algorithm.clip.low=1e-3"),
         "arXiv:2509.05952",
     ),
     "grpo_guard": Arm(
         "GRPO-Guard, two updates",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("algorithm={name: grpo_guard, clip: {low: 1.0e-3}}", *TWO_UPDATES),
         "arXiv:2510.22319",
     ),
-    "two_updates": Arm("Flow-GRPO, two updates", ONLINE, "flow_grpo", TWO_UPDATES, "arXiv:2505.05470"),
+    "two_updates": Arm("Flow-GRPO, two updates", ONLINE, "flow-grpo", TWO_UPDATES, "arXiv:2505.05470"),
     "unigrpo": Arm(
         "UniGRPO's velocity-MSE penalty",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("algorithm={name: unigrpo, clip: {low: 1.0e-2}, kl: {kind: velocity_mse, coef: 0.01}}",),
     ),
     "branch_grpo": Arm(
         "BranchGRPO",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("algorithm={name: branch_grpo, clip: {low: 1.0e-2}}", "sampling.branch={at: [0, 1, 2]}"),
         "arXiv:2509.06040",
     ),
     "same_beginnings": Arm(
         "Flow-GRPO, eight rows of a group from the same noise",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("sampling.branch={at: [0], branching_factor: 8}",),
     ),
     "b2_diffurl": Arm(
         "B2-DiffuRL",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         (
             "algorithm={name: b2_diffurl, clip: {low: 1.0e-2}, advantage: {name: running, clip: 5.0, "
             "extremes_threshold: 0.5, history: {buffer: 64, min_count: 8}}}",
@@ -109,12 +109,12 @@ ARMS: dict[str, Arm] = {
     "reinflow": Arm(
         "ReinFlow, learned noise",
         ONLINE,
-        "flow_grpo",
+        "flow-grpo",
         ("sampling.transition={name: noisy_ode, noise_level: 0.5, learned: {low: 0.2, high: 1.0, lr_scale: 50}}",),
         "arXiv:2505.22094",
     ),
     "fixed_noise": Arm(
-        "The ODE and fixed noise", ONLINE, "flow_grpo", ("sampling.transition={name: noisy_ode, noise_level: 0.5}",)
+        "The ODE and fixed noise", ONLINE, "flow-grpo", ("sampling.transition={name: noisy_ode, noise_level: 0.5}",)
     ),
     "ddpo": Arm("DDPO, on the tiny Stable Diffusion 1.5", ONLINE, "shapes-ddpo", paper="arXiv:2305.13301", seeds=3),
     "diffusion_nft": Arm("DiffusionNFT", FORWARD, "quickstart", paper="arXiv:2509.16117", seeds=3),
@@ -205,8 +205,8 @@ Strict correctness on the way; settings above follow from these.
 
 | arm | setting | strict |
 |-|-|-|
-| `flow_grpo` | as it is | 0.430 at 16 |
-| `flow_grpo` | lr 2e-4, average 0.95 | 0.388 at 16 |
+| `flow-grpo` | as it is | 0.430 at 16 |
+| `flow-grpo` | lr 2e-4, average 0.95 | 0.388 at 16 |
 | `awm` | lr 3e-4 | 0.029 at 10: norms of the gradient above 100 |
 | `awm` | lr 1e-4, penalty 1 on leaving a slow old policy | 0.391 at 10, 0.432 at 20 |
 | `flow_dpo` | best against worst, lr 5e-5 | 0.438 at 30, 0.461 at 40 |

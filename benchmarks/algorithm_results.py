@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from algorithm_arms import ARMS, LOOKS, PAIRS, Arm, Pair
 
+from mmrl.config.loading.yaml_text import parse_yaml
 from mmrl.config.recipes import find_recipe
 from mmrl.evaluation.report.svg import Series, panels
 from mmrl.evaluation.results import Evaluation, evaluation_steps
@@ -77,8 +78,9 @@ class Results:
 
 
 def digest(arm: Arm, changes: Sequence[str]) -> str:
-    """Changes where what is run changes."""
-    text = "\n".join([find_recipe(arm.recipe).path.read_text(encoding="utf-8"), *changes])
+    """Return a key that differs between any two arms that run differently; comments of recipes do not count."""
+    recipe, _ = parse_yaml(find_recipe(arm.recipe).path.read_text(encoding="utf-8"), arm.recipe)
+    text = "\n".join([json.dumps(recipe, sort_keys=True), *changes])
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 

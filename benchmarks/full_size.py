@@ -1,7 +1,7 @@
 """A model at its real size with random weights: Flow-GRPO steps on a GPU, without downloading anything.
 
     python benchmarks/full_size.py                      # stable-diffusion-3.5-medium, as its recipe says, on CUDA
-    python benchmarks/full_size.py flux_dev_lora
+    python benchmarks/full_size.py flux-dev-lora
     python benchmarks/full_size.py --smoke              # the same code on a CPU, on a model of a few million parameters
 
 Prints pictures per second of the rollout, seconds of the update, the replay gap and peak memory, and then the estimate
@@ -139,7 +139,7 @@ def measure(config: TrainConfig, pipeline: DiffusionPipeline) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("recipe", nargs="?", default="sd35_medium_lora")
+    parser.add_argument("recipe", nargs="?", default="sd35-medium-lora")
     parser.add_argument("overrides", nargs="*", help="a.b=c")
     parser.add_argument("--smoke", action="store_true", help="a small model, on the CPU")
     asked = parser.parse_args()

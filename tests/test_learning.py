@@ -26,7 +26,7 @@ def check_claims(seen: Summary, heldout: Summary, least: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe, least", [("quickstart", 0.15), ("flow_grpo", 0.10)])
+@pytest.mark.parametrize("recipe, least", [("quickstart", 0.15), ("flow-grpo", 0.10)])
 def test_a_recipe_learns_on_three_seeds(recipe: str, least: float, tmp_path: Path):
     overrides = ["run.display=quiet", f"run.dir={tmp_path}/seed-{{seed}}"]
     runs = [train(load_config(recipe, [f"seed={seed}", *overrides])) for seed in SEEDS]

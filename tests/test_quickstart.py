@@ -48,7 +48,7 @@ def mmrl(*words: str):
     return result.output
 
 
-@pytest.fixture(scope="module", params=["quickstart", "flow_grpo"])
+@pytest.fixture(scope="module", params=["quickstart", "flow-grpo"])
 def finished(request, tmp_path_factory):
     run = tmp_path_factory.mktemp(request.param) / "run"
     return run, mmrl("train", request.param, *SHORT, f"run.dir={run}")
@@ -120,7 +120,7 @@ def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
     run = tmp_path / "lora"
     arguments = [*SHORT, *BLIND, "policy.train=lora", "policy.lora.rank=4", "optimizer.lr=0.01", "optimizer.ema=0.9"]
     arguments.append(f"run.dir={run}")
-    mmrl("train", "flow_grpo", *arguments)
+    mmrl("train", "flow-grpo", *arguments)
     pipe = DiffusionPipeline.from_pretrained(PIPELINE)
     pipe.set_progress_bar_config(disable=True)
 
@@ -172,7 +172,7 @@ def test_fresh_evaluation_scores_again_what_training_left(finished):
 
 
 def test_a_window_is_the_same_for_all_calls_of_an_iteration():
-    config = load_config("flow_grpo", ["sampling.window.size=1"])
+    config = load_config("flow-grpo", ["sampling.window.size=1"])
     policy = build_policy(config.policy, config.sampling)
     chosen = load_samples("shapeworld:train")[:2]
     windows = set()
@@ -207,12 +207,12 @@ def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, 
     [
         ("quickstart", ["policy.dtype=bfloat16"]),
         ("quickstart", ["algorithm.kl.coef=0.1", "optimizer.ema=0.9", "training.updates=2"]),
-        ("flow_grpo", ["policy.dtype=bfloat16", "policy.train=lora", "policy.gradient_checkpointing=true"]),
-        ("flow_grpo", ["policy.dtype=float16", "policy.train=lora"]),
+        ("flow-grpo", ["policy.dtype=bfloat16", "policy.train=lora", "policy.gradient_checkpointing=true"]),
+        ("flow-grpo", ["policy.dtype=float16", "policy.train=lora"]),
         ("quickstart", ["policy.dtype=float16"]),
-        ("flow_grpo", ["sampling.transition={name: dance_sde, noise_level: 0.3}", "algorithm.kl.coef=0.01"]),
-        ("flow_grpo", ["sampling.transition.name=cps", "algorithm.advantage.name=rloo", "training.epochs=2"]),
-        ("flow_grpo", ["sampling.window={size: 2, high: 4}", "algorithm.kl={kind: velocity_mse, coef: 0.01}"]),
+        ("flow-grpo", ["sampling.transition={name: dance_sde, noise_level: 0.3}", "algorithm.kl.coef=0.01"]),
+        ("flow-grpo", ["sampling.transition.name=cps", "algorithm.advantage.name=rloo", "training.epochs=2"]),
+        ("flow-grpo", ["sampling.window={size: 2, high: 4}", "algorithm.kl={kind: velocity_mse, coef: 0.01}"]),
     ],
 )
 def test_what_the_configuration_offers_trains_and_replays_exactly(recipe, changes, tmp_path):

@@ -3,7 +3,7 @@
     python benchmarks/studies/reward_learning.py              # 9 runs of 3 to 4 minutes; finished ones are kept
     python benchmarks/studies/reward_learning.py --seeds 1    # of each recipe, seed 0 alone
 
-Trains the recipes `shapes_clip`, `shapes_judge` and `shapes_clip_judge` on seeds 0, 1 and 2. The rule checker
+Trains the recipes `shapes-clip`, `shapes-judge` and `shapes-clip-judge` on seeds 0, 1 and 2. The rule checker
 (`shapeworld`) scores the same prompts and noise before and after, and the observer (`shapeworld_heldout`) looks too;
 neither is trained on, except through the judge, which answers from the checker. Writes `docs/results/rewards.md`, and
 the pictures that the CLIP overrates most into `docs/images/`.
@@ -24,9 +24,9 @@ from mmrl.evaluation.summary import RunSummary, summarise_run
 from mmrl_shapeworld.judge_server import PORT, serving
 
 ARMS = {
-    "shapes_clip": "the tiny CLIP alone",
-    "shapes_judge": "the judge, which answers from the rule checker",
-    "shapes_clip_judge": "both, under GDPO",
+    "shapes-clip": "the tiny CLIP alone",
+    "shapes-judge": "the judge, which answers from the rule checker",
+    "shapes-clip-judge": "both, under GDPO",
 }
 MEASURES = {
     "shapeworld": "partial credit",
@@ -78,7 +78,7 @@ def page(results: dict[str, list[RunSummary]], runs: Path) -> str:
         "```",
     ]
     for arm, summaries in results.items():
-        trained = {"shapes_clip": ("shapeworld_clip",), "shapes_judge": ("judge",)}.get(
+        trained = {"shapes-clip": ("shapeworld_clip",), "shapes-judge": ("judge",)}.get(
             arm, ("shapeworld_clip", "judge")
         )
         lines += ["", f"## {ARMS[arm][0].upper()}{ARMS[arm][1:]} (`{arm}`)", ""]
@@ -92,8 +92,8 @@ def page(results: dict[str, list[RunSummary]], runs: Path) -> str:
         verdicts = [summary.changes["shapeworld"].difference.verdict for summary in summaries]
         raised = verdicts.count("up")
         lines += ["", f"Partial credit rose on {raised} of {len(verdicts)} seeds (interval above 0)."]
-    if "shapes_clip" in results:
-        lines += ["", *overrated(folder(runs, "shapes_clip", 0), results["shapes_clip"])]
+    if "shapes-clip" in results:
+        lines += ["", *overrated(folder(runs, "shapes-clip", 0), results["shapes-clip"])]
     return "\n".join(lines) + "\n"
 
 

@@ -58,6 +58,7 @@ def train(
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
     from mmrl.config import ConfigError, load_config
     from mmrl.config.loading.overrides import refuse_changes_on_resume
+    from mmrl.config.recipes import kebab_case
 
     if resume is None:
         if recipe is None:
@@ -77,7 +78,7 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
             f"training.iterations cannot change on resume: optimizer.schedule is {config.optimizer.schedule}, "
             "which falls to zero at the last iteration it was planned for"
         )
-    if recipe is not None and (asked := load_config(recipe).name) != config.name:
+    if recipe is not None and kebab_case(asked := load_config(recipe).name) != kebab_case(config.name):
         raise ConfigError(f"{resume} is a run of {config.name}, not of {asked}; leave RECIPE out to resume it")
     return config
 

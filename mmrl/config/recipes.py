@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,9 +11,9 @@ from mmrl.errors import ConfigError
 
 TASKS: dict[str, str | None] = {
     "text-to-image": "quickstart",
-    "edit": "flux_kontext_dev_lora",
-    "inpaint": "sd15_inpaint_lora",
-    "text-to-video": "wan21_1_3b_lora",
+    "edit": "flux-kontext-dev-lora",
+    "inpaint": "sd15-inpaint-lora",
+    "text-to-video": "wan21-1-3b-lora",
     "image-to-video": None,
     "token-image": "shapes-ar",
     "grounding": "grounding",
@@ -71,10 +72,17 @@ def find_recipe(recipe: str) -> Recipe:
         ConfigError: it is none of them, or no recipe ships for the task yet.
     """
     if Path(recipe).suffix in (".yaml", ".yml") or "/" in recipe:
-        if not Path(recipe).is_file():
-            raise ConfigError(f"there is no file {recipe}{_nearest_name(Path(recipe).stem)}")
-        return Recipe(Path(recipe).stem, Path(recipe))
+        path = Path(recipe)
+        if not path.is_file():
+            if (renamed := path.with_name(kebab_case(path.name))).is_file():
+                _warn_of_renamed(recipe, str(renamed))
+                return Recipe(renamed.stem, renamed)
+            raise ConfigError(f"there is no file {recipe}{_nearest_name(path.stem)}")
+        return Recipe(path.stem, path)
     shipped = {each.name: each for each in list_recipes()}
+    if recipe not in shipped and kebab_case(recipe) in shipped:
+        _warn_of_renamed(recipe, kebab_case(recipe))
+        return shipped[kebab_case(recipe)]
     name = TASKS.get(recipe, recipe)
     if name is None:
         started = ", ".join(task for task, starter in TASKS.items() if starter)
@@ -97,6 +105,16 @@ def copy_recipe(recipe: str, to: Path | None = None) -> Path:
     with target.open("x", encoding="utf-8") as file:
         file.write(source.read_text(encoding="utf-8"))
     return target
+
+
+def kebab_case(name: str) -> str:
+    """Return a recipe's present name: `flux_dev_lora` is `flux-dev-lora` now."""
+    return name.replace("_", "-")
+
+
+def _warn_of_renamed(old: str, new: str) -> None:
+    warnings.warn(f"the recipe {old} is called {new} now; the old name is read until the next release", FutureWarning,
+                  stacklevel=3)  # fmt: skip
 
 
 def _nearest_name(wrong: str) -> str:

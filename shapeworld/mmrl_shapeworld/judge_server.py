@@ -1,7 +1,7 @@
 """A judge of ShapeWorld's pictures behind an OpenAI-compatible endpoint: a server on loopback that needs no model.
 
     python -m mmrl_shapeworld.judge_server --port 8199
-    mmrl train shapes_judge
+    mmrl train shapes-judge
 
 It reads the caption between <prompt> and </prompt>, looks at the last picture with the rule checker, and gives "yes"
 the checker's partial credit as its probability. It stands in for a point judge whose template has $prompt, without a

@@ -102,13 +102,13 @@ def test_every_recipe_passes_the_real_check(recipe, monkeypatch):
 
 
 def test_a_dry_run_estimates_memory_and_refuses_what_the_pipeline_cannot_do():
-    table = run("train", "flow_grpo", "--dry-run").stdout
+    table = run("train", "flow-grpo", "--dry-run").stdout
     assert "Memory on one device" in table and "GiB" not in table.partition("Memory on one device")[2]
-    assert "left out" in run("train", "flow_grpo", "policy.model=nobody/nothing", "--dry-run").stdout
-    refused = run("train", "flow_grpo", "policy.scheduler=DDIMScheduler", "--dry-run", code=2).stderr
+    assert "left out" in run("train", "flow-grpo", "policy.model=nobody/nothing", "--dry-run").stdout
+    refused = run("train", "flow-grpo", "policy.scheduler=DDIMScheduler", "--dry-run", code=2).stderr
     assert "flow_sde does not fit the pipeline's scheduler" in refused
     assert (
-        "did you mean DDIMScheduler?" in run("train", "flow_grpo", "policy.scheduler=DDIM", "--dry-run", code=2).stderr
+        "did you mean DDIMScheduler?" in run("train", "flow-grpo", "policy.scheduler=DDIM", "--dry-run", code=2).stderr
     )
 
 
@@ -146,7 +146,7 @@ def test_resume_refuses_what_a_run_under_way_cannot_take(assemble, started, tmp_
     refused = run("train", "--resume", started, "optimizer.lr=1", "training.updates=1", "seed=2", code=2).stderr
     assert refused.count("cannot change on resume") == 3
     assert "training.iterations, training.max_kl, training.save_every, evaluation.every, run.display" in refused
-    assert "is a run of quickstart, not of flow_grpo" in run("train", "flow_grpo", "--resume", started, code=2).stderr
+    assert "is a run of quickstart, not of flow-grpo" in run("train", "flow-grpo", "--resume", started, code=2).stderr
     assert "holds no config.yaml" in run("train", "--resume", tmp_path, code=2).stderr
     assert not assemble.trained
 

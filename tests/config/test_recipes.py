@@ -44,7 +44,7 @@ def test_a_task_leads_to_a_recipe():
         ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
         (
             "xyzzy",
-            "neither a YAML file, nor a shipped recipe (ar_grpo_janus_pro_1b, awm_sd35, ",
+            "neither a YAML file, nor a shipped recipe (ar-grpo-janus-pro-1b, awm-sd35, ",
         ),
     ],
 )

@@ -18,23 +18,23 @@ from mmrl.generation.memory.architecture import find_architecture
 from mmrl.workflows.train import train
 
 TINY = {
-    "flux2_klein_lora": "flux2_klein",
-    "flux_dev_lora": "flux",
-    "flux_kontext_dev_lora": "flux_kontext",
-    "hunyuan_video15_lora": "hunyuan_video_15",
-    "ltx2_lora": "ltx2",
-    "qwen_image_lora": "qwen_image",
-    "sd15_inpaint_lora": "sd15_inpaint_9_channels",
-    "sd15_lora": "sd15",
-    "sd35_medium_lora": "sd3",
-    "sdxl_lora": "sdxl",
-    "wan21_1_3b_lora": "wan",
-    "wan22_a14b_lora": "wan22",
-    "z_image_lora": "z_image",
+    "flux2-klein-lora": "flux2_klein",
+    "flux-dev-lora": "flux",
+    "flux-kontext-dev-lora": "flux_kontext",
+    "hunyuan-video15-lora": "hunyuan_video_15",
+    "ltx2-lora": "ltx2",
+    "qwen-image-lora": "qwen_image",
+    "sd15-inpaint-lora": "sd15_inpaint_9_channels",
+    "sd15-lora": "sd15",
+    "sd35-medium-lora": "sd3",
+    "sdxl-lora": "sdxl",
+    "wan21-1-3b-lora": "wan",
+    "wan22-a14b-lora": "wan22",
+    "z-image-lora": "z_image",
 }
 """By recipe, its pipeline made small."""
 
-ROWS = {"hunyuan_video15_lora": 1}
+ROWS = {"hunyuan-video15-lora": 1}
 """Of a call, where two would be refused; the recipe says why."""
 
 REWARD = """

@@ -60,7 +60,7 @@ def test_killed_amid_saving_while_adapters_learn_by_policy_gradient(zygote, tmp_
         ("a", {}),
         ("b", {"signals": [signal.SIGKILL], "at": "os.rename run/checkpoints/.step-2.tmp"}),
     ):
-        child = start(zygote, tmp_path / name, *changes, recipe="flow_grpo", **orders)
+        child = start(zygote, tmp_path / name, *changes, recipe="flow-grpo", **orders)
         assert child.wait() == (-signal.SIGKILL if orders else 0), child.said()
     finish(zygote, tmp_path / "b")
     assert_same(tmp_path / "a/run", tmp_path / "b/run")
