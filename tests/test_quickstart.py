@@ -141,7 +141,7 @@ def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
 def test_a_second_run_never_overwrites_the_first(finished):
     run, _ = finished
     config = load_config("quickstart", [*SHORT, f"run.dir={run}"])
-    with pytest.raises(ConfigError, match="holds a run already"):
+    with pytest.raises(ConfigError, match="contains a run already"):
         train(config)
 
 

@@ -11,8 +11,8 @@ import typer
 from typer.core import TyperGroup
 
 USER_ERRORS = {
-    ("mmrl.config.section", "ConfigError"): 2,
-    ("mmrl.data.jsonl", "DataError"): 1,
+    ("mmrl.errors", "ConfigError"): 2,
+    ("mmrl.errors", "DataError"): 1,
     ("mmrl.errors", "ResultError"): 2,  # before what it is a kind of
     ("mmrl.errors", "EvaluationError"): 1,
     ("mmrl.errors", "UnsupportedError"): 1,

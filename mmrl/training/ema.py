@@ -10,24 +10,24 @@ from torch import Tensor, nn
 
 
 class ParameterCopy:
-    """Values of some parameters, by name, that can follow the live ones and stand in for them."""
+    """A copy of parameters, by name, that can follow the live values and be swapped in for them."""
 
     def __init__(self, parameters: Mapping[str, nn.Parameter]) -> None:
         self._live = dict(parameters)
-        self._kept = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        self._copy = {name: parameter.detach().clone() for name, parameter in parameters.items()}
 
     @torch.no_grad()
     def follow(self, decay: float) -> None:
-        """kept = decay * kept + (1 - decay) * live."""
-        torch._foreach_lerp_(list(self._kept.values()), [p.detach() for p in self._live.values()], 1 - decay)
+        """Update the copy: copy = decay * copy + (1 - decay) * live."""
+        torch._foreach_lerp_(list(self._copy.values()), [p.detach() for p in self._live.values()], 1 - decay)
 
     def is_live(self) -> bool:
-        """Whether the kept values are the live ones."""
-        return all(torch.equal(self._kept[name], parameter.detach()) for name, parameter in self._live.items())
+        """Return True if the copy equals the live values."""
+        return all(torch.equal(self._copy[name], parameter.detach()) for name, parameter in self._live.items())
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """While open, the model computes with the kept values. Values are swapped, not copied, and swapped back."""
+        """Swap the copy into the model while open; tensors are exchanged, not copied."""
         self._swap()
         try:
             yield
@@ -35,15 +35,15 @@ class ParameterCopy:
             self._swap()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The kept values by name."""
-        return dict(self._kept)
+        """Return the copy by name."""
+        return dict(self._copy)
 
     @torch.no_grad()
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take kept values from `state_dict`."""
-        for name, kept in self._kept.items():
-            kept.copy_(state[name])
+        """Load the copy from `state_dict`."""
+        for name, copy in self._copy.items():
+            copy.copy_(state[name])
 
     def _swap(self) -> None:
         for name, parameter in self._live.items():
-            parameter.data, self._kept[name] = self._kept[name], parameter.data
+            parameter.data, self._copy[name] = self._copy[name], parameter.data

@@ -1,8 +1,9 @@
-"""Loss scaling: float16 has nothing between 0 and 6e-8, where most of a denoiser's gradient would lie.
+"""Loss scaling: float16 has no number between 0 and 6e-8, where most of a denoiser's gradient would lie.
 
 A log-probability is a mean over latent dimensions and a loss a mean over trajectories and decisions, so the gradient
 that enters the denoiser is about 1e-7. Losses are multiplied by `factor` before the backward pass, and the gradients
-of the parameters, which are float32, divided by it after.
+of the parameters, which are float32, divided by it after. Unlike `torch.amp.GradScaler`, an update without any
+gradient does not count towards growth, and too small a factor is an error.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from mmrl.errors import RunError
 
 START = 2.0**16
 PATIENCE = 200
-"""Updates without an overflow after which the factor is doubled: at most one update in so many is lost to trying."""
+"""Updates without an overflow after which the factor is doubled: at most one update in this many is skipped for it."""
 
 
 class LossScale:
-    """What losses are multiplied by. In float32 and bfloat16 always 1; in float16 it adapts.
+    """The factor on losses. In float32 and bfloat16 it is always 1; in float16 it adapts.
 
     An overflow is a gradient that is not finite: its update is skipped and the factor halved. Factors are powers of
     two, so that scaling itself rounds nothing.
@@ -41,17 +42,17 @@ class LossScale:
             torch._foreach_div_(gradients, self.factor)
 
     def accepts(self, norm: float) -> bool:
-        """Whether to update with gradients of this norm, and what follows for the factor.
+        """Return True if an update with gradients of this norm may be made, and adapt the factor.
 
-        Where the factor is fixed, every norm is accepted: one that is not finite is no overflow but an error.
+        Where the factor is fixed, every norm is accepted: a norm that is not finite is an error, not an overflow.
 
         Raises:
-            RunError: even unscaled losses overflow.
+            RunError: unscaled losses overflow too.
         """
         if not self.adapts:
             return True
         if math.isfinite(norm):
-            self._since_change += norm > 0  # without a signal nothing was tried
+            self._since_change += norm > 0  # a gradient of 0 is no evidence
             if self._since_change == PATIENCE:
                 self._change(2.0)
             return True
@@ -65,11 +66,11 @@ class LossScale:
         return False
 
     def metrics(self) -> dict[str, float]:
-        """`loss_scale`, and the run's `updates_skipped` so far; nothing where the factor is fixed."""
+        """Return `loss_scale`, and the run's `updates_skipped` so far; empty where the factor is fixed."""
         return {"loss_scale": self.factor, "updates_skipped": float(self.skipped)} if self.adapts else {}
 
     def state_dict(self) -> dict[str, float]:
-        """JSON-like state; nothing where the factor is fixed."""
+        """Return the state, fit for JSON; empty where the factor is fixed."""
         if not self.adapts:
             return {}
         return {"factor": self.factor, "skipped": self.skipped, "since_change": self._since_change}

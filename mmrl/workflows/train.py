@@ -26,14 +26,14 @@ from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.export.run_readme import write_model_card
 from mmrl.rewards.core.routing import SharedLoader
 from mmrl.training.run.display import build_display
-from mmrl.training.run.lock import only_writer
 from mmrl.training.run.run_folder import (
     CONFIG,
     check_run_folder,
+    check_unedited,
     check_writable,
     create_run_folder,
     load_run,
-    refuse_edited,
+    only_writer,
     run_folder,
 )
 from mmrl.training.run.trackers import JsonlTracker, build_trackers
@@ -64,7 +64,7 @@ def train(
         check_run_folder(run)
     else:
         check_writable(run)
-        refuse_edited(run, config)
+        check_unedited(run, config)
     raw = load_samples(config.data.path, config.media)
     micro_batch = BatchPlan.of(config).micro_batch
     if any(sample.conditions for sample in raw) and config.data.group_size % micro_batch:
@@ -94,7 +94,7 @@ def train(
             replace_text(run / CONFIG, dump_config(config))
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display)
-        display.say(str(policy.attention))
+        display.message(str(policy.attention))
         trainer = Trainer(
             policy=policy,
             objective=learning.objective,
@@ -107,7 +107,7 @@ def train(
             display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,
-            cautions=evaluator.cautions if evaluator else None,
+            warnings=evaluator.cautions if evaluator else None,
             name=config.name,
             recipe=recipe,
             precision=config.policy.dtype,

@@ -53,7 +53,7 @@ def test_the_panel_shows_the_same_numbers():
     shown.start("quickstart", 60)
     shown.step(REPORT)
     shown._live.refresh()
-    shown.say("[checkpoint] evaluation")
+    shown.message("[checkpoint] evaluation")
     shown.close()
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     for part in ("quickstart", "3/60", "+0.500", "+0.625", "0e+00", "25.0%", "1:54 left", "[checkpoint] evaluation"):

@@ -14,7 +14,7 @@ from mmrl.errors import ConfigError, RunError
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.run_folder import check_run_folder
-from mmrl.training.run.trackers import JsonlTracker, Spare
+from mmrl.training.run.trackers import JsonlTracker, OptionalTracker
 from tests.training import gaussian_run
 from tests.training.real_run import assert_same, finish, start
 
@@ -48,7 +48,7 @@ def test_a_disk_that_fills_up_keeps_the_last_checkpoint(zygote, straight, small_
     said = error_of(start(zygote, small_disk / "b"))
     run = small_disk / "b/run"
     assert "No space left on device" in said and "mmrl train --resume run" in said
-    assert "step-3 is there still" in said and Checkpoints(run).load_state().step == 3
+    assert "step-3 is unchanged" in said and Checkpoints(run).load_state().step == 3
     assert not list((run / "checkpoints").glob(".*"))
     shutil.copytree(small_disk / "b", tmp_path / "larger")
     finish(zygote, tmp_path / "larger")
@@ -93,13 +93,13 @@ def test_a_spare_tracker_that_fails_is_left_out(tmp_path, caplog):
                 file.write("x")
 
     inner = Full(tmp_path)
-    tracker = Spare(inner)
+    tracker = OptionalTracker(inner)
     with caplog.at_level(logging.WARNING):
         for step in (1, 2, 3):
             tracker.log("train", step, {})
     assert inner.calls == 1
     assert [r.getMessage() for r in caplog.records] == [
-        "Full is left out from here on: [Errno 28] No space left on device"
+        "Full is disabled from here on: [Errno 28] No space left on device"
     ]
 
 
@@ -141,7 +141,7 @@ def test_a_checkpoint_cut_in_half_is_named_with_the_one_to_go_on_from(finished, 
     with pytest.raises(RunError) as refused:
         gaussian_run.trainer(finished, QuietDisplay()).resume()
     message = str(refused.value)
-    assert str(path) in message and "The checkpoint of iteration 2 is whole" in message
+    assert str(path) in message and "The checkpoint of iteration 2 is complete" in message
     command, _, resume = message.partition("to go on from it: ")[2].partition(" && ")
     assert resume == f"mmrl train --resume {finished}"
     subprocess.run(command, shell=True, check=True)  # as the message says
@@ -153,23 +153,23 @@ def test_a_file_that_is_gone_or_changed_within_is_named_too(finished):
     path = finished / "checkpoints/step-3/theta.safetensors"
     content = path.read_bytes()
     path.unlink()
-    with pytest.raises(RunError, match=r"theta\.safetensors is missing\. The checkpoint of iteration 2 is whole"):
+    with pytest.raises(RunError, match=r"theta\.safetensors is missing\. The checkpoint of iteration 2 is complete"):
         Checkpoints(finished).path()
     path.write_bytes(content)
     inner = finished / "checkpoints/step-3/trainer/average.safetensors"
     inner.write_bytes(b"\xff" * inner.stat().st_size)  # of the right size
-    with pytest.raises(RunError, match=r"trainer cannot be read .*The checkpoint of iteration 2 is whole"):
+    with pytest.raises(RunError, match=r"trainer cannot be read .*The checkpoint of iteration 2 is complete"):
         Checkpoints(finished).load_state()
 
 
 def test_where_no_checkpoint_is_whole_that_is_said(finished):
     for state in finished.glob("checkpoints/*/trainer/state.json"):
         state.unlink()
-    with pytest.raises(RunError, match="no other checkpoint is whole"):
+    with pytest.raises(RunError, match="no other checkpoint is complete"):
         Checkpoints(finished).load_state()
     shutil.rmtree(finished / "checkpoints/step-2")
     shutil.rmtree(finished / "checkpoints/step-3")
-    with pytest.raises(RunError, match=r"has lost the checkpoints that its index\.json lists"):
+    with pytest.raises(RunError, match=r"lacks the checkpoints that its index\.json lists"):
         gaussian_run.trainer(finished, QuietDisplay()).resume()
 
 

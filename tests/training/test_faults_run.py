@@ -18,8 +18,8 @@ from mmrl.data import write_samples
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError, RunError
+from mmrl.training.monitors import ZeroAdvantageMonitor
 from mmrl.training.run.display import QuietDisplay
-from mmrl.training.trainer import ZeroAdvantageMonitor
 from mmrl_shapeworld.models import PIPELINE
 from mmrl_shapeworld.splits import samples
 from tests.training.conftest import Nearness
@@ -33,7 +33,7 @@ class Listening(QuietDisplay):
     def __init__(self) -> None:
         self.said: list[str] = []
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self.said.append(text)
 
 
@@ -102,7 +102,7 @@ def test_a_silence_that_is_broken_begins_anew():
     said: list[str] = []
     watch = ZeroAdvantageMonitor(said.append)
     for step, share in enumerate([1.0, 0.5, 1.0, 1.0, math.nan, 0.0], start=1):
-        watch.see(step, share)
+        watch.update(step, share)
     assert [text.partition(":")[0] for text in said] == ["iteration 1", "iteration 3"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mmrl.errors import RunError
 from mmrl.training.run.checkpoints import Checkpoints
-from mmrl.training.run.lock import only_writer
+from mmrl.training.run.run_folder import only_writer
 from tests.training import gaussian_run
 from tests.training.real_run import assert_same, finish, start
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mmrl.policy import RolloutRequest
-from mmrl.training.kl_early_stopping import PLACES, KLEarlyStopping, distance_from_reference
+from mmrl.training.monitors import PLACES, KLEarlyStopping, distance_from_reference
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import SPREAD, GaussianFlow
 from tests.training.gaussian_policy import GaussianPolicy
@@ -22,7 +22,7 @@ class Said:
 
     def start(self, name, total): ...
     def step(self, report): ...
-    def say(self, text):
+    def message(self, text):
         self.texts.append(text)
 
     def close(self): ...
@@ -64,10 +64,10 @@ def test_without_a_budget_nothing_is_measured(make_trainer, tmp_path):
 
 def test_the_algorithms_own_number_counts_where_it_has_one():
     budget, metrics = KLEarlyStopping(0.5), {"kl": 0.6}
-    budget.see(metrics, GaussianPolicy(), [], seed=0)
-    assert budget.spent and metrics == {"kl": 0.6}
-    budget.see({"kl": float("nan")}, GaussianPolicy(), [], seed=0)
-    assert budget.spent, "an unknown distance is none that is small"
+    budget.update(metrics, GaussianPolicy(), [], seed=0)
+    assert budget.exceeded and metrics == {"kl": 0.6}
+    budget.update({"kl": float("nan")}, GaussianPolicy(), [], seed=0)
+    assert budget.exceeded, "an unknown distance is none that is small"
 
 
 def test_the_distance_of_denoising_steps_is_that_of_gaussians():

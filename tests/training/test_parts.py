@@ -98,9 +98,9 @@ def test_run_folders_are_made_once_and_read_back(tmp_path):
     config = load_config("quickstart", ["seed=3"])
     folder = create_run_folder(tmp_path / "run", dump_config(config))
     assert load_run(folder).config == config and load_run(folder).metrics() == []
-    with pytest.raises(ConfigError, match=r"holds a run already: continue it with --resume"):
+    with pytest.raises(ConfigError, match=r"contains a run already: continue it with --resume"):
         create_run_folder(folder, dump_config(config))
-    with pytest.raises(ConfigError, match=r"is no run folder: it has no config\.yaml"):
+    with pytest.raises(ConfigError, match=r"is not a run folder: it has no config\.yaml"):
         load_run(tmp_path)
 
 

@@ -1,10 +1,10 @@
-"""Checkpoints: written under a temporary name, put on the disk, and renamed, so that one is whole or not there.
+"""Checkpoints: written under a temporary name, synced to disk, and renamed, so that each is complete or absent.
 
 checkpoints/step-N/                 the policy's files
 checkpoints/step-N/trainer/         parameters, optimizer and so on; state.json lists every file with its size
-checkpoints/index.json              which of them is the last, which the best
+checkpoints/index.json              names of the last and the best checkpoint
 
-The folders are what counts. Where index.json is missing, damaged or behind them, it is made up from them.
+The folders are authoritative: an index.json that is missing, damaged or outdated is rebuilt from them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class TrainerState:
-    """All that a run needs to go on exactly, beside the policy's own files."""
+    """The state that a run needs, beside the policy's own files, to continue exactly."""
 
     step: int
     tensors: dict[str, dict[str, Tensor]]  # parameters, optimizer, objective, average
@@ -43,20 +43,20 @@ class TrainerState:
 
 
 class Checkpoints:
-    """The folder `checkpoints/` of a run. The best, the last and the one before are kept."""
+    """The folder `checkpoints/` of a run. The best and the last two checkpoints are kept."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._folder = run / "checkpoints"
 
     def save(self, policy: Policy, state: TrainerState, score: float | None) -> Path:
-        """Write a checkpoint; `score` decides which is the best (None: it cannot be).
+        """Write a checkpoint and return its folder. The highest `score` is the best; None cannot be the best.
 
-        A step that is there and whole stays as it is: a run has one state at a step, and replacing it would leave a
-        moment without.
+        A complete checkpoint of this step is not written again: a run has one state at a step, and replacing it would
+        leave a moment without any.
 
         Raises:
-            RunError: it cannot be written; what was there is there still.
+            RunError: the checkpoint cannot be written; earlier checkpoints are unchanged.
         """
         score = score if score is not None and math.isfinite(score) else None
         index = self.index()
@@ -66,37 +66,37 @@ class Checkpoints:
                 self._folder.mkdir(parents=True)
                 sync_folder(self._run)
             if damage(target) is not None:
-                self._keep(index.get("best"), index.get("last"))  # first, to have room
+                self._keep(index.get("best"), index.get("last"))  # first, to free space
                 self._write(target, policy, state, score)
             index = index | {"last": target.name}
             if score is not None and score >= index.get("best_score", -math.inf):
                 index |= {"best": target.name, "best_score": score}
-            self._settle(index)
+            self._write_index(index)
         except (OSError, SafetensorError) as err:
-            kept = f"{index['last']} is there still" if "last" in index else "there is none yet"
+            kept = f"{index['last']} is unchanged" if "last" in index else "there is none yet"
             raise RunError(
-                f"the checkpoint {target} cannot be written ({_reason(err)}); {kept}. When that is mended, go on with: "
+                f"the checkpoint {target} cannot be written ({_reason(err)}); {kept}. Fix that, then go on with: "
                 f"mmrl train --resume {self._run}"
             ) from err
         return target
 
-    def begun(self) -> bool:
-        """Whether any checkpoint was ever finished."""
+    def any_finished(self) -> bool:
+        """Return True if a checkpoint was ever finished."""
         return bool(self._steps()) or (self._folder / INDEX).exists()
 
-    def mend(self) -> None:
-        """Make index.json agree with the folders, and clear away what a killed process left."""
-        self._settle(self.index())
+    def repair(self) -> None:
+        """Rebuild index.json from the folders if needed, and delete what a killed process left."""
+        self._write_index(self.index())
 
     def index(self) -> dict[str, Any]:
-        """`last`, `best` and `best_score`, as far as there are any."""
+        """Return `last`, `best` and `best_score`, those that exist."""
         steps = self._steps()
         try:
             index = dict(json.loads((self._folder / INDEX).read_text(encoding="utf-8")))
             listed = {index["last"], index.get("best", index["last"])}
             if index["last"] == f"step-{steps[-1]}" and listed <= {f"step-{step}" for step in steps}:
                 return index
-            problem = "does not list the folders that are there"
+            problem = "does not list the folders that exist"
         except FileNotFoundError:
             problem = "is missing"
         except (ValueError, TypeError, KeyError, IndexError):
@@ -107,14 +107,14 @@ class Checkpoints:
         return found
 
     def path(self, which: str = "last") -> Path:
-        """The folder of the last or best checkpoint.
+        """Return the folder of the last or best checkpoint.
 
         Raises:
-            RunError: there is none, or it is not whole.
+            RunError: there is none, or it is incomplete.
         """
         index = self.index()
-        if which not in index and not index and self.begun():
-            raise RunError(f"{self._folder} has lost the checkpoints that its {INDEX} lists: put them back")
+        if which not in index and not index and self.any_finished():
+            raise RunError(f"{self._folder} lacks the checkpoints that its {INDEX} lists: restore them")
         if which not in index:
             raise RunError(f"{self._folder} has no {which} checkpoint yet")
         folder = self._folder / index[which]
@@ -123,7 +123,7 @@ class Checkpoints:
         return folder
 
     def load_state(self) -> TrainerState:
-        """The trainer's state in the last checkpoint.
+        """Return the trainer's state in the last checkpoint.
 
         Raises:
             RunError: as `path`.
@@ -139,12 +139,12 @@ class Checkpoints:
         return TrainerState(values.pop("step"), tensors, values)
 
     def recipe(self) -> dict[str, Any]:
-        """The configuration that the last checkpoint was trained with; empty if there is none, or it does not say.
+        """Return the configuration of the last checkpoint; empty if there is none, or it holds none.
 
         Raises:
             RunError: as `path`.
         """
-        if not self.begun():
+        if not self.any_finished():
             return {}
         return dict(json.loads((self.path() / STATE).read_text(encoding="utf-8")).get("recipe", {}))
 
@@ -156,10 +156,10 @@ class Checkpoints:
             self._write_state(fresh, state, score)
             sync_tree(fresh)
         except (OSError, SafetensorError):
-            shutil.rmtree(fresh, ignore_errors=True)  # a full disk is in need of room
+            shutil.rmtree(fresh, ignore_errors=True)  # frees space on a full disk
             raise
         if target.exists():
-            shutil.rmtree(target)  # not whole
+            shutil.rmtree(target)  # incomplete
         fresh.rename(target)
         sync_folder(self._folder)
 
@@ -172,20 +172,20 @@ class Checkpoints:
         content = {"step": state.step, "score": score, "files": files, **state.values}
         (fresh / STATE).write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
 
-    def _settle(self, index: Mapping[str, Any]) -> None:
-        """Write the index, then delete what need not be kept."""
+    def _write_index(self, index: Mapping[str, Any]) -> None:
+        """Write the index, then delete checkpoints that need not be kept."""
         path, text = self._folder / INDEX, json.dumps(index, indent=2, allow_nan=False)
         if not path.exists() or path.read_bytes() != text.encode():
             replace_text(path, text)
         self._keep(index.get("best"), *(f"step-{step}" for step in self._steps()[-2:]))
 
     def _steps(self) -> list[int]:
-        """Of all checkpoints, whole or not, sorted."""
+        """Return the steps of all checkpoints, complete or not, sorted."""
         names = [folder.name.removeprefix("step-") for folder in self._folder.glob("step-*")]
         return sorted(int(name) for name in names if name.isdecimal())
 
     def _index_of_folders(self, steps: list[int]) -> dict[str, Any]:
-        """As index.json would be: damaged folders can be the last, so that nobody overlooks them, never the best."""
+        """Return the index that the folders imply. The last may be damaged, so that it is noticed; the best may not."""
         index: dict[str, Any] = {"last": f"step-{steps[-1]}"} if steps else {}
         for step in steps:
             folder = self._folder / f"step-{step}"
@@ -196,7 +196,7 @@ class Checkpoints:
         return index
 
     def _keep(self, *names: str | None) -> None:
-        """Delete all other checkpoints, and what killed processes left; what is half deleted has no name of ours."""
+        """Delete other checkpoints and what killed processes left. Folders are renamed before they are deleted."""
         for folder in self._folder.glob("step-*"):
             if folder.name not in names:
                 folder.rename(folder.with_name(f".{folder.name}.tmp"))
@@ -204,17 +204,19 @@ class Checkpoints:
             shutil.rmtree(folder)
 
     def _damaged(self, folder: Path, problem: str) -> RunError:
-        whole = [s for s in self._steps() if f"step-{s}" != folder.name and damage(self._folder / f"step-{s}") is None]
-        if not whole:
-            return RunError(f"{problem}, and no other checkpoint is whole: restore that file, or start a new run")
+        complete = [
+            s for s in self._steps() if f"step-{s}" != folder.name and damage(self._folder / f"step-{s}") is None
+        ]
+        if not complete:
+            return RunError(f"{problem}, and no other checkpoint is complete: restore that file, or start a new run")
         return RunError(
-            f"{problem}. The checkpoint of iteration {whole[-1]} is whole; to go on from it: "
+            f"{problem}. The checkpoint of iteration {complete[-1]} is complete; to go on from it: "
             f"rm -r {folder} && mmrl train --resume {self._run}"
         )
 
 
 def damage(checkpoint: Path) -> str | None:
-    """What is wrong with a checkpoint's files, going by their sizes; None if it is whole."""
+    """Return the first missing or damaged file of a checkpoint, judged by sizes, as a message; None if complete."""
     path = checkpoint / STATE
     try:
         files = json.loads(path.read_text(encoding="utf-8"))["files"]
@@ -231,12 +233,12 @@ def damage(checkpoint: Path) -> str | None:
     return None
 
 
-def _reason(why: Exception) -> str:
-    return str(why).removeprefix("Error while serializing: ")
+def _reason(err: Exception) -> str:
+    return str(err).removeprefix("Error while serializing: ")
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimizer's state as flat tensors, `<parameter number>.<name>`."""
+    """Return the optimizer's state as flat tensors, `<parameter number>.<name>`."""
     states = optimizer.state_dict()["state"]
     return {
         f"{number}.{name}": torch.as_tensor(value)
@@ -247,7 +249,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """The inverse of `optimizer_tensors`."""
+    """Load what `optimizer_tensors` returned."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)
@@ -257,13 +259,13 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
 
 @torch.no_grad()
 def load_parameters(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]) -> None:
-    """Copy saved values into live parameters, which must be the same ones.
+    """Copy saved values into the parameters of the same names.
 
     Raises:
         RunError: names differ: the configuration was changed.
     """
     if parameters.keys() != tensors.keys():
         differing = sorted(parameters.keys() ^ tensors.keys())[:3]
-        raise RunError(f"the checkpoint holds other parameters than the policy trains, such as {', '.join(differing)}")
+        raise RunError(f"the checkpoint has other parameters than the policy trains, such as {', '.join(differing)}")
     for name, parameter in parameters.items():
         parameter.copy_(tensors[name])

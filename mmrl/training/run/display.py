@@ -1,4 +1,4 @@
-"""What a run shows while it goes: one data class, drawn as a plain line or a live panel."""
+"""Progress displays: one report per iteration, as a plain line or in a live panel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 
 @dataclass(frozen=True)
 class StepReport:
-    """One iteration in numbers."""
+    """The numbers of one iteration."""
 
     index: int  # from 1
     total: int
@@ -32,27 +32,27 @@ class StepReport:
 
 
 class Display(Protocol):
-    """Shows reports and messages."""
+    """A display of reports and messages."""
 
     def start(self, name: str, total: int) -> None:
-        """A run begins."""
+        """Begin the display of a run of `total` iterations."""
         ...
 
     def step(self, report: StepReport) -> None:
-        """An iteration is done."""
+        """Display the report of a finished iteration."""
         ...
 
-    def say(self, text: str) -> None:
-        """A message that stays."""
+    def message(self, text: str) -> None:
+        """Display a message that stays."""
         ...
 
     def close(self) -> None:
-        """The run is over."""
+        """End the display."""
         ...
 
 
 def status_line(report: StepReport) -> str:
-    """One greppable line, the same in a terminal, a log file and a notebook."""
+    """Return one line for `grep`, the same in a terminal, a log file and a notebook."""
     left = (report.total - report.index) * report.seconds
     return (
         f"step {report.index:>4}/{report.total}  reward {report.reward:+.3f} (best {report.best:+.3f})"
@@ -75,7 +75,7 @@ def _optional(metrics: Mapping[str, float]) -> str:
 
 
 def by_source(metrics: Mapping[str, float], prefix: str = "reward_by_source/") -> str:
-    """The numbers that a prefix has for each source, on one line; nothing where there is one source or none.
+    """Return the metrics with a prefix, source by source on one line; "" for fewer than two sources.
 
     >>> by_source({"reward_by_source/maths": 0.25, "reward_by_source/charts": 0.5, "kl": 0.1})
     'charts +0.500  maths +0.250'
@@ -85,7 +85,7 @@ def by_source(metrics: Mapping[str, float], prefix: str = "reward_by_source/") -
 
 
 def clock(seconds: float) -> str:
-    """Minutes and seconds.
+    """Format seconds as minutes and seconds.
 
     >>> clock(125)
     '2:05'
@@ -94,7 +94,7 @@ def clock(seconds: float) -> str:
 
 
 def sparkline(values: list[float], width: int = 60) -> str:
-    """A row of blocks, as high as the values; the mean of neighbours where there are more than fit.
+    """Draw values as a row of blocks; neighbours are averaged where there are more than `width`.
 
     >>> sparkline([0.0, 0.5, 1.0])
     '▁▄█'
@@ -108,43 +108,43 @@ def sparkline(values: list[float], width: int = 60) -> str:
 
 
 class PlainDisplay:
-    """One line an iteration, on standard error."""
+    """A display with one line per iteration, on standard error."""
 
     def start(self, name: str, total: int) -> None:
-        """Name the run."""
-        self.say(f"{name}: {total} iterations")
+        """Print the name and length of the run."""
+        self.message(f"{name}: {total} iterations")
 
     def step(self, report: StepReport) -> None:
         """Print the status line."""
-        self.say(status_line(report))
+        self.message(status_line(report))
 
-    def say(self, text: str) -> None:
-        """Print a line. Training does not depend on who reads it: one that nobody takes is dropped."""
+    def message(self, text: str) -> None:
+        """Print a line. A line that cannot be written is dropped: training does not depend on its reader."""
         with suppress(OSError):
             print(text, file=sys.stderr, flush=True)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is open."""
 
 
 class QuietDisplay:
-    """Shows nothing."""
+    """A display that prints nothing."""
 
     def start(self, name: str, total: int) -> None:
-        """Show nothing."""
+        """Print nothing."""
 
     def step(self, report: StepReport) -> None:
-        """Show nothing."""
+        """Print nothing."""
 
-    def say(self, text: str) -> None:
-        """Show nothing."""
+    def message(self, text: str) -> None:
+        """Print nothing."""
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: no resource is open."""
 
 
 class RichDisplay:
-    """A live panel: a bar, the reward's curve, and the numbers of the last iteration."""
+    """A live panel: a progress bar, the curve of the reward, and the numbers of the last iteration."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True)
@@ -171,7 +171,7 @@ class RichDisplay:
         left = clock((report.total - report.index) * report.seconds)
         self._progress.update(self._task, completed=report.index, left=left)
         numbers = Table.grid(padding=(0, 3))
-        shown = {
+        fields = {
             "reward": f"{report.reward:+.3f}",
             "best": f"{report.best:+.3f}",
             "replay gap": f"{report.replay_gap:.0e}",
@@ -180,26 +180,26 @@ class RichDisplay:
             "s/step": f"{report.seconds:.1f}",
         }
         if "length" in report.metrics:
-            shown["length"] = f"{report.metrics['length']:.0f}"
-        # Text, not markup: what `say` prints above is drawn without markup, and the panel along with it
-        numbers.add_row(*(Text.assemble((name, "dim"), " ", value) for name, value in shown.items()))
+            fields["length"] = f"{report.metrics['length']:.0f}"
+        # Text, not markup: `message` prints without markup, and that applies to the panel too
+        numbers.add_row(*(Text.assemble((name, "dim"), " ", value) for name, value in fields.items()))
         curve = Text(sparkline(self._rewards), style="green")
         parts: list[RenderableType] = [self._progress, Text(), curve, Text(), numbers]
         if sources := by_source(report.metrics):
             parts += [Text(), Text(sources, style="dim")]
         self._live.update(Panel(Group(*parts)))
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         """Print above the panel."""
         self._console.print(text, highlight=False, markup=False)
 
     def close(self) -> None:
-        """Leave the last state on the screen."""
+        """Stop updating; the last state stays on the screen."""
         self._live.stop()
 
 
 def build_display(kind: Literal["auto", "rich", "plain", "quiet"]) -> Display:
-    """`auto`: the panel in a terminal, lines elsewhere."""
+    """Return a display; `auto` is the panel in a terminal and plain lines elsewhere."""
     if kind == "quiet":
         return QuietDisplay()
     if kind == "rich" or (kind == "auto" and sys.stderr.isatty()):

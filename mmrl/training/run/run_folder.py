@@ -1,9 +1,14 @@
-"""Run folders: made once, read by everyone."""
+"""Run folders: create, open, check and lock the folder of a training run."""
 
 from __future__ import annotations
 
+import errno
 import json
+import logging
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,32 +20,35 @@ from mmrl.config.loading.load import load_config
 from mmrl.config.loading.overrides import refuse_edits_on_resume
 from mmrl.config.loading.renamed import rename_keys
 from mmrl.config.train import TrainConfig
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, RunError
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.training.run.trackers import METRICS
 
 CONFIG = "config.yaml"
+LOCK = ".lock"
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run on disk."""
+    """A run folder and its configuration."""
 
     folder: Path
     config: TrainConfig
 
     def metrics(self, kind: str = "train") -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl of one kind, `train` or `evaluation`."""
+        """Return the lines of metrics.jsonl of one kind, `train` or `evaluation`."""
         path = self.folder / METRICS
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         return [row for row in map(json.loads, lines) if row["kind"] == kind]
 
     def checkpoint(self, which: str = "last") -> Path:
-        """The folder of the last or best checkpoint."""
+        """Return the folder of the last or best checkpoint."""
         return Checkpoints(self.folder).path(which)
 
     def step(self) -> int:
-        """Iterations done at the last checkpoint."""
+        """Return the number of iterations done at the last checkpoint."""
         return int(self.checkpoint().name.removeprefix("step-"))
 
 
@@ -48,38 +56,38 @@ def load_run(folder: Path) -> Run:
     """Open a run folder.
 
     Raises:
-        ConfigError: it is not one.
+        ConfigError: the folder has no configuration.
     """
     config = Path(folder) / CONFIG
     if not config.is_file():
-        raise ConfigError(f"{folder} is no run folder: it has no {CONFIG}")
+        raise ConfigError(f"{folder} is not a run folder: it has no {CONFIG}")
     return Run(Path(folder), load_config(str(config)))
 
 
 def run_folder(config: TrainConfig) -> Path:
-    """Where a run of this configuration goes."""
+    """Return the folder that a run of this configuration is written into."""
     return Path(config.run.dir.format(name=config.name, seed=config.seed))
 
 
 def check_run_folder(folder: Path) -> None:
-    """Refuse, before any model is loaded, a folder that a new run cannot be written into.
+    """Raise, before any model is loaded, unless a new run can be written into the folder.
 
     Raises:
-        ConfigError: there is a run in it already, which is never overwritten, or nothing can be written there.
+        ConfigError: it contains a run, which is never overwritten, or it cannot be written.
     """
     if os.path.exists(folder / CONFIG):  # not Path.exists, which raises where a folder above may not be entered
         raise ConfigError(
-            f"{folder} holds a run already: continue it with --resume {folder}, or delete it, or choose another folder "
-            "with run.dir=..."
+            f"{folder} contains a run already: continue it with --resume {folder}, or delete it, or choose another "
+            "folder with run.dir=..."
         )
     check_writable(folder)
 
 
 def check_writable(folder: Path) -> None:
-    """Refuse a folder in which nothing can be written or made.
+    """Raise unless files can be written into the folder, or the folder can be created.
 
     Raises:
-        ConfigError: naming what is in the way.
+        ConfigError: a file is in the way, or a folder is read-only; the message names it.
     """
     there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     if not there.is_dir():
@@ -89,7 +97,7 @@ def check_writable(folder: Path) -> None:
 
 
 def create_run_folder(folder: Path, config_text: str) -> Path:
-    """Make a run folder and write the configuration into it.
+    """Create a run folder and write the configuration into it.
 
     Raises:
         ConfigError: as `check_run_folder`.
@@ -100,11 +108,11 @@ def create_run_folder(folder: Path, config_text: str) -> Path:
     return folder
 
 
-def refuse_edited(folder: Path, config: TrainConfig) -> None:
-    """Refuse to resume a run whose configuration was edited since its last checkpoint.
+def check_unedited(folder: Path, config: TrainConfig) -> None:
+    """Raise unless the configuration of a run is the one of its last checkpoint.
 
     Raises:
-        ConfigError: naming every key that differs and must not.
+        ConfigError: keys differ that may not change on resume; the message names them.
         RunError: the last checkpoint is damaged.
     """
     if recipe := Checkpoints(folder).recipe():
@@ -116,3 +124,38 @@ def refuse_edited(folder: Path, config: TrainConfig) -> None:
             raise ConfigError(f"{folder} was trained with another version of mmrl ({key}: {first['msg']}): "
                               "go on with that version, or start a new run") from None  # fmt: skip
         refuse_edits_on_resume(trained, config, str(folder / CONFIG))
+
+
+@contextmanager
+def only_writer(run: Path) -> Iterator[None]:
+    """Lock a run folder while open, so that one process at a time writes into it. Create the folder if needed.
+
+    The operating system releases the lock when the process and its forks end, even if they are killed. Windows has
+    none.
+
+    Raises:
+        RunError: another process has the lock.
+    """
+    run.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":  # it has no flock
+        yield
+        return
+    import fcntl
+
+    with (run / LOCK).open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise RunError(
+                f"{run} is being written by another process ({file.read().strip()}): wait for it, end it, or train "
+                "into another folder with run.dir=..."
+            ) from None
+        except OSError as err:
+            if err.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            logger.warning("%s cannot be locked (%s): start no second process on it", run, err.strerror)
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {os.uname().nodename}\n")
+        file.flush()
+        yield

@@ -1,4 +1,4 @@
-"""Where an iteration's time and memory go."""
+"""Time and peak memory of the phases of an iteration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 class Phases:
-    """Seconds and peak memory by name of phase. On a CPU the peak is the process's highest so far."""
+    """A recorder of seconds and peak memory by phase. On a CPU the peak is that of the process since its start."""
 
     def __init__(self) -> None:
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -22,7 +22,7 @@ class Phases:
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        """Measure what happens inside under a name; phases of one name add up."""
+        """Measure the block under a name; blocks of one name add up."""
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
@@ -34,12 +34,15 @@ class Phases:
 
     @property
     def total_seconds(self) -> float:
-        """Of all phases."""
+        """The seconds of all phases."""
         return sum(self._seconds.values())
 
     def metrics(self) -> dict[str, float]:
-        """`seconds/<phase>` and `memory_mib/<phase>`; `seconds/cpu`, the process's own time on all cores since it was
-        begun, which other programs do not stretch."""
+        """Return `seconds/<phase>`, `memory_mib/<phase>` and `seconds/cpu`.
+
+        `seconds/cpu` is the processor time of the process since this object was made, on all cores; unlike the time of
+        a clock it does not depend on other programs.
+        """
         seconds = {f"seconds/{name}": value for name, value in self._seconds.items()}
         seconds["seconds/cpu"] = time.process_time() - self._processor
         return seconds | {f"memory_mib/{name}": value for name, value in self._memory.items()}

@@ -1,4 +1,4 @@
-"""Where numbers go: metrics.jsonl always, TensorBoard and Weights & Biases on request."""
+"""Metric trackers: metrics.jsonl always, TensorBoard and Weights & Biases if `run.trackers` names them."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ logger = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """Takes numbers, step by step."""
+    """A writer of metrics, step by step."""
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Record the numbers of one step; `kind` is train or evaluation."""
+        """Record the metrics of a step; `kind` is train or evaluation."""
         ...
 
     def close(self) -> None:
-        """Flush what is held back."""
+        """Flush buffered metrics."""
         ...
 
     def truncate_after(self, step: int) -> None:
-        """The run goes on from this step: what was logged of later ones will come again."""
+        """Drop the metrics of later steps: the run continues from this step and logs them again."""
         ...
 
 
 class JsonlTracker:
-    """One JSON object a line, on the disk at once; NaN is written as null."""
+    """A writer of one JSON object per line, synced to disk at once; NaN is written as null."""
 
     def __init__(self, run: Path) -> None:
-        """Open a run's metrics; a last line that a killed process was writing is cut away."""
+        """Open a run's metrics; an unfinished last line, left by a killed process, is removed."""
         self._path = run / METRICS
         if self._path.exists() and not (content := self._path.read_bytes()).endswith(b"\n"):
             os.truncate(self._path, content.rfind(b"\n") + 1)
@@ -50,7 +50,7 @@ class JsonlTracker:
         """Append a line.
 
         Raises:
-            OSError: it cannot be written; the file ends with the line before.
+            OSError: the line cannot be written; the file ends with the previous line.
         """
         row = {"kind": kind, "step": step} | {name: _finite(value) for name, value in metrics.items()}
         with self._path.open("ab", buffering=0) as file:
@@ -64,7 +64,7 @@ class JsonlTracker:
                 raise
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: every line is on disk."""
 
     def truncate_after(self, step: int) -> None:
         """Drop lines of later steps."""
@@ -74,7 +74,7 @@ class JsonlTracker:
 
 
 class TensorBoardTracker:
-    """Scalars for TensorBoard (extra `track`)."""
+    """A writer of TensorBoard scalars (extra `track`)."""
 
     def __init__(self, run: Path) -> None:
         try:
@@ -86,7 +86,7 @@ class TensorBoardTracker:
         self._writer = SummaryWriter(self._folder)
 
     def truncate_after(self, step: int) -> None:
-        """Tell readers to skip later steps of earlier event files."""
+        """Mark later steps of earlier event files as purged."""
         self._writer.close()
         self._writer = self._open(self._folder, purge_step=step + 1)
 
@@ -101,7 +101,7 @@ class TensorBoardTracker:
 
 
 class WandbTracker:
-    """Scalars for Weights & Biases (extra `track`)."""
+    """A writer of Weights & Biases scalars (extra `track`)."""
 
     def __init__(self, run: Path, name: str, config: Mapping[str, Any]) -> None:
         try:
@@ -120,11 +120,11 @@ class WandbTracker:
         self._run.finish()
 
     def truncate_after(self, step: int) -> None:
-        """Nothing: what goes on is a run of its own there."""
+        """Do nothing: a resumed run is a separate run in Weights & Biases."""
 
 
-class Spare:
-    """A tracker that training can do without: when it fails, that is said once, and it is left out."""
+class OptionalTracker:
+    """A tracker that may fail: the first failure is logged, and later calls do nothing."""
 
     def __init__(self, tracker: Tracker, *failures: type[Exception]) -> None:
         self._tracker = tracker
@@ -132,35 +132,35 @@ class Spare:
         self._works = True
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Pass on."""
+        """Call the tracker."""
         self._attempt(lambda: self._tracker.log(kind, step, metrics))
 
     def close(self) -> None:
-        """Pass on."""
+        """Call the tracker."""
         self._attempt(self._tracker.close)
 
     def truncate_after(self, step: int) -> None:
-        """Pass on."""
+        """Call the tracker."""
         self._attempt(lambda: self._tracker.truncate_after(step))
 
-    def _attempt(self, act: Callable[[], None]) -> None:
+    def _attempt(self, call: Callable[[], None]) -> None:
         if not self._works:
             return
         try:
-            act()
+            call()
         except self._failures as err:
             self._works = False
-            logger.warning("%s is left out from here on: %s", type(self._tracker).__name__, err)
+            logger.warning("%s is disabled from here on: %s", type(self._tracker).__name__, err)
 
 
 def build_trackers(run: Path, names: Sequence[str], name: str, config: Mapping[str, Any]) -> list[Tracker]:
-    """The trackers that a configuration names, after the one that always writes."""
+    """Return the JSONL tracker and the trackers that a configuration names."""
     trackers: list[Tracker] = [JsonlTracker(run)]
     if "tensorboard" in names:
-        trackers.append(Spare(TensorBoardTracker(run)))
+        trackers.append(OptionalTracker(TensorBoardTracker(run)))
     if "wandb" in names:
         wandb = WandbTracker(run, name, config)
-        trackers.append(Spare(wandb, wandb.failure))
+        trackers.append(OptionalTracker(wandb, wandb.failure))
     return trackers
 
 
@@ -176,5 +176,5 @@ def _write_all(file: io.FileIO, content: bytes) -> None:
 def _step(line: str) -> int:
     try:
         return int(json.loads(line)["step"])
-    except (json.JSONDecodeError, KeyError):  # the line that a killed process was writing
+    except (json.JSONDecodeError, KeyError):  # an unfinished line, left by a killed process
         return sys.maxsize

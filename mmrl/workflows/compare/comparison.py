@@ -36,7 +36,7 @@ from mmrl.rewards.core.routing import SharedLoader
 from mmrl.rewards.core.suite import TOTAL
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder, load_encoder
 from mmrl.statistics.diversity import Distances, Embedder
-from mmrl.training.run.lock import only_writer
+from mmrl.training.run.run_folder import only_writer
 from mmrl.workflows.compare.answers import Job, Scored, generate_answers
 from mmrl.workflows.compare.entries import ComparedModel, Shared, find_contenders, share_settings
 from mmrl.workflows.compare.inputs import (
