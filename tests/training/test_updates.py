@@ -75,7 +75,7 @@ def test_paces_survive_a_checkpoint_exactly(tmp_path):
 def test_micro_batches_are_dealt_evenly_and_none_is_lost(tmp_path, batches, updates, sizes):
     run = trainer(tmp_path, source(), training={"updates": updates})
     given = [SimpleNamespace(number=n) for n in range(batches)]
-    shares = run._shares(given)
+    shares = run._split(given)
     assert sorted(map(len, shares)) == sorted(sizes)
     assert [batch for share in shares for batch in share] == given
 
