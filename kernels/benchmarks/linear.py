@@ -1,4 +1,4 @@
-"""`linear_logprob` and `linear_policy_loss` against plain torch, and Liger's chunked losses where they are at hand.
+"""`linear_logprob` against plain torch, and against Liger's chunked loss where that is installed.
 
 Plain torch is F.linear, log_softmax, gather, the loss and its backward pass. Every candidate gives the same gradients,
 which is checked first. Memory is net: what a call takes beyond its inputs, less the gradients that it must return.
@@ -18,17 +18,16 @@ from measure import Measured, compare
 from torch import Tensor
 
 from mmrl_kernels.ops.linear_logprob import linear_logprob
-from mmrl_kernels.ops.linear_policy_loss import DPO, GSPO, Clip, linear_policy_loss
 
 try:
-    from liger_kernel.chunked_loss import LigerFusedLinearDPOLoss, LigerFusedLinearGRPOLoss
+    from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
 except ImportError:
-    LigerFusedLinearDPOLoss = LigerFusedLinearGRPOLoss = None
+    LigerFusedLinearGRPOLoss = None
 
 _log = logging.getLogger(__name__)
 
-BETA, MIB = 0.1, 2**20
-FORESEEN = "linear_logprob, loss foreseen"
+MIB = 2**20
+HINTED = "linear_logprob, gradient hint"
 SHAPES = {  # answers, tokens an answer, H, V
     "cpu": {"text 2048x512x32000": (8, 256, 512, 32_000), "VLM 1024x576x49280": (8, 128, 576, 49_280)},  # SmolVLM-256M
     "cuda": {"VLM 8192x2048x151936": (16, 512, 2048, 151_936), "text 16384x4096x128256": (16, 1024, 4096, 128_256)},
@@ -61,7 +60,6 @@ class Case:
     answers: int
     old: Tensor  # [N]
     advantages: Tensor  # [answers]
-    reference_hidden: Tensor  # [N, H]
 
     @classmethod
     def make(cls, answers: int, tokens: int, width: int, vocabulary: int, device: str) -> Case:
@@ -78,7 +76,6 @@ class Case:
             answers,
             linear_logprob(hidden.detach(), weight.detach(), targets) + moved,
             torch.randn(answers, device=device),
-            hidden.detach() + 0.1 * torch.randn_like(hidden),
         )
 
     @property
@@ -89,12 +86,6 @@ class Case:
     def weights(self) -> Tensor:
         return torch.full_like(self.old, 1 / len(self.old))
 
-    @property
-    def sequence(self) -> Tensor:
-        """Which answer a row belongs to; those of the first half were chosen, as Liger expects them."""
-        answers = torch.arange(self.answers, device=self.old.device).view(2, -1).T.flatten().argsort()
-        return answers.repeat_interleave(len(self.hidden) // self.answers)
-
     def folded(self, rows: Tensor) -> Tensor:
         """[answers, tokens, ...]."""
         return rows.unflatten(0, (self.answers, -1))
@@ -103,40 +94,32 @@ class Case:
         return torch.autograd.grad(loss, [each for each in (self.hidden, self.weight) if each.requires_grad])
 
     @property
-    def due_mib(self) -> float:
-        """Of the gradients that any candidate must return."""
+    def returned_mib(self) -> float:
+        """The size of the gradients that any candidate must return."""
         return sum(each.nbytes for each in (self.hidden, self.weight) if each.requires_grad) / MIB
 
 
 def _lines_of(name: str, case: Case, smoke: bool, everything: bool) -> list[Line]:
     one_pass: Calls = {
         "plain torch": partial(_naive, case),
-        "linear_policy_loss": partial(_fused, case, Clip(0.2, 0.2)),
         "linear_logprob": partial(_logprob, case),
-        FORESEEN: partial(_logprob, case, grad_hint=True),
+        HINTED: partial(_logprob, case, grad_hint=True),
     }
     if case.hidden.is_cuda:
         one_pass["torch.compile of plain torch"] = partial(_naive, case, torch.compile(_plain_log_probs))
     found = _measured(f"{name}, clip", case, one_pass, smoke)
     if LigerFusedLinearGRPOLoss is not None:
         liger = LigerFusedLinearGRPOLoss(beta=0.0, use_ref_model=False, compiled=not smoke)
-        calls = {"Liger": partial(_liger_clip, case, liger), "linear_policy_loss": one_pass["linear_policy_loss"]}
+        calls = {"Liger": partial(_liger_clip, case, liger), HINTED: one_pass[HINTED]}
         found += _measured(f"{name}, clip", case, calls, smoke)
     if not everything:
         return found
     frozen = Case(**{**vars(case), "weight": case.weight.detach()})
     calls = {
         "plain torch": partial(_naive, frozen),
-        "linear_policy_loss": partial(_fused, frozen, Clip(0.2, 0.2)),
         "linear_logprob": partial(_logprob, frozen),
     }
     found += _measured(f"{name}, clip, frozen layer", frozen, calls, smoke)
-    calls = {"plain torch": partial(_naive_gspo, case), "linear_policy_loss": partial(_fused, case, GSPO(0.2, 0.2))}
-    found += _measured(f"{name}, GSPO (two passes)", case, calls, smoke, gated=False)
-    if LigerFusedLinearDPOLoss is not None:
-        dpo = LigerFusedLinearDPOLoss(beta=BETA, compiled=not smoke)
-        calls = {"Liger": partial(_liger_dpo, case, dpo), "linear_policy_loss": partial(_dpo, case)}
-        found += _measured(f"{name}, DPO with its reference (two passes)", case, calls, smoke, gated=False)
     return found
 
 
@@ -144,55 +127,22 @@ def _naive(case: Case, log_probs: Callable[[Case], Tensor] | None = None) -> Gra
     return case.gradients(_clip_of(case, (log_probs or _plain_log_probs)(case)))
 
 
-def _naive_gspo(case: Case) -> Gradients:
-    ratio = case.folded(_plain_log_probs(case) - case.old).mean(1).exp()
-    gain = case.advantages
-    return case.gradients(-torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean())
-
-
 def _logprob(case: Case, grad_hint: bool = False) -> Gradients:
-    """As trainers call it: with `grad_hint`, the derivative of the loss is told where the logits are."""
+    """As trainers call it; `grad_hint` passes the derivative of the loss to the forward pass."""
 
-    def slope(log_probs: Tensor, rows: Tensor) -> Tensor:
+    def loss_grad(log_probs: Tensor, rows: Tensor) -> Tensor:
         with torch.enable_grad():
             free = log_probs.detach().requires_grad_()
             return torch.autograd.grad(_clip_of(case, free, rows), free)[0]
 
-    told = slope if grad_hint else None
-    return case.gradients(_clip_of(case, linear_logprob(case.hidden, case.weight, case.targets, grad_hint=told)))
-
-
-def _fused(case: Case, loss: Clip | GSPO) -> Gradients:
-    found = linear_policy_loss(
-        case.hidden,
-        case.weight,
-        case.targets,
-        loss,
-        weights=case.weights,
-        old_log_probs=case.old,
-        advantages=case.per_row,
-        sequence_index=case.sequence if isinstance(loss, GSPO) else None,
-    )
-    return case.gradients(found.loss)
-
-
-def _dpo(case: Case) -> Gradients:
-    with torch.no_grad():
-        reference = linear_logprob(case.reference_hidden, case.weight, case.targets)
-    known = {"sequence_index": case.sequence, "reference_log_probs": reference, "weights": case.weights}
-    return case.gradients(linear_policy_loss(case.hidden, case.weight, case.targets, DPO(BETA), **known).loss)
+    hint = loss_grad if grad_hint else None
+    return case.gradients(_clip_of(case, linear_logprob(case.hidden, case.weight, case.targets, grad_hint=hint)))
 
 
 def _liger_clip(case: Case, liger: torch.nn.Module) -> Gradients:
     hidden, targets, old = (case.folded(each) for each in (case.hidden, case.targets, case.old))
     mask = torch.ones_like(old)
     return case.gradients(liger(hidden, case.weight, targets, mask, case.advantages, old_per_token_logps=old)[0])
-
-
-def _liger_dpo(case: Case, liger: torch.nn.Module) -> Gradients:
-    hidden, targets, reference = (case.folded(each) for each in (case.hidden, case.targets, case.reference_hidden))
-    frozen = case.weight.detach()
-    return case.gradients(liger(case.weight, hidden, targets, ref_input=reference, ref_weight=frozen)[0])
 
 
 def _plain_log_probs(case: Case) -> Tensor:
@@ -205,30 +155,30 @@ def _clip_of(case: Case, log_probs: Tensor, rows: Tensor | slice = slice(None)) 
     return -(case.weights[rows] * torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain)).sum()
 
 
-def _measured(name: str, case: Case, calls: Calls, smoke: bool, gated: bool = True) -> list[Line]:
-    """Each candidate against the first."""
+def _measured(name: str, case: Case, calls: Calls, smoke: bool) -> list[Line]:
+    """Compare each candidate with the first."""
     baseline = next(iter(calls))
-    due = calls[baseline]()
+    expected_gradients = calls[baseline]()
     for candidate, call in calls.items():
-        for got, expected in zip(call(), due, strict=True):
+        for got, expected in zip(call(), expected_gradients, strict=True):
             error = float((got - expected).norm() / expected.norm())
             allowed = 1e-4 if got.dtype == torch.float32 else 5e-2
             if error > allowed:
                 raise RuntimeError(f"{name}, {candidate}: its gradient is {error:.1e} off that of {baseline}")
-    del due, got, expected
+    del expected_gradients, got, expected
     measured = compare(calls, turns=1 if smoke else 5, device=case.hidden.device.type)
     return [
-        _line(name, candidate, baseline, measured, case.due_mib, gated and not smoke and not case.hidden.is_cuda)
+        _line(name, candidate, baseline, measured, case.returned_mib, not smoke and not case.hidden.is_cuda)
         for candidate in measured
         if candidate != baseline
     ]
 
 
 def _line(
-    case: str, candidate: str, baseline: str, measured: Mapping[str, Measured], due_mib: float, gated: bool
+    case: str, candidate: str, baseline: str, measured: Mapping[str, Measured], returned_mib: float, gated: bool
 ) -> Line:
     own, base = measured[candidate], measured[baseline]
-    peak, base_peak = own.peak_mib - due_mib, base.peak_mib - due_mib
+    peak, base_peak = own.peak_mib - returned_mib, base.peak_mib - returned_mib
     gate, passed = None, None
     if gated and baseline == "Liger":
         gate, passed = ">= 1.3x Liger", own.ratio >= 1.3

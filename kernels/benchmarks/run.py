@@ -1,11 +1,11 @@
-"""All ops against their baselines, in turns: ratios, peak memory, and whether the gates are reached.
+"""Measure all ops against their baselines, in turns: ratios, peak memory, and whether the gates are reached.
 
     python kernels/benchmarks/run.py                    # on a GPU where there is one, else on one thread of the CPU
-    python kernels/benchmarks/run.py --only linear      # norm_modulate, sde_step, shared_prompt or linear
+    python kernels/benchmarks/run.py --only linear      # shared_prompt or linear
     python kernels/benchmarks/run.py --out docs/results # kernels-cpu.md and .json, or kernels-cuda
     python kernels/benchmarks/run.py --smoke            # seconds: does it still run?
 
-Each op is measured in a process of its own, so that none meets the memory that another left. Fails where a gate is
+Each op is measured in a separate process, so that none meets the memory that another left. Fails where a gate is
 missed. It needs mmrl_kernels and torch; Liger's lines are left out where it is not installed.
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 import torch
 from lines import Line, table
 
-OPS = ("linear", "norm_modulate", "sde_step", "shared_prompt")
+OPS = ("linear", "shared_prompt")
 
 
 def main() -> None:

@@ -108,7 +108,7 @@ def _attention(sizes: Sizes, device: str, turns: int) -> Iterator[Line]:
 def _decoder(sizes: Sizes, device: str, turns: int) -> Iterator[Line]:
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from mmrl_kernels.doors.transformers import packed, use_shared_prompts
+    from mmrl_kernels.integrations.transformers import packed, use_shared_prompts
 
     torch.manual_seed(0)
     layout, hidden = sizes.layout, sizes.heads * sizes.width

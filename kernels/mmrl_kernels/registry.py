@@ -1,8 +1,8 @@
-"""Which implementation of an op a call gets, and why.
+"""Choose the implementation of an op for each call, and log the reason.
 
-`MMRL_KERNELS` names one for all ops: `reference` (plain torch), `native` (torch's own fused operators), `compile`
-(torch.compile of the reference), `triton`, or `auto`, the default: the first of an op's backends that takes the tensor
-it is asked about. `auto` falls back and says so once; a backend asked for by name raises where it cannot serve.
+`MMRL_KERNELS` names one for all ops: `reference` (plain torch), `triton`, or `auto`, the default: the first of an op's
+backends that supports the tensor. `auto` falls back and logs it once; a backend requested by name raises if it does not
+support the call.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from torch import Tensor
 
 _log = logging.getLogger(__name__)
 
-Name = Literal["reference", "native", "compile", "triton"]
-Refusal = Callable[[Tensor], str | None]
-"""None, or why a backend cannot serve a call with this tensor: "x is on cpu"."""
+Name = Literal["reference", "triton"]
+SupportCheck = Callable[[Tensor], str | None]
+"""Returns None, or the reason for which a backend does not support this tensor: "x is on cpu"."""
 
 VARIABLE = "MMRL_KERNELS"
 
 
 class KernelError(ValueError):
-    """A call that no backend takes, or a backend asked for by name that cannot serve it."""
+    """A call that no backend supports, or that the requested backend does not support."""
 
 
 @dataclass(frozen=True)
@@ -37,16 +37,16 @@ class Backend:
 
     name: Name
     home: str  # "module:function", imported at the first call
-    refusal: Refusal = lambda x: None
+    unsupported_reason: SupportCheck = lambda x: None
 
     def load(self) -> Callable[..., Any]:
-        """The function."""
+        """Import and return the function."""
         return _imported(self.home)
 
 
 @dataclass(frozen=True)
 class Op:
-    """An op and what computes it, the preferred backend first and the reference last."""
+    """An op and its backends, the preferred one first and the reference last."""
 
     name: str
     backends: tuple[Backend, ...]
@@ -54,14 +54,14 @@ class Op:
 
 @dataclass(frozen=True)
 class Choice:
-    """A backend, and why not an earlier one."""
+    """A backend, and the reasons against the earlier ones."""
 
     backend: Backend
     reason: str
 
 
-def wanted() -> Name | Literal["auto"]:
-    """What `MMRL_KERNELS` asks for.
+def requested() -> Name | Literal["auto"]:
+    """Return the value of `MMRL_KERNELS`.
 
     Raises:
         KernelError: it names no backend.
@@ -74,46 +74,39 @@ def wanted() -> Name | Literal["auto"]:
 
 
 def choose(op: Op, x: Tensor) -> Choice:
-    """The backend for a call whose tensors live where `x` does and have its dtype.
+    """Choose the backend for a call whose tensors are on the device of `x` and have its dtype.
 
     Raises:
-        KernelError: the backend that was asked for by name does not exist for this op, or refuses.
+        KernelError: the requested backend does not exist for this op, or does not support the call.
     """
-    name = wanted()
+    name = requested()
     candidates = [backend for backend in op.backends if name in ("auto", backend.name)]
     if not candidates:
         have = ", ".join(backend.name for backend in op.backends)
         raise KernelError(f"{VARIABLE}={name}: {op.name} has no such backend; it has {have}")
-    refusals: list[str] = []
+    reasons: list[str] = []
     for backend in candidates:
-        why_not = backend.refusal(x)
-        if why_not is None:
-            return Choice(backend, "; ".join(refusals) or ("first choice" if name == "auto" else "asked for by name"))
-        refusals.append(f"{backend.name}: {why_not}")
-    raise KernelError(f"{op.name}: {'; '.join(refusals)}")
+        reason = backend.unsupported_reason(x)
+        if reason is None:
+            return Choice(backend, "; ".join(reasons) or ("first choice" if name == "auto" else "requested by name"))
+        reasons.append(f"{backend.name}: {reason}")
+    raise KernelError(f"{op.name}: {'; '.join(reasons)}")
 
 
 def implementation(op: Op, x: Tensor) -> Callable[..., Any]:
-    """The chosen backend's function; what was chosen is told once for each op and reason."""
+    """Return the chosen backend's function; the choice is logged once for each op and reason."""
     choice = choose(op, x)
-    _tell(op.name, choice.backend.name, choice.reason)
+    _log_choice(op.name, choice.backend.name, choice.reason)
     return choice.backend.load()
 
 
 def needs_triton(x: Tensor) -> str | None:
-    """The refusal of Triton kernels: they run on CUDA tensors, or anywhere in Triton's interpreter."""
+    """Return None on CUDA tensors and in Triton's interpreter, else the reason against Triton kernels."""
     if find_spec("triton") is None:
         return "triton is not installed"
     if x.device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1":
         return None
     return f"x is on {x.device.type}"
-
-
-def needs_compiler(x: Tensor) -> str | None:
-    """The refusal of torch.compile: on a CPU its seconds of compilation pay only for those who ask for it by name."""
-    if x.device.type == "cpu" and wanted() == "auto":
-        return f"on a CPU it compiles for seconds first; {VARIABLE}=compile asks for it"
-    return None
 
 
 @cache
@@ -123,5 +116,5 @@ def _imported(home: str) -> Callable[..., Any]:
 
 
 @cache
-def _tell(op: str, backend: str, reason: str) -> None:
+def _log_choice(op: str, backend: str, reason: str) -> None:
     _log.info("%s: %s (%s)", op, backend, reason)

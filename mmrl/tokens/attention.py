@@ -7,7 +7,7 @@ from typing import Any
 
 from mmrl.config.policy import TokenAttention
 from mmrl.errors import ConfigError
-from mmrl_kernels.doors.transformers import refusal, use_shared_prompts
+from mmrl_kernels.integrations.transformers import refusal, use_shared_prompts
 
 _NAMES = {"sdpa": "sdpa", "flex": "flex_attention", "flash": "flash_attention_2"}
 

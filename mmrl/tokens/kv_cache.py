@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mmrl_kernels.doors.transformers import BranchCache, SharedPromptMask, branching
+from mmrl_kernels.integrations.transformers import BranchCache, SharedPromptMask, branching
 from mmrl_kernels.ops.shared_prompt.branches import Branches
 
 

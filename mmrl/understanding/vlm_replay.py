@@ -2,7 +2,7 @@
 
 A pack is one sequence of P + sum(R) tokens for each group, group after group: the prompt once, then all of its answers,
 the positions of each answer continuing those of the prompt. The attention mask separates the answers
-(`mmrl_kernels.doors.transformers`). An update thus computes each prompt once and pads nothing.
+(`mmrl_kernels.integrations.transformers`). An update thus computes each prompt once and pads nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mmrl.tokens.fused_log_probs import grad_hint_at, head_log_probs, linear_hea
 from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, sequence_inputs, stackable
 from mmrl.understanding.shared_prompt import forward_uncached, prefill, prompt_positions
 from mmrl.understanding.vlm import VLM
-from mmrl_kernels.doors.transformers import packed
+from mmrl_kernels.integrations.transformers import packed
 from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
 
 Scores = tuple[Tensor, Tensor]

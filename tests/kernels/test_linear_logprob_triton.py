@@ -13,7 +13,6 @@ INTERPRETED = """
 import math
 import torch
 from mmrl_kernels.ops.linear_logprob import linear_logprob_entropy, reference, sizes, triton
-from mmrl_kernels.ops.linear_policy_loss import Clip, linear_policy_loss
 
 torch.manual_seed(0)
 triton.block_and_warps = lambda columns: (64, 4)  # so that rows take several blocks, the last one ragged
@@ -49,12 +48,10 @@ for dtype, allowed in ((torch.float32, 1e-6), (torch.bfloat16, 4e-3), (torch.flo
 sizes.CHUNK_BYTES["cpu"], sizes.FEWEST_ROWS = 3 * 100 * 4, 3
 hidden, weight = torch.randn(10, 8).requires_grad_(), torch.randn(100, 8).requires_grad_()
 targets, suppressed = torch.randint(2, 100, (10,)), torch.tensor([0, 1])
-known = dict(weights=torch.rand(10), old_log_probs=torch.full((10,), -5.0), advantages=torch.randn(10))
 
 def results():
     log_probs, entropy = linear_logprob_entropy(hidden, weight, targets, temperature=0.8, suppressed=suppressed)
-    loss = linear_policy_loss(hidden, weight, targets, Clip(0.2, 0.2), suppressed=suppressed, **known).loss
-    return log_probs, entropy, loss, *torch.autograd.grad(log_probs.sin().sum() + loss, [hidden, weight])
+    return log_probs, entropy, *torch.autograd.grad(log_probs.sin().sum(), [hidden, weight])
 
 import os
 with_kernel = results()

@@ -17,7 +17,7 @@ from mmrl.errors import ConfigError
 from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
-from mmrl_kernels.doors.transformers import SharedPromptMask, use_shared_prompts
+from mmrl_kernels.integrations.transformers import SharedPromptMask, use_shared_prompts
 from tests.understanding.media import as_png, picture
 
 SHARING = ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "smolvlm", "idefics3", "llava", "llava_next"]

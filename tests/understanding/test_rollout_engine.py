@@ -16,7 +16,7 @@ from mmrl.understanding.prompt_encoder import PromptEncoder, collate
 from mmrl.understanding.rollout_engine import TransformersEngine
 from mmrl.understanding.shared_prompt import prefill
 from mmrl.understanding.vlm import VLM
-from mmrl_kernels.doors.transformers import use_shared_prompts
+from mmrl_kernels.integrations.transformers import use_shared_prompts
 from tests.understanding.media import as_gif, as_png, frames, picture
 
 SHOWN = Sample("shown", prompt="What?", images=(as_png(picture(1)),))

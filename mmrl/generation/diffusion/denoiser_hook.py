@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mmrl.config.policy import PipelineAttention
 from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
-from mmrl_kernels.doors.diffusers import use_attention
+from mmrl_kernels.integrations.diffusers import use_attention
 from mmrl_kernels.registry import KernelError
 
 DENOISERS = ("transformer", "transformer_2", "unconditional_transformer", "unet")

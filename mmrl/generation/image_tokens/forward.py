@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
-from mmrl_kernels.doors.transformers import packed
+from mmrl_kernels.integrations.transformers import packed
 from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
 
 

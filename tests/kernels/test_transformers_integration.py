@@ -7,7 +7,7 @@ import torch
 from transformers import Gemma2Config, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from mmrl_kernels import Branches, KernelError, SharedPromptLayout
-from mmrl_kernels.doors.transformers import NAME, BranchCache, branching, packed, refusal, use_shared_prompts
+from mmrl_kernels.integrations.transformers import NAME, BranchCache, branching, packed, refusal, use_shared_prompts
 
 PROMPTS = (torch.tensor([3, 1, 4, 1, 5]), torch.tensor([9, 2, 6, 5, 3, 5, 8, 9]))
 COMPLETIONS = (([7, 9, 3], [2], [3, 8, 4, 6]), ([2, 6], [4, 3, 3, 8, 3, 2]))

@@ -4,7 +4,14 @@ import pytest
 import torch
 from diffusers import FluxTransformer2DModel, QwenImageTransformer2DModel, SD3Transformer2DModel, WanTransformer3DModel
 
-from mmrl_kernels.doors.diffusers import AttentionChoice, Facts, choose_attention, look_at, refusal, use_attention
+from mmrl_kernels.integrations.diffusers import (
+    AttentionChoice,
+    Facts,
+    choose_attention,
+    look_at,
+    refusal,
+    use_attention,
+)
 from mmrl_kernels.registry import KernelError
 
 ON_A_GPU = Facts("Model", "cuda", half=True, trains=True, installed=frozenset(), dependents=4)
@@ -183,7 +190,8 @@ def test_flash_is_taken_by_name_alone_and_only_where_it_serves():
 def test_processors_that_keep_their_own_are_named_in_the_reason():
     mixed = replace(ON_A_GPU, dependents=3, others=("A", "B", "B"))
     assert (
-        "3 attention modules follow, and these keep their own: 1 x A, 2 x B" in choose_attention("flex", mixed).reason
+        "3 attention modules follow, and these keep their processor: 1 x A, 2 x B"
+        in choose_attention("flex", mixed).reason
     )
 
 

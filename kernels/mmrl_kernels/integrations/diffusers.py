@@ -96,7 +96,8 @@ def choose_attention(wanted: Wanted, facts: Facts) -> AttentionChoice:
         raise KernelError(f"attention: {wanted}: {why_not}: mend that, or ask for auto or sdpa")
     reason = "asked for by name"
     if wanted != "sdpa" and facts.dependents and facts.others:
-        reason += f"; {facts.followers} attention modules follow, and these keep their own: {facts.deaf()}"
+        kept = facts.unsupported_layers()
+        reason += f"; {facts.dependents} attention modules follow, and these keep their processor: {kept}"
     if wanted == "flex":
         reason += "; diffusers calls it uncompiled, which holds all scores in memory: compile the model"
     return AttentionChoice(wanted, reason)
@@ -120,7 +121,7 @@ def refusal(name: Name, facts: Facts) -> str | None:
         return None
     if not facts.others:
         return f"{facts.model} has no attention modules that diffusers knows"
-    return f"no attention module of {facts.model} follows set_attention_backend ({facts.deaf()})"
+    return f"no attention module of {facts.model} follows set_attention_backend ({facts.unsupported_layers()})"
 
 
 def look_at(module: nn.Module) -> Facts:
