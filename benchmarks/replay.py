@@ -37,7 +37,7 @@ from mmrl.seeds import row_generators, stream_seed
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.shipped_models import PIPELINE
 
 BOUND = 1.05
 LARGE = {"num_layers": 4, "num_attention_heads": 5, "attention_head_dim": 64, "caption_projection_dim": 320}

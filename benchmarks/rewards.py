@@ -23,9 +23,9 @@ import numpy as np
 from mmrl.rewards import Reward, RewardInput, RewardSuite, ScoreCache, load
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.captions import sample_scene
-from mmrl_shapeworld.clip_model import CLIP
 from mmrl_shapeworld.judge_server import serving
 from mmrl_shapeworld.scenes import draw
+from mmrl_shapeworld.shipped_models import CLIP
 
 BOUND = 3.0
 LATENCY_S = 0.05

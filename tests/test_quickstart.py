@@ -20,7 +20,7 @@ from mmrl.errors import ConfigError, RunError
 from mmrl.policy import batch_requests
 from mmrl.workflows.sample import sample_images
 from mmrl.workflows.train import train
-from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.shipped_models import PIPELINE
 
 SHORT = [
     "data.groups=2",

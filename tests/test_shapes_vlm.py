@@ -17,7 +17,7 @@ from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.workflows.train import train as train_run
 from mmrl_shapeworld import splits
-from mmrl_shapeworld.vlm_model import VLM
+from mmrl_shapeworld.shipped_models import VLM
 
 SHORT = (
     "data.groups=4",

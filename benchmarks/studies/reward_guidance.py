@@ -15,7 +15,7 @@ from mmrl.policy import RolloutRequest
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import splits
-from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.shipped_models import PIPELINE
 
 PROMPTS, SEED, WEIGHTS = 48, 1, (0.0, 1.0, 5.0, 20.0, 100.0)
 

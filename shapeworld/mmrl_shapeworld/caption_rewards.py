@@ -41,7 +41,7 @@ class ShapeCLIP(CLIPScore):
 
     def __init__(self, device: str = "auto") -> None:
         """`device`: "auto" is the GPU if there is one."""
-        from mmrl_shapeworld.clip_model import CLIP
+        from mmrl_shapeworld.shipped_models import CLIP
 
         super().__init__(model=str(CLIP), prefix="", device=device)
 
@@ -75,6 +75,6 @@ class ShapeConsistency(FrameConsistency):
 
     def __init__(self, device: str = "auto") -> None:
         """`device`: "auto" is the GPU if there is one."""
-        from mmrl_shapeworld.clip_model import CLIP
+        from mmrl_shapeworld.shipped_models import CLIP
 
         super().__init__(str(CLIP), device)

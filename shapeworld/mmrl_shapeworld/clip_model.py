@@ -16,12 +16,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
 
-from mmrl_shapeworld.models import CAPTION_TOKENS, TEXT_WIDTH, WEIGHTS
+from mmrl_shapeworld.models import CAPTION_TOKENS, TEXT_WIDTH
+from mmrl_shapeworld.shipped_models import CLIP, OPEN_CLIP
 
-CLIP = WEIGHTS / "clip-shapes"
-"""The shipped weights in the form of transformers."""
-OPEN_CLIP = WEIGHTS / "open-clip-shapes"
-"""The same weights in the form of open_clip."""
 PIXELS, PATCH = 32, 4
 WIDTH, LAYERS, HEAD_WIDTH = 96, 4, 32
 EMBEDDING = 64

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -32,9 +31,6 @@ from transformers import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-WEIGHTS = Path(__file__).parent / "weights"
-PIPELINE = WEIGHTS / "sd3-shapes-32"
-"""The shipped pipeline; loads with plain `DiffusionPipeline.from_pretrained`."""
 CAPTION_TOKENS = 12
 TEXT_WIDTH = 64
 

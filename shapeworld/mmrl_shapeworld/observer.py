@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl_shapeworld.captions import KINDS, Caption
+from mmrl_shapeworld.shipped_models import OBSERVER
 
-WEIGHTS = Path(__file__).parent / "weights" / "observer.safetensors"
 MOST = 4
 """Counts from 0 to 4 are told apart; more are seen as 4."""
 
@@ -76,7 +76,7 @@ def save(model: Observer, path: Path) -> None:
 
 
 @cache
-def load(path: Path = WEIGHTS) -> Observer:
+def load(path: Path = OBSERVER) -> Observer:
     """The shipped observer, in evaluation mode."""
     model = Observer()
     model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load_file(path).items()})

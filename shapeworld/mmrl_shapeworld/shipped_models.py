@@ -1,42 +1,50 @@
-"""The models in the package, by the names that `policy.model` takes: `shapeworld`, `shapeworld:unet` and so on.
+"""Folders of the shipped models, by the names that `policy.model` takes: `shapeworld`, `shapeworld:unet` and so on.
 
-No library is loaded here: a name becomes a folder.
+`model_folder` is the package's entry point of the group `mmrl.models`. This module imports no model library.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 WEIGHTS = Path(__file__).parent / "weights"
-PREFIX = "shapeworld"
-GENERATORS: dict[str, Path] = {
+GENERATORS: Mapping[str, Path] = {
     "sd3": WEIGHTS / "sd3-shapes-32",
     "unet": WEIGHTS / "sd-shapes-32",
     "edit": WEIGHTS / "sd-edit-shapes-32",
     "inpaint": WEIGHTS / "sd-inpaint-shapes-32",
     "video": WEIGHTS / "sd-video-shapes-32",
 }
-"""Pipelines of diffusers: `shapeworld:NAME`. Plain `shapeworld` is the first."""
+"""Pipelines of diffusers. The first is also the model of plain `shapeworld`."""
+PIPELINE = GENERATORS["sd3"]
+VLM = WEIGHTS / "vlm-shapes"
+IMAGE_AR = WEIGHTS / "ar-shapes-32"
+"""The token image generator."""
+CLIP = WEIGHTS / "clip-shapes"
+OPEN_CLIP = WEIGHTS / "open-clip-shapes"
+"""The same CLIP in the format of open_clip."""
+OBSERVER = WEIGHTS / "observer.safetensors"
 
-PAINTER = WEIGHTS / "ar-shapes-32"
-"""What plain `shapeworld` is to a policy that draws token by token."""
+_FOLDERS: Mapping[str, Mapping[str, Path]] = {
+    "pipeline": {"": PIPELINE, **GENERATORS},
+    "vlm": {"": VLM},
+    "image_tokens": {"": IMAGE_AR},
+}
 
 
-def is_shipped(model: str) -> bool:
-    """Whether a model's name is one of the package's own, `shapeworld` or `shapeworld:NAME`."""
-    return model == PREFIX or model.startswith(PREFIX + ":")
+def model_folder(name: str, kind: str) -> Path:
+    """Return the folder of a shipped model.
 
-
-def pipeline_folder(model: str) -> Path:
-    """The folder of a shipped pipeline.
+    Args:
+        name: The text after `shapeworld:`; empty for plain `shapeworld`.
+        kind: `policy.kind`: pipeline, vlm or image_tokens.
 
     Raises:
-        KeyError: there is none of that name; the message lists those that there are.
+        KeyError: No such model ships. The message lists the models of this kind.
     """
-    _, _, name = model.partition(":")
-    if model == PREFIX:
-        name = next(iter(GENERATORS))
-    if name not in GENERATORS:
-        known = ", ".join(f"{PREFIX}:{each}" for each in GENERATORS)
-        raise KeyError(f"no pipeline {model} ships: choose one of {known}")
-    return GENERATORS[name]
+    folders = _FOLDERS[kind]
+    if name not in folders:
+        known = ", ".join(f"shapeworld:{each}" if each else "shapeworld" for each in folders)
+        raise KeyError(f"no {kind} shapeworld:{name} ships: choose one of {known}")
+    return folders[name]

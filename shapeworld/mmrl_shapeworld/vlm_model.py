@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -24,8 +23,6 @@ from transformers import (
 from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, PIXELS
 from mmrl_shapeworld.vqa.questions import FRAMES
 
-VLM = Path(__file__).parent / "weights" / "vlm-shapes"
-"""The shipped weights."""
 PATCH, MERGE = 7, 2
 WIDTH, LAYERS, HEAD_WIDTH, INNER = 96, 3, 32, 256
 VISION_LAYERS, VISION_INNER = 3, 256

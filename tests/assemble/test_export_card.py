@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.errors import ConfigError
 from mmrl.export.export import export
-from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.shipped_models import PIPELINE
 from tests.assemble.trained import LORA, STEP, evaluated, trained_run
 
 SETTINGS = {

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data import Sample
 from mmrl.generation.diffusion.call_arguments import find_truncated_prompts, token_limits, warn_truncated_prompts
-from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.shipped_models import PIPELINE
 from mmrl_shapeworld.splits import samples
 
 LONG = "two red circles " * 3 + "and a blue square"  # CLIP reads 12 tokens here, the T5 what it is told to

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
 
-from mmrl_shapeworld import clip_model, models
+from mmrl_shapeworld import clip_model, models, shipped_models
 from mmrl_shapeworld.captions import KINDS, Caption, sample_caption, sample_scene
 from mmrl_shapeworld.negatives import ATTRIBUTES, edited, every_caption, hard_negatives, true_captions
 from mmrl_shapeworld.scenes import draw
@@ -22,7 +22,7 @@ from tools.shapeworld_pretrain.pictures import to_pictures
 
 @pytest.fixture(scope="module")
 def shipped():
-    return CLIPModel.from_pretrained(clip_model.CLIP).eval(), CLIPProcessor.from_pretrained(clip_model.CLIP)
+    return CLIPModel.from_pretrained(shipped_models.CLIP).eval(), CLIPProcessor.from_pretrained(shipped_models.CLIP)
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +39,12 @@ def score(shipped):
 
 def test_plain_transformers_loads_it_in_single_precision(shipped):
     model, processor = shipped
-    assert type(AutoProcessor.from_pretrained(clip_model.CLIP)) is type(processor)
+    assert type(AutoProcessor.from_pretrained(shipped_models.CLIP)) is type(processor)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert sum(p.numel() for p in model.parameters()) < 1e6
 
 
-@pytest.mark.parametrize("folder", [clip_model.CLIP, clip_model.OPEN_CLIP])
+@pytest.mark.parametrize("folder", [shipped_models.CLIP, shipped_models.OPEN_CLIP])
 def test_each_form_is_small_and_holds_safetensors_alone(folder):
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json"}
@@ -54,8 +54,8 @@ def test_each_form_is_small_and_holds_safetensors_alone(folder):
 @pytest.mark.parametrize("pixels", [32, 64, 100])
 def test_both_forms_give_the_same_embeddings(shipped, pixels):
     model, processor = shipped
-    other, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{clip_model.OPEN_CLIP}")
-    tokenizer = open_clip.get_tokenizer(f"local-dir:{clip_model.OPEN_CLIP}")
+    other, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{shipped_models.OPEN_CLIP}")
+    tokenizer = open_clip.get_tokenizer(f"local-dir:{shipped_models.OPEN_CLIP}")
     captions, scenes = unseen(40, seed=pixels)
     pictures = [draw(scene, pixels) for scene in scenes]
     texts = [str(caption) for caption in captions]
@@ -81,10 +81,10 @@ def test_both_forms_hold_the_same_numbers():
 def test_both_tokenizers_read_every_caption_word_by_word(shipped):
     texts = [str(caption) for caption in every_caption()]
     ids = shipped[1].tokenizer(texts, padding="max_length", return_tensors="pt").input_ids
-    assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{clip_model.OPEN_CLIP}")(texts))
+    assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{shipped_models.OPEN_CLIP}")(texts))
     assert [len(text.split()) + 2 for text in texts] == ((ids != ids[0, -1]).sum(1) + 1).tolist()
     assert len(set(map(tuple, ids.tolist()))) == len(texts)
-    pipeline = CLIPTokenizer.from_pretrained(models.PIPELINE / "tokenizer")
+    pipeline = CLIPTokenizer.from_pretrained(shipped_models.PIPELINE / "tokenizer")
     assert torch.equal(ids, pipeline(texts, padding="max_length", return_tensors="pt").input_ids)
 
 

@@ -9,7 +9,7 @@ from diffusers import DiffusionPipeline, StableDiffusion3Pipeline
 
 from mmrl.rewards.core import registry
 from mmrl.rewards.core.reward_io import reward_input
-from mmrl_shapeworld import models, observer
+from mmrl_shapeworld import models, observer, shipped_models
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.scenes import draw
@@ -21,7 +21,7 @@ from tools.shapeworld_pretrain.pictures import rendered, to_pictures, to_tensor
 
 @pytest.fixture(scope="module")
 def pipe() -> StableDiffusion3Pipeline:
-    loaded = DiffusionPipeline.from_pretrained(models.PIPELINE)
+    loaded = DiffusionPipeline.from_pretrained(shipped_models.PIPELINE)
     loaded.set_progress_bar_config(disable=True)
     return loaded
 
@@ -34,9 +34,9 @@ def strict_share(pipe, count, **arguments):
 
 def test_plain_diffusers_loads_it_from_safetensors_alone(pipe):
     assert type(pipe) is StableDiffusion3Pipeline
-    weights = {path.suffix for path in models.PIPELINE.rglob("*") if path.is_file() and path.suffix != ".json"}
+    weights = {path.suffix for path in shipped_models.PIPELINE.rglob("*") if path.is_file() and path.suffix != ".json"}
     assert weights == {".safetensors"}
-    assert sum(path.stat().st_size for path in models.PIPELINE.rglob("*") if path.is_file()) < 9e6
+    assert sum(path.stat().st_size for path in shipped_models.PIPELINE.rglob("*") if path.is_file()) < 9e6
     assert 1e6 < sum(p.numel() for p in pipe.transformer.parameters()) < 4e6
 
 

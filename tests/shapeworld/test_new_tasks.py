@@ -21,7 +21,7 @@ from mmrl.rewards.parsing.tables import parse_table
 from mmrl.understanding.tasks.definitions import TASKS
 from mmrl.workflows.train import train
 from mmrl_shapeworld import splits as all_splits
-from mmrl_shapeworld.vlm_model import VLM
+from mmrl_shapeworld.shipped_models import VLM
 from mmrl_shapeworld.vqa import heldout_tasks, splits
 from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, INK, LINE, NUMBERS, PIXELS, colours_of, gif_uri
 from mmrl_shapeworld.vqa.glyphs import GLYPHS

@@ -9,26 +9,26 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mmrl_shapeworld import image_ar
 from mmrl_shapeworld.checker import judge
-from mmrl_shapeworld.shipped_models import PAINTER
+from mmrl_shapeworld.shipped_models import IMAGE_AR
 from tools.shapeworld_pretrain import image_ar as pretrain
 from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 
 
 @pytest.fixture(scope="module")
 def patches():
-    return load_file(PAINTER / "patches.safetensors")["patches"]
+    return load_file(IMAGE_AR / "patches.safetensors")["patches"]
 
 
 def test_plain_transformers_loads_it():
-    model = AutoModelForCausalLM.from_pretrained(PAINTER / "language_model")
+    model = AutoModelForCausalLM.from_pretrained(IMAGE_AR / "language_model")
     assert type(model).__name__ == "LlamaForCausalLM"
     assert 0.5e6 < sum(p.numel() for p in model.parameters()) < 1.2e6
-    words = AutoTokenizer.from_pretrained(PAINTER / "tokenizer")
+    words = AutoTokenizer.from_pretrained(IMAGE_AR / "tokenizer")
     assert words.get_vocab() == image_ar.tokenizer().get_vocab()
 
 
 def test_the_folder_is_small_and_holds_no_code():
-    files = [path for path in PAINTER.rglob("*") if path.is_file()]
+    files = [path for path in IMAGE_AR.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json"}
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
@@ -46,7 +46,7 @@ def test_codes_keep_nearly_all_of_a_picture(patches):
 
 def test_the_base_is_middling():
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
-    strict, score = pretrain.skill(PAINTER, count=128)
+    strict, score = pretrain.skill(IMAGE_AR, count=128)
     assert 0.25 < strict < 0.75 and score > 0.5
 
 

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
-from mmrl_shapeworld import vlm_model
+from mmrl_shapeworld import shipped_models, vlm_model
 from mmrl_shapeworld.vqa.questions import QUESTIONS
 from mmrl_shapeworld.vqa.splits import questions
 from tools.shapeworld_pretrain import vlm as pretrain
@@ -24,8 +24,8 @@ ODD_TEXTS = ("Übergröße <x> 99  a\n\nb\t12, 13,14", "  two  spaces ", "56, 57
 
 @pytest.fixture(scope="module")
 def shipped():
-    return AutoModelForImageTextToText.from_pretrained(vlm_model.VLM).eval(), AutoProcessor.from_pretrained(
-        vlm_model.VLM
+    return AutoModelForImageTextToText.from_pretrained(shipped_models.VLM).eval(), AutoProcessor.from_pretrained(
+        shipped_models.VLM
     )
 
 
@@ -42,10 +42,10 @@ def test_plain_transformers_loads_it(shipped):
 
 
 def test_the_folder_is_small_and_holds_no_code():
-    files = [path for path in vlm_model.VLM.rglob("*") if path.is_file()]
+    files = [path for path in shipped_models.VLM.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json", ".jinja"}
     assert sum(path.stat().st_size for path in files) < 6e6
-    assert all(tensor.isfinite().all() for tensor in load_file(vlm_model.VLM / "model.safetensors").values())
+    assert all(tensor.isfinite().all() for tensor in load_file(shipped_models.VLM / "model.safetensors").values())
 
 
 def test_the_shipped_tokenizer_is_the_one_that_any_process_makes(shipped):

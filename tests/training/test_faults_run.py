@@ -20,7 +20,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import DataError, RunError
 from mmrl.training.monitors import ZeroAdvantageMonitor
 from mmrl.training.run.display import QuietDisplay
-from mmrl_shapeworld.models import PIPELINE
+from mmrl_shapeworld.shipped_models import PIPELINE
 from mmrl_shapeworld.splits import samples
 from tests.training.conftest import Nearness
 from tests.training.test_faults_disk import error_of

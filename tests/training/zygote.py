@@ -109,7 +109,7 @@ def serve() -> None:
         importlib.import_module(name)
     from diffusers import DiffusionPipeline
 
-    from mmrl_shapeworld.models import PIPELINE
+    from mmrl_shapeworld.shipped_models import PIPELINE
 
     DiffusionPipeline.from_pretrained(PIPELINE)  # what it imports, it imports once
     for line in sys.stdin:

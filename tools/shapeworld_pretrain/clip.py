@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import CLIPModel, CLIPTokenizer
 
-from mmrl_shapeworld import clip_model, models, observer
+from mmrl_shapeworld import clip_model, observer, shipped_models
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.negatives import edited, every_caption, true_captions
 from mmrl_shapeworld.scenes import Scene, draw, thing_mask
@@ -126,7 +126,7 @@ def train(
     data = draw_triples(triples, seed=500 + seed)
     decode_some(data.pixels, AutoencoderKL.from_pretrained(vae_folder))
     # Not a new one: `models.clip_tokenizer` breaks ties differently in each process.
-    tokenizer = CLIPTokenizer.from_pretrained(models.PIPELINE / "tokenizer")
+    tokenizer = CLIPTokenizer.from_pretrained(shipped_models.PIPELINE / "tokenizer")
     model = clip_model.build(tokenizer) if start is None else CLIPModel.from_pretrained(start)
     fit(model, caption_ids(tokenizer), data, minutes)
     clip_model.save(model, tokenizer, folder, open_clip_folder)

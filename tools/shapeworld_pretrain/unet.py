@@ -17,7 +17,7 @@ from diffusers import AutoencoderKL, DDIMScheduler, DiffusionPipeline, UNet2DCon
 from torch import Tensor, nn
 from transformers import CLIPTextModel, CLIPTokenizer
 
-from mmrl_shapeworld import models, unets
+from mmrl_shapeworld import models, shipped_models, unets
 from mmrl_shapeworld.checker import judge
 from mmrl_shapeworld.shipped_models import GENERATORS
 from mmrl_shapeworld.splits import SEEN_KINDS, captions
@@ -108,15 +108,15 @@ def encode(vae: AutoencoderKL, pictures: Tensor, drawn: bool = False) -> Tensor:
 def start() -> tuple[CLIPTokenizer, CLIPTextModel]:
     """A tokenizer for the words of all UNet pipelines, and a text encoder that knows those of captions already."""
     tokenizer = models.clip_tokenizer(unets.every_word())
-    known = CLIPTokenizer.from_pretrained(models.PIPELINE / "tokenizer")
-    teacher = CLIPTextModel.from_pretrained(models.PIPELINE / "text_encoder")
+    known = CLIPTokenizer.from_pretrained(shipped_models.PIPELINE / "tokenizer")
+    teacher = CLIPTextModel.from_pretrained(shipped_models.PIPELINE / "text_encoder")
     return tokenizer, unets.taught_words(unets.text_encoder(tokenizer), tokenizer, teacher, known)
 
 
 def train(folder: Path, steps: int, seed: int = 0, examples: int = 16_000) -> None:
     """Train text to image and save the whole pipeline."""
     torch.manual_seed(seed)
-    vae = AutoencoderKL.from_pretrained(models.PIPELINE / "vae").requires_grad_(False).eval()
+    vae = AutoencoderKL.from_pretrained(shipped_models.PIPELINE / "vae").requires_grad_(False).eval()
     tokenizer, encoder = start()
     denoiser = unets.unet()
     named, pictures = rendered(examples, seed=310 + seed, kinds=SEEN_KINDS)

@@ -5,9 +5,9 @@ import pytest
 
 from mmrl.rewards import RewardInput, load
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
-from mmrl_shapeworld.clip_model import CLIP, OPEN_CLIP
 from mmrl_shapeworld.negatives import hard_negatives, true_captions
 from mmrl_shapeworld.scenes import draw
+from mmrl_shapeworld.shipped_models import CLIP, OPEN_CLIP
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from PIL import Image
 from transformers import AutoImageProcessor, AutoModel, ViTConfig, ViTImageProcessor, ViTModel
 
 from mmrl.rewards import RewardInput, Status, load
-from mmrl_shapeworld.clip_model import CLIP
+from mmrl_shapeworld.shipped_models import CLIP
 
 
 def ask(frames):
