@@ -42,10 +42,10 @@ BREACHES = {
         "The house has floors",
     ),
     "a new package has no floor": ("mmrl/breach.py", "", "The house has floors"),
-    "a policy knows the embedded world": (
-        "mmrl/generation/breach.py",
+    "the composition root knows the embedded world": (
+        "mmrl/build/breach.py",
         "import mmrl_shapeworld",
-        "Only assemble and the commands know the embedded world",
+        "ShapeWorld reaches the library by entry points alone",
     ),
     "kernels know mmrl": (
         "mmrl_kernels/breach.py",

@@ -51,37 +51,32 @@ class ProtocolConfig(Section):
     task: str | None = None
     """Of VLMs: how they are told to answer and how their answers are read."""
     rewards: Annotated[tuple[RewardConfig, ...], Field(min_length=1)]
-    shapeworld_rewards: tuple[RewardConfig, ...] = ()
-    """On ShapeWorld's data, where others see better than models of photographs; empty: the same."""
-    shapeworld_ask: str | None = None
-    """What is asked on ShapeWorld's data, in the words that its models were taught; unset: `ask`."""
     metrics: Annotated[tuple[MetricConfig, ...], Field(min_length=1)]
     """The first is the one that the paper reports."""
-    shapeworld_metrics: tuple[MetricConfig, ...] = ()
-    """Of `shapeworld_rewards`, where they are called otherwise; empty: the same."""
     draws: PositiveInt = 1
     """Of each sample."""
     sampling: Mapping[str, Any] = {}
     """What of a subject's own sampling is set, such as {temperature: 0.0}."""
 
-    @field_validator("ask", "shapeworld_ask")
+    @field_validator("ask")
     @classmethod
-    def _asks_in_words(cls, words: str | None) -> str | None:
-        """Curly brackets hold nothing but `prompt`."""
-        if words is not None and set("{}") & set(words.replace("{prompt}", "")):
+    def _check_braces(cls, template: str) -> str:
+        """Raise ValueError if curly brackets enclose anything but `prompt`."""
+        if set("{}") & set(template.replace("{prompt}", "")):
             raise ValueError("curly brackets stand around nothing but the word prompt")
-        return words
+        return template
 
-    def asked(self, prompt: str, shapeworld: bool = False) -> str:
-        """The question, of the words in a sample's file."""
-        words = self.shapeworld_ask if shapeworld and self.shapeworld_ask is not None else self.ask
-        return words.replace("{prompt}", prompt)
+    def question(self, prompt: str) -> str:
+        """Return `ask` with the words of a sample's file at `{prompt}`."""
+        return self.ask.replace("{prompt}", prompt)
 
-    def measured(self, shapeworld: bool = False) -> tuple[tuple[RewardConfig, ...], tuple[MetricConfig, ...]]:
-        """What is scored and summed up, on the public data or on ShapeWorld's."""
-        if not shapeworld:
-            return self.rewards, self.metrics
-        return self.shapeworld_rewards or self.rewards, self.shapeworld_metrics or self.metrics
+    def overridden(self, changes: Mapping[str, Any]) -> ProtocolConfig:
+        """Return this protocol with other values for some of its keys, as generated data may need.
+
+        Raises:
+            pydantic.ValidationError: A value is not one of its key.
+        """
+        return type(self).model_validate({**self.model_dump(), **changes}, strict=False)
 
 
 def protocol_names() -> list[str]:

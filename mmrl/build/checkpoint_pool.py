@@ -1,4 +1,8 @@
-"""Checkpoints side by side: one model in memory, of which one checkpoint at a time answers."""
+"""Models by name, and several checkpoints that share one model in memory.
+
+A `ModelRef` names a model: a checkpoint of a run, the base of a run, or a model that no run trained. A `CheckpointPool`
+loads each base once and copies the trained parameters of the active checkpoint into it.
+"""
 
 from __future__ import annotations
 
@@ -24,42 +28,49 @@ if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
 
 BASE, BEST, LAST = "base", "best", "last"
-"""What may stand after the `@` of a subject, besides the number of an iteration."""
+"""The words that may follow the `@` of a model's name, besides the number of an iteration."""
 
-Kind = Literal["pipeline", "vlm", "image_tokens"]
+ModelKind = Literal["pipeline", "vlm", "image_tokens"]
 
 
 @dataclass(frozen=True)
 class ModelRef:
-    """A model as it was at one moment: at a checkpoint of a run, or as the run (or nobody) began with it."""
+    """A reference to a model: a checkpoint of a run, the base of a run, or a model that no run trained."""
 
-    name: str  # what tables and pictures call it
+    name: str
+    """The name in tables and pictures."""
     policy: AnyPolicyConfig
-    sampling: AnySamplingConfig  # how its run sampled, without exploration
-    run: Run | None  # None: a model that no run trained
-    checkpoint: Path | None  # None: the base
-    step: int  # iterations of training behind it; 0: the base
+    sampling: AnySamplingConfig
+    """The sampling settings of its run, without exploration."""
+    run: Run | None
+    """The run that trained it; None: no run did."""
+    checkpoint: Path | None
+    """The folder of its checkpoint; None: the base."""
+    step: int
+    """The number of training iterations; 0: the base."""
 
     @property
     def media(self) -> MediaConfig:
-        """How pictures and videos are read for it."""
+        """The settings by which its pictures and videos are read."""
         return self.run.config.media if self.run else MediaConfig()
 
     @property
     def base(self) -> ModelRef:
-        """What its training began with."""
+        """The model that its training began with."""
         name = self.policy.model if self.run is None else f"{self.run.folder}@{BASE}"
         return ModelRef(name, self.policy, self.sampling, self.run, None, 0)
 
 
-def resolve_model(text: str, kind: Kind = "pipeline") -> ModelRef:
-    """`RUN` (its last checkpoint), `RUN@best`, `RUN@last`, `RUN@40`, `RUN@base`, or a model's folder or id.
+def resolve_model(text: str, kind: ModelKind = "pipeline") -> ModelRef:
+    """Return the model that a text names.
 
-    `kind` says what a model is that no run trained.
+    Args:
+        text: `RUN` (its last checkpoint), `RUN@best`, `RUN@last`, `RUN@40`, `RUN@base`, or a model's folder or id.
+        kind: The kind of a model that no run trained.
 
     Raises:
-        ConfigError: the run has no such checkpoint.
-        RunError: it is damaged.
+        ConfigError: The run has no such checkpoint.
+        RunError: The checkpoint is damaged.
     """
     folder, _, which = text.rpartition("@") if "@" in text else (text, "", LAST)
     if not (Path(folder) / CONFIG).is_file():
@@ -74,80 +85,79 @@ def resolve_model(text: str, kind: Kind = "pipeline") -> ModelRef:
 
 
 class CheckpointPool:
-    """Any number of subjects; those of one base share one model in memory, and take turns.
+    """A pool of checkpoints, of which those with the same base share one model in memory.
 
-    A checkpoint is read when it is first asked for, and its trained parameters then stay on the CPU: switching copies
-    them, a few milliseconds for adapters. Threads may share a lineup: whoever holds a policy holds it alone.
+    A checkpoint is read on its first use, and its trained parameters then stay on the CPU: switching copies them, which
+    takes a few milliseconds for adapters. Threads may share a pool: each model is locked while a checkpoint is active.
     """
 
-    def __init__(self, subjects: Sequence[ModelRef], media: MediaConfig | None = None) -> None:
-        """`media`: how pictures are read for all of them; unset: as each one's run says."""
-        self.subjects = {subject.name: subject for subject in subjects}
+    def __init__(self, models: Sequence[ModelRef], media: MediaConfig | None = None) -> None:
+        """Collect the models; nothing is loaded. `media` are the media settings for all; None: those of each run."""
+        self.models = {model.name: model for model in models}
         self._media = media
-        self._models: dict[str, _Model] = {}
+        self._loaded: dict[str, _LoadedModel] = {}
         self._loading = threading.Lock()
 
     @contextmanager
-    def turn(self, name: str) -> Iterator[AnyPolicy]:
-        """The policy as this subject; nobody else's parameters while open.
+    def activate(self, name: str) -> Iterator[AnyPolicy]:
+        """Yield the policy with the parameters of a checkpoint; no other checkpoint of its base is active meanwhile.
 
         Raises:
-            KeyError: no subject has this name.
-            OSError, ValueError, SafetensorError: a file of its checkpoint cannot be read. The others still can.
+            KeyError: The pool has no model with this name.
+            OSError, ValueError, SafetensorError: A file of the checkpoint cannot be read. Other checkpoints still can.
         """
-        subject = self.subjects[name]
-        model = self._model(subject)
-        with model.lock:
-            model.become(subject)
-            yield model.policy
+        model = self.models[name]
+        loaded = self._load(model)
+        with loaded.lock:
+            loaded.switch_to(model.checkpoint)
+            yield loaded.policy
 
-    def _model(self, subject: ModelRef) -> _Model:
-        media = self._media or subject.media
-        key = subject.policy.model_dump_json() + (media.model_dump_json() if subject.policy.kind == "vlm" else "")
+    def _load(self, model: ModelRef) -> _LoadedModel:
+        media = self._media or model.media
+        key = model.policy.model_dump_json() + (media.model_dump_json() if model.policy.kind == "vlm" else "")
         with self._loading:
-            if key not in self._models:
-                self._models[key] = _Model(build_policy(subject.policy, subject.sampling, media))
-            return self._models[key]
+            if key not in self._loaded:
+                self._loaded[key] = _LoadedModel(build_policy(model.policy, model.sampling, media))
+            return self._loaded[key]
 
 
 @dataclass
-class _Model:
-    """A loaded model and the trained parameters of the checkpoints that were asked for."""
+class _LoadedModel:
+    """A model in memory and the trained parameters of the checkpoints that were used so far."""
 
     policy: AnyPolicy
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _kept: dict[Path | None, dict[str, Tensor]] = field(default_factory=dict, init=False)  # None: the base
-    _now: Path | None = field(default=None, init=False)
+    _parameters: dict[Path | None, dict[str, Tensor]] = field(default_factory=dict, init=False)  # None: the base
+    _active: Path | None = field(default=None, init=False)
 
-    def become(self, subject: ModelRef) -> None:
-        """Put this subject's parameters into the model."""
-        if not self._kept:
-            self._kept[None] = self._copy()
-        wanted = subject.checkpoint
-        if wanted == self._now:
+    def switch_to(self, checkpoint: Path | None) -> None:
+        """Copy the parameters of a checkpoint, or of the base, into the model."""
+        if not self._parameters:
+            self._parameters[None] = self._copy()
+        if checkpoint == self._active:
             return
-        if wanted in self._kept:
-            load_parameters(self.policy.parameters_to_train(), self._kept[wanted])
+        if checkpoint in self._parameters:
+            load_parameters(self.policy.parameters_to_train(), self._parameters[checkpoint])
         else:
-            self._read(wanted)
-        self._now = wanted
+            assert checkpoint is not None
+            self._read(checkpoint)
+        self._active = checkpoint
 
-    def _read(self, checkpoint: Path | None) -> None:
-        assert checkpoint is not None
+    def _read(self, checkpoint: Path) -> None:
         try:
             self.policy.load(checkpoint)
-        except BaseException:  # half of it may be in the model
-            load_parameters(self.policy.parameters_to_train(), self._kept[None])
-            self._now = None
+        except BaseException:  # the model may hold a part of it
+            load_parameters(self.policy.parameters_to_train(), self._parameters[None])
+            self._active = None
             raise
-        self._kept[checkpoint] = self._copy()
+        self._parameters[checkpoint] = self._copy()
 
     def _copy(self) -> dict[str, Tensor]:
         with torch.no_grad():
             return {name: p.detach().to("cpu", copy=True) for name, p in self.policy.parameters_to_train().items()}
 
 
-def _untrained(model: str, kind: Kind) -> tuple[AnyPolicyConfig, AnySamplingConfig]:
+def _untrained(model: str, kind: ModelKind) -> tuple[AnyPolicyConfig, AnySamplingConfig]:
     match kind:
         case "pipeline":
             return PolicyConfig(model=model), SamplingConfig()

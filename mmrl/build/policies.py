@@ -1,10 +1,11 @@
-"""The model that a configuration names, and what it must be asked before it is used."""
+"""Load the policy that a configuration names, and prepare samples for it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
+from mmrl.build.schemes import provided_model
 from mmrl.config.answers import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
@@ -32,7 +33,7 @@ AnyPolicy: TypeAlias = "PipelinePolicy | VLMPolicy | ImageTokenPolicy"
 
 
 def policy_class(policy: AnyPolicyConfig) -> type[PipelinePolicy] | type[VLMPolicy] | type[ImageTokenPolicy]:
-    """The class of a policy; no model is loaded. Each kind loads its own libraries alone."""
+    """Return the class of a policy. No model is loaded, and no library that this kind does not need."""
     if isinstance(policy, VLMConfig):
         from mmrl.understanding.vlm_policy import VLMPolicy
 
@@ -47,7 +48,11 @@ def policy_class(policy: AnyPolicyConfig) -> type[PipelinePolicy] | type[VLMPoli
 
 
 def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: MediaConfig | None = None) -> AnyPolicy:
-    """Load the model that a configuration names."""
+    """Load the model that a configuration names.
+
+    Raises:
+        ConfigError: Policies of this kind do not sample in this way.
+    """
     if isinstance(policy, VLMConfig) and isinstance(sampling, TokenSamplingConfig):
         from mmrl.understanding.vlm_policy import VLMPolicy
 
@@ -60,11 +65,11 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
         from mmrl.generation.image_tokens import ImageTokenPolicy
 
         return ImageTokenPolicy.from_config(resolve_model_path(policy), sampling)
-    raise ConfigError(f"sampling.kind: {sampling.kind} is not how a policy of kind {policy.kind} samples")
+    raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
 
 
 def prepare_samples(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
-    """The samples as the policy of a run takes them: see `fit_to`."""
+    """Prepare samples for the policy of a run: see `fit_to`."""
     return fit_to(policy, config.policy, config.answers, config.sampling, samples)
 
 
@@ -75,10 +80,10 @@ def fit_to(
     sampling: AnySamplingConfig,
     samples: Sequence[Sample],
 ) -> list[Sample]:
-    """The samples as the policy takes them: refused where it cannot, completed by their tasks.
+    """Return the samples, those of a VLM completed with the instructions and rewards of their tasks.
 
     Raises:
-        ConfigError, DataError: naming the sample that the policy cannot take, and why.
+        ConfigError, DataError: The policy cannot take a sample. The message names the sample and the reason.
     """
     fitted = list(samples)
     if isinstance(config, VLMConfig):
@@ -98,15 +103,15 @@ def fit_to(
 
 
 def without_exploration(sampling: AnySamplingConfig) -> AnySamplingConfig:
-    """How a policy is looked at: denoising along the ODE, tokens as they are trained."""
+    """Return the sampling settings for evaluation: denoising along the ODE; tokens are sampled as in training."""
     if isinstance(sampling, TokenSamplingConfig | ImageTokenSamplingConfig):
         return sampling
-    still = {"transition": TransitionConfig(), "window": WindowConfig(), "branch": BranchConfig()}
-    return sampling.model_copy(update=still)
+    deterministic = {"transition": TransitionConfig(), "window": WindowConfig(), "branch": BranchConfig()}
+    return sampling.model_copy(update=deterministic)
 
 
 def estimate_memory(config: TrainConfig) -> MemoryEstimate:
-    """What a generator's run holds in memory, from the configuration files of its model."""
+    """Estimate the memory of a generator's training from the configuration files of its model; no weights are read."""
     from mmrl.generation.memory import estimate
     from mmrl.generation.memory.architecture import find_architecture
 
@@ -115,22 +120,12 @@ def estimate_memory(config: TrainConfig) -> MemoryEstimate:
 
 
 def resolve_model_path(policy: P) -> P:
-    """`shapeworld` and `shapeworld:NAME` are models in the package.
+    """Return the policy's configuration with the local folder of a model that an installed package provides.
+
+    A folder or a hub id stays as it is.
 
     Raises:
-        ConfigError: none of that name ships.
+        ConfigError: No package provides the model.
     """
-    from mmrl_shapeworld import shipped_models
-
-    if not shipped_models.is_shipped(policy.model):
-        return policy
-    if policy.kind == "vlm" and policy.model == shipped_models.PREFIX:
-        from mmrl_shapeworld import vlm_model
-
-        return policy.model_copy(update={"model": str(vlm_model.VLM)})
-    if policy.kind == "image_tokens" and policy.model == shipped_models.PREFIX:
-        return policy.model_copy(update={"model": str(shipped_models.PAINTER)})
-    try:
-        return policy.model_copy(update={"model": str(shipped_models.pipeline_folder(policy.model))})
-    except KeyError as err:
-        raise ConfigError(f"policy.model: {err.args[0]}") from err
+    folder = provided_model(policy.model, policy.kind)
+    return policy if folder is None else policy.model_copy(update={"model": folder})

@@ -13,7 +13,7 @@ from typer.core import TyperGroup
 USER_ERRORS = {
     ("mmrl.errors", "ConfigError"): 2,
     ("mmrl.errors", "DataError"): 1,
-    ("mmrl.errors", "ResultError"): 2,  # before what it is a kind of
+    ("mmrl.errors", "ResultError"): 2,  # before its base class
     ("mmrl.errors", "EvaluationError"): 1,
     ("mmrl.errors", "UnsupportedError"): 1,
     ("mmrl.rewards.core.reward_errors", "RewardError"): 1,

@@ -14,24 +14,27 @@ if TYPE_CHECKING:
     from mmrl.evaluation.comparison import Diff, Result
 
 DEFAULT = "SUBJECT..."
-"""The command that is not named."""
+"""The name of the command that runs if no command is named."""
 
 
 class EvaluateGroup(TyperGroup):
-    """What is no command's name is a subject: `mmrl evaluate RUN`. A folder that is called as a command is `./diff`."""
+    """A group that treats an unknown command as the path of a run: `mmrl evaluate RUN`.
+
+    A folder with the name of a command is written as `./diff`.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the default command's name where none is."""
+        """Insert the default command's name if the first argument is no command."""
         return super().parse_args(ctx, args if args and args[0] in self.commands else [DEFAULT, *args])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The default command goes by the group's own name in usage lines."""
+        """Resolve the command; usage lines show the default command under the group's name."""
         name, command, rest = super().resolve_command(ctx, args)
         return (None if name == DEFAULT else name), command, rest
 
 
 app = typer.Typer(
-    cls=EvaluateGroup, help="Say what training changed, or compare checkpoints on any data with any rewards."
+    cls=EvaluateGroup, help="Show what training changed, or compare checkpoints on any data with any rewards."
 )
 
 
@@ -50,7 +53,10 @@ def evaluate(
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="PATH", help="Samples; with --protocol, the folder of its files; or `shapeworld`."),
+        typer.Option(
+            metavar="PATH",
+            help="Samples; with --protocol, the folder of its files; or `shapeworld`, which ships with mmrl.",
+        ),
     ] = None,
     reward: Annotated[
         list[str] | None,
@@ -58,48 +64,52 @@ def evaluate(
             "--reward",
             "-r",
             metavar="REWARD[=WEIGHT]",
-            help="What scores answers; repeatable.",
+            help="A reward that scores answers; repeatable.",
             show_default="the protocol's, or the first run's",
         ),
     ] = None,
     arg: RewardArgs = None,
     draws: Annotated[
-        int | None, typer.Option(min=1, help="Of each sample.", show_default="the protocol's, or 1")
+        int | None, typer.Option(min=1, help="Answers to each sample.", show_default="the protocol's, or 1")
     ] = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="How many, from the first.", show_default="all")] = None,
-    seed: Annotated[int, typer.Option(help="Of the noise, the same for all, and of the intervals.")] = 1234,
-    batch: Annotated[int, typer.Option(min=1, help="Rows that are drawn, and kept, at once.")] = 32,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="The number of samples, from the first.", show_default="all")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the noise, the same for all models, and of the intervals.")] = 1234,
+    batch: Annotated[int, typer.Option(min=1, help="Answers that are generated, and saved, together.")] = 32,
     kind: Annotated[
-        Literal["pipeline", "vlm", "image_tokens"], typer.Option(help="What a model is that no run trained.")
+        Literal["pipeline", "vlm", "image_tokens"], typer.Option(help="The kind of a model that no run trained.")
     ] = "pipeline",
-    base: Annotated[bool, typer.Option("--base/--no-base", help="Compare runs with what they began with.")] = True,
+    base: Annotated[bool, typer.Option("--base/--no-base", help="Compare runs with their base models.")] = True,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Where results go.", show_default="evaluations/NAME-<digest of the settings>"),
+        typer.Option(
+            metavar="DIR", help="Folder of the results.", show_default="evaluations/NAME-<digest of the settings>"
+        ),
     ] = None,
 ) -> None:
-    """Say what training changed; with --data or --protocol, compare checkpoints: same samples, noise and settings.
+    """Show what training changed; with --data or --protocol, compare checkpoints: same samples, noise and settings.
 
-    A comparison that is interrupted goes on where it stopped when the same command is given again.
+    The same command continues a comparison that was interrupted.
     """
     from mmrl.config import ConfigError
 
     if protocol is None and data is None:
-        given = {"--reward": reward, "--arg": arg, "--draws": draws, "--samples": samples, "--out": out}
-        if stray := [option for option, value in given.items() if value]:
+        options = {"--reward": reward, "--arg": arg, "--draws": draws, "--samples": samples, "--out": out}
+        if stray := [option for option, value in options.items() if value]:
             raise ConfigError(f"{stray[0]} goes with --data or --protocol")
-        _say_what_changed([Path(subject) for subject in subjects], fresh)
+        _print_changes([Path(subject) for subject in subjects], fresh)
         return
     if fresh:
         raise ConfigError("--fresh goes without --data and --protocol: choose another --out to draw anew")
     from rich.console import Console
 
     from mmrl.evaluation.comparison.progress import comparison_display
-    from mmrl.workflows.compare.comparison import Request, compare
+    from mmrl.workflows.compare.comparison import CompareRequest, compare
 
     weights = weighted_rewards(reward or [], "--reward", unset=1.0)
-    request = Request(
-        subjects=tuple(subjects),
+    request = CompareRequest(
+        models=tuple(subjects),
         protocol=protocol,
         data=data,
         rewards=weights,
@@ -114,26 +124,26 @@ def evaluate(
     )
     display = comparison_display(Console(stderr=True))
     try:
-        outcome = compare(request, display)
+        done = compare(request, display)
     finally:
         display.close()
-    _print_result(outcome.result, outcome.folder)
+    _print_result(done.result, done.folder)
 
 
 @app.command()
 def diff(
     first: Annotated[Path, typer.Argument(metavar="A", help="A folder of results, or its result.json.")],
-    second: Annotated[Path, typer.Argument(metavar="B", help="Another, which is to be no worse.")],
+    second: Annotated[Path, typer.Argument(metavar="B", help="Another one, which must not be worse.")],
     tolerance: Annotated[
-        float, typer.Option(min=0.0, metavar="X", help="How much worse a number may be, in its own unit.")
+        float, typer.Option(min=0.0, metavar="X", help="The largest decline of a number that is accepted, in its unit.")
     ] = 0.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare two results, number by number. The exit code is 1 on a regression, 2 where they cannot be compared.
+    """Compare two results, number by number. The exit code is 1 on a regression, 2 if they cannot be compared.
 
-    A regression is a metric of a subject that both have, for which the whole 95 % interval of B - A is worse than
-    -TOLERANCE (of a metric of which less is better: lies above TOLERANCE). Samples are paired by id and prompt where
-    both results hold their rows; else the interval is that of two independent numbers, which is wider.
+    A regression is a metric of a model in both results for which the whole 95 % interval of B - A is worse than
+    -TOLERANCE (for a metric of which lower is better: lies above TOLERANCE). Samples are paired by id and prompt if
+    both results contain their rows; else the interval is that of two independent numbers, which is wider.
     """
     from mmrl.evaluation.comparison import diff_results
 
@@ -145,13 +155,13 @@ def diff(
     raise typer.Exit(1 if found.regressions else 0)
 
 
-def _say_what_changed(runs: list[Path], fresh: bool) -> None:
+def _print_changes(runs: list[Path], fresh: bool) -> None:
     from mmrl.cli.console import console
     from mmrl.config import ConfigError
 
-    if strangers := [run for run in runs if not (run / "config.yaml").is_file()]:
-        hint = "; to compare checkpoints or models, say on what: --data or --protocol"
-        raise ConfigError("\n".join(f"{run} is not a run: it holds no config.yaml{hint}" for run in strangers))
+    if others := [run for run in runs if not (run / "config.yaml").is_file()]:
+        hint = "; to compare checkpoints or models, add --data or --protocol"
+        raise ConfigError("\n".join(f"{run} is not a run: it holds no config.yaml{hint}" for run in others))
     if fresh:
         from mmrl.workflows.train import evaluate_run
 
@@ -170,14 +180,14 @@ def _print_result(result: Result, folder: Path) -> None:
 
     folder_of_all = shared_folder(list(result.subjects))
     if folder_of_all:
-        typer.echo(f"Subjects in {folder_of_all}")
+        typer.echo(f"Models in {folder_of_all}")
     tables = [table for table in result_tables(result) if not table.title.startswith("By ")]
     console().print(*(as_rich(table, folder_of_all) for table in tables))
     for note in result.notes:
         typer.echo(f"Note: {note}")
     typer.echo(f"{folder / 'result.json'}\n{folder / 'result.md'}\n{folder / 'result.html'}")
-    for name, why in result.failed.items():
-        print_error(f"{name}: {why}")
+    for name, error in result.failed.items():
+        print_error(f"{name}: {error}")
     if result.failed:
         raise typer.Exit(1)
 

@@ -8,19 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 if TYPE_CHECKING:
-    from mmrl.export.export import Exported
+    from mmrl.export.export import ExportedFolder
 
 
 def export(
     run: Annotated[
-        str, typer.Argument(metavar="RUN[@WHICH]", help="A run's folder; @best, @last or @40. Plain: last.")
+        str, typer.Argument(metavar="RUN[@WHICH]", help="A run's folder: its last checkpoint, or @best, @last or @40.")
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder; nothing is ever overwritten.")],
     dtype: Annotated[
         Literal["float32", "bfloat16", "float16"] | None,
-        typer.Option(help="Of the weights.", show_default="as the run computed; trained whole: float32"),
+        typer.Option(help="The dtype of the weights.", show_default="the run's; float32 for fully trained weights"),
     ] = None,
-    lora_only: Annotated[bool, typer.Option("--lora-only", help="The adapter alone, for the base to load.")] = False,
+    lora_only: Annotated[
+        bool, typer.Option("--lora-only", help="Write the adapter alone, for the base to load.")
+    ] = False,
     push: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Upload to a new repository of the Hugging Face Hub too.")
     ] = None,
@@ -28,19 +30,19 @@ def export(
 ) -> None:
     """Write a checkpoint as a plain diffusers or transformers folder that loads without mmrl."""
     from mmrl.export.export import export as write
-    from mmrl.export.hub import Target
+    from mmrl.export.hub import HubRepository
 
-    target = Target.find(push, private) if push else None  # what cannot be pushed is refused before the work
+    repository = HubRepository.find(push, private) if push else None  # raises before the export is written
     done = write(run, out, dtype, lora_only, repository=push)
-    typer.echo(_told(done))
-    if target is not None:
-        typer.echo(target.announced(done))
-        typer.echo(target.upload(done))
+    typer.echo(_summary(done))
+    if repository is not None:
+        typer.echo(repository.announcement(done))
+        typer.echo(repository.upload(done))
 
 
-def _told(done: Exported) -> str:
+def _summary(done: ExportedFolder) -> str:
     files = "\n".join(f"  {name}  {_size(size)}" for name, size in done.files.items())
-    return f"{done.subject.name}, iteration {done.subject.step}: {done.folder}\n{files}\n\n{done.plain.code}"
+    return f"{done.model.name}, iteration {done.model.step}: {done.folder}\n{files}\n\n{done.content.code}"
 
 
 def _size(size: int) -> str:

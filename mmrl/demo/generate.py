@@ -74,7 +74,7 @@ def ask(
     job.refuse_stopped()
     sampling = settings.of(subject.sampling)
     try:
-        with lineup.turn(subject.name) as policy, torch.no_grad():
+        with lineup.activate(subject.name) as policy, torch.no_grad():
             job.refuse_stopped()
             if isinstance(subject.policy, VLMConfig):
                 return _answered(cast("VLMPolicy", policy), subject, sample, settings, sampling, job, task)

@@ -1,4 +1,4 @@
-"""A trained policy as a folder of its own library: what `from_pretrained` of diffusers or transformers reads."""
+"""Write a trained policy as a folder that `from_pretrained` of diffusers or transformers reads, adapters merged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMCon
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.export.snippets import pipeline_code, vlm_code
-from mmrl.export.snippets_image_tokens import Drawing, composite_code, emu3_code, janus_code
+from mmrl.export.snippets_image_tokens import ImageTokenCall, composite_code, emu3_code, janus_code
 
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
@@ -26,130 +26,166 @@ if TYPE_CHECKING:
     from mmrl.understanding.vlm_policy import VLMPolicy
 
 ROUNDED = 0.01
-"""From which share on a card tells that rounding cost some of what was learnt."""
+"""The share of a LoRA's change, lost by rounding, from which the card reports it."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a folder is made for."""
+class ExportRequest:
+    """The name, precision and example prompt of an export."""
 
-    name: str  # what its code calls it: a folder's name, or OWNER/NAME
-    dtype: Precision | None  # None: as the run computed
-    sample: Sample  # what its code asks for: of the run's own data
+    name: str
+    """The folder's name or OWNER/NAME, as the code of the card names it."""
+    dtype: Precision | None
+    """The dtype of the weights; None: that of the run."""
+    sample: Sample
+    """A sample of the run's data, for the code of the card."""
 
 
 @dataclass(frozen=True)
-class Plain:
-    """What a card says of a folder that was written."""
+class ExportedModel:
+    """The facts about a written folder that its card states."""
 
-    library: str | None  # as the hub calls it; None: no library loads it whole
-    task: str | None  # the hub's pipeline_tag; None: not known
-    code: str  # Python that loads it
-    dtype: Precision  # that the code computes in
-    notes: tuple[str, ...]  # what it does not hold, or holds otherwise than the run's policy
+    library: str | None
+    """The library's name on the hub; None: no library loads the folder as a whole."""
+    task: str | None
+    """The hub's pipeline_tag; None: unknown."""
+    code: str
+    """Python that loads the model."""
+    dtype: Precision
+    """The dtype in which this code computes."""
+    notes: tuple[str, ...]
+    """Differences between the folder and the run's policy."""
 
 
-def write_plain(subject: ModelRef, folder: Path, asked: Asked) -> Plain:
+@dataclass(frozen=True)
+class MergeResult:
+    """The number of merged layers, and the loss by rounding."""
+
+    layers: int
+    rounded: float
+    """The norm of what the weights' dtype rounds away, as a share of the norm of all changes: near 0 in float32. In
+    bfloat16 small changes of large weights are lost."""
+
+
+def write_merged(model: ModelRef, folder: Path, request: ExportRequest) -> ExportedModel:
     """Write a whole model, adapters merged.
 
     Raises:
-        ConfigError, OSError: the base cannot be loaded, or does not fit the checkpoint.
+        ConfigError, OSError: The base cannot be loaded, or does not fit the checkpoint.
     """
-    assert subject.checkpoint is not None
-    whole = subject.policy.train == "full"
-    dtype: Precision = asked.dtype or subject.policy.dtype
-    # What was trained whole is float32; of one file of weights, the rest has to be so too.
-    one_file = not isinstance(subject.policy, PolicyConfig)
-    loaded: Precision = "float32" if whole and one_file and asked.dtype is None else dtype
+    assert model.checkpoint is not None
+    whole = model.policy.train == "full"
+    dtype: Precision = request.dtype or model.policy.dtype
+    # Fully trained weights are float32; a model in one file of weights has one dtype.
+    one_file = not isinstance(model.policy, PolicyConfig)
+    loaded: Precision = "float32" if whole and one_file and request.dtype is None else dtype
     changes: dict[str, Any] = {"dtype": loaded, "device": "cpu", "attention": "auto", "gradient_checkpointing": False}
-    if isinstance(subject.policy, PolicyConfig):
-        changes["safety_checker"] = True  # what a model came with stays with it
-    policy = build_policy(subject.policy.model_copy(update=changes), subject.sampling, subject.media)
-    policy.load(subject.checkpoint)
-    notes = _of_full(policy, asked.dtype) if whole else _of_lora(merge_adapters(*_models(policy)), dtype)
-    match subject.policy:
+    if isinstance(model.policy, PolicyConfig):
+        changes["safety_checker"] = True  # the export keeps the base's checker
+    policy = build_policy(model.policy.model_copy(update=changes), model.sampling, model.media)
+    policy.load(model.checkpoint)
+    notes = _round_weights(policy, request.dtype) if whole else _merge_notes(merge_adapters(*_models(policy)), dtype)
+    match model.policy:
         case PolicyConfig():
-            return _write_pipeline(cast("PipelinePolicy", policy), subject, folder, asked, dtype, notes)
+            return _write_pipeline(cast("PipelinePolicy", policy), model, folder, request, dtype, notes)
         case VLMConfig():
-            return _write_vlm(cast("VLMPolicy", policy), subject, folder, asked, dtype, notes)
+            return _write_vlm(cast("VLMPolicy", policy), model, folder, request, dtype, notes)
         case ImageTokenConfig():
-            return _write_painter(cast("ImageTokenPolicy", policy), subject, folder, asked, dtype, notes)
+            return _write_image_tokens(cast("ImageTokenPolicy", policy), model, folder, request, dtype, notes)
 
 
 def pipeline_task(known: Mapping[str, Any], name: str, sample: Sample) -> str:
-    """The hub's word for what a pipeline makes of what; `known` are the arguments of its call."""
-    made = "video" if "num_frames" in known or "Video" in name else "image"
-    given = "video" if "video" in sample.conditions else "image" if _media(sample) else "text"
-    return f"{given}-to-{made}"
+    """Return the hub's `pipeline_tag` of a pipeline, such as text-to-image.
+
+    Args:
+        known: The arguments of the pipeline's call.
+        name: The name of its class.
+        sample: A sample of the run's data.
+    """
+    output = "video" if "num_frames" in known or "Video" in name else "image"
+    source = "video" if "video" in sample.conditions else "image" if _media(sample) else "text"
+    return f"{source}-to-{output}"
 
 
 def _write_pipeline(
-    policy: PipelinePolicy, subject: ModelRef, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
-) -> Plain:
+    policy: PipelinePolicy,
+    model: ModelRef,
+    folder: Path,
+    request: ExportRequest,
+    dtype: Precision,
+    notes: tuple[str, ...],
+) -> ExportedModel:
     from mmrl.generation.diffusion.call_arguments import call_arguments, guiders_take_scale
 
-    sampling = cast(SamplingConfig, subject.sampling)
+    sampling = cast(SamplingConfig, model.sampling)
     pipeline = cast(Any, policy.pipeline)
     pipeline.save_pretrained(folder, safe_serialization=True)
     known = inspect.signature(type(pipeline).__call__).parameters
-    apart = {"prompt", "output_type", "negative_prompt", "num_images_per_prompt", "num_videos_per_prompt"}
-    arguments = {k: v for k, v in call_arguments(pipeline, sampling, []).items() if k not in apart}
+    separate = {"prompt", "output_type", "negative_prompt", "num_images_per_prompt", "num_videos_per_prompt"}
+    arguments = {k: v for k, v in call_arguments(pipeline, sampling, []).items() if k not in separate}
     if sampling.negative_prompt is not None:
         arguments["negative_prompt"] = sampling.negative_prompt
-    task = pipeline_task(known, type(pipeline).__name__, asked.sample)
+    task = pipeline_task(known, type(pipeline).__name__, request.sample)
     code = pipeline_code(
-        asked.name,
+        request.name,
         dtype,
-        asked.sample.prompt if "prompt" in known else None,
+        request.sample.prompt if "prompt" in known else None,
         arguments,
-        _media(asked.sample),
+        _media(request.sample),
         video=task.endswith("video"),
         scale_on_guider=sampling.guidance_scale if guiders_take_scale(pipeline) else None,
     )
-    config = cast(PolicyConfig, subject.policy)
+    config = cast(PolicyConfig, model.policy)
     if getattr(pipeline, "safety_checker", None) is not None and not config.safety_checker:
-        notes += ("It was trained with the base's safety checker off. Here the checker is on, as it came.",)
+        notes += ("It was trained with the base's safety checker off. Here the checker is on.",)
     if config.scheduler:
         notes += (f"Its scheduler is {config.scheduler}, as in training, and not the base's.",)
-    return Plain("diffusers", task, code, dtype, notes)
+    return ExportedModel("diffusers", task, code, dtype, notes)
 
 
 def _write_vlm(
-    policy: VLMPolicy, subject: ModelRef, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
-) -> Plain:
-    sampling = cast(TokenSamplingConfig, subject.sampling)
+    policy: VLMPolicy, model: ModelRef, folder: Path, request: ExportRequest, dtype: Precision, notes: tuple[str, ...]
+) -> ExportedModel:
+    sampling = cast(TokenSamplingConfig, model.sampling)
     policy.vlm.model.save_pretrained(folder)
     policy.vlm.processor.save_pretrained(folder)
-    picture = bool(asked.sample.images)
-    code = vlm_code(asked.name, dtype, asked.sample.prompt, picture, sampling.max_new_tokens)
-    return Plain("transformers", "image-text-to-text", code, dtype, notes)
+    picture = bool(request.sample.images)
+    code = vlm_code(request.name, dtype, request.sample.prompt, picture, sampling.max_new_tokens)
+    return ExportedModel("transformers", "image-text-to-text", code, dtype, notes)
 
 
-def _write_painter(
-    policy: ImageTokenPolicy, subject: ModelRef, folder: Path, asked: Asked, dtype: Precision, notes: tuple[str, ...]
-) -> Plain:
+def _write_image_tokens(
+    policy: ImageTokenPolicy,
+    model: ModelRef,
+    folder: Path,
+    request: ExportRequest,
+    dtype: Precision,
+    notes: tuple[str, ...],
+) -> ExportedModel:
     from mmrl.generation.image_tokens.codecs import PATCHES
     from mmrl.generation.image_tokens.emu3 import Emu3
     from mmrl.generation.image_tokens.vq_causal_lm import VQCausalLM
 
-    family = policy.image_model
-    family.network.save_pretrained(family.weights(folder))
-    family.save_other_files(folder)
-    drawing = Drawing(asked.name, dtype, asked.sample.prompt, cast(ImageTokenSamplingConfig, subject.sampling))
-    if isinstance(family, VQCausalLM):
-        told = (
+    image_model = policy.image_model
+    image_model.network.save_pretrained(image_model.weights(folder))
+    image_model.save_other_files(folder)
+    call = ImageTokenCall(request.name, dtype, request.sample.prompt, cast(ImageTokenSamplingConfig, model.sampling))
+    if isinstance(image_model, VQCausalLM):
+        note = (
             "No one class of a library loads it whole: transformers loads `language_model/` and `tokenizer/`, and the "
-            "code above, which needs no mmrl, writes codes with them and makes pixels of the codes.",
+            "code above, which needs no mmrl, generates codes with them and decodes the codes to pixels.",
         )
-        return Plain(None, "text-to-image", composite_code(drawing, (folder / PATCHES).exists()), dtype, notes + told)
-    if isinstance(family, Emu3):
-        return Plain("transformers", "text-to-image", emu3_code(drawing, *family.grid), dtype, notes)
+        return ExportedModel(
+            None, "text-to-image", composite_code(call, (folder / PATCHES).exists()), dtype, notes + note
+        )
+    if isinstance(image_model, Emu3):
+        return ExportedModel("transformers", "text-to-image", emu3_code(call, *image_model.grid), dtype, notes)
     template = (folder / "chat_template.jinja").exists()
-    return Plain("transformers", "text-to-image", janus_code(drawing, template), dtype, notes)
+    return ExportedModel("transformers", "text-to-image", janus_code(call, template), dtype, notes)
 
 
 def _models(policy: AnyPolicy) -> list[Any]:
-    """The modules that adapters may be in."""
+    """Return the modules that may contain adapters."""
     if hasattr(policy, "vlm"):
         return [policy.vlm.model]
     if hasattr(policy, "image_model"):
@@ -158,8 +194,8 @@ def _models(policy: AnyPolicy) -> list[Any]:
     return [component for component in components if isinstance(component, torch.nn.Module)]
 
 
-def _of_full(policy: AnyPolicy, dtype: Precision | None) -> tuple[str, ...]:
-    """The trained weights are float32, and stay so unless another dtype is asked for."""
+def _round_weights(policy: AnyPolicy, dtype: Precision | None) -> tuple[str, ...]:
+    """Convert the trained float32 weights to another dtype if one is set, and return the note about it."""
     if dtype is None or dtype == "float32":
         return ()
     for parameter in policy.parameters_to_train().values():
@@ -167,42 +203,29 @@ def _of_full(policy: AnyPolicy, dtype: Precision | None) -> tuple[str, ...]:
     return (f"The trained weights were rounded from float32 to {dtype}.",)
 
 
-def _of_lora(merged: Merged, dtype: Precision) -> tuple[str, ...]:
-    told = f"The LoRA is merged into {merged.layers} layers"
+def _merge_notes(merged: MergeResult, dtype: Precision) -> tuple[str, ...]:
+    note = f"The LoRA is merged into {merged.layers} layers"
     if merged.rounded < ROUNDED:
-        return (f"{told}.",)
+        return (f"{note}.",)
     return (
-        f"{told}. Rounding the sums to {dtype} lost {merged.rounded:.0%} of what was learnt, by its norm; with "
+        f"{note}. Rounding the sums to {dtype} lost {merged.rounded:.0%} of what was learnt, by its norm; with "
         "`--dtype float32` or `--lora-only` an export loses nothing.",
     )
 
 
 def _media(sample: Sample) -> dict[str, Any]:
-    """The pictures and videos that a sample gives a pipeline, and their kinds."""
+    """Return the kind of every picture and video among a sample's conditions."""
     from mmrl.data.media.conditions import media_kind
 
     kinds = {name: media_kind(name) for name in sample.conditions}
     return {name: kind for name, kind in kinds.items() if kind}
 
 
-# Adapters into the weights that they adapt, so that a model needs no peft.
-
-
-@dataclass(frozen=True)
-class Merged:
-    """What became of the adapters."""
-
-    layers: int
-    rounded: float
-    """How much of what was learnt the weights' dtype rounds away: the norm of what is lost, as a share of the norm of
-    all changes. Near 0 in float32; in bfloat16 small changes of large weights are lost."""
-
-
 @torch.no_grad()
-def merge_adapters(*models: Any) -> Merged:
-    """Add every LoRA to its layer, in float32, and put the plain layer in its place.
+def merge_adapters(*models: Any) -> MergeResult:
+    """Add every LoRA to its layer's weight, in float32, and replace the LoRA layer by the plain one.
 
-    The weights keep the dtype that they have.
+    The weights keep their dtype.
     """
     layers, lost, learnt = 0, 0.0, 0.0
     for model in models:
@@ -220,7 +243,7 @@ def merge_adapters(*models: Any) -> Merged:
             layers += 1
         for trace in ("peft_config", "_hf_peft_config_loaded"):  # else the model is saved as an adapter
             vars(model).pop(trace, None)
-    return Merged(layers, (lost / learnt) ** 0.5 if learnt else 0.0)
+    return MergeResult(layers, (lost / learnt) ** 0.5 if learnt else 0.0)
 
 
 def _replace(model: nn.Module, path: str, layer: nn.Module) -> None:

@@ -1,4 +1,4 @@
-"""What an exported folder need not tell: the folders of the machine that it was trained on."""
+"""Remove the local folders of the training machine from the files of an exported model."""
 
 from __future__ import annotations
 
@@ -11,41 +11,43 @@ import yaml
 from mmrl.config.train import TrainConfig
 
 _PLACES = ("_name_or_path", "name_or_path")
-"""Where diffusers and transformers note what a configuration was loaded from."""
+"""Keys in which diffusers and transformers record the origin of a configuration."""
 
 
 def recipe_text(config: TrainConfig) -> str:
-    """The whole configuration, of folders their last name alone."""
-    told = _everywhere(config.model_dump(mode="json"))
-    return yaml.safe_dump(told, sort_keys=False, allow_unicode=True)
+    """Return the whole configuration as YAML, with the last name alone of every absolute path."""
+    values = _scrubbed(config.model_dump(mode="json"))
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
 
 
 def without_folders(text: str) -> str:
-    """The last name of an absolute path; anything else as it is.
+    """Return the last name of an absolute path, and any other text as it is.
 
     >>> without_folders("/home/ann/models/tiny"), without_folders("org/model"), without_folders("runs/{name}")
     ('tiny', 'org/model', 'runs/{name}')
     """
     absolute = Path(text).is_absolute() or text.startswith("~") or PureWindowsPath(text).is_absolute()
-    return PureWindowsPath(text).name if absolute else text  # which knows both kinds of slashes
+    return PureWindowsPath(text).name if absolute else text  # splits at both kinds of slashes
 
 
 def strip_local_paths(folder: Path) -> None:
-    """Strike local paths from the configuration files of a folder; where a model came from on the hub is left."""
+    """Remove local paths from the JSON files of a folder; names of the hub stay."""
     for path in folder.rglob("*.json"):
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(told, dict):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
             continue
-        if known := [
-            key for key in _PLACES if isinstance(told.get(key), str) and without_folders(told[key]) != told[key]
+        if local := [
+            key
+            for key in _PLACES
+            if isinstance(content.get(key), str) and without_folders(content[key]) != content[key]
         ]:
-            kept = {key: value for key, value in told.items() if key not in known}
+            kept = {key: value for key, value in content.items() if key not in local}
             path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _everywhere(value: Any) -> Any:
+def _scrubbed(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _everywhere(each) for key, each in value.items()}
+        return {key: _scrubbed(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_everywhere(each) for each in value]
+        return [_scrubbed(each) for each in value]
     return without_folders(value) if isinstance(value, str) else value

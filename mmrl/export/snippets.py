@@ -1,6 +1,6 @@
-"""How a trained model is loaded without mmrl: Python that a reader of a model card can paste.
+"""Python code for model cards: load a trained model without mmrl.
 
-What a card names is somebody's text, so it goes into the code by `quoted` alone.
+Names and prompts are data of the user, so they enter the code through `quoted` alone.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from mmrl.data.media.conditions import Kind
 
 PICTURE = "picture.png"
-"""What the code shows to a model that takes pictures."""
+"""The file that the code passes to a model that takes pictures."""
 _READERS: dict[Kind, str] = {
     "image": f'load_image("{PICTURE}")',
     "mask": 'load_image("mask.png")',
@@ -21,7 +21,7 @@ _READERS: dict[Kind, str] = {
 
 
 def quoted(text: str) -> str:
-    """A text as Python writes it, in double quotes."""
+    """Return a text as a Python literal in double quotes."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -34,7 +34,7 @@ def pipeline_code(
     video: bool,
     scale_on_guider: float | None,
 ) -> str:
-    """A whole pipeline of diffusers, called as the run called it, with files of the reader's as `conditions`."""
+    """Return the code for a whole pipeline of diffusers, with the run's arguments and placeholder files."""
     readers = sorted({_READERS[kind].partition("(")[0] for kind in conditions.values()})
     return "\n".join(
         [
@@ -58,8 +58,17 @@ def pipeline_lora_code(
     others: Sequence[str] = (),
     alone: Sequence[str] = (),
 ) -> str:
-    """A pipeline and the adapters of its denoisers: in the folder itself (`main`), in folders of the names of `others`,
-    or, of models that their pipelines have no loader for, there too (`alone`)."""
+    """Return the code for a pipeline of diffusers and the adapters of its denoisers.
+
+    Args:
+        model: The base.
+        folder: The folder of the adapters.
+        revision: The base's revision.
+        dtype: The dtype of the base.
+        main: Whether the folder itself contains adapters.
+        others: Subfolders, named after components, whose adapters the pipeline loads.
+        alone: Subfolders, named after components, whose adapters the component itself loads.
+    """
     lines = [
         *_torch(dtype),
         "from diffusers import DiffusionPipeline",
@@ -74,7 +83,7 @@ def pipeline_lora_code(
 
 
 def vlm_code(folder: str, dtype: str, prompt: str, picture: bool, longest: int) -> str:
-    """A vision-language model of transformers, asked greedily."""
+    """Return the code for a vision-language model of transformers and a greedy answer."""
     return "\n".join(
         [
             "import torch",
@@ -89,7 +98,7 @@ def vlm_code(folder: str, dtype: str, prompt: str, picture: bool, longest: int) 
 
 
 def vlm_lora_code(model: str, folder: str, revision: str | None = None, dtype: str | None = None) -> str:
-    """A vision-language model of transformers, and its adapter."""
+    """Return the code for a vision-language model of transformers and its adapter."""
     return "\n".join(
         [
             *_torch(dtype),
@@ -104,7 +113,7 @@ def vlm_lora_code(model: str, folder: str, revision: str | None = None, dtype: s
 
 
 def token_lora_code(kind: str, model: str, folder: str, revision: str | None = None) -> str:
-    """The model of class `kind` that writes codes, and its adapter."""
+    """Return the code for the model of class `kind`, which generates image codes, and its adapter."""
     whole = kind in ("JanusForConditionalGeneration", "Emu3ForConditionalGeneration")
     place = "" if whole else ', subfolder="language_model"'
     return "\n".join(
@@ -119,10 +128,10 @@ def token_lora_code(kind: str, model: str, folder: str, revision: str | None = N
 
 
 def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[str, Kind], video: bool) -> str:
-    given = [] if prompt is None else [f"prompt={quoted(prompt)}"]
-    given += [f"{name}={_READERS[kind]}" for name, kind in conditions.items()]
-    given += [f"{name}={value!r}" for name, value in arguments.items()]
-    lines = "".join(f"    {each},\n" for each in given)
+    arguments_code = [] if prompt is None else [f"prompt={quoted(prompt)}"]
+    arguments_code += [f"{name}={_READERS[kind]}" for name, kind in conditions.items()]
+    arguments_code += [f"{name}={value!r}" for name, value in arguments.items()]
+    lines = "".join(f"    {each},\n" for each in arguments_code)
     return f"{'frames' if video else 'image'} = pipe(\n{lines}).{'frames' if video else 'images'}[0]"
 
 

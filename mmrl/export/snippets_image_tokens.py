@@ -1,7 +1,7 @@
-"""How a token image generator draws a picture without mmrl: Python that a reader of a model card can paste.
+"""Python code for model cards: generate an image with a token image generator, without mmrl.
 
-transformers loads these models and writes their codes; which tokens are codes, and what makes pixels of them, is told
-here in the reader's own code. Each ends with `image`, a picture of PIL.
+transformers loads these models and generates their codes. The code states which tokens are codes, and decodes the codes
+to pixels. Each snippet ends with `image`, an image of PIL.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ _TO_IMAGE = "((pixels.detach().float().clamp(-1, 1) + 1) * 127.5).round().byte()
 
 
 @dataclass(frozen=True)
-class Drawing:
-    """What is drawn, from which folder, and how."""
+class ImageTokenCall:
+    """The folder, the prompt and the sampling settings of a snippet."""
 
     folder: str
     dtype: str
@@ -24,13 +24,13 @@ class Drawing:
     sampling: ImageTokenSamplingConfig
 
     @property
-    def place(self) -> str:
-        """Arguments of `from_pretrained`."""
+    def load_arguments(self) -> str:
+        """The arguments of `from_pretrained`."""
         return f"{quoted(self.folder)}, dtype=torch.{self.dtype}"
 
     @property
-    def how(self) -> str:
-        """Arguments of `generate`; `top_k=0` because transformers cuts to 50 by itself."""
+    def generate_arguments(self) -> str:
+        """The arguments of `generate`; `top_k=0` switches off transformers' default of 50."""
         sampling = self.sampling
         if not sampling.temperature:
             return "do_sample=False"
@@ -39,13 +39,13 @@ class Drawing:
         )
 
 
-def janus_code(drawing: Drawing, template: bool) -> str:
-    """`template`: whether its processor has a chat template."""
-    scale = drawing.sampling.guidance_scale
-    asked = [f"text = {quoted(drawing.prompt)}"]
+def janus_code(call: ImageTokenCall, template: bool) -> str:
+    """Return the code for a Janus model; `template` states whether its processor has a chat template."""
+    scale = call.sampling.guidance_scale
+    prompt = [f"text = {quoted(call.prompt)}"]
     if template:
-        asked = [
-            f'turn = [{{"role": "user", "content": [{{"type": "text", "text": {quoted(drawing.prompt)}}}]}}]',
+        prompt = [
+            f'turn = [{{"role": "user", "content": [{{"type": "text", "text": {quoted(call.prompt)}}}]}}]',
             "text = processor.apply_chat_template(turn, add_generation_prompt=True)",
         ]
     return "\n".join(
@@ -54,12 +54,12 @@ def janus_code(drawing: Drawing, template: bool) -> str:
             "from PIL import Image",
             "from transformers import AutoProcessor, JanusForConditionalGeneration",
             "",
-            f"model = JanusForConditionalGeneration.from_pretrained({drawing.place})",
-            f"processor = AutoProcessor.from_pretrained({quoted(drawing.folder)})",
-            *asked,
+            f"model = JanusForConditionalGeneration.from_pretrained({call.load_arguments})",
+            f"processor = AutoProcessor.from_pretrained({quoted(call.folder)})",
+            *prompt,
             'inputs = processor(text=[text], generation_mode="image", return_tensors="pt").to(model.device)',
             "codes = model.generate(",
-            f'    **inputs, generation_mode="image", use_cache=True, guidance_scale={scale}, {drawing.how}',
+            f'    **inputs, generation_mode="image", use_cache=True, guidance_scale={scale}, {call.generate_arguments}',
             ")",
             "pixels = model.decode_image_tokens(codes)[0]",
             f"image = Image.fromarray({_TO_IMAGE})",
@@ -67,21 +67,21 @@ def janus_code(drawing: Drawing, template: bool) -> str:
     )
 
 
-def emu3_code(drawing: Drawing, rows: int, columns: int) -> str:
-    """Rows of codes, each ended by a token that is not chosen."""
+def emu3_code(call: ImageTokenCall, rows: int, columns: int) -> str:
+    """Return the code for an Emu3 model, whose rows of codes each end with a fixed token."""
     return "\n".join(
         [
             "import torch",
             "from PIL import Image",
             "from transformers import AutoProcessor, Emu3ForConditionalGeneration",
             "",
-            f"model = Emu3ForConditionalGeneration.from_pretrained({drawing.place})",
-            f"processor = AutoProcessor.from_pretrained({quoted(drawing.folder)})",
+            f"model = Emu3ForConditionalGeneration.from_pretrained({call.load_arguments})",
+            f"processor = AutoProcessor.from_pretrained({quoted(call.folder)})",
             "words, codes_of = processor.tokenizer, model.vocabulary_mapping",
             f"rows, columns = {rows}, {columns}",
             'size = f"{words.boi_token}{rows}*{columns}{words.image_wrapper_token}"',
-            f'inputs = processor(text=[{quoted(drawing.prompt)} + size], return_tensors="pt").to(model.device)',
-            *_empty(drawing, 'processor(text=[{} + size], return_tensors="pt").to(model.device)'),
+            f'inputs = processor(text=[{quoted(call.prompt)} + size], return_tensors="pt").to(model.device)',
+            *_empty(call, 'processor(text=[{} + size], return_tensors="pt").to(model.device)'),
             'begun = inputs["input_ids"].shape[1]',
             "",
             "",
@@ -94,8 +94,8 @@ def emu3_code(drawing: Drawing, rows: int, columns: int) -> str:
             "    **inputs,",
             "    max_new_tokens=rows * (columns + 1),",
             "    prefix_allowed_tokens_fn=allowed,",
-            *_guided(drawing, 'empty["input_ids"]', 'empty["attention_mask"]'),
-            f"    {drawing.how},",
+            *_guided(call, 'empty["input_ids"]', 'empty["attention_mask"]'),
+            f"    {call.generate_arguments},",
             ")",
             "codes = codes_of.convert_bpe2img(written[:, begun:].view(1, rows, columns + 1))",
             "pixels = model.model.vqmodel.decode(codes)[0].permute(1, 2, 0)",
@@ -104,8 +104,8 @@ def emu3_code(drawing: Drawing, rows: int, columns: int) -> str:
     )
 
 
-def composite_code(drawing: Drawing, patches: bool) -> str:
-    """A causal language model, and a codec: pictures made of `patches`, or a VQModel of diffusers."""
+def composite_code(call: ImageTokenCall, patches: bool) -> str:
+    """Return the code for a causal language model and a codec: a table of `patches`, or a VQModel of diffusers."""
     library = "from safetensors.torch import load_file" if patches else "from diffusers import VQModel"
     codec = (
         'patches = load_file(f"{folder}/patches.safetensors")["patches"]'
@@ -130,14 +130,14 @@ def composite_code(drawing: Drawing, patches: bool) -> str:
             "import torch",
             *sorted([library, "from PIL import Image", "from transformers import AutoModelForCausalLM, AutoTokenizer"]),
             "",
-            f"folder = {quoted(drawing.folder)}",
-            'told = json.loads(Path(folder, "image_tokens.json").read_text())',
-            '(rows, columns), first = told["grid"], told["first_code"]',
-            f'model = AutoModelForCausalLM.from_pretrained(f"{{folder}}/language_model", dtype=torch.{drawing.dtype})',
+            f"folder = {quoted(call.folder)}",
+            'layout = json.loads(Path(folder, "image_tokens.json").read_text())',
+            '(rows, columns), first = layout["grid"], layout["first_code"]',
+            f'model = AutoModelForCausalLM.from_pretrained(f"{{folder}}/language_model", dtype=torch.{call.dtype})',
             'words = AutoTokenizer.from_pretrained(f"{folder}/tokenizer")',
             codec,
-            f'ids = torch.tensor([[*words({quoted(drawing.prompt)})["input_ids"], told["start"]]])',
-            *_empty(drawing, 'torch.tensor([[*words({})["input_ids"], told["start"]]])'),
+            f'ids = torch.tensor([[*words({quoted(call.prompt)})["input_ids"], layout["start"]]])',
+            *_empty(call, 'torch.tensor([[*words({})["input_ids"], layout["start"]]])'),
             "written = model.generate(",
             "    ids,",
             "    attention_mask=torch.ones_like(ids),",
@@ -145,8 +145,8 @@ def composite_code(drawing: Drawing, patches: bool) -> str:
             f"    suppress_tokens=[n for n in range(model.config.vocab_size) if not first <= n < first + {count}],",
             "    eos_token_id=None,",
             "    pad_token_id=0,",
-            *_guided(drawing, "empty", "torch.ones_like(empty)"),
-            f"    {drawing.how},",
+            *_guided(call, "empty", "torch.ones_like(empty)"),
+            f"    {call.generate_arguments},",
             ")",
             "codes = (written[0, ids.shape[1] :] - first).view(rows, columns)",
             *drawn,
@@ -154,15 +154,15 @@ def composite_code(drawing: Drawing, patches: bool) -> str:
     )
 
 
-def _empty(drawing: Drawing, read: str) -> list[str]:
-    """What guidance leads away from; `read` is the code around its text."""
-    if drawing.sampling.guidance_scale == 1:
+def _empty(call: ImageTokenCall, read: str) -> list[str]:
+    """Return the line that tokenizes the negative prompt; `read` is the code around its text."""
+    if call.sampling.guidance_scale == 1:
         return []
-    return ["empty = " + read.format(quoted(drawing.sampling.negative_prompt or ""))]
+    return ["empty = " + read.format(quoted(call.sampling.negative_prompt or ""))]
 
 
-def _guided(drawing: Drawing, empty: str, mask: str) -> list[str]:
-    scale = drawing.sampling.guidance_scale
+def _guided(call: ImageTokenCall, empty: str, mask: str) -> list[str]:
+    scale = call.sampling.guidance_scale
     if scale == 1:
         return []
     return [

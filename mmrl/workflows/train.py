@@ -23,7 +23,7 @@ from mmrl.evaluation.final_summary import write_grid
 from mmrl.evaluation.report.run_report import write_report
 from mmrl.evaluation.results import forget_evaluations_after
 from mmrl.evaluation.run_reader import GREEDY, HELDOUT
-from mmrl.export.run_readme import write_model_card
+from mmrl.export.run_readme import write_run_readme
 from mmrl.rewards.core.routing import SharedLoader
 from mmrl.training.run.display import build_display
 from mmrl.training.run.run_folder import (
@@ -121,7 +121,7 @@ def train(
         if config.policy.train == "lora":
             with trainer.averaged():
                 policy.save(run)  # so that it loads from the run's folder; whole models are not stored twice
-        write_model_card(run, config)
+        write_run_readme(run, config)
         write_grid(run, config.run.pictures)
         write_report(run)
     return run

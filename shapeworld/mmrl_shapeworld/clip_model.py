@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -18,6 +18,9 @@ from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcesso
 
 from mmrl_shapeworld.models import CAPTION_TOKENS, TEXT_WIDTH
 from mmrl_shapeworld.shipped_models import CLIP, OPEN_CLIP
+
+if TYPE_CHECKING:
+    from mmrl.workflows.compare.image_embedder import EncoderEmbedder
 
 PIXELS, PATCH = 32, 4
 WIDTH, LAYERS, HEAD_WIDTH = 96, 4, 32
@@ -159,6 +162,14 @@ _INNER = {
 def load() -> tuple[CLIPModel, CLIPProcessor]:
     """The shipped model, in evaluation mode, and what prepares pictures and texts for it."""
     return CLIPModel.from_pretrained(CLIP).eval().requires_grad_(False), CLIPProcessor.from_pretrained(CLIP)
+
+
+def image_embedder() -> EncoderEmbedder:
+    """Load the shipped model to measure distances between images: the entry point of `mmrl.image_embedders`."""
+    from mmrl.rewards.models.clip_encoder import load_encoder
+    from mmrl.workflows.compare.image_embedder import EncoderEmbedder
+
+    return EncoderEmbedder("ShapeWorld's CLIP", load_encoder("evaluate", str(CLIP)))
 
 
 def weights_equal(folder: Path = CLIP, open_clip_folder: Path = OPEN_CLIP) -> bool:

@@ -68,6 +68,18 @@ def samples(split: str) -> list[Sample]:
             answer=caption.as_dict(),
             task="text-to-image",
             source=f"{caption.form}-heldout" if split == "heldout" else caption.form,
+            metadata={"tags": _tags(caption)},
         )
         for number, caption in enumerate(captions(split))
     ]
+
+
+def _tags(caption: Caption) -> list[str]:
+    """Return what `mmrl evaluate` groups a caption under: colours, shapes, sizes, counts above 1, the relation."""
+    tags: list[str] = []
+    for clause in caption.clauses:
+        tags += [f"colour: {clause.colour}", f"shape: {clause.shape}"]
+        tags += [f"size: {clause.size}"] if clause.size else []
+        tags += [f"count: {clause.count}"] if clause.count > 1 else []
+    tags += [f"relation: {caption.relation}"] if caption.relation else []
+    return list(dict.fromkeys(tags))

@@ -28,7 +28,6 @@ def test_every_file_is_a_protocol_of_its_own_name_and_no_recipe():
         protocol = load_protocol(path.stem)
         assert protocol.name == path.stem
         assert len({metric.label for metric in protocol.metrics}) == len(protocol.metrics), path
-        assert len({metric.label for metric in protocol.shapeworld_metrics}) == len(protocol.shapeworld_metrics), path
         first = path.read_text(encoding="utf-8").splitlines()[0]
         assert first.startswith("# ") and first.endswith("."), path
     assert not {recipe.name for recipe in list_recipes()} & set(protocol_names())
@@ -39,9 +38,10 @@ def test_a_file_of_ones_own_is_loaded_by_its_path(tmp_path):
     mine.write_text(RIGHT, encoding="utf-8")
     protocol = load_protocol(str(mine))
     assert protocol.suits == ("vlm",)
-    assert protocol.asked("a cat") == "Where is a cat?"
-    assert protocol.asked("a {prompt}", shapeworld=True) == "Where is a {prompt}?"
-    assert protocol.measured(shapeworld=True) == (protocol.rewards, protocol.metrics)
+    assert protocol.question("a cat") == "Where is a cat?"
+    assert protocol.question("a {prompt}") == "Where is a {prompt}?"
+    assert protocol.overridden({}) == protocol
+    assert protocol.overridden({"ask": "Locate {prompt}."}).question("a cat") == "Locate a cat."
 
 
 @pytest.mark.parametrize(

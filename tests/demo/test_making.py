@@ -76,7 +76,7 @@ def test_cancel_stops_before_the_next_denoising_step(columns):
             if len(calls) == 3:
                 job.stop()
 
-        with columns.lineup.turn("base") as policy:
+        with columns.lineup.activate("base") as policy:
             handle = policy.pipeline.transformer.register_forward_pre_hook(called)
         try:
             ask(columns.lineup, columns.usable("base"), SAMPLE, Settings(0, steps=50), job)

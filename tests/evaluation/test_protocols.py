@@ -15,7 +15,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.policy import batch_requests
 from mmrl.rewards import RewardSuite, Status, WeightedReward, load
 from mmrl.rewards.core.reward_io import reward_input
-from mmrl.workflows.compare.inputs import SHAPEWORLD, for_generator, for_vlm, load_benchmark
+from mmrl.workflows.compare.inputs import SampleSource, for_generator, for_vlm, read_samples
 from mmrl_shapeworld.captions import NUMBERS, RELATIONS, Caption, Clause, sample_scene
 from mmrl_shapeworld.scenes import draw
 
@@ -100,7 +100,7 @@ ANSWERS = {
 }
 
 
-def measured(benchmark, suite, samples, answer):
+def measured(source, suite, samples, answer):
     """Every number of the protocol, for one answer to each sample."""
     inputs = [reward_input(sample, answer(sample), group=n, id=sample.id) for n, sample in enumerate(samples)]
     output = suite.score(inputs)
@@ -110,7 +110,7 @@ def measured(benchmark, suite, samples, answer):
         Row(sample, item.text, {name: float(values[n]) for name, values in output.values.items()})
         for n, (sample, item) in enumerate(zip(samples, inputs, strict=True))
     ]
-    return {config.label: measure(build_metric(config), rows) for config in benchmark.metrics}
+    return {config.label: measure(build_metric(config), rows) for config in source.scoring.metrics}
 
 
 def test_every_protocol_is_tried_here():
@@ -124,12 +124,12 @@ def test_right_answers_score_best_and_wrong_ones_low(name, tmp_path):
     right, wrong, best, worst = ANSWERS[name]
     protocol = load_protocol(name)
     count = 2 if name == "text-rendering" else COUNT  # the reader is slow
-    benchmark = load_benchmark(protocol, SHAPEWORLD, tmp_path, count)
-    samples = for_generator(benchmark)
+    source = SampleSource.find("shapeworld", count, protocol)
+    samples = for_generator(source, read_samples(source, folder=tmp_path / "data", seed=0))
     assert len(samples) == count
-    headline, *others = benchmark.metrics
-    suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in benchmark.rewards])
-    good, bad = (measured(benchmark, suite, samples, answer) for answer in (right, wrong))
+    headline, *others = source.scoring.metrics
+    suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in source.scoring.rewards])
+    good, bad = (measured(source, suite, samples, answer) for answer in (right, wrong))
     suite.close()
     assert all(np.isfinite(value) for value in (*good.values(), *bad.values())), (good, bad)
     assert good[headline.label] > bad[headline.label] + 0.02
@@ -146,7 +146,8 @@ def test_the_same_arguments_write_the_same_bytes_and_another_seed_others(tmp_pat
     for name in protocol_names():
         protocol = load_protocol(name)
         for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
-            load_benchmark(protocol, SHAPEWORLD, tmp_path / name / folder, 4, seed)
+            source = SampleSource.find("shapeworld", 4, protocol)
+            read_samples(source, folder=tmp_path / name / folder, seed=seed)
         a, b, c = (
             {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
             for folder in (tmp_path / name / each for each in "abc")
@@ -163,23 +164,28 @@ def embedded():
 
 @pytest.mark.parametrize(("name", "chance"), [("refcoco", 0.2), ("coco-detection", 0.02), ("mathvista", 0.3)])
 def test_the_embedded_model_scores_above_chance(embedded, tmp_path, name, chance):
-    benchmark = load_benchmark(load_protocol(name), SHAPEWORLD, tmp_path, 48)
-    samples = for_vlm(benchmark, embedded, embedded=True)
+    source = SampleSource.find("shapeworld", 48, load_protocol(name))
+    samples = for_vlm(source, read_samples(source, folder=tmp_path / "data", seed=0), embedded, own=True)
     greedy = TokenSamplingConfig(temperature=0.0, max_new_tokens=32)
-    assert greedy.temperature == benchmark.protocol.sampling["temperature"]
+    assert greedy.temperature == source.protocol.sampling["temperature"]
     (requests,) = batch_requests(samples, 1, 48, sampling=greedy)
     texts = embedded.rollout(requests, seed=0).media
-    suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in benchmark.rewards])
+    suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in source.scoring.rewards])
     said = dict(zip([sample.id for sample in samples], texts, strict=True))
-    found = measured(benchmark, suite, samples, lambda sample: said[sample.id])
+    found = measured(source, suite, samples, lambda sample: said[sample.id])
     suite.close()
-    assert found[benchmark.metrics[0].label] > chance + 0.1, found
+    assert found[source.scoring.metrics[0].label] > chance + 0.1, found
 
 
 def test_other_models_are_told_how_to_answer_and_rewards_what_coordinates_count(embedded, tmp_path):
-    benchmark = load_benchmark(load_protocol("refcoco"), SHAPEWORLD, tmp_path, 2)
-    (taught, _), (told, _) = for_vlm(benchmark, embedded, True), for_vlm(benchmark, embedded, False, space="norm_1000")
-    words = benchmark.samples[0].prompt
+    source = SampleSource.find("shapeworld", 2, load_protocol("refcoco"))
+    samples = read_samples(source, folder=tmp_path / "data", seed=0)
+    own, foreign = (
+        for_vlm(source, samples, embedded, True),
+        for_vlm(source, samples, embedded, False, space="norm_1000"),
+    )
+    taught, told = own[0], foreign[0]
+    words = samples[0].prompt
     assert taught.prompt == f"Locate the {words}."
     assert told.prompt.startswith(f"{words}\nAnswer with nothing but its bounding box as JSON")
     assert "Coordinates go from 0 to 1000" in told.prompt

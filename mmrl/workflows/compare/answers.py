@@ -1,4 +1,4 @@
-"""One subject after the other answers the samples of a comparison, batch by batch, each kept when it is done."""
+"""Generate and score the answers of every model, batch by batch. A finished batch is saved and not repeated."""
 
 from __future__ import annotations
 
@@ -22,111 +22,117 @@ from mmrl.policy import batch_requests
 from mmrl.rewards import Reward
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader, distinct_choices
-from mmrl.workflows.compare.entries import ComparedModel, Shared
-from mmrl.workflows.compare.inputs import Chosen, Source, fit_material
+from mmrl.workflows.compare.entries import ComparedModel, SharedSettings
+from mmrl.workflows.compare.inputs import SampleSource, SelectedRewards, fit_samples
 
 if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
 
-BROKEN = (OSError, ValueError, RuntimeError, SafetensorError)
-"""What a model or a checkpoint raises that cannot be used, while others can."""
+MODEL_ERRORS = (OSError, ValueError, RuntimeError, SafetensorError)
+"""Errors of one unusable model or checkpoint, after which the others still answer."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """What is the same for every subject."""
+class CompareJob:
+    """The parts of a comparison that are the same for every model."""
 
     folder: Path
-    source: Source
+    source: SampleSource
     samples: Sequence[Sample]
-    shared: Shared
-    chosen: Chosen
+    shared: SharedSettings
+    selected: SelectedRewards
     draws: int
-    batch: int  # rows
+    """Answers to each sample."""
+    batch: int
+    """Answers that are generated together."""
     seed: int
     load: SharedLoader
     display: ComparisonDisplay
 
 
 @dataclass
-class Scored:
-    """What became known of the rewards while samples were fitted to the subjects."""
+class ScoredBy:
+    """The rewards that scored the answers, collected while samples are prepared for the models."""
 
     rewards: list[Reward] = field(default_factory=list)
-    weighed: list[str] = field(default_factory=list)  # names of those that are part of a total
+    weighted: list[str] = field(default_factory=list)
+    """Names of the rewards that are part of a total."""
 
-    def see(self, chosen: Chosen, samples: Sequence[Sample], load: SharedLoader) -> None:
-        """Take in what samples are scored by."""
-        asked = [(each.name, each.args, each.weight) for choice in distinct_choices(samples) for each in choice]
+    def update(self, selected: SelectedRewards, samples: Sequence[Sample], load: SharedLoader) -> None:
+        """Add the rewards of these samples."""
+        choices = [(each.name, each.args, each.weight) for choice in distinct_choices(samples) for each in choice]
         if not all(sample.rewards for sample in samples):
-            asked = [*((each.name, each.args, each.weight) for each in chosen.rewards), *asked]
-        for name, args, weight in asked:
+            choices = [*((each.name, each.args, each.weight) for each in selected.rewards), *choices]
+        for name, args, weight in choices:
             reward = load(name, **args)
             if reward not in self.rewards:
                 self.rewards.append(reward)
-            if weight and reward.name not in self.weighed:
-                self.weighed.append(reward.name)
+            if weight and reward.name not in self.weighted:
+                self.weighted.append(reward.name)
 
     @property
     def lower(self) -> frozenset[str]:
-        """Of which less is better."""
+        """The names of the rewards of which a lower value is better."""
         return frozenset(reward.name for reward in self.rewards if reward.direction == "lower")
 
     @property
     def headline(self) -> str:
-        """The value that says most: the one reward that weighs something, or the total of several."""
-        return self.weighed[0] if len(self.weighed) == 1 else TOTAL
+        """The name of the main value: the one reward that has a weight, or the total of several."""
+        return self.weighted[0] if len(self.weighted) == 1 else TOTAL
 
 
-def generate_answers(job: Job, contenders: Sequence[ComparedModel]) -> tuple[Scored, dict[str, str]]:
-    """What the answers were scored by, and why subjects that could not answer could not."""
-    scored, failed = Scored(), dict[str, str]()
-    for group in _by_model(contenders):
-        lineup = CheckpointPool(
-            [each.subject for each in group], media=job.shared.media
-        )  # one model in memory at a time
-        for contender in group:
+def generate_answers(job: CompareJob, entries: Sequence[ComparedModel]) -> tuple[ScoredBy, dict[str, str]]:
+    """Generate and score all missing answers.
+
+    Returns the rewards that scored them, and for each model that failed, by name, the error.
+    """
+    scored_by, failed = ScoredBy(), dict[str, str]()
+    for group in _by_base_model(entries):  # one model in memory at a time
+        pool = CheckpointPool([entry.model for entry in group], media=job.shared.media)
+        for entry in group:
             try:
-                _answer(job, contender, lineup, scored)
-            except BROKEN as err:
-                failed[contender.name] = str(err) or type(err).__name__
-                job.display.log(f"{contender.name} failed: {failed[contender.name]}")
-    return scored, failed
+                _answer(job, entry, pool, scored_by)
+            except MODEL_ERRORS as err:
+                failed[entry.name] = str(err) or type(err).__name__
+                job.display.log(f"{entry.name} failed: {failed[entry.name]}")
+    return scored_by, failed
 
 
-def _answer(job: Job, contender: ComparedModel, lineup: CheckpointPool, scored: Scored) -> None:
-    """The rows of one subject, from the first batch that is not finished."""
-    store = SubjectStore(job.folder, contender.file)
+def _answer(job: CompareJob, entry: ComparedModel, pool: CheckpointPool, scored_by: ScoredBy) -> None:
+    """Generate one model's answers, from the first unfinished batch on."""
+    store = SubjectStore(job.folder, entry.file)
     batches = _batches(len(job.samples), job.draws, job.batch)
     lines = store.resume([len(batch) * job.draws for batch in batches])
     total = len(job.samples) * job.draws
-    job.display.start(contender.name, len(lines), total)
+    job.display.start(entry.name, len(lines), total)
     if len(lines) == total:
-        scored.see(job.chosen, store.samples(), job.load)
+        scored_by.update(job.selected, store.samples(), job.load)
         return
-    with lineup.turn(contender.name) as policy:
-        samples = fit_material(job.samples, job.source, contender.subject, policy, job.shared, job.chosen)
+    with pool.activate(entry.name) as policy:
+        samples = fit_samples(job.samples, job.source, entry.model, policy, job.shared, job.selected)
     store.save_samples(samples)
-    scored.see(job.chosen, samples, job.load)
-    with closing(build_reward_suite(job.chosen.rewards, samples, job.load)) as suite:
+    scored_by.update(job.selected, samples, job.load)
+    with closing(build_reward_suite(job.selected.rewards, samples, job.load)) as suite:
         call = 0
         for number, batch in enumerate(batches):
             part = [samples[n] for n in batch]
             if not lines or lines[-1].batch < number:
-                with lineup.turn(contender.name) as policy:
-                    found = _evaluated(job, policy, suite, part, call)
-                fresh = list(_kept(store, found, number, batch, job.draws))
+                with pool.activate(entry.name) as policy:
+                    evaluation = _evaluate_batch(job, policy, suite, part, call)
+                fresh = list(_lines(store, evaluation, number, batch, job.draws))
                 store.append(fresh)
                 lines += fresh
-                job.display.advance(len(fresh), scored.headline, _mean(lines, scored.headline))
+                job.display.advance(len(fresh), scored_by.headline, _mean(lines, scored_by.headline))
             call += len(batch_requests(part, job.draws, job.batch))
 
 
-def _evaluated(job: Job, policy: AnyPolicy, suite: Rewards, part: Sequence[Sample], call: int) -> Evaluation:
-    """A batch, drawn with the noise of its place among all: see `mmrl.evaluation.evaluate`."""
+def _evaluate_batch(
+    job: CompareJob, policy: AnyPolicy, suite: Rewards, samples: Sequence[Sample], call: int
+) -> Evaluation:
+    """Answer and score a batch with the noise of its place among all batches: `call` counts generation calls."""
     return evaluate(
         policy,
-        part,
+        samples,
         suite,
         draws=job.draws,
         batch=job.batch,
@@ -136,22 +142,24 @@ def _evaluated(job: Job, policy: AnyPolicy, suite: Rewards, part: Sequence[Sampl
     )
 
 
-def _kept(store: SubjectStore, found: Evaluation, number: int, batch: range, draws: int) -> Iterator[ComparisonRow]:
-    """The rows of a batch, whose pictures are kept first."""
-    for row in range(len(found.ids) * draws):
+def _lines(
+    store: SubjectStore, evaluation: Evaluation, number: int, batch: range, draws: int
+) -> Iterator[ComparisonRow]:
+    """Yield the rows of a batch; a row's picture is saved before."""
+    for row in range(len(evaluation.ids) * draws):
         sample, draw = batch[row // draws], row % draws
-        if (image := found.images[row]) is not None:
+        if (image := evaluation.images[row]) is not None:
             store.save_picture(image, sample, draw)
         yield ComparisonRow(
             batch=number,
             sample=sample,
             draw=draw,
-            id=found.ids[row // draws],
-            scores=_at(found.values, row),
-            status={name: str(column[row]) for name, column in found.status.items()},
-            reasons=found.failure_reasons[row],
-            answer=found.answers[row] if found.answers else None,
-            tokens=found.tokens[row] if found.tokens else None,
+            id=evaluation.ids[row // draws],
+            scores=_at(evaluation.values, row),
+            status={name: str(column[row]) for name, column in evaluation.status.items()},
+            reasons=evaluation.failure_reasons[row],
+            answer=evaluation.answers[row] if evaluation.answers else None,
+            tokens=evaluation.tokens[row] if evaluation.tokens else None,
         )
 
 
@@ -160,20 +168,20 @@ def _at(columns: Mapping[str, np.ndarray], row: int) -> dict[str, float]:
 
 
 def _batches(count: int, draws: int, rows: int) -> list[range]:
-    """Numbers of samples: whole groups of draws, about `rows` rows a batch."""
+    """Split sample indices into batches of about `rows` answers, with all draws of a sample in one batch."""
     each = max(1, rows // draws)
     return [range(start, min(start + each, count)) for start in range(0, count, each)]
 
 
 def _mean(lines: Sequence[ComparisonRow], name: str) -> float:
-    known = np.array([line.scores.get(name, np.nan) for line in lines])
-    known = known[np.isfinite(known)]
-    return float(known.mean()) if known.size else float("nan")
+    scores = np.array([line.scores.get(name, np.nan) for line in lines])
+    scores = scores[np.isfinite(scores)]
+    return float(scores.mean()) if scores.size else float("nan")
 
 
-def _by_model(contenders: Sequence[ComparedModel]) -> list[list[ComparedModel]]:
-    """Those that share a model in memory, together."""
+def _by_base_model(entries: Sequence[ComparedModel]) -> list[list[ComparedModel]]:
+    """Group the entries that share a model in memory."""
     groups: dict[str, list[ComparedModel]] = {}
-    for contender in contenders:
-        groups.setdefault(contender.subject.policy.model_dump_json(), []).append(contender)
+    for entry in entries:
+        groups.setdefault(entry.model.policy.model_dump_json(), []).append(entry)
     return list(groups.values())

@@ -1,4 +1,7 @@
-"""Checkpoints compared: the same samples, noise and settings, whatever kills it in between."""
+"""`mmrl evaluate`: compare checkpoints on the same samples, noise and settings.
+
+Every batch of answers is kept when it is done, so an interrupted comparison continues where it stopped.
+"""
 
 from __future__ import annotations
 
@@ -6,183 +9,198 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 
 import mmrl
 from mmrl.atomic_io import replace_file
 from mmrl.benchmarks.metrics import build_metric
 from mmrl.benchmarks.protocol import ProtocolConfig, load_protocol
-from mmrl.build.checkpoint_pool import Kind
-from mmrl.config.policy import AnyPolicyConfig
+from mmrl.build.checkpoint_pool import ModelKind
+from mmrl.build.schemes import BENCHMARK_DATA
 from mmrl.data.media.reader import reader_of
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.comparison import AggregationPlan, EvaluatedModel, Result, aggregate, write_result
 from mmrl.evaluation.comparison.comparison_page import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.image_grid import prompt_image
-from mmrl.rewards import Reward
 from mmrl.rewards.core.routing import SharedLoader
 from mmrl.rewards.core.suite import TOTAL
-from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder, load_encoder
-from mmrl.statistics.diversity import Distances, Embedder
+from mmrl.statistics.diversity import Distances
 from mmrl.training.run.run_folder import only_writer
-from mmrl.workflows.compare.answers import Job, Scored, generate_answers
-from mmrl.workflows.compare.entries import ComparedModel, Shared, find_contenders, share_settings
+from mmrl.workflows.compare.answers import CompareJob, ScoredBy, generate_answers
+from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, find_models, share_settings
+from mmrl.workflows.compare.image_embedder import find_embedder
 from mmrl.workflows.compare.inputs import (
-    MADE,
-    Chosen,
-    Source,
-    choose_rewards,
+    GENERATED_SAMPLES,
+    SampleSource,
+    SelectedRewards,
+    check_scored,
     digest_of_samples,
-    read_material,
-    refuse_unscored,
+    read_samples,
+    select_rewards,
 )
-from mmrl_shapeworld import shipped_models
 
 SETTINGS = "settings.json"
 LIBRARIES = ("torch", "diffusers", "transformers", "peft", "safetensors", "numpy", "Pillow")
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is to be compared, on what, and how."""
+class CompareRequest:
+    """The models, samples and settings of a comparison."""
 
-    subjects: tuple[str, ...]  # as `resolve_model` takes them
-    protocol: str | None = None  # its name or file
-    data: str | None = None  # as `data.path`; a folder with the files of the protocol; or `shapeworld`
-    rewards: Mapping[str, float] = field(default_factory=dict)  # with weights
-    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # of rewards, by name
-    draws: int | None = None  # of each sample; None: as the protocol says, or 1
-    samples: int | None = None  # from the first; None: all
+    models: tuple[str, ...]
+    """Names as `resolve_model` takes them."""
+    protocol: str | None = None
+    """The name or YAML file of a benchmark protocol."""
+    data: str | None = None
+    """A `data.path`, a folder with the protocol's files, or the scheme of a package that generates them."""
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """Weights of further rewards, by name."""
+    arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Arguments of rewards, by name."""
+    draws: int | None = None
+    """Answers to each sample; None: the protocol's number, or 1."""
+    samples: int | None = None
+    """The number of samples, from the first; None: all."""
     seed: int = 1234
-    batch: int = 32  # rows that are drawn at once, and kept or lost together
-    kind: Kind = "pipeline"  # of subjects that no run trained
-    bases: bool = True  # whether runs are compared with what they began with
-    out: Path | None = None  # None: evaluations/<protocol or data>-<digest of the settings>
+    batch: int = 32
+    """Answers that are generated together, and kept or lost together."""
+    kind: ModelKind = "pipeline"
+    """The kind of models that no run trained."""
+    bases: bool = True
+    """Whether runs are compared with the models that their training began with."""
+    out: Path | None = None
+    """The folder of the results; None: evaluations/<protocol or data>-<digest of the settings>."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A comparison on the disk."""
+class CompareResult:
+    """A finished comparison and the folder of its files."""
 
     folder: Path
     result: Result
 
 
-def compare(request: Request, display: ComparisonDisplay) -> Outcome:
-    """Let every subject answer what it has not answered yet, and sum up.
+def compare(request: CompareRequest, display: ComparisonDisplay) -> CompareResult:
+    """Generate the answers that are missing, score them, and write results and pages.
 
     Raises:
-        ConfigError, DataError: what is asked for does not fit together; nothing was drawn.
-        EvaluationError: no subject could answer, or another process writes into the folder.
+        ConfigError, DataError: The request cannot be carried out; nothing was generated.
+        EvaluationError: No model could answer, or another process writes into the folder.
     """
     protocol = load_protocol(request.protocol) if request.protocol else None
-    path = _data(request, protocol)
-    contenders = find_contenders(request.subjects, request.kind, request.bases)
-    first = next(each.subject for each in contenders if each.name == request.subjects[0])
-    shared = share_settings(first, contenders, protocol)
-    source = Source(path, protocol, request.samples)
-    chosen = choose_rewards(protocol, source.is_made, request.rewards, request.arguments, first)
-    for metric in chosen.metrics:
-        build_metric(metric)  # what is wrong with one is said before anything is drawn
-    samples = [] if source.is_made else read_material(source, first)
-    if first.policy.kind != "vlm" and not source.is_made:  # tasks give rewards to samples of VLMs, once they are fitted
-        refuse_unscored(samples, chosen, first.name)
+    path = _data_path(request, protocol)
+    entries = find_models(request.models, request.kind, request.bases)
+    first = next(each.model for each in entries if each.name == request.models[0])
+    shared = share_settings(first, entries, protocol)
+    source = SampleSource.find(path, request.samples, protocol)
+    selected = select_rewards(source, request.rewards, request.arguments, first)
+    for metric in selected.metrics:
+        build_metric(metric)  # raises for a wrong metric before anything is generated
+    kind = first.policy.kind
+    samples = [] if source.is_generated else read_samples(source, kind, first.media)
+    if kind != "vlm" and not source.is_generated:  # samples of VLMs get rewards from their tasks later
+        check_scored(samples, selected, first.name)
     draws = request.draws or (protocol.draws if protocol else 1)
-    settings = _settings(request, source, shared, chosen, draws)
-    settings |= {} if source.is_made else {"samples": len(samples), "samples_digest": digest_of_samples(samples)}
+    settings = _settings(request, source, shared, selected, draws)
+    if not source.is_generated:
+        settings |= {"samples": len(samples), "samples_digest": digest_of_samples(samples)}
     folder = request.out or Path("evaluations") / f"{_stem(request)}-{_digest(settings)[:8]}"
     with ExitStack() as stack:
         _lock(stack, folder)
-        _refuse_other_settings(folder, settings)
-        if source.is_made:
-            source = replace(source, folder=folder / "data")
-            samples = read_material(source, first)
+        _check_settings(folder, settings)
+        if source.is_generated:
+            samples = read_samples(source, kind, folder=folder / "data")
         load = SharedLoader()
-        job = Job(folder, source, samples, shared, chosen, draws, request.batch, request.seed, load, display)
-        scored, failed = generate_answers(job, contenders)
-        answered = [each for each in contenders if each.name not in failed]
+        job = CompareJob(folder, source, samples, shared, selected, draws, request.batch, request.seed, load, display)
+        scored_by, failed = generate_answers(job, entries)
+        answered = [each for each in entries if each.name not in failed]
         if not answered:
-            raise EvaluationError("\n".join(f"{name}: {why}" for name, why in failed.items()))
-        result = _summed(job, answered, scored, failed, settings)
+            raise EvaluationError("\n".join(f"{name}: {error}" for name, error in failed.items()))
+        result = _aggregate(job, answered, scored_by, failed, settings)
         write_result(result, folder)
-        write_pages(result, folder, _shown(job))
-    return Outcome(folder, result)
+        write_pages(result, folder, _input_picture(job))
+    return CompareResult(folder, result)
 
 
-def _summed(
-    job: Job, answered: Sequence[ComparedModel], scored: Scored, failed: Mapping[str, str], settings: Mapping[str, Any]
+def _aggregate(
+    job: CompareJob,
+    answered: Sequence[ComparedModel],
+    scored_by: ScoredBy,
+    failed: Mapping[str, str],
+    settings: Mapping[str, Any],
 ) -> Result:
-    there = {each.name for each in answered}
+    names = {each.name for each in answered}
     plan = AggregationPlan(
-        metrics=job.chosen.metrics,
-        headline=scored.headline,
-        shows_total=scored.headline == TOTAL,
-        lower=scored.lower,
-        distances=Distances(find_embedder(scored.rewards, answered[0].subject.policy)),
+        metrics=job.selected.metrics,
+        headline=scored_by.headline,
+        shows_total=scored_by.headline == TOTAL,
+        lower=scored_by.lower,
+        distances=Distances(find_embedder(scored_by.rewards, answered[0].model.policy.model)),
         seed=job.seed,
     )
-    entrants = [_entrant(each, there) for each in answered]
-    return aggregate(job.folder, entrants, job.draws, plan, settings, _provenance(), job.shared.notes, failed)
+    models = [_evaluated(each, names) for each in answered]
+    return aggregate(job.folder, models, job.draws, plan, settings, _provenance(), job.shared.notes, failed)
 
 
-def _entrant(contender: ComparedModel, there: set[str]) -> EvaluatedModel:
-    subject = contender.subject
+def _evaluated(entry: ComparedModel, answered: set[str]) -> EvaluatedModel:
+    model = entry.model
     return EvaluatedModel(
-        name=contender.name,
-        file=contender.file,
-        model=subject.policy.model,
-        step=subject.step,
-        checkpoint=str(subject.checkpoint) if subject.checkpoint else None,
-        digest=contender.digest,
-        base=contender.base if contender.base in there else None,
+        name=entry.name,
+        file=entry.file,
+        model=model.policy.model,
+        step=model.step,
+        checkpoint=str(model.checkpoint) if model.checkpoint else None,
+        digest=entry.digest,
+        base=entry.base if entry.base in answered else None,
     )
 
 
-def _settings(request: Request, source: Source, shared: Shared, chosen: Chosen, draws: int) -> dict[str, Any]:
-    """All that numbers depend on, but the subjects."""
+def _settings(
+    request: CompareRequest, source: SampleSource, shared: SharedSettings, selected: SelectedRewards, draws: int
+) -> dict[str, Any]:
+    """Return the settings that the numbers depend on; the models are not among them."""
     protocol = source.protocol
-    data = source.path if protocol is None or not source.is_made else f"shapeworld, as {protocol.format}"
+    data = f"{source.path}, as {protocol.format}" if protocol and source.is_generated else source.path
     return {
         "title": protocol.title if protocol else f"Comparison on {data}",
         "protocol": protocol.model_dump(mode="json") if protocol else None,
         "data": data,
-        "samples": request.samples or MADE,
+        "samples": request.samples or GENERATED_SAMPLES,
         "draws": draws,
         "seed": request.seed,
         "batch": request.batch,
         "sampling": shared.sampling.model_dump(mode="json"),
         "answers": shared.answers.model_dump(mode="json"),
         "media": shared.media.model_dump(mode="json", include={"image", "video"}),
-        "rewards": [reward.model_dump(mode="json") for reward in chosen.rewards],
-        "rewards_for_all": chosen.for_all,
-        "metrics": [metric.model_dump(mode="json") for metric in chosen.metrics],
+        "rewards": [reward.model_dump(mode="json") for reward in selected.rewards],
+        "rewards_for_all": selected.for_all,
+        "metrics": [metric.model_dump(mode="json") for metric in selected.metrics],
     }
 
 
-def _data(request: Request, protocol: ProtocolConfig | None) -> str:
+def _data_path(request: CompareRequest, protocol: ProtocolConfig | None) -> str:
     if request.data is not None:
         return request.data
     if protocol is None:
-        raise ConfigError("--data: say what the subjects are to answer, or name a --protocol")
+        raise ConfigError("--data: name the samples, or a --protocol")
+    generated = " or ".join(f"--data {scheme}" for scheme in BENCHMARK_DATA.names())
     raise ConfigError(
-        f"--data: {protocol.title} needs its files ({protocol.files}): give their folder, or take --data shapeworld "
-        "for small data in the same format"
+        f"--data: {protocol.title} needs its files ({protocol.files}): give their folder"
+        + (f", or take {generated} for small generated data in the same format" if generated else "")
     )
 
 
-def _stem(request: Request) -> str:
+def _stem(request: CompareRequest) -> str:
     return Path((request.protocol or request.data or "").replace(":", "-")).stem or "comparison"
 
 
@@ -197,32 +215,32 @@ def _lock(stack: ExitStack, folder: Path) -> None:
         raise EvaluationError(f"{folder}: another process writes into it: wait, or choose another --out") from err
 
 
-def _refuse_other_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write down what the comparison is of, or refuse a folder that holds another one."""
+def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings into a new folder; raise ConfigError if the folder holds a comparison with other settings."""
     path = folder / SETTINGS
     if not path.exists():
         replace_file(path, json.dumps(settings, indent=1) + "\n")
         return
     try:
-        known = dict(json.loads(path.read_text(encoding="utf-8")))
+        existing = dict(json.loads(path.read_text(encoding="utf-8")))
     except ValueError as err:
         raise EvaluationError(f"{path}: cannot be read ({err}): choose another --out") from None
-    wanted = json.loads(json.dumps(settings))
-    if differing := [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]:
+    new = json.loads(json.dumps(settings))
+    if differing := [key for key in {**existing, **new} if existing.get(key) != new.get(key)]:
         raise ConfigError(
             f"{folder} holds a comparison with other settings ({', '.join(differing)} differ): choose another --out"
         )
 
 
-def _shown(job: Job) -> Any:
-    """From the number of a sample to the picture that was shown with it."""
+def _input_picture(job: CompareJob) -> Callable[[int], Image.Image | None]:
+    """Return a function from a sample's index to the picture in its prompt, or None."""
     reader = reader_of(job.shared.media)
 
-    def shown(number: int) -> Image.Image | None:
+    def input_picture(number: int) -> Image.Image | None:
         sample = job.samples[number]
         return prompt_image(sample, reader) if sample.images or sample.videos else None
 
-    return shown
+    return input_picture
 
 
 def _provenance() -> dict[str, Any]:
@@ -241,33 +259,3 @@ def _provenance() -> dict[str, Any]:
         "device": device,
         "versions": versions,
     }
-
-
-# What sees how alike two pictures are, where a model for it is at hand.
-
-
-@dataclass(frozen=True)
-class PictureEmbedder:
-    """A CLIP."""
-
-    name: str
-    encoder: Encoder
-
-    def __call__(self, pictures: Sequence[Image.Image]) -> NDArray[np.float32]:
-        """[B, D]: a unit vector of each picture."""
-        device = next(self.encoder.network.parameters()).device
-        with torch.no_grad():
-            points = self.encoder.embed_pixels(self.encoder.pixels(pictures).to(device))
-        return np.asarray(points.float().cpu().numpy(), np.float32)
-
-
-def find_embedder(rewards: Sequence[Reward], policy: AnyPolicyConfig) -> Embedder | None:
-    """The encoder of the first reward that has one; else ShapeWorld's CLIP for its own models; else none."""
-    for reward in rewards:
-        if isinstance(reward, EmbeddingReward):
-            return PictureEmbedder(f"the CLIP of {reward.name}", reward.encoder)
-    if shipped_models.is_shipped(policy.model):
-        from mmrl_shapeworld.clip_model import CLIP
-
-        return PictureEmbedder("ShapeWorld's CLIP", load_encoder("evaluate", str(CLIP)))
-    return None

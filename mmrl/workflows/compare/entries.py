@@ -1,4 +1,4 @@
-"""Who takes part in a comparison: subjects and their bases, each with a digest of what it is."""
+"""The entries of a comparison: the named models and their bases, and the settings that all of them share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from mmrl.benchmarks.protocol import ProtocolConfig
-from mmrl.build.checkpoint_pool import Kind, ModelRef, resolve_model
+from mmrl.build.checkpoint_pool import ModelKind, ModelRef, resolve_model
 from mmrl.config.answers import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.sampling import AnySamplingConfig
@@ -20,31 +20,33 @@ from mmrl.errors import ConfigError
 from mmrl.evaluation.comparison import file_name
 
 IGNORED_FOR_BASE = {"lora": True, "gradient_checkpointing": True}
-"""What a base is the same without: bases of runs that differ in nothing else are answered for once."""
+"""Settings of `policy` that do not change a base model: bases that differ in nothing else answer once."""
 
 
 @dataclass(frozen=True)
 class ComparedModel:
-    """A subject of a comparison."""
+    """A model in a comparison."""
 
-    subject: ModelRef
-    digest: str  # of its configuration, and of the files of its checkpoint
-    base: str | None  # the name of the contender that it began as; None: it is a base, or bases are left out
+    model: ModelRef
+    digest: str
+    """SHA-256 of its configuration and of the files of its checkpoint."""
+    base: str | None
+    """The name of the entry that its training began with; None: it is a base itself, or bases are left out."""
 
     @property
     def name(self) -> str:
-        """What tables call it."""
-        return self.subject.name
+        """The name in tables."""
+        return self.model.name
 
     @property
     def file(self) -> str:
-        """What its files are called."""
+        """The stem of its files."""
         return file_name(self.name, self.digest)
 
 
 @dataclass(frozen=True)
-class Shared:
-    """The settings that are one for all, and what must be said about them."""
+class SharedSettings:
+    """The settings that are the same for all models, and notes on the models whose own settings differ."""
 
     sampling: AnySamplingConfig
     answers: AnswersConfig
@@ -52,33 +54,43 @@ class Shared:
     notes: tuple[str, ...]
 
 
-def find_contenders(texts: Sequence[str], kind: Kind, bases: bool) -> list[ComparedModel]:
-    """The subjects that the texts name, each after its base.
+def find_models(texts: Sequence[str], kind: ModelKind, bases: bool) -> list[ComparedModel]:
+    """Resolve the named models, each after its base.
+
+    Args:
+        texts: Names as `resolve_model` takes them.
+        kind: The kind of models that no run trained.
+        bases: Whether the bases of checkpoints take part.
 
     Raises:
-        ConfigError: a checkpoint is not there, or they are not all of one kind.
-        RunError: a checkpoint is damaged.
+        ConfigError: A checkpoint does not exist, or the models are not all of one kind.
+        RunError: A checkpoint is damaged.
     """
     found = [resolve_model(text, kind) for text in dict.fromkeys(texts)]
-    _refuse_mixed(found)
-    contenders: dict[str, ComparedModel] = {}
-    began = {_base_key(each): each for each in reversed(found) if each.checkpoint is None}
-    for subject in found:
+    _check_one_kind(found)
+    entries: dict[str, ComparedModel] = {}
+    base_models = {_base_key(each): each for each in reversed(found) if each.checkpoint is None}
+    for model in found:
         base = None
-        if subject.checkpoint is not None:
-            base = began.setdefault(_base_key(subject), subject.base) if bases else began.get(_base_key(subject))
-        if base is not None and base.name not in contenders:
-            contenders[base.name] = _contender(base, None)
-        if subject.name not in contenders:
-            contenders[subject.name] = _contender(subject, base.name if base else None)
-    return list(contenders.values())
+        if model.checkpoint is not None:
+            key = _base_key(model)
+            base = base_models.setdefault(key, model.base) if bases else base_models.get(key)
+        if base is not None and base.name not in entries:
+            entries[base.name] = _entry(base, None)
+        if model.name not in entries:
+            entries[model.name] = _entry(model, base.name if base else None)
+    return list(entries.values())
 
 
-def share_settings(first: ModelRef, others: Sequence[ComparedModel], protocol: ProtocolConfig | None) -> Shared:
-    """The first subject's settings, changed as the protocol says; `notes` name those of `others` that differ.
+def share_settings(
+    first: ModelRef, entries: Sequence[ComparedModel], protocol: ProtocolConfig | None
+) -> SharedSettings:
+    """Return the first model's settings with the changes of the protocol.
+
+    The notes name the entries whose own settings differ from these.
 
     Raises:
-        ConfigError: the protocol is not for such policies, or sets what their sampling does not have.
+        ConfigError: The protocol is for other kinds of policies, or sets a sampling key that this kind lacks.
     """
     answers = first.run.config.answers if first.run else AnswersConfig()
     sampling = first.sampling
@@ -86,70 +98,69 @@ def share_settings(first: ModelRef, others: Sequence[ComparedModel], protocol: P
         if first.policy.kind not in protocol.suits:
             raise ConfigError(
                 f"{protocol.name} is for policies of kind {' or '.join(protocol.suits)}, and {first.name} is of kind "
-                f"{first.policy.kind}" + ("" if first.run else ": say what the model is with --kind")
+                f"{first.policy.kind}" + ("" if first.run else ": set the kind of the model with --kind")
             )
         if protocol.task is not None:
             answers = answers.model_copy(update={"task": protocol.task})
-        sampling = _changed(sampling, protocol)
+        sampling = _with_protocol(sampling, protocol)
     notes: list[str] = []
-    bases = {each.base for each in others}
-    for other in others:
-        if other.name in bases:
-            continue  # it is said of what it became
-        own = other.subject
-        notes += _unlike(other.name, own.sampling.model_dump(), sampling.model_dump(), "samples")
+    bases = {each.base for each in entries}
+    for entry in entries:
+        if entry.name in bases:
+            continue  # a base has the settings of its checkpoints
+        own = entry.model
+        notes += _differences(entry.name, own.sampling.model_dump(), sampling.model_dump(), "samples")
         if own.policy.kind == "vlm":
-            mine = (own.run.config.answers if own.run else AnswersConfig()).model_dump(exclude={"task"})
-            notes += _unlike(other.name, mine, answers.model_dump(exclude={"task"}), "is asked")
-            notes += _unlike(other.name, _budget(own), _budget(first), "is shown pictures")
-    return Shared(sampling, answers, first.media, tuple(dict.fromkeys(notes)))
+            own_answers = (own.run.config.answers if own.run else AnswersConfig()).model_dump(exclude={"task"})
+            notes += _differences(entry.name, own_answers, answers.model_dump(exclude={"task"}), "is prompted")
+            notes += _differences(entry.name, _media_budget(own), _media_budget(first), "sees pictures")
+    return SharedSettings(sampling, answers, first.media, tuple(dict.fromkeys(notes)))
 
 
-def _changed(sampling: AnySamplingConfig, protocol: ProtocolConfig) -> AnySamplingConfig:
-    given = {**sampling.model_dump(), **protocol.sampling}
+def _with_protocol(sampling: AnySamplingConfig, protocol: ProtocolConfig) -> AnySamplingConfig:
     try:
-        return type(sampling).model_validate(given)
+        return type(sampling).model_validate({**sampling.model_dump(), **protocol.sampling})
     except ValidationError as err:
         wrong = ", ".join(".".join(map(str, error["loc"])) for error in err.errors())
         raise ConfigError(f"{protocol.name}: sampling: {wrong}: {err.errors()[0]['msg']}") from None
 
 
-def _unlike(name: str, own: dict[str, Any], shared: dict[str, Any], verb: str) -> list[str]:
+def _differences(name: str, own: dict[str, Any], shared: dict[str, Any], verb: str) -> list[str]:
     differing = [key for key in own if own[key] != shared.get(key)]
     if not differing:
         return []
-    mine, here = (", ".join(f"{key} {given[key]}" for key in differing) for given in (own, shared))
+    mine, here = (", ".join(f"{key} {values[key]}" for key in differing) for values in (own, shared))
     return [f"{name} {verb} by itself with {mine}; here, as all others, with {here}"]
 
 
-def _budget(subject: ModelRef) -> dict[str, Any]:
-    return subject.media.model_dump(include={"image", "video"})
+def _media_budget(model: ModelRef) -> dict[str, Any]:
+    return model.media.model_dump(include={"image", "video"})
 
 
-def _refuse_mixed(subjects: Sequence[ModelRef]) -> None:
-    kinds = {subject.name: subject.policy.kind for subject in subjects}
+def _check_one_kind(models: Sequence[ModelRef]) -> None:
+    kinds = {model.name: model.policy.kind for model in models}
     first = next(iter(kinds))
-    if strangers := [f"{name} is of kind {kind}" for name, kind in kinds.items() if kind != kinds[first]]:
+    if others := [f"{name} is of kind {kind}" for name, kind in kinds.items() if kind != kinds[first]]:
         raise ConfigError(
-            f"{first} is of kind {kinds[first]}, but {', '.join(strangers)}: all that is compared must answer the same "
+            f"{first} is of kind {kinds[first]}, but {', '.join(others)}: all compared models must answer the same "
             "kind of sample, with the same settings"
         )
 
 
-def _base_key(subject: ModelRef) -> str:
-    return subject.policy.model_dump_json(exclude=IGNORED_FOR_BASE)
+def _base_key(model: ModelRef) -> str:
+    return model.policy.model_dump_json(exclude=IGNORED_FOR_BASE)
 
 
-def _contender(subject: ModelRef, base: str | None) -> ComparedModel:
-    known = {"policy": subject.policy.model_dump(mode="json"), "step": subject.step}
-    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
-    if subject.checkpoint is not None:
-        digest.update(_files_digest(subject.checkpoint))
-    return ComparedModel(subject, digest.hexdigest(), base)
+def _entry(model: ModelRef, base: str | None) -> ComparedModel:
+    identity = {"policy": model.policy.model_dump(mode="json"), "step": model.step}
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode())
+    if model.checkpoint is not None:
+        digest.update(_files_digest(model.checkpoint))
+    return ComparedModel(model, digest.hexdigest(), base)
 
 
 def _files_digest(checkpoint: Path) -> bytes:
-    """Of the names and contents of the policy's own files."""
+    """Return the SHA-256 of the names and contents of the policy's files; the trainer's are left out."""
     digest = hashlib.sha256()
     for path in sorted(checkpoint.rglob("*")):
         name = path.relative_to(checkpoint).as_posix()

@@ -1,4 +1,8 @@
-"""What subjects are compared on: samples, and what scores them."""
+"""The inputs of a comparison: its samples, and the rewards that score the answers.
+
+Samples come from a data set, from the public files of a benchmark, or from benchmark files that an installed package
+generates (`mmrl.build.schemes.BenchmarkData`).
+"""
 
 from __future__ import annotations
 
@@ -7,292 +11,280 @@ import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mmrl.benchmarks.protocol import MetricConfig, ProtocolConfig
 from mmrl.benchmarks.readers import read
-from mmrl.build.checkpoint_pool import ModelRef
+from mmrl.build.checkpoint_pool import ModelKind, ModelRef
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import fit_to
+from mmrl.build.schemes import BENCHMARK_DATA, scheme_of
+from mmrl.config.media import MediaConfig
 from mmrl.config.rewards import RewardConfig
 from mmrl.data.media.decode import refuse_unreadable
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
-from mmrl.evaluation.comparison.aggregate import tags_of
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.understanding.tasks.answer_instructions import Thinking
 from mmrl.understanding.tasks.definitions import MultimodalPolicy, apply_tasks
-from mmrl.workflows.compare.entries import Shared
-from mmrl_shapeworld import shipped_models
-from mmrl_shapeworld.benchmarks import write
+from mmrl.workflows.compare.entries import SharedSettings
 
 if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
-    from mmrl.understanding.tasks.definitions import MultimodalPolicy
 
-MADE = 200  # samples of ShapeWorld's data in a benchmark's format, unless another number is asked for
-MADE_SEED = 51
-OWN_SPLIT = {"pipeline": "shapeworld:validation", "vlm": "shapeworld:vlm-validation"}
-"""What `shapeworld` is without a protocol."""
+GENERATED_SAMPLES = 200
+"""The number of generated samples, unless the command sets another."""
+GENERATED_SEED = 51
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """The rewards of a comparison."""
+class SampleSource:
+    """The origin of the samples."""
+
+    path: str
+    """A `data.path`, the folder of a protocol's public files, or the scheme of a package that generates such files."""
+    limit: int | None = None
+    """The number of samples that are read, from the first, or that are generated; None: all, or the default."""
+    protocol: ProtocolConfig | None = None
+    """The benchmark as published; None: the samples are a data set."""
+    overridden: ProtocolConfig | None = None
+    """The protocol with the values that a package sets for its generated data; None: the files are public."""
+
+    @classmethod
+    def find(cls, path: str, limit: int | None = None, protocol: ProtocolConfig | None = None) -> SampleSource:
+        """Look up which package generates the data, if any does. Nothing is read."""
+        if protocol is None or path not in BENCHMARK_DATA.names():
+            return cls(path, limit, protocol)
+        changes = BENCHMARK_DATA.load(path).overrides(protocol.name)
+        return cls(path, limit, protocol, protocol.overridden(changes))
+
+    @property
+    def is_generated(self) -> bool:
+        """Return whether a package generates the benchmark's files."""
+        return self.overridden is not None
+
+    @property
+    def scoring(self) -> ProtocolConfig | None:
+        """The protocol whose rewards and metrics hold for these samples."""
+        return self.overridden or self.protocol
+
+
+@dataclass(frozen=True)
+class SelectedRewards:
+    """The rewards and metrics of a comparison."""
 
     rewards: tuple[RewardConfig, ...]
-    for_all: bool  # whether samples that ask for rewards of their own are scored by these instead
+    for_all: bool
+    """Whether these rewards also score samples that name rewards themselves, instead of the latter."""
     metrics: tuple[MetricConfig, ...] = ()
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where samples come from."""
+def read_samples(
+    source: SampleSource,
+    kind: ModelKind = "pipeline",
+    media: MediaConfig | None = None,
+    folder: Path | None = None,
+    seed: int = GENERATED_SEED,
+) -> list[Sample]:
+    """Read the samples; those of a protocol with the prompts of its files.
 
-    path: str
-    protocol: ProtocolConfig | None
-    limit: int | None  # of samples, from the first; ShapeWorld's are made in this number
-    folder: Path | None = field(default=None)  # where ShapeWorld's data in the protocol's format go, if made
-
-    @property
-    def is_made(self) -> bool:
-        """Whether the data are ShapeWorld's, written in the format of the protocol."""
-        return self.protocol is not None and self.path == SHAPEWORLD
-
-
-def read_material(source: Source, subject: ModelRef) -> list[Sample]:
-    """The samples, a protocol's in the words of its files.
+    Args:
+        source: Where the samples come from.
+        kind: The kind of the policies, on which a package's default split depends.
+        media: How the media of a data set are read.
+        folder: Generated files go there; files that exist are read again.
+        seed: The seed of generated samples.
 
     Raises:
-        ConfigError, DataError: they cannot be read.
+        ConfigError, DataError: The samples cannot be read.
     """
     protocol = source.protocol
     if protocol is None:
-        path = OWN_SPLIT.get(subject.policy.kind, source.path) if source.path == SHAPEWORLD else source.path
-        found = [_with_clauses(sample) for sample in load_samples(path, subject.media)]
-    elif source.is_made:
-        assert source.folder is not None
-        _make(protocol.format, source.folder, source.limit or MADE)
-        found = read(protocol.format, source.folder)
-    else:
-        found = read(protocol.format, source.path)
-        refuse_unreadable(found)
-    return found[: source.limit]
+        path = source.path
+        if path in BENCHMARK_DATA.names():
+            path = BENCHMARK_DATA.load(path).validation.get(kind, path)
+        return load_samples(path, media)[: source.limit]
+    if source.is_generated:
+        assert folder is not None
+        _generate(source.path, protocol.format, folder, source.limit or GENERATED_SAMPLES, seed)
+        return read(protocol.format, folder)[: source.limit]
+    samples = read(protocol.format, source.path)
+    refuse_unreadable(samples)
+    return samples[: source.limit]
 
 
-def fit_material(
+def fit_samples(
     samples: Sequence[Sample],
-    source: Source,
-    subject: ModelRef,
+    source: SampleSource,
+    model: ModelRef,
     policy: AnyPolicy,
-    shared: Shared,
-    chosen: Chosen,
+    shared: SharedSettings,
+    selected: SelectedRewards,
 ) -> list[Sample]:
-    """The samples as this policy is asked them, with the rewards that score its answers.
+    """Prepare the samples for a policy: its prompts, and the rewards that score its answers.
 
     Raises:
-        ConfigError, DataError: it cannot take a sample, or nothing says what scores one.
+        ConfigError, DataError: The policy cannot take a sample, or no reward scores one.
     """
-    if source.protocol is None:
-        fitted = fit_to(policy, subject.policy, shared.answers, shared.sampling, samples)
+    answers = shared.answers
+    if source.protocol is not None and model.policy.kind == "vlm":
+        own = scheme_of(model.policy.model) == source.path
+        fitted = for_vlm(source, samples, cast(MultimodalPolicy, policy), own, answers.thinking, answers.space)
     else:
-        benchmark = Benchmark(source.protocol, tuple(samples), source.is_made)
-        if subject.policy.kind == "vlm":
-            embedded = shipped_models.is_shipped(subject.policy.model)
-            looking, answers = cast("MultimodalPolicy", policy), shared.answers
-            fitted = for_vlm(benchmark, looking, embedded, answers.thinking, answers.space)
-        else:
-            fitted = fit_to(policy, subject.policy, shared.answers, shared.sampling, for_generator(benchmark))
-    scored = [asked_for(sample, chosen) for sample in fitted]
-    refuse_unscored(scored, chosen, subject.name)
+        prompted = samples if source.protocol is None else for_generator(source, samples)
+        fitted = fit_to(policy, model.policy, answers, shared.sampling, prompted)
+    scored = [with_rewards(sample, selected) for sample in fitted]
+    check_scored(scored, selected, model.name)
     return scored
 
 
-def choose_rewards(
-    protocol: ProtocolConfig | None,
-    made: bool,
+def for_generator(source: SampleSource, samples: Sequence[Sample]) -> list[Sample]:
+    """Return a protocol's samples with the prompts that it gives to generators."""
+    assert source.scoring is not None
+    return [replace(sample, prompt=source.scoring.question(sample.prompt)) for sample in samples]
+
+
+def for_vlm(
+    source: SampleSource,
+    samples: Sequence[Sample],
+    policy: MultimodalPolicy,
+    own: bool,
+    thinking: Thinking = "off",
+    space: Space | None = None,
+) -> list[Sample]:
+    """Return a protocol's samples with its task's instruction, coordinates in the model's format, and its rewards.
+
+    Args:
+        source: The source of the samples, with a protocol.
+        samples: Its samples, as read.
+        policy: The vision-language model.
+        own: Whether one package provides the model and generates the data. Such a model gets the questions that it was
+            trained on, without an instruction.
+        thinking: Whether and how the model reasons first.
+        space: The coordinates of the answers; None: those of the model's family.
+
+    Raises:
+        DataError: A sample does not fit the protocol's task, or the model cannot take its media.
+    """
+    protocol, scoring = source.protocol, source.scoring
+    assert protocol is not None and scoring is not None
+    rewards = tuple(RewardChoice(each.name, each.weight, each.args) for each in scoring.rewards)
+    if own and source.is_generated:
+        questions = [replace(each, prompt=scoring.question(each.prompt), rewards=rewards) for each in samples]
+        return apply_tasks(policy, questions, thinking, space)
+    questions = [replace(each, prompt=protocol.question(each.prompt)) for each in samples]
+    fitted = apply_tasks(policy, questions, thinking, space, task=protocol.task)
+    return [replace(sample, rewards=_with_space(rewards, sample)) for sample in fitted]
+
+
+def select_rewards(
+    source: SampleSource,
     named: Mapping[str, float],
     arguments: Mapping[str, Mapping[str, Any]],
-    subject: ModelRef,
-) -> Chosen:
-    """Those that are named; else the protocol's; else those of the subject's run, what it only watched included."""
-    run = subject.run.config if subject.run else None
+    model: ModelRef,
+) -> SelectedRewards:
+    """Select the named rewards and the protocol's; without either, those of the model's run and its held-out ones.
+
+    Args:
+        source: The source of the samples.
+        named: Rewards of the command with their weights.
+        arguments: Arguments of rewards, by name.
+        model: The first model.
+    """
+    run = model.run.config if model.run else None
     known = {reward.name: reward.args for reward in run.rewards} if run else {}
-    metrics = protocol.measured(made)[1] if protocol else ()
     extra = [
         RewardConfig(name=name, weight=weight, args={**known.get(name, {}), **arguments.get(name, {})})
         for name, weight in named.items()
     ]
-    if protocol is not None:
-        own = {reward.name for reward in extra}
-        listed = [reward for reward in protocol.measured(made)[0] if reward.name not in own]
-        return Chosen((*listed, *extra), True, metrics)
+    if source.scoring is not None:
+        listed = [reward for reward in source.scoring.rewards if reward.name not in named]
+        return SelectedRewards((*listed, *extra), True, source.scoring.metrics)
     if extra:
-        return Chosen(tuple(extra), True)
+        return SelectedRewards(tuple(extra), True)
     if run is None:
-        return Chosen((), False)
-    trained = [_without_training(reward) for reward in run.rewards]
+        return SelectedRewards((), False)
+    trained = [_as_measure(reward) for reward in run.rewards]
     names = {reward.name for reward in trained}
-    watched = [RewardConfig(name=name, weight=0.0) for name in run.evaluation.rewards if name not in names]
-    return Chosen((*trained, *watched), False)
+    heldout = [RewardConfig(name=name, weight=0.0) for name in run.evaluation.rewards if name not in names]
+    return SelectedRewards((*trained, *heldout), False)
 
 
-def _without_training(reward: RewardConfig) -> RewardConfig:
-    """A constraint is watched; a gate is no part of a total that is compared."""
-    weight = reward.weight if reward.at_least is None else 0.0
-    return reward.model_copy(update={"weight": weight, "at_least": None, "gate": None})
+def with_rewards(sample: Sample, selected: SelectedRewards) -> Sample:
+    """Return the sample with the rewards that score it.
 
-
-def asked_for(sample: Sample, chosen: Chosen) -> Sample:
-    """The sample with the rewards that score it. A reward of its own keeps what its task gave it, such as the
-    coordinates that answers count in, where nothing else is said."""
-    if not chosen.for_all or not sample.rewards:
+    A reward that the sample named already keeps the arguments that its task gave it, such as the coordinates of the
+    answers, unless the selection sets others.
+    """
+    if not selected.for_all or not sample.rewards:
         return sample
     own = {each.name: each.args for each in sample.rewards}
-    if not any(reward.name in own for reward in chosen.rewards):
+    if not any(reward.name in own for reward in selected.rewards):
         return replace(sample, rewards=())
-    rewards = tuple(RewardChoice(r.name, r.weight, {**own.get(r.name, {}), **r.args}) for r in chosen.rewards)
+    rewards = tuple(RewardChoice(r.name, r.weight, {**own.get(r.name, {}), **r.args}) for r in selected.rewards)
     return replace(sample, rewards=rewards)
 
 
-def refuse_unscored(samples: Sequence[Sample], chosen: Chosen, who: str) -> None:
-    """
+def check_scored(samples: Sequence[Sample], selected: SelectedRewards, model: str) -> None:
+    """Raise unless a reward with a weight scores every sample.
+
     Raises:
-        ConfigError: nothing says what scores a sample.
+        ConfigError: A sample has no reward, or all weights are 0.
     """
     bare = next((sample for sample in samples if not sample.rewards), None)
-    if not chosen.rewards and bare is not None:
+    if bare is None:
+        return
+    if not selected.rewards:
         raise ConfigError(
-            f"nothing says what scores sample {bare.id!r}: {who} has no rewards, nor has the sample: name one with "
-            "--reward"
+            f"no reward scores sample {bare.id!r}: {model} has no rewards, nor has the sample: name one with --reward"
         )
-    if chosen.rewards and bare is not None and not any(reward.weight for reward in chosen.rewards):
+    if not any(reward.weight for reward in selected.rewards):
         raise ConfigError("--reward: all weights are 0; give one of them another, as in --reward clip_score=1")
 
 
 def digest_of_samples(samples: Sequence[Sample]) -> str:
-    """SHA-256 of what is asked; of files of media, of their names alone."""
+    """Return the SHA-256 of the samples; of media files it covers the names alone."""
 
-    def named(path: str) -> str:
+    def file_name(path: str) -> str:
         return path if path.startswith("data:") else Path(path).name
 
     digest = hashlib.sha256()
     for sample in samples:
-        known = asdict(sample) | {
-            "images": [named(path) for path in sample.images],
-            "videos": [named(path) for path in sample.videos],
-            "conditions": {k: named(v) if isinstance(v, str) else v for k, v in sample.conditions.items()},
+        fields = asdict(sample) | {
+            "images": [file_name(path) for path in sample.images],
+            "videos": [file_name(path) for path in sample.videos],
+            "conditions": {k: file_name(v) if isinstance(v, str) else v for k, v in sample.conditions.items()},
         }
-        digest.update(json.dumps(known, sort_keys=True, default=str).encode())
+        digest.update(json.dumps(fields, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
 
-def _make(format: str, folder: Path, count: int) -> None:
-    """Write ShapeWorld's data in a benchmark's format, whole or not at all."""
+def _generate(scheme: str, format: str, folder: Path, count: int, seed: int) -> None:
+    """Write a benchmark's files, all of them or none; a folder that exists is left as it is."""
     if folder.exists():
         return
     draft = folder.with_name(f".{folder.name}.{os.getpid()}")
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
-    write(format, draft, count, MADE_SEED)
+    try:
+        BENCHMARK_DATA.load(scheme).write(format, draft, count, seed)
+    except KeyError as err:
+        shutil.rmtree(draft)
+        raise ConfigError(f"--data: {err.args[0]}") from err
     draft.rename(folder)
 
 
-def _with_clauses(sample: Sample) -> Sample:
-    """A caption of ShapeWorld with its clauses as tags."""
-    answer = sample.answer
-    if sample.task != "text-to-image" or tags_of(sample) or not isinstance(answer, Mapping) or "clauses" not in answer:
-        return sample
-    tags: list[str] = []
-    for clause in answer["clauses"]:
-        tags += [f"colour: {clause['colour']}", f"shape: {clause['shape']}"]
-        tags += [f"size: {clause['size']}"] if clause.get("size") else []
-        tags += [f"count: {clause['count']}"] if clause["count"] > 1 else []
-    if answer.get("relation"):
-        tags.append(f"relation: {answer['relation']}")
-    return replace(sample, metadata={**sample.metadata, "tags": list(dict.fromkeys(tags))})
+def _as_measure(reward: RewardConfig) -> RewardConfig:
+    """Return a run's reward as a measure: no constraint, whose weight is then 0, and no gate."""
+    weight = reward.weight if reward.at_least is None else 0.0
+    return reward.model_copy(update={"weight": weight, "at_least": None, "gate": None})
 
 
-# A protocol's samples as a policy is to be asked them.
-
-
-SHAPEWORLD = "shapeworld"
-"""What may stand in place of a folder: ShapeWorld's data, written in the public format."""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """The samples of a protocol, in the words of its files, and how they are scored and summed up."""
-
-    protocol: ProtocolConfig
-    samples: tuple[Sample, ...]
-    shapeworld: bool
-
-    @property
-    def rewards(self) -> tuple[RewardConfig, ...]:
-        """What each answer is scored by."""
-        return self.protocol.measured(self.shapeworld)[0]
-
-    @property
-    def metrics(self) -> tuple[MetricConfig, ...]:
-        """What is told of all answers; the first is the one that the paper reports."""
-        return self.protocol.measured(self.shapeworld)[1]
-
-
-def load_benchmark(
-    protocol: ProtocolConfig,
-    data: str,  # a folder with the public files, or `shapeworld`
-    scratch: Path,  # where ShapeWorld's files are written
-    count: int | None = None,  # of samples; None: all there are, of ShapeWorld 100
-    seed: int = 0,  # of ShapeWorld's data
-) -> Benchmark:
-    """Read a protocol's data.
-
-    Raises:
-        DataError: the folder does not hold it.
-    """
-    if data == SHAPEWORLD:
-        write(protocol.format, scratch, count or 100, seed)
-        return Benchmark(protocol, tuple(read(protocol.format, scratch)), shapeworld=True)
-    return Benchmark(protocol, tuple(read(protocol.format, data)[:count]), shapeworld=False)
-
-
-def for_generator(benchmark: Benchmark) -> list[Sample]:
-    """The samples as whoever draws is asked."""
-    return [_asked(benchmark, sample, embedded=benchmark.shapeworld) for sample in benchmark.samples]
-
-
-def for_vlm(
-    benchmark: Benchmark,
-    policy: MultimodalPolicy,
-    embedded: bool,  # it is the model of ShapeWorld, which knows questions and no instructions
-    thinking: Thinking = "off",
-    space: Space | None = None,
-) -> list[Sample]:
-    """The samples as a vision-language model is asked: with its task's instruction, in its family's coordinates.
-
-    Their rewards are the protocol's, which are told what coordinates answers count in.
-
-    Raises:
-        DataError: a sample does not fit the protocol's task, or the model cannot take its media.
-    """
-    asked = [_asked(benchmark, sample, embedded and benchmark.shapeworld) for sample in benchmark.samples]
-    chosen = [RewardChoice(each.name, each.weight, each.args) for each in benchmark.rewards]
-    if embedded and benchmark.shapeworld:
-        return apply_tasks(policy, [replace(sample, rewards=tuple(chosen)) for sample in asked], thinking, space)
-    fitted = apply_tasks(policy, asked, thinking, space, task=benchmark.protocol.task)
-    return [replace(sample, rewards=_placed(chosen, sample)) for sample in fitted]
-
-
-def _asked(benchmark: Benchmark, sample: Sample, embedded: bool) -> Sample:
-    return replace(sample, prompt=benchmark.protocol.asked(sample.prompt, embedded))
-
-
-def _placed(chosen: Sequence[RewardChoice], sample: Sample) -> tuple[RewardChoice, ...]:
-    """The rewards, told what coordinates the task says that answers count in."""
+def _with_space(rewards: Sequence[RewardChoice], sample: Sample) -> tuple[RewardChoice, ...]:
+    """Return the rewards with the coordinates that the sample's task set for its answers."""
     space = next((own.args["space"] for own in sample.rewards if "space" in own.args), None)
     if space is None:
-        return tuple(chosen)
-    return tuple(replace(each, args={"space": space, **each.args}) for each in chosen)
+        return tuple(rewards)
+    return tuple(replace(each, args={"space": space, **each.args}) for each in rewards)

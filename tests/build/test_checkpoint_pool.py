@@ -1,4 +1,4 @@
-"""Several checkpoints of one model: each answers as itself, whoever else is asked in between."""
+"""Several checkpoints of one model: each answers with its own parameters, in any order of activation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mmrl.build.checkpoint_pool import CheckpointPool, resolve_model
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, RunError
 from mmrl.policy import RolloutRequest
-from tests.assemble.compared import DRAWING, make_run
+from tests.workflows.compared_runs import DRAWING, make_run
 
 READING = (OSError, ValueError, SafetensorError)
 SAMPLES = [Sample(id="a", prompt="a red circle"), Sample(id="b", prompt="two blue squares")]
@@ -27,43 +27,43 @@ def drawn(policy, seed: int = 3) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def lineup(drawing_run) -> CheckpointPool:
+def pool(drawing_run) -> CheckpointPool:
     return CheckpointPool([resolve_model(f"{drawing_run}@{which}") for which in ("base", "4", "6")])
 
 
 @pytest.fixture(scope="module")
-def alone(lineup) -> dict[str, np.ndarray]:
-    """What each subject draws while nobody else is asked."""
+def alone(pool) -> dict[str, np.ndarray]:
+    """The images of each model while no other one is active."""
     found = {}
-    for name in lineup.subjects:
-        with lineup.turn(name) as policy:
+    for name in pool.models:
+        with pool.activate(name) as policy:
             found[name] = drawn(policy)
     return found
 
 
-def test_subjects_differ_and_switching_back_and_forth_changes_no_bit(lineup, alone):
+def test_subjects_differ_and_switching_back_and_forth_changes_no_bit(pool, alone):
     base, four, six = alone
     assert not np.array_equal(alone[base], alone[four]) and not np.array_equal(alone[four], alone[six])
     for name in (six, base, four, base, six, four):
-        with lineup.turn(name) as policy:
+        with pool.activate(name) as policy:
             np.testing.assert_array_equal(drawn(policy), alone[name])
 
 
-def test_the_base_of_a_lineup_is_the_model_that_training_began_with(drawing_run, alone):
+def test_the_base_of_a_pool_is_the_model_that_training_began_with(drawing_run, alone):
     fresh = CheckpointPool([resolve_model("shapeworld")])  # a model that no run trained
     own = resolve_model(f"{drawing_run}@base")
-    with fresh.turn("shapeworld") as policy:
+    with fresh.activate("shapeworld") as policy:
         requests = [RolloutRequest(s, 1, group, sampling=own.sampling) for group, s in enumerate(SAMPLES)]
         found = np.stack([np.asarray(image) for image in policy.rollout(requests, 3).media])
     np.testing.assert_array_equal(found, alone[own.name])
 
 
-def test_threads_that_take_turns_never_draw_as_one_another(lineup, alone):
+def test_threads_that_take_turns_never_draw_as_one_another(pool, alone):
     wrong: list[str] = []
 
     def draw_often(names: list[str]) -> None:
         for name in names:
-            with lineup.turn(name) as policy:
+            with pool.activate(name) as policy:
                 if not np.array_equal(drawn(policy), alone[name]):
                     wrong.append(name)
 
@@ -79,14 +79,14 @@ def test_threads_that_take_turns_never_draw_as_one_another(lineup, alone):
 def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_run, tmp_path, alone):
     run = Path(shutil.copytree(drawing_run, tmp_path / "run"))
     spoil(run / "checkpoints/step-4")
-    lineup = CheckpointPool([resolve_model(f"{run}@{which}") for which in ("6", "4", "base")])
-    six, four, base = lineup.subjects
+    pool = CheckpointPool([resolve_model(f"{run}@{which}") for which in ("6", "4", "base")])
+    six, four, base = pool.models
     for _ in range(2):
-        with lineup.turn(six) as policy:
+        with pool.activate(six) as policy:
             np.testing.assert_array_equal(drawn(policy), list(alone.values())[2])
-        with pytest.raises(READING), lineup.turn(four):
+        with pytest.raises(READING), pool.activate(four):
             pass
-        with lineup.turn(base) as policy:
+        with pool.activate(base) as policy:
             np.testing.assert_array_equal(drawn(policy), next(iter(alone.values())))
 
 
@@ -94,10 +94,10 @@ def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_
 def test_whole_models_take_turns_too(tmp_path):
     settings = DRAWING | {"policy": {"model": "shapeworld", "train": "full"}}
     run = make_run(tmp_path / "full", settings, steps=[4], shift=0.02)
-    lineup = CheckpointPool([resolve_model(f"{run}@base"), resolve_model(str(run))])
+    pool = CheckpointPool([resolve_model(f"{run}@base"), resolve_model(str(run))])
     found = []
-    for name in [*lineup.subjects] * 2:
-        with lineup.turn(name) as policy:
+    for name in [*pool.models] * 2:
+        with pool.activate(name) as policy:
             found.append(drawn(policy))
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[1], found[3])
@@ -114,7 +114,7 @@ def test_a_subject_is_found_by_run_checkpoint_or_model(drawing_run):
 
 
 @pytest.mark.parametrize("which", ["5", "fourth", "", "-4", "4/../6"])
-def test_a_checkpoint_that_is_not_there_is_told_with_those_that_are(drawing_run, which):
+def test_a_checkpoint_that_is_not_there_is_listed_with_those_that_are(drawing_run, which):
     with pytest.raises(ConfigError, match=r"expected base, best, last or one of the kept iterations \[4, 6\]"):
         resolve_model(f"{drawing_run}@{which}")
 

@@ -17,7 +17,7 @@ from mmrl.cli import app
 from mmrl.errors import ConfigError
 from mmrl.export.export import export
 from mmrl_shapeworld.shipped_models import PIPELINE
-from tests.assemble.trained import LORA, STEP, evaluated, trained_run
+from tests.export.trained_runs import LORA, STEP, evaluated, trained_run
 
 SETTINGS = {
     "rewards": [{"name": "redness", "weight": 2.0}],
@@ -80,7 +80,7 @@ def test_a_base_that_is_not_on_the_hub_is_told_in_words_and_without_folders(make
 
 
 @pytest.mark.parametrize(
-    ("held", "said"), [(0.2, "redness rose while the held-out held fell by 0.2"), (0.7, "did not part")]
+    ("held", "said"), [(0.2, "redness rose while the held-out held fell by 0.2"), (0.7, "did not diverge")]
 )
 def test_results_have_intervals_and_say_whether_rewards_parted(held, said, make_run, tmp_path):
     run = make_run()
@@ -148,8 +148,8 @@ def test_whole_weights_are_exported_as_they_are_or_as_asked(tmp_path):
     done = export(f"{run}@{STEP}", tmp_path / "half", dtype="bfloat16")
     half = load_file(tmp_path / "half" / name)
     assert all(torch.equal(kept[key].bfloat16(), half[key]) for key in kept)
-    assert any("rounded from float32 to bfloat16" in note for note in done.plain.notes)
-    assert "torch.bfloat16" in done.plain.code
+    assert any("rounded from float32 to bfloat16" in note for note in done.content.notes)
+    assert "torch.bfloat16" in done.content.code
     with pytest.raises(ConfigError, match=r"--lora-only: .*trained whole weights"):
         export(str(run), tmp_path / "lora", lora_only=True)
 
@@ -175,7 +175,7 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(make_run, tmp_p
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("{run}@base", "what training began with"),
+        ("{run}@base", "the model that training began with"),
         ("{run}@7", "kept iterations [4]"),
         ("org/model", "is no run's folder"),
     ],

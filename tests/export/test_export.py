@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from mmrl.build.datasets import load_samples
 from mmrl.export.export import export
 from mmrl.policy import RolloutRequest
-from tests.assemble.trained import LOOKING, LORA, trained_run
+from tests.export.trained_runs import LOOKING, LORA, trained_run
 from tests.generation.image_tokens.tiny import build as build_painter
 
 PIPELINE = {

@@ -21,10 +21,9 @@ from mmrl.data import write_samples
 from mmrl.evaluation import evaluate
 from mmrl.evaluation.comparison import SubjectStore, read_result
 from mmrl.rewards import RewardSuite, load
-from mmrl.workflows.compare.inputs import SHAPEWORLD
-from tests.assemble.compared import FLAKY
-from tests.assemble.test_lineup import spoil
+from tests.build.test_checkpoint_pool import spoil
 from tests.test_docs import shown_commands
+from tests.workflows.compared_runs import FLAKY
 
 DATA = "shapeworld:validation"
 SMALL = ["--data", DATA, "--samples", 6, "--draws", 2, "--batch", 8]
@@ -155,7 +154,7 @@ def test_a_run_without_rewards_says_what_to_do(drawing_run, tmp_path):
 
 
 def test_a_protocol_runs_end_to_end_on_answers_in_text(looking_run, tmp_path):
-    words = [looking_run, "--protocol", "refcoco", "--data", SHAPEWORLD, "--samples", 4, "--out", tmp_path / "out"]
+    words = [looking_run, "--protocol", "refcoco", "--data", "shapeworld", "--samples", 4, "--out", tmp_path / "out"]
     shown = run(*words)
     result = read_result(tmp_path / "out")
     assert result.headline.label == "accuracy@0.5" and [m.label for m in result.metrics] == ["accuracy@0.5", "mean IoU"]
@@ -177,7 +176,7 @@ def test_a_protocol_runs_end_to_end_on_answers_in_text(looking_run, tmp_path):
         (["{drawing}", "--data", "shapeworld:no-such-split"], "no-such-split"),
         (["{drawing}", "--reward", "compressibility"], "--reward goes with --data or --protocol"),
         (["{drawing}", "--data", DATA, "--fresh"], "--fresh goes without"),
-        (["{drawing}@best"], "say on what: --data or --protocol"),
+        (["{drawing}@best"], "add --data or --protocol"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(

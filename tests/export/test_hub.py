@@ -7,8 +7,8 @@ from huggingface_hub import constants
 from typer.testing import CliRunner
 
 from mmrl.cli import app
-from tests.assemble.hub import running_hub
-from tests.assemble.trained import LORA, trained_run
+from tests.export.fake_hub import running_hub
+from tests.export.trained_runs import LORA, trained_run
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.assemble.compared import DRAWING, LOOKING, REWARDED, make_run
+from tests.workflows.compared_runs import DRAWING, LOOKING, REWARDED, make_run
 
 
 @pytest.fixture(scope="session")

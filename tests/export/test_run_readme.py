@@ -10,7 +10,7 @@ import pytest
 
 from mmrl.config.loading.load import dump_config
 from mmrl.config.train import TrainConfig
-from mmrl.export.run_readme import write_model_card
+from mmrl.export.run_readme import write_run_readme
 from mmrl.training.run.checkpoints import Checkpoints, TrainerState
 from tests.training.token_policy import TokenPolicy
 
@@ -28,7 +28,7 @@ def card(run: Path, evaluations: list[dict[str, float]], **changes: object) -> s
     lines = [{"kind": "evaluation", "step": step} | numbers for step, numbers in enumerate(evaluations)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     Checkpoints(run).save(TokenPolicy(), TrainerState(4, {}, {}), None)
-    return write_model_card(run, config).read_text(encoding="utf-8")
+    return write_run_readme(run, config).read_text(encoding="utf-8")
 
 
 def code(text: str) -> str:
