@@ -52,22 +52,20 @@ class BenchmarkData(Protocol):
         ...
 
 
-def _until_reinstalled(place: str) -> dict[str, str]:
-    """Return the entry point that installed metadata from before this change lack."""
+def _own(place: str) -> dict[str, str]:
+    """Return ShapeWorld's entry point, which metadata that were installed before it was declared do not contain."""
     return {"shapeworld": f"mmrl_shapeworld.{place}"}
 
 
 MODELS: Registry[Callable[[str, str], Path]] = Registry(
-    "mmrl.models", "model provider", _until_reinstalled("shipped_models:model_folder")
+    "mmrl.models", "model provider", _own("shipped_models:model_folder")
 )
-DATASETS: Registry[Callable[[str], list[Sample]]] = Registry(
-    "mmrl.datasets", "data provider", _until_reinstalled("splits:samples")
-)
+DATASETS: Registry[Callable[[str], list[Sample]]] = Registry("mmrl.datasets", "data provider", _own("splits:samples"))
 IMAGE_EMBEDDERS: Registry[Callable[[], Embedder]] = Registry(
-    "mmrl.image_embedders", "image embedder", _until_reinstalled("clip_model:image_embedder")
+    "mmrl.image_embedders", "image embedder", _own("clip_model:image_embedder")
 )
 BENCHMARK_DATA: Registry[BenchmarkData] = Registry(
-    "mmrl.benchmark_data", "benchmark data", _until_reinstalled("benchmarks:BENCHMARK_DATA")
+    "mmrl.benchmark_data", "benchmark data", _own("benchmarks:BENCHMARK_DATA")
 )
 
 

@@ -119,7 +119,7 @@ def _answer(job: CompareJob, entry: ComparedModel, pool: CheckpointPool, scored_
             if not lines or lines[-1].batch < number:
                 with pool.activate(entry.name) as policy:
                     evaluation = _evaluate_batch(job, policy, suite, part, call)
-                fresh = list(_lines(store, evaluation, number, batch, job.draws))
+                fresh = list(_rows(store, evaluation, number, batch, job.draws))
                 store.append(fresh)
                 lines += fresh
                 job.display.advance(len(fresh), scored_by.headline, _mean(lines, scored_by.headline))
@@ -142,7 +142,7 @@ def _evaluate_batch(
     )
 
 
-def _lines(
+def _rows(
     store: SubjectStore, evaluation: Evaluation, number: int, batch: range, draws: int
 ) -> Iterator[ComparisonRow]:
     """Yield the rows of a batch; a row's picture is saved before."""

@@ -32,8 +32,8 @@ from mmrl.evaluation.comparison import AggregationPlan, EvaluatedModel, Result, 
 from mmrl.evaluation.comparison.comparison_page import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.image_grid import prompt_image
+from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
-from mmrl.rewards.core.suite import TOTAL
 from mmrl.statistics.diversity import Distances
 from mmrl.training.run.run_folder import only_writer
 from mmrl.workflows.compare.answers import CompareJob, ScoredBy, generate_answers
