@@ -1,4 +1,4 @@
-"""Names that a package offers and that load when they are used: importing mmrl must not import torch."""
+"""Lazy public names of a package: `import mmrl` must not import torch."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def batch_requests(
 def chunk_requests(requests: Sequence[RolloutRequest], rows: int) -> list[list[RolloutRequest]]:
     """Split requests into calls of `rows` trajectories; a group may span two calls.
 
-    A sample with conditions (images, videos) gets calls of its own, which may be shorter.
+    A sample with conditions (images, videos) shares no call with other samples; its last call may be shorter.
     """
     calls: list[list[RolloutRequest]] = []
     room = 0
@@ -119,7 +119,7 @@ def chunk_requests(requests: Sequence[RolloutRequest], rows: int) -> list[list[R
 
 @dataclass
 class Rollout:
-    """One batch of trajectories: B rows, T decisions. One rollout is one replay is one micro-batch."""
+    """A batch of trajectories: B rows, T decisions. One rollout is one replay is one micro-batch."""
 
     samples: list[Sample]  # B of them, the sample that each row answers
     group_index: Tensor  # [B] int64
@@ -131,7 +131,7 @@ class Rollout:
     clean: Tensor | None = None  # [B, ...] x_0 in the sampling loop's own packing (pipelines)
     recording: Any = field(default=None, repr=False)  # what replay needs; only the policy that made it reads it
     token_ids: list[list[int]] | None = None  # B of them, what each text was written with (token policies)
-    means: Tensor | None = None  # [B, T, ...] float32, of each decision as sampled, if a request asked to keep them
+    means: Tensor | None = None  # [B, T, ...] float32, of each decision as sampled, with `RolloutRequest.keep_means`
     branches: Tensor | None = None  # [B, T + 1] int64: the first row of those that share a row's beginning, and then
     # each of its decisions; None: no rows share any
 
@@ -247,8 +247,8 @@ class ReferencePolicy:
 class VelocityPolicy(Policy, Protocol):
     """A policy with the capability PREDICT_VELOCITY.
 
-    Noise levels are a flow's, x_t = (1 - sigma) x_0 + sigma noise, and so is the velocity, noise - x_0, whatever the
-    model behind the policy predicts.
+    Noise levels are a flow's, x_t = (1 - sigma) x_0 + sigma noise, and so is the velocity, noise - x_0, also for
+    models that predict noise.
     """
 
     def noise_level(self, place: float) -> float:

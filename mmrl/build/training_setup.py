@@ -1,4 +1,4 @@
-"""Where a run's experience comes from, stage by stage, and what is minimised on it."""
+"""Build the experience source and the objective of a run from its configuration, stage by stage."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
-from mmrl.training.rollouts.importance_correction import build_mismatch
-from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
+from mmrl.training.rollouts.importance_correction import build_importance_correction
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
@@ -58,12 +58,12 @@ ONLINE = (
     OnlineDPOConfig,
     RewardGradientConfig,
 )
-"""Algorithms that learn from the policy's own scored answers."""
+"""The algorithms that train on the policy's own scored answers."""
 
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """What the Trainer is given: experience, and what is minimised on it."""
+    """The source of experience and the objective that a `Trainer` takes."""
 
     source: ExperienceSource
     objective: Objective
@@ -74,9 +74,9 @@ def build_training_setup(
     policy: Any,
     samples: Sequence[Sample],
     pretraining_samples: Sequence[Sample],  # of the first stage, if there is one
-    rewards: Rewards | None,  # None: nothing is drawn, so nothing is scored
+    rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
 ) -> TrainingSetup:
-    """One stage, or a warm-up and then another."""
+    """Build one stage, or a pretraining stage and the main one."""
     stage = _stage(config, config.algorithm, policy, samples, rewards)
     if config.pretraining is None:
         return stage
@@ -98,7 +98,7 @@ def _stage(
     data, seed, prompts = config.data, config.seed, build_prompts(config.data, samples, config.seed)
     if isinstance(algorithm, ONLINE):
         if rewards is None:
-            raise ValueError(f"{algorithm.name} learns from answers that are scored, and there are no rewards")
+            raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
         online = OnlineRollouts(
             policy=policy,
             sampling_weights=objective.sampling_weights,
@@ -110,20 +110,20 @@ def _stage(
             group_size=data.group_size,
             micro_batch=BatchPlan.of(config).micro_batch,
             seed=seed,
-            group_sampler=build_draws(data, seed),
+            group_sampler=build_group_sampler(data, seed),
             replay=build_replay(data, seed),
             weighting=build_weighting(data),
-            demonstrations=build_mixed(data, samples, seed),
+            demonstrations=build_demonstrations(data, samples, seed),
             history=build_history(algorithm.advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
-            importance_correction=build_mismatch(algorithm, policy),
+            importance_correction=build_importance_correction(algorithm, policy),
         )
-        chosen = choice_of(algorithm, policy.capabilities)
-        if chosen is None:
+        choose = build_row_choice(algorithm, policy.capabilities)
+        if choose is None:
             return TrainingSetup(online, objective)
-        few = RowSelection(online, policy, chosen, online.micro_batch, config.training.updates)
-        return TrainingSetup(few, objective)
-    refuse_without(samples, algorithm.experience, policy)
+        selection = RowSelection(online, policy, choose, online.micro_batch, config.training.updates)
+        return TrainingSetup(selection, objective)
+    check_answers(samples, algorithm.experience, policy)
     rows = data.groups * (2 if algorithm.experience == "pairs" else 1)
     micro_batch = min(rows, data.micro_batch or rows)
     if algorithm.experience == "pairs":
@@ -131,8 +131,10 @@ def _stage(
     return TrainingSetup(Demonstrations(policy, prompts, micro_batch, seed), objective)
 
 
-def choice_of(algorithm: AlgorithmConfig | PretrainingAlgorithm, capabilities: frozenset[Capability]) -> Choose | None:
-    """Which rows of a rollout are learnt from; None: all that have an advantage, where they are."""
+def build_row_choice(
+    algorithm: AlgorithmConfig | PretrainingAlgorithm, capabilities: frozenset[Capability]
+) -> Choose | None:
+    """Return the function that selects rows to train on; None: all rows stay in their rollouts."""
     if isinstance(algorithm, OnlineDPOConfig):
         if algorithm.pairing == "all":
             return EveryPair(algorithm.margin, split=not uses_velocity_loss(capabilities))
@@ -144,11 +146,8 @@ def choice_of(algorithm: AlgorithmConfig | PretrainingAlgorithm, capabilities: f
     )
 
 
-# From the sections of `data` to the parts of a source.
-
-
 def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> PromptSource:
-    """Which prompts come."""
+    """Build `data.prompts`."""
     chosen = data.prompts
     if isinstance(chosen, VarianceAwarePromptsConfig):
         return VarianceAwareSampler(
@@ -162,8 +161,8 @@ def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> Pro
     return PromptSampler(samples, data.groups, seed)
 
 
-def build_draws(data: DataConfig, seed: int) -> GroupSampler:
-    """How many answers are drawn, and which of them stay."""
+def build_group_sampler(data: DataConfig, seed: int) -> GroupSampler:
+    """Build `data.group_sampling`."""
     chosen, half = data.group_sampling, data.group_size // 2
     if isinstance(chosen, DynamicGroupSamplingConfig):
         return DynamicGroupSampler(data.groups, data.group_size, chosen.max_rounds)
@@ -181,7 +180,7 @@ def build_draws(data: DataConfig, seed: int) -> GroupSampler:
 
 
 def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay | None:
-    """What is trained on again."""
+    """Build `data.replay`; None: nothing is replayed."""
     chosen = data.replay
     if isinstance(chosen, SelectiveReplayConfig):
         return SelectiveReplay(chosen.capacity, chosen.alpha, seed)
@@ -191,16 +190,16 @@ def build_replay(data: DataConfig, seed: int) -> SelectiveReplay | SuccessReplay
 
 
 def build_weighting(data: DataConfig) -> DifficultyWeighting | None:
-    """How much each group counts."""
+    """Build `data.weighting`; None: every group has weight 1."""
     chosen = data.weighting
     return None if chosen is None else DifficultyWeighting(chosen.stages, chosen.success)
 
 
-def build_mixed(data: DataConfig, samples: Sequence[Sample], seed: int) -> MixedDemonstrations | None:
-    """Demonstrations among the policy's own answers.
+def build_demonstrations(data: DataConfig, samples: Sequence[Sample], seed: int) -> MixedDemonstrations | None:
+    """Build `data.demonstrations`; None: groups consist of the policy's own answers.
 
     Raises:
-        DataError: they are asked for, and no sample has one.
+        DataError: no sample has a demonstration.
     """
     chosen = data.demonstrations
     if chosen is None:

@@ -1,4 +1,4 @@
-"""Which prompts an iteration trains on."""
+"""Prompt sources: the prompts of each iteration."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from mmrl.errors import DataError
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one prompt in an iteration."""
+    """The rewards and answers of one prompt in an iteration."""
 
     sample: Sample
     totals: Sequence[float]  # of the answers that could be scored
-    answers: Sequence[Sequence[Any]]  # each answer's tokens, or its words; empty for pictures and videos
+    answers: Sequence[Sequence[Any]]  # the tokens or words of each answer; empty for images and videos
 
 
 class PromptSource(Protocol):
-    """Gives prompts, iteration by iteration. Its state is saved in checkpoints."""
+    """A source of prompts, iteration by iteration. Its state is saved in checkpoints."""
 
     def next(self) -> list[Sample]:
-        """The samples of the next iteration, all different."""
+        """Return the samples of the next iteration, all different."""
         ...
 
     def more(self, count: int) -> list[Sample]:
-        """Further samples for the present iteration, none of which it has had; fewer where there are no more."""
+        """Return up to `count` further samples of the current iteration, different from those it has had."""
         ...
 
     def sample(self, id: str) -> Sample:
-        """The sample of that id.
+        """Return the sample with this id.
 
         Raises:
-            DataError: there is none.
+            DataError: there is no such sample.
         """
         ...
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """See what came of an iteration's prompts."""
+        """Read the outcomes of an iteration's prompts."""
         ...
 
     def metrics(self) -> dict[str, float]:
-        """What is worth watching."""
+        """Return metrics of the source."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """All that decides which samples follow, fit for JSON."""
+        """Return the state that decides which samples follow, fit for JSON."""
         ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue exactly where `state_dict` was taken."""
         ...
 
 
 class PromptSampler:
-    """Endless batches of `groups` samples, shuffled anew each epoch.
+    """An endless sequence of batches of `groups` samples, shuffled in each epoch.
 
         sampler = PromptSampler(read_samples("train.jsonl"), groups=8, seed=0)
         batch = sampler.next()  # 8 samples
@@ -79,7 +79,7 @@ class PromptSampler:
             )
         self.samples = list(samples)
         self._groups = groups
-        self._fingerprint = hashlib.sha256("\0".join(map(_told_apart_by, self.samples)).encode()).hexdigest()
+        self._fingerprint = hashlib.sha256("\0".join(map(_identity, self.samples)).encode()).hexdigest()
         self._by_id = {sample.id: sample for sample in self.samples}
         self._seed = seed
         self.begin_batch()
@@ -87,55 +87,55 @@ class PromptSampler:
 
     @property
     def epoch(self) -> float:
-        """How often the data set was gone through."""
+        """The number of passes over the data set, with a fraction."""
         return self._epoch + self._position / len(self.samples)
 
     def next(self) -> list[Sample]:
-        """The samples of the next iteration, all different."""
+        """Return the samples of the next iteration, all different."""
         self.begin_batch()
         return self.more(self._groups)
 
     def begin_batch(self) -> None:
-        """Begin another iteration, for which all samples may come again."""
-        self._batch: list[int] = []  # what the iteration has had
+        """Begin another iteration, in which all samples may come again."""
+        self._batch: list[int] = []  # of the current iteration
 
     def more(self, count: int) -> list[Sample]:
-        """Further samples for the present iteration, none of which it has had; fewer where there are no more."""
+        """Return up to `count` further samples of the current iteration, different from those it has had."""
         return [self.samples[index] for index in self.take(count)]
 
     def take(self, count: int, without: Collection[int] = ()) -> list[int]:
-        """As `more`, by number, and passing over some."""
+        """Return indices like `more`, without those in `without`."""
         taken: list[int] = []
-        passed = set(without)
-        while len(taken) < count and len(passed.union(self._batch)) < len(self.samples):
+        skipped = set(without)
+        while len(taken) < count and len(skipped.union(self._batch)) < len(self.samples):
             if self._position == len(self._order):
                 self._begin(self._epoch + 1, after=self._batch)
             index = self._order[self._position]
             self._position += 1
-            if index not in passed:
+            if index not in skipped:
                 taken.append(index)
                 self._batch.append(index)
         return taken
 
     def sample(self, id: str) -> Sample:
-        """The sample of that id.
+        """Return the sample with this id.
 
         Raises:
-            DataError: there is none.
+            DataError: there is no such sample.
         """
         if id not in self._by_id:
             raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
         return self._by_id[id]
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Nothing: all samples come equally often, whatever comes of them."""
+        """Do nothing: all samples come equally often."""
 
     def metrics(self) -> dict[str, float]:
-        """Nothing of note."""
+        """Return no metrics."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
-        """All that decides which batches follow, fit for JSON."""
+        """Return the state that decides which batches follow, fit for JSON."""
         return {
             "seed": self._seed,
             "epoch": self._epoch,
@@ -145,7 +145,7 @@ class PromptSampler:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken.
+        """Continue exactly where `state_dict` was taken.
 
         Raises:
             DataError: the state belongs to samples with other ids or prompts, or in another order.
@@ -157,12 +157,12 @@ class PromptSampler:
         self._position = int(state["position"])
 
     def _begin(self, epoch: int, after: list[int]) -> None:
-        """Shuffle. `after` are the samples of the batch that is being filled: they come last in the new epoch."""
+        """Shuffle. `after` are the samples of the unfinished batch: they come last in the new epoch."""
         order = np.random.default_rng([self._seed, epoch]).permutation(len(self.samples)).tolist()
         self._epoch, self._position, self._after = epoch, 0, list(after)
         self._order: list[int] = sorted(order, key=set(after).__contains__)  # stable
 
 
-def _told_apart_by(sample: Sample) -> str:
+def _identity(sample: Sample) -> str:
     conditions = f"\0{json.dumps(dict(sample.conditions), sort_keys=True)}" if sample.conditions else ""
     return f"{sample.id}\0{sample.prompt}{conditions}"

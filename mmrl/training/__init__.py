@@ -1,19 +1,16 @@
-"""The loop: experience, objectives, updates, checkpoints.
+"""The training loop and its parts. docs/one-iteration.md follows one iteration through them.
 
-    trainer     collect experience, accumulate gradients, update, look, save
-    experience  where training data comes from: fresh rollouts, scored; `offline`: demonstrations and pairs
-    samplers    what is drawn, kept, replayed, mixed in and weighted
-    stages      one way of learning after another
-    objectives  which loss on which powers of a policy: policy gradient, supervised, preference, DiffusionNFT
-    credit      from rewards to advantages
-    snapshots   copies of the trained parameters: old policies, moving averages
-    checkpoints, trackers, display, runs, model_card  what a run writes and shows
+    trainer      collect experience, accumulate gradients, update, evaluate, save
+    experience   the interface between rollouts and objectives: `MicroBatch`, `Experience`
+    rollouts     sources of experience: online rollouts, demonstrations, preference pairs
+    objectives   losses, each on certain capabilities of a policy: policy gradient, imitation, preferences, velocities
+    run          what a run writes and displays: checkpoints, trackers, displays, the run folder
+    ema          copies of parameters: old policies and moving averages
+    loss_scale   loss scaling for float16
+    monitors     warnings and early stopping
 
-To add an objective: a class with the methods of `objectives.base.Objective`, named in `mmrl.assemble`, and its section
-in `mmrl.config.algorithm`.
-
-Gotchas: all randomness follows from the seed and the step, so nothing may draw from global generators. One rollout is
-one replay is one micro-batch.
+All randomness follows from the seed and the step, so no code here may draw from global generators. One rollout is one
+replay is one micro-batch.
 """
 
 from __future__ import annotations

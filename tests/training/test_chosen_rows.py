@@ -1,4 +1,4 @@
-"""Rows of online rollouts that are learnt from alone: which, how they are packed, and what becomes of them."""
+"""Rows of online rollouts that are learnt from alone: which, how they are pack_units, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from mmrl.policy import RolloutRequest
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from mmrl.training.objectives.velocity_regression import VelocityRegression
-from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, refuse_without
-from mmrl.training.rollouts.row_selection import BestAndWorst, EveryPair, RowSelection, packed, positive_advantage_rows
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
+from mmrl.training.rollouts.row_selection import (
+    BestAndWorst,
+    EveryPair,
+    RowSelection,
+    pack_units,
+    positive_advantage_rows,
+)
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import GaussianFlow
 from tests.training.objectives.given import gradient_of
@@ -62,12 +68,12 @@ def test_what_is_chosen_by_hand():
 def test_packs_hold_whole_units_and_share_work_among_updates():
     plain = [Sample(str(n)) for n in range(8)]
     units = [[0, 1], [2, 3], [4, 5], [6, 7]]
-    assert packed(units, plain, most=8) == [[0, 1, 2, 3, 4, 5, 6, 7]]
-    assert packed(units, plain, most=5) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert packed(units, plain, most=8, parts=4) == units
-    assert packed([[0, 1, 2]], plain, most=2) == [[0, 1, 2]]
+    assert pack_units(units, plain, most=8) == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert pack_units(units, plain, most=5) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert pack_units(units, plain, most=8, parts=4) == units
+    assert pack_units([[0, 1, 2]], plain, most=2) == [[0, 1, 2]]
     one, other = Sample("a", conditions={"image": "a.png"}), Sample("b", conditions={"image": "b.png"})
-    assert packed(units, [one] * 4 + [other] * 4, most=8) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert pack_units(units, [one] * 4 + [other] * 4, most=8) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 @pytest.mark.parametrize("policy", [GaussianFlow(), TokenPolicy()], ids=["pictures", "texts"])
@@ -116,7 +122,7 @@ def shown(folder):
 
 def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
     policy, found = GaussianFlow(), shown(tmp_path)
-    refuse_without(found, "pairs", policy)
+    check_answers(found, "pairs", policy)
     (first, second) = collect(PreferencePairs(policy, PromptSampler(found, 4, seed=0), 4)).micro_batches
     assert first.rollout.clean[:, 0].tolist() == [1.0, -1.0, 1.0, -1.0] and second.advantages.tolist() == [1, -1, 1, -1]
     (batch,) = collect(Demonstrations(policy, PromptSampler(found, 4, seed=0), 4, seed=0)).micro_batches
@@ -129,6 +135,6 @@ def test_answers_of_the_wrong_kind_are_refused(tmp_path):
     texts = [Sample("s0", prompt="p", chosen="a", rejected="b", demonstration="c")]
     for kind, due in (("pairs", "a picture under 'chosen'"), ("demonstrations", "a picture as 'demonstration'")):
         with pytest.raises(DataError, match=f"1 of 1 samples lack {due}"):
-            refuse_without(texts, kind, GaussianFlow())
+            check_answers(texts, kind, GaussianFlow())
     with pytest.raises(DataError, match="lack a text under 'chosen'"):
-        refuse_without(shown(tmp_path), "pairs", TokenPolicy())
+        check_answers(shown(tmp_path), "pairs", TokenPolicy())

@@ -13,7 +13,7 @@ from mmrl.errors import ConfigError
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
-from mmrl.training.rollouts.importance_correction import ImportanceCorrection, build_mismatch
+from mmrl.training.rollouts.importance_correction import ImportanceCorrection, build_importance_correction
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source
@@ -97,6 +97,6 @@ def test_replayed_answers_have_no_engine_to_be_compared_with():
 
 def test_the_configuration_asks_for_it():
     policy = TokenPolicy()
-    assert build_mismatch(GRPOConfig(), policy) is None
-    found = build_mismatch(GRPOConfig(mismatch=MismatchConfig(cap=3.0)), policy)
+    assert build_importance_correction(GRPOConfig(), policy) is None
+    found = build_importance_correction(GRPOConfig(mismatch=MismatchConfig(cap=3.0)), policy)
     assert found is not None and found.cap == 3.0

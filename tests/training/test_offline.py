@@ -12,7 +12,7 @@ from mmrl.errors import DataError
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
-from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, pair_of, refuse_without
+from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers, preference_pair
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect
 
@@ -98,14 +98,14 @@ def test_what_is_shown_becomes_likely(kind):
 def test_samples_that_lack_what_is_due_are_refused_all_at_once():
     bad = [*shown(), Sample(id="x"), Sample(id="y", demonstration=3, chosen="a", rejected="a")]
     with pytest.raises(DataError, match="2 of 10 samples lack a text as 'demonstration'; the first is 'x'"):
-        refuse_without(bad, "demonstrations", TokenPolicy())
+        check_answers(bad, "demonstrations", TokenPolicy())
     with pytest.raises(DataError, match="2 of 10 samples lack a text under 'chosen' and another under 'rejected'"):
-        refuse_without(bad, "pairs", TokenPolicy())
-    refuse_without(shown(), "pairs", TokenPolicy())
+        check_answers(bad, "pairs", TokenPolicy())
+    check_answers(shown(), "pairs", TokenPolicy())
     with pytest.raises(DataError, match="sample 's0' has no demonstration"):
         collect(demonstrations(TokenPolicy(), questions(1), groups=1))
     with pytest.raises(DataError, match="needs two different texts"):
-        pair_of(bad[-1])
+        preference_pair(bad[-1])
 
 
 def test_a_source_goes_on_where_it_was():

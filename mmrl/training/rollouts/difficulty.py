@@ -1,4 +1,4 @@
-"""How much a group counts, by how hard its prompt is for the policy as it is now."""
+"""Difficulty weighting: the weight of a group by the success rate of the current policy on its prompt."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mmrl.checks import check_shapes
 from mmrl.config.data import Curve
 
 WITHOUT_SUCCESS = 0.25
-"""What a group without a good answer counts on the curve "hard" (VL-Cogito's `all_false_coff`)."""
+"""The weight of a group without a good answer on the curve "hard" (VL-Cogito's `all_false_coff`)."""
 
 
 @dataclass(frozen=True)
 class DifficultyWeighting:
-    """Online difficulty weighting. Each of the stages holds for an equal part of training."""
+    """A weighting by curves, each of which applies to an equal part of training."""
 
     stages: Sequence[Curve]
     success: float  # a total of at least this is a good answer
@@ -30,21 +30,21 @@ class DifficultyWeighting:
         group_index: Tensor,  # [R] int64
         progress: float,  # share of training that is done, in [0, 1]
     ) -> Tensor:  # [R] float32, in [0, 1]; 0 where nothing of the group is scored
-        """What the advantages of each row are multiplied with."""
+        """Return the factor on the advantages of each row."""
         good = (total >= self.success).to(torch.float32).where(total.isfinite(), math.nan)
         rate = group_mean(good, group_index)
         return difficulty_weights(rate, self.stage(progress)).where(rate.isfinite(), 0.0)
 
     def stage(self, progress: float) -> Curve:
-        """The curve that holds at a point of training."""
+        """Return the curve at a point of training, `progress` in [0, 1]."""
         return self.stages[min(int(progress * len(self.stages)), len(self.stages) - 1)]
 
 
 def difficulty_weights(
-    rate: Tensor,  # [R] float in [0, 1]; how many answers to a prompt are good
+    rate: Tensor,  # [R] float in [0, 1]; the share of good answers to the prompt
     curve: Curve,
 ) -> Tensor:  # [R] float in [0, 1]
-    """Weights by success rate p.
+    """Return weights by success rate p.
 
     `easy`, `medium` and `hard` are the three stages of VL-Cogito's ODSW (arXiv:2507.22607; alibaba-damo-academy/
     VL-Cogito verl/trainer/ray_trainer.py@daa44ac, `r1v_cir_weight_all`, s_3, s_2 and s_1): sin(pi p), which is 1 at a

@@ -1,4 +1,4 @@
-"""Rewards that are held above a threshold while others are maximised: multipliers, which follow how they fare."""
+"""Lagrangian constraints: keep the mean of some rewards above a threshold while others are maximised."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from mmrl.rewards.core.reward_io import RewardOutput
 
 @dataclass(frozen=True)
 class Constraint:
-    """One reward's mean over an iteration is to reach a threshold."""
+    """A constraint: the mean of a reward over an iteration must reach a threshold."""
 
     name: str
     at_least: float
     start: float = 0.0  # of its multiplier
-    rate: float = 0.1  # how fast the multiplier follows
-    most: float = 5.0  # that the multiplier may be
+    rate: float = 0.1  # the step size of dual ascent
+    most: float = 5.0  # upper bound of the multiplier
 
 
 @dataclass
 class Constraints:
-    """Maximise the rewards' total subject to constraints, by dual ascent (MVC-ZigAL, arXiv:2505.20107)."""
+    """Constraints with their multipliers, which follow by dual ascent (MVC-ZigAL, arXiv:2505.20107)."""
 
     each: Sequence[Constraint]
     multipliers: dict[str, float] = field(init=False)
@@ -36,15 +36,17 @@ class Constraints:
         self.multipliers = {one.name: one.start for one in self.each}
 
     def blend(self, objective: Tensor, output: RewardOutput, advantages_of: Callable[[Tensor], Tensor]) -> Tensor:
-        """[B]: the objective's advantages and those of the constraints, which `advantages_of` gives, as they weigh
-        now. A row that a constraint could not score has 0 of it.
+        """Return [B] advantages: the objective's plus those of each constraint times its multiplier.
+
+        `advantages_of` maps [B] rewards to [B] advantages. A row without a value of a constraint has 0 of it.
         """
         columns = [advantages_of(torch.from_numpy(output.values[one.name])) for one in self.each]
         return lagrangian_advantages(objective, columns, [self.multipliers[one.name] for one in self.each])
 
     def update_multipliers(self, output: RewardOutput) -> dict[str, float]:
-        """Move the multipliers by the means of an iteration, and say how things stood in it: `multiplier/NAME`, and
-        `slack/NAME`, the mean minus the threshold. Where nothing could be scored, a multiplier stays.
+        """Update the multipliers with the means of an iteration; a multiplier without any value stays.
+
+        Metrics: `multiplier/NAME`, before the update, and `slack/NAME`, the mean minus the threshold.
         """
         metrics: dict[str, float] = {}
         for one in self.each:
@@ -59,14 +61,14 @@ class Constraints:
         return metrics
 
     def state_dict(self) -> dict[str, float]:
-        """The multipliers."""
+        """Return the multipliers."""
         return dict(self.multipliers)
 
     def load_state_dict(self, state: Mapping[str, float]) -> None:
         """Continue where `state_dict` was taken.
 
         Raises:
-            RunError: the saved multipliers are of other rewards.
+            RunError: the saved multipliers belong to other rewards.
         """
         if state.keys() != self.multipliers.keys():
             raise RunError(

@@ -1,6 +1,6 @@
-"""Experience that stands in the data set: demonstrations, and pairs of a chosen and a rejected answer.
+"""Experience from the data set: demonstrations, and pairs of a chosen and a rejected answer.
 
-Answers are texts for a policy that writes and pictures for one that draws. Either reads them into a rollout.
+An `AnswerReader` turns answers into rollouts: texts for a policy that writes texts, images for one that makes images.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from mmrl.training.run.timers import Phases
 
 @dataclass
 class Demonstrations:
-    """The demonstrations of an iteration's prompts, one each, and each as good as the other: advantage 1.
+    """A source of one demonstration for each prompt of an iteration, all with advantage 1.
 
-    A sample with several demonstrations shows one of them at a time, at random.
+    A sample with several demonstrations gives a random one in each iteration.
     """
 
     policy: Policy
@@ -38,24 +38,24 @@ class Demonstrations:
     seed: int
 
     def __post_init__(self) -> None:
-        self._read = reader_of(self.policy)
+        self._read = answer_reader(self.policy)
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        """Read them. Metrics, of texts: `length`, and `length_by_source/<source>`, in tokens.
+        """Return their rollouts. Metrics of texts: `length`, and `length_by_source/<source>`, in tokens.
 
         Raises:
             DataError: a sample has no demonstration.
         """
-        given = []
+        answers: list[OfflineAnswer] = []
         for group, sample in enumerate(self.prompts.next()):
-            answers = self._read.demonstrations(sample)
-            if not answers:
-                raise DataError(f"sample {sample.id!r} has no demonstration to learn from")
-            given.append((sample, answers[fold_in(self.seed, iteration, group) % len(answers)], group))
-        return _experience(self._read, given, [1.0] * len(given), self.micro_batch, phases)
+            texts = self._read.demonstrations(sample)
+            if not texts:
+                raise DataError(f"sample {sample.id!r} has no demonstration")
+            answers.append((sample, texts[fold_in(self.seed, iteration, group) % len(texts)], group))
+        return _experience(self._read, answers, [1.0] * len(answers), self.micro_batch, phases)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the prompts; all else follows from the seed and the iteration."""
+        """Return the state of the prompts; the rest follows from the seed and the iteration."""
         return {"prompts": self.prompts.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ class Demonstrations:
 
 @dataclass
 class PreferencePairs:
-    """The chosen and the rejected answer to each of an iteration's prompts.
+    """A source of the chosen and the rejected answer to each prompt of an iteration.
 
     Rows 2i and 2i + 1 are a pair of one group, chosen first (advantage 1), then rejected (advantage -1), and no pair is
     split over two rollouts.
@@ -76,25 +76,25 @@ class PreferencePairs:
     micro_batch: int  # rows of one rollout: an even number
 
     def __post_init__(self) -> None:
-        self._read = reader_of(self.policy)
+        self._read = answer_reader(self.policy)
         if self.micro_batch % 2:
             raise ConfigError(f"data.micro_batch: {self.micro_batch} rows would split a pair: take an even number")
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        """Read them. Metrics, of texts: `length`, and `length_by_source/<source>`, in tokens.
+        """Return their rollouts. Metrics of texts: `length`, and `length_by_source/<source>`, in tokens.
 
         Raises:
             DataError: a sample has no pair.
         """
-        given = [
+        answers = [
             (sample, answer, group)
             for group, sample in enumerate(self.prompts.next())
             for answer in self._read.pair(sample)
         ]
-        return _experience(self._read, given, [1.0, -1.0] * (len(given) // 2), self.micro_batch, phases)
+        return _experience(self._read, answers, [1.0, -1.0] * (len(answers) // 2), self.micro_batch, phases)
 
     def state_dict(self) -> dict[str, Any]:
-        """Of the prompts; all else follows from the iteration."""
+        """Return the state of the prompts; the rest follows from the iteration."""
         return {"prompts": self.prompts.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -102,75 +102,79 @@ class PreferencePairs:
         self.prompts.load_state_dict(state["prompts"])
 
 
-Given: TypeAlias = tuple[Sample, str, int]
-"""A sample, an answer to it (a text, or the path of a picture), and its group."""
+OfflineAnswer: TypeAlias = tuple[Sample, str, int]
+"""A sample, an answer to it (a text, or the path of an image), and its group."""
 
 
-class Reader(Protocol):
-    """What a policy makes of given answers."""
+class AnswerReader(Protocol):
+    """A converter from answers in the data set to rollouts of a policy."""
 
     @property
-    def what(self) -> str:
-        """What answers are: "text" or "picture"."""
+    def kind(self) -> str:
+        """The kind of answers: "text" or "picture"."""
         ...
 
     def demonstrations(self, sample: Sample) -> tuple[str, ...]:
-        """The answers that are to be imitated; empty if there are none."""
+        """Return the answers to imitate; empty if there are none."""
         ...
 
     def pair(self, sample: Sample) -> tuple[str, str]:
-        """The chosen and the rejected answer."""
+        """Return the chosen and the rejected answer."""
         ...
 
-    def __call__(self, given: Sequence[Given]) -> Rollout:
-        """A rollout of these answers."""
+    def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
+        """Return a rollout of these answers."""
         ...
 
 
 @dataclass(frozen=True)
-class ReadTexts:
-    """Answers are texts, each with its end token."""
+class TextAnswerReader:
+    """A reader of texts, each with its end token."""
 
     policy: TeacherForcingPolicy
-    what: str = "text"
+    kind: str = "text"
 
     def demonstrations(self, sample: Sample) -> tuple[str, ...]:
-        """As they stand."""
+        """Return the texts."""
         return demonstrations_of(sample)
 
     def pair(self, sample: Sample) -> tuple[str, str]:
-        """As they stand."""
-        return pair_of(sample)
+        """Return the texts."""
+        return preference_pair(sample)
 
-    def __call__(self, given: Sequence[Given]) -> Rollout:
-        """Teacher-forced."""
-        return self.policy.score_targets([TargetText(*each) for each in given])
+    def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
+        """Return a rollout with teacher forcing."""
+        return self.policy.score_targets([TargetText(*each) for each in answers])
 
 
 @dataclass(frozen=True)
-class ReadPictures:
-    """Answers are pictures: `{image: path}` in a sample, encoded into the latents that a rollout would end in."""
+class ImageAnswerReader:
+    """A reader of images, `{image: path}` in a sample, encoded into the clean latents of a rollout."""
 
     policy: LatentInitPolicy
-    what: str = "picture"
+    kind: str = "picture"
 
     def __post_init__(self) -> None:
-        self.policy.encode([])  # refuses models that cannot, before anything else is done
+        self.policy.encode([])  # raises at once for a model without an image encoder
 
     def demonstrations(self, sample: Sample) -> tuple[str, ...]:
-        """
+        """Return the paths of the images.
+
         Raises:
-            DataError: the sample's demonstration is no picture.
+            DataError: the sample's demonstration is not an image.
         """
         found = pictures_of(sample.demonstration)
         if sample.demonstration is not None and not found:
-            raise DataError(f"sample {sample.id!r}: its demonstration is no picture: {{image: path}} is due, or a list")
+            raise DataError(
+                f"sample {sample.id!r}: expected its demonstration to be {{image: path}} or a list of those"
+            )
         return found
 
     def pair(self, sample: Sample) -> tuple[str, str]:
-        """
+        """Return the paths of the two images.
+
         Raises:
-            DataError: there is none, they are no pictures, or they are the same.
+            DataError: one is missing or not an image, or they are equal.
         """
         chosen, rejected = picture_of(sample.chosen), picture_of(sample.rejected)
         if chosen is None or rejected is None or chosen == rejected:
@@ -179,29 +183,33 @@ class ReadPictures:
             )
         return chosen, rejected
 
-    def __call__(self, given: Sequence[Given]) -> Rollout:
-        """Encoded."""
-        pictures = [load_image(path, sample.id) for sample, path, _ in given]
-        samples, groups = [sample for sample, _, _ in given], [group for _, _, group in given]
-        return self.policy.rollout_from_latents(samples, groups, self.policy.encode(pictures), pictures)
+    def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
+        """Return a rollout that ends in the encoded images."""
+        images = [load_image(path, sample.id) for sample, path, _ in answers]
+        samples, groups = [sample for sample, _, _ in answers], [group for _, _, group in answers]
+        return self.policy.rollout_from_latents(samples, groups, self.policy.encode(images), images)
 
 
-def reader_of(policy: Policy) -> Reader:
-    """How a policy reads answers. A model that cannot encode pictures is refused by name."""
-    if uses_velocity_loss(policy.capabilities):
-        return ReadPictures(policy)  # type: ignore[arg-type]  # `check_compatible` has seen to it
-    return ReadTexts(policy)  # type: ignore[arg-type]
-
-
-def refuse_without(samples: Sequence[Sample], kind: str, policy: Policy) -> None:
-    """Refuse samples that a source cannot use, all at once and before anything is learnt.
-
-    `kind` is "demonstrations" or "pairs", as an algorithm's `experience` names it.
+def answer_reader(policy: Policy) -> AnswerReader:
+    """Return the reader of a policy's answers.
 
     Raises:
-        DataError: saying how many samples lack what is due, and which is the first.
+        UnsupportedError: the policy makes images, and its model has no image encoder.
     """
-    read = reader_of(policy)
+    if uses_velocity_loss(policy.capabilities):
+        return ImageAnswerReader(policy)  # type: ignore[arg-type]  # `check_compatible` checks the capability
+    return TextAnswerReader(policy)  # type: ignore[arg-type]
+
+
+def check_answers(samples: Sequence[Sample], kind: str, policy: Policy) -> None:
+    """Raise, before training, unless every sample has the answers that a source needs.
+
+    `kind` is "demonstrations" or "pairs", the `experience` of the algorithm.
+
+    Raises:
+        DataError: samples lack answers; the message has their number and the first one's id.
+    """
+    read = answer_reader(policy)
     lacking = []
     for sample in samples:
         try:
@@ -211,20 +219,19 @@ def refuse_without(samples: Sequence[Sample], kind: str, policy: Policy) -> None
         if not has:
             lacking.append(sample.id)
     if lacking:
-        what = read.what
-        due = (
-            f"a {what} under 'chosen' and another under 'rejected'"
+        expected = (
+            f"a {read.kind} under 'chosen' and another under 'rejected'"
             if kind == "pairs"
-            else f"a {what} as 'demonstration'"
+            else f"a {read.kind} as 'demonstration'"
         )
-        raise DataError(f"{len(lacking)} of {len(samples)} samples lack {due}; the first is {lacking[0]!r}")
+        raise DataError(f"{len(lacking)} of {len(samples)} samples lack {expected}; the first is {lacking[0]!r}")
 
 
-def pair_of(sample: Sample) -> tuple[str, str]:
-    """The chosen and the rejected text.
+def preference_pair(sample: Sample) -> tuple[str, str]:
+    """Return the chosen and the rejected text.
 
     Raises:
-        DataError: there is none, they are no texts, or they are the same.
+        DataError: one is missing or not a text, or they are equal.
     """
     chosen, rejected = sample.chosen, sample.rejected
     if not (isinstance(chosen, str) and isinstance(rejected, str)) or chosen == rejected:
@@ -233,17 +240,18 @@ def pair_of(sample: Sample) -> tuple[str, str]:
 
 
 def _experience(
-    read: Reader, given: Sequence[Given], advantages: Sequence[float], rows: int, phases: Phases
+    read: AnswerReader, answers: Sequence[OfflineAnswer], advantages: Sequence[float], rows: int, phases: Phases
 ) -> Experience:
-    """Micro-batches of given answers; what each decision earns is what its answer does."""
+    """Return micro-batches of at most `rows` answers; each decision has the advantage of its answer."""
     batches = []
     lengths: list[int] = []
-    for start in range(0, len(given), rows):
+    for start in range(0, len(answers), rows):
         with phases("rollout"), torch.no_grad():
-            rollout = read(given[start : start + rows])
-        gained = torch.tensor(advantages[start : start + rows])
-        credit = gained.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
-        batches.append(MicroBatch(rollout, gained, torch.ones_like(gained, dtype=torch.bool), credit))
+            rollout = read(answers[start : start + rows])
+        batch_advantages = torch.tensor(advantages[start : start + rows])
+        steps = batch_advantages.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
+        scored = torch.ones_like(batch_advantages, dtype=torch.bool)
+        batches.append(MicroBatch(rollout, batch_advantages, scored, steps))
         lengths += rollout.mask.sum(1).tolist()
-    metrics = length_metrics(lengths, [sample.source for sample, _, _ in given]) if read.what == "text" else {}
+    metrics = length_metrics(lengths, [sample.source for sample, _, _ in answers]) if read.kind == "text" else {}
     return Experience(batches, metrics)

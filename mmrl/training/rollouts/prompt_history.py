@@ -1,4 +1,4 @@
-"""Advantages against what a prompt has earned so far, as DDPO takes them (arXiv:2305.13301)."""
+"""Advantages relative to the earlier rewards of the same prompt, as in DDPO (arXiv:2305.13301)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mmrl.config.section import Section
 
 
 def build_history(config: Section | None) -> PromptHistory | None:
-    """None where advantages are against something else."""
+    """Build the history of `algorithm.advantage`; None where advantages are relative to something else."""
     if not isinstance(config, AdvantageConfig) or config.name != "running":
         return None
     return PromptHistory(config.history.buffer, config.history.min_count)
@@ -22,8 +22,8 @@ def build_history(config: Section | None) -> PromptHistory | None:
 class PromptHistory:
     """The last rewards of each prompt, by its id.
 
-    A prompt needs no group of its own: its earlier pictures are what a new one is compared with. Until it has enough,
-    the batch is.
+    A new answer is compared with earlier answers to the prompt, so groups are not needed. Until a prompt has
+    `min_count` rewards, its answers are compared with the batch.
     """
 
     def __init__(self, buffer: int, min_count: int) -> None:
@@ -31,7 +31,7 @@ class PromptHistory:
         self._rewards: dict[str, deque[float]] = {}
 
     def advantages(self, rewards: Tensor, ids: Sequence[str]) -> Tensor:  # [B] -> [B]; 0 where unscored
-        """Each reward minus its prompt's mean, over its spread plus 1e-6; both count the new rewards too."""
+        """Return (reward - mean) / (std + 1e-6) over the rewards of the prompt, new ones included."""
         scored = rewards.isfinite()
         for reward, id, known in zip(rewards.tolist(), ids, scored.tolist(), strict=True):
             if known:
@@ -47,7 +47,7 @@ class PromptHistory:
         return result.float()
 
     def state_dict(self) -> dict[str, list[float]]:
-        """The rewards, oldest first; floats survive JSON exactly."""
+        """Return the rewards, oldest first; floats survive JSON exactly."""
         return {id: list(rewards) for id, rewards in self._rewards.items()}
 
     def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:

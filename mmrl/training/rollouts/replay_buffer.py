@@ -1,7 +1,8 @@
-"""Answers that outlive the iteration that drew them, and the checkpoint that they stand in.
+"""Replay buffers: answers of earlier iterations that are trained on again, saved in checkpoints.
 
-Kept as text, tokens and log-probabilities, and read again by `score_targets` when they are replayed: what a policy
-records to replay a rollout may be large and holds tensors of its own, and no checkpoint could keep it.
+`SelectiveReplay` puts past answers in the place of groups without advantages (VL-Rethinker, arXiv:2504.08837);
+`SuccessReplay` puts a past success into a group that failed (ARPO, arXiv:2505.16282). Answers are kept as text, tokens
+and log-probabilities and become rollouts again by `score_targets`: a policy's own recording is too large to keep.
 """
 
 from __future__ import annotations
@@ -25,23 +26,23 @@ from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRoll
 
 @dataclass(frozen=True)
 class Transcript:
-    """One answer that the policy once wrote."""
+    """An answer of an earlier policy."""
 
     sample: str  # the id of the sample that it answers
     text: str
     tokens: tuple[int, ...]
-    log_probs: tuple[float, ...]  # of its decisions, under the policy that wrote it
-    version: int  # of that policy
-    values: Mapping[str, float]  # its rewards by name, those that are known
-    advantage: float  # 0 where nobody asked for it
+    log_probs: tuple[float, ...]  # of its decisions, under the policy that sampled it
+    version: int  # of that policy, in updates
+    values: Mapping[str, float]  # the known rewards by name
+    advantage: float  # 0 if unknown
 
     def as_dict(self) -> dict[str, Any]:
-        """Fit for JSON; float32 log-probabilities come back to the bit."""
+        """Return a dictionary fit for JSON; float32 log-probabilities survive exactly."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Transcript:
-        """Read back what `as_dict` gave."""
+        """Return the answer that `as_dict` returned."""
         return cls(
             sample=state["sample"],
             text=state["text"],
@@ -56,15 +57,15 @@ class Transcript:
 def transcripts_of(
     scored: ScoredRollouts,
     rows: Sequence[int],
-    advantages: Tensor | None = None,  # [R]; None: nobody asks for them
+    advantages: Tensor | None = None,  # [R]; None: unknown
 ) -> list[Transcript]:
-    """Some rows of what was drawn, as they can be kept.
+    """Return rows of rollouts as transcripts.
 
     Raises:
-        RunError: they are no texts with tokens.
+        RunError: the answers have no tokens.
     """
-    places, step_indices = scored.places(), scored.output.values
-    known = [{name: float(column[row]) for name, column in step_indices.items()} for row in rows]
+    places, columns = scored.places(), scored.output.values
+    known = [{name: float(column[row]) for name, column in columns.items()} for row in rows]
     return [
         _transcribe(
             scored.rollouts[places[row][0]],
@@ -78,7 +79,7 @@ def transcripts_of(
 
 @dataclass(frozen=True)
 class ReplayReader:
-    """Reads answers from before again."""
+    """A reader that turns transcripts into rollouts."""
 
     policy: TeacherForcingPolicy
     sample: Callable[[str], Sample]  # by id
@@ -87,29 +88,29 @@ class ReplayReader:
     def __call__(
         self, transcripts: Sequence[Transcript], groups: Sequence[int]
     ) -> list[tuple[Rollout, Sequence[Transcript]]]:
-        """Rollouts with the log-probabilities of the policies that wrote them; each answer in the group given for it.
+        """Return rollouts of at most `rows` answers with their original log-probabilities, and their transcripts.
 
-        Their `policy_version` is that of the oldest answer, and never the present one: their log-probabilities are not
-        the present policy's own, so a replay need not repeat them.
+        `policy_version` is that of the oldest answer, and never the current one: the log-probabilities are not those of
+        the current policy, so a replay does not repeat them.
 
         Raises:
-            RunError: the policy reads another number of tokens than were written.
+            RunError: the policy tokenises an answer into another number of decisions than it was sampled with.
         """
         cuts = [slice(start, start + self.rows) for start in range(0, len(transcripts), self.rows)]
         return [(self._rollout(transcripts[cut], groups[cut]), transcripts[cut]) for cut in cuts]
 
     def _rollout(self, transcripts: Sequence[Transcript], groups: Sequence[int]) -> Rollout:
-        given = [
+        targets = [
             TargetText(self.sample(each.sample), each.text, group, token_ids=each.tokens)
             for each, group in zip(transcripts, groups, strict=True)
         ]
         with torch.no_grad():
-            rollout = self.policy.score_targets(given)
+            rollout = self.policy.score_targets(targets)
         log_probs = rollout.log_probs.clone()
         for row, each in enumerate(transcripts):
             if (read := int(rollout.mask[row].sum())) != len(each.log_probs):
                 raise RunError(
-                    f"an answer to sample {each.sample!r} was written with {len(each.log_probs)} decisions and is "
+                    f"an answer to sample {each.sample!r} was sampled with {len(each.log_probs)} decisions and is "
                     f"read as {read}: it cannot be replayed"
                 )
             log_probs[row, rollout.mask[row]] = log_probs.new_tensor(each.log_probs)
@@ -119,10 +120,10 @@ class ReplayReader:
 
 def _transcribe(rollout: Rollout, row: int, values: Mapping[str, float], advantage: float) -> Transcript:
     if rollout.token_ids is None:
-        raise RunError("only what is written with tokens can be replayed in a later iteration, and this was not")
+        raise RunError("only answers with tokens can be replayed in a later iteration, and this one has none")
     return Transcript(
         sample=rollout.samples[row].id,
-        text=rollout.media[row] if isinstance(rollout.media[row], str) else "",  # of a picture, its tokens say all
+        text=rollout.media[row] if isinstance(rollout.media[row], str) else "",  # an image follows from its tokens
         tokens=tuple(rollout.token_ids[row]),
         log_probs=tuple(rollout.log_probs[row][rollout.mask[row]].tolist()),
         version=rollout.policy_version,
@@ -131,16 +132,13 @@ def _transcribe(rollout: Rollout, row: int, values: Mapping[str, float], advanta
     )
 
 
-# Selective sample replay: past answers fill the places of groups that say nothing (VL-Rethinker, arXiv:2504.08837).
-
-
 class SelectiveReplay:
-    """A buffer of answers with an advantage, drawn again with odds |advantage|^alpha.
+    """A buffer of answers with an advantage, sampled with probability proportional to |advantage|^alpha.
 
-    The paper keeps a buffer over iterations; its code (TIGER-AI-Lab/VL-Rethinker replay_buffer.py@1319c65) draws within
-    one, with alpha = 1. Chosen here: draws are without replacement, so that no answer is trained on twice in an
-    iteration; advantages stay what they were when the answer was drawn; the oldest answers leave a full buffer; and
-    what is drawn is from before: an iteration's own answers enter the buffer after it has been drawn from.
+    The paper keeps a buffer over iterations; its code (TIGER-AI-Lab/VL-Rethinker replay_buffer.py@1319c65) samples
+    within one, with alpha = 1. Here answers are sampled without replacement, so that none is trained on twice in an
+    iteration; advantages stay those of the original iteration; the oldest answers leave a full buffer; and the answers
+    of an iteration enter the buffer after it has been sampled from.
     """
 
     def __init__(self, capacity: int, alpha: float, seed: int) -> None:
@@ -153,36 +151,36 @@ class SelectiveReplay:
 
     def fill(
         self,
-        drawn: CollectedRollouts,
-        advantages: Tensor,  # [R] of what was drawn
-        recall: ReplayReader,
+        collected: CollectedRollouts,
+        advantages: Tensor,  # [R]
+        read: ReplayReader,
     ) -> tuple[CollectedRollouts, list[tuple[Rollout, Tensor]], dict[str, float]]:
-        """What is still trained on, the past rollouts in the place of the rest with their advantages [B], and metrics.
+        """Return the rows that stay, past rollouts for the other places with their advantages [B], and metrics.
 
-        Metrics: `replay/rows`, `replay/places` (rows that said nothing), `replay/kept`, and `replay/age` in updates.
+        Metrics: `replay/rows`, `replay/places` (rows without advantage), `replay/kept`, and `replay/age` in updates.
         """
-        scored = drawn.scored
-        telling = scored.group_index[advantages != 0].unique()
-        silent = drawn.trained & scored.total.isfinite() & ~torch.isin(scored.group_index, telling)
-        places = silent.nonzero()[:, 0].tolist()
+        scored = collected.scored
+        informative = scored.group_index[advantages != 0].unique()
+        uninformative = collected.trained & scored.total.isfinite() & ~torch.isin(scored.group_index, informative)
+        places = uninformative.nonzero()[:, 0].tolist()
         answers = self.draw(len(places))
-        trained = drawn.trained.clone()
+        trained = collected.trained.clone()
         trained[places[: len(answers)]] = False
-        first = int(scored.group_index.max()) + 1  # each is a group by itself
-        recalled = recall(answers, range(first, first + len(answers)))
-        own = drawn.trained & (advantages != 0) & scored.is_from(Origin.POLICY)
+        first = int(scored.group_index.max()) + 1  # each replayed answer is a group by itself
+        replayed = read(answers, range(first, first + len(answers)))
+        own = collected.trained & (advantages != 0) & scored.is_from(Origin.POLICY)
         self.keep(transcripts_of(scored, own.nonzero()[:, 0].tolist(), advantages))
         metrics = {"rows": len(answers), "places": len(places), "kept": len(self)}
-        ages = [recall.policy.version - each.version for each in answers]
+        ages = [read.policy.version - each.version for each in answers]
         return (
-            replace(drawn, trained=trained),
-            [(rollout, torch.tensor([each.advantage for each in part])) for rollout, part in recalled],
+            replace(collected, trained=trained),
+            [(rollout, torch.tensor([each.advantage for each in part])) for rollout, part in replayed],
             {f"replay/{name}": float(n) for name, n in metrics.items()}
             | ({"replay/age": float(np.mean(ages))} if ages else {}),
         )
 
     def draw(self, count: int) -> list[Transcript]:
-        """So many different answers, or all there are."""
+        """Sample `count` different answers, or all of them if there are fewer."""
         count = min(count, len(self._kept))
         if not count:
             return []
@@ -193,11 +191,11 @@ class SelectiveReplay:
         return [self._kept[int(index)] for index in chosen]
 
     def keep(self, answers: Sequence[Transcript]) -> None:
-        """Take in the answers that have an advantage."""
+        """Add the answers that have an advantage."""
         self._kept.extend(each for each in answers if each.advantage)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-like."""
+        """Return the buffer, fit for JSON."""
         return {"draws": self._draws, "kept": [each.as_dict() for each in self._kept]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -207,14 +205,11 @@ class SelectiveReplay:
         self._kept.extend(Transcript.from_dict(each) for each in state["kept"])
 
 
-# Success replay: a group that failed as a whole gets one of its sample's past successes (ARPO, arXiv:2505.16282).
-
-
 class SuccessReplay:
-    """The last good answers to each prompt.
+    """A buffer of the last good answers to each prompt.
 
-    As in the paper, one answer of a failed group, at random, makes room for one from the buffer, at random, and the
-    group's advantages follow from what it then holds. An answer is good from a total of `success` on.
+    As in the paper, a random answer of a group without any success is replaced by a random one from the buffer, and the
+    advantages of the group are computed with it. An answer with a total of at least `success` is good.
     """
 
     def __init__(self, success: float, per_prompt: int, seed: int) -> None:
@@ -227,32 +222,32 @@ class SuccessReplay:
         return sum(map(len, self._kept.values()))
 
     def replace_failures(
-        self, drawn: CollectedRollouts, recall: ReplayReader
+        self, collected: CollectedRollouts, read: ReplayReader
     ) -> tuple[CollectedRollouts, dict[str, float]]:
-        """Failed groups with a past success each, behind the other rows; and the present successes, kept.
+        """Replace an answer in each failed group by a past success, whose row is added at the end; keep new successes.
 
         Metrics: `replay/rows` and `replay/kept`.
         """
-        scored = drawn.scored
+        scored = collected.scored
         own = scored.is_from(Origin.POLICY)
         ids = [sample.id for sample in scored.samples]
-        found = self.draw(ids, scored.total, scored.group_index, own & drawn.trained)
+        found = self.draw(ids, scored.total, scored.group_index, own & collected.trained)
         rows = [row for row, _ in found]
         stays = torch.ones(len(ids), dtype=torch.bool)
         stays[rows] = False
-        mended = scored
-        for rollout, part in recall([answer for _, answer in found], scored.group_index[rows].tolist()):
-            mended = mended.with_rollout(rollout, Origin.REPLAY, [each.values for each in part])
+        replaced = scored
+        for rollout, part in read([answer for _, answer in found], scored.group_index[rows].tolist()):
+            replaced = replaced.with_rollout(rollout, Origin.REPLAY, [each.values for each in part])
         more = torch.ones(len(found), dtype=torch.bool)
-        mended_drawn = replace(
-            drawn,
-            scored=mended,
-            in_baseline=torch.cat([drawn.in_baseline & stays, more]),
-            trained=torch.cat([drawn.trained & stays, more]),
-            on_policy=torch.cat([drawn.on_policy, ~more]),
+        result = replace(
+            collected,
+            scored=replaced,
+            in_baseline=torch.cat([collected.in_baseline & stays, more]),
+            trained=torch.cat([collected.trained & stays, more]),
+            on_policy=torch.cat([collected.on_policy, ~more]),
         )
         self.keep(transcripts_of(scored, (own & (scored.total >= self.success)).nonzero()[:, 0].tolist()))
-        return mended_drawn, {"replay/rows": float(len(found)), "replay/kept": float(len(self))}
+        return result, {"replay/rows": float(len(found)), "replay/kept": float(len(self))}
 
     def draw(
         self,
@@ -261,7 +256,7 @@ class SuccessReplay:
         group_index: Tensor,  # [R] int64
         replaceable: Tensor,  # [R] bool
     ) -> list[tuple[int, Transcript]]:
-        """Which rows make room, and for what: at most one of a group, and none in a group that has a success."""
+        """Return rows and their replacements: at most one in a group, and none in a group with a success."""
         check_shapes("R", total=total, group_index=group_index, replaceable=replaceable)
         self._draws += 1
         rng = np.random.default_rng([self._seed, self._draws, 4])
@@ -278,12 +273,12 @@ class SuccessReplay:
         return found
 
     def keep(self, answers: Sequence[Transcript]) -> None:
-        """Take in good answers."""
+        """Add good answers."""
         for each in answers:
             self._kept.setdefault(each.sample, deque(maxlen=self._per_prompt)).append(each)
 
     def state_dict(self) -> dict[str, Any]:
-        """JSON-like."""
+        """Return the buffer, fit for JSON."""
         kept = {sample: [each.as_dict() for each in answers] for sample, answers in self._kept.items()}
         return {"draws": self._draws, "kept": kept}
 

@@ -1,8 +1,8 @@
-"""The rows of online rollouts that something is learnt from, in micro-batches of their own.
+"""Select the rollout rows to train on (best of n, pairs of best and worst) and put them into new micro-batches.
 
-Imitating the best of twelve answers, or comparing it with the worst, concerns one or two rows in twelve. They are taken
-out of their rollouts and read again, texts by their tokens and pictures by their latents, so that no pass is spent on
-the others, and a pair never lies in two micro-batches.
+Imitating the best of twelve answers, or comparing it with the worst, needs one or two rows in twelve. The selected rows
+become new rollouts, texts from their tokens and images from their latents, so that no pass is spent on the others, and
+a pair is never split over two micro-batches.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ import torch
 from torch import Tensor
 
 from mmrl.data.sample import Sample
-from mmrl.policy import Capability, LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
+from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.run.timers import Phases
 
 Rows = list[int]
 Choose = Callable[[Tensor, Tensor], list[Rows]]
-"""From advantages [R] (NaN: could not be scored) and groups [R] to units of rows that must stay together."""
+"""(advantages [R], NaN = could not be scored; groups [R]) -> units of rows that must stay in one micro-batch."""
 
 
 @dataclass
 class RowSelection:
-    """What `choose` picks of a source's experience; all of it where it picks nothing."""
+    """A source that returns the rows that `choose` selects; all rows where it selects none."""
 
     source: ExperienceSource
     policy: Policy
     choose: Choose
     micro_batch: int  # rows of one rollout, at most
-    updates: int = 1  # among which an iteration's micro-batches are shared
+    updates: int = 1  # of an iteration; there are at least as many micro-batches, if possible
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        """Adds the metric `chosen_rows`."""
+        """Return the selected rows. Adds the metric `chosen_rows`."""
         found = self.source.collect(iteration, progress, phases)
         rollouts = [batch.rollout for batch in found.micro_batches]
         places = [(rollout, row) for rollout in rollouts for row in range(rollout.rows)]
@@ -49,16 +49,16 @@ class RowSelection:
             return Experience(found.micro_batches, metrics)
         samples = [rollout.samples[row] for rollout, row in places]
         batches = []
-        for rows in packed(units, samples, self.micro_batch, self.updates):
+        for rows in pack_units(units, samples, self.micro_batch, self.updates):
             with phases("rollout"), torch.no_grad():
                 rollout = self._read([places[row] for row in rows])
-            gained = advantages[rows]
-            credit = gained.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
-            batches.append(MicroBatch(rollout, gained, torch.ones_like(gained, dtype=torch.bool), credit))
+            own = advantages[rows]
+            steps = own.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
+            batches.append(MicroBatch(rollout, own, torch.ones_like(own, dtype=torch.bool), steps))
         return Experience(batches, metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """The source's."""
+        """Return the state of the source."""
         return self.source.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -66,29 +66,24 @@ class RowSelection:
         self.source.load_state_dict(state)
 
     def _read(self, places: Sequence[tuple[Rollout, int]]) -> Rollout:
-        """A rollout of these rows alone."""
+        """Return a new rollout of these rows."""
         samples = [rollout.samples[row] for rollout, row in places]
         groups = [int(rollout.group_index[row]) for rollout, row in places]
         media = [rollout.media[row] for rollout, row in places]
         if uses_velocity_loss(self.policy.capabilities):
-            drawer: LatentInitPolicy = self.policy  # type: ignore[assignment]  # `refuse_unreadable` has seen to it
+            image_policy: LatentInitPolicy = self.policy  # type: ignore[assignment]  # `check_compatible` checks it
             clean = [rollout.clean[row] for rollout, row in places if rollout.clean is not None]
-            return drawer.rollout_from_latents(samples, groups, torch.stack(clean), media)
-        writer: TeacherForcingPolicy = self.policy  # type: ignore[assignment]
+            return image_policy.rollout_from_latents(samples, groups, torch.stack(clean), media)
+        text_policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]
         tokens = [None if rollout.token_ids is None else tuple(rollout.token_ids[row]) for rollout, row in places]
-        given = [TargetText(*each) for each in zip(samples, media, groups, tokens, strict=True)]
-        return writer.score_targets(given)
+        targets = [TargetText(*each) for each in zip(samples, media, groups, tokens, strict=True)]
+        return text_policy.score_targets(targets)
 
 
-def can_be_read_again(capabilities: frozenset[Capability]) -> bool:
-    """Whether rows of a rollout can be taken out of it."""
-    return bool(capabilities & {Capability.TEACHER_FORCE, Capability.FROM_LATENTS})
+def pack_units(units: Sequence[Rows], samples: Sequence[Sample], most: int, parts: int = 1) -> list[Rows]:
+    """Pack units, in order, into packs of at most `most` rows, and at least `parts` packs if there are enough units.
 
-
-def packed(units: Sequence[Rows], samples: Sequence[Sample], most: int, parts: int = 1) -> list[Rows]:
-    """Units, in order, in packs of at most `most` rows, and in at least `parts` packs if there are as many units.
-
-    A unit that is larger has a pack of its own. A sample with conditions shares its pack with no other sample.
+    A larger unit is a pack by itself. A sample with conditions shares its pack with no other sample.
     """
     total = sum(map(len, units))
     room = min(most, max(math.ceil(total / parts), 1))
@@ -105,9 +100,9 @@ def packed(units: Sequence[Rows], samples: Sequence[Sample], most: int, parts: i
 
 
 def positive_advantage_rows(advantages: Tensor, groups: Tensor) -> list[Rows]:
-    """Every row with a positive advantage, alone.
+    """Return a unit for each row with a positive advantage.
 
-    >>> praised(torch.tensor([1.0, 0.0, float("nan")]), torch.tensor([0, 0, 0]))
+    >>> positive_advantage_rows(torch.tensor([1.0, 0.0, float("nan")]), torch.tensor([0, 0, 0]))
     [[0]]
     """
     return [[row] for row in (advantages > 0).nonzero()[:, 0].tolist()]
@@ -115,7 +110,7 @@ def positive_advantage_rows(advantages: Tensor, groups: Tensor) -> list[Rows]:
 
 @dataclass(frozen=True)
 class BestAndWorst:
-    """The best row of each group and the worst, in that order, if their advantages differ by more than `margin`."""
+    """A choice of the best and the worst row of each group, if their advantages differ by more than `margin`."""
 
     margin: float = 0.0
 
@@ -130,10 +125,13 @@ class BestAndWorst:
 
 @dataclass(frozen=True)
 class EveryPair:
-    """All rows of a group that differ from another by more than `margin`; or each such pair alone, better row first."""
+    """A choice of all rows of a group that differ from another by more than `margin`.
+
+    A unit is such a group of rows; with `split`, each pair is a unit, better row first.
+    """
 
     margin: float = 0.0
-    split: bool = False  # into pairs; a row is then there as often as it is in one
+    split: bool = False  # a row then appears once for each of its pairs
 
     def __call__(self, advantages: Tensor, groups: Tensor) -> list[Rows]:
         units: list[Rows] = []
@@ -147,6 +145,6 @@ class EveryPair:
 
 
 def _by_group(advantages: Tensor, groups: Tensor) -> list[Rows]:
-    """The scored rows of each group."""
+    """Return the scored rows of each group."""
     scored = advantages.isfinite()
     return [((groups == group) & scored).nonzero()[:, 0].tolist() for group in groups.unique().tolist()]

@@ -1,10 +1,10 @@
-"""One way of learning after another, such as imitation before reinforcement.
+"""Training in stages, such as imitation before reinforcement learning.
 
     source = StagedSource([Stage(demonstrations, imitation, iterations=50), Stage(rollouts, policy_gradient)])
     Trainer(source=source, objective=StagedObjective(source), ...)
 
-The iteration says which stage it is, so a resumed run goes on in the right one. All stages share the policy, its
-reference (the parameters that the run began with), the optimizer and its schedule.
+The number of the iteration determines the stage, so a resumed run continues in the right one. All stages share the
+policy, its reference (the parameters that the run began with), the optimizer and its schedule.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mmrl.training.run.timers import Phases
 
 @dataclass(frozen=True)
 class Stage:
-    """What is learnt from, how, and for how long."""
+    """A source, an objective and the number of iterations to train with them."""
 
     source: ExperienceSource
     objective: Objective
@@ -32,21 +32,21 @@ class Stage:
 
 
 class StagedSource:
-    """The experience of whichever stage an iteration belongs to."""
+    """A source that collects from the source of the current stage."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         """
         Raises:
-            ValueError: there are none, or another than the last has no end.
+            ValueError: there are no stages, or one before the last has no number of iterations.
         """
         if not stages or any(stage.iterations is None for stage in stages[:-1]):
             raise ValueError("stages need at least one, and a number of iterations for each but the last")
         self.stages = list(stages)
         self.now = self.stages[0]
-        """The stage of the iteration that was collected last."""
+        """The stage of the last collected iteration."""
 
     def at(self, iteration: int) -> Stage:
-        """The stage that an iteration belongs to."""
+        """Return the stage of an iteration."""
         for stage in self.stages[:-1]:
             if iteration < (stage.iterations or 0):
                 return stage
@@ -54,13 +54,13 @@ class StagedSource:
         return self.stages[-1]
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        """The experience of an iteration. Adds the metric `stage`, from 0."""
+        """Return the experience of an iteration. Adds the metric `stage`, from 0."""
         self.now = self.at(iteration)
         experience = self.now.source.collect(iteration, progress, phases)
         return Experience(experience.micro_batches, experience.metrics | {"stage": float(self.stages.index(self.now))})
 
     def state_dict(self) -> dict[str, Any]:
-        """Of all stages' sources, by number."""
+        """Return the states of all sources by the number of the stage."""
         return {str(number): stage.source.state_dict() for number, stage in enumerate(self.stages)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -70,14 +70,14 @@ class StagedSource:
 
 
 class StagedObjective:
-    """The objective of the stage that experience was collected for."""
+    """An objective that calls the objective of the current stage."""
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
     def __init__(self, source: StagedSource) -> None:
         """
         Raises:
-            ValueError: a stage's objective works without log-probabilities, by which a replay is watched.
+            ValueError: an objective needs no log-probabilities, without which the replay gap is not measured.
         """
         if any(Capability.LOG_PROBS not in stage.objective.needs for stage in source.stages):
             raise ValueError("every stage's objective must be one on log-probabilities")
@@ -88,7 +88,7 @@ class StagedObjective:
         return self._source.now.objective.sampling_weights()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """How much there is to learn from in a micro-batch."""
+        """Return the normalizer of the current stage's objective for a micro-batch."""
         return self._source.now.objective.loss_normalizer(batch)
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
@@ -96,11 +96,11 @@ class StagedObjective:
         self._source.now.objective.backward(batch, share, seed, metrics)
 
     def finish_iteration(self, updates: int) -> None:
-        """Called after an iteration's last update."""
+        """Finish the iteration after its last update."""
         self._source.now.objective.finish_iteration(updates)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Of all stages' objectives, by number and name."""
+        """Return the tensors of all objectives by the number of the stage and their name."""
         return {
             f"{number}.{name}": tensor
             for number, stage in enumerate(self._source.stages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.build.training_setup import build_draws, build_prompts, build_replay, build_weighting
+from mmrl.build.training_setup import build_group_sampler, build_prompts, build_replay, build_weighting
 from mmrl.config.loading.load import parse_config
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
@@ -92,17 +92,22 @@ def test_everything_goes_together_with_a_text_policy():
 
 def test_parts_are_built_as_configured():
     plain = config().data
-    assert build_draws(plain, 0) == FixedGroupSampler(6) and build_replay(plain, 0) is build_weighting(plain) is None
+    assert (
+        build_group_sampler(plain, 0) == FixedGroupSampler(6)
+        and build_replay(plain, 0) is build_weighting(plain) is None
+    )
     assert isinstance(build_prompts(plain, questions(), 0), PromptSampler)
     full = config(
         ", prompts: {name: variance_aware}, group_sampling: {name: dynamic, max_rounds: 3}, replay: {name: success}"
     ).data
-    assert build_draws(full, 0) == DynamicGroupSampler(4, 6, 3) and isinstance(build_replay(full, 0), SuccessReplay)
+    assert build_group_sampler(full, 0) == DynamicGroupSampler(4, 6, 3) and isinstance(
+        build_replay(full, 0), SuccessReplay
+    )
     assert isinstance(build_prompts(full, questions(), 0), VarianceAwareSampler)
     other = config(
         ", group_sampling: {name: adaptive, negatives: 0}, replay: {name: selective}, weighting: {stages: [hard]}"
     ).data
-    assert build_draws(other, 7) == AdaptiveGroupSampler(6, 4, 6, 1.0, 3, 0, 7)
+    assert build_group_sampler(other, 7) == AdaptiveGroupSampler(6, 4, 6, 1.0, 3, 0, 7)
     assert isinstance(build_replay(other, 0), SelectiveReplay)
     assert build_weighting(other) == DifficultyWeighting(("hard",), 1.0)
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.build.training_setup import build_mixed
+from mmrl.build.training_setup import build_demonstrations
 from mmrl.config.algorithm import GRPOConfig
 from mmrl.config.data import DataConfig, MixedDemonstrationsConfig
 from mmrl.data.prompts import PromptSampler
@@ -140,4 +140,4 @@ def test_what_is_no_demonstration_is_refused_by_name():
         demonstrations_of(Sample(id="c", demonstration=3))
     data = DataConfig(path="x", demonstrations=MixedDemonstrationsConfig())
     with pytest.raises(DataError, match="none of the samples has a 'demonstration'"):
-        build_mixed(data, questions(), seed=0)
+        build_demonstrations(data, questions(), seed=0)

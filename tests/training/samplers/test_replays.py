@@ -96,7 +96,7 @@ def test_an_answer_is_read_back_with_its_own_tokens_even_where_it_was_cut_off():
     ((rollout, part),) = recall([cut_off], [7])
     assert rollout.token_ids == [[1, 2, 1]] and part == [cut_off] and rollout.group_index.tolist() == [7]
     assert rollout.log_probs.tolist() == [pytest.approx([-0.1, -0.2, -0.3])] and rollout.policy_version == -1
-    with pytest.raises(RunError, match="written with 2 decisions and is read as 3"):
+    with pytest.raises(RunError, match="sampled with 2 decisions and is read as 3"):
         recall([replace(cut_off, log_probs=(-0.1, -0.2))], [7])
     assert [r.rows for r, _ in recall([cut_off] * 5, range(5))] == [2, 2, 1]
 
