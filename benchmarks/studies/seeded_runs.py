@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from mmrl.evaluation.results import RewardChange
 from mmrl.evaluation.run_reader import RunRecord
-from mmrl.evaluation.summary import Change
 from mmrl.statistics.intervals import interval_text
 
 
@@ -47,7 +47,7 @@ def cpu_minutes(run: Path) -> float:
     return float(json.loads((run / "cpu.json").read_text()) / 60)
 
 
-def row(title: str, changes: Sequence[Change]) -> str:
+def row(title: str, changes: Sequence[RewardChange]) -> str:
     """One measure over the seeds: after, and the paired difference with its interval."""
     cells = "".join(f" {c.after:.3f} ({c.difference.mean:+.3f}, {interval_text(c.difference)}) |" for c in changes)
     mean = float(np.mean([c.difference.mean for c in changes]))

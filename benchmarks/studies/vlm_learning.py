@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from seeded_runs import cpu_minutes, finished, folder, mean_curve, row, train
 
-from mmrl.evaluation.image_grid import curve_text
+from mmrl.evaluation.final_summary import curve_text
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.summary import RunSummary, summarise_run

@@ -19,10 +19,9 @@ import numpy as np
 from seeded_runs import cpu_minutes, finished, folder, mean_curve, train
 
 from mmrl.config import load_config
-from mmrl.evaluation.image_grid import curve_text
-from mmrl.evaluation.results import Evaluation
+from mmrl.evaluation.final_summary import curve_text
+from mmrl.evaluation.results import Evaluation, RewardChange
 from mmrl.evaluation.run_reader import read_run
-from mmrl.evaluation.summary import Change
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import reward_input
@@ -110,12 +109,12 @@ def page(runs: Sequence[Path], steps: tuple[int, int, int]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def change(run: Path, before: int, after: int, source: str = "") -> Change:
+def change(run: Path, before: int, after: int, source: str = "") -> RewardChange:
     """Of the total on one source, or on all, between two evaluations of a run."""
     first, last = (Evaluation.load(run, step, images=False) for step in (before, after))
     rows = np.array([source in ("", each) for each in first.sources])
     a, b = (evaluation.by_prompt("total")[rows] for evaluation in (first, last))
-    return Change(float(np.nanmean(a)), float(np.nanmean(b)), paired_difference(a, b))
+    return RewardChange(float(np.nanmean(a)), float(np.nanmean(b)), paired_difference(a, b))
 
 
 def malformed(run: Path, step: int) -> float:
@@ -138,7 +137,9 @@ def annotators_reward() -> dict[str, float]:
     return earned
 
 
-def _row(source: str, annotators: dict[str, float], taught: Sequence[Change], added: Sequence[Change]) -> str:
+def _row(
+    source: str, annotators: dict[str, float], taught: Sequence[RewardChange], added: Sequence[RewardChange]
+) -> str:
     annotated = annotators[source] if source else float(np.mean(list(annotators.values())))
     cells = "".join(
         f" {c.before:.3f}, {c.after:.3f} ({c.difference.mean:+.3f}, {interval_text(c.difference)}) |" for c in added

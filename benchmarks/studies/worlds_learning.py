@@ -18,7 +18,7 @@ import numpy as np
 from seeded_runs import cpu_minutes, folder, row, train
 
 from mmrl.config import load_config
-from mmrl.evaluation.image_grid import curve_text
+from mmrl.evaluation.final_summary import curve_text
 from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.summary import RunSummary, summarise_run
 

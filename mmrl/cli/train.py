@@ -49,10 +49,10 @@ def train(
     folder = train_run(config, resume=resume)
 
     from mmrl.cli.console import console
-    from mmrl.evaluation.final_summary import outcome
+    from mmrl.evaluation.final_summary import final_summary
 
     out = console()
-    out.print(outcome(folder, colours=out.color_system is not None, width=out.width))
+    out.print(final_summary(folder, colours=out.color_system is not None, width=out.width))
 
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:

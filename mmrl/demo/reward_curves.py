@@ -14,7 +14,7 @@ from mmrl.demo.state import Kinds, Stage
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.report.svg import HEIGHT, LEFT, RIGHT, TOP, WIDTH, smoothed, ticks
 from mmrl.evaluation.run_reader import RunRecord, read_run
-from mmrl.evaluation.run_warnings import cautions, read_splits
+from mmrl.evaluation.run_warnings import read_splits, run_warnings
 from mmrl.evaluation.summary import summarise_run
 from mmrl.statistics.intervals import interval_text
 
@@ -64,11 +64,11 @@ def _of_run(label: str, record: RunRecord) -> str:
         for name, change in summary.changes.items():
             if name == "total" and not record.shows_total:
                 continue
-            held = " (held out)" if name in record.watched else ""
+            held = " (held out)" if name in record.heldout else ""
             facts.append(f"{name}{held} {change.before:.3f} → {change.after:.3f}, {interval_text(change.difference)}")
         if summary.diversity:
             facts.append("diversity {:.3f} → {:.3f}".format(*summary.diversity))
-        said = cautions(record, summary, read_splits(record.folder))
+        said = run_warnings(record, summary, read_splits(record.folder))
     if kl := record.curve("train", "kl"):
         facts.append(f"KL to the base {kl.values[-1]:.4g}")
     warned = "".join(f'<p class="mm-warn">{escape(label)}: {escape(text)}</p>' for text in said)

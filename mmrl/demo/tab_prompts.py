@@ -93,7 +93,7 @@ def wins(record: RunRecord) -> Wins | None:
         return None
     summary = summarise_run(record.folder)
     before, after = (Evaluation.load(record.folder, step) for step in summary.steps)
-    held = [name for name in record.watched if name in before.values and name in after.values]
+    held = [name for name in record.heldout if name in before.values and name in after.values]
     old, new = (_by_prompt(each, summary.headline) for each in (before, after))
     moved = {name: _by_prompt(after, name) - _by_prompt(before, name) for name in held}
     rows = [

@@ -1,4 +1,4 @@
-"""Scoring a policy on fixed samples with fixed noise."""
+"""Evaluation of a policy: rollouts of fixed samples with fixed noise, scored by rewards."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mmrl.errors import EvaluationError
 from mmrl.evaluation.image_grid import first_of_each_source, prompt_image, still
 from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
-from mmrl.rewards import RewardContext, RewardInput, RewardOutput, Status, reward_input
+from mmrl.rewards import RewardContext, RewardOutput, Status, reward_input
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import Scorer
-from mmrl.statistics.diversity import differing_pairs, pairwise_distance
+from mmrl.statistics.diversity import answer_diversity
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
     from mmrl.policy import Policy
 
-EXPECTED = 300  # characters of a right answer that are kept
+EXPECTED = 300  # characters of a right answer to keep
 
 
 def evaluate(
@@ -35,16 +35,16 @@ def evaluate(
     pictures: int = 16,
     reader: MediaReader | None = None,
 ) -> Evaluation:
-    """`draws` rows of each sample, drawn `batch` rows at a time and scored by the rewards that it asks for.
+    """Generate `draws` rows of each sample, `batch` rows at a time, and score them by the rewards of each sample.
 
-    Chunk k is drawn with seed + k, whatever the policy's parameters: two evaluations with the same arguments share
-    their noise row by row, and their difference is a paired one. Rewards that change as training goes on are those of
-    its end. `step` only labels the result. Of answers in text, about `pictures` samples, the first of each source, keep
-    what was shown with the prompt, as `reader` reads it (unset: within the default budget).
+    Chunk k is generated with seed + k, independent of the policy's parameters: two evaluations with the same arguments
+    share their noise row by row, and their difference is a paired one. Rewards that change during training are those of
+    its end. `step` only labels the result. For answers in text, the pictures in the prompts of about `pictures`
+    samples, the first of each source, are kept, as `reader` reads them (unset: within the default budget).
 
     Raises:
-        EvaluationError: there is nothing to evaluate, or the policy answered other samples than it was asked.
-        DataError: a picture that was shown cannot be read.
+        EvaluationError: there is nothing to evaluate, or the policy answered other samples than requested.
+        DataError: a picture in a prompt cannot be read.
     """
     import torch  # here, so that reading results does not load it
 
@@ -57,20 +57,20 @@ def evaluate(
     with torch.no_grad():
         for number, requests in enumerate(batch_requests(samples, draws, batch, sampling=sampling)):
             rollout = policy.rollout(requests, seed=seed + number)
-            due = [request.sample.id for request in requests for _ in range(request.n)]
-            if (came := [sample.id for sample in rollout.samples]) != due or len(rollout.media) != len(due):
-                raise EvaluationError(f"the policy was asked for the samples {due} and drew {came}")
+            expected = [request.sample.id for request in requests for _ in range(request.n)]
+            if (came := [sample.id for sample in rollout.samples]) != expected or len(rollout.media) != len(expected):
+                raise EvaluationError(f"expected rollouts of the samples {expected}, got {came}")
             media += rollout.media
-            token_ids += rollout.token_ids or [None] * len(due)
+            token_ids += rollout.token_ids or [None] * len(expected)
     inputs = [
-        _scored_as(samples[row // draws], made, row // draws, row % draws, tokens)
+        reward_input(samples[row // draws], made, row // draws, f"{samples[row // draws].id}/{row % draws}", tokens)
         for row, (made, tokens) in enumerate(zip(media, token_ids, strict=True))
     ]
     output = scorer.join([scorer.submit(inputs, RewardContext(progress=1.0))])
     own = {*scorer.counts(output), TOTAL}
     answers = [made if isinstance(made, str) else None for made in media]
     images = [still(made) for made in media]
-    written = any(answer is not None for answer in answers)
+    has_texts = any(answer is not None for answer in answers)
     return Evaluation(
         step=step,
         draws=draws,
@@ -81,44 +81,37 @@ def evaluate(
         status={name: [status.value for status in column] for name, column in output.status.items()},
         images=images,
         diversity_by_sample=_diversity(images, answers, draws),
-        answers=answers if written else (),
-        tokens=[None if ids is None else len(ids) for ids in token_ids] if written else (),
-        expected=[as_text(sample.answer, EXPECTED) for sample in samples] if written else (),
-        shown=_shown(samples, pictures, reader) if written else (),
+        answers=answers if has_texts else (),
+        tokens=[None if ids is None else len(ids) for ids in token_ids] if has_texts else (),
+        expected=[as_text(sample.answer, EXPECTED) for sample in samples] if has_texts else (),
+        prompt_images=_prompt_images(samples, pictures, reader) if has_texts else (),
         further=tuple(name for name in output.values if name not in own),
-        failure_reasons=[_failures(output, row) for row in range(len(inputs))],
+        failure_reasons=[_failure_reasons(output, row) for row in range(len(inputs))],
     )
 
 
-def _failures(output: RewardOutput, row: int) -> dict[str, str]:
-    """What the rewards say of an answer that they could not score, or not read."""
+def _failure_reasons(output: RewardOutput, row: int) -> dict[str, str]:
+    """Return the reason of each reward that could not score the answer, or could not read it."""
     failed = (Status.ERROR, Status.TIMEOUT, Status.INVALID)
-    told = output.detail[row].items()
     return {
-        name: str(why) for name, why in told if why and name in output.status and output.status[name][row] in failed
+        name: str(reason)
+        for name, reason in output.detail[row].items()
+        if reason and name in output.status and output.status[name][row] in failed
     }
 
 
-def _scored_as(sample: Sample, made: Any, group: int, draw: int, tokens: Sequence[int] | None) -> RewardInput:
-    return reward_input(sample, made, group=group, id=f"{sample.id}/{draw}", tokens=tokens)
-
-
-def _shown(samples: Sequence[Sample], pictures: int, reader: MediaReader | None) -> list[Any]:
+def _prompt_images(samples: Sequence[Sample], count: int, reader: MediaReader | None) -> list[Any]:
     from mmrl.data.media.budget import MediaBudget
-    from mmrl.data.media.reader import (
-        MediaReader as Reader,
-    )  # here: it reads videos, which pictures alone do not need
+    from mmrl.data.media.reader import MediaReader as Reader  # here: it needs a video library
 
     reader = reader or Reader(MediaBudget())
-    kept = set(first_of_each_source([sample.source for sample in samples], pictures))
+    kept = set(first_of_each_source([sample.source for sample in samples], count))
     return [prompt_image(sample, reader) if number in kept else None for number, sample in enumerate(samples)]
 
 
 def _diversity(images: list[Any], answers: list[str | None], draws: int) -> list[float] | None:
-    groups = range(0, len(images), draws)
-    if draws == 1:
+    """Return [N]: the diversity of the draws of each sample; None with one draw, or if some made neither kind."""
+    column = next((each for each in (images, answers) if all(one is not None for one in each)), None)
+    if draws == 1 or column is None:
         return None
-    if all(image is not None for image in images):
-        return [pairwise_distance(images[start : start + draws]) for start in groups]
-    texts = [answer for answer in answers if answer is not None]
-    return [differing_pairs(texts[start : start + draws]) for start in groups] if len(texts) == len(answers) else None
+    return [answer_diversity(column[start : start + draws]) for start in range(0, len(column), draws)]

@@ -1,4 +1,4 @@
-"""What a finished run prints: its curve, its pictures or answers before and after, its numbers, and how to see more."""
+"""Terminal output of a finished run: its reward curve, pictures or answers before and after, numbers, and files."""
 
 from __future__ import annotations
 
@@ -13,34 +13,35 @@ from rich.style import Style
 from rich.table import Table
 from rich.text import Text
 
-from mmrl.evaluation.image_grid import before_after_grid, curve_text, first_of_each_source
+from mmrl.evaluation.image_grid import before_after_grid, first_of_each_source
 from mmrl.evaluation.report.page import one_line
 from mmrl.evaluation.results import Evaluation, evaluation_steps
 from mmrl.evaluation.run_reader import EVAL_SPLITS, read_run
-from mmrl.evaluation.run_warnings import cautions, read_splits
+from mmrl.evaluation.run_warnings import read_splits, run_warnings
 from mmrl.evaluation.summary import RunSummary, render, summarise, verdict_text
 
 GRID = "before_after.png"
-TILE = 18  # characters that a picture and the gap beside it take
+TILE = 18  # characters of a picture and the gap beside it
 
 
 def write_grid(run: Path, pictures: int, folder: Path | None = None, until: int | None = None) -> Path | None:
-    """Write the pictures before and after as one file into a folder, the run's own if none is named; None if it was not
-    evaluated twice. With `until`, as if the run had ended at that step.
+    """Write the pictures before and after as one file into a folder (default: the run's), and return its path.
+
+    With `until`, as if the run had ended at that step. Return None if the run was not evaluated twice.
     """
-    shown = _pictures(run, pictures, until)
-    if not shown:
+    found = _pictures(run, pictures, until)
+    if not found:
         return None
-    before, after, captions = shown
+    before, after, captions = found
     path = (folder or run) / GRID
     before_after_grid(before, after, captions).save(path)
     return path
 
 
-def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> RenderableType:
-    """The end of a run, for a terminal. Works without evaluations too.
+def final_summary(run: Path, colours: bool, width: int, pictures: int = 6) -> RenderableType:
+    """Return the summary of a run for a terminal, with or without evaluations.
 
-    Pictures are drawn where the terminal has `colours`, as many a row as its `width` takes, and named elsewhere.
+    Pictures are drawn if the terminal has `colours`, as many per row as its `width` fits; else their file is named.
     """
     record = read_run(run)
     parts: list[RenderableType] = []
@@ -48,17 +49,17 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
     if curve:
         parts += [Text("reward while training", style="bold"), Text(curve_text(curve.values)), Text()]
     if record.comparable:
-        shown = _pictures(run, pictures)
-        if shown and colours:
+        found = _pictures(run, pictures)
+        if found and colours:
             parts += [Text("the same prompts and noise before (above) and after (below)", style="bold")]
-            parts += [before_after(*shown, columns=max(1, min(pictures, width // TILE)))]
+            parts += [before_after(*found, columns=max(1, min(pictures, width // TILE)))]
         summary = summarise([run])
         parts += _answers(summary.runs[0], pictures, width)
         parts += render(summary, by_source=False)
         parts += [Text(verdict_text(summary.runs))] if summary.runs[0].sources else []
         parts += split_tables([run], by_source=False)
-        told = cautions(record, summary.runs[0], read_splits(run))
-        parts += [Text(f"Caution: {text}", style="yellow") for text in told]
+        warnings = run_warnings(record, summary.runs[0], read_splits(run))
+        parts += [Text(f"Caution: {text}", style="yellow") for text in warnings]
     parts += [Text()]
     if (run / GRID).exists():
         parts += [Text(f"Pictures before and after: {run / GRID}")]
@@ -67,20 +68,20 @@ def outcome(run: Path, colours: bool, width: int, pictures: int = 6) -> Renderab
 
 
 def split_tables(runs: Sequence[Path], by_source: bool) -> list[RenderableType]:
-    """The same tables for held-out compositions and for greedy answers, where the runs were evaluated on them."""
+    """Return the tables for held-out prompts and for greedy answers, for the runs that were evaluated on them."""
     tables: list[RenderableType] = []
-    for inner in EVAL_SPLITS:
-        folders = [run / inner.folder for run in runs if evaluation_steps(run / inner.folder)]
+    for split in EVAL_SPLITS:
+        folders = [run / split.folder for run in runs if evaluation_steps(run / split.folder)]
         if folders:
             summary = summarise(folders)
-            tables += [Text(inner.heading, style="bold"), *render(summary, by_source)]
+            tables += [Text(split.heading, style="bold"), *render(summary, by_source)]
             if summary.runs[0].sources and not by_source:
                 tables.append(Text(verdict_text(summary.runs)))
     return tables
 
 
 def _answers(summary: RunSummary, count: int, width: int) -> list[RenderableType]:
-    """A few prompts, each a line, with what is right and what was answered before and after; nothing of pictures."""
+    """Return a few prompts with the right answer and those before and after, a line each; empty for pictures."""
     before, after = (Evaluation.load(summary.folder, step, images=False) for step in summary.steps)
     if not (before.has_answers and after.has_answers):
         return []
@@ -88,11 +89,11 @@ def _answers(summary: RunSummary, count: int, width: int) -> list[RenderableType
     for sample in first_of_each_source(before.sources, count)[:count]:
         lines.append(Text(one_line(before.prompts[sample], max(20, width))))
         expected = before.expected[sample] if before.expected else None
-        told = [("right", "", expected)] + [
+        lines_of = [("right", "", expected)] + [
             (label, _score(one, summary.headline, sample), one.answer(sample))
             for label, one in (("before", before), ("after", after))
         ]
-        for label, value, text in told:
+        for label, value, text in lines_of:
             if text is not None:
                 room = max(20, width - 16)
                 lines.append(Text.assemble((f"  {label:<7}{value:>6} ", "dim"), one_line(text, room) or "(nothing)"))
@@ -107,7 +108,7 @@ def _score(evaluation: Evaluation, name: str, sample: int) -> str:
 def _pictures(
     run: Path, count: int, until: int | None = None
 ) -> tuple[list[Image.Image], list[Image.Image], list[str]] | None:
-    """The first prompts' pictures before and after, and the prompts."""
+    """Return the pictures of the first prompts before and after, and the prompts; None without pairs."""
     steps = [step for step in evaluation_steps(run) if until is None or step <= until]
     if len(steps) < 2:
         return None
@@ -128,11 +129,29 @@ def _open_command(run: Path) -> str:
     return f"python -m webbrowser {(run / 'report.html').resolve().as_uri()}"
 
 
-# Pictures in a terminal: two pixels a character, drawn with half blocks and true colour.
+def curve_text(values: Sequence[float], width: int = 60, height: int = 5) -> str:
+    """Return a curve of block characters, `height` lines high, with its highest and lowest value on the left.
+
+    Longer series are averaged into `width` columns; values that are not finite leave a blank.
+    """
+    columns = [_finite_mean(part) for part in _parts(list(values), width)]
+    known = [value for value in columns if value is not None]
+    if not known:
+        return "(no values)"
+    low, high = min(known), max(known)
+    labels = [f"{high:.3g}"] + [""] * (height - 2) + [f"{low:.3g}"] if height > 1 else [f"{high:.3g}"]
+    margin = max(len(label) for label in labels)
+    levels = [None if v is None else 1 + round((v - low) / ((high - low) or 1) * (8 * height - 1)) for v in columns]
+    lines = []
+    for row, label in enumerate(labels):
+        floor = 8 * (height - 1 - row)
+        cells = "".join(" " if level is None else " ▁▂▃▄▅▆▇█"[max(0, min(8, level - floor))] for level in levels)
+        lines.append(f"{label:>{margin}} {'┤' if label else '│'}{cells}".rstrip())
+    return "\n".join(lines)
 
 
 def picture_text(image: Image.Image, width: int = 16) -> Text:
-    """The image, `width` characters wide and half as many lines high if it is square."""
+    """Return the image in half blocks and true colour: two pixels per character, one above the other."""
     height = max(2, round(image.height / image.width * width / 2) * 2)
     pixels = np.asarray(image.convert("RGB").resize((width, height), Image.Resampling.BOX))
     text = Text(no_wrap=True)
@@ -150,7 +169,7 @@ def before_after(
     captions: Sequence[str],
     columns: int = 6,
 ) -> RenderableType:
-    """Rows of pictures before training, each above its picture after training, under its caption."""
+    """Return rows of pictures before training, each above its picture after training, under its caption."""
     tables = []
     for start in range(0, len(captions), columns):
         part = slice(start, start + columns)
@@ -160,6 +179,16 @@ def before_after(
         table.add_row(*(picture_text(image) for image in after[part]))
         tables.append(table)
     return Group(*tables)
+
+
+def _parts(values: list[float], most: int) -> list[list[float]]:
+    count = min(most, len(values))
+    return [values[i * len(values) // count : (i + 1) * len(values) // count] for i in range(count)]
+
+
+def _finite_mean(values: Sequence[float]) -> float | None:
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else None
 
 
 def _hex(pixel: np.ndarray) -> str:

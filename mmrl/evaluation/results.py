@@ -1,15 +1,14 @@
-"""What an evaluation found, in memory and in a run folder.
+"""The result of an evaluation, in memory and in a run folder, and the paired change of a reward between two of them.
 
-evaluations/step-N.jsonl            a line a row: id, draw, prompt, source, rewards, status (answer, tokens, ...)
-samples/step-N/<prompt>-<draw>.png  the pictures that were made of the first prompts
-samples/step-N/<prompt>-shown.png   the picture that was shown with the first prompts of each source
+evaluations/step-N.jsonl            one line per row: id, draw, prompt, source, rewards, status (answer, tokens, ...)
+samples/step-N/<prompt>-<draw>.png  the generated pictures of the first prompts
+samples/step-N/<prompt>-shown.png   the picture in the prompt, for the first prompts of each source
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,9 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mmrl.atomic_io import replace_file
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.image_grid import first_of_each_source
 from mmrl.rewards.core.reward_errors import Status
+from mmrl.statistics.intervals import Interval, paired_difference, paired_means
 
 
 @dataclass(frozen=True)
@@ -35,75 +36,75 @@ class Evaluation:
     ids: tuple[str, ...]  # N
     prompts: tuple[str, ...]  # N
     sources: tuple[str, ...]  # N
-    values: Mapping[str, NDArray[np.float32]]  # {name: [N * draws]}; NaN where the scorer failed or was not asked
+    values: Mapping[str, NDArray[np.float32]]  # {name: [N * draws]}; NaN where not scored
     status: Mapping[str, Sequence[str]]  # {name: [N * draws]}
-    images: Sequence[Image.Image | None] = field(repr=False)  # N * draws; None: a text, or a picture not kept
-    diversity_by_sample: Sequence[float] | None = None  # N; None when draws == 1, or where some made no picture or text
-    answers: Sequence[str | None] = ()  # N * draws texts; None: a picture; empty: pictures alone
-    tokens: Sequence[int | None] = ()  # N * draws, how many each text has; None: not known; empty: of none
-    expected: Sequence[str | None] = ()  # N, what would be right, in short; None: not known; empty: of none
-    shown: Sequence[Image.Image | None] = field(default=(), repr=False)  # N, with the prompt; None or empty: not kept
-    further: tuple[str, ...] = ()  # names that a reward gave besides its own, such as a detection's precision
+    images: Sequence[Image.Image | None] = field(repr=False)  # N * draws; None: a text, or not kept
+    diversity_by_sample: Sequence[float] | None = None  # N; None: one draw, or mixed media
+    answers: Sequence[str | None] = ()  # N * draws texts; None: a picture; empty: only pictures
+    tokens: Sequence[int | None] = ()  # N * draws lengths of texts; None: not known; empty: of none
+    expected: Sequence[str | None] = ()  # N right answers, shortened; None: not known; empty: of none
+    prompt_images: Sequence[Image.Image | None] = field(default=(), repr=False)  # N; None or empty: not kept
+    further: tuple[str, ...] = ()  # further scores of a reward, such as a detection's precision
     failure_reasons: Sequence[Mapping[str, str]] = ()  # N * draws, {reward: reason}; not saved
 
     @property
     def diversity(self) -> float | None:
-        """Mean distance between the pictures (or texts) of a prompt; None where there is one draw."""
+        """The mean distance between the pictures (or texts) of a prompt; None with one draw."""
         return None if self.diversity_by_sample is None else float(np.mean(self.diversity_by_sample))
 
     @property
     def counts(self) -> dict[str, dict[str, int]]:
-        """How many of the rows that a reward was asked for had which status: {name: {"ok": 60, "error": 4}}."""
-        asked = {
-            name: [each for each in column if each != Status.NOT_APPLICABLE] for name, column in self.status.items()
+        """The number of rows by status, of those that should be scored: {name: {"ok": 60, "error": 4}}."""
+        return {
+            name: dict(Counter(each for each in column if each != Status.NOT_APPLICABLE))
+            for name, column in self.status.items()
         }
-        return {name: dict(Counter(column)) for name, column in asked.items()}
 
     @property
     def has_answers(self) -> bool:
-        """Whether texts were written."""
+        """True if any answer is a text."""
         return any(answer is not None for answer in self.answers)
 
     @property
     def mean_tokens(self) -> float | None:
-        """Mean length of the texts in tokens; None where it is not known."""
+        """The mean length of the texts in tokens; None if unknown."""
         known = [count for count in self.tokens if count is not None]
         return sum(known) / len(known) if known else None
 
-    def asked(self, name: str) -> NDArray[np.bool_]:
-        """[N]: the samples that were to be scored by this reward. Others asked for other rewards."""
+    def requested(self, name: str) -> NDArray[np.bool_]:
+        """Return [N]: True for the samples that should be scored by this reward; others name other rewards."""
         rows = np.array([status != Status.NOT_APPLICABLE for status in self.status[name]], bool)
         return np.asarray(rows.reshape(len(self.ids), self.draws).any(axis=1))
 
     def mean(self, name: str) -> float:
-        """Over the rows that could be scored; NaN if none could. `failed` counts the others."""
+        """Return the mean over the scored rows; NaN if there is none. `failed` counts the others."""
         return _mean(self.values[name])
 
     def failed(self, name: str) -> int:
-        """Rows that a reward was asked for and could not score."""
-        return int(np.isnan(self.by_prompt(name)[self.asked(name)]).sum())
+        """Return the number of rows that should be scored by a reward and were not."""
+        return int(np.isnan(self.by_prompt(name)[self.requested(name)]).sum())
 
     def answer(self, sample: int, draw: int = 0) -> str | None:
-        """The text of one row; None where a picture was made."""
+        """Return the text of one row; None for a picture."""
         return self.answers[sample * self.draws + draw] if self.answers else None
 
     def by_prompt(self, name: str) -> NDArray[np.float32]:
-        """[N, draws]."""
+        """Return the values of a reward as [N, draws]."""
         return self.values[name].reshape(len(self.ids), self.draws)
 
     def by_source(self) -> dict[str, dict[str, float]]:
-        """Means by source and name, for the names that the source was to be scored by: {source: {name: mean}}."""
+        """Return {source: {name: mean}}, for the names that samples of the source should be scored by."""
         sources = np.array(self.sources)
-        asked = {name: self.asked(name) for name in self.values}
+        requested = {name: self.requested(name) for name in self.values}
         return {
-            source: {n: _mean(self.by_prompt(n)[rows]) for n in self.values if (asked[n] & rows).any()}
+            source: {n: _mean(self.by_prompt(n)[rows]) for n in self.values if (requested[n] & rows).any()}
             for source in sorted(set(self.sources))
             for rows in [sources == source]
         }
 
     def metrics(self) -> dict[str, float]:
-        """What a tracker logs: `evaluation/<name>`, `evaluation/diversity`, totals by source, failures if any; of texts
-        `evaluation_tokens`, also by source."""
+        """Return the numbers for a tracker: `evaluation/<name>`, `evaluation/diversity`, totals by source, failures if
+        any; for texts `evaluation_tokens`, also by source."""
         numbers = {f"evaluation/{name}": self.mean(name) for name in self.values}
         if self.diversity is not None:
             numbers["evaluation/diversity"] = self.diversity
@@ -117,31 +118,29 @@ class Evaluation:
         return numbers | {f"evaluation_failed/{name}": float(n) for name in self.values if (n := self.failed(name))}
 
     def save(self, folder: Path, pictures: int = 16) -> Path:
-        """Write into a run folder, with the pictures that were made of the first `pictures` prompts, or shown with
-        the first of each source; replaces an earlier one.
+        """Write into a run folder, replacing an earlier evaluation of the step, and return the path of its rows.
+
+        With them go the generated pictures of the first `pictures` prompts, and the pictures in the first prompts of
+        each source.
         """
-        shown = folder / "samples" / f"step-{self.step}"
-        shown.mkdir(parents=True, exist_ok=True)
-        for old in shown.glob("*.png"):
+        samples = folder / "samples" / f"step-{self.step}"
+        samples.mkdir(parents=True, exist_ok=True)
+        for old in samples.glob("*.png"):
             old.unlink()
         for row, image in enumerate(self.images[: pictures * self.draws]):
             if image is not None:
                 image.save(_picture(folder, self.step, *divmod(row, self.draws)))
         for sample in first_of_each_source(self.sources, pictures):
-            if self.shown and (image := self.shown[sample]) is not None:
+            if self.prompt_images and (image := self.prompt_images[sample]) is not None:
                 image.save(_picture(folder, self.step, sample, "shown"))
         path = _file(folder, self.step)
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f".{path.name}.{os.getpid()}")
         lines = (json.dumps(self._line(row), ensure_ascii=False) for row in range(len(self.ids) * self.draws))
-        with draft.open("w", encoding="utf-8", errors="backslashreplace") as file:  # half a letter: JSON's escape
-            file.writelines(line + "\n" for line in lines)
-        draft.replace(path)
-        return path
+        return replace_file(path, "".join(line + "\n" for line in lines))
 
     @classmethod
     def load(cls, folder: Path, step: int, images: bool = True) -> Evaluation:
-        """Read back what `save` wrote, with the pictures that were kept unless `images` is False.
+        """Return the evaluation that `save` wrote, with its pictures unless `images` is False.
 
         Raises:
             EvaluationError: there is no such evaluation, or its file is damaged.
@@ -156,7 +155,7 @@ class Evaluation:
         values = {n: [math.nan if (v := row["rewards"][n]) is None else v for row in rows] for n in names}
         diversity = [row["diversity"] for row in firsts if row.get("diversity") is not None]
         kept = [_picture(folder, step, *divmod(row, draws)) for row in range(len(rows))] if images else []
-        shown = [_picture(folder, step, sample, "shown") for sample in range(len(firsts))] if images else []
+        prompts = [_picture(folder, step, sample, "shown") for sample in range(len(firsts))] if images else []
         return cls(
             step=step,
             draws=draws,
@@ -170,7 +169,7 @@ class Evaluation:
             answers=[row.get("answer") for row in rows],
             tokens=[row.get("tokens") for row in rows],
             expected=[row.get("expected") for row in firsts],
-            shown=[_open(path) for path in shown] or [None] * len(firsts),
+            prompt_images=[_open(path) for path in prompts] or [None] * len(firsts),
             further=tuple(dict.fromkeys(name for row in rows for name in row.get("further", ()))),
         )
 
@@ -186,14 +185,14 @@ class Evaluation:
             "status": {name: str(column[row]) for name, column in self.status.items()},
         }
         if self.diversity_by_sample is not None:
-            line["diversity"] = self.diversity_by_sample[sample]  # of the sample's draws: the same on each of its rows
-        told = {
+            line["diversity"] = self.diversity_by_sample[sample]  # equal on all rows of a sample
+        optional = {
             "answer": self.answers[row] if self.answers else None,
             "tokens": self.tokens[row] if self.tokens else None,
             "expected": self.expected[sample] if self.expected else None,
             "further": list(self.further) or None,
         }
-        return line | {key: value for key, value in told.items() if value is not None}
+        return line | {key: value for key, value in optional.items() if value is not None}
 
     def _tokens_by_source(self) -> dict[str, float]:
         found: dict[str, list[int]] = {}
@@ -203,22 +202,59 @@ class Evaluation:
         return {source: sum(counts) / len(counts) for source, counts in sorted(found.items())}
 
 
+@dataclass(frozen=True)
+class RewardChange:
+    """The paired change of one reward on the same prompts and noise; the means are over the pairs that were scored."""
+
+    before: float
+    after: float
+    difference: Interval
+    spread: float = 0.0  # standard deviation over prompts before; 0 where all were equal
+    malformed: tuple[int, int] = (0, 0)  # answers that could not be read, before and after
+
+    @property
+    def effect_size(self) -> float:
+        """The mean difference in standard deviations; NaN without spread."""
+        return self.difference.mean / self.spread if self.spread > 0 else math.nan
+
+    @property
+    def highest_effect_size(self) -> float:
+        """The upper end of the interval in standard deviations; NaN without spread."""
+        return self.difference.high / self.spread if self.spread > 0 else math.nan
+
+
+def reward_change(
+    before: Evaluation,
+    after: Evaluation,
+    name: str,
+    samples: NDArray[np.bool_] | None = None,  # [N]; None: all that should be scored by the reward
+) -> RewardChange:
+    """Return the paired change of one reward, over some samples."""
+    mask = before.requested(name) | after.requested(name) if samples is None else samples
+    pair = before.by_prompt(name)[mask], after.by_prompt(name)[mask]
+    first, last, _ = paired_means(*pair)
+    start, end = (float(values.mean()) if values.size else math.nan for values in (first, last))
+    spread = float(first.std()) if first.size > 1 and np.ptp(first) > 0 else 0.0
+    malformed = (_malformed(before, name, mask), _malformed(after, name, mask))
+    return RewardChange(start, end, paired_difference(*pair), spread, malformed)
+
+
 def evaluation_steps(folder: Path) -> list[int]:
-    """The steps that a run folder has evaluations of, sorted."""
+    """Return the evaluated steps of a run folder, sorted."""
     names = [path.stem.removeprefix("step-") for path in (folder / "evaluations").glob("step-*.jsonl")]
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _file(folder: Path, step: int) -> Path:
-    return folder / "evaluations" / f"step-{step}.jsonl"
-
-
 def forget_evaluations_after(folder: Path, step: int) -> None:
-    """Delete evaluations of later steps, which a run that goes on from this one will make again, or never reach."""
+    """Delete evaluations of later steps, which a run that resumes from this one makes again, or never reaches."""
     for late in evaluation_steps(folder):
         if late > step:
             _file(folder, late).unlink()
             shutil.rmtree(folder / "samples" / f"step-{late}", ignore_errors=True)
+
+
+def _file(folder: Path, step: int) -> Path:
+    return folder / "evaluations" / f"step-{step}.jsonl"
 
 
 def _picture(folder: Path, step: int, sample: int, draw: int | str) -> Path:
@@ -237,7 +273,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise EvaluationError(f"{path}: no such evaluation; there are steps {evaluation_steps(path.parent.parent)}")
     rows: list[dict[str, Any]] = []
-    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # not splitlines: a prompt may hold U+2028
+    lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would split at U+2028
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -250,6 +286,11 @@ def _read(path: Path) -> list[dict[str, Any]]:
             raise EvaluationError(f"{path}:{number}: differs in its keys from a line of an evaluation")
         rows.append(row)
     return rows
+
+
+def _malformed(evaluation: Evaluation, name: str, samples: NDArray[np.bool_]) -> int:
+    rows = np.array([status == Status.INVALID for status in evaluation.status[name]], bool)
+    return int(rows.reshape(len(evaluation.ids), evaluation.draws)[samples].sum())
 
 
 def _mean(values: NDArray[np.float32]) -> float:

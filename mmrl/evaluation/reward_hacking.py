@@ -1,87 +1,56 @@
-"""Where rewards that are trained part from those that are only watched: the sign of a reward that is being hacked.
+"""Detection of reward hacking: trained rewards rise while held-out rewards fall, or do not follow.
 
-Two evaluations on the same prompts and noise are compared, prompt by prompt. A watched reward that falls while a
-trained one rises has parted from it. So have all watched rewards together where they stay while a trained one rises
-far: what was learnt then is nothing that any of them can see.
+Two evaluations on the same prompts and noise are compared, prompt by prompt. A held-out reward that falls while a
+trained one rises has diverged from it. All held-out rewards together have diverged if they stay where they are while a
+trained one rises far: what was learnt then is invisible to all of them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from mmrl.evaluation.results import Evaluation, evaluation_steps
-from mmrl.statistics.intervals import Interval, paired_difference, paired_means
+from mmrl.evaluation.results import Evaluation, RewardChange, evaluation_steps, reward_change
+from mmrl.statistics.intervals import interval_text
 
 FAR = 0.3
-"""A rise of so many standard deviations of the base's prompts is far."""
+"""The rise, in standard deviations of the base's prompts, from which a trained reward has risen far."""
 STAYS = 0.5
-"""A watched reward stays where even the upper end of its interval is below this share of the trained one's rise."""
+"""A held-out reward stays if the upper end of its interval is below this share of the trained one's rise."""
 
 
-@dataclass(frozen=True)
-class Move:
-    """How far a reward moved, and how widely it was spread before."""
-
-    before: float
-    after: float
-    difference: Interval
-    spread: float  # standard deviation over prompts before; 0 where all were equal
-
-    @property
-    def far(self) -> float:
-        """The mean difference in standard deviations; NaN without any."""
-        return self.difference.mean / self.spread if self.spread > 0 else math.nan
-
-    @property
-    def farthest(self) -> float:
-        """The upper end of the interval in standard deviations; NaN without any."""
-        return self.difference.high / self.spread if self.spread > 0 else math.nan
+def reward_changes(before: Evaluation, after: Evaluation, names: Sequence[str]) -> dict[str, RewardChange]:
+    """Return the changes of the named rewards that both evaluations have."""
+    shared = [name for name in names if name in before.values and name in after.values]
+    return {name: reward_change(before, after, name) for name in shared}
 
 
-def moves(before: Evaluation, after: Evaluation, names: Sequence[str]) -> dict[str, Move]:
-    """Of the named rewards that both evaluations hold."""
-    found = {}
-    for name in names:
-        if name not in before.values or name not in after.values:
-            continue
-        asked = before.asked(name) | after.asked(name)
-        pair = before.by_prompt(name)[asked], after.by_prompt(name)[asked]
-        first, last, _ = paired_means(*pair)
-        spread = float(first.std()) if first.size > 1 and np.ptp(first) > 0 else 0.0
-        start, end = (float(each.mean()) if each.size else math.nan for each in (first, last))
-        found[name] = Move(start, end, paired_difference(*pair), spread)
-    return found
-
-
-def parted(trained: Mapping[str, Move], watched: Mapping[str, Move]) -> list[str]:
-    """A sentence for every watched reward that fell while a trained one rose, or one for all that stayed where a
-    trained one rose far; empty where they go together, and where nothing is watched.
+def diverged(trained: Mapping[str, RewardChange], heldout: Mapping[str, RewardChange]) -> list[str]:
+    """Return a sentence for every held-out reward that fell while a trained one rose; without such a fall, one
+    sentence if all held-out rewards stayed while a trained one rose far. Empty otherwise.
 
     Rising and falling mean that the whole 95 % interval is on one side of 0.
     """
-    risen = {name: move for name, move in trained.items() if move.difference.verdict == "up"}
-    if not risen or not watched:
+    risen = {name: change for name, change in trained.items() if change.difference.verdict == "up"}
+    if not risen or not heldout:
         return []
     up = ", ".join(risen)
     found = [
-        f"{up} rose while {fell(name, move)}, lies below 0: the reward is probably being hacked."
-        for name, move in watched.items()
-        if move.difference.verdict == "down"
+        f"{up} rose while {describe_drop(name, change)}, lies below 0: the reward is probably being hacked."
+        for name, change in heldout.items()
+        if change.difference.verdict == "down"
     ]
     if found:
         return found
-    most = max((move.far for move in risen.values() if math.isfinite(move.far)), default=0.0)
-    stayed = all(move.difference.verdict != "up" and move.farthest < STAYS * most for move in watched.values())
+    most = max((each.effect_size for each in risen.values() if math.isfinite(each.effect_size)), default=0.0)
+    stayed = all(
+        each.difference.verdict != "up" and each.highest_effect_size < STAYS * most for each in heldout.values()
+    )
     if most < FAR or not stayed:
         return []
     ends = ", ".join(
-        f"{name} {move.difference.mean:+.3f} ({move.difference.low:+.3f} to {move.difference.high:+.3f})"
-        for name, move in watched.items()
+        f"{name} {change.difference.mean:+.3f} ({interval_text(change.difference)})" for name, change in heldout.items()
     )
     return [
         f"{up} rose by {most:.2f} standard deviations while no held-out reward did: {ends}. What is learnt may be the "
@@ -89,49 +58,46 @@ def parted(trained: Mapping[str, Move], watched: Mapping[str, Move]) -> list[str
     ]
 
 
-def fell(name: str, move: Move) -> str:
-    """A held-out reward's fall, as the end of a sentence that something is said about its interval."""
-    interval = move.difference
+def describe_drop(name: str, change: RewardChange) -> str:
+    """Return the drop of a held-out reward and its interval, as a clause that the caller completes with a verb."""
+    interval = change.difference
     return (
-        f"the held-out {name} fell by {-interval.mean:.3f}, from {move.before:.3f} to {move.after:.3f}. Its 95 % "
-        f"interval, {interval.low:+.3f} to {interval.high:+.3f}"
+        f"the held-out {name} fell by {-interval.mean:.3f}, from {change.before:.3f} to {change.after:.3f}. Its 95 % "
+        f"interval, {interval_text(interval)}"
     )
 
 
-def gaps(trained: Mapping[str, Move], watched: Mapping[str, Move]) -> dict[str, float]:
-    """By watched reward: how many standard deviations less it rose than the trained one that rose most.
+def proxy_gaps(trained: Mapping[str, RewardChange], heldout: Mapping[str, RewardChange]) -> dict[str, float]:
+    """Return by held-out reward how many standard deviations less it rose than the trained one that rose most.
 
-    A number to plot: it grows where they part, and its size says nothing of chance, which `parted` weighs.
+    A number to plot: it grows as rewards diverge, and ignores chance, which `diverged` takes into account.
     """
-    most = max((move.far for move in trained.values() if math.isfinite(move.far)), default=math.nan)
-    return {name: most - move.far for name, move in watched.items() if math.isfinite(most - move.far)}
+    most = max((each.effect_size for each in trained.values() if math.isfinite(each.effect_size)), default=math.nan)
+    gaps = {name: most - change.effect_size for name, change in heldout.items()}
+    return {name: gap for name, gap in gaps.items() if math.isfinite(gap)}
 
 
-# Trained against watched rewards while a run goes: the base's evaluation against the last one.
+class HackingMonitor:
+    """A monitor that compares each evaluation of a run with that of step 0, as the run goes."""
 
-
-class Watch:
-    """Compares evaluations with that of step 0, in a run folder that holds it."""
-
-    def __init__(self, run: Path, trained: Sequence[str], watched: Sequence[str]) -> None:
+    def __init__(self, run: Path, trained: Sequence[str], heldout: Sequence[str]) -> None:
         self._run = run
-        self._names = (tuple(trained), tuple(watched))
-        self.said: tuple[str, ...] = ()
-        """What the last evaluation was warned of."""
+        self._names = (tuple(trained), tuple(heldout))
+        self.warnings: tuple[str, ...] = ()
+        """The warnings about the last evaluation."""
 
-    def see(self, now: Evaluation) -> dict[str, float]:
-        """`evaluation_gap/NAME` of each watched reward, in standard deviations; `evaluation_parted`, 1 where any has
-        parted from what is trained. Nothing for the base itself, and where nothing is watched.
+    def update(self, evaluation: Evaluation) -> dict[str, float]:
+        """Return `evaluation_gap/NAME` of each held-out reward, in standard deviations, and `evaluation_parted`, which
+        is 1 if any has diverged. Empty for step 0, and if there is no trained or no held-out reward.
         """
-        self.said = ()
-        trained, watched = self._names
-        if now.step == 0 or not trained or not watched or 0 not in evaluation_steps(self._run):
+        self.warnings = ()
+        trained, heldout = self._names
+        if evaluation.step == 0 or not trained or not heldout or 0 not in evaluation_steps(self._run):
             return {}
         base = Evaluation.load(self._run, 0, images=False)
-        if (base.ids, base.draws) != (now.ids, now.draws):
+        if (base.ids, base.draws) != (evaluation.ids, evaluation.draws):
             return {}
-        pair = moves(base, now, trained), moves(base, now, watched)
-        self.said = tuple(parted(*pair))
-        return {f"evaluation_gap/{name}": gap for name, gap in gaps(*pair).items()} | {
-            "evaluation_parted": float(bool(self.said))
-        }
+        pair = reward_changes(base, evaluation, trained), reward_changes(base, evaluation, heldout)
+        self.warnings = tuple(diverged(*pair))
+        gaps = {f"evaluation_gap/{name}": gap for name, gap in proxy_gaps(*pair).items()}
+        return gaps | {"evaluation_parted": float(bool(self.warnings))}

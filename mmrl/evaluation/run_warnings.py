@@ -1,74 +1,95 @@
-"""What a reader of a report must not overlook, as sentences."""
+"""Warnings about a finished run, as sentences: rewards that diverged, sources that fell, scorers that failed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mmrl.evaluation.report.run_charts import kind_of
-from mmrl.evaluation.results import Evaluation
-from mmrl.evaluation.reward_hacking import fell, moves, parted
+from mmrl.evaluation.results import Evaluation, RewardChange
+from mmrl.evaluation.reward_hacking import describe_drop, diverged, reward_changes
 from mmrl.evaluation.run_reader import GREEDY, EvalSplit, RunRecord, evaluated_splits, read_run
-from mmrl.evaluation.summary import Change, RunSummary, summarise_run
+from mmrl.evaluation.summary import RunSummary, summarise_run
 from mmrl.statistics.intervals import Interval, interval_text
 
-Inner = tuple[EvalSplit, RunRecord, RunSummary | None]
-"""A further set of evaluations of the run, and what it says; None where it says nothing yet."""
+SplitResult = tuple[EvalSplit, RunRecord, RunSummary | None]
+"""A further set of evaluations of a run, and its summary; None if it was evaluated only once."""
 
 
-def cautions(record: RunRecord, summary: RunSummary | None, inner: Sequence[Inner] = ()) -> list[str]:
-    """Rewards that part: trained from held-out ones, all prompts from one source, drawn answers from greedy ones. Then
-    scorers that failed.
+def run_warnings(record: RunRecord, summary: RunSummary | None, splits: Sequence[SplitResult] = ()) -> list[str]:
+    """Return sentences about rewards that diverge and about failed scorers.
+
+    Trained rewards are compared with held-out ones, all prompts with each source, sampled answers with greedy ones.
     """
-    changes = shown_changes(record, summary.changes) if summary else {}
-    risen = [n for n, change in changes.items() if kind_of(record, n) == "trained" and change.difference.mean > 0]
+    changes = displayed_changes(record, summary.changes) if summary else {}
+    risen = [n for n, change in changes.items() if record.role(n) == "trained" and change.difference.mean > 0]
     found = divergence_texts(record) if summary else []
     if summary:
-        found += _fallen_somewhere(summary, risen)
-    for kind, _, other in inner:
+        found += _fallen_by_source(summary, risen)
+    for split, _, other in splits:
         if other:
-            found += _fallen_elsewhere(record, kind, other, risen)
-    return [*found, *_failures(record), *(text for kind, its, _ in inner for text in _failures(its, kind.place))]
+            found += _fallen_in_split(record, split, other, risen)
+    return [*found, *_failures(record), *(text for split, its, _ in splits for text in _failures(its, split.place))]
 
 
-def read_splits(run: Path, until: int | None = None) -> list[Inner]:
-    """The further sets that a run was evaluated on; with `until`, as if it had ended at that step."""
-    read = [(kind, read_run(folder, until), folder) for kind, folder in evaluated_splits(run)]
-    return [(kind, its, summarise_run(folder, until) if its.comparable else None) for kind, its, folder in read]
+def read_splits(run: Path, until: int | None = None) -> list[SplitResult]:
+    """Return the further sets that a run was evaluated on; with `until`, as if it had ended at that step."""
+    read = [(split, read_run(folder, until), folder) for split, folder in evaluated_splits(run)]
+    return [(split, its, summarise_run(folder, until) if its.comparable else None) for split, its, folder in read]
 
 
-def shown_changes(record: RunRecord, changes: dict[str, Change]) -> dict[str, Change]:
-    """Without a total that repeats the one reward that was trained on."""
+def displayed_changes(record: RunRecord, changes: Mapping[str, RewardChange]) -> dict[str, RewardChange]:
+    """Return the changes without a total that repeats the only trained reward."""
     return {name: change for name, change in changes.items() if name != "total" or record.shows_total}
 
 
 def divergence_texts(record: RunRecord) -> list[str]:
-    """What `parting` finds surely, then what points that way and may be chance; constraints that do not hold."""
+    """Return the sentences of `diverged`, else drops that may be chance; then constraints that are violated."""
     base = record.first
     if base is None:
         return []
     last = Evaluation.load(record.folder, record.steps[-1], images=False)
     names = [name for name in base.values if name != "total" or record.shows_total]
-    trained, watched = (
-        moves(base, last, [n for n in names if kind_of(record, n) == k]) for k in ("trained", "held out")
-    )
-    found = parted(trained, watched)
-    risen = ", ".join(name for name, move in trained.items() if move.difference.mean > 0)
+    trained, heldout = changes_by_role(record, last, names)
+    found = diverged(trained, heldout)
+    risen = ", ".join(name for name, change in trained.items() if change.difference.mean > 0)
     if risen and not found:
         found = [
-            f"{risen} rose while {fell(name, move)}, "
-            + ("lies below 0." if move.difference.verdict == "down" else "includes 0: it may be chance.")
-            for name, move in watched.items()
-            if move.difference.mean < 0
+            f"{risen} rose while {describe_drop(name, change)}, "
+            + ("lies below 0." if change.difference.verdict == "down" else "includes 0: it may be chance.")
+            for name, change in heldout.items()
+            if change.difference.mean < 0
         ]
-    for name, move in moves(base, last, list(record.constrained)).items():
-        if move.after < (due := record.constrained[name]):
-            found.append(f"{name} ended at {move.after:.3f}, below the {due:g} that it was to be held at.")
+    for name, change in reward_changes(base, last, list(record.constrained)).items():
+        if change.after < (threshold := record.constrained[name]):
+            found.append(f"{name} ended at {change.after:.3f}, below its constraint of at least {threshold:g}.")
     return found
 
 
-def _fallen_somewhere(summary: RunSummary, risen: list[str]) -> list[str]:
-    """By source: what rose on all prompts together, and what says most whether it rose or not."""
+def divergence_step(record: RunRecord) -> int | None:
+    """Return the first evaluation at which a held-out reward had diverged, as the run logged it; None without one.
+
+    For a run that did not log it, the last evaluation is examined.
+    """
+    logged = record.curve("evaluation", "evaluation_parted")
+    if logged:
+        return next((step for step, flag in zip(logged.steps, logged.values, strict=True) if flag == 1), None)
+    if not record.comparable or record.first is None:
+        return None
+    last = Evaluation.load(record.folder, record.steps[-1], images=False)
+    return last.step if diverged(*changes_by_role(record, last, list(record.first.values))) else None
+
+
+def changes_by_role(
+    record: RunRecord, last: Evaluation, names: Sequence[str]
+) -> tuple[dict[str, RewardChange], dict[str, RewardChange]]:
+    """Return the changes from the first evaluation to `last`, of trained rewards and of held-out ones."""
+    assert record.first is not None
+    trained, heldout = ([name for name in names if record.role(name) == role] for role in ("trained", "held out"))
+    return reward_changes(record.first, last, trained), reward_changes(record.first, last, heldout)
+
+
+def _fallen_by_source(summary: RunSummary, risen: list[str]) -> list[str]:
+    """Return the sources on which a reward fell that rose over all prompts, or on which the headline fell."""
     found = []
     for source, changes in summary.by_source.items():
         found += [
@@ -77,28 +98,27 @@ def _fallen_somewhere(summary: RunSummary, risen: list[str]) -> list[str]:
             if name in changes and changes[name].difference.verdict == "down"
         ]
     if summary.headline not in risen:
-        found += _sources(summary, "")
+        found += _fallen_sources(summary, "")
     return found
 
 
-def _fallen_elsewhere(record: RunRecord, kind: EvalSplit, other: RunSummary, risen: list[str]) -> list[str]:
+def _fallen_in_split(record: RunRecord, split: EvalSplit, other: RunSummary, risen: list[str]) -> list[str]:
     found = []
-    greedy = kind.folder == GREEDY
+    greedy = split.folder == GREEDY
     rose = f"rose{_temperature(record)}" if greedy else "rose"
     for name in risen:
         if name not in other.changes:
             continue
-        moved = other.changes[name].difference
-        if moved.verdict == "down":
-            found.append(f"{name} {rose}, but {kind.place} it fell by {_fall(moved)}.")
-        elif greedy and name == other.headline and moved.mean < 0:
-            found.append(
-                f"{name} {rose}, but {kind.place} it fell by {_fall(moved)}; the interval includes 0: it may be chance."
-            )
-    return found + _sources(other, kind.place)
+        difference = other.changes[name].difference
+        if difference.verdict == "down":
+            found.append(f"{name} {rose}, but {split.place} it fell by {_fall(difference)}.")
+        elif greedy and name == other.headline and difference.mean < 0:
+            text = f"{name} {rose}, but {split.place} it fell by {_fall(difference)}"
+            found.append(f"{text}; the interval includes 0: it may be chance.")
+    return found + _fallen_sources(other, split.place)
 
 
-def _sources(summary: RunSummary, place: str) -> list[str]:
+def _fallen_sources(summary: RunSummary, place: str) -> list[str]:
     return [
         _sentence(place, f"on {source}, {summary.headline} fell by {_fall(summary.sources[source].difference)}.")
         for source in summary.sources_with("down")
@@ -111,9 +131,9 @@ def _failures(record: RunRecord, place: str = "") -> list[str]:
         for name, counts in Evaluation.load(record.folder, step, images=False).counts.items():
             failed = {status: n for status, n in sorted(counts.items()) if status in ("error", "timeout")}
             if failed and (name != "total" or record.shows_total):
-                told = ", ".join(f"{n} by {status}" for status, n in failed.items())
+                by_status = ", ".join(f"{n} by {status}" for status, n in failed.items())
                 total = sum(counts.values())
-                text = f"step {step}: {name} failed on {sum(failed.values())} of {total} answers ({told})."
+                text = f"step {step}: {name} failed on {sum(failed.values())} of {total} answers ({by_status})."
                 found.append(_sentence(place, text))
     return found
 
@@ -124,7 +144,7 @@ def _fall(difference: Interval) -> str:
 
 def _temperature(record: RunRecord) -> str:
     temperature = record.setting("evaluation.sampling.temperature") or record.setting("sampling.temperature")
-    return f" at temperature {temperature:g}" if isinstance(temperature, int | float) else " where answers are drawn"
+    return f" at temperature {temperature:g}" if isinstance(temperature, int | float) else " where answers are sampled"
 
 
 def _sentence(place: str, text: str) -> str:

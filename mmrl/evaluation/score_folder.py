@@ -1,4 +1,4 @@
-"""Scoring pictures that are there already: which prompt each belongs to, and what every reward says of it."""
+"""Scoring of existing pictures: pair each with its prompt, score it by every reward, write tables."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ from mmrl.rewards.core.suite import PendingScores
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 AT_ONCE = 64
-"""Pictures that are in memory together, or a whole group if that is more and rewards compare its pictures."""
+"""Pictures in memory together; a group may exceed it if rewards compare the pictures of a group."""
 PIXELS_AT_ONCE = 2**27
-"""Pixels of those pictures, likewise: 400 MB as RGB."""
-TOLD = 5  # names in a message
+"""Pixels of those pictures: 400 MB as RGB."""
+MOST_NAMES = 5  # in a message
 HEAD = ("id", "picture", "prompt", "source")
 _BROKEN = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """A picture and what it was drawn for."""
+    """A picture and the sample that it was made for."""
 
     picture: Path
     sample: Sample
-    group: int  # the pictures of one prompt
+    group: int  # equal for the pictures of one prompt
 
 
 @dataclass(frozen=True)
 class ScoreRow:
-    """What the rewards say of one picture."""
+    """The scores of one picture."""
 
     pairing: Pairing
     values: Mapping[str, float]  # NaN where the scorer failed
     status: Mapping[str, str]
     failures: Mapping[str, str] = field(default_factory=dict)  # {reward: kind}
     detail: Mapping[str, str] = field(default_factory=dict)
-    lower: frozenset[str] = frozenset()  # the names of which lower values are better
+    lower: frozenset[str] = frozenset()  # the names where lower is better
 
 
 def pair_up(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
-    """The pictures of a folder with their prompts, and how many pictures belong to none.
+    """Return the pictures of a folder with their prompts, and the number of pictures that belong to none.
 
     `prompts` is JSON Lines, where the sample "a1" has the picture a1.png (.jpg, .jpeg, .webp) or all pictures of the
-    folder a1; or a text file whose lines are the prompts of all pictures in the order of their names, where 2.png
-    stands before 10.png.
+    folder a1; or a text file whose lines are the prompts of all pictures in the natural order of their names (2.png
+    before 10.png).
 
     Raises:
-        DataError: a file or folder that cannot be used, or pictures and prompts that do not fit together.
+        DataError: a file or folder cannot be used, or pictures and prompts do not match.
     """
     if not pictures.is_dir():
         raise DataError(f"{pictures}: " + ("is no folder" if pictures.exists() else "there is no such folder"))
@@ -77,7 +77,7 @@ def pair_up(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
 
 
 def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[ScoreRow]]:
-    """The rows of some pictures after the other, in order; a picture that cannot be read fails every reward."""
+    """Yield the rows of chunks of pictures, in order; a picture that cannot be read fails every reward."""
     for chunk in _chunks(pairings, suite.needs_full_groups):
         inputs: list[RewardInput] = []
         readable: list[int] = []
@@ -98,10 +98,10 @@ def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[Scor
 
 
 def open_picture(path: Path) -> Image.Image:
-    """The picture as every reward sees it: upright, RGB, and with white where it is transparent.
+    """Return the picture as rewards see it: upright, RGB, and on white where it is transparent.
 
     Raises:
-        DataError: it cannot be read, or is larger than rewards look at, which is found before it is decoded.
+        DataError: it cannot be read, or exceeds the size limit of rewards, which is checked before decoding.
     """
     try:
         with warnings.catch_warnings():
@@ -114,48 +114,48 @@ def open_picture(path: Path) -> Image.Image:
 
 
 def score_names(rows: Sequence[ScoreRow]) -> list[str]:
-    """All names that have scores, in the order in which they come."""
+    """Return all names that have scores, in order of appearance."""
     return list(dict.fromkeys(name for row in rows for name in row.values))
 
 
 def counts(rows: Sequence[ScoreRow], name: str) -> Counter[str]:
-    """How many pictures had which status under a name."""
+    """Return the number of pictures by status of one score."""
     return Counter(row.status[name] for row in rows if name in row.status)
 
 
 def kinds(rows: Sequence[ScoreRow], name: str) -> Counter[str]:
-    """How many pictures could not be scored, by kind."""
+    """Return the number of unscored pictures by kind of failure."""
     return Counter(row.failures[name] for row in rows if name in row.failures)
 
 
 def lower_names(rows: Sequence[ScoreRow]) -> set[str]:
-    """The names of which lower values are better: all that a reward of that direction gives."""
+    """Return the names where lower is better: all scores of rewards with that direction."""
     return {name for row in rows for name in row.lower}
 
 
 def known(rows: Sequence[ScoreRow], name: str) -> list[float]:
-    """All values under a name that there are."""
+    """Return all known values of one score."""
     return [value for row in rows if math.isfinite(value := row.values.get(name, math.nan))]
 
 
 def open_lines(folder: Path) -> TextIO:
-    """scores.jsonl, which holds everything. What is no UTF-8 in the name of a file stands in it as JSON's escapes."""
+    """Open scores.jsonl, which contains all results. File names that are not UTF-8 are escaped."""
     return (folder / "scores.jsonl").open("w", encoding="utf-8", errors="backslashreplace")
 
 
 def write_lines(rows: Sequence[ScoreRow], file: TextIO) -> None:
-    """Write rows as JSON Lines, at once: what was scored is kept, whatever comes after it."""
+    """Write rows as JSON Lines and flush them: finished scores survive a later crash."""
     for row in rows:
         sample = row.pairing.sample
         texts = [sample.id, str(row.pairing.picture), sample.prompt, sample.source]
         scores = {name: value if math.isfinite(value) else None for name, value in row.values.items()}
-        told = {"scores": scores, "status": row.status, "failures": row.failures, "detail": row.detail}
-        file.write(json.dumps(dict(zip(HEAD, texts, strict=True)) | told, ensure_ascii=False) + "\n")
+        results = {"scores": scores, "status": row.status, "failures": row.failures, "detail": row.detail}
+        file.write(json.dumps(dict(zip(HEAD, texts, strict=True)) | results, ensure_ascii=False) + "\n")
     file.flush()
 
 
 def write_table(rows: Sequence[ScoreRow], folder: Path) -> None:
-    """Write scores.csv. A text that a spreadsheet would take for a formula begins with an apostrophe."""
+    """Write scores.csv. A text that a spreadsheet would read as a formula is prefixed with an apostrophe."""
     names = score_names(rows)
     with (folder / "scores.csv").open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         table = csv.writer(file)
@@ -201,16 +201,16 @@ def _by_id(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
     for group, sample in enumerate(read_samples(prompts)):
         try:
             found = _pictures_of(sample.id, pictures)
-        except (OSError, RuntimeError):  # an id that no file can be called by, or a loop of links
+        except (OSError, RuntimeError):  # an id that is no valid file name, or a loop of links
             found = []
         if not found:
             missing.append(sample.id)
         pairings += [Pairing(path, with_media_in(sample, prompts.parent), group) for path in found]
     if missing:
-        more = f" and {len(missing) - TOLD} more" if len(missing) > TOLD else ""
+        more = f" and {len(missing) - MOST_NAMES} more" if len(missing) > MOST_NAMES else ""
         raise DataError(
             f"{pictures}: no picture for {len(missing)} of {len(missing) + len({p.group for p in pairings})} samples: "
-            f"{', '.join(missing[:TOLD])}{more}. The picture of {missing[0]!r} would be {missing[0]}.png "
+            f"{', '.join(missing[:MOST_NAMES])}{more}. The picture of {missing[0]!r} would be {missing[0]}.png "
             f"(or {', '.join(SUFFIXES[1:])}), or all pictures in the folder {missing[0]}"
         )
     used = {pairing.picture for pairing in pairings}
@@ -218,7 +218,7 @@ def _by_id(pictures: Path, prompts: Path) -> tuple[list[Pairing], int]:
 
 
 def _pictures_of(id: str, folder: Path) -> list[Path]:
-    """Of one sample, which may stand in a folder below, and never in one outside."""
+    """Return the pictures of one sample, which may be in a folder below, and never outside."""
     place, root = folder / id, folder.resolve()
     if "\0" in id or not place.name or not place.resolve().is_relative_to(root):
         return []
@@ -241,31 +241,31 @@ def _pictures_in(folder: Path) -> list[Path]:
 
 
 def _natural(path: Path) -> list[tuple[int, int, str]]:
-    """Numbers in a name count as numbers."""
+    """Return a sort key that compares numbers in a name by value."""
     parts = re.split(r"([0-9]{1,4000})", path.name)  # every second part is a number, and "²" is in none
     return [(0, int(part), "") if place % 2 else (1, 0, part) for place, part in enumerate(parts) if part]
 
 
 def _chunks(pairings: Sequence[Pairing], whole_groups: bool) -> Iterator[list[Pairing]]:
-    """As many as may be in memory together; pictures of a whole group need not stand together."""
+    """Yield chunks that fit in memory together; the pictures of a group need not be adjacent."""
     units: dict[int, list[Pairing]] = {}
     for place, pairing in enumerate(pairings):
         units.setdefault(pairing.group if whole_groups else place, []).append(pairing)
     chunk: list[Pairing] = []
-    held = 0
+    pixels = 0
     for members in units.values():
         size = sum(_pixels(pairing.picture) for pairing in members)
-        if chunk and (len(chunk) + len(members) > AT_ONCE or held + size > PIXELS_AT_ONCE):
+        if chunk and (len(chunk) + len(members) > AT_ONCE or pixels + size > PIXELS_AT_ONCE):
             yield chunk
-            chunk, held = [], 0
+            chunk, pixels = [], 0
         chunk = [*chunk, *members]
-        held += size
+        pixels += size
     if chunk:
         yield chunk
 
 
 def _pixels(path: Path) -> int:
-    """As the file's head says; 0 of a picture that will not be decoded."""
+    """Return the pixels in the file's header; 0 for a picture that will not be decoded."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
@@ -295,13 +295,13 @@ def _row(pairing: Pairing, output: RewardOutput, place: int, lower: frozenset[st
     )
 
 
-def _unreadable(pairing: Pairing, names: Sequence[str], why: str) -> ScoreRow:
+def _unreadable(pairing: Pairing, names: Sequence[str], reason: str) -> ScoreRow:
     return ScoreRow(
         pairing,
         dict.fromkeys(names, math.nan),
         dict.fromkeys(names, Status.ERROR.value),
         dict.fromkeys(names, "unreadable"),
-        dict.fromkeys(names, why),
+        dict.fromkeys(names, reason),
     )
 
 

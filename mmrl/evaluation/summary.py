@@ -1,9 +1,9 @@
-"""Did training help: paired differences between the first and the last evaluation, in each run and over runs."""
+"""Summaries of runs: paired differences between the first and the last evaluation, in each run and over runs."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,60 +12,49 @@ from rich.table import Table
 from rich.text import Text
 
 from mmrl.errors import EvaluationError
-from mmrl.evaluation.results import Evaluation
+from mmrl.evaluation.results import Evaluation, RewardChange, reward_change
 from mmrl.evaluation.run_reader import RunRecord, read_run
-from mmrl.rewards.core.reward_errors import Status
-from mmrl.statistics.intervals import Interval, interval_text, mean_over_seeds, paired_difference, paired_means
+from mmrl.statistics.intervals import Interval, interval_text, mean_over_seeds
 
 COLOURS = {"up": "green", "down": "red", "unsure": "default"}
 NUMBERS = ("base", "trained", "difference", "95 % interval", "prompts", "not scored")
 MALFORMED = "malformed"
-"""A column that stands only where some answer was."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """One reward on the same prompts and noise; its means are over the pairs that could be scored."""
-
-    before: float
-    after: float
-    difference: Interval
-    malformed: tuple[int, int] = (0, 0)  # answers that could not be read, before and after
+"""The column of answers that could not be read; left out if there is none."""
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What one run changed."""
+    """The changes of one run."""
 
     name: str
     folder: Path
-    steps: tuple[int, int]  # of the evaluations that are compared
-    changes: dict[str, Change]  # by reward
-    by_source: dict[str, dict[str, Change]]  # by source, then reward; the rewards that the source was scored by
-    diversity: tuple[float, float] | None  # before, after; None where the run did not measure it
-    headline: str = "total"  # the name that says most: the total, or the one reward that was trained on
-    tokens: tuple[float, float] | None = None  # mean length of the answers, before and after; None: no texts
+    steps: tuple[int, int]  # of the compared evaluations
+    changes: dict[str, RewardChange]  # by reward
+    by_source: dict[str, dict[str, RewardChange]]  # by source, then reward; only rewards that score the source
+    diversity: tuple[float, float] | None  # before, after; None if not measured
+    headline: str = "total"  # the total, or the only trained reward
+    tokens: tuple[float, float] | None = None  # mean length of answers, before and after; None: no texts
 
     @property
     def diversity_ratio(self) -> float:
-        """After / before; NaN where unknown."""
+        """Diversity after / before; NaN if unknown."""
         return self.diversity[1] / self.diversity[0] if self.diversity and self.diversity[0] > 0 else math.nan
 
     @property
-    def sources(self) -> dict[str, Change]:
-        """How the headline moved on each source; empty where there is one source."""
+    def sources(self) -> dict[str, RewardChange]:
+        """The change of the headline reward on each source; empty with one source."""
         if len(self.by_source) < 2:
             return {}
         return {source: found[self.headline] for source, found in self.by_source.items() if self.headline in found}
 
     def sources_with(self, verdict: str) -> list[str]:
-        """The sources on which the headline went `up` or `down`, or is `unsure`."""
+        """Return the sources whose headline change has this verdict: `up`, `down` or `unsure`."""
         return [source for source, change in self.sources.items() if change.difference.verdict == verdict]
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What several runs changed, as a rule runs of one recipe with different seeds."""
+    """The changes of several runs, usually runs of one recipe with different seeds."""
 
     runs: tuple[RunSummary, ...]
     over_runs: dict[str, Interval]  # {reward: mean over runs of the run's mean difference}
@@ -76,8 +65,8 @@ def summarise(runs: Sequence[Path]) -> Summary:
     """Compare each run's first evaluation, step 0, with its last.
 
     Raises:
-        EvaluationError: a folder is no run, has no evaluation at step 0 or no later one, or the two do not hold the
-            same samples.
+        EvaluationError: a folder is no run, has no evaluation at step 0 or no later one, or the two have different
+            samples.
     """
     if not runs:
         raise EvaluationError("there is no run to summarise")
@@ -91,7 +80,11 @@ def summarise(runs: Sequence[Path]) -> Summary:
 
 
 def summarise_run(folder: Path, until: int | None = None) -> RunSummary:
-    """As `summarise`, for one run; with `until`, as if it had ended at that step."""
+    """Return the summary of one run; with `until`, as if it had ended at that step.
+
+    Raises:
+        EvaluationError: as `summarise`.
+    """
     record = read_run(folder, until)
     if not record.comparable:
         found = ", ".join(map(str, record.steps)) or "none"
@@ -102,17 +95,17 @@ def summarise_run(folder: Path, until: int | None = None) -> RunSummary:
     before, after = (Evaluation.load(folder, step, images=False) for step in (0, record.steps[-1]))
     if (before.ids, before.draws) != (after.ids, after.draws):
         raise EvaluationError(f"{folder}: steps 0 and {after.step} were evaluated on different samples or draws")
-    names = order_names([n for n in before.values if n in after.values], list(record.trained), record.watched)
+    names = order_names([n for n in before.values if n in after.values], list(record.trained), record.heldout)
     sources = np.array(before.sources)
-    asked = {n: before.asked(n) | after.asked(n) for n in names}
+    requested = {n: before.requested(n) | after.requested(n) for n in names}
     by_source = {s: sources == s for s in sorted(set(before.sources))}
     return RunSummary(
         name=_name(folder.resolve()),
         folder=folder,
         steps=(0, after.step),
-        changes={n: _change(before, after, n, asked[n]) for n in names},
+        changes={n: reward_change(before, after, n) for n in names},
         by_source={
-            s: {n: _change(before, after, n, asked[n] & rows) for n in names if (asked[n] & rows).any()}
+            s: {n: reward_change(before, after, n, requested[n] & rows) for n in names if (requested[n] & rows).any()}
             for s, rows in by_source.items()
         },
         diversity=_diversity(record, before, after),
@@ -121,17 +114,17 @@ def summarise_run(folder: Path, until: int | None = None) -> RunSummary:
     )
 
 
-def order_names(names: Sequence[str], trained: Sequence[str], watched: Sequence[str]) -> list[str]:
-    """The total, what was trained on, what was measured besides, what was held out."""
+def order_names(names: Sequence[str], trained: Sequence[str], heldout: Sequence[str]) -> list[str]:
+    """Return the total, then trained rewards, other measured ones, and held-out ones."""
 
     def rank(name: str) -> int:
-        return 0 if name == "total" else 1 if name in trained else 3 if name in watched else 2
+        return 0 if name == "total" else 1 if name in trained else 3 if name in heldout else 2
 
     return sorted(names, key=rank)
 
 
 def render(summary: Summary, by_source: bool = True) -> list[Table]:
-    """Tables for a terminal: rewards by run, over runs where there are several, by source where there are several."""
+    """Return tables for a terminal: rewards by run, over several runs, and by several sources."""
     tables = [_run_table(summary.runs)]
     if len(summary.runs) > 1:
         tables.append(_over_runs_table(summary))
@@ -144,9 +137,9 @@ def render(summary: Summary, by_source: bool = True) -> list[Table]:
 
 
 def verdict_text(runs: Sequence[RunSummary]) -> str:
-    """Whether any source went down, in a sentence: `total by source: 5 up, 3 unsure, none down.`
+    """Return the verdicts by source in a sentence: `total by source: 5 up, 3 unsure, none down.`
 
-    Significantly, that is: with a 95 % interval that lies below 0. Runs are told apart where there are several.
+    Up and down mean that the whole 95 % interval is on that side of 0. With several runs, each source names its run.
     """
     counts = {verdict: sum(len(run.sources_with(verdict)) for run in runs) for verdict in ("up", "unsure")}
     fallen = [
@@ -156,31 +149,18 @@ def verdict_text(runs: Sequence[RunSummary]) -> str:
     return f"{runs[0].headline} by source: {counts['up']} up, {counts['unsure']} unsure, {down}."
 
 
-def _change(before: Evaluation, after: Evaluation, name: str, samples: np.ndarray) -> Change:
-    pair = before.by_prompt(name)[samples], after.by_prompt(name)[samples]
-    first, last, _ = paired_means(*pair)
-    before_mean, after_mean = (float(values.mean()) if values.size else math.nan for values in (first, last))
-    malformed = (_malformed(before, name, samples), _malformed(after, name, samples))
-    return Change(before_mean, after_mean, paired_difference(*pair), malformed)
-
-
-def _malformed(evaluation: Evaluation, name: str, samples: np.ndarray) -> int:
-    rows = np.array([status == Status.INVALID for status in evaluation.status[name]], bool)
-    return int(rows.reshape(len(evaluation.ids), evaluation.draws)[samples].sum())
-
-
 def _headline(record: RunRecord, names: Sequence[str]) -> str:
     trained = [name for name in names if record.trained.get(name, 0) != 0]
     return trained[0] if trained and (not record.shows_total or "total" not in names) else "total"
 
 
 def _name(folder: Path) -> str:
-    """The folder's; with the run's before it where the folder is inside a run."""
+    """Return the name of the folder, with the run's before it if the folder is inside a run."""
     return f"{folder.parent.name}/{folder.name}" if (folder.parent / "config.yaml").is_file() else folder.name
 
 
 def _diversity(record: RunRecord, before: Evaluation, after: Evaluation) -> tuple[float, float] | None:
-    """As the trainer logged it, which may be over more draws than the evaluations hold; else theirs."""
+    """Return the diversity that the trainer logged, which may be over more draws, else that of the evaluations."""
     values = [v for v in record.curve("evaluation", "evaluation/diversity").values if math.isfinite(v)]
     if len(values) > 1:
         return values[0], values[-1]
@@ -192,12 +172,12 @@ def _both(before: float | None, after: float | None) -> tuple[float, float] | No
 
 
 def _run_table(runs: Sequence[RunSummary]) -> Table:
-    told = _tells_malformed([change for run in runs for change in run.changes.values()])
-    table = _table("The same prompts and noise, before and after", ("run", "reward"), _columns(told))
+    malformed = any_malformed(change for run in runs for change in run.changes.values())
+    table = _table("The same prompts and noise, before and after", ("run", "reward"), _columns(malformed))
     for run in runs:
         for number, (name, change) in enumerate(run.changes.items()):
             label = f"{run.name} (step {run.steps[1]})" if number == 0 else ""
-            table.add_row(Text(label), Text(name), *_cells(change, told))
+            table.add_row(Text(label), Text(name), *_cells(change, malformed))
         if run.tokens:
             table.add_row("", "length in tokens", *(f"{mean:.1f}" for mean in run.tokens), _times(*run.tokens))
         if run.diversity:
@@ -223,19 +203,19 @@ def _over_runs_table(summary: Summary) -> Table:
 
 
 def _source_table(runs: Sequence[RunSummary]) -> Table:
-    told = _tells_malformed([change for run in runs for found in run.by_source.values() for change in found.values()])
-    table = _table("By source", ("run", "source", "reward"), _columns(told))
+    malformed = any_malformed(change for run in runs for found in run.by_source.values() for change in found.values())
+    table = _table("By source", ("run", "source", "reward"), _columns(malformed))
     for run in runs:
         for source, changes in run.by_source.items():
             for number, (name, change) in enumerate(changes.items()):
                 labels = (run.name, source) if number == 0 else ("", "")
-                table.add_row(*map(Text, labels), Text(name), *_cells(change, told))
+                table.add_row(*map(Text, labels), Text(name), *_cells(change, malformed))
             table.add_section()
     return table
 
 
 def _verdict_table(runs: Sequence[RunSummary]) -> Table:
-    """One line a source: which way it went, and in how many runs."""
+    """Return a table with one line per source: the mean difference, and the number of runs by verdict."""
     table = _table("Verdicts by source", ("source",), ("mean difference", "lowest", "highest", "up", "unsure", "down"))
     for source in dict.fromkeys(source for run in runs for source in run.sources):
         each = [run.sources[source].difference for run in runs if source in run.sources]
@@ -256,11 +236,12 @@ def _table(title: str, labels: Sequence[str], numbers: Sequence[str]) -> Table:
     return table
 
 
-def _columns(told: bool) -> tuple[str, ...]:
-    return (*NUMBERS, MALFORMED) if told else NUMBERS
+def _columns(malformed: bool) -> tuple[str, ...]:
+    return (*NUMBERS, MALFORMED) if malformed else NUMBERS
 
 
-def _tells_malformed(changes: Sequence[Change]) -> bool:
+def any_malformed(changes: Iterable[RewardChange]) -> bool:
+    """Return True if any answer could not be read, before or after."""
     return any(any(change.malformed) for change in changes)
 
 
@@ -268,7 +249,7 @@ def _times(before: float, after: float) -> str:
     return f"x {after / before:.2f}" if before else ""
 
 
-def _cells(change: Change, malformed: bool) -> list[str | Text]:
+def _cells(change: RewardChange, malformed: bool) -> list[str | Text]:
     difference = change.difference
     cells: list[str | Text] = [
         f"{change.before:.3f}",
@@ -281,6 +262,6 @@ def _cells(change: Change, malformed: bool) -> list[str | Text]:
     return [*cells, malformed_text(change)] if malformed else cells
 
 
-def malformed_text(change: Change) -> str:
-    """`12 to 3`: answers that could not be read, before and after."""
+def malformed_text(change: RewardChange) -> str:
+    """Return the numbers of answers that could not be read, before and after: `12 to 3`."""
     return "{} to {}".format(*change.malformed)

@@ -17,9 +17,9 @@ from mmrl.build.schemes import scheme_of
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.evaluation.final_summary import GRID, write_grid
-from mmrl.evaluation.report.run_charts import curves_svg, kind_of
+from mmrl.evaluation.report.run_charts import curves_svg
 from mmrl.evaluation.run_reader import HELDOUT, RunRecord
-from mmrl.evaluation.run_warnings import Inner, cautions, divergence_texts, read_splits, shown_changes
+from mmrl.evaluation.run_warnings import SplitResult, displayed_changes, divergence_texts, read_splits, run_warnings
 from mmrl.evaluation.summary import RunSummary, summarise_run, verdict_text
 from mmrl.export.card_text import data_text, method_text, one_cell, paper_text, rewards_text
 from mmrl.export.merged_model import ExportedModel
@@ -98,7 +98,7 @@ def _facts(config: TrainConfig, record: RunRecord, model: ModelRef) -> str:
         "Method": method_text(config),
         "Algorithm": paper_text(config),
         "Rewards": rewards_text(config, rows),
-        "Held out": ", ".join(record.watched) or "no reward",
+        "Held out": ", ".join(record.heldout) or "no reward",
         "Data": data_text(config, without_folders(config.data.path)),
         "Iterations": f"{model.step}, of {config.training.iterations} that were planned",
         "Learning rate": f"{config.optimizer.lr:g}",
@@ -107,7 +107,7 @@ def _facts(config: TrainConfig, record: RunRecord, model: ModelRef) -> str:
     return f"## What was done\n\n{facts}\n\nAll settings are in [{RECIPE}]({RECIPE})."
 
 
-def _results(record: RunRecord, summary: RunSummary | None, inner: list[Inner]) -> str:
+def _results(record: RunRecord, summary: RunSummary | None, inner: list[SplitResult]) -> str:
     """Return tables with intervals, and whether trained and held-out rewards diverged."""
     if summary is None:
         return "## Results\n\nThis step was not compared with the base: there are no evaluations of both."
@@ -118,10 +118,10 @@ def _results(record: RunRecord, summary: RunSummary | None, inner: list[Inner]) 
             parts += [f"### {kind.title[0].upper()}{kind.title[1:]}\n\n{kind.note}", _table(its, found)]
     divergence = divergence_texts(record)
     no_divergence = "Trained and held-out rewards did not diverge, as far as these prompts show."
-    if not record.watched:
+    if not record.heldout:
         no_divergence = "No reward was held out, so a gain by reward hacking would not show."
     parts.append(f"### Did the rewards diverge?\n\n{_list(divergence) or no_divergence}")
-    if others := [text for text in cautions(record, summary, inner) if text not in divergence]:
+    if others := [text for text in run_warnings(record, summary, inner) if text not in divergence]:
         parts.append(f"### Cautions\n\n{_list(others)}")
     return "\n\n".join(parts)
 
@@ -132,10 +132,10 @@ def _list(texts: Sequence[str]) -> str:
 
 def _table(record: RunRecord, summary: RunSummary) -> str:
     lines = ["| reward | | before | after | difference | 95 % interval | prompts |", "|-|-|-|-|-|-|-|"]
-    for name, change in shown_changes(record, summary.changes).items():
+    for name, change in displayed_changes(record, summary.changes).items():
         moved = change.difference
         numbers = f"{change.before:.3f} | {change.after:.3f} | {moved.mean:+.3f} | {interval_text(moved)} | {moved.n}"
-        lines.append(f"| {one_cell(name)} | {kind_of(record, name)} | {numbers} |")
+        lines.append(f"| {one_cell(name)} | {record.role(name)} | {numbers} |")
     if summary.tokens:
         lines.append("| length in tokens | | {:.1f} | {:.1f} | | | |".format(*summary.tokens))
     if summary.diversity:
@@ -158,7 +158,7 @@ def limits(
     config: TrainConfig,
     record: RunRecord,
     summary: RunSummary | None,
-    inner: Sequence[Inner],
+    inner: Sequence[SplitResult],
     model: ModelRef,
     exported: ExportedModel,
 ) -> list[str]:
@@ -175,7 +175,7 @@ def limits(
 
 
 def _limits_of_evaluation(
-    record: RunRecord, summary: RunSummary | None, inner: Sequence[Inner], model: ModelRef
+    record: RunRecord, summary: RunSummary | None, inner: Sequence[SplitResult], model: ModelRef
 ) -> Iterator[str]:
     if summary is None:
         yield "Nothing here says whether it is better than its base: it was not evaluated beside it."
@@ -187,7 +187,7 @@ def _limits_of_evaluation(
     if headline.verdict != "up":
         outcome = "ended below its base's" if headline.verdict == "down" else "is not surely above its base's"
         yield f"Training did not show what it was for: {summary.headline} {outcome} ({interval_text(headline)})."
-    if not record.watched:
+    if not record.heldout:
         yield "No reward was held out: reward hacking would not show in the results."
     if not any(kind.folder == HELDOUT and found for kind, _, found in inner):
         yield "It was not evaluated on prompts of a kind that training never saw."

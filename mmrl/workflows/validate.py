@@ -13,7 +13,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.evaluation.evaluate import evaluate
-from mmrl.evaluation.reward_hacking import Watch
+from mmrl.evaluation.reward_hacking import HackingMonitor
 from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.policy import Policy
 from mmrl.rewards.core.routing import SharedLoader
@@ -71,13 +71,13 @@ class Evaluator:
                 metrics["evaluation/diversity"] = scored.diversity or 0.0
                 continue
             scored.save(self._folder(name), pictures=self._pictures)
-            numbers = scored.metrics() | (self._watch.see(scored) if name == "validation" else {})
+            numbers = scored.metrics() | (self._watch.update(scored) if name == "validation" else {})
             metrics |= numbers if name == "validation" else {f"{name}_{key}": mean for key, mean in numbers.items()}
         return metrics
 
     def cautions(self) -> Sequence[str]:
         """What is to be said at once about the last evaluation."""
-        return self._watch.said
+        return self._watch.warnings
 
     def close(self) -> None:
         """End the rewards' threads."""
@@ -93,10 +93,10 @@ class Evaluator:
         return folder
 
 
-def _watch(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> Watch:
+def _watch(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> HackingMonitor:
     """Trained rewards are those of the run that weigh something, and those that samples ask for."""
     own = {load(chosen.name, **chosen.args).name: chosen for chosen in config.rewards}
     watched = [load(name).name for name in config.evaluation.rewards]
     watched += [name for name, chosen in own.items() if chosen.weight == 0 and chosen.at_least is None]
     held = [name for name, chosen in own.items() if chosen.at_least is not None]
-    return Watch(run, [name for name in suite.names if name not in (*watched, *held)], watched)
+    return HackingMonitor(run, [name for name in suite.names if name not in (*watched, *held)], watched)

@@ -35,19 +35,21 @@ def test_answers_are_kept_with_what_was_asked_shown_and_right(tmp_path):
         assert [result.answer(n) for n in range(6)] == ["0", "1", "2", "seven", "seven", "5"]
         assert list(result.tokens[:4]) == [1, 1, 1, 5] and result.has_answers
         assert list(result.expected[:3]) == ["0", "1", "2"] and set(result.images) == {None}
-        assert [n for n, image in enumerate(result.shown) if image is not None] == [0, 5], "the first of each source"
-        assert result.shown[0].getpixel((0, 0)) == (255, 0, 0) and result.shown[0].size == (8, 6)
-        assert result.shown[5].getpixel((0, 0)) == (0, 255, 0), "the middle frame"
+        assert [n for n, image in enumerate(result.prompt_images) if image is not None] == [0, 5], (
+            "the first of each source"
+        )
+        assert result.prompt_images[0].getpixel((0, 0)) == (255, 0, 0) and result.prompt_images[0].size == (8, 6)
+        assert result.prompt_images[5].getpixel((0, 0)) == (0, 255, 0), "the middle frame"
         assert result.mean_tokens == pytest.approx((8 * 1 + 4 * 5) / 12)
     assert sorted(path.name for path in tmp_path.rglob("*.png")) == ["0000-shown.png", "0005-shown.png"]
-    assert Evaluation.load(tmp_path, 3, images=False).shown == [None] * 12
+    assert Evaluation.load(tmp_path, 3, images=False).prompt_images == [None] * 12
 
 
 def test_no_picture_is_read_or_kept_where_none_is_to_be_shown(tmp_path):
     lost = Sample(id="q0", prompt="x", source="counting", answer=1, images=(str(tmp_path / "gone.png"),))
     suite = RewardSuite([(Exact(), 1.0)])
     found = evaluate(WritePolicy(skills(1, 1, 1)), [lost], suite, draws=1, batch=1, seed=0, pictures=0)
-    assert list(found.shown) == [None]
+    assert list(found.prompt_images) == [None]
     with pytest.raises(DataError, match=r"gone\.png: there is no such file \(sample 'q0'\)"):
         evaluate(WritePolicy(skills(1, 1, 1)), [lost], suite, draws=1, batch=1, seed=0, pictures=1)
     suite.close()
@@ -101,7 +103,7 @@ def test_a_reward_that_was_not_asked_for_is_absent_and_no_failure():
         "brief": {"ok": 12},
         "total": {"ok": 10, "invalid": 2},
     }
-    assert found.asked("near").tolist() == [sample.source == "maths" for sample in samples]
+    assert found.requested("near").tolist() == [sample.source == "maths" for sample in samples]
     by_source = found.by_source()
     assert {source: set(means) for source, means in by_source.items()} == {
         "clips": {"exact", "brief", "total"},
@@ -182,7 +184,7 @@ def test_several_pictures_stand_side_by_side_and_stay_small():
     assert max(huge.size) <= SIDE
     samples = [Sample(id="q0", prompt="x", source="maths", answer=1, images=(png("red"),) * 6)]
     suite = RewardSuite([(Exact(), 1.0)])
-    shown = evaluate(WritePolicy(skills(1, 1, 1)), samples, suite, draws=1, batch=1, seed=0).shown[0]
+    shown = evaluate(WritePolicy(skills(1, 1, 1)), samples, suite, draws=1, batch=1, seed=0).prompt_images[0]
     suite.close()
     assert shown.size == (4 * 8 + 3 * GAP, 6), "the first four"
 

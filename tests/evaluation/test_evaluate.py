@@ -108,7 +108,7 @@ def test_a_policy_that_draws_something_else_is_refused(samples):
         def rollout(self, requests, seed):
             return super().rollout(requests[:1], seed)
 
-    with pytest.raises(EvaluationError, match=r"asked for the samples .* and drew \['p0', 'p0'\]"):
+    with pytest.raises(EvaluationError, match=r"expected rollouts of the samples .*, got \['p0', 'p0'\]"):
         run(Lazy(), samples)
     with pytest.raises(EvaluationError, match="cannot evaluate 0 samples"):
         run(PaintPolicy(), [])

@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 from rich.console import Console
 
-from mmrl.evaluation.final_summary import before_after, outcome, picture_text, write_grid
+from mmrl.evaluation.final_summary import before_after, final_summary, picture_text, write_grid
 
 
 def printed(renderable) -> str:
@@ -38,7 +38,7 @@ def test_rows_of_pictures_stand_under_their_captions():
 def test_the_end_of_a_run_shows_curve_pictures_numbers_and_where_to_look(make_run):
     run = make_run(steps=(0, 5, 10), iterations=10)
     assert write_grid(run, 12) == run / "before_after.png"
-    shown = printed(outcome(run, colours=True, width=140))
+    shown = printed(final_summary(run, colours=True, width=140))
     for expected in (
         "reward while training",
         "the same prompts and noise",
@@ -47,10 +47,10 @@ def test_the_end_of_a_run_shows_curve_pictures_numbers_and_where_to_look(make_ru
     ):
         assert expected in shown
     assert "▀" * 16 in shown
-    assert "▀" not in printed(outcome(run, colours=False, width=140))
+    assert "▀" not in printed(final_summary(run, colours=False, width=140))
 
 
 def test_a_run_without_evaluations_still_ends_well(make_run):
     run = make_run(steps=(), iterations=3)
     assert write_grid(run, 12) is None
-    assert "report.html" in printed(outcome(run, colours=True, width=140))
+    assert "report.html" in printed(final_summary(run, colours=True, width=140))

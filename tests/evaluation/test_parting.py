@@ -6,73 +6,74 @@ import numpy as np
 import pytest
 
 from mmrl.evaluation import Evaluation
-from mmrl.evaluation.reward_hacking import Move, Watch, gaps, moves, parted
+from mmrl.evaluation.results import RewardChange
+from mmrl.evaluation.reward_hacking import HackingMonitor, diverged, proxy_gaps, reward_changes
 from mmrl.evaluation.run_reader import read_run
 from mmrl.statistics.intervals import Interval
-from tests.evaluation.test_outcome import outcome, printed
+from tests.evaluation.test_outcome import final_summary, printed
 from tests.evaluation.test_records import with_config
 from tests.evaluation.test_report import read
 
 
-def move(mean: float, half: float = 0.05, spread: float = 0.2) -> Move:
-    return Move(0.5, 0.5 + mean, Interval(mean, mean - half, mean + half, 100), spread)
+def change(mean: float, half: float = 0.05, spread: float = 0.2) -> RewardChange:
+    return RewardChange(0.5, 0.5 + mean, Interval(mean, mean - half, mean + half, 100), spread)
 
 
-UP = {"clip": move(0.2)}
+UP = {"clip": change(0.2)}
 
 
 def test_a_watched_reward_that_falls_is_named():
-    (told,) = parted(UP, {"honest": move(0.1), "observer": move(-0.1)})
+    (told,) = diverged(UP, {"honest": change(0.1), "observer": change(-0.1)})
     assert told.startswith("clip rose while the held-out observer fell by 0.100") and "being hacked" in told
 
 
 def test_all_watched_rewards_that_stay_while_the_trained_one_rises_far_are_told():
-    (told,) = parted(UP, {"observer": move(0.01, half=0.03), "judge": move(0.0, half=0.02)})
+    (told,) = diverged(UP, {"observer": change(0.01, half=0.03), "judge": change(0.0, half=0.02)})
     assert told.startswith("clip rose by 1.00 standard deviations while no held-out reward did: observer +0.010")
 
 
 @pytest.mark.parametrize(
     ("trained", "watched"),
     [
-        (UP, {"observer": move(0.1)}),  # goes along
-        (UP, {"observer": move(0.01, half=0.03), "judge": move(0.1)}),  # one of them does
-        (UP, {"observer": move(0.02, half=0.15)}),  # nobody knows: too few prompts
-        (UP, {"observer": move(-0.02, half=0.15)}),  # falls, perhaps
-        ({"clip": move(0.03, half=0.01)}, {"observer": move(0.0, half=0.001)}),  # did not rise far
-        ({"clip": move(0.03)}, {"observer": move(-0.1)}),  # rose, perhaps
-        ({"clip": move(-0.2)}, {"observer": move(-0.1)}),  # both fell
+        (UP, {"observer": change(0.1)}),  # goes along
+        (UP, {"observer": change(0.01, half=0.03), "judge": change(0.1)}),  # one of them does
+        (UP, {"observer": change(0.02, half=0.15)}),  # nobody knows: too few prompts
+        (UP, {"observer": change(-0.02, half=0.15)}),  # falls, perhaps
+        ({"clip": change(0.03, half=0.01)}, {"observer": change(0.0, half=0.001)}),  # did not rise far
+        ({"clip": change(0.03)}, {"observer": change(-0.1)}),  # rose, perhaps
+        ({"clip": change(-0.2)}, {"observer": change(-0.1)}),  # both fell
         (UP, {}),
-        ({}, {"observer": move(-0.1)}),
+        ({}, {"observer": change(-0.1)}),
     ],
 )
 def test_nobody_is_warned_without_reason(trained, watched):
-    assert parted(trained, watched) == []
+    assert diverged(trained, watched) == []
 
 
 def test_gaps_are_in_standard_deviations_of_the_base():
-    assert gaps(UP, {"observer": move(-0.1, spread=0.4)}) == {"observer": pytest.approx(1.25)}
-    assert gaps(UP, {"flat": move(0.1, spread=0.0)}) == {}
+    assert proxy_gaps(UP, {"observer": change(-0.1, spread=0.4)}) == {"observer": pytest.approx(1.25)}
+    assert proxy_gaps(UP, {"flat": change(0.1, spread=0.0)}) == {}
 
 
 def test_moves_pair_by_prompt_and_leave_out_what_was_not_scored(make_run):
     run = make_run(failed=3)
     pair = [Evaluation.load(run, step, images=False) for step in (0, 10)]
-    found = moves(*pair, ["redness", "held", "unknown"])
+    found = reward_changes(*pair, ["redness", "held", "unknown"])
     assert list(found) == ["redness", "held"] and found["held"].difference.n == 37
     assert found["redness"].spread == pytest.approx(np.std(pair[0].values["redness"]), rel=1e-6)
-    assert found["redness"].far == pytest.approx(found["redness"].difference.mean / found["redness"].spread)
+    assert found["redness"].effect_size == pytest.approx(found["redness"].difference.mean / found["redness"].spread)
 
 
 @pytest.mark.parametrize(("held", "hacked"), [(-0.2, True), (0.2, False)])
 def test_a_run_is_told_as_it_goes_in_its_report_and_on_the_terminal(make_run, held, hacked):
     run = make_run(held=held)
-    watch = Watch(run, ["redness"], ["held"])
-    assert watch.see(Evaluation.load(run, 0, images=False)) == {} and watch.said == ()
-    metrics = watch.see(Evaluation.load(run, 10, images=False))
-    assert metrics["evaluation_parted"] == float(hacked) and bool(watch.said) == hacked
+    monitor = HackingMonitor(run, ["redness"], ["held"])
+    assert monitor.update(Evaluation.load(run, 0, images=False)) == {} and monitor.warnings == ()
+    metrics = monitor.update(Evaluation.load(run, 10, images=False))
+    assert metrics["evaluation_parted"] == float(hacked) and bool(monitor.warnings) == hacked
     assert (metrics["evaluation_gap/held"] > 2) == hacked
     assert ("being hacked" in read(run)[1].text) == hacked
-    shown = " ".join(printed(outcome(run, colours=False, width=140)).split())
+    shown = " ".join(printed(final_summary(run, colours=False, width=140)).split())
     assert ("Caution: redness rose while the held-out held fell" in shown) == hacked
 
 
@@ -86,10 +87,10 @@ def test_a_constraint_is_neither_trained_nor_held_out_and_is_told_where_it_ends_
     record = read_run(run)
     assert record.trained == {"redness": 1.0} and record.constrained == {"held": 0.45} and not record.shows_total
     text = read(run)[1].text
-    assert "held ended at 0.296" in text and "below the 0.45 that it was to be held at" in text
+    assert "held ended at 0.296" in text and "below its constraint of at least 0.45" in text
     assert "being hacked" not in text and "held ≥ 0.45" in text
     fine = with_config(make_run("fine", held=0.2), rewards=rewards, evaluation={})
-    assert "to be held at" not in read(fine)[1].text
+    assert "below its constraint" not in read(fine)[1].text
 
 
 def test_a_reward_of_ones_own_file_is_known_by_its_name(make_run):
@@ -101,4 +102,4 @@ def test_a_reward_of_ones_own_file_is_known_by_its_name(make_run):
 def test_a_spent_budget_is_not_called_unfinished(make_run):
     run = with_config(make_run(), training={"iterations": 12, "max_kl": 9.5e-4})
     text = read(run)[1].text
-    assert "10 of 12 iterations: its KL budget was spent" in text and "unfinished" not in text
+    assert "10 of 12 iterations: its KL limit was exceeded" in text and "unfinished" not in text

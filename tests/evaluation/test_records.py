@@ -7,7 +7,6 @@ import pytest
 import yaml
 
 from mmrl.evaluation import Evaluation
-from mmrl.evaluation.report.run_charts import kind_of
 from mmrl.evaluation.run_reader import evaluated_splits, read_run
 from tests.evaluation.writing import skills, write_run
 
@@ -26,7 +25,7 @@ def answered(tmp_path_factory):
 def test_where_samples_ask_for_rewards_the_evaluation_tells_them(answered):
     record = read_run(with_config(answered, rewards=[]))
     assert record.trained == {"exact": None, "near": None} and record.shows_total
-    kinds = {name: kind_of(record, name) for name in ("total", "exact", "near", "near_digits", "brief")}
+    kinds = {name: record.role(name) for name in ("total", "exact", "near", "near_digits", "brief")}
     assert kinds == dict.fromkeys(("total", "exact", "near"), "trained") | {"near_digits": "", "brief": "held out"}
 
 
@@ -45,7 +44,7 @@ def test_further_scores_of_a_reward_that_all_were_asked_for_are_not_trained_on(m
     (folder / "evaluations" / "step-0.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     record = read_run(folder)
     assert record.trained == {"redness": 2.0} and not record.shows_total
-    assert kind_of(record, "redness_detail") == ""
+    assert record.role("redness_detail") == ""
 
 
 def test_without_an_evaluation_the_training_curves_tell(answered, tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from mmrl.evaluation import render, summarise, write_report
-from mmrl.evaluation.final_summary import outcome, split_tables, write_grid
+from mmrl.evaluation.final_summary import final_summary, split_tables, write_grid
 from tests.evaluation.test_report import Page
 from tests.evaluation.writing import questions, skills, write_run
 
@@ -92,7 +92,7 @@ def test_both_sets_have_their_tables(page, answered):
 
 def test_the_end_of_a_run_shows_some_answers_as_lines(answered):
     assert write_grid(answered, 12) is None, "there is no picture before and after"
-    text = printed(outcome(answered, colours=True, width=100), width=100)
+    text = printed(final_summary(answered, colours=True, width=100), width=100)
     lines = text.splitlines()
     start = lines.index("counting question 0?")
     assert lines[start + 1].split() == ["right", "0"]

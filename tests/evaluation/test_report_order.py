@@ -6,10 +6,11 @@ import re
 import numpy as np
 
 from mmrl.evaluation import write_report
-from mmrl.evaluation.report.cards import MOST, by_change, went
-from mmrl.evaluation.report.run_charts import curves_svg, divergence_step, phases, time_table
+from mmrl.evaluation.report.cards import MOST, by_change, count_changes
+from mmrl.evaluation.report.run_charts import curves_svg, phases, time_table
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import read_run
+from mmrl.evaluation.run_warnings import divergence_step
 from tests.evaluation.test_report import Page
 from tests.evaluation.writing import skills, write_run
 
@@ -31,7 +32,7 @@ def test_the_largest_rises_and_falls_come_first_and_nobody_twice():
     order = by_change(*pair(changes), "good", range(10))
     assert order.rose == [3, 7, 6, 0] and len(order.rose) == MOST
     assert order.fell == [1, 9, 5] and order.others == [8, 2, 4]
-    assert went(*pair(changes), "good") == (5, 1, 3)
+    assert count_changes(*pair(changes), "good") == (5, 1, 3)
     only = by_change(*pair(changes), "good", [1, 2])
     assert (only.rose, only.fell, only.others) == ([], [1], [2])
 
@@ -40,7 +41,7 @@ def test_a_prompt_with_several_draws_goes_by_the_one_that_is_shown():
     changes = [0.2, -0.5, -0.1, 0.4]  # two prompts, two draws each
     order = by_change(*pair(changes, draws=2), "good", [0, 1])
     assert order.rose == [0] and order.fell == [1]
-    assert went(*pair(changes, draws=2), "good") == (1, 0, 1)  # by their means
+    assert count_changes(*pair(changes, draws=2), "good") == (1, 0, 1)  # by their means
 
 
 def test_cards_stand_in_the_order_of_their_change_under_headings(make_run):
@@ -71,9 +72,9 @@ def test_the_step_at_which_rewards_parted_is_marked(make_run):
     hacked, honest = make_run("hacked", held=-0.3), make_run("honest", held=0.3)
     assert divergence_step(read_run(hacked)) == 10 and divergence_step(read_run(honest)) is None
     html = write_report(hacked).read_text()
-    assert "They parted at step 10" in html and html.count('class="flag"') == 1
+    assert "They diverged at step 10" in html and html.count('class="flag"') == 1
     html = write_report(honest).read_text()
-    assert "They did not part" in html and 'class="flag"' not in html
+    assert "They did not diverge" in html and 'class="flag"' not in html
     with (honest / "metrics.jsonl").open("a") as file:  # what the run said as it went is what counts
         for step, parted in ((4, 0.0), (8, 1.0), (10, 1.0)):
             file.write(json.dumps({"kind": "evaluation", "step": step, "evaluation_parted": parted}) + "\n")

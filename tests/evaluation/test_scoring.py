@@ -16,7 +16,7 @@ from PIL import Image
 from mmrl.data import DataError
 from mmrl.data.sample import Sample
 from mmrl.evaluation import score_folder
-from mmrl.evaluation.report.scoring_page import SHOWN, UNSCORED_SHOWN, ranked, write_page
+from mmrl.evaluation.report.scoring_page import MOST_PICTURES, MOST_UNSCORED, ranked, write_page
 from mmrl.evaluation.score_folder import Pairing, ScoreRow, pair_up
 from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardSuite
 from mmrl.rewards.core.image_input import MAX_PIXELS
@@ -298,7 +298,7 @@ def test_a_name_that_is_no_text_and_a_half_letter_in_a_prompt_are_written(tmp_pa
     assert "udcff.png" in (tmp_path / "index.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 2 * SHOWN, 100])
+@pytest.mark.parametrize("n", [0, 1, 2, 5, 2 * MOST_PICTURES, 100])
 def test_no_picture_is_both_best_and_worst(n, tmp_path):
     rows = [a_row(i, float(i * 7 % 101), picture=tmp_path) for i in range(n)]
     rows += [a_row(200, math.nan, "error", picture=tmp_path)]
@@ -306,7 +306,7 @@ def test_no_picture_is_both_best_and_worst(n, tmp_path):
     values = sorted((i * 7 % 101 for i in range(n)), reverse=True)
     assert [row.values["redness"] for row in best] == values[: len(best)]
     assert [row.values["redness"] for row in worst] == values[::-1][: len(worst)]
-    assert len(best) + len(worst) == min(n, 2 * SHOWN) and not {id(r) for r in best} & {id(r) for r in worst}
+    assert len(best) + len(worst) == min(n, 2 * MOST_PICTURES) and not {id(r) for r in best} & {id(r) for r in worst}
     assert [row.values["redness"] for row in ranked(rows, "redness", True)[0]] == values[::-1][: len(best)]
 
 
@@ -330,8 +330,8 @@ def test_the_page_shows_best_and_worst_and_lets_nothing_out_of_its_place(tmp_pat
 def test_a_page_about_nothing_but_failures_can_be_written(tmp_path):
     rows = [
         a_row(i, math.nan, "error", picture=tmp_path / f"{i}.png", failures={"redness": "connection"})
-        for i in range(UNSCORED_SHOWN + 5)
+        for i in range(MOST_UNSCORED + 5)
     ]
     write_page(rows, ["redness"], {}, tmp_path / "index.html")
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "And 5 more" in page and f"connection {UNSCORED_SHOWN + 5}" in page and "Best" not in page
+    assert "And 5 more" in page and f"connection {MOST_UNSCORED + 5}" in page and "Best" not in page

@@ -12,7 +12,7 @@ from mmrl.errors import RunError
 from mmrl.rewards import RewardSuite, WeightedReward, load
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.run.run_folder import METRICS
+from mmrl.training.run.trackers import METRICS
 from tests.rewards.judges.stub_server import Cuts, Hangs, HangsUp, Refuses, Sends, StubJudge, Sure, in_turn
 from tests.training.conftest import samples
 

@@ -103,7 +103,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Difference:
+class MetricDifference:
     """The difference between two subjects on the same samples and noise, second - first, where both were scored."""
 
     value: Number
@@ -144,7 +144,7 @@ def estimate(measured: MeasuredMetric, requested: Bools, seed: int, among: Ints 
     return Estimate(value, *percentile_interval(resampled), len(samples), unscored)
 
 
-def difference(before: MeasuredMetric, after: MeasuredMetric, seed: int, among: Ints | None = None) -> Difference:
+def difference(before: MeasuredMetric, after: MeasuredMetric, seed: int, among: Ints | None = None) -> MetricDifference:
     """Return the paired difference after - before, over the rows that were scored for both."""
     mine = _rows_of(after, among)
     both = before.scored & after.scored & mine
@@ -160,7 +160,9 @@ def difference(before: MeasuredMetric, after: MeasuredMetric, seed: int, among: 
         resampled = _resampled(change, samples, seed)
     dropped = int(((before.scored | after.scored) & mine & ~both).sum())
     counts = win_tie_loss(first, last, after.sign)
-    return Difference(change(samples), *percentile_interval(resampled), len(samples), *counts, dropped, after.sign)
+    return MetricDifference(
+        change(samples), *percentile_interval(resampled), len(samples), *counts, dropped, after.sign
+    )
 
 
 def mean_estimate(values: Sequence[float] | Floats, seed: int) -> Estimate:

@@ -13,9 +13,9 @@ from mmrl.errors import ResultError
 from mmrl.evaluation.comparison.estimates import (
     TIE,
     Answers,
-    Difference,
     Estimate,
     MeasuredMetric,
+    MetricDifference,
     Number,
     difference,
 )
@@ -162,7 +162,7 @@ def _changes(
         number = (before.numbers[label], after.numbers[label])
         if change is None:
             low, high = _independent(*number)
-            change = Difference(number[1].value - number[0].value, low, high, 0, 0, 0, 0)
+            change = MetricDifference(number[1].value - number[0].value, low, high, 0, 0, 0, 0)
         yield MetricChange(
             subject=mine if mine == its else f"{mine} → {its}",
             label=label,
@@ -178,7 +178,7 @@ def _changes(
         )
 
 
-def _paired_change(rows: tuple[Answers, Answers], metric: MetricInfo, seed: int) -> Difference | None:
+def _paired_change(rows: tuple[Answers, Answers], metric: MetricInfo, seed: int) -> MetricDifference | None:
     config = MetricConfig.model_validate(metric.config)
     found = difference(MeasuredMetric(config, rows[0]), MeasuredMetric(config, rows[1]), seed)
     return found if found.samples else None

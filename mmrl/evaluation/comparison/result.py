@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mmrl.atomic_io import replace_file
 from mmrl.errors import ResultError
-from mmrl.evaluation.comparison.estimates import Difference, Estimate
+from mmrl.evaluation.comparison.estimates import Estimate, MetricDifference
 
 FORMAT: Literal[1] = 1
 RESULT = "result.json"
@@ -22,7 +22,7 @@ class Against:
     """Differences of a subject from the one called `name`, by the label of a metric."""
 
     name: str
-    numbers: Mapping[str, Difference]
+    numbers: Mapping[str, MetricDifference]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Group:
 
     samples: int
     numbers: Mapping[str, Estimate]
-    difference: Mapping[str, Difference] = field(default_factory=dict)
+    difference: Mapping[str, MetricDifference] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

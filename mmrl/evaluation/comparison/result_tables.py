@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mmrl.evaluation.comparison.estimates import TIE, Difference, Estimate
+from mmrl.evaluation.comparison.estimates import TIE, Estimate, MetricDifference
 from mmrl.evaluation.comparison.regression import Diff
 from mmrl.evaluation.comparison.result import Against, Result, SubjectResult
 from mmrl.evaluation.report.page import one_line
@@ -152,7 +152,7 @@ def _against(result: Result, title: str, of: Callable[[SubjectResult], Against |
     return ResultTable(f"Against {title}", heads, tuple(rows), 3, note)
 
 
-def _difference_row(name: str, other: str, label: str, each: Difference) -> tuple[TableCell, ...]:
+def _difference_row(name: str, other: str, label: str, each: MetricDifference) -> tuple[TableCell, ...]:
     return (
         TableCell(_name(name)),
         TableCell(_name(other)),

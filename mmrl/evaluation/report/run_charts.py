@@ -1,17 +1,18 @@
-"""Which curves a report shows of a run."""
+"""Charts of a run: rewards, sources, training health and time, and all reward curves as one SVG file."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from html import escape
 from statistics import median
 
 import numpy as np
 
+from mmrl.evaluation.report.page import section, wide_table
 from mmrl.evaluation.report.svg import COLOURS, Series, line_chart, panels, smoothed
-from mmrl.evaluation.results import Evaluation
-from mmrl.evaluation.reward_hacking import moves, parted
 from mmrl.evaluation.run_reader import EVAL_SPLITS, NO_REWARDS, Curve, RunRecord
+from mmrl.evaluation.run_warnings import divergence_step
 from mmrl.evaluation.summary import order_names
 
 HEALTH = (
@@ -34,22 +35,25 @@ BY_SOURCE = (
     ("Valid share by source", "train", "valid_share_by_source/", "Answers whose total reward is known."),
     ("Groups without variance by source", "train", "zero_variance_share_by_source/", "Nothing to learn from."),
 )
+PREFIX = "seconds/"
+ALL_PHASES = "cpu"
+"""The CPU time of the process in an iteration: a measure of all phases, and none of them."""
 
 
 def reward_charts(record: RunRecord) -> str:
-    """One chart a reward, as trained and as evaluated, after one of all rewards against the base."""
+    """Return one chart per reward, as trained and as evaluated, after one of all rewards against the base."""
     trained, evaluated = (
         {name.removeprefix(prefix) for name in record.names(kind, prefix)}
         for kind, prefix in (("train", "reward/"), ("evaluation", "evaluation/"))
     )
-    hidden = (NO_REWARDS | {"diversity"}) - ({"total"} if record.shows_total else set())
-    names = order_names(sorted((trained | evaluated) - hidden), list(record.trained), record.watched)
+    names = _displayed(record, sorted(trained | evaluated))
     return _against_base(record, names) + "".join(_reward_chart(record, name) for name in names)
 
 
 def by_source_charts(record: RunRecord) -> str:
-    """The total reward of each source in a chart of its own, then lengths and shares with a line a source; nothing
-    where there are fewer than two sources.
+    """Return a chart with the total reward for each source, then lengths and shares with one line per source.
+
+    Empty with fewer than two sources.
     """
     prefixes = {"train": "reward_by_source/", "evaluation": "evaluation_by_source/"}
     sources = sorted({n.removeprefix(prefix) for kind, prefix in prefixes.items() for n in record.names(kind, prefix)})
@@ -66,7 +70,7 @@ def by_source_charts(record: RunRecord) -> str:
 
 
 def health_charts(record: RunRecord) -> str:
-    """Gauges of the optimisation."""
+    """Return charts of the optimisation's health."""
     offline = (("Loss", ("loss",), ""),) if not record.curve("train", "reward/total") else ()
     charts = []
     for title, names, note in (*offline, *HEALTH):
@@ -76,29 +80,65 @@ def health_charts(record: RunRecord) -> str:
 
 
 def time_chart(record: RunRecord) -> str:
-    """Seconds of each phase."""
+    """Return a chart with the seconds of each phase."""
     curves = {phase: record.curve("train", PREFIX + phase) for phase in phases(record)}
     return line_chart("Seconds per phase", _lines(curves), "Of one iteration.")
 
 
-def kind_of(record: RunRecord, name: str) -> str:
-    """What training made of a reward: `trained`, `held out`, `at least 0.8` of a constraint or, for what is measured
-    besides, nothing."""
-    if name in record.constrained:
-        return f"at least {record.constrained[name]:g}"
-    if name in record.watched or record.trained.get(name) == 0:
-        return "held out"
-    return "trained" if name in record.trained or name == "total" else ""
+def curves_svg(record: RunRecord) -> str:
+    """Return an SVG file, for a model card: rewards while training (smoothed) and as evaluated, held-out ones dashed.
+
+    Empty if there is no reward.
+    """
+    charts = []
+    for title, kind, prefix in (("while training", "train", "reward/"), ("evaluated", "evaluation", "evaluation/")):
+        series = []
+        names = [name.removeprefix(prefix) for name in record.names(kind, prefix)]
+        for colour, name in enumerate(_displayed(record, names)):
+            curve = record.curve(kind, prefix + name)
+            values = smoothed(curve.values) if kind == "train" else curve.values
+            series.append(_by_role(record, name, curve.steps, values, colour))
+        if any(series):
+            charts.append((f"Rewards {title}, by iteration", series))
+    return panels(charts) if charts else ""
+
+
+def phases(record: RunRecord) -> dict[str, list[float]]:
+    """Return the seconds of each phase, in every iteration that logged it."""
+    found = {}
+    for name in record.names("train", PREFIX):
+        seconds = [value for value in record.curve("train", name).values if math.isfinite(value)]
+        if seconds and (phase := name.removeprefix(PREFIX)) != ALL_PHASES:
+            found[phase] = seconds
+    return found
+
+
+def time_table(record: RunRecord) -> str:
+    """Return a section with the median, sum and share of each phase; empty if none was logged."""
+    found = phases(record)
+    total = sum(map(sum, found.values()))
+    if not total:
+        return ""
+    rows = []
+    for phase, seconds in sorted(found.items(), key=lambda each: -sum(each[1])):
+        share = sum(seconds) / total
+        bar = f'<span class="bar" style="width:{share:.0%}"></span>'
+        texts = (f"{median(seconds):.2f} s", _duration(sum(seconds)), f"{share:.0%}")
+        numbers = "".join(f"<td>{text}</td>" for text in texts)
+        rows.append(f'<tr><td>{escape(phase)}</td>{numbers}<td class="bars">{bar}</td></tr>')
+    rows.append(f"<tr><td>all phases</td><td></td><td>{_duration(total)}</td><td></td><td></td></tr>")
+    table = wide_table(("phase", "an iteration (median)", "all", "share", ""), rows)
+    return section("Time", table, "Without evaluations, checkpoints and loading.")
 
 
 def _reward_chart(record: RunRecord, name: str) -> str:
     weight = f", weight {record.trained[name]:g}" if record.trained.get(name) else ""
     series = _reward_series(record, "reward/", "evaluation/", name)
-    return line_chart(f"Reward: {name}", series, f"{kind_of(record, name) or 'measured besides'}{weight}")
+    return line_chart(f"Reward: {name}", series, f"{record.role(name) or 'measured only'}{weight}")
 
 
 def _reward_series(record: RunRecord, train: str, evaluation: str, name: str) -> list[Series]:
-    """A reward while training, as evaluated, and in each further set, by the prefixes that it is logged with."""
+    """Return a reward's curves while training, as evaluated, and in each further set, by prefixes of names."""
     raw, evaluated = record.curve("train", train + name), record.curve("evaluation", evaluation + name)
     series = []
     if raw:
@@ -106,14 +146,14 @@ def _reward_series(record: RunRecord, train: str, evaluation: str, name: str) ->
         series.append(Series("training, smoothed", raw.steps, smoothed(raw.values)))
     if evaluated:
         series.append(Series("evaluation", evaluated.steps, evaluated.values, colour=1))
-    for colour, inner in enumerate(EVAL_SPLITS, start=2):
-        if curve := record.curve("evaluation", f"{inner.folder}_{evaluation}{name}"):
-            series.append(Series(f"evaluation {inner.place}", curve.steps, curve.values, colour=colour, dashed=True))
+    for colour, split in enumerate(EVAL_SPLITS, start=2):
+        if curve := record.curve("evaluation", f"{split.folder}_{evaluation}{name}"):
+            series.append(Series(f"evaluation {split.place}", curve.steps, curve.values, colour=colour, dashed=True))
     return series
 
 
 def _against_base(record: RunRecord, names: list[str]) -> str:
-    """All evaluated rewards on one scale: where trained and held-out ones part, the reward is being hacked."""
+    """Return all evaluated rewards on one scale: trained and held-out ones diverge if the reward is being hacked."""
     base = record.first
     if base is None or base.step != 0:
         return ""
@@ -123,39 +163,18 @@ def _against_base(record: RunRecord, names: list[str]) -> str:
         if name not in base.values or not curve:
             continue
         spread = float(np.nanstd(base.values[name])) if math.isfinite(base.mean(name)) else math.nan
-        moved = [(value - base.mean(name)) / spread if spread > 0 else math.nan for value in curve.values]
-        held_out = kind_of(record, name) == "held out"
-        label = f"{name} (held out)" if held_out else name
-        series.append(Series(label, curve.steps, moved, colour=colour, dashed=held_out))
+        change = [(value - base.mean(name)) / spread if spread > 0 else math.nan for value in curve.values]
+        series.append(_by_role(record, name, curve.steps, change, colour))
     note, flag = "Change from the base, in standard deviations of the base's samples.", None
-    if record.watched:
+    if record.heldout:
         flag = divergence_step(record)
-        told = "They did not part" if flag is None else f"They parted at step {flag}"
-        note = f"{note} Dashed: held out. {told}, as far as the evaluated prompts tell."
+        verdict = "They did not diverge" if flag is None else f"They diverged at step {flag}"
+        note = f"{note} Dashed: held out. {verdict}, as far as the evaluated prompts show."
     return line_chart("Trained against held-out rewards", series, note, flag)
 
 
-def divergence_step(record: RunRecord) -> int | None:
-    """The first evaluation at which a held-out reward had parted from the trained ones, by `parting`.
-
-    As the run logged it; of one that did not, its last evaluation is asked.
-    """
-    logged = record.curve("evaluation", "evaluation_parted")
-    if logged:
-        return next((step for step, parts in zip(logged.steps, logged.values, strict=True) if parts == 1), None)
-    if not record.comparable or record.first is None:
-        return None
-    last = Evaluation.load(record.folder, record.steps[-1], images=False)
-    kinds = {name: kind_of(record, name) for name in record.first.values}
-    trained, watched = (
-        moves(record.first, last, [name for name, kind in kinds.items() if kind == wanted])
-        for wanted in ("trained", "held out")
-    )
-    return last.step if parted(trained, watched) else None
-
-
 def _lines(curves: dict[str, Curve]) -> list[Series]:
-    """Raw behind smoothed where there is much to smooth; dashed where all colours are taken."""
+    """Return the curves as lines: long ones smoothed, with the raw values behind; dashed once all colours are used."""
     series = []
     for colour, (name, curve) in enumerate((name, curve) for name, curve in curves.items() if curve):
         many, taken = len(curve.steps) > 20, colour >= COLOURS
@@ -166,71 +185,18 @@ def _lines(curves: dict[str, Curve]) -> list[Series]:
     return series
 
 
-# A run's rewards as one SVG file of its own, for a model card.
-
-
-def curves_svg(record: RunRecord) -> str:
-    """Each reward while training (smoothed) beside the same ones as evaluated, held-out ones dashed; empty without."""
-    charts = []
-    for title, kind, prefix in (("while training", "train", "reward/"), ("evaluated", "evaluation", "evaluation/")):
-        hidden = (NO_REWARDS | {"diversity"}) - ({"total"} if record.shows_total else set())
-        found = [name.removeprefix(prefix) for name in record.names(kind, prefix)]
-        series = []
-        for colour, name in enumerate(_ordered(record, [name for name in found if name not in hidden])):
-            curve = record.curve(kind, prefix + name)
-            values = smoothed(curve.values) if kind == "train" else list(curve.values)
-            held_out = kind_of(record, name) == "held out"
-            label = f"{name} (held out)" if held_out else name
-            series.append(Series(label, curve.steps, values, colour, dashed=held_out))
-        if any(series):
-            charts.append((f"Rewards {title}, by iteration", series))
-    return panels(charts) if charts else ""
-
-
-def _ordered(record: RunRecord, names: list[str]) -> list[str]:
-    return order_names(names, list(record.trained), record.watched)
-
-
-# Where the time of a run went, phase by phase.
-
-
-PREFIX = "seconds/"
-ALL_PHASES = "cpu"
-"""The process's own time in an iteration: no phase, but a measure of all."""
-
-
-def phases(record: RunRecord) -> dict[str, list[float]]:
-    """Seconds of each phase, of every iteration that logged it."""
-    found = {}
-    for name in record.names("train", PREFIX):
-        seconds = [value for value in record.curve("train", name).values if math.isfinite(value)]
-        if seconds and (phase := name.removeprefix(PREFIX)) != ALL_PHASES:
-            found[phase] = seconds
-    return found
-
-
-def time_table(record: RunRecord) -> str:
-    """A table: of each phase its usual iteration, its sum and its share of all phases; empty where none was logged."""
-    found = phases(record)
-    total = sum(map(sum, found.values()))
-    if not total:
-        return ""
-    rows = []
-    for phase, seconds in sorted(found.items(), key=lambda each: -sum(each[1])):
-        share = sum(seconds) / total
-        bar = f'<span class="bar" style="width:{share:.0%}"></span>'
-        numbers = "".join(
-            f"<td>{text}</td>" for text in (f"{median(seconds):.2f} s", _long(sum(seconds)), f"{share:.0%}")
-        )
-        rows.append(f'<tr><td>{escape(phase)}</td>{numbers}<td class="bars">{bar}</td></tr>')
-    heads = "".join(f"<th>{text}</th>" for text in ("phase", "an iteration (median)", "all", "share", ""))
-    last = f"<tr><td>all phases</td><td></td><td>{_long(total)}</td><td></td><td></td></tr>"
-    table = f'<div class="wide"><table><tr>{heads}</tr>{"".join(rows)}{last}</table></div>'
-    note = "Evaluations, checkpoints and loading are not in it."
-    return f'<section><h2>Time</h2><p class="soft">{note}</p>{table}</section>'
-
-
-def _long(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _displayed(record: RunRecord, names: Sequence[str]) -> list[str]:
+    """Return the names of rewards in order, without a total that repeats the only trained reward."""
+    hidden = (NO_REWARDS | {"diversity"}) - ({"total"} if record.shows_total else set())
+    return order_names([name for name in names if name not in hidden], list(record.trained), record.heldout)
+
+
+def _by_role(record: RunRecord, name: str, steps: Sequence[int], values: Sequence[float], colour: int) -> Series:
+    heldout = record.role(name) == "held out"
+    return Series(f"{name} (held out)" if heldout else name, steps, values, colour=colour, dashed=heldout)

@@ -1,4 +1,4 @@
-"""A run as one page: `report.html`, self-contained, without scripts or outside requests."""
+"""The report of a run, `report.html`: one self-contained page without scripts or outside requests."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pathlib import Path
 import yaml
 
 from mmrl.atomic_io import replace_file
-from mmrl.evaluation.report.cards import cards, change_cell
-from mmrl.evaluation.report.page import charts_section, page
+from mmrl.evaluation.report.cards import example_cards
+from mmrl.evaluation.report.page import charts_section, facts_list, number_cell, page, section, wide_table
 from mmrl.evaluation.report.run_charts import (
     by_source_charts,
     health_charts,
-    kind_of,
     reward_charts,
     time_chart,
     time_table,
 )
+from mmrl.evaluation.results import RewardChange
 from mmrl.evaluation.run_reader import RunRecord, read_run
-from mmrl.evaluation.run_warnings import cautions, read_splits, shown_changes
+from mmrl.evaluation.run_warnings import displayed_changes, read_splits, run_warnings
 from mmrl.evaluation.summary import (
     MALFORMED,
     NUMBERS,
-    Change,
     RunSummary,
+    any_malformed,
     malformed_text,
     summarise_run,
     verdict_text,
 )
 from mmrl.statistics.intervals import interval_text
 
-FACTS = {  # what a reader asks first
+FACTS = {  # the first settings that a reader looks for
     "Model": "policy.model",
     "Trains": "policy.train",
     "Algorithm": "algorithm.name",
@@ -57,17 +57,17 @@ def write_report(run: Path) -> Path:
     """
     record = read_run(run)
     summary = summarise_run(run) if record.comparable else None
-    inner = read_splits(run)
+    splits = read_splits(run)
     body = [
         _head(record),
-        *(f'<div class="warning">{escape(text)}</div>' for text in cautions(record, summary, inner)),
+        *(f'<div class="warning">{escape(text)}</div>' for text in run_warnings(record, summary, splits)),
         _table("Before and after", record, summary) if summary else "",
-        cards("", record, summary.headline if summary else None),
+        example_cards("", record, summary.headline if summary else None),
     ]
-    for kind, its, found in inner:
+    for split, its, found in splits:
         body += [
-            _table(f"Before and after, {kind.title}", record, found, kind.note) if found else "",
-            cards(f", {kind.title}", its, found.headline if found else None),
+            _table(f"Before and after, {split.title}", record, found, split.note) if found else "",
+            example_cards(f", {split.title}", its, found.headline if found else None),
         ]
     body += [
         charts_section("Rewards", reward_charts(record)),
@@ -84,32 +84,28 @@ def _head(record: RunRecord) -> str:
     state = f"{done} iterations"
     if planned is not None and done < planned:
         state = f"{done} of {planned} iterations"
-        state = f"{state}: its KL budget was spent" if record.spent else f"unfinished: {state}"
+        state = f"{state}: its KL limit was exceeded" if record.kl_exceeded else f"unfinished: {state}"
     parts = [name if weight is None else f"{weight:g} × {name}" for name, weight in record.trained.items()]
-    rewards = ", ".join([*parts, *(f"{name} ≥ {due:g}" for name, due in record.constrained.items())])
+    rewards = ", ".join([*parts, *(f"{name} ≥ {least:g}" for name, least in record.constrained.items())])
     facts = {label: record.setting(path) for label, path in FACTS.items()} | {"Rewards": rewards or None}
-    if record.watched:
-        facts["Held out"] = ", ".join(record.watched)
-    facts |= _ends(record)
-    cells = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(str(value))}</dd></div>"
-        for label, value in facts.items()
-        if value is not None
-    )
-    return f'<h1>{escape(record.name)}</h1><p class="soft">{escape(state)}</p><dl class="facts">{cells}</dl>'
+    if record.heldout:
+        facts["Held out"] = ", ".join(record.heldout)
+    facts |= _extremes(record)
+    cells = facts_list({label: str(value) for label, value in facts.items() if value is not None})
+    return f'<h1>{escape(record.name)}</h1><p class="soft">{escape(state)}</p>{cells}'
 
 
-def _ends(record: RunRecord) -> dict[str, str]:
-    """What a curve hides by its scale."""
+def _extremes(record: RunRecord) -> dict[str, str]:
+    """Return numbers that the scale of a curve hides: the largest replay gap, the mean share of idle groups."""
     gaps = [value for value in record.curve("train", "replay_gap").values if math.isfinite(value)]
     idle = [value for value in record.curve("train", "zero_variance_share").values if math.isfinite(value)]
-    told = {"Largest replay gap": f"{max(gaps):.2g}"} if gaps else {}
-    return told | ({"Groups without variance": f"{sum(idle) / len(idle):.0%}"} if idle else {})
+    found = {"Largest replay gap": f"{max(gaps):.2g}"} if gaps else {}
+    return found | ({"Groups without variance": f"{sum(idle) / len(idle):.0%}"} if idle else {})
 
 
 def _table(title: str, record: RunRecord, summary: RunSummary, note: str = "") -> str:
-    """All rewards on all prompts, what says most by source, and, folded up, all rewards by source."""
-    malformed = any(any(change.malformed) for change in summary.changes.values())
+    """Return a section with all rewards on all prompts, the headline by source, and, folded, all rewards by source."""
+    malformed = any_malformed(summary.changes.values())
     rows = _rows(record, summary.changes, malformed)
     if summary.tokens:
         before, after = summary.tokens
@@ -127,30 +123,29 @@ def _table(title: str, record: RunRecord, summary: RunSummary, note: str = "") -
         )
         parts.append(f"<details><summary>Every reward by source</summary>{every}</details>")
     note = f"{note} The same prompts and noise at step 0 and at step {summary.steps[1]}.".strip()
-    return f'<section><h2>{escape(title)}</h2><p class="soft">{escape(note)}</p>{"".join(parts)}</section>'
+    return section(title, "".join(parts), note)
 
 
 def _wide(first: str, rows: Sequence[str], malformed: bool) -> str:
-    heads = "".join(f"<th>{column}</th>" for column in (first, *NUMBERS, *([MALFORMED] if malformed else [])))
-    return f'<div class="wide"><table><tr>{heads}</tr>{"".join(rows)}</table></div>'
+    return wide_table((first, *NUMBERS, *([MALFORMED] if malformed else [])), rows)
 
 
-def _rows(record: RunRecord, changes: dict[str, Change], malformed: bool) -> list[str]:
+def _rows(record: RunRecord, changes: dict[str, RewardChange], malformed: bool) -> list[str]:
     rows = []
-    for name, change in shown_changes(record, changes).items():
-        kind = kind_of(record, name)
-        tag = f'<span class="tag">{kind}</span>' if kind else ""
+    for name, change in displayed_changes(record, changes).items():
+        role = record.role(name)
+        tag = f'<span class="tag">{role}</span>' if role else ""
         rows.append(_row(f"{escape(name)}{tag}", change, malformed))
     return rows
 
 
-def _row(label: str, change: Change, malformed: bool) -> str:
-    """`label` is HTML."""
+def _row(label: str, change: RewardChange, malformed: bool) -> str:
+    """Return a table row; `label` is HTML."""
     interval = change.difference
     last = f"<td>{malformed_text(change)}</td>" if malformed else ""
     return (
         f"<tr><td>{label}</td><td>{change.before:.3f}</td><td>{change.after:.3f}</td>"
-        f"{change_cell(interval.mean, interval.verdict)}<td>{interval_text(interval)}</td>"
+        f"{number_cell(interval.mean, '+.3f', interval.verdict)}<td>{interval_text(interval)}</td>"
         f"<td>{interval.n}</td><td>{interval.dropped}</td>{last}</tr>"
     )
 

@@ -1,4 +1,4 @@
-"""Scores as one page: numbers, the best and the worst pictures of every reward, and why some have no score."""
+"""Scores of a folder of pictures as one page: numbers, best and worst pictures by reward, and unscored ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import fmean, median
 
 from mmrl.errors import DataError
-from mmrl.evaluation.report.page import page, picture
+from mmrl.evaluation.report.page import card_grid, facts_list, page, picture, section, wide_table
 from mmrl.evaluation.score_folder import ScoreRow, counts, kinds, known, open_picture, score_names
 
-SHOWN = 12  # pictures at either end
-UNSCORED_SHOWN = 40
+MOST_PICTURES = 12  # at either end
+MOST_UNSCORED = 40  # lines
 SIDE = 256  # pixels of a picture's longer side on the page
 LONGEST = 600  # characters of a prompt on the page
 STATUSES = ("ok", "invalid", "error", "timeout")
@@ -22,10 +22,11 @@ STATUSES = ("ok", "invalid", "error", "timeout")
 def write_page(
     rows: Sequence[ScoreRow], lower_is_better: Collection[str], facts: Mapping[str, str], path: Path
 ) -> None:
-    """Write the page. `facts` stand at its top; of a reward in `lower_is_better`, the lowest values are the best."""
+    """Write the page with `facts` at its top. For a reward in `lower_is_better`, the lowest values are the best."""
     names = score_names(rows)
+    groups = len({row.pairing.group for row in rows})
     body = [
-        _head(rows, facts),
+        "<h1>Scores</h1>" + facts_list({"Pictures": str(len(rows)), "Prompts": str(groups), **facts}),
         _table(rows, names),
         *(_ends(rows, name, name in lower_is_better) for name in names),
         _unscored(rows, names),
@@ -35,29 +36,17 @@ def write_page(
 
 
 def ranked(rows: Sequence[ScoreRow], name: str, lower_is_better: bool) -> tuple[list[ScoreRow], list[ScoreRow]]:
-    """The best, best first, and the worst, worst first; no picture is in both. What is alike keeps its order."""
+    """Return the best, best first, and the worst, worst first. No picture is in both; equal ones keep their order."""
     scored = [row for row in rows if math.isfinite(row.values.get(name, math.nan))]
     ordered = sorted(scored, key=lambda row: row.values[name] * (1 if lower_is_better else -1))
-    best = ordered[: min(SHOWN, -(-len(ordered) // 2))]
-    return best, ordered[len(best) :][::-1][:SHOWN]
-
-
-def _head(rows: Sequence[ScoreRow], facts: Mapping[str, str]) -> str:
-    groups = len({row.pairing.group for row in rows})
-    cells = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>"
-        for label, value in {"Pictures": str(len(rows)), "Prompts": str(groups), **facts}.items()
-    )
-    return f'<h1>Scores</h1><dl class="facts">{cells}</dl>'
+    best = ordered[: min(MOST_PICTURES, -(-len(ordered) // 2))]
+    return best, ordered[len(best) :][::-1][:MOST_PICTURES]
 
 
 def _table(rows: Sequence[ScoreRow], names: Sequence[str]) -> str:
-    heads = "".join(f"<th>{head}</th>" for head in ("score", "mean", "median", "lowest", "highest", *STATUSES, "why"))
-    lines = "".join(_line(rows, name) for name in names)
-    note = '<p class="soft">Pictures that could not be scored are in no mean; an invalid one counts as the worst.</p>'
-    return (
-        f'<section><h2>All pictures</h2>{note}<div class="wide"><table><tr>{heads}</tr>{lines}</table></div></section>'
-    )
+    heads = ("score", "mean", "median", "lowest", "highest", *STATUSES, "why")
+    note = "Pictures that could not be scored are in no mean; an invalid one counts as the worst."
+    return section("All pictures", wide_table(heads, [_line(rows, name) for name in names]), note)
 
 
 def _line(rows: Sequence[ScoreRow], name: str) -> str:
@@ -65,43 +54,36 @@ def _line(rows: Sequence[ScoreRow], name: str) -> str:
     numbers = (fmean(values), median(values), min(values), max(values)) if values else ()
     cells = "".join(f"<td>{number:.4g}</td>" for number in numbers) or "<td>&ndash;</td>" * 4
     cells += "".join(f"<td>{counted[status]}</td>" for status in STATUSES)
-    why = ", ".join(f"{kind} {n}" for kind, n in kinds(rows, name).most_common())
-    return f"<tr><td>{escape(name)}</td>{cells}<td>{escape(why)}</td></tr>"
+    reasons = ", ".join(f"{kind} {n}" for kind, n in kinds(rows, name).most_common())
+    return f"<tr><td>{escape(name)}</td>{cells}<td>{escape(reasons)}</td></tr>"
 
 
 def _ends(rows: Sequence[ScoreRow], name: str, lower_is_better: bool) -> str:
     best, worst = ranked(rows, name, lower_is_better)
-    if not best:
-        return ""
-    note = '<p class="soft">Lower is better.</p>' if lower_is_better else ""
     parts = [
-        f'<h3>{title}</h3><div class="cards">{"".join(_card(row, name) for row in part)}</div>'
-        for title, part in (("Best", best), ("Worst", worst))
-        if part
+        f"<h3>{title}</h3>{card_grid(_card(row, name) for row in end)}"
+        for title, end in (("Best", best), ("Worst", worst))
+        if end
     ]
-    return f"<section><h2>{escape(name)}</h2>{note}{''.join(parts)}</section>"
+    return section(name, "".join(parts), "Lower is better." if lower_is_better else "") if parts else ""
 
 
 def _card(row: ScoreRow, name: str) -> str:
     prompt = row.pairing.sample.prompt
     short = prompt if len(prompt) <= LONGEST else f"{prompt[:LONGEST]} …"
     lines = "".join(
-        f"<tr><td>{escape(each)}</td><td>{_number(value)}</td></tr>"
+        f"<tr><td>{escape(each)}</td><td>{f'{value:.4g}' if math.isfinite(value) else '&ndash;'}</td></tr>"
         for each, value in sorted(row.values.items(), key=lambda entry: entry[0] != name)
     )
     invalid = '<span class="tag">invalid</span>' if row.status.get(name) == "invalid" else ""
-    where = escape(row.pairing.picture.name)
+    label = escape(row.pairing.picture.name)
     return (
-        f'<figure class="card"><div class="pair" style="grid-template-columns: 1fr"><div>{where}{invalid}'
-        f"{_shown(row, short)}</div></div><blockquote>{escape(short)}</blockquote><table>{lines}</table></figure>"
+        f'<figure class="card"><div class="pair" style="grid-template-columns: 1fr"><div>{label}{invalid}'
+        f"{_thumbnail(row, short)}</div></div><blockquote>{escape(short)}</blockquote><table>{lines}</table></figure>"
     )
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "&ndash;"
-
-
-def _shown(row: ScoreRow, alt: str) -> str:
+def _thumbnail(row: ScoreRow, alt: str) -> str:
     try:
         image = open_picture(row.pairing.picture)
     except DataError as err:
@@ -116,12 +98,9 @@ def _unscored(rows: Sequence[ScoreRow], names: Sequence[str]) -> str:
         return ""
     cells = [
         (row.pairing.picture.name, name, row.failures.get(name, row.status[name]), row.detail.get(name, "")[:LONGEST])
-        for row, name in failed[:UNSCORED_SHOWN]
+        for row, name in failed[:MOST_UNSCORED]
     ]
-    lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells)
-    more = f'<p class="soft">And {len(failed) - UNSCORED_SHOWN} more: see scores.jsonl.</p>'
-    heads = "<tr><th>picture</th><th>score</th><th>kind</th><th>reason</th></tr>"
-    return (
-        f'<section><h2>Not scored</h2><div class="wide"><table>{heads}{lines}</table></div>'
-        f"{more if len(failed) > UNSCORED_SHOWN else ''}</section>"
-    )
+    lines = [f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells]
+    more = f'<p class="soft">And {len(failed) - MOST_UNSCORED} more: see scores.jsonl.</p>'
+    table = wide_table(("picture", "score", "kind", "reason"), lines)
+    return section("Not scored", table + (more if len(failed) > MOST_UNSCORED else ""))

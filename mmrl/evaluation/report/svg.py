@@ -9,35 +9,35 @@ from html import escape
 
 WIDTH, HEIGHT = 380, 190
 LEFT, RIGHT, TOP, BOTTOM = 46, 10, 8, 22  # room for the axes
-MOST_DOTS = 20  # longer series are lines alone
-COLOURS = 8  # that the style sheet has
+MOST_DOTS = 20  # longer series are lines without dots
+COLOURS = 8  # in the style sheet
 HEADING = 20  # above a panel
 SHADES = ("#2a78c2", "#c2571a", "#2c8a57", "#8d4fb0", "#b8930c", "#c03a5b", "#4b6a88", "#7a7a7a")
 STYLE = (
     "text{font:10px sans-serif;fill:#777}.title{font-weight:bold;font-size:12px}.rule{stroke:#8884}"
     ".line{fill:none;stroke-width:1.6}.faint{opacity:.35}.dashed{stroke-dasharray:4 3}"
 ) + "".join(f".line.c{n}{{stroke:{shade}}}.dot.c{n}{{fill:{shade}}}" for n, shade in enumerate(SHADES))
-"""Of a file that has no style sheet; it can be read on white and on black."""
+"""The style of an SVG file, legible on white and on black; pages have their own style sheet."""
 
 Placing = Callable[[float, float], tuple[float, float]]
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart. Values that are not finite leave a gap."""
+    """A line of a chart. Values that are not finite leave a gap."""
 
     name: str
     steps: Sequence[float]
     values: Sequence[float]
     colour: int = 0  # index into the style sheet's colours
-    faint: bool = False  # the raw values behind a smoothed line; has no entry in the legend
+    faint: bool = False  # raw values behind a smoothed line, without an entry in the legend
     dashed: bool = False
 
 
 def line_chart(title: str, series: Sequence[Series], note: str = "", flag: float | None = None) -> str:
-    """A `<figure>` with title, chart and legend; an empty string where no series has a value.
+    """Return a `<figure>` with title, chart and legend; an empty string if no series has a value.
 
-    `flag` is a step to mark; the note says why.
+    `flag` is a step to mark; the note explains it.
     """
     if not (drawn := _plot(title, series, flag=flag)):
         return ""
@@ -52,7 +52,7 @@ def line_chart(title: str, series: Sequence[Series], note: str = "", flag: float
 
 
 def panels(charts: Sequence[tuple[str, Sequence[Series]]], columns: int = 2) -> str:
-    """Charts beside and below one another as an SVG file of its own, all with the same axes, and a legend in each."""
+    """Return an SVG file with charts side by side, all with the same axes, and a legend in each."""
     points = [xy for _, series in charts for one in series for xy in _known(one)]
     most = max((len(series) for _, series in charts), default=0)
     height = HEADING + HEIGHT + 12 * -(-most // 2) + 12
@@ -74,40 +74,46 @@ def panels(charts: Sequence[tuple[str, Sequence[Series]]], columns: int = 2) -> 
 def _plot(
     title: str, series: Sequence[Series], around: Sequence[tuple[float, float]] = (), flag: float | None = None
 ) -> str:
-    """An `<svg>` whose axes take in the series, and the points of others `around`; empty without a value."""
+    """Return an `<svg>` whose axes cover the series, and the points `around`; empty without a value."""
     points = [xy for one in series for xy in _known(one)]
     if not points:
         return ""
     points = [*points, *around]
     low_x, high_x = _range([x for x, _ in points])
-    x_ticks = ticks(low_x, high_x, whole=True)
     y_ticks = ticks(*_range([y for _, y in points]))
-    low_y, high_y = y_ticks[0], y_ticks[-1]
-
-    def place(x: float, y: float) -> tuple[float, float]:
-        across = (x - low_x) / (high_x - low_x) * (WIDTH - LEFT - RIGHT)
-        up = (y - low_y) / (high_y - low_y) * (HEIGHT - TOP - BOTTOM)
-        return round(LEFT + across, 1), round(HEIGHT - BOTTOM - up, 1)
-
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">']
-    for y in y_ticks:
-        height = place(low_x, y)[1]
-        parts.append(f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{height + 3.5}" text-anchor="end">{_number(y)}</text>')
-    for x in x_ticks:
-        parts.append(
-            f'<text x="{place(x, low_y)[0]}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_number(x)}</text>'
-        )
+    lines, place = axes((low_x, high_x), y_ticks)
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">', *lines]
     if flag is not None and low_x <= flag <= high_x:
-        across, top = place(flag, high_y)
+        across, top = place(flag, y_ticks[-1])
         parts.append(f'<line class="flag" x1="{across}" x2="{across}" y1="{top}" y2="{HEIGHT - BOTTOM}"/>')
     for one in series:
         parts += _line(one, place)
     return "".join([*parts, "</svg>"])
 
 
+def axes(x_range: tuple[float, float], y_ticks: Sequence[float]) -> tuple[list[str], Placing]:
+    """Return the elements of both axes, and the function from a point to its place in the `<svg>`."""
+    (low_x, high_x), (low_y, high_y) = x_range, (y_ticks[0], y_ticks[-1])
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (x - low_x) / (high_x - low_x) * (WIDTH - LEFT - RIGHT)
+        up = (y - low_y) / (high_y - low_y) * (HEIGHT - TOP - BOTTOM)
+        return round(LEFT + across, 1), round(HEIGHT - BOTTOM - up, 1)
+
+    parts = []
+    for y in y_ticks:
+        height = place(low_x, y)[1]
+        parts.append(f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{height}" y2="{height}"/>')
+        parts.append(f'<text x="{LEFT - 6}" y="{height + 3.5}" text-anchor="end">{_number(y)}</text>')
+    for x in ticks(low_x, high_x, whole=True):
+        parts.append(
+            f'<text x="{place(x, low_y)[0]}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_number(x)}</text>'
+        )
+    return parts, place
+
+
 def smoothed(values: Sequence[float], span: float | None = None) -> list[float]:
-    """Exponential moving average over about `span` values (a tenth of them by default), unbiased at the start."""
+    """Return the exponential moving average over about `span` values (default: a tenth), unbiased at the start."""
     keep = 1 - 1 / max(1.0, len(values) / 10 if span is None else span)
     total, weight, result = 0.0, 0.0, []
     for value in values:
@@ -118,7 +124,7 @@ def smoothed(values: Sequence[float], span: float | None = None) -> list[float]:
 
 
 def ticks(low: float, high: float, count: int = 5, whole: bool = False) -> list[float]:
-    """Round numbers from at or below `low`, or inside it for whole steps, to `high`."""
+    """Return about `count` round numbers that cover low to high; if `whole`, whole numbers within them."""
     rough = (high - low) / count
     power = 10 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
@@ -154,7 +160,7 @@ def _known(series: Series) -> list[tuple[float, float]]:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Lowest and highest, widened where they are one, or as good as one."""
+    """Return the lowest and highest value, widened if they are nearly equal."""
     low, high = min(values), max(values)
     if high - low <= max(1e-9 * max(abs(low), abs(high)), 1e-250):
         return (low - abs(low) * 0.1, high + abs(high) * 0.1) if low else (0.0, 1.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import sys
@@ -22,7 +21,7 @@ from mmrl.config.loading.renamed import rename_keys
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError, RunError
 from mmrl.training.run.checkpoints import Checkpoints
-from mmrl.training.run.trackers import METRICS
+from mmrl.training.run.trackers import read_metrics
 
 CONFIG = "config.yaml"
 LOCK = ".lock"
@@ -39,9 +38,7 @@ class Run:
 
     def metrics(self, kind: str = "train") -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl of one kind, `train` or `evaluation`."""
-        path = self.folder / METRICS
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        return [row for row in map(json.loads, lines) if row["kind"] == kind]
+        return [row for row in read_metrics(self.folder) if row["kind"] == kind]
 
     def checkpoint(self, which: str = "last") -> Path:
         """Return the folder of the last or best checkpoint."""

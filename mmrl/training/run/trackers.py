@@ -21,6 +21,29 @@ METRICS = "metrics.jsonl"
 logger = logging.getLogger(__name__)
 
 
+def read_metrics(run: Path) -> list[dict[str, Any]]:
+    """Return the lines of a run's metrics.jsonl: kind, step and numbers by name; empty if there is no such file.
+
+    A last line that was cut off is left out: the run is being written, or was killed.
+
+    Raises:
+        RunError: an earlier line is damaged.
+    """
+    path = run / METRICS
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line) if line.strip() else None
+            if row is not None:
+                rows.append(row | {"kind": row["kind"], "step": int(row["step"])})
+        except (ValueError, KeyError, TypeError):
+            if number == len(lines):
+                break
+            raise RunError(f"{path}:{number}: is no line of metrics") from None
+    return rows
+
+
 class Tracker(Protocol):
     """A writer of metrics, step by step."""
 
