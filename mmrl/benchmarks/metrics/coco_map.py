@@ -3,7 +3,7 @@
 A picture that is drawn twice counts twice, which is a weight of 2 on its boxes: matching is done once, and a resample
 costs one cumulative sum. With scores that all differ the number is that of pycocotools.
 
-Boxes of equal score are one point of the curve, as in `mmrl.rewards.rules.average_precision`: answers of models that
+Boxes of equal score are one point of the curve, as in `mmrl.rewards.rules.detection`: answers of models that
 state no scores are then measured by precision x recall, whatever the order of the pictures, where pycocotools would
 rank them in that order.
 """
@@ -23,7 +23,7 @@ from mmrl.benchmarks.metrics.metric import Direction, Over, Row
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, convert_box, parse_labelled_boxes, true_boxes
-from mmrl.rewards.rules.average_precision import suppress_output
+from mmrl.rewards.rules.detection import suppress_output
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 RECALLS = np.linspace(0, 1, 101)

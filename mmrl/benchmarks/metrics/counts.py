@@ -13,9 +13,9 @@ from mmrl.benchmarks.metrics.metric import Direction, Over, Row
 from mmrl.data.sample import Sample
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.parsing.counts import parse_count
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text
-from mmrl.rewards.rules.counting import true_count
+from mmrl.rewards.parsing.integers import parse_count
+from mmrl.rewards.rules.numeric import true_count
 
 
 @dataclass(frozen=True)

@@ -42,26 +42,27 @@ _BUILT_IN_BY_MODULE = {
         "box_diou": "BoxDIoU",
         "box_ciou": "BoxCIoU",
     },
-    "mmrl.rewards.rules.dynamic_iou": {"dynamic_iou": "DynamicIoU", "reachable_iou": "ReachableIoU"},
     "mmrl.rewards.rules.detection": {
         "detection_f1": "DetectionF1",
         "detection_map": "DetectionMAP",
         "od_length": "ODLength",
         "weighted_pr": "WeightedPrecisionRecall",
+    },
+    "mmrl.rewards.rules.scheduled_detection": {
+        "dynamic_iou": "DynamicIoU",
+        "reachable_iou": "ReachableIoU",
         "vision_r1": "VisionR1",
     },
     # regions, moments, counts, clicks
     "mmrl.rewards.rules.mask_iou": {"mask_iou": "MaskIoU"},
-    "mmrl.rewards.rules.point_in_box": {"point_in_box": "PointInBox"},
     "mmrl.rewards.rules.moments": {"temporal_iou": "TemporalIoU", "tube_iou": "TubeIoU"},
-    "mmrl.rewards.rules.counting": {"count_exact": "CountExact", "count_graded": "CountGraded"},
-    "mmrl.rewards.rules.gui": {"gui_action": "GUIAction"},
+    "mmrl.rewards.rules.gui": {"gui_action": "GUIAction", "point_in_box": "PointInBox"},
     # answers with a value
     "mmrl.rewards.rules.multiple_choice": {"multiple_choice": "MultipleChoice"},
     "mmrl.rewards.rules.maths": {"maths": "Maths"},
-    "mmrl.rewards.rules.numeric": {"numeric": "Numeric"},
+    "mmrl.rewards.rules.numeric": {"numeric": "Numeric", "count_exact": "CountExact", "count_graded": "CountGraded"},
     "mmrl.rewards.rules.mathvista": {"mathvista": "MathVista"},
-    "mmrl.rewards.rules.charts": {"chart_relaxed": "ChartRelaxed", "chart_table": "ChartTable"},
+    "mmrl.rewards.rules.chart_answers": {"chart_relaxed": "ChartRelaxed", "chart_table": "ChartTable"},
     # texts and their form
     "mmrl.rewards.rules.ocr": {"ocr_ned": "OCRNED", "ocr_cer": "OCRCER", "ocr_wer": "OCRWER"},
     "mmrl.rewards.rules.overlap": {"rouge": "Rouge", "bmas": "BMAS"},
@@ -71,8 +72,8 @@ _BUILT_IN_BY_MODULE = {
         "length": "Length",
         "cosine_length": "CosineLength",
         "soft_overlong": "SoftOverlong",
+        "repetition": "Repetition",
     },
-    "mmrl.rewards.rules.repetition": {"repetition": "Repetition"},
     # pictures
     "mmrl.rewards.images.geneval": {"geneval": "GenEval"},
     "mmrl.rewards.images.rendered_text": {"rendered_text": "RenderedText"},

@@ -189,3 +189,12 @@ def _last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
         return content
     parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else []
     return "\n".join(str(part["text"]) for part in parts if part.get("type") == "text" and "text" in part)
+
+
+LARGEST_BELOW_ONE = 1 - 2**-24
+"""The largest float32 below 1. Scores are returned as float32, in which 1 - 1e-9 would round to 1."""
+
+
+def clamp_below_one(value: float) -> float:
+    """Return the score of an imperfect answer, at most `LARGEST_BELOW_ONE`, so that it does not round to 1."""
+    return min(value, LARGEST_BELOW_ONE)

@@ -12,12 +12,11 @@ from PIL import Image
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.images.detector import Box, Detection, Detector, TransformersDetector
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl.rewards.models.model_files import torch_device
-from mmrl.rewards.rules.below_one import below_one
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -165,7 +164,7 @@ def judge(
     counted = {clause.thing for clause in include if len(found.get(clause.thing, ())) != clause.count}
     credits += [0.0 for clause in present if clause.thing not in counted]
     graded = sum(credits) / len(credits)
-    return Verdict(all(groups) and not present, graded if graded == 1 else below_one(graded))
+    return Verdict(all(groups) and not present, graded if graded == 1 else clamp_below_one(graded))
 
 
 def relations(a: Box, b: Box, apart: float = 0.1) -> set[str]:

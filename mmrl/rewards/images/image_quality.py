@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.image_input import answer_image, pixels
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
-from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.rules.below_one import below_one
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 
 PERIODS = (2, 4, 8, 16)
 """Pixels: what patches and the steps of a VAE's decoder leave behind."""
@@ -142,7 +141,7 @@ def _peaks(spectrum: NDArray[np.float32], period: int) -> float:
 
 def _falling(excess: float, half: float) -> float:
     """1 at and below 0, one half at `half`, towards 0 beyond."""
-    return below_one(1 / (1 + (excess / half) ** 2)) if excess > 0 else 1.0
+    return clamp_below_one(1 / (1 + (excess / half) ** 2)) if excess > 0 else 1.0
 
 
 # How well a picture compresses: a reward that needs no model, for trying out a run.

@@ -13,8 +13,7 @@ from PIL import Image
 from mmrl.rewards.core.image_input import answer_image, pixels, reference_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.rules.below_one import below_one
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,7 +143,7 @@ class SSIM(AgainstReference):
 
     def rounded(self, value: float, same: bool) -> float:
         """1 for the same picture alone."""
-        return 1.0 if same else below_one(max(-1.0, value))
+        return 1.0 if same else clamp_below_one(max(-1.0, value))
 
 
 class MSSSIM(AgainstReference):
@@ -171,7 +170,7 @@ class MSSSIM(AgainstReference):
 
     def rounded(self, value: float, same: bool) -> float:
         """1 for the same picture alone."""
-        return 1.0 if same else below_one(max(0.0, value))
+        return 1.0 if same else clamp_below_one(max(0.0, value))
 
 
 def ssim(

@@ -1,4 +1,4 @@
-"""Whether an answer has the form that was asked for."""
+"""A reward for the form of an answer: its tags, each once and in order."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
 
 _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"
-"""Letters and signs that are drawn as nothing: Hangul fillers and the empty Braille cell."""
+"""Letters and symbols without a visible glyph: Hangul fillers and the empty Braille cell."""
 
 
 class Format(Reward):
-    """1 if the tags stand in the text once each, in order and with something in them, else 0.
+    """1 if the text has each tag once, in order and not empty, else 0.
 
-    By default `<think>...</think><answer>...</answer>` and nothing else but white space; `strict=False` lets text stand
-    before, between and after. A bad form is what this reward is there to judge: it scores 0 with status "ok", never
-    "invalid". Tags are read to the letter: `<Think>`, `< think >` and look-alike letters are no tags. White space and
-    invisible characters alone are nothing. With `opened=True` the chat template has written the first opening tag
-    already, as it does for models that always think, and the text must not repeat it.
+    By default `<think>...</think><answer>...</answer>` and nothing else but white space; `strict=False` allows text
+    before, between and after. A bad form scores 0 with status "ok", never "invalid", since this reward exists to judge
+    it. Tags must match exactly: `<Think>`, `< think >` and look-alike letters do not count. White space and invisible
+    characters alone count as empty. `opened=True` means that the chat template has already written the first opening
+    tag, as for models that always think, and the text must not repeat it.
 
-    The form of DeepSeek-R1 (arXiv:2501.12948). Unlike trl's `think_format_reward`, it refuses empty thoughts and second
+    The form of DeepSeek-R1 (arXiv:2501.12948). Unlike trl's `think_format_reward`, it rejects empty thoughts and second
     closing tags.
     """
 
@@ -31,9 +31,9 @@ class Format(Reward):
 
     def __init__(self, tags: Sequence[str] = ("think", "answer"), strict: bool = True, opened: bool = False) -> None:
         if isinstance(tags, str) or not tags or len(set(tags)) < len(tags):
-            raise RewardError(f"format: tags is {tags!r}; a list of different names is due, as ['think', 'answer']")
+            raise RewardError(f"format: tags is {tags!r}; expected a list of different names, as ['think', 'answer']")
         if odd := [tag for tag in tags if not tag or not tag.replace("_", "").replace("-", "").isalnum()]:
-            raise RewardError(f"format: {odd[0]!r} is no name of a tag; letters, digits, - and _ make one")
+            raise RewardError(f"format: {odd[0]!r} is not a tag name; use letters, digits, - and _")
         self.tags, self.strict, self.opened = tuple(tags), strict, opened
 
     def score_one(self, item: RewardInput) -> float:
@@ -42,7 +42,7 @@ class Format(Reward):
 
 
 def has_tags(text: str, tags: Sequence[str], strict: bool = True) -> bool:
-    """Whether each <tag>...</tag> occurs once, one after the other and not empty; strictly: and nothing but them."""
+    """Return whether each <tag>...</tag> occurs once, in order and not empty; if `strict`, with nothing else."""
     outside, rest = [], text
     for tag in tags:
         opening, closing = f"<{tag}>", f"</{tag}>"
@@ -57,5 +57,5 @@ def has_tags(text: str, tags: Sequence[str], strict: bool = True) -> bool:
 
 
 def _is_visible(text: str) -> bool:
-    """Whether there is more in it than white space, controls and zero-width characters."""
+    """Return whether the text has more than white space, controls and zero-width characters."""
     return any(not c.isspace() and c not in _BLANKS and unicodedata.category(c)[0] != "C" for c in text)

@@ -13,12 +13,11 @@ from PIL import Image
 
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.parsing.boxes import SPACES, Space, check_space
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json
 from mmrl.rewards.parsing.masks import MAX_PIXELS, Canvas, Rle, mask_from_json, parse_mask
-from mmrl.rewards.rules.below_one import below_one
 
 MAX_FILE_PIXELS = 2**26
 _MODES = ("1", "L", "P", "RGB", "I", "I;16", "I;16B", "I;16L", "I;16N")
@@ -41,7 +40,7 @@ class MaskIoU(Reward):
     source = "Jaccard index, by pycocotools.mask"
 
     def __init__(self, space: Space | None = None) -> None:
-        """`space` is what coordinates in answers count; None: what those of the reference do."""
+        """Set the coordinate space of answers; None means the reference's."""
         check_space(self.name, space)
         self.space = space
 
@@ -59,7 +58,7 @@ def mask_iou(answered: Rle, truth: Rle) -> float:
     if not coco.area(answered) and not coco.area(truth):
         return 1.0
     overlap = float(coco.iou([answered], [truth], [0])[0, 0])
-    return 1.0 if overlap == 1 else below_one(overlap)
+    return 1.0 if overlap == 1 else clamp_below_one(overlap)
 
 
 def true_mask(references: Mapping[str, Any]) -> Rle:

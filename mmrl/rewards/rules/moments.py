@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.parsing.boxes import (
     MAX_BOXES,
     Box,
@@ -29,7 +29,6 @@ from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json, number
 from mmrl.rewards.parsing.points import check_comparable, share
 from mmrl.rewards.parsing.spans import Span, merge_spans, parse_spans, spans_from_json
-from mmrl.rewards.rules.below_one import below_one
 from mmrl.rewards.rules.box_iou import pairwise_iou
 
 _FRAME = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
@@ -73,7 +72,7 @@ class TubeIoU(Reward):
     source = "vIoU of VidSTG, arXiv:2001.06891"
 
     def __init__(self, space: Space | None = None) -> None:
-        """`space` is what coordinates in answers count; None: what those of the reference do."""
+        """Set the coordinate space of answers; None means the reference's."""
         check_space(self.name, space)
         self.space = space
 
@@ -84,7 +83,7 @@ class TubeIoU(Reward):
         answered = {frame: check_box(box, truth.answer_space, truth.size) for frame, box in tube.items()}
         if _shares(answered, truth.answer_space, truth.size) == _shares(true_tube, truth.reference_space, truth.size):
             return 1.0
-        return below_one(tube_iou(*_in_one_space(answered, true_tube, truth)))
+        return clamp_below_one(tube_iou(*_in_one_space(answered, true_tube, truth)))
 
     def _truth(self, references: Mapping[str, Any]) -> tuple[TrueBoxes, dict[Decimal, Sequence[float]]]:
         try:
@@ -101,7 +100,7 @@ def temporal_iou(answered: Sequence[Span], truth: Sequence[Span]) -> float:
         return 1.0
     both = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in _meeting(answered, truth))
     either = sum(end - start for start, end in (*answered, *truth)) - both
-    return below_one(both / either)
+    return clamp_below_one(both / either)
 
 
 def _meeting(first: Sequence[Span], second: Sequence[Span]) -> Iterator[tuple[Span, Span]]:

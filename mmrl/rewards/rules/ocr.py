@@ -8,9 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
-from mmrl.rewards.rules.below_one import below_one
 
 MAX_CHARACTERS = 100_000
 """Characters past which a text is not compared: the time grows with the square."""
@@ -66,7 +65,7 @@ class OCRNED(_Read):
 
     def score_one(self, item: RewardInput) -> float:
         read, truth = self.texts(item)
-        return 1.0 if read == truth else below_one(1 - edit_distance(read, truth) / max(len(read), len(truth)))
+        return 1.0 if read == truth else clamp_below_one(1 - edit_distance(read, truth) / max(len(read), len(truth)))
 
 
 class OCRCER(_Read):

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from mmrl.rewards.core.reward import BatchReward, Reward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
-from mmrl.rewards.parsing.words import split_words
-from mmrl.rewards.rules.below_one import below_one
+from mmrl.rewards.rules.lengths import split_words
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,7 +120,7 @@ class BMAS(BatchReward):
                 return ScoringFailed(f"references.answer has {len(meant.ids)} tokens; {due}", "reference")
             if said.vectors is None:
                 return InvalidAnswer(f"the answer has {len(said.ids)} tokens; {due}")
-            scores.append(1.0 if said.ids == meant.ids else below_one(bmas(said.vectors, meant.vectors)))
+            scores.append(1.0 if said.ids == meant.ids else clamp_below_one(bmas(said.vectors, meant.vectors)))
         return max(scores)
 
     def _embed(self, texts: Sequence[str]) -> list[_Embedded]:

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
 from mmrl.rewards.parsing.tables import ParsedTable, TableCell, parse_table
-from mmrl.rewards.rules.below_one import below_one
 
 MAX_NODES = 1_000
 """Sections, rows and cells past which tables are not compared: the time grows with the square."""
@@ -50,7 +49,7 @@ class TEDS(Reward):
         if answered == wanted:
             return 1.0
         nodes = max(answered.size(), wanted.size()) - 1
-        return below_one(max(0.0, 1 - tree_distance(answered, wanted, renaming_costs) / nodes))
+        return clamp_below_one(max(0.0, 1 - tree_distance(answered, wanted, renaming_costs) / nodes))
 
     def _tree(self, text: str) -> Tree[Label]:
         tree = table_tree(parse_table(text), self.structure_only)

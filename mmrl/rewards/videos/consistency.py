@@ -12,10 +12,9 @@ from PIL import Image
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.core.spec import WeightFile
 from mmrl.rewards.models.model_files import load_part, load_pretrained, torch_device, torch_dtype
-from mmrl.rewards.rules.below_one import below_one
 
 FRAMES = 64
 """Frames that the network sees at once."""
@@ -55,7 +54,7 @@ class FrameConsistency(Reward):
         first = (features[1:] * features[:1]).sum(-1).clamp(min=0)
         alike = float((before + first).mean() / 2)
         same = all(frame.tobytes() == frames[0].tobytes() for frame in frames[1:])
-        return 1.0 if same else below_one(alike)
+        return 1.0 if same else clamp_below_one(alike)
 
     def _features(self, frames: list[Any]) -> Any:
         """[T, D]."""
@@ -126,7 +125,7 @@ class TemporalFlickering(Reward):
     def score_one(self, item: RewardInput) -> float:
         frames = [np.asarray(frame, np.float32) for frame in answer_frames(item.video)]
         off = float(np.mean([np.abs(a - b).mean() for a, b in pairwise(frames)]))
-        return 1.0 if off == 0 else below_one(1 - off / 255)
+        return 1.0 if off == 0 else clamp_below_one(1 - off / 255)
 
 
 # The frames of an answer, checked.

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardInput, Status
-from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, VisionR1, WeightedPrecisionRecall
-from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU
+from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall
+from mmrl.rewards.rules.scheduled_detection import DynamicIoU, ReachableIoU, VisionR1
 
 ALL = [DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall, VisionR1, DynamicIoU, ReachableIoU]
 GARBAGE = 0.0

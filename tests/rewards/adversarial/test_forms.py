@@ -8,10 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mmrl.rewards import Status
-from mmrl.rewards.rules.counting import CountExact, CountGraded
 from mmrl.rewards.rules.formats import Format
-from mmrl.rewards.rules.lengths import CosineLength, Length, SoftOverlong
-from mmrl.rewards.rules.repetition import Repetition
+from mmrl.rewards.rules.lengths import CosineLength, Length, Repetition, SoftOverlong
+from mmrl.rewards.rules.numeric import CountExact, CountGraded
 
 from ..rules.asking import ask, outcome
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.rules.charts import ChartRelaxed
+from mmrl.rewards.rules.chart_answers import ChartRelaxed
 from mmrl.rewards.rules.maths import Maths
 from mmrl.rewards.rules.numeric import Numeric
 

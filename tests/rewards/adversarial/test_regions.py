@@ -14,10 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mmrl.rewards import Status
-from mmrl.rewards.rules.gui import GUIAction
+from mmrl.rewards.rules.gui import GUIAction, PointInBox
 from mmrl.rewards.rules.mask_iou import MaskIoU
 from mmrl.rewards.rules.moments import TemporalIoU, TubeIoU
-from mmrl.rewards.rules.point_in_box import PointInBox
 
 from ..rules.asking import ask, outcome
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.rules.charts import ChartTable
+from mmrl.rewards.rules.chart_answers import ChartTable
 from mmrl.rewards.rules.teds import TEDS
 
 HTML = (

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.literals import MAX_CHARACTERS, parse_call, parse_literal
+from mmrl.rewards.parsing.actions import MAX_CHARACTERS, parse_call, parse_literal
 
 
 def test_500_random_literals_are_read_as_python_reads_them():

@@ -4,7 +4,7 @@ import pytest
 
 from mmrl.rewards import InvalidAnswer
 from mmrl.rewards.parsing.numbers import MAX_CHARACTERS, require_ascii_digits
-from mmrl.rewards.parsing.words import split_words
+from mmrl.rewards.rules.lengths import split_words
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import Status
-from mmrl.rewards.rules.counting import CountExact, CountGraded, graded_count
+from mmrl.rewards.rules.numeric import CountExact, CountGraded, graded_count
 
 from .asking import ask, outcome, value
 

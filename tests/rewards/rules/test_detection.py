@@ -14,10 +14,16 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
-from mmrl.rewards.rules.average_precision import average_precision
 from mmrl.rewards.rules.box_iou import pairwise_iou
-from mmrl.rewards.rules.detection import DetectionF1, DetectionMAP, ODLength, VisionR1, WeightedPrecisionRecall, match
-from mmrl.rewards.rules.dynamic_iou import DynamicIoU, ReachableIoU
+from mmrl.rewards.rules.detection import (
+    DetectionF1,
+    DetectionMAP,
+    ODLength,
+    WeightedPrecisionRecall,
+    average_precision,
+    match,
+)
+from mmrl.rewards.rules.scheduled_detection import DynamicIoU, ReachableIoU, VisionR1
 
 ALL = [DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall, VisionR1, DynamicIoU, ReachableIoU]
 SCHEDULED = [VisionR1, DynamicIoU, ReachableIoU]

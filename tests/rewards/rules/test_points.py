@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.point_in_box import PointInBox
+from mmrl.rewards.rules.gui import PointInBox
 
 from .asking import ask, outcome, value
 

@@ -5,7 +5,7 @@ import pytest
 from trl.rewards import get_repetition_penalty_reward
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.repetition import Repetition, repeated_ngram_fraction
+from mmrl.rewards.rules.lengths import Repetition, repeated_ngram_fraction
 
 from .asking import ask, outcome, value
 

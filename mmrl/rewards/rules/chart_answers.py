@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.reward_io import LARGEST_BELOW_ONE, RewardInput, clamp_below_one
 from mmrl.rewards.parsing.final_answer import (
     AnswerFormat,
     answer_text,
@@ -25,7 +25,6 @@ from mmrl.rewards.parsing.final_answer import (
 )
 from mmrl.rewards.parsing.numbers import parse_number
 from mmrl.rewards.parsing.tables import TableCell, parse_table
-from mmrl.rewards.rules.below_one import BELOW_ONE, below_one
 
 MAX_ITEMS = 1_000
 """Items of a list, or cells of a table, past which an answer is not compared."""
@@ -172,7 +171,7 @@ def data_f1(truth: Sequence[Datum], given: Sequence[Datum]) -> float:
     total = float((keys * values)[pairs].sum())
     if total == len(truth) == len(given):
         return 1.0
-    return below_one(2 * total / (len(truth) + len(given)))
+    return clamp_below_one(2 * total / (len(truth) + len(given)))
 
 
 def _text_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
@@ -192,7 +191,7 @@ def _value_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
     target, value = (np.array([_float(n) for n in side]) for side in (wanted, said))
     with np.errstate(all="ignore"):  # a zero to divide by, and infinities: both are not alike, below
         off = np.abs(target[:, None] - value[None, :]) / np.abs(target[:, None])
-    near = np.where(off < NUMBER_THETA, np.minimum(1 - off, BELOW_ONE), 0.0)
+    near = np.where(off < NUMBER_THETA, np.minimum(1 - off, LARGEST_BELOW_ONE), 0.0)
     near[wanted_ids[:, None] == said_ids[None, :]] = 1.0  # told exactly, which floats could not
     return np.where(numbers, near, likeness)
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from mmrl.rewards import InvalidAnswer
-from mmrl.rewards.parsing.counts import parse_count
+from mmrl.rewards.parsing.integers import parse_count
 
 
 @pytest.mark.parametrize(

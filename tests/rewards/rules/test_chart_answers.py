@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.charts import ChartRelaxed, ChartTable
+from mmrl.rewards.rules.chart_answers import ChartRelaxed, ChartTable
 
 from .asking import outcome, value
 from .test_ocr import distance
