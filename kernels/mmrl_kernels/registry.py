@@ -33,7 +33,7 @@ class KernelError(ValueError):
 
 @dataclass(frozen=True)
 class Backend:
-    """One implementation of an op."""
+    """An implementation of an op."""
 
     name: Name
     home: str  # "module:function", imported at the first call

@@ -1,4 +1,4 @@
-"""What an op promises: how exact it is, and what a call costs at least."""
+"""The promises of an op: its accuracy and the least cost of a call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one call, forward and backward together unless said otherwise."""
+    """The cost of one call, forward and backward together unless stated otherwise."""
 
     flops: float
     bytes: float  # read and written at least, of the main memory
@@ -18,7 +18,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far a result may be from the float64 reference: |difference| <= absolute + relative * |reference|."""
+    """The allowed difference from the float64 reference: |difference| <= absolute + relative * |reference|."""
 
     absolute: float
     relative: float
@@ -26,7 +26,7 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class OpSpec:
-    """What is promised of an op; its own `spec.py` adds a function of the call's sizes that gives the `Cost`."""
+    """The promises of an op; its `spec.py` adds a function from sizes to `Cost`."""
 
     name: str
     shapes: Mapping[str, str]  # argument -> shape, as "N H"

@@ -7,7 +7,8 @@ from typing import Any
 
 from mmrl.config.policy import TokenAttention
 from mmrl.errors import ConfigError
-from mmrl_kernels.integrations.transformers import refusal, use_shared_prompts
+from mmrl_kernels.integrations.transformers import unsupported_reason as kernel_unsupported_reason
+from mmrl_kernels.integrations.transformers import use_shared_prompts
 
 _NAMES = {"sdpa": "sdpa", "flex": "flex_attention", "flash": "flash_attention_2"}
 
@@ -41,7 +42,7 @@ def choose_attention(model: Any, requested: TokenAttention, unsupported_reason: 
     Raises:
         ConfigError: an implementation that was requested by name does not support this model.
     """
-    unsupported_reason = unsupported_reason or refusal(model.config.get_text_config())
+    unsupported_reason = unsupported_reason or kernel_unsupported_reason(model.config.get_text_config())
     if requested in ("auto", "mmrl"):
         if unsupported_reason is None:
             use_shared_prompts(model)

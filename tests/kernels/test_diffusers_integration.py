@@ -8,8 +8,8 @@ from mmrl_kernels.integrations.diffusers import (
     AttentionChoice,
     Facts,
     choose_attention,
-    look_at,
-    refusal,
+    inspect_model,
+    unsupported_reason,
     use_attention,
 )
 from mmrl_kernels.registry import KernelError
@@ -108,7 +108,7 @@ def test_what_the_door_offers_on_a_cpu_computes_what_native_does(build):
     model.requires_grad_(False)
     untouched = model(**arguments).sample
 
-    assert use_attention(model) == AttentionChoice("sdpa", look_refusal(model))
+    assert use_attention(model) == AttentionChoice("sdpa", reason_of(model))
     assert torch.equal(model(**arguments).sample, untouched)
 
     choice = use_attention(model, "flex")
@@ -121,8 +121,8 @@ def test_what_the_door_offers_on_a_cpu_computes_what_native_does(build):
     assert torch.equal(model(**arguments).sample, untouched)
 
 
-def look_refusal(model):
-    return f"xformers: {refusal('xformers', look_at(model))}"
+def reason_of(model):
+    return f"xformers: {unsupported_reason('xformers', inspect_model(model))}"
 
 
 def dependents(model):
@@ -153,7 +153,7 @@ def test_sd3s_processors_do_not_follow_and_that_is_said():
     with pytest.raises(KernelError, match=r"no attention module of SD3\w+ follows .*2 x JointAttnProcessor2_0"):
         use_attention(model, "flex")
     assert use_attention(model).name == "sdpa"
-    assert look_at(model).swappable
+    assert inspect_model(model).swappable
 
 
 def test_a_model_that_is_not_diffusers_own_keeps_its_attention():

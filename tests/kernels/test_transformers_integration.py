@@ -7,7 +7,14 @@ import torch
 from transformers import Gemma2Config, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from mmrl_kernels import Branches, KernelError, SharedPromptLayout
-from mmrl_kernels.integrations.transformers import NAME, BranchCache, branching, packed, refusal, use_shared_prompts
+from mmrl_kernels.integrations.transformers import (
+    NAME,
+    BranchCache,
+    branching,
+    packed,
+    unsupported_reason,
+    use_shared_prompts,
+)
 
 PROMPTS = (torch.tensor([3, 1, 4, 1, 5]), torch.tensor([9, 2, 6, 5, 3, 5, 8, 9]))
 COMPLETIONS = (([7, 9, 3], [2], [3, 8, 4, 6]), ([2, 6], [4, 3, 3, 8, 3, 2]))
@@ -143,5 +150,5 @@ def test_models_that_do_not_look_back_at_everything_are_refused():
     sliding = MistralForCausalLM(MistralConfig(vocab_size=11, sliding_window=4, **SIZES))
     with pytest.raises(KernelError, match="MistralForCausalLM: it has layers of sliding_attention"):
         use_shared_prompts(sliding)
-    assert "caps the scores" in refusal(Gemma2Config(layer_types=["full_attention"] * 2, **SIZES))
-    assert refusal(LlamaConfig(**SIZES)) is None
+    assert "caps the scores" in unsupported_reason(Gemma2Config(layer_types=["full_attention"] * 2, **SIZES))
+    assert unsupported_reason(LlamaConfig(**SIZES)) is None

@@ -19,10 +19,10 @@ from torch import nn
 
 from mmrl_kernels.registry import KernelError
 
-__all__ = ["AttentionChoice", "Wanted", "use_attention"]
+__all__ = ["AttentionChoice", "Requested", "use_attention"]
 
 Name = Literal["sdpa", "flex", "xformers", "flash"]
-Wanted = Literal["auto", "sdpa", "flex", "xformers", "flash"]
+Requested = Literal["auto", "sdpa", "flex", "xformers", "flash"]
 
 BACKENDS: dict[Name, str] = {"sdpa": "native", "flex": "flex", "xformers": "xformers", "flash": "flash"}
 """Our names -> diffusers' names."""
@@ -30,7 +30,7 @@ BACKENDS: dict[Name, str] = {"sdpa": "native", "flex": "flex", "xformers": "xfor
 
 @dataclass(frozen=True)
 class AttentionChoice:
-    """What a model's attention runs on, and why not something preferred."""
+    """The backend of a model's attention, and the reasons against preferred ones."""
 
     name: Name
     reason: str
@@ -38,7 +38,7 @@ class AttentionChoice:
 
 @dataclass(frozen=True)
 class Facts:
-    """Of a model and its place, all that the choice depends on."""
+    """The facts about a model and its device that the choice depends on."""
 
     model: str
     device: str
@@ -50,24 +50,24 @@ class Facts:
     swappable: bool = False  # whether all of those have an equal that calls xformers
 
     def unsupported_layers(self) -> str:
-        """Who does not follow, for people."""
+        """Describe the attention modules that keep their processor."""
         return ", ".join(f"{count} x {name}" for name, count in Counter(self.others).items())
 
 
-def use_attention(module: nn.Module, wanted: Wanted = "auto") -> AttentionChoice:
-    """Have a model's attention computed by what was asked for; `auto` takes what serves.
+def use_attention(module: nn.Module, requested: Requested = "auto") -> AttentionChoice:
+    """Set the attention backend of a model; `auto` chooses one that supports it.
 
     `auto` is SDPA on a CPU; on a GPU it is xformers where that is installed and the model is in half precision, else
     SDPA. It never takes flash-attn, which fails at the first attention mask, nor FlexAttention, which diffusers calls
     uncompiled.
 
     Raises:
-        KernelError: a backend was asked for by name and cannot serve this model here; says why and what to do.
+        KernelError: the requested backend does not support this model here; the message says what to do.
     """
-    if wanted not in get_args(Wanted):
-        raise KernelError(f"attention {wanted!r}: expected one of {', '.join(get_args(Wanted))}")
-    facts = look_at(module)
-    choice = choose_attention(wanted, facts)
+    if requested not in get_args(Requested):
+        raise KernelError(f"attention {requested!r}: expected one of {', '.join(get_args(Requested))}")
+    facts = inspect_model(module)
+    choice = choose_attention(requested, facts)
     if facts.dependents:
         from diffusers import attention_backend
 
@@ -79,31 +79,31 @@ def use_attention(module: nn.Module, wanted: Wanted = "auto") -> AttentionChoice
     return choice
 
 
-def choose_attention(wanted: Wanted, facts: Facts) -> AttentionChoice:
+def choose_attention(requested: Requested, facts: Facts) -> AttentionChoice:
     """The choice for a model of these facts.
 
     Raises:
         KernelError: as `use_attention`.
     """
-    if wanted == "auto":
-        why_not = refusal("xformers", facts)
-        if why_not is None and not facts.half:
-            why_not = f"{facts.model} is not in half precision"
-        return AttentionChoice("xformers", "first choice") if why_not is None else AttentionChoice(
-            "sdpa", f"xformers: {why_not}")  # fmt: skip
-    why_not = refusal(wanted, facts)
-    if why_not is not None:
-        raise KernelError(f"attention: {wanted}: {why_not}: mend that, or ask for auto or sdpa")
-    reason = "asked for by name"
-    if wanted != "sdpa" and facts.dependents and facts.others:
+    if requested == "auto":
+        reason_against = unsupported_reason("xformers", facts)
+        if reason_against is None and not facts.half:
+            reason_against = f"{facts.model} is not in half precision"
+        return AttentionChoice("xformers", "first choice") if reason_against is None else AttentionChoice(
+            "sdpa", f"xformers: {reason_against}")  # fmt: skip
+    reason_against = unsupported_reason(requested, facts)
+    if reason_against is not None:
+        raise KernelError(f"attention: {requested}: {reason_against}: change that, or choose auto or sdpa")
+    reason = "requested by name"
+    if requested != "sdpa" and facts.dependents and facts.others:
         kept = facts.unsupported_layers()
         reason += f"; {facts.dependents} attention modules follow, and these keep their processor: {kept}"
-    if wanted == "flex":
+    if requested == "flex":
         reason += "; diffusers calls it uncompiled, which holds all scores in memory: compile the model"
-    return AttentionChoice(wanted, reason)
+    return AttentionChoice(requested, reason)
 
 
-def refusal(name: Name, facts: Facts) -> str | None:
+def unsupported_reason(name: Name, facts: Facts) -> str | None:
     """None, or why a backend cannot serve this model here."""
     if name == "sdpa":
         return None
@@ -124,7 +124,7 @@ def refusal(name: Name, facts: Facts) -> str | None:
     return f"no attention module of {facts.model} follows set_attention_backend ({facts.unsupported_layers()})"
 
 
-def look_at(module: nn.Module) -> Facts:
+def inspect_model(module: nn.Module) -> Facts:
     """The facts of a model."""
     parameters = list(module.parameters())
     first = next((p for p in parameters if p.is_floating_point()), torch.empty(0))
@@ -138,7 +138,8 @@ def look_at(module: nn.Module) -> Facts:
         installed=frozenset(name for name in ("xformers", "flash_attn") if find_spec(name) is not None),
         dependents=len(attentions) - len(unsupported_layers),
         others=tuple(type(attention.processor).__name__ for attention in unsupported_layers),
-        swappable=bool(unsupported_layers) and all(_has_xformers_twin(attention) for attention in unsupported_layers),
+        swappable=bool(unsupported_layers)
+        and all(_has_xformers_processor(attention) for attention in unsupported_layers),
     )
 
 
@@ -157,10 +158,10 @@ def _follows(attention: Any) -> bool:
     return hasattr(attention.processor, "_attention_backend")
 
 
-def _has_xformers_twin(attention: Any) -> bool:
-    """Whether diffusers has a processor that computes the same through xformers; others it would replace wrongly."""
+def _has_xformers_processor(attention: Any) -> bool:
+    """Return True if diffusers has an equivalent xformers processor; it would replace others wrongly."""
     name = type(attention.processor).__name__
     if name == "JointAttnProcessor2_0":
         return True
-    # The twin of these two passes over a norm of queries and keys.
+    # The xformers processor for these two skips the norm of queries and keys.
     return name in ("AttnProcessor", "AttnProcessor2_0") and getattr(attention, "norm_q", None) is None

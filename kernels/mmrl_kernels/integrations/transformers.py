@@ -47,13 +47,13 @@ def use_shared_prompts(model: Any) -> None:
         KernelError: its layers do not all attend to everything before them.
     """
     text = model.config.get_text_config()
-    if why_not := refusal(text):
-        raise KernelError(f"{type(model).__name__}: {why_not}")
+    if reason := unsupported_reason(text):
+        raise KernelError(f"{type(model).__name__}: {reason}")
     name = next((name for name in model.config.sub_configs if getattr(model.config, name, None) is text), None)
     model.set_attn_implementation(NAME if name is None else {name: NAME})
 
 
-def refusal(text_config: Any) -> str | None:
+def unsupported_reason(text_config: Any) -> str | None:
     """Why a language model cannot share prompts; None: it can."""
     kinds = set(getattr(text_config, "layer_types", None) or ()) - {"full_attention"}
     if not hasattr(text_config, "layer_types") and getattr(text_config, "sliding_window", None):
@@ -82,7 +82,7 @@ def _mask(plan: SharedPromptLayout | _Branching, device: torch.device) -> Shared
 
 
 class BranchCache(Cache):  # type: ignore[misc]  # transformers is not typed
-    """Keys and values of what rows wrote after their prompts, with room for so many tokens."""
+    """Keys and values of the tokens that rows wrote after their prompts, with room for a fixed number of them."""
 
     def __init__(self, layers: int, room: int) -> None:
         super().__init__(layers=[_RoomyLayer(room) for _ in range(layers)])

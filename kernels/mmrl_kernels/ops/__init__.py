@@ -1,1 +1,1 @@
-"""One folder an op: spec, reference, and faster forms where they win."""
+"""Ops, one folder each: spec, reference, and faster forms where they win."""

@@ -8,7 +8,7 @@ from mmrl_kernels.ops.linear_logprob.autograd import GradHint, linear_log_probs
 from mmrl_kernels.ops.linear_logprob.checks import check_head
 from mmrl_kernels.ops.linear_logprob.head import Head
 
-__all__ = ["Foresee", "linear_logprob", "linear_logprob_entropy"]
+__all__ = ["GradHint", "linear_logprob", "linear_logprob_entropy"]
 
 
 def linear_logprob(

@@ -1,7 +1,7 @@
-"""Rows of log-probs a chunk at a time, with a backward pass that computes the logits again or need not.
+"""Rows of log-probs in chunks, with a backward pass that recomputes the logits only where it must.
 
-It need not where the output layer is frozen: then the gradient of the hidden states is that of a slope of 1, times what
-comes in. Nor where the slope was foreseen: then all gradients are ready, and only looked at once more.
+With a frozen output layer the forward pass computes the gradient of the hidden states for an incoming gradient of 1,
+and the backward pass scales it. With a gradient hint all gradients are ready, and the backward pass checks the hint.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ GradHint = Callable[[Tensor, Tensor], Tensor]
 """(log-probs [n], their rows [n] int64) -> [n]: what the objective's derivative in these log-probs will be."""
 
 CLOSE = 1e-5
-"""How far the slope that comes may be from the foreseen one, of its largest number: float32 rounding of one formula.
+"""The tolerance between the hint and the incoming gradient, relative to its largest entry: float32 rounding.
 
-It does not tell formulas apart that differ on small numbers alone: foresee the loss itself.
+Formulas that differ only in small entries pass this check, so the hint must be the derivative of the loss itself.
 """
 
 
@@ -38,7 +38,7 @@ def linear_log_probs(
     entropy: bool,
     grad_hint: GradHint | None = None,
 ) -> tuple[Tensor, Tensor | None]:  # [N] with a graph, [N] without
-    """What `linear_logprob_entropy` says, of checked arguments."""
+    """Compute `linear_logprob_entropy` of checked arguments."""
     with_graph = torch.is_grad_enabled()  # inside of a Function it is off
     log_probs, entropies = _LinearLogProb.apply(  # type: ignore[no-untyped-call]
         hidden, head.weight, head.bias, head, targets, entropy, grad_hint, with_graph, compute_dtype(hidden)
@@ -107,11 +107,11 @@ class _LinearLogProb(torch.autograd.Function):
 
 @cache
 def _tell_of_another() -> None:
-    _log.warning("linear_logprob: another gradient came than was foreseen, so logits are computed twice")
+    _log.warning("linear_logprob: the incoming gradient differs from grad_hint, so logits are computed twice")
 
 
 def _proportion(slope: Tensor, foreseen: Tensor) -> float | None:
-    """What the foreseen slope is to be multiplied with, as a loss may be scaled; None: it is not this one."""
+    """Return the factor from the hint to the incoming gradient; None if they are not proportional."""
     if torch.equal(slope, foreseen):
         return 1.0
     largest = foreseen.abs().argmax()
@@ -129,7 +129,7 @@ def _forward(
     grad_hint: GradHint | None,
 ) -> tuple[Tensor, Tensor | None, Gradients, Tensor | None]:
     """Log-probs, entropies, the gradients that are to be `ready`, and the slope they are of; None: of 1."""
-    # A foreseen slope may have to be scaled yet, and half precision would have lost it by then.
+    # The hint may still have to be scaled, and half precision would have lost it by then.
     wide = None if grad_hint is None else torch.promote_types(hidden.dtype, torch.float32)
     count, buffer = chunk_buffer(len(hidden), head, hidden.device)
     softmax = softmax_rows(buffer)

@@ -1,4 +1,4 @@
-"""What an output layer and the tokens that it scores must look like."""
+"""Checks of the arguments of `linear_logprob`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def check_head(
     temperature: float,
     suppressed: Tensor | None,
 ) -> None:
-    """Raise ValueError unless these fit together; the message says what came, what was due and what to do."""
+    """Raise ValueError unless these fit together; the message says what came, what was expected and what to do."""
     if hidden.ndim != 2:
         raise ValueError(f"hidden: expected [N, H], got {list(hidden.shape)}; flatten its leading dimensions")
     if weight.ndim != 2 or weight.shape[1] != hidden.shape[1]:

@@ -28,7 +28,7 @@ class Head:
 
     def logits_(
         self,
-        out: Tensor,  # [n, V] of the operands' dtype; overwritten, whatever it holds
+        out: Tensor,  # [n, V] of the operands' dtype; overwritten
         hidden: Tensor,  # [n, H]
     ) -> Tensor:
         """Fill `out`. The GEMM divides by the temperature before it rounds; suppressed logits are the lowest number.
@@ -46,7 +46,7 @@ class Head:
 
 
 def compute_dtype(hidden: Tensor) -> torch.dtype:
-    """What the GEMMs run in: autocast's dtype where it is on, else the operands'. Autocast leaves float64 alone."""
+    """Return the dtype of the GEMMs: autocast's where it is on, else the operands'. Autocast keeps float64."""
     device = hidden.device.type
     if hidden.dtype != torch.float64 and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -54,14 +54,14 @@ def compute_dtype(hidden: Tensor) -> torch.dtype:
 
 
 def chunk_buffer(rows: int, head: Head, device: torch.device) -> tuple[int, Tensor]:
-    """How many of these rows are computed at a time, and room for their logits."""
+    """Return the number of rows per chunk, and a buffer for their logits."""
     vocabulary, dtype = len(head.weight), head.weight.dtype
     count = rows_per_chunk(rows, vocabulary, dtype.itemsize, device.type)
     return count, torch.empty(min(count, rows), vocabulary, dtype=dtype, device=device)
 
 
 def softmax_rows(logits: Tensor) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """What turns rows of these logits into log-probs, entropies and gradients: see `reference.softmax_rows`."""
+    """Return the function from these logits to log-probs, entropies and gradients (`reference.softmax_rows`)."""
     return implementation(OP, logits)
 
 
@@ -77,7 +77,7 @@ class Gradients:
     def zeros(
         cls, hidden: Tensor, head: Head, needed: tuple[bool, bool, bool], dtype: torch.dtype | None = None
     ) -> Gradients:
-        """Of the gradients of hidden, weight and bias that are `needed`; hidden's in its own dtype, or in `dtype`."""
+        """Return the `needed` gradients of hidden, weight and bias; that of hidden in its dtype, or in `dtype`."""
         wide = torch.promote_types(head.weight.dtype, torch.float32)
         return cls(
             torch.zeros_like(hidden, dtype=dtype) if needed[0] else None,

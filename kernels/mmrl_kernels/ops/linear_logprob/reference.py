@@ -15,7 +15,7 @@ def softmax_rows(
     entropy: bool,
     residual: bool,
 ) -> tuple[Tensor, Tensor | None]:  # [n] log-probs of the targets, [n] entropies; float32, or wider
-    """Log-probs in nats, entropies if asked for, and with `residual` the logits become softmax - onehot(target).
+    """Return log-probs in nats and optional entropies; with `residual` the logits become softmax - onehot(target).
 
     A logit at the lowest number of its dtype stands for a token that is suppressed: its probability is 0, as a target
     its log-prob is minus infinity, and its residual is 0.

@@ -1,17 +1,17 @@
-"""How many rows are computed at a time: many enough for the GEMMs to be fast, few enough to be nothing in memory."""
+"""Sizes of chunks: enough rows for fast GEMMs, few enough to take little memory."""
 
 from __future__ import annotations
 
 MIB = 2**20
 
 CHUNK_BYTES = {"cpu": 32 * MIB, "cuda": 512 * MIB}
-"""Of one chunk's logits. On a CPU 256 rows of 32,000 float32; on a GPU enough tiles for every multiprocessor."""
+"""Bytes of one chunk's logits. On a CPU 256 rows of 32,000 float32; on a GPU enough tiles for every multiprocessor."""
 
 FEWEST_ROWS = 128
 """The weight's gradient is read and written once a chunk: with fewer rows that is most of the time."""
 
 TILE_BYTES = {"cpu": MIB // 2, "cuda": 128 * MIB}
-"""Of the float32 rows that the portable softmax works on at a time: on a CPU they stay in its cache."""
+"""Bytes of the float32 rows that the portable softmax works on at a time: on a CPU they stay in its cache."""
 
 
 def rows_per_chunk(rows: int, vocabulary: int, itemsize: int, device: str) -> int:
@@ -38,5 +38,5 @@ def rows_per_tile(vocabulary: int, itemsize: int, device: str) -> int:
 
 
 def columns_per_block(vocabulary: int, width: int) -> int:
-    """Of the vocabulary, such that a half-precision piece of the weight's gradient is small beside the whole."""
+    """Return the vocabulary columns per block, so that a half-precision part of the weight's gradient stays small."""
     return max(min(vocabulary, 16 * MIB // width), 1)

@@ -1,4 +1,4 @@
-"""What `linear_logprob` promises, and what computes it."""
+"""The promises of `linear_logprob`, and its backends."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SPEC = OpSpec(
 
 
 def cost(rows: int, width: int, vocabulary: int, itemsize: int, *, frozen: bool = False) -> Cost:
-    """Of forward and backward: 4 GEMMs, or 2 where the output layer is `frozen`.
+    """Return the cost of forward and backward: 4 GEMMs, or 2 where the output layer is `frozen`.
 
     The bytes are those of the operands and gradients read and written once; logits that leave the cache come on top.
     """

@@ -27,7 +27,7 @@ def softmax_rows_kernel(
     RESIDUAL: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One program a row."""
+    """Process one row per program."""
     row = tl.program_id(0).to(tl.int64)
     base = logits + row * stride
     target = tl.load(targets + row)

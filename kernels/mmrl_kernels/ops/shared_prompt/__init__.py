@@ -14,7 +14,7 @@ from mmrl_kernels.registry import Backend, KernelError, Op, implementation, need
 __all__ = ["OP", "Group", "SharedPromptLayout", "Span", "shared_prompt_attention"]
 
 
-def _triton_support(query: Tensor) -> str | None:
+def _unsupported_by_triton(query: Tensor) -> str | None:
     if query.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         return f"x is {query.dtype}, and the kernels take float32, bfloat16 and float16"
     if query.shape[-1] > MAX_WIDTH:
@@ -25,7 +25,7 @@ def _triton_support(query: Tensor) -> str | None:
 OP = Op(
     "shared_prompt",
     (
-        Backend("triton", f"{__name__}.triton:shared_prompt_attention", _triton_support),
+        Backend("triton", f"{__name__}.triton:shared_prompt_attention", _unsupported_by_triton),
         Backend("reference", f"{__name__}.reference:shared_prompt_attention"),
     ),
 )

@@ -18,7 +18,7 @@ def attend(
     value: Tensor,  # [B, H, S, D]
     causal: bool,
     scale: float,
-    hidden: Tensor | None = None,  # [B, 1, 1, S] bool; True = nobody looks at this key
+    hidden: Tensor | None = None,  # [B, 1, 1, S] bool; True masks this key for all queries
 ) -> tuple[Tensor, Tensor]:  # [B, H, L, D], and [B, H, L] in at least float32: log-sum-exp of the scores
     """Softmax attention of one part."""
     if query.device.type == "cpu":
@@ -45,7 +45,7 @@ def attend_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # of query, key and value
-    """What one part contributes to the gradients of attention over all parts."""
+    """Return one part's contribution to the gradients of attention over all parts."""
     if query.device.type == "cpu":
         # The kernel takes the log-sum-exp in the strides that its forward pass gives.
         laid = normaliser.transpose(1, 2).contiguous().transpose(1, 2)

@@ -15,7 +15,7 @@ from mmrl_kernels.registry import KernelError
 
 @dataclass(frozen=True)
 class Branches:
-    """Which prompt each row goes on from, and which keys of a prompt are padding."""
+    """The prompt that each row continues, and the padding among a prompt's keys."""
 
     prompt_of: Tensor  # [B] int64
     hidden: Tensor | None  # [P, S] bool; True = padding; None: there is none
@@ -24,7 +24,7 @@ class Branches:
     def places(self) -> tuple[Tensor, Tensor]:
         """Rows side by side under their prompt: [P, n] which row stands at each place, and [B] where each row stands.
 
-        Places beyond a prompt's rows hold row 0 again; nobody reads what comes of them.
+        Places beyond a prompt's rows hold row 0 again; their results are never read.
         """
         prompts = int(self.prompt_of.max()) + 1 if self.hidden is None else len(self.hidden)
         counts = torch.bincount(self.prompt_of, minlength=prompts)

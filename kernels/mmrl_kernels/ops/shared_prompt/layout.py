@@ -1,4 +1,4 @@
-"""Where prompts and their completions stand in a pack."""
+"""The positions of prompts and their completions in a pack."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SharedPromptLayout:
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """Where each group stands."""
+        """The position of each group."""
         found, at = [], 0
         for prompt, completions in zip(self.prompts, self.completions, strict=True):
             bounds = list(accumulate(completions, initial=at + prompt))
@@ -74,7 +74,7 @@ class SharedPromptLayout:
 
     @property
     def plain_tokens(self) -> int:
-        """What the same texts hold where each completion has a prompt of its own; a lone prompt counts once."""
+        """The number of tokens if each completion repeated its prompt; a prompt without completions counts once."""
         return sum(
             max(1, len(completions)) * prompt + sum(completions)
             for prompt, completions in zip(self.prompts, self.completions, strict=True)
@@ -87,7 +87,7 @@ class SharedPromptLayout:
 
     @cached_property
     def parents(self) -> tuple[int, ...]:
-        """Of each segment, the segment that it continues; -1: it is a prompt."""
+        """The segment that each segment continues; -1 for a prompt."""
         found: list[int] = []
         for group in self.groups:
             prompt = len(found)
@@ -117,7 +117,7 @@ class SharedPromptLayout:
 
     @cached_property
     def predicting(self) -> tuple[int, ...]:
-        """Of each completion token, in order, the token of the pack that predicts it.
+        """The pack index of the token that predicts each completion token, in order.
 
         The first of a completion is predicted by the last of its prompt, each other one by the one before.
         """

@@ -148,7 +148,7 @@ def _rows(spans: list[Span], device: torch.device) -> _Rows:
 
 
 def _crossings(layout: SharedPromptLayout) -> Iterator[tuple[slice, slice]]:
-    """Of each group, where its prompt stands and where its completions stand."""
+    """Yield each group's slice of prompt tokens and slice of completion tokens."""
     for group in layout.groups:
         if group.completions:
             yield slice(group.prompt.start, group.prompt.end), slice(group.answers.start, group.answers.end)

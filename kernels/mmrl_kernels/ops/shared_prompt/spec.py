@@ -1,4 +1,4 @@
-"""What shared-prompt attention promises, and what it costs."""
+"""The promises of shared-prompt attention, and its cost."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def cost(layout: SharedPromptLayout, heads: int, kv_heads: int, width: int, elem
 
 
 def ideal_ratio(layout: SharedPromptLayout) -> float:
-    """How much less a model computes than where every completion has a prompt of its own: N(P + R) / (P + N R)."""
+    """Return the ratio of computed tokens without and with sharing: N(P + R) / (P + N R)."""
     return layout.plain_tokens / layout.tokens

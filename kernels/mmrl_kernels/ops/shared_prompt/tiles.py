@@ -1,4 +1,4 @@
-"""How the kernels cut a pack into tiles, and which keys or queries each tile goes through.
+"""Tiles of a pack for the kernels, and the keys or queries that each tile visits.
 
 A tile never holds tokens of two groups, nor of a prompt and its completions; it may hold several short completions of
 one prompt, and a row then looks at no key before its own completion's start. The tables depend on the layout alone:
@@ -23,7 +23,7 @@ MAX_WIDTH = 256
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of one launch: tokens a tile on either side, and how it is compiled."""
+    """The settings of one launch: tokens per tile on either side, and compilation options."""
 
     queries: int
     keys: int
@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Tables:
-    """What the kernels look up, on the tensors' device."""
+    """The tables that the kernels read, on the tensors' device."""
 
     starts: Tensor  # [N] int32; where each token's own segment begins
     forward: Tensor  # [tiles, 6] int32, see `query_tiles`
@@ -80,7 +80,7 @@ def tables(layout: SharedPromptLayout, sizes: Plan, device: torch.device) -> Tab
 
 
 def query_tiles(layout: SharedPromptLayout, sizes: Sizes) -> list[tuple[int, ...]]:
-    """Of each tile of queries: start, end, prompt start, prompt end, first key, first key that not every row sees.
+    """Return per tile of queries: start, end, prompt start, prompt end, first key, first key that not every row sees.
 
     All rows see the whole prompt (empty for a prompt's own tiles) and the keys between the last two, a multiple of
     `sizes.keys`; from there to the tile's end a row sees keys from its segment's start up to itself.
@@ -97,7 +97,7 @@ def query_tiles(layout: SharedPromptLayout, sizes: Sizes) -> list[tuple[int, ...
 
 
 def key_tiles(layout: SharedPromptLayout, sizes: Sizes) -> list[tuple[int, ...]]:
-    """Of each tile of keys: start, end, first query that sees all of them, end of queries, and 1 if in a prompt.
+    """Return per tile of keys: start, end, first query that sees all of them, end of queries, and 1 if in a prompt.
 
     A prompt's keys are seen by its completions too, which follow it: for them, order alone decides what is seen.
     """

@@ -47,7 +47,7 @@ def _absorb(
     acc, highest, total, q, rows, starts, key_base, key_stride, value_base, value_stride, at, end, scale,
     D: tl.constexpr, BLOCK_D: tl.constexpr, KEYS: tl.constexpr, FULL: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One step of the running softmax, over keys from `at` on."""
+    """Update the running softmax with the keys from `at` on."""
     keys = at + tl.arange(0, KEYS)
     k = _load(key_base, keys, key_stride, end, D, BLOCK_D, FULL)
     scores = tl.dot(q, tl.trans(k), input_precision=PRECISION) * scale
@@ -170,7 +170,7 @@ def _absorb_of_keys(
     IN_PROMPT, D: tl.constexpr, BLOCK_D: tl.constexpr, QUERIES: tl.constexpr, FULL: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What the queries from `at` on give to a tile of keys; scores stand transposed, [keys, queries]."""
+    """Add the contribution of the queries from `at` on to a tile of keys; scores are transposed, [keys, queries]."""
     rows = at + tl.arange(0, QUERIES)
     q = _load(query_base, rows, query_stride, end, D, BLOCK_D, FULL)
     grad = _load(grad_base, rows, grad_stride, end, D, BLOCK_D, FULL)
@@ -301,6 +301,6 @@ def _constants(query: Tensor, key: Tensor) -> dict[str, Any]:
         "SHARE": query.shape[1] // key.shape[1],
         "D": width,
         "BLOCK_D": max(16, triton.next_power_of_2(width)),
-        # As torch's own products: float32 means float32 unless the user asked for TF32.
+        # As torch's matrix products: float32 means float32 unless the user allows TF32.
         "PRECISION": "tf32" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "ieee",
     }
