@@ -1,4 +1,4 @@
-"""What the comparison of algorithms compares: a table of data, one entry an algorithm."""
+"""The arms of the comparison of algorithms: a table of data, one entry per algorithm."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONLINE, FORWARD, THROUGH, SEVERAL = (
 
 @dataclass(frozen=True)
 class Arm:
-    """One algorithm: a recipe, and what is changed of it."""
+    """An algorithm: a recipe and its overrides."""
 
     title: str
     family: str
@@ -219,7 +219,7 @@ Strict correctness on the way; settings above follow from these.
 | `rejection_sft` | the same, drawn in 40 steps (the base at 0.440 then) | 0.357 at 10 |
 | `sft` | pictures that ShapeWorld rendered, lr 2e-5 | 0.396 at 10, 0.398 at 20, 0.385 at 30, 0.380 at 50 |
 
-Imitation of its own best pictures makes this pipeline worse at every rate tried. The last three lines say where
+Imitation of its best pictures makes this pipeline worse at every rate tried. The last three lines say where
 it comes from: from imitating its own pictures, whichever. What ten steps along the ODE draw is a little off what the
 velocity was trained for, each round makes that the new target, and the drift adds up. Choosing the best slows it,
 finer steps slow it more, and rendered pictures hardly drift. Losses that subtract what the other pictures of the

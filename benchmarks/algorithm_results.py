@@ -85,7 +85,7 @@ def digest(arm: Arm, changes: Sequence[str]) -> str:
 
 
 def measured(run: Path, cost: float, prompts: int) -> dict[str, Any]:
-    """What a finished run has to say. Its curve is over CPU-seconds as the pilot counts them."""
+    """Return the numbers of a finished run. Its curve is over CPU-seconds as the pilot counts them."""
     steps = evaluation_steps(run)
     looks = [Evaluation.load(run, step, images=False) for step in steps]
     base, last = looks[0], looks[-1]
@@ -155,7 +155,7 @@ def page(results: Results, arms: dict[str, list[dict[str, Any]]]) -> list[str]:
 
 
 def table(arms: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """One line an algorithm."""
+    """Return the table, one line per algorithm."""
     besides = "".join(f" {title} |" for title in BESIDES.values())
     lines = [
         f"| | seeds | base | trained | difference | seeds above the base |{besides} diversity |",
@@ -188,7 +188,7 @@ def mechanisms(arms: dict[str, list[dict[str, Any]]]) -> list[str]:
         if pair.arm in arms and pair.other in arms and (found := against(pair, arms)):
             lines.append(
                 f"| {pair.claim} | `{pair.arm}` | `{pair.other}` | {found[1]} | **{found[0].mean:+.3f}** "
-                f"({interval_text(found[0])}) | {_said[found[0].verdict]} |"
+                f"({interval_text(found[0])}) | {_VERDICTS[found[0].verdict]} |"
             )
     if not lines:
         return []
@@ -204,11 +204,11 @@ def mechanisms(arms: dict[str, list[dict[str, Any]]]) -> list[str]:
     ]
 
 
-_said = {"up": "yes", "down": "the opposite", "unsure": "not told apart"}
+_VERDICTS = {"up": "yes", "down": "the opposite", "unsure": "not told apart"}
 
 
 def against(pair: Pair, arms: dict[str, list[dict[str, Any]]]) -> tuple[Interval, int] | None:
-    """What an arm ends above another; None without a common seed, base and number of prompts."""
+    """Return the difference between two arms; None without a common seed, base and number of prompts."""
     mine, other = ({run["seed"]: run for run in arms[name]} for name in (pair.arm, pair.other))
     seeds = [s for s in mine if s in other and all(mine[s][k] == other[s][k] for k in ("base", "prompts", "budget_s"))]
     if not seeds:
@@ -223,7 +223,7 @@ def over_seeds(runs: Sequence[dict[str, Any]]) -> Interval:
 
 
 def settings(results: Results, arms: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """What each arm was, and what it cost."""
+    """Return the settings and the cost of each arm."""
     lines = [
         "## What was run",
         "",

@@ -4,7 +4,7 @@
     python benchmarks/algorithms.py --arms flow_grpo diffusion_nft --seeds 1
     python benchmarks/algorithms.py --page                     # write the page anew; trains nothing
 
-A pilot of a few iterations measures what an iteration of an arm costs (CPU-seconds of its own process, one thread);
+A pilot of a few iterations measures what an iteration of an arm costs (CPU-seconds of its process, one thread);
 `--budget` divided by that is how many iterations it gets. Pilots are kept in docs/results/algorithms.json, so that the
 numbers of iterations can be repeated elsewhere. Evaluations, four on the way and one before, are paid apart: 768
 validation prompts, 10 steps along the ODE, always the same noise. Writes docs/results/algorithms.md, .json and .svg.
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PILOT = 6  # iterations, of which the first is left out: it warms caches
 LOOKS = 4  # evaluations on the way, the last one included
 SMALL = ("data.groups=2", "data.group_size=6", "sampling.steps=3", "sampling.window={}")
-"""Of `--smoke`: runs that show that everything is wired, and nothing else."""
+"""The overrides of `--smoke`, whose runs only show that everything is wired."""
 
 
 def main() -> None:
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs/algorithms"))
     parser.add_argument("--out", type=Path, default=ROOT / "docs/results", help="where the page and its numbers go")
     parser.add_argument("--page", action="store_true", help="write the page from the numbers there are")
-    parser.add_argument("--smoke", action="store_true", help="two arms for seconds, into a folder of its own")
+    parser.add_argument("--smoke", action="store_true", help="two arms for seconds, into a separate folder")
     args = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"  # of the runs
     if args.smoke:
@@ -80,7 +80,7 @@ def run_all(
 def run_one(
     name: str, seed: int, budget: float, runs: Path, results: Results, small: tuple[str, ...], prompts: int
 ) -> None:
-    """Train one run to its last iteration, and keep its numbers. A run that fails is told of, and left behind."""
+    """Train one run to its last iteration, and keep its numbers. A run that fails is reported and left as it is."""
     arm = ARMS[name]
     changes = (*arm.overrides, *small)
     key = digest(arm, changes)
@@ -97,7 +97,7 @@ def run_one(
             f"evaluation.every={-(-iterations // LOOKS)}",
             f"evaluation.prompts={prompts}",
             "evaluation.diversity_prompts=0",
-            f"evaluation.rewards=[{', '.join(watched(arm, changes))}]",
+            f"evaluation.rewards=[{', '.join(heldout_rewards(arm, changes))}]",
             "data.heldout=null",
             "run.pictures=4",
             "run.display=plain",
@@ -119,8 +119,8 @@ def pilot(name: str, key: str, changes: tuple[str, ...], runs: Path, results: Re
     return results.keep_pilot(name, key, runs / f"pilot-{name}-{key}" / "seed-0", (before + clock()) / 2)
 
 
-def watched(arm: Arm, changes: tuple[str, ...]) -> list[str]:
-    """What every run is scored by besides the rewards that it is trained on."""
+def heldout_rewards(arm: Arm, changes: tuple[str, ...]) -> list[str]:
+    """Return the rewards that score every run besides those that it is trained on."""
     trained = {reward.name for reward in load_config(arm.recipe, changes).rewards}
     return [name for name in ("shapeworld", "shapeworld_heldout", "shapeworld_clip") if name not in trained]
 

@@ -55,7 +55,7 @@ SHRUNK = {
     "text_encoder_3": {"d_model": 32, "d_ff": 32, "d_kv": 16, "num_heads": 2, "num_layers": 1},
     "vae": {"block_out_channels": [32, 32, 32, 32], "layers_per_block": 1},
 }
-"""What a smoke run changes in Stable Diffusion 3.5 Medium."""
+"""The sizes that a smoke run changes in Stable Diffusion 3.5 Medium."""
 REPEATS = 3
 
 
@@ -142,15 +142,15 @@ def main() -> None:
     parser.add_argument("recipe", nargs="?", default="sd35-medium-lora")
     parser.add_argument("overrides", nargs="*", help="a.b=c")
     parser.add_argument("--smoke", action="store_true", help="a small model, on the CPU")
-    asked = parser.parse_args()
-    config = load_config(asked.recipe, [*asked.overrides, *(SMALL if asked.smoke else [])])
-    dtype, device = getattr(torch, config.policy.dtype), "cpu" if asked.smoke else "cuda"
+    arguments = parser.parse_args()
+    config = load_config(arguments.recipe, [*arguments.overrides, *(SMALL if arguments.smoke else [])])
+    dtype, device = getattr(torch, config.policy.dtype), "cpu" if arguments.smoke else "cuda"
     if device == "cuda" and not torch.cuda.is_available():
         print("not measured: a model of this size needs a GPU, and there is none here; --smoke runs a small one")
         return
     architecture = find_architecture(config.policy.model)
-    if asked.smoke:
-        configs = {name: {**held, **SHRUNK.get(name, {})} for name, held in architecture.configs.items()}
+    if arguments.smoke:
+        configs = {name: {**settings, **SHRUNK.get(name, {})} for name, settings in architecture.configs.items()}
         architecture = replace(architecture, configs=configs)
     pipeline = random_pipeline(architecture, dtype, device).to(device)
     measure(config, pipeline)

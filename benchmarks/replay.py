@@ -1,4 +1,4 @@
-"""What the mechanism costs: rollout and update through `PipelinePolicy`, against a loop written by hand.
+"""Measure the cost of the mechanism: rollout and update through `PipelinePolicy`, against a loop written by hand.
 
     python benchmarks/replay.py            # fails where the policy takes more than 1.05 times the CPU time
     python benchmarks/replay.py --smoke    # seconds: does it still run, and do both compute the same?
@@ -41,7 +41,7 @@ from mmrl_shapeworld.shipped_models import PIPELINE
 
 BOUND = 1.05
 LARGE = {"num_layers": 4, "num_attention_heads": 5, "attention_head_dim": 64, "caption_projection_dim": 320}
-"""What differs from the transformer that ships: 14 M parameters instead of 1.3 M."""
+"""The settings that differ from the shipped transformer: 14 M parameters instead of 1.3 M."""
 PIXELS = 64  # 16 x 16 latents: 64 tokens
 PROMPT, GROUP = "a big red circle", 2
 STEPS, GUIDANCE, NOISE, CLIP, TEXT = 6, 4.5, 0.7, 1e-4, 8
@@ -83,7 +83,7 @@ class Mechanism:
 
 @dataclass
 class Saved:
-    """What a hand-written trainer keeps of a rollout."""
+    """The data that a hand-written trainer keeps of a rollout."""
 
     embeddings: Tensor  # [2 B, L, C], the unconditional half first
     pooled: Tensor  # [2 B, C]

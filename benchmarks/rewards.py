@@ -1,4 +1,4 @@
-"""What a suite saves: batched, concurrent and cached scoring, against calling each reward on each answer.
+"""Measure what a suite saves: batched, concurrent and cached scoring, against calling each reward on each answer.
 
     python benchmarks/rewards.py            # fails below 3 times the answers per second
     python benchmarks/rewards.py --smoke    # seconds: does it still run, and do both score the same?
@@ -126,7 +126,7 @@ def main() -> None:
         compare("4 models, 4 rules", by_hand_without_judge, lambda: together(suites["own"], batch), size, turns)
         compare("4 models, 4 rules, the judge, all in cache", by_hand, lambda: together(cached, batch), size, turns)
     if not smoke and found < BOUND:
-        raise SystemExit(f"the suite is {found:.2f} times as fast as one by one; {BOUND} is due")
+        raise SystemExit(f"the suite is {found:.2f} times as fast as one by one; expected at least {BOUND}")
 
 
 if __name__ == "__main__":

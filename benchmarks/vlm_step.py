@@ -1,4 +1,4 @@
-"""What a GRPO step of a vision-language model costs: rollout, reward and update, by mmrl and by trl's GRPOTrainer.
+"""Measure a GRPO step of a vision-language model: rollout, reward and update, by mmrl and by trl's GRPOTrainer.
 
     python benchmarks/vlm_step.py            # fails where mmrl takes more than 0.3 times trl's CPU time
     python benchmarks/vlm_step.py --smoke    # seconds: does it still run, and do both do the same work?
@@ -94,13 +94,13 @@ def build(work: Work) -> tuple[Qwen3VLForConditionalGeneration, Any]:
 
 
 def pictures(work: Work) -> list[Image.Image]:
-    """One for each prompt, of noise."""
+    """Return an image of noise for each prompt."""
     rng = np.random.default_rng(0)
     return [Image.fromarray(rng.integers(0, 255, (work.side, work.side, 3), np.uint8)) for _ in range(work.prompts)]
 
 
 def questions(work: Work) -> list[str]:
-    """One for each prompt, all of one length."""
+    """Return a question for each prompt, all of one length."""
     return [
         " ".join(["red", "blue", "green"][(word + n) % 3] for word in range(work.words)) for n in range(work.prompts)
     ]
@@ -152,7 +152,7 @@ class Ours:
         self.prompt_tokens = policy._prompt(samples[0], None).length
 
     def step(self) -> int:
-        """One iteration; the tokens that were written."""
+        """Run an iteration and return the number of tokens written."""
         metrics, _ = self.trainer.iterate()
         return round(metrics["length"])
 
@@ -217,7 +217,7 @@ class Theirs(TrainerCallback):
 def compare(work: Work) -> tuple[list[float], list[float]]:
     """CPU seconds a step of mmrl and of trl, in turns; the first turn of each warms up."""
     model, processor = build(work)
-    twin = copy.deepcopy(model)
+    trl_model = copy.deepcopy(model)
     parameters = sum(p.numel() for p in model.parameters())
     with tempfile.TemporaryDirectory() as folder:
         ours = Ours(work, model, processor, Path(folder))
@@ -227,9 +227,9 @@ def compare(work: Work) -> tuple[list[float], list[float]]:
             started = time.process_time()
             written = ours.step()
             mine.append(time.process_time() - started)
-            assert written == work.tokens, f"mmrl wrote {written} tokens an answer, {work.tokens} are due"
+            assert written == work.tokens, f"mmrl wrote {written} tokens per answer, expected {work.tokens}"
 
-        theirs = Theirs(work, twin, processor, Path(folder), my_turn)
+        theirs = Theirs(work, trl_model, processor, Path(folder), my_turn)
         theirs.trainer.train()
     assert set(theirs.lengths) == {work.tokens}, f"trl wrote {theirs.lengths} tokens an answer"
     print(

@@ -1,4 +1,4 @@
-"""What a GRPO update of a vision-language model costs when a group's answers share their prompt, and when they do not.
+"""Measure a GRPO update of a vision-language model whose answers share their prompt, and one where they do not.
 
     python benchmarks/vlm_update.py            # fails where a ratio is below 0.85 of the ideal one
     python benchmarks/vlm_update.py --smoke    # seconds: does it still run, and are the results equal?
@@ -50,7 +50,7 @@ SMOKE = {"smoke": replace(FULL, prompts=1, answers=4, side=56, words=10, width=9
 
 @dataclass(frozen=True)
 class Found:
-    """One size at one length of answers."""
+    """The measurement of one size at one length of answers."""
 
     model: str
     parameters: int
@@ -67,7 +67,7 @@ class Found:
 
     @property
     def reached(self) -> bool:
-        """Whether the bar is met."""
+        """True if the bar is met."""
         return self.ratio >= BOUND * self.ideal
 
 
@@ -140,7 +140,7 @@ def train(vlm: VLM, loss: Callable[[], Tensor]) -> Callable[[], None]:
 
 
 def gradient(vlm: VLM, loss: Callable[[], Tensor]) -> Tensor:
-    """Of everything that is trained."""
+    """Return the gradient of everything that is trained, flattened."""
     vlm.model.zero_grad()
     loss().backward()
     return torch.cat([p.grad.flatten() for p in vlm.model.parameters() if p.grad is not None])

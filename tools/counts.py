@@ -30,7 +30,7 @@ COMPONENTS = {
     "VLM task (table2latex)": r"table2latex|Table2LaTeX",
     "reward (siglip_score)": r"siglip_score|SigLIPScore",
 }
-"""One component of each kind, and a pattern for its names: the files of mmrl that mention it are those it touches."""
+"""A component of each kind, and a pattern for its names: the files of mmrl that mention it are those it touches."""
 PAGE = Path("docs/one-iteration.md")
 
 

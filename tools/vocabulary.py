@@ -23,8 +23,8 @@ BANNED_NAMES = re.compile(
 )
 """Parts of identifiers, between underscores."""
 BANNED_PROSE = re.compile(
-    r"\b(told|asked|misfits?|lineup|foresee\w*|twins?|praised|lanes?|due(?! to)|so many|whatever|nobody|somebody"
-    r"|anybody|of (?:its|his|their|one's|his or her) own)\b",
+    r"\b(told(?! apart)|asked|misfits?|lineup|foresee\w*|twins?|praised|lanes?|due(?! to)|so many|whatever|nobody"
+    r"|somebody|anybody|of (?:its|his|their|one's|his or her) own)\b",
     re.IGNORECASE,
 )
 FRAGMENT = re.compile(r"(?:What|How|Whether|Of|One|All that|Where|Which|Who)\b")

@@ -30,7 +30,7 @@ MEASURES = {
     "shapeworld": "partial credit (trained on)",
     "shapeworld_heldout": "the independent observer",
 }
-DUE = 0.12
+TARGET = 0.12
 """The mean gain in strict correctness that the recipe was made for."""
 
 
@@ -76,11 +76,11 @@ def page(runs: Path, seeds: int) -> str:
 
 
 def verdict(gains: list) -> str:
-    """Whether the recipe does what it was made for."""
+    """Return the sentence that says if the recipe reaches its target."""
     mean, above = float(np.mean([gain.mean for gain in gains])), sum(gain.verdict == "up" for gain in gains)
-    reached = "is" if mean >= DUE and above == len(gains) else "is **not**"
+    reached = "is" if mean >= TARGET and above == len(gains) else "is **not**"
     return (
-        f"Made for a mean gain of {DUE} in strict correctness with every interval above 0: that {reached} reached "
+        f"Made for a mean gain of {TARGET} in strict correctness with every interval above 0: that {reached} reached "
         f"({mean:+.3f}; {above} of {len(gains)} intervals above 0)."
     )
 

@@ -1,4 +1,4 @@
-"""What steering ShapeWorld's untrained pipeline by a CLIP's gradient does, by weight.
+"""Measure what steering ShapeWorld's untrained pipeline by a CLIP's gradient does, by weight.
 
     python benchmarks/studies/reward_guidance.py    # about a minute of processor time
 

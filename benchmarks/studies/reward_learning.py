@@ -98,7 +98,7 @@ def page(results: dict[str, list[RunSummary]], runs: Path) -> str:
 
 
 def overrated(run: Path, summaries: list[RunSummary]) -> list[str]:
-    """Where CLIP and checker part: correlation before and after, and the pictures with the widest gap of ranks."""
+    """Return lines on CLIP against checker: correlations before and after, the pictures with the widest rank gap."""
     lines = ["## Where the CLIP is fooled", ""]
     before, after = (Evaluation.load(run, step, images=True) for step in (0, summaries[0].steps[1]))
     correlations = [correlation(each) for each in (before, after)]
@@ -126,11 +126,11 @@ def correlation(evaluation: Evaluation) -> float:
     return float(spearmanr(evaluation.values["shapeworld_clip"], evaluation.values["shapeworld"]).statistic)
 
 
-def gallery(shown: list) -> None:
+def gallery(pictures: list) -> None:
     """Pictures in a row, with prompt and scores below each."""
-    canvas = Image.new("RGB", (180 * len(shown), 200), "white")
+    canvas = Image.new("RGB", (180 * len(pictures), 200), "white")
     draw = ImageDraw.Draw(canvas)
-    for column, (image, prompt, clip, credit) in enumerate(shown):
+    for column, (image, prompt, clip, credit) in enumerate(pictures):
         canvas.paste(image.convert("RGB").resize((128, 128), Image.Resampling.NEAREST), (180 * column + 26, 6))
         words = prompt.split()
         half = (len(words) + 1) // 2

@@ -1,4 +1,4 @@
-"""What studies over seeds share: training what is missing, a row of a table, and a curve."""
+"""Shared parts of studies over seeds: training the missing runs, a row of a table, and a curve."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mmrl.statistics.intervals import interval_text
 
 
 def folder(runs: Path, arm: str, seed: int) -> Path:
-    """Where a run goes."""
+    """Return the folder of a run."""
     return runs / arm / f"seed-{seed}"
 
 
 def finished(runs: Path, arm: str, seeds: int) -> bool:
-    """Whether all seeds of an arm are trained."""
+    """Return True if all seeds of an arm are trained."""
     return all((folder(runs, arm, seed) / "report.html").exists() for seed in range(seeds))
 
 
@@ -43,19 +43,19 @@ def train(recipe: str, arm: str, seed: int, runs: Path, overrides: Sequence[str]
 
 
 def cpu_minutes(run: Path) -> float:
-    """What a run took, its evaluations included."""
+    """Return the CPU time of a run in minutes, evaluations included."""
     return float(json.loads((run / "cpu.json").read_text()) / 60)
 
 
 def row(title: str, changes: Sequence[RewardChange]) -> str:
-    """One measure over the seeds: after, and the paired difference with its interval."""
+    """Return a table row of one measure over the seeds: after, and the paired difference with its interval."""
     cells = "".join(f" {c.after:.3f} ({c.difference.mean:+.3f}, {interval_text(c.difference)}) |" for c in changes)
     mean = float(np.mean([c.difference.mean for c in changes]))
     return f"| {title} | {changes[0].before:.3f} |{cells} **{mean:+.3f}** |"
 
 
 def mean_curve(records: Sequence[RunRecord], source: str, width: int = 10) -> list[float]:
-    """Of each `width` iterations, a source's mean reward over seeds; an iteration need not hold the source."""
+    """Return a source's mean reward over seeds in steps of `width` iterations, which need not all hold the source."""
     steps: dict[int, list[float]] = {}
     for record in records:
         curve = record.curve("train", f"reward_by_source/{source}")

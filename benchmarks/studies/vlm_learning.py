@@ -1,4 +1,4 @@
-"""Does reinforcement learning make the embedded vision-language model better, and more than imitation of its own best?
+"""Compare reinforcement learning of the embedded vision-language model with imitation of its best answers.
 
     python benchmarks/studies/vlm_learning.py              # 6 runs of at most 6 CPU-minutes; finished ones are kept
     python benchmarks/studies/vlm_learning.py --seeds 1    # of each arm, seed 0 alone
@@ -122,7 +122,7 @@ def page(arms: list[str], runs: Path, seeds: int) -> str:
         "<!-- Written by benchmarks/studies/vlm_learning.py. -->",
         "",
         "Before and after on 512 validation samples of each task, which no setting was chosen on; the same noise both",
-        "times. In brackets the paired 95 % interval of the difference. Every task has a reward of its own, in [0, 1]:",
+        "times. In brackets the paired 95 % interval of the difference. Every task has its reward, in [0, 1]:",
         "IoU, F1 of boxes, exact counts, the edit similarity of read strings, and so on.",
         "",
         "```bash",
@@ -189,7 +189,7 @@ def _mean(by_source: list[dict], task: str, when: str) -> float:
 
 
 def against(arm: str, other: str, runs: Path, seeds: int) -> list[str]:
-    """What one arm ends above the other, sample by sample."""
+    """Return the table of the paired differences between two arms."""
     lines = [
         f"## {arm} against {other}",
         "",
@@ -207,7 +207,7 @@ def against(arm: str, other: str, runs: Path, seeds: int) -> list[str]:
 
 
 def difference(before: Path, after: Path) -> Interval:
-    """Of the last evaluations of two runs."""
+    """Return the paired difference of the last evaluations of two runs."""
     a, b = (Evaluation.load(run, evaluation_steps(run)[-1], images=False) for run in (before, after))
     return paired_difference(a.by_prompt("total"), b.by_prompt("total"))
 

@@ -1,4 +1,4 @@
-"""What does reinforcement add to imitation, on tasks that the embedded vision-language model was never taught?
+"""Measure what reinforcement adds to imitation, on tasks that the embedded vision-language model was never taught.
 
     python benchmarks/studies/vlm_new_tasks.py              # 3 runs of at most 8 CPU-minutes; finished ones are kept
     python benchmarks/studies/vlm_new_tasks.py --seeds 1    # seed 0 alone
@@ -61,7 +61,7 @@ def evaluated_steps() -> tuple[int, int, int]:
     config = load_config(RECIPE)
     if config.pretraining is None or config.pretraining.iterations != config.evaluation.every:
         raise ValueError(
-            f"{RECIPE}: evaluation.every must be pretraining.iterations, so that the two parts can be told apart"
+            f"{RECIPE}: evaluation.every must be pretraining.iterations, so that the two parts can be separated"
         )
     return 0, config.pretraining.iterations, config.training.iterations
 
@@ -110,7 +110,7 @@ def page(runs: Sequence[Path], steps: tuple[int, int, int]) -> str:
 
 
 def change(run: Path, before: int, after: int, source: str = "") -> RewardChange:
-    """Of the total on one source, or on all, between two evaluations of a run."""
+    """Return the change of the total on one source, or on all, between two evaluations of a run."""
     first, last = (Evaluation.load(run, step, images=False) for step in (before, after))
     rows = np.array([source in ("", each) for each in first.sources])
     a, b = (evaluation.by_prompt("total")[rows] for evaluation in (first, last))
@@ -126,12 +126,12 @@ def malformed(run: Path, step: int) -> float:
 def annotators_reward() -> dict[str, float]:
     """{task: what the annotator's own answers to the validation questions earn}."""
     earned = {}
-    for task, asked in questions("vlm-new-validation").items():
+    for task, task_questions in questions("vlm-new-validation").items():
         choice = REWARDS[task]
-        samples = [as_sample(task, question, str(n)) for n, question in enumerate(asked)]
+        samples = [as_sample(task, question, str(n)) for n, question in enumerate(task_questions)]
         items = [
             reward_input(sample, question.annotated, n, str(n))
-            for n, (sample, question) in enumerate(zip(samples, asked, strict=True))
+            for n, (sample, question) in enumerate(zip(samples, task_questions, strict=True))
         ]
         earned[task] = float(np.mean(load(choice.name, **choice.args).score(items).values[choice.name]))
     return earned
@@ -156,7 +156,7 @@ def fill_task_pages(runs: Sequence[Path], steps: tuple[int, int, int]) -> None:
         text, marker, _ = path.read_text(encoding="utf-8").partition(f"<!-- curve of {RECIPE}: {path.stem} -->")
         if not marker:
             continue
-        told = []
+        sentences = []
         for name in DRAWN:
             untaught, added = (
                 [change(run / name, *pair, path.stem) for run in runs] for pair in (steps[:2], steps[1:])
@@ -166,13 +166,13 @@ def fill_task_pages(runs: Sequence[Path], steps: tuple[int, int, int]) -> None:
                 np.mean([c.before for c in added]),
                 np.mean([c.after for c in added]),
             )
-            told.append("{:.2f} untaught, {:.2f} after imitation, {:.2f} after GRPO".format(*means))
+            sentences.append("{:.2f} untaught, {:.2f} after imitation, {:.2f} after GRPO".format(*means))
         counted = f"mean of {len(runs)} seeds" if len(runs) > 1 else "one seed"
         drawn = curve_text(mean_curve(records, path.stem))
         path.write_text(
             f"{text}{marker}\n"
             f"`mmrl train {RECIPE}` imitates a careless annotator, then goes on with GRPO, this task among four.\n"
-            f"At temperature 1: {told[0]};\ngreedily: {told[1]}\n"
+            f"At temperature 1: {sentences[0]};\ngreedily: {sentences[1]}\n"
             f"({counted}, [all numbers](../results/new-tasks.md)). The reward while GRPO trains:\n\n"
             f"```\n{drawn}\n```\n",
             encoding="utf-8",

@@ -27,7 +27,7 @@ PAGE = ROOT / "docs/results/edit-inpaint-video.md"
 
 
 @dataclass(frozen=True)
-class Arm:
+class RecipeArm:
     """A recipe, and how its rewards are called on the page."""
 
     title: str
@@ -37,7 +37,7 @@ class Arm:
 
 
 ARMS = {
-    "shapes-edit": Arm(
+    "shapes-edit": RecipeArm(
         "Edit: `shapes-edit`, DDPO on a tiny InstructPix2Pix",
         {
             "shapeworld_edit_strict": "strictly right",
@@ -47,7 +47,7 @@ ARMS = {
         },
         task="edit",
     ),
-    "shapes-inpaint": Arm(
+    "shapes-inpaint": RecipeArm(
         "Inpaint: `shapes-inpaint`, DDPO on a tiny 9-channel UNet",
         {
             "shapeworld_inpaint_strict": "strictly right",
@@ -57,7 +57,7 @@ ARMS = {
         },
         task="inpaint",
     ),
-    "shapes-video": Arm(
+    "shapes-video": RecipeArm(
         "Text to video: `shapes-video`, DiffusionNFT on a tiny AnimateDiff",
         {
             "shapeworld_video_strict": "strictly right",
@@ -65,7 +65,7 @@ ARMS = {
         },
         task="text-to-video",
     ),
-    "shapes-ddpo": Arm(
+    "shapes-ddpo": RecipeArm(
         "Text to image: `shapes-ddpo`, DDPO on a tiny UNet",
         {
             "shapeworld_strict": "strictly right",
@@ -170,14 +170,14 @@ def fill_task_page(name: str, runs: Path) -> None:
     if not marker:
         return
     found = [summarise_run(folder(runs, name, seed)) for seed in seeds]
-    told = []
+    sentences = []
     for measure, title in list(arm.measures.items())[:2]:
         changes = [summary.changes[measure] for summary in found]
         before, after = np.mean([each.before for each in changes]), np.mean([each.after for each in changes])
-        told.append(f"{title} {before:.2f} to {after:.2f}")
+        sentences.append(f"{title} {before:.2f} to {after:.2f}")
     count = "seed 0" if seeds == [0] else f"mean of {len(seeds)} seeds"
     path.write_text(
-        f"{text}{marker}\n`mmrl train {name}`, {count}: {', '.join(told)}\n"
+        f"{text}{marker}\n`mmrl train {name}`, {count}: {', '.join(sentences)}\n"
         "([all numbers](../results/edit-inpaint-video.md)). The reward while training:\n\n"
         f"```\n{curve(name, runs)}\n```\n",
         encoding="utf-8",

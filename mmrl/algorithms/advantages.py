@@ -1,8 +1,8 @@
-"""Advantages: how much better a trajectory did than was to be expected.
+"""Advantages: a trajectory's reward relative to a baseline.
 
 Rewards [B] and group ids [B] in, advantages [B] out. A reward that is not finite could not be scored: it is left
 out of every mean and spread, and its own advantage is 0. A group whose rewards are all equal says nothing, and its
-group-relative advantages are exactly 0 whatever `eps` is (GDPO's, which are whitened last, up to rounding). "Batch"
+group-relative advantages are exactly 0 for any `eps` (GDPO's, which are whitened last, up to rounding). "Batch"
 means the rows that are given: gather a batch that is spread over processes or micro-batches first.
 `broadcast_to_decisions` gives the [B, T] that losses take.
 """
@@ -151,7 +151,7 @@ def gdpo_advantages(
     A sum of rewards lets two different combinations of them end in one advantage; z-scores first keep them apart.
     A row with one NaN among its rewards is unscored and takes no part in any of them, unless `renormalise`: then
     the rewards it has are scaled up by the weight of those it lacks. (NVlabs/GDPO reads NaN as a reward of zero.)
-    A reward of weight 0 is only watched: its NaN unscores nobody. Published code has ddof = 1.
+    A reward of weight 0 is only monitored: its NaN does not make a row unscored. Published code has ddof = 1.
     """
     sizes = check_shapes("B R", rewards=rewards)
     check_shapes("B", {"B": sizes["B"]}, group_index=group_index)

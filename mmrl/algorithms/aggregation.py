@@ -1,4 +1,4 @@
-"""How terms of decisions [B, T] become a loss: weights [B, T], such that the loss is sum(weights * terms).
+"""Aggregation of the terms of decisions [B, T] into a loss: weights [B, T] such that it is sum(weights * terms).
 
 So a loss is a sum over decisions, and any block of it can be backpropagated alone:
 
@@ -27,7 +27,7 @@ def aggregation_total(
     mask: Tensor,  # [B, T] bool
     how: Aggregation,
 ) -> int:
-    """What `aggregation_weights` divides by: the number of decisions ("token"), or of rows that have any.
+    """Return the divisor of `aggregation_weights`: the number of decisions ("token"), or of rows that have any.
 
     Adds up over the micro-batches and processes of an update.
     """

@@ -76,7 +76,7 @@ def nft_loss(
     pseudocode regresses velocities without 1/beta; the code regresses x0, self-normalised, with 1/beta (its authors
     call that a stabiliser, issue #13), and so does this. The code then multiplies by the advantage clip (5), which
     is left to the caller: published KL coefficients are relative to that 5 times larger loss. It takes the
-    denominator in float64; here all is in float32 or wider, whatever the velocities' dtype.
+    denominator in float64; here all is in float32 or wider for any dtype of velocities.
     """
     sizes = check_shapes("B ...", velocity=velocity, old_velocity=old_velocity, x_t=x_t, clean=clean)
     check_shapes("B", {"B": sizes["B"]}, rho=rho)

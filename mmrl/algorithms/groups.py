@@ -22,7 +22,7 @@ def group_counts(
     values: Tensor,  # [B] float; NaN = could not be scored
     group_index: Tensor,  # [B] int
 ) -> Tensor:  # [B] int64
-    """How many values of each row's group are scored.
+    """Count the scored values in each row's group.
 
     >>> group_counts(torch.tensor([1.0, 2.0, torch.nan]), torch.tensor([7, 7, 9]))
     tensor([2, 2, 0])

@@ -1,4 +1,4 @@
-"""How much likelier a decision, or the whole trajectory it belongs to, has become since it was sampled."""
+"""Importance ratios: the probability of a decision or trajectory now, relative to when it was sampled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a policy is from its reference: estimators for tokens, distances for flows.
+"""Divergence from the reference: estimators for tokens, distances for flows.
 
 Token estimators give one number a decision, on decisions that the *policy* drew, and 0 where masked. Their values
 all estimate KL(policy || reference). As losses they differ (arXiv:2506.09477, arXiv:2510.01555): the expected
@@ -93,7 +93,7 @@ def velocity_mse(
 
 
 def _log_ratio(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:
-    """log p - log q, and 0 with a zero gradient where masked, whatever the padding holds."""
+    """Return log p - log q, and 0 with a zero gradient where masked, for any content of the padding."""
     check_shapes("B T", log_probs=log_probs, reference_log_probs=reference_log_probs, mask=mask)
     check_dtypes("float32", log_probs=log_probs, reference_log_probs=reference_log_probs)
     check_dtypes("bool", mask=mask)

@@ -22,7 +22,7 @@ from mmrl.algorithms.kl import velocity_mse
 from mmrl.checks import check_shapes
 
 Weighting = Literal["uniform", "sigma", "sigma_squared", "epsilon", "huber", "ghuber"]
-"""How much the error at a noise level counts: see `weighted_error`."""
+"""The weight of the error at a noise level (`weighted_error`)."""
 
 _TINY = 1e-10  # keeps roots differentiable at an error of 0
 

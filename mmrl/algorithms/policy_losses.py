@@ -6,7 +6,7 @@ ratio that is limited and carries no gradient; every decision keeps learning, so
 
 With importance "sequence" or "trajectory" a ratio is shared by a row (`importance_log_ratio`), so whole rows must be
 at hand; with "token" any block of decisions may be. No gradient reaches `old_log_probs`, `advantages` or a masked
-decision, whatever the padding holds.
+decision, for any content of the padding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mmrl.checks import check_dtypes, check_shapes
 
 
 class PolicyLoss(NamedTuple):
-    """What a surrogate says of each decision. Masked decisions read 0, 1 and False."""
+    """The outputs of a surrogate for each decision. Masked decisions have loss 0, ratio 1 and clipped False."""
 
     loss: Tensor  # [B, T] terms to be weighted and summed; carries the graph
     ratio: Tensor  # [B, T] p_new / p_old, detached

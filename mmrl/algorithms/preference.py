@@ -128,7 +128,7 @@ def mpo_loss(
     quality: float,
     generation: float,
 ) -> MPOLoss:
-    """Which is better (DPO), how good each is (BCO), and how it is written (SFT): MPO, arXiv:2411.10442, equation 5.
+    """MPO (arXiv:2411.10442, equation 5): a preference term (DPO), a quality term (BCO) and a generation term (SFT).
 
     InternVL weighs them 0.8, 0.2 and 1; `shift` is as in `bco_loss`.
     """

@@ -17,7 +17,7 @@ def pareto_advantages(
     group_index: Tensor,  # [B] int
     weights: Sequence[float] | None = None,  # R of them, >= 0; None = all 1
 ) -> Tensor:  # [B], >= 0; 0 off the front, in groups of equal rewards, and where unscored
-    """What a group's front earned, and nothing for all others (Parrot's batch-wise selection, arXiv:2401.05675).
+    """The rewards of a group's Pareto front, and 0 for all other rows (Parrot's selection, arXiv:2401.05675).
 
     A row of the front gets its rewards, each as its place between the group's worst (0) and best (1), averaged by
     weight, times G / F: G rows of the group are scored and F of them are on the front. A mean over rows is then the
@@ -57,7 +57,7 @@ def lagrangian_advantages(
     tensor([-0.5000,  0.5000])
     """
     if len(constraints) != len(multipliers) or any(m < 0 for m in multipliers):
-        raise ValueError(f"one multiplier >= 0 is due for each of {len(constraints)} constraints, got {multipliers}")
+        raise ValueError(f"expected one multiplier >= 0 for each of {len(constraints)} constraints, got {multipliers}")
     sizes = check_shapes("B", objective=objective)
     total = objective
     for each, multiplier in zip(constraints, multipliers, strict=True):

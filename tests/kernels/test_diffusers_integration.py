@@ -117,7 +117,7 @@ def test_what_the_door_offers_on_a_cpu_computes_what_native_does(build):
     flexed = model(**arguments).sample
     torch.testing.assert_close(flexed, untouched, atol=2e-6, rtol=1e-5)
 
-    assert use_attention(model, "sdpa").reason == "asked for by name"
+    assert use_attention(model, "sdpa").reason == "requested by name"
     assert torch.equal(model(**arguments).sample, untouched)
 
 
@@ -139,7 +139,7 @@ def test_one_models_choice_leaves_other_models_alone():
 
 
 def test_xformers_on_a_cpu_is_refused_with_what_to_do():
-    with pytest.raises(KernelError, match=r"Flux\w+ is on cpu.*CUDA operators only.*ask for auto or sdpa"):
+    with pytest.raises(KernelError, match=r"Flux\w+ is on cpu.*CUDA operators only.*choose auto or sdpa"):
         use_attention(flux()[0], "xformers")
 
 
