@@ -83,7 +83,7 @@ def build_objective(
     if isinstance(algorithm, PolicyGradientConfig):
         tokens = isinstance(sampling, ImageTokenSamplingConfig)
         return PolicyGradient(
-            policy, algorithm, policy.codes_per_picture if tokens else decisions_per_trajectory(sampling)
+            policy, algorithm, policy.codes_per_image if tokens else decisions_per_trajectory(sampling)
         )
     return objective_class(algorithm, policy.capabilities)(policy, algorithm)
 

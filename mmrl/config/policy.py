@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, PositiveFloat, PositiveInt, Tag
 
-from mmrl.config.section import Section, tag_of
+from mmrl.components import Registry
+from mmrl.config.section import Section, registered, tag_of
 
 Precision = Literal["float32", "bfloat16", "float16"]
 TokenAttention = Literal["auto", "mmrl", "sdpa", "flex", "flash", "xformers"]
 PipelineAttention = Literal["auto", "sdpa", "flex", "flash", "xformers"]
+
+IMAGE_TOKEN_MODELS: Registry[Any] = Registry(
+    "mmrl.image_token_models",
+    "image-token model",
+    {
+        "janus": "mmrl.generation.image_tokens.janus:Janus",
+        "emu3": "mmrl.generation.image_tokens.emu3:Emu3",
+        "vq_causal_lm": "mmrl.generation.image_tokens.vq_causal_lm:VQCausalLM",
+    },
+    base="mmrl.generation.image_tokens.image_token_model:ImageTokenModel",
+)
+"""The classes of token image generators, by the `model_type` of their configuration; packages add theirs in the
+entry-point group `mmrl.image_token_models`."""
 
 
 class LoraConfig(Section):
@@ -106,6 +120,9 @@ class ImageTokenConfig(Section):
     model: str
     """A folder, a Hugging Face id, or `shapeworld` for the model that ships in the package."""
     revision: str | None = None
+    architecture: Annotated[str, registered(IMAGE_TOKEN_MODELS)] | None = None
+    """The class that loads the model: `janus`, `emu3`, `vq_causal_lm`, an installed one, or `path/to/file.py:Name`.
+    Unset: the class that is registered for the folder's `model_type`."""
     train: Literal["lora", "full"] = "lora"
     """`lora`: adapters alone, the reference is the model with adapters off. `full`: all weights that draw, the
     reference is a frozen copy. What turns codes into pictures is never trained, nor a tower that only looks."""

@@ -18,7 +18,6 @@ from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMCon
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.export.snippets import pipeline_code, vlm_code
-from mmrl.export.snippets_image_tokens import ImageTokenCall, composite_code, emu3_code, janus_code
 
 if TYPE_CHECKING:
     from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
@@ -162,26 +161,13 @@ def _write_image_tokens(
     dtype: Precision,
     notes: tuple[str, ...],
 ) -> ExportedModel:
-    from mmrl.generation.image_tokens.codecs import PATCHES
-    from mmrl.generation.image_tokens.emu3 import Emu3
-    from mmrl.generation.image_tokens.vq_causal_lm import VQCausalLM
+    from mmrl.generation.image_tokens.code_snippets import SnippetRequest
 
     image_model = policy.image_model
-    image_model.network.save_pretrained(image_model.weights(folder))
-    image_model.save_other_files(folder)
-    call = ImageTokenCall(request.name, dtype, request.sample.prompt, cast(ImageTokenSamplingConfig, model.sampling))
-    if isinstance(image_model, VQCausalLM):
-        note = (
-            "No one class of a library loads it whole: transformers loads `language_model/` and `tokenizer/`, and the "
-            "code above, which needs no mmrl, generates codes with them and decodes the codes to pixels.",
-        )
-        return ExportedModel(
-            None, "text-to-image", composite_code(call, (folder / PATCHES).exists()), dtype, notes + note
-        )
-    if isinstance(image_model, Emu3):
-        return ExportedModel("transformers", "text-to-image", emu3_code(call, *image_model.grid), dtype, notes)
-    template = (folder / "chat_template.jinja").exists()
-    return ExportedModel("transformers", "text-to-image", janus_code(call, template), dtype, notes)
+    image_model.save(folder)
+    sampling = cast(ImageTokenSamplingConfig, model.sampling)
+    code = image_model.snippet(SnippetRequest(request.name, dtype, request.sample.prompt, sampling))
+    return ExportedModel(image_model.library, "text-to-image", code, dtype, notes + image_model.export_notes)
 
 
 def _models(policy: AnyPolicy) -> list[Any]:

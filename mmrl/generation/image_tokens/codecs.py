@@ -1,4 +1,4 @@
-"""What turns codes into pictures where the language model has no part of its own for it: two codecs."""
+"""Image codecs: codes to images and back, for language models without an image decoder."""
 
 from __future__ import annotations
 
@@ -20,32 +20,31 @@ VQVAE, PATCHES = "vqvae", "patches.safetensors"
 
 
 class ImageCodec(Protocol):
-    """Codes of a grid to pictures, and back. Never trained."""
+    """A map between the codes of a grid and images. It is never trained."""
 
     codes: int  # V
 
     def decode(self, codes: Tensor) -> list[Image.Image]:
-        """[B, rows, columns] codes to pictures."""
+        """Return the images of codes [B, rows, columns]."""
         ...
 
-    def encode(self, pictures: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
-        """Pictures of any size to [B, rows, columns] codes."""
+    def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
+        """Return the codes [B, rows, columns] of images of any size."""
         ...
 
     def save(self, folder: Path) -> None:
-        """Write it where `load_codec` finds it."""
+        """Write the files that `load_codec` reads."""
         ...
 
 
 def load_codec(folder: Path, device: torch.device) -> ImageCodec:
-    """That of a folder.
+    """Return the codec of a model folder.
 
     Raises:
-        ConfigError: there is none, or it cannot be read.
+        ConfigError: the folder has no codec, or its tensor is not valid.
     """
     if (folder / PATCHES).is_file():
-        held = load_file(folder / PATCHES)
-        patches = held.get("patches")
+        patches = load_file(folder / PATCHES).get("patches")
         if patches is None or patches.dtype != torch.uint8 or patches.ndim != 4 or patches.shape[1] != 3:
             raise ConfigError(f"{folder / PATCHES}: expected a tensor 'patches' [codes, 3, height, width] of bytes")
         return PatchCodec(patches.to(device))
@@ -55,7 +54,7 @@ def load_codec(folder: Path, device: torch.device) -> ImageCodec:
 
 
 class VQModelCodec:
-    """A `VQModel` of diffusers."""
+    """The codec of a `VQModel` of diffusers."""
 
     def __init__(self, model: Any) -> None:
         self._model = model.requires_grad_(False)
@@ -71,17 +70,17 @@ class VQModelCodec:
         return to_images(model.decoder(model.post_quant_conv(latents), guide))
 
     @torch.no_grad()
-    def encode(self, pictures: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
-        pixels = to_pixels(pictures, rows * self._shrink, columns * self._shrink)
+    def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
+        pixels = to_pixels(images, rows * self._shrink, columns * self._shrink)
         latents = self._model.encode(pixels.to(self._model.device, self._model.dtype)).latents
-        return self._model.quantize(latents)[2][2].view(len(pictures), rows, columns)
+        return self._model.quantize(latents)[2][2].view(len(images), rows, columns)
 
     def save(self, folder: Path) -> None:
         self._model.save_pretrained(folder / VQVAE, safe_serialization=True)
 
 
 class PatchCodec:
-    """Squares of pixels: a picture is the patches that its codes name, side by side."""
+    """A codebook of pixel patches: an image is a grid of the patches of its codes."""
 
     def __init__(self, patches: Tensor) -> None:
         """`patches` is [V, 3, height, width] uint8."""
@@ -91,14 +90,14 @@ class PatchCodec:
     def decode(self, codes: Tensor) -> list[Image.Image]:
         rows = self._patches[codes].permute(0, 3, 1, 4, 2, 5)  # [B, 3, rows, height, columns, width]
         pixels = rows.flatten(4, 5).flatten(2, 3).permute(0, 2, 3, 1).cpu().numpy()
-        return [Image.fromarray(picture) for picture in pixels]
+        return [Image.fromarray(image) for image in pixels]
 
-    def encode(self, pictures: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
+    def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
         height, width = self._patches.shape[2:]
-        pixels = (to_pixels(pictures, rows * height, columns * width).to(self._patches.device) + 1) * 127.5
+        pixels = (to_pixels(images, rows * height, columns * width).to(self._patches.device) + 1) * 127.5
         squares = F.unfold(pixels, (height, width), stride=(height, width)).transpose(1, 2)
         distances = torch.cdist(squares, self._patches.flatten(1).float()[None])
-        return distances.argmin(-1).view(len(pictures), rows, columns)
+        return distances.argmin(-1).view(len(images), rows, columns)
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Prompts and codes through a language model: one by one with a cache, or all at once with gradients."""
+"""Forward passes of a token image generator: code by code with a KV cache, or whole images in one pass."""
 
 from __future__ import annotations
 
@@ -17,65 +17,68 @@ from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
 
 @dataclass(frozen=True)
 class PrefixState:
-    """Rows that a model has read, and what it thinks of the next code."""
+    """The KV cache and the last hidden state of each row after its prefix."""
 
     image_model: ImageTokenModel
     cache: Any  # transformers' DynamicCache, or a SharedCache; `append_codes` lets it grow
     mask: Tensor  # [B, L] int64; 0 = padding
-    following: Tensor  # [B] int64; the position of the next token
+    next_position: Tensor  # [B] int64
     state: Tensor  # [B, H] the last hidden state
 
-    def rows(self, index: Tensor) -> PrefixState:
-        """Rows by number, repeated as often as they are named."""
+    def select(self, index: Tensor) -> PrefixState:
+        """Return these rows; a row may occur several times."""
         cache = rows_of_cache(self.cache, index)
-        mask, following, state = self.mask[index], self.following[index], self.state[index]
-        return replace(self, cache=cache, mask=mask, following=following, state=state)
+        mask, next_position, state = self.mask[index], self.next_position[index], self.state[index]
+        return replace(self, cache=cache, mask=mask, next_position=next_position, state=state)
 
-    def branches(self, index: Tensor, room: int) -> PrefixState:
-        """The same for at most `room` more tokens a row; nothing is copied, and no graph is kept."""
+    def share_prefix(self, index: Tensor, room: int) -> PrefixState:
+        """Return these rows with a shared prefix cache and room for `room` tokens each; no copies, no graph."""
         shared = SharedCache.begin(self.cache, self.mask, index, room)
-        return replace(self, cache=shared, following=self.following[index], state=self.state[index])
+        return replace(self, cache=shared, next_position=self.next_position[index], state=self.state[index])
 
     def append_codes(self, codes: Tensor, written: int) -> PrefixState:
-        """After one more code a row, [B], which is the `written`-th of its picture, and the pause after it, if any.
-        Uses this one's cache up."""
+        """Return the state after one more code per row, [B], and the forced tokens after it.
+
+        `written` is the number of codes of the image with this one. The cache is extended in place, so the old state
+        must not be used again.
+        """
         embeds = self.image_model.embed_codes(codes[:, None])
-        if pause := self.image_model.forced_tokens.get(written):
-            fixed = torch.tensor([pause], device=codes.device).expand(len(codes), -1)
+        if forced := self.image_model.forced_tokens.get(written):
+            fixed = torch.tensor([forced], device=codes.device).expand(len(codes), -1)
             embeds = torch.cat([embeds, self.image_model.embed_text(fixed)], dim=1)
         if isinstance(self.cache, SharedCache):
-            return self._branch_on(self.cache, embeds)
+            return self._append_to_shared(self.cache, embeds)
         width = embeds.shape[1]
         mask = torch.cat([self.mask, self.mask.new_ones(len(codes), width)], dim=1)
         out = self.image_model.body(
             inputs_embeds=embeds,
             attention_mask=mask,
-            position_ids=self.following[:, None] + torch.arange(width, device=codes.device),
+            position_ids=self.next_position[:, None] + torch.arange(width, device=codes.device),
             past_key_values=self.cache,
             use_cache=True,
         )
-        return replace(self, mask=mask, following=self.following + width, state=out.last_hidden_state[:, -1])
+        return replace(self, mask=mask, next_position=self.next_position + width, state=out.last_hidden_state[:, -1])
 
-    def _branch_on(self, cache: SharedCache, embeds: Tensor) -> PrefixState:
-        """Token by token: branches know no more."""
+    def _append_to_shared(self, cache: SharedCache, embeds: Tensor) -> PrefixState:
+        """Append embeddings [B, K, H] token by token, the only way that a shared cache supports."""
         now = self
         for token in embeds.split(1, dim=1):
             out = self.image_model.body(
                 inputs_embeds=token,
                 attention_mask=cache.mask,
-                position_ids=now.following[:, None],
+                position_ids=now.next_position[:, None],
                 past_key_values=cache.written,
                 use_cache=True,
             )
-            now = replace(now, following=now.following + 1, state=out.last_hidden_state[:, -1])
+            now = replace(now, next_position=now.next_position + 1, state=out.last_hidden_state[:, -1])
         return now
 
 
 def prefill_prompts(
     image_model: ImageTokenModel, prompts: Sequence[Sequence[int]], device: torch.device
 ) -> PrefixState:
-    """Prefill P prompts, each once."""
-    ids, mask = _padded_left(prompts, device)
+    """Return the state after P prompts."""
+    ids, mask = _pad_left(prompts, device)
     out = image_model.body(
         inputs_embeds=image_model.embed_text(ids), attention_mask=mask, position_ids=_positions(mask), use_cache=True
     )
@@ -86,10 +89,10 @@ def forward_images(
     image_model: ImageTokenModel,
     prompts: Sequence[Sequence[int]],  # B
     codes: Tensor,  # [B, T]
-) -> Tensor:  # [B, T, H]; the states that each code was chosen from
-    """Whole pictures after their prompts, without a cache."""
-    ids, mask = _padded_left(prompts, codes.device)
-    embeds, chosen_at = _embed_pictures(image_model, codes)
+) -> Tensor:  # [B, T, H]; the hidden state that each code is predicted from
+    """Run whole images after their prompts, without a cache."""
+    ids, mask = _pad_left(prompts, codes.device)
+    embeds, num_before = _embed_images(image_model, codes)
     mask = torch.cat([mask, mask.new_ones(embeds.shape[:2])], dim=1)
     out = image_model.body(
         inputs_embeds=torch.cat([image_model.embed_text(ids), embeds], dim=1),
@@ -98,16 +101,16 @@ def forward_images(
         use_cache=False,
     )
     states: Tensor = out.last_hidden_state
-    return states[:, ids.shape[1] - 1 + chosen_at]
+    return states[:, ids.shape[1] - 1 + num_before]
 
 
 def forward_packed(
     image_model: ImageTokenModel,
-    prompts: Sequence[tuple[int, ...]],  # B; equal ones are read once
+    prompts: Sequence[tuple[int, ...]],  # B; equal ones are computed once
     codes: Tensor,  # [B, T]
-) -> Tensor:  # [B, T, H]; the states that each code was chosen from
-    """The same, with all pictures in one row behind the prompts that they share, and no padding."""
-    embeds, chosen_at = _embed_pictures(image_model, codes)
+) -> Tensor:  # [B, T, H]; the hidden state that each code is predicted from
+    """Run whole images packed into one row after their shared prompts, without padding; results as `forward_images`."""
+    embeds, num_before = _embed_images(image_model, codes)
     rows_of: dict[tuple[int, ...], list[int]] = {}
     for row, ids in enumerate(prompts):
         rows_of.setdefault(ids, []).append(row)
@@ -126,13 +129,14 @@ def forward_packed(
     places = torch.empty(codes.shape, dtype=torch.long, device=codes.device)
     for rows, group in zip(rows_of.values(), layout.groups, strict=True):
         for row, span in zip(rows, group.completions, strict=True):
-            places[row] = torch.where(chosen_at == 0, group.prompt.end - 1, span.start + chosen_at - 1)
+            places[row] = torch.where(num_before == 0, group.prompt.end - 1, span.start + num_before - 1)
     states: Tensor = out.last_hidden_state[0]
     return states[places]
 
 
-def _embed_pictures(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor, Tensor]:
-    """[B, T', H] all codes but the last, with pauses between them; [T] how many of those come before each code."""
+def _embed_images(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the embeddings [B, T', H] of codes and forced tokens without the last code, and [T], the number of those
+    before each code."""
     total = codes.shape[1]
     forced_tokens = {after: ids for after, ids in image_model.forced_tokens.items() if after < total}
     if not forced_tokens:
@@ -145,15 +149,15 @@ def _embed_pictures(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor
             ids = torch.tensor([fixed], device=codes.device).expand(len(codes), -1)
             parts.append(image_model.embed_text(ids))
         start = end
-    paused = 0
+    num_forced = 0
     for number in range(total):
-        paused += len(forced_tokens.get(number, ()))
-        before[number] = number + paused
+        num_forced += len(forced_tokens.get(number, ()))
+        before[number] = number + num_forced
     return torch.cat(parts, dim=1), torch.tensor(before, device=codes.device)
 
 
-def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """[P, L] ids and mask, both int64. Padding is masked, so any id serves."""
+def _pad_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return ids and mask, both [P, L] int64. The padding id is 0; it is masked."""
     longest = max(map(len, prompts))
     ids = torch.tensor([[0] * (longest - len(each)) + list(each) for each in prompts], device=device)
     mask = torch.tensor([[0] * (longest - len(each)) + [1] * len(each) for each in prompts], device=device)
@@ -161,5 +165,5 @@ def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> tupl
 
 
 def _positions(mask: Tensor) -> Tensor:
-    """[B, L]; a row counts from its own first token, however it is padded."""
+    """Return positions [B, L] that count from the first token of each row that is not padding."""
     return (mask.cumsum(1) - 1).clamp(min=0)

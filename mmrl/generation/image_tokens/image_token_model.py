@@ -1,118 +1,157 @@
-"""What a family of autoregressive generators must say of itself."""
+"""The interface of a token image generator: prompts and codes in, hidden states and images out, and its export.
+
+Sampling, scoring, guidance and training are written once for all models (`image_token_policy`). To add a model: derive
+from `ImageTokenModel` and register the class in the entry-point group `mmrl.image_token_models`, or name it with
+`policy.architecture: path/to/file.py:Name`.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
+
+from mmrl.config.policy import ImageTokenConfig
+from mmrl.generation.image_tokens.code_snippets import SnippetRequest
 
 
 @dataclass(frozen=True)
 class TokenPrompt:
-    """What is read before the first code of a picture, as ids of text tokens."""
+    """The text tokens before the first code of an image."""
 
     cond: tuple[int, ...]
-    """With what the sample asks for."""
+    """The ids with the sample's prompt."""
     uncond: tuple[int, ...]
-    """Without it: what guidance leads away from. It need not be as long."""
+    """The ids with the empty or negative prompt, for guidance. The two lengths may differ."""
 
 
-class ImageTokenModel(Protocol):
-    """A model that writes the codes of a picture, row by row, after a prompt.
+class ImageTokenModel(ABC):
+    """A model that generates the codes of an image, row by row, after a prompt.
 
-    A code is a number in [0, codes), whatever token stands for it in the model's vocabulary: tokens that are no codes
-    are not allowed inside a picture, and have no probability.
+    A code is a number in [0, codes), independent of the token that represents it in the model's vocabulary. All other
+    tokens have probability 0 inside an image.
     """
 
-    network: Any  # the transformers model that is trained, whole
-    grid: tuple[int, int]  # rows and columns of codes
-    codes: int  # V, how many there are
-    forced_tokens: Mapping[
-        int, tuple[int, ...]
-    ]  # after so many codes, text tokens that are not chosen but always follow
+    library: ClassVar[str | None] = "transformers"
+    """The library that loads an exported folder whole, in the Hub's spelling; None: no library does."""
+    export_notes: ClassVar[tuple[str, ...]] = ()
+    """Sentences for the model card of an exported folder."""
 
-    def prompt(self, text: str, negative: str | None) -> TokenPrompt:
-        """How this family is asked. `negative` takes the place of the empty prompt.
+    network: Any
+    """The transformers model that is trained, with all its parts."""
+    grid: tuple[int, int]
+    """The rows and columns of codes."""
+    codes: int
+    """V, the number of different codes."""
+    forced_tokens: Mapping[int, tuple[int, ...]]
+    """The text tokens that always follow after this number of codes; they are read, never sampled."""
+
+    @classmethod
+    @abstractmethod
+    def from_folder(cls, folder: Path, config: ImageTokenConfig, device: torch.device) -> ImageTokenModel:
+        """Load the model from a folder, with weights in `config.dtype` and only from safetensors.
 
         Raises:
-            ConfigError: the family knows no negative prompt.
+            ConfigError: the folder or `config.size` does not fit the model.
         """
-        ...
+
+    @abstractmethod
+    def prompt(self, text: str, negative: str | None) -> TokenPrompt:
+        """Return the ids of a prompt; `negative` replaces the empty prompt.
+
+        Raises:
+            ConfigError: the model supports no negative prompt.
+        """
+
+    @abstractmethod
+    def embed_codes(self, codes: Tensor) -> Tensor:
+        """Return the embeddings [B, K, H] of codes [B, K]."""
+
+    @abstractmethod
+    def body(self, **inputs: Any) -> Any:
+        """Run the language model without its head on `inputs_embeds`, with the arguments and output of transformers."""
+
+    @abstractmethod
+    def code_head(self) -> tuple[Tensor, Tensor | None]:
+        """Return the weight [V, H'] of the linear layer that computes the logits of codes, and its bias [V] or None.
+
+        The tensors may be copies, so a loop should call this once.
+        """
+
+    @abstractmethod
+    def is_trainable(self, name: str) -> bool:
+        """Return whether full training trains this parameter of `network`: those that generate codes, not images."""
+
+    @abstractmethod
+    def linear_layers(self) -> list[str]:
+        """Return the full names of the linear layers that adapters go to: the language model's, without heads."""
+
+    @abstractmethod
+    def decode(self, codes: Tensor) -> list[Image.Image]:
+        """Return the images of codes [B, T]."""
+
+    @abstractmethod
+    def encode(self, images: Sequence[Image.Image]) -> Tensor:
+        """Return the codes [B, T] of images of any size."""
+
+    @abstractmethod
+    def save_other_files(self, folder: Path) -> None:
+        """Write the files that make `folder` loadable, apart from the weights of `network`."""
+
+    @abstractmethod
+    def snippet(self, request: SnippetRequest) -> str:
+        """Return Python code without mmrl that loads an exported folder and generates `image`, a PIL image."""
 
     def embed_text(self, ids: Tensor) -> Tensor:
-        """[B, L] ids of text tokens to [B, L, H]."""
-        ...
-
-    def embed_codes(self, codes: Tensor) -> Tensor:
-        """[B, K] codes to [B, K, H]."""
-        ...
-
-    def body(self, **inputs: Any) -> Any:
-        """The language model without a head, on `inputs_embeds`, as transformers calls it."""
-        ...
+        """Return the embeddings [B, L, H] of text tokens [B, L]."""
+        embeddings: Tensor = self.network.get_input_embeddings()(ids)
+        return embeddings
 
     def code_states(self, states: Tensor) -> Tensor:
-        """Of [..., H] last hidden states, what `code_head` is multiplied with: [..., H']."""
-        ...
+        """Return the input [..., H'] of `code_head` from the last hidden states [..., H]."""
+        return states
 
-    def code_head(self) -> tuple[Tensor, Tensor | None]:
-        """What makes the logits of codes: [V, H'], and [V] what is added, if anything is. It may be a copy, so a loop
-        asks for it once."""
-        ...
+    def weights_folder(self, folder: Path) -> Path:
+        """Return the sub-folder of the weights of `network` in a model folder."""
+        return folder
 
-    def is_trainable(self, name: str) -> bool:
-        """Whether a parameter of the model takes part in writing codes, and so learns in full training."""
-        ...
-
-    def linear_layers(self) -> list[str]:
-        """The full names of the linear layers that adapters go to: those of the language model, without heads."""
-        ...
-
-    def decode(self, codes: Tensor) -> list[Image.Image]:
-        """[B, T] codes to pictures."""
-        ...
-
-    def encode(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """Pictures of any size to [B, T] codes."""
-        ...
-
-    def weights(self, folder: Path) -> Path:
-        """Where, in a folder of a model of this family, `from_pretrained` finds the trained model."""
-        ...
-
-    def save_other_files(self, folder: Path) -> None:
-        """Write what a folder needs beside the trained model, so that `policy.model` can name it."""
-        ...
+    def save(self, folder: Path) -> None:
+        """Write a folder that `from_folder` loads."""
+        self.network.save_pretrained(self.weights_folder(folder))
+        self.save_other_files(folder)
 
 
-# Pictures to the pixels that autoencoders take, and back.
+def linear_layers_below(network: nn.Module, prefix: str) -> list[str]:
+    """Return the full names of the linear layers whose name begins with `prefix`."""
+    linear = [path for path, module in network.named_modules() if isinstance(module, nn.Linear)]
+    return [path for path in linear if path.startswith(prefix)]
 
 
-def to_pixels(pictures: Sequence[Image.Image], height: int, width: int) -> Tensor:
-    """[B, 3, height, width] float32 in [-1, 1]; a picture of another size is cut to the shape in its middle, and
-    resampled."""
-    fitted = [_fitted(picture.convert("RGB"), height, width) for picture in pictures]
-    stacked = np.stack([np.asarray(picture, np.float32) for picture in fitted])
+def to_pixels(images: Sequence[Image.Image], height: int, width: int) -> Tensor:
+    """Return images as [B, 3, height, width] float32 in [-1, 1]; other sizes are centre-cropped and resampled."""
+    fitted = [_fit(image.convert("RGB"), height, width) for image in images]
+    stacked = np.stack([np.asarray(image, np.float32) for image in fitted])
     return torch.from_numpy(stacked / 127.5 - 1).permute(0, 3, 1, 2).contiguous()
 
 
 def to_images(pixels: Tensor) -> list[Image.Image]:
-    """The inverse of `to_pixels`; what lies outside [-1, 1] is clipped."""
+    """Return pixels [B, 3, height, width] as PIL images; values outside [-1, 1] are clipped."""
     clipped = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
     rounded = clipped.round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-    return [Image.fromarray(picture) for picture in rounded]
+    return [Image.fromarray(image) for image in rounded]
 
 
-def _fitted(picture: Image.Image, height: int, width: int) -> Image.Image:
-    if picture.size == (width, height):
-        return picture
-    scale = min(picture.width / width, picture.height / height)
+def _fit(image: Image.Image, height: int, width: int) -> Image.Image:
+    if image.size == (width, height):
+        return image
+    scale = min(image.width / width, image.height / height)
     across, down = scale * width, scale * height
-    left, top = (picture.width - across) / 2, (picture.height - down) / 2
-    return picture.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))
+    left, top = (image.width - across) / 2, (image.height - down) / 2
+    return image.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))

@@ -29,25 +29,25 @@ from mmrl.tokens.fused_log_probs import FusedLossMixin, grad_hint_at, head_log_p
 
 @dataclass(frozen=True)
 class CodeRecording:
-    """What replay needs: the prompts, and the codes that were drawn after them."""
+    """The prompts and codes of a rollout, from which it is replayed."""
 
     prompts: list[TokenPrompt]  # B
     codes: Tensor  # [B, T] int64
     sampling: ImageTokenSamplingConfig
 
     def select(self, rows: Sequence[int]) -> CodeRecording:
-        """Some pictures, with their prompts."""
+        """Return the recording of these rows, in this order."""
         index = torch.as_tensor(rows, dtype=torch.long, device=self.codes.device)
         return CodeRecording([self.prompts[row] for row in rows], self.codes[index], self.sampling)
 
 
 class ImageTokenPolicy(FusedLossMixin):
-    """A model that draws pictures code by code, and can be asked again how likely each code was.
+    """A model that generates images code by code and recomputes the probability of each code.
 
         policy = ImageTokenPolicy.from_config(ImageTokenConfig(model=folder), ImageTokenSamplingConfig())
         rollout = policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=8, group=0)], seed=0)
 
-    With guidance, what is sampled is the mixture of two distributions; log-probabilities, ratios, entropies and
+    With guidance, codes are sampled from a mixture of two distributions; log-probabilities, ratios, entropies and
     gradients are those of the mixture, at the sampling temperature, and gradients reach both rows.
     """
 
@@ -85,10 +85,10 @@ class ImageTokenPolicy(FusedLossMixin):
 
     @classmethod
     def from_config(cls, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> ImageTokenPolicy:
-        """Load the model that a configuration names.
+        """Load the configured model.
 
         Raises:
-            ConfigError: it cannot be loaded, or lacks what is to be trained.
+            ConfigError: it cannot be loaded, or has none of the layers to train.
         """
         name = config.device
         if name == "auto":
@@ -96,16 +96,13 @@ class ImageTokenPolicy(FusedLossMixin):
         return cls(load_image_token_model(config, torch.device(name)), config, sampling)
 
     @property
-    def codes_per_picture(self) -> int:
-        """T, the decisions of every trajectory."""
-        rows, step_indices = self.image_model.grid
-        return rows * step_indices
+    def codes_per_image(self) -> int:
+        """T, the number of decisions of every trajectory."""
+        rows, columns = self.image_model.grid
+        return rows * columns
 
     def check_sample(self, sample: Sample) -> None:
-        """
-        Raises:
-            DataError: the sample has no prompt, or asks for more than a picture of a text.
-        """
+        """Raise DataError unless the sample is a prompt without images, videos or other conditions."""
         if not sample.prompt:
             raise DataError(f"sample {sample.id!r} has no 'prompt' to draw")
         if sample.images or sample.videos or sample.conditions:
@@ -115,13 +112,13 @@ class ImageTokenPolicy(FusedLossMixin):
 
     @torch.no_grad()
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
-        """Draw sum(r.n) pictures.
+        """Sample sum(r.n) images.
 
         Raises:
-            DataError: a request forces the beginning of a picture.
+            DataError: a request has a prefix.
         """
         if forced := next((request for request in requests if request.prefix is not None), None):
-            raise DataError(f"sample {forced.sample.id!r}: the beginning of a picture cannot be given as a text")
+            raise DataError(f"sample {forced.sample.id!r}: the beginning of an image cannot be set by a text prefix")
         sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
         each = [request for request in requests for _ in range(request.n)]
         prompts = self._prompts([request.sample for request in each], sampling)
@@ -133,10 +130,10 @@ class ImageTokenPolicy(FusedLossMixin):
 
     @torch.no_grad()
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
-        """A rollout of given pictures: of their codes, where those are known, else of the picture that `text` names.
+        """Return a rollout of these images: of `token_ids` if present, else of the image file that `text` names.
 
         Raises:
-            DataError: a picture cannot be read, or what is given is none.
+            DataError: an image cannot be read, or the token ids are not the codes of an image.
         """
         codes = torch.stack([self._codes_of(each) for each in targets]).to(self.device)
         samples = [each.sample for each in targets]
@@ -146,7 +143,7 @@ class ImageTokenPolicy(FusedLossMixin):
         return rollout
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
-        """Compute the log-probabilities of all named codes again, and hand them over at once."""
+        """Recompute the log-probabilities of these codes and pass them to `visit` in one call."""
         log_probs, entropy = self._score(rollout.recording)
         chosen = list(step_indices)
         if chosen != list(range(log_probs.shape[1])):
@@ -154,23 +151,23 @@ class ImageTokenPolicy(FusedLossMixin):
         visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
 
     def reference(self) -> AbstractContextManager[None]:
-        """While open, the policy computes with the parameters that training started from."""
+        """Return a context in which the policy computes with the parameters that training started from."""
         return self._trainable.reference()
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """By the names that the model gives them; float32 whatever it computes in."""
+        """Return the trainable parameters by their names in the model; they are always float32."""
         return {name: p for name, p in self.image_model.network.named_parameters() if p.requires_grad}
 
     def lr_scale(self, name: str) -> float:
-        """All parameters learn alike."""
+        """Return 1: all parameters have the same learning rate."""
         return 1.0
 
     def save(self, folder: Path) -> None:
-        """A PEFT folder, or with full training a folder that `policy.model` can name."""
+        """Write a PEFT folder, or after full training a folder that `policy.model` can name."""
         if self.config.train == "lora":
             self._trainable.save(Path(folder))
             return
-        self._trainable.save(self.image_model.weights(folder))
+        self._trainable.save(self.image_model.weights_folder(folder))
         self.image_model.save_other_files(folder)
 
     def base(self) -> ReferencePolicy:
@@ -178,12 +175,12 @@ class ImageTokenPolicy(FusedLossMixin):
         return ReferencePolicy(self)
 
     def load(self, folder: Path) -> None:
-        """Read back what `save` wrote, into the same parameters."""
-        self._trainable.load(folder if self.config.train == "lora" else self.image_model.weights(folder))
+        """Load what `save` wrote into the same parameters."""
+        self._trainable.load(folder if self.config.train == "lora" else self.image_model.weights_folder(folder))
 
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
-        """max |log-prob difference| over the codes of a rollout."""
+        """Return max |log-prob difference| between the rollout and a replay."""
         log_probs, _ = self._score(rollout.recording)
         return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
 
@@ -195,33 +192,33 @@ class ImageTokenPolicy(FusedLossMixin):
         return [known[sample.prompt] for sample in samples]
 
     def _draw(self, prompts: list[TokenPrompt], sampling: ImageTokenSamplingConfig, seed: int) -> tuple[Tensor, Tensor]:
-        """[B, T] codes and [B, T] log-probabilities."""
+        """Sample codes [B, T]; return them and their log-probabilities [B, T]."""
         generator = torch.Generator(self.device).manual_seed(seed) if sampling.temperature else None
-        texts = _rows_read(prompts, sampling)
-        different = list(dict.fromkeys(texts))  # each is read once, however many pictures begin with it
+        texts = _batch_prompts(prompts, sampling)
+        different = list(dict.fromkeys(texts))  # each is prefilled once, even if several images begin with it
         places = {ids: number for number, ids in enumerate(different)}
         index = torch.tensor([places[ids] for ids in texts], device=self.device)
-        read = prefill_prompts(self.image_model, different, self.device)
-        room = self.codes_per_picture + sum(map(len, self.image_model.forced_tokens.values()))
-        now = read.branches(index, room) if self.attention.shares_prompts else read.rows(index)
-        matrix = self.image_model.code_head()
+        prefix = prefill_prompts(self.image_model, different, self.device)
+        room = self.codes_per_image + sum(map(len, self.image_model.forced_tokens.values()))
+        now = prefix.share_prefix(index, room) if self.attention.shares_prompts else prefix.select(index)
+        head = self.image_model.code_head()
         codes: list[Tensor] = []
         log_probs: list[Tensor] = []
         while True:
-            written = F.linear(self.image_model.code_states(now.state), *matrix)
-            mixed = _mixed(written[:, None], len(prompts), sampling)
+            raw = F.linear(self.image_model.code_states(now.state), *head)
+            mixed = _mixed(raw[:, None], len(prompts), sampling)
             logits = scored_logits(mixed[:, 0], sampling.temperature)
             drawn = sample_tokens(logits, generator, sampling.top_p, sampling.top_k)
             codes.append(drawn)
             log_probs.append(logits.gather(-1, drawn[:, None])[:, 0] - logits.logsumexp(-1))
-            if len(codes) == self.codes_per_picture:
+            if len(codes) == self.codes_per_image:
                 return torch.stack(codes, dim=1), torch.stack(log_probs, dim=1)
             now = now.append_codes(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
 
     def _score(self, recording: CodeRecording) -> tuple[Tensor, Tensor]:
-        """[B, T] log-probabilities, with a graph if gradients are enabled, and entropies."""
+        """Return log-probabilities and entropies, [B, T] each, with a graph if gradients are enabled."""
         sampling, codes, model = recording.sampling, recording.codes, self.image_model.network
-        texts = _rows_read(recording.prompts, sampling)
+        texts = _batch_prompts(recording.prompts, sampling)
         checkpointed = self.config.gradient_checkpointing and torch.is_grad_enabled()
         model.train(checkpointed)
         try:
@@ -232,7 +229,7 @@ class ImageTokenPolicy(FusedLossMixin):
                 )
                 weight, bias = self.image_model.code_head()
                 if uses_fused_head(self.config.fused_log_probs, codes.numel(), len(weight)):
-                    # The mixture of logits is the product of the mixture of states: it is as linear.
+                    # The head is linear, so the mixture of logits is the head's output for the mixture of states.
                     flat = _mixed(states, len(codes), sampling).flatten(0, 1)
                     at = torch.arange(codes.numel(), device=codes.device)
                     grad_hint = grad_hint_at(self._loss_grad, at // codes.shape[1], at % codes.shape[1])
@@ -245,18 +242,17 @@ class ImageTokenPolicy(FusedLossMixin):
             model.eval()
         return token_log_probs(scored_logits(logits, sampling.temperature), codes)
 
-    def _codes_of(self, given: TargetText) -> Tensor:
-        """[T]."""
-        if given.token_ids is None:
-            picture = load_image(given.text, given.sample.id)
-            return self.image_model.encode([picture])[0]
+    def _codes_of(self, target: TargetText) -> Tensor:
+        """Return the codes [T] of a target."""
+        if target.token_ids is None:
+            return self.image_model.encode([load_image(target.text, target.sample.id)])[0]
         number = self.image_model.codes
-        if len(given.token_ids) != self.codes_per_picture or not all(0 <= code < number for code in given.token_ids):
+        if len(target.token_ids) != self.codes_per_image or not all(0 <= code < number for code in target.token_ids):
             raise DataError(
-                f"sample {given.sample.id!r}: an image has {self.codes_per_picture} codes below {number}, but the "
-                f"target has {len(given.token_ids)} numbers up to {max(given.token_ids, default=0)}"
+                f"sample {target.sample.id!r}: an image has {self.codes_per_image} codes below {number}, but the "
+                f"target has {len(target.token_ids)} numbers up to {max(target.token_ids, default=0)}"
             )
-        return torch.tensor(given.token_ids)
+        return torch.tensor(target.token_ids)
 
     def _as_rollout(
         self, samples: list[Sample], groups: list[int], recording: CodeRecording, log_probs: Tensor
@@ -280,14 +276,14 @@ class ImageTokenPolicy(FusedLossMixin):
         return torch.autocast(self.device.type, dtype=getattr(torch, self.config.dtype))
 
 
-def _rows_read(prompts: Sequence[TokenPrompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:
-    """What the rows of a batch begin with: B prompts, and with guidance the B that it leads away from."""
-    asked = [prompt.cond for prompt in prompts]
-    return asked if sampling.guidance_scale == 1 else asked + [prompt.uncond for prompt in prompts]
+def _batch_prompts(prompts: Sequence[TokenPrompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:
+    """Return the ids of B prompts; with guidance 2B, the unconditional ones last."""
+    cond = [prompt.cond for prompt in prompts]
+    return cond if sampling.guidance_scale == 1 else cond + [prompt.uncond for prompt in prompts]
 
 
 def _mixed(logits: Tensor, rows: int, sampling: ImageTokenSamplingConfig) -> Tensor:
-    """[B or 2B, K, V] to [B, K, V]: as they are sampled, but for the temperature."""
+    """Return guided logits [B, K, V] from logits [B or 2B, K, V]; the temperature is not applied."""
     if len(logits) == rows:
         return logits
     return guided_logits(logits[:rows], logits[rows:], sampling.guidance_scale)

@@ -1,4 +1,4 @@
-"""From a configuration to a model that draws token by token."""
+"""Load the token image generator that a configuration names."""
 
 from __future__ import annotations
 
@@ -7,41 +7,30 @@ from pathlib import Path
 import torch
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoProcessor,
-    AutoTokenizer,
-    Emu3ForConditionalGeneration,
-    JanusForConditionalGeneration,
-)
+from transformers import AutoConfig
 
-from mmrl.config.policy import ImageTokenConfig
+from mmrl.config.policy import IMAGE_TOKEN_MODELS, ImageTokenConfig
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.codecs import load_codec
-from mmrl.generation.image_tokens.emu3 import Emu3
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel
-from mmrl.generation.image_tokens.janus import Janus
-from mmrl.generation.image_tokens.vq_causal_lm import DESCRIPTION, LANGUAGE_MODEL, TOKENIZER, VQCausalLM, VQCausalLMSpec
+from mmrl.generation.image_tokens.vq_causal_lm import SPEC_FILE
 
 
 def load_image_token_model(config: ImageTokenConfig, device: torch.device) -> ImageTokenModel:
-    """The model that a configuration names, in evaluation mode.
+    """Return the configured model in evaluation mode, without dropout.
 
     Raises:
-        ConfigError: it cannot be loaded, or is of no image_model that is known here.
+        ConfigError: it cannot be loaded, or no registered class loads it.
     """
     try:
-        image_model = _load(config, device)
+        folder = _folder(config)
+        image_model = _model_class(config, folder).from_folder(folder, config, device)
     except (OSError, ValueError) as err:
         if isinstance(err, ConfigError):
             raise
         first = str(err).partition("\n")[0]
         raise ConfigError(f"policy.model: {config.model} cannot be loaded as a token image generator: {first}") from err
     image_model.network.eval()
-    for (
-        module
-    ) in image_model.network.modules():  # gradient checkpointing needs the training mode, replay needs no chance
+    for module in image_model.network.modules():  # checkpointing sets the training mode, but replay needs determinism
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
         if isinstance(getattr(module, "attention_dropout", None), float):
@@ -49,38 +38,29 @@ def load_image_token_model(config: ImageTokenConfig, device: torch.device) -> Im
     return image_model
 
 
-def _load(config: ImageTokenConfig, device: torch.device) -> ImageTokenModel:
-    dtype = getattr(torch, config.dtype)
-    folder = _folder(config)
-    if (folder / DESCRIPTION).is_file():
-        if config.size is not None:
-            raise ConfigError(f"policy.size: {config.model} draws one size alone, that of its grid: leave it out")
-        model = AutoModelForCausalLM.from_pretrained(folder / LANGUAGE_MODEL, dtype=dtype, use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder / TOKENIZER)
-        codec = load_codec(folder, device)
-        return VQCausalLM(model.to(device), tokenizer, codec, VQCausalLMSpec.read(folder / DESCRIPTION))
+def _model_class(config: ImageTokenConfig, folder: Path) -> type[ImageTokenModel]:
+    """Return the class that `policy.architecture` names, or else the one of the folder's `model_type`."""
+    if config.architecture is not None:
+        return IMAGE_TOKEN_MODELS.load(config.architecture)
+    if (folder / SPEC_FILE).is_file():
+        return IMAGE_TOKEN_MODELS.load("vq_causal_lm")
     kind = AutoConfig.from_pretrained(folder).model_type
-    if kind == "janus":
-        if config.size is not None:
-            raise ConfigError("policy.size: Janus draws one size alone: leave it out")
-        janus = JanusForConditionalGeneration.from_pretrained(folder, dtype=dtype, use_safetensors=True)
-        return Janus(janus.to(device), AutoProcessor.from_pretrained(folder))
-    if kind == "emu3":
-        emu3 = Emu3ForConditionalGeneration.from_pretrained(folder, dtype=dtype, use_safetensors=True)
-        return Emu3(emu3.to(device), AutoProcessor.from_pretrained(folder), config.size)
+    known = [name for name in IMAGE_TOKEN_MODELS.names() if name != "vq_causal_lm"]
+    if kind in known:
+        return IMAGE_TOKEN_MODELS.load(kind)
     raise ConfigError(
-        f"policy.model: {config.model} is a {kind}; kind image_tokens draws with janus, emu3, or a folder with "
-        f"{DESCRIPTION} (docs/image-tokens.md)"
+        f"policy.model: {config.model} is a {kind}; kind image_tokens draws with {', '.join(known)}, or a folder with "
+        f"{SPEC_FILE} (docs/image-tokens.md). Name a class of your own with policy.architecture"
     )
 
 
 def _folder(config: ImageTokenConfig) -> Path:
-    """A folder of that name, or the files of a repository on the Hub; never a pickle, never code."""
+    """Return a local folder, or download a repository of the Hub; pickles and code are never downloaded."""
     if Path(config.model).is_dir():
         return Path(config.model)
-    wanted = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
     try:
-        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=wanted))
+        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=patterns))
     except (HfHubHTTPError, LocalEntryNotFoundError, ValueError) as err:
         first = str(err).partition("\n")[0]
         raise ConfigError(f"policy.model: {config.model} is no folder, and cannot be fetched: {first}") from err

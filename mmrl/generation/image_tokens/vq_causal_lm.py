@@ -1,13 +1,13 @@
-"""A causal language model of transformers that writes the codes of a codec, in one folder.
+"""A causal language model of transformers that generates the codes of an image codec, in one folder.
 
     image_tokens.json     {"grid": [8, 8], "first_code": 27, "start": 2}
-    language_model/       any `AutoModelForCausalLM`, whose vocabulary is words and codes
-    tokenizer/            of the words; it puts by itself what begins a text
+    language_model/       any `AutoModelForCausalLM` with text tokens and codes in its vocabulary
+    tokenizer/            the text tokenizer, which adds the tokens at the beginning of a text
     vqvae/                a `VQModel` of diffusers; or instead of it
-    patches.safetensors   "patches" [codes, 3, height, width] uint8, for pictures that are made of them
+    patches.safetensors   "patches" [codes, 3, height, width] uint8, for images that are made of patches
 
-`grid` is rows and columns of a picture; token `first_code` + c stands for code c; `start` is the token between a prompt
-and its picture. Weights are safetensors, and nothing in the folder is code.
+`grid` is the rows and columns of an image; token `first_code` + c represents code c; `start` is the token between the
+prompt and its image. Weights are safetensors, and the folder contains no code.
 """
 
 from __future__ import annotations
@@ -16,22 +16,26 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import torch
 from PIL import Image
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from mmrl.config.policy import ImageTokenConfig
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.codecs import ImageCodec
-from mmrl.generation.image_tokens.image_token_model import TokenPrompt
+from mmrl.generation.image_tokens.code_snippets import PIXELS_TO_IMAGE, SnippetRequest, quote
+from mmrl.generation.image_tokens.codecs import ImageCodec, PatchCodec, load_codec
+from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, TokenPrompt
 
-DESCRIPTION = "image_tokens.json"
+SPEC_FILE = "image_tokens.json"
 LANGUAGE_MODEL, TOKENIZER = "language_model", "tokenizer"
 
 
 @dataclass(frozen=True)
 class VQCausalLMSpec:
-    """What `image_tokens.json` says."""
+    """The content of `image_tokens.json`."""
 
     rows: int
     columns: int
@@ -40,20 +44,21 @@ class VQCausalLMSpec:
 
     @classmethod
     def read(cls, path: Path) -> VQCausalLMSpec:
-        """
+        """Read the file.
+
         Raises:
-            ConfigError: the file is no such description; the message names it and the key.
+            ConfigError: the file is not valid; the message names it and the key.
         """
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
+            content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as err:
             raise ConfigError(f"{path} cannot be read: {err}") from None
-        if not isinstance(told, dict) or set(told) != {"grid", "first_code", "start"}:
+        if not isinstance(content, dict) or set(content) != {"grid", "first_code", "start"}:
             raise ConfigError(f"{path}: expected a map with the keys grid, first_code and start")
-        grid = told["grid"]
+        grid = content["grid"]
         if not (isinstance(grid, list) and len(grid) == 2):
             raise ConfigError(f"{path}: grid must be rows and columns, as in [8, 8], not {grid!r}")
-        numbers = {"rows": grid[0], "columns": grid[1], "first_code": told["first_code"], "start": told["start"]}
+        numbers = {"rows": grid[0], "columns": grid[1], "first_code": content["first_code"], "start": content["start"]}
         for key, number in numbers.items():
             least = 1 if key in ("rows", "columns") else 0
             if type(number) is not int or number < least:
@@ -61,45 +66,55 @@ class VQCausalLMSpec:
         return cls(**numbers)
 
     def write(self, path: Path) -> None:
-        """The inverse of `read`."""
-        told = {"grid": [self.rows, self.columns], "first_code": self.first_code, "start": self.start}
-        path.write_text(json.dumps(told, indent=2) + "\n", encoding="utf-8")
+        """Write the file that `read` reads."""
+        content = {"grid": [self.rows, self.columns], "first_code": self.first_code, "start": self.start}
+        path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-class VQCausalLM:
-    """Codes are tokens that follow one another in the language model's vocabulary."""
+class VQCausalLM(ImageTokenModel):
+    """A language model whose codes are consecutive tokens of its vocabulary, with a separate image codec."""
 
-    def __init__(self, model: Any, tokenizer: Any, codec: ImageCodec, description: VQCausalLMSpec) -> None:
+    library: ClassVar[str | None] = None
+    export_notes: ClassVar[tuple[str, ...]] = (
+        "No one class of a library loads it whole: transformers loads `language_model/` and `tokenizer/`, and the "
+        "code above, which needs no mmrl, generates codes with them and decodes the codes to pixels.",
+    )
+
+    def __init__(self, network: Any, tokenizer: Any, codec: ImageCodec, spec: VQCausalLMSpec) -> None:
         """
         Raises:
-            ConfigError: the parts do not fit one another.
+            ConfigError: the vocabulary is smaller than the codes need.
         """
-        self.network, self._tokenizer, self._codec, self._description = model, tokenizer, codec, description
-        self.grid = (description.rows, description.columns)
-        self.codes, self._first = codec.codes, description.first_code
+        self.network, self._tokenizer, self._codec, self._spec = network, tokenizer, codec, spec
+        self.grid = (spec.rows, spec.columns)
+        self.codes, self._first = codec.codes, spec.first_code
         self.forced_tokens: Mapping[int, tuple[int, ...]] = {}
-        vocabulary = model.get_input_embeddings().num_embeddings
-        if self._first + self.codes > vocabulary or description.start >= vocabulary:
+        vocabulary = network.get_input_embeddings().num_embeddings
+        if self._first + self.codes > vocabulary or spec.start >= vocabulary:
             raise ConfigError(
-                f"{DESCRIPTION}: codes are tokens {self._first} to {self._first + self.codes - 1} and start is token "
-                f"{description.start}, but the language model has {vocabulary} tokens"
+                f"{SPEC_FILE}: codes are tokens {self._first} to {self._first + self.codes - 1} and start is token "
+                f"{spec.start}, but the language model has {vocabulary} tokens"
             )
 
-    def prompt(self, text: str, negative: str | None) -> TokenPrompt:
-        """The text, and the token that begins a picture."""
-        return TokenPrompt(self._ids(text), self._ids(negative or ""))
+    @classmethod
+    def from_folder(cls, folder: Path, config: ImageTokenConfig, device: torch.device) -> VQCausalLM:
+        if config.size is not None:
+            raise ConfigError(f"policy.size: {config.model} has a single image size, that of its grid: leave it out")
+        dtype = getattr(torch, config.dtype)
+        network = AutoModelForCausalLM.from_pretrained(folder / LANGUAGE_MODEL, dtype=dtype, use_safetensors=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder / TOKENIZER)
+        codec = load_codec(folder, device)
+        return cls(network.to(device), tokenizer, codec, VQCausalLMSpec.read(folder / SPEC_FILE))
 
-    def embed_text(self, ids: Tensor) -> Tensor:
-        return self.network.get_input_embeddings()(ids)
+    def prompt(self, text: str, negative: str | None) -> TokenPrompt:
+        """Return the ids of a prompt and the token that begins an image."""
+        return TokenPrompt(self._ids(text), self._ids(negative or ""))
 
     def embed_codes(self, codes: Tensor) -> Tensor:
         return self.embed_text(codes + self._first)
 
     def body(self, **inputs: Any) -> Any:
         return getattr(self.network, self.network.base_model_prefix)(**inputs)
-
-    def code_states(self, states: Tensor) -> Tensor:
-        return states
 
     def code_head(self) -> tuple[Tensor, Tensor | None]:
         head, codes = self.network.get_output_embeddings(), slice(self._first, self._first + self.codes)
@@ -110,21 +125,76 @@ class VQCausalLM:
 
     def linear_layers(self) -> list[str]:
         head = self.network.get_output_embeddings()
-        return [p for p, module in self.network.named_modules() if isinstance(module, nn.Linear) and module is not head]
+        modules = self.network.named_modules()
+        return [path for path, module in modules if isinstance(module, nn.Linear) and module is not head]
 
     def decode(self, codes: Tensor) -> list[Image.Image]:
         return self._codec.decode(codes.view(-1, *self.grid))
 
-    def encode(self, pictures: Sequence[Image.Image]) -> Tensor:
-        return self._codec.encode(pictures, *self.grid).flatten(1)
+    def encode(self, images: Sequence[Image.Image]) -> Tensor:
+        return self._codec.encode(images, *self.grid).flatten(1)
 
-    def weights(self, folder: Path) -> Path:
+    def weights_folder(self, folder: Path) -> Path:
         return folder / LANGUAGE_MODEL
 
     def save_other_files(self, folder: Path) -> None:
         self._codec.save(folder)
         self._tokenizer.save_pretrained(folder / TOKENIZER)
-        self._description.write(folder / DESCRIPTION)
+        self._spec.write(folder / SPEC_FILE)
+
+    def snippet(self, request: SnippetRequest) -> str:
+        if isinstance(self._codec, PatchCodec):
+            library = "from safetensors.torch import load_file"
+            codec = 'patches = load_file(f"{folder}/patches.safetensors")["patches"]'
+            count = "len(patches)"
+            decode = [
+                "squares = patches[codes].permute(0, 3, 1, 4, 2)  # rows, height, columns, width, 3",
+                "image = Image.fromarray(squares.flatten(2, 3).flatten(0, 1).numpy())",
+            ]
+        else:
+            library = "from diffusers import VQModel"
+            codec = 'codec = VQModel.from_pretrained(f"{folder}/vqvae")'
+            count = "codec.config.num_vq_embeddings"
+            decode = [
+                "shape = (1, rows, columns, codec.quantize.vq_embed_dim)",
+                "latents = codec.quantize.get_codebook_entry(codes.flatten(), shape)",
+                "pixels = codec.decode(latents, force_not_quantize=True).sample[0].permute(1, 2, 0)",
+                PIXELS_TO_IMAGE,
+            ]
+        read = 'torch.tensor([[*tokenizer({})["input_ids"], spec["start"]]])'
+        transformers = "from transformers import AutoModelForCausalLM, AutoTokenizer"
+        language_model = f'f"{{folder}}/language_model", dtype=torch.{request.dtype}'
+        outside = f"[n for n in range(model.config.vocab_size) if not first <= n < first + {count}]"
+        return "\n".join(
+            [
+                "import json",
+                "from pathlib import Path",
+                "",
+                "import torch",
+                *sorted([library, "from PIL import Image", transformers]),
+                "",
+                f"folder = {quote(request.folder)}",
+                'spec = json.loads(Path(folder, "image_tokens.json").read_text())',
+                '(rows, columns), first = spec["grid"], spec["first_code"]',
+                f"model = AutoModelForCausalLM.from_pretrained({language_model})",
+                'tokenizer = AutoTokenizer.from_pretrained(f"{folder}/tokenizer")',
+                codec,
+                f"ids = {read.format(quote(request.prompt))}",
+                *request.empty_prompt_lines(read),
+                "tokens = model.generate(",
+                "    ids,",
+                "    attention_mask=torch.ones_like(ids),",
+                "    max_new_tokens=rows * columns,",
+                f"    suppress_tokens={outside},",
+                "    eos_token_id=None,",
+                "    pad_token_id=0,",
+                *request.guidance_lines("empty", "torch.ones_like(empty)"),
+                f"    {request.generate_arguments},",
+                ")",
+                "codes = (tokens[0, ids.shape[1] :] - first).view(rows, columns)",
+                *decode,
+            ]
+        )
 
     def _ids(self, text: str) -> tuple[int, ...]:
-        return (*self._tokenizer(text)["input_ids"], self._description.start)
+        return (*self._tokenizer(text)["input_ids"], self._spec.start)

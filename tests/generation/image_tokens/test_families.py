@@ -120,7 +120,7 @@ def test_a_composite_draws_greedily_what_its_own_generate_does(shared_painter, p
 def test_janus_knows_no_negative_prompt_and_no_other_size(shared_painter, painter_folder):
     with pytest.raises(ConfigError, match=r"sampling\.negative_prompt: Janus"):
         greedy(shared_painter("janus"), scale=3.0, negative="ugly")
-    with pytest.raises(ConfigError, match=r"policy\.size: Janus draws one size"):
+    with pytest.raises(ConfigError, match=r"policy\.size: Janus has a single image size"):
         load_image_token_model(ImageTokenConfig(model=str(painter_folder("janus")), size=(16, 16), device="cpu"), CPU)
 
 

@@ -150,7 +150,7 @@ def test_what_a_full_run_saves_can_be_named_as_a_model(painter_of, name, tmp_pat
     policy = painter_of(name)
     wriggle(policy)
     policy.save(tmp_path)
-    config = policy._config.model_copy(update={"model": str(tmp_path)})
+    config = policy.config.model_copy(update={"model": str(tmp_path)})
     again = type(policy).from_config(config, policy.sampling)
     assert again.rollout(ASKED, seed=0).token_ids == policy.rollout(ASKED, seed=0).token_ids
 
@@ -250,7 +250,7 @@ def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared
     policy = shared_painter(name)
     requests = asked(sampling)
     rollout = policy.rollout([*requests, replace(requests[0], group=9)], seed=0)
-    plain = policy.attention, policy._config
+    plain = policy.attention, policy.config
     found = {}
     for kind, attention, fused in (
         ("packed", "mmrl", False),
@@ -258,12 +258,12 @@ def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared
         ("rows", "sdpa", False),
     ):
         policy.attention = Attention(attention, "a test")
-        policy._config = plain[1].model_copy(update={"fused_log_probs": fused})
+        policy.config = plain[1].model_copy(update={"fused_log_probs": fused})
         now = scored(policy, rollout)
         parameters = policy.parameters_to_train().values()
         gradients = torch.autograd.grad((now.log_probs * ramp(now.log_probs)).sum(), parameters, allow_unused=True)
         found[kind] = now, torch.cat([g.flatten() for g in gradients if g is not None])
-    policy.attention, policy._config = plain
+    policy.attention, policy.config = plain
     for kind in ("packed", "fused"):
         torch.testing.assert_close(found[kind][0].log_probs, found["rows"][0].log_probs, atol=2e-5, rtol=0)
         torch.testing.assert_close(found[kind][0].entropy, found["rows"][0].entropy, atol=2e-5, rtol=0)
@@ -275,7 +275,7 @@ def test_a_loss_that_is_told_before_has_its_logits_computed_once(shared_painter,
     policy = shared_painter("composite")
     rollout = policy.rollout(asked(sampling), seed=0)
     weights = ramp(rollout.log_probs)
-    monkeypatch.setattr(policy, "_config", policy._config.model_copy(update={"fused_log_probs": True}))
+    monkeypatch.setattr(policy, "config", policy.config.model_copy(update={"fused_log_probs": True}))
     parameters = list(policy.parameters_to_train().values())
     due = torch.autograd.grad((scored(policy, rollout).log_probs * weights).sum(), parameters, allow_unused=True)
     monkeypatch.setattr(autograd, "_backward", None)
