@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from mmrl.atomic_io import replacing
 from mmrl.data.media.conditions import KEYS as CONDITIONS
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import DataError
@@ -105,15 +105,12 @@ def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
     """Write what `read_samples` reads back; fields at their defaults are left out. Replaces the file at once."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    with draft.open("w", encoding="utf-8") as file:
+    with replacing(path) as draft, draft.open("w", encoding="utf-8") as file:
         for sample in samples:
             try:
                 file.write(json.dumps(sample_line(sample), ensure_ascii=False) + "\n")
             except (TypeError, ValueError) as err:
-                draft.unlink()
                 raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
-    draft.replace(path)
 
 
 def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:

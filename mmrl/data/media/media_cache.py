@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mmrl.atomic_io import replace_text, replacing
 from mmrl.config.media import MediaConfig
 from mmrl.data.media.bad_media import Medium, media_of
 from mmrl.data.media.budget import MediaBudget, fit_image
@@ -169,7 +170,7 @@ def write_cache(
             done.made, done.kept, done.bytes = done.made + (not there), done.kept + there, done.bytes + size
             if source is not None:
                 index["sources"][name] = source
-    _write_json(folder / INDEX, index)
+    replace_text(folder / INDEX, json.dumps(index))
     return done
 
 
@@ -186,9 +187,8 @@ def _save(path: Path, tensors: dict[str, NDArray[Any]]) -> None:
     from safetensors.numpy import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, draft)
-    draft.replace(path)
+    with replacing(path) as draft:
+        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, draft)
 
 
 def _key(kind: str, content: str, budget: MediaBudget) -> str:
@@ -226,7 +226,7 @@ def _new_index(folder: Path, budget: MediaBudget) -> dict[str, Any]:
         raise DataError(f"{folder}: is there already and is no cache of `mmrl data prepare`; take another folder")
     folder.mkdir(parents=True, exist_ok=True)
     index: dict[str, Any] = {"format": FORMAT, "budget": asdict(budget), "sources": {}}
-    _write_json(folder / INDEX, index)
+    replace_text(folder / INDEX, json.dumps(index))
     return index
 
 
@@ -238,12 +238,6 @@ def _read_index(folder: Path) -> dict[str, Any]:
     if not isinstance(index, dict) or index.get("format") != FORMAT or not {"budget", "sources"} <= index.keys():
         raise DataError(f"{folder}: is a cache of another version of mmrl: prepare the media again into a new folder")
     return index
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(content), encoding="utf-8")
-    draft.replace(path)
 
 
 def _differences(theirs: Any, ours: dict[str, Any], above: str = "") -> str:
