@@ -107,7 +107,7 @@ def _sides(row: Row) -> _Sides:
     size: Size | None = tuple(sample.metadata["size"]) if "size" in sample.metadata else None
     try:
         truth = true_boxes(references)
-        true = [_shares(box, truth.space, truth.size) for box in truth.boxes]
+        true = [_shares(box, truth.reference_space, truth.size) for box in truth.boxes]
     except ScoringFailed as err:
         raise EvaluationError(f"sample {row.id!r}: {err}") from None
     crowds = [LabelledBox(_box(each["box"]), str(each["label"])) for each in sample.metadata.get("crowd", ())]

@@ -89,7 +89,7 @@ class LearnedNoiseTransition(Transition):
         at = torch.as_tensor(sigma, dtype=torch.float32, device=self.levels.outer.weight.device)
         level = self.levels(at.reshape(-1)).reshape(at.shape).to(x.device)
         assert self.base.noise_field is not None
-        now = replace(self.base, **{self.base.noise_field: level})  # type: ignore[arg-type]
+        now = replace(self.base, **{self.base.noise_field: level})
         return now.moments(x, velocity, sigma, sigma_next)
 
     def log_prob(self, x_next: Tensor, mean: Tensor, std: Level) -> Tensor:

@@ -104,13 +104,13 @@ class PipelinePolicy:
                 known denoiser.
             ConfigError: the sampling does not fit the pipeline.
         """
-        if isinstance(train, LoraConfig):
-            train, lora = "lora", train
+        adapters = train if isinstance(train, LoraConfig) else lora or LoraConfig()
+        full = train == "full"
         self.pipeline = pipeline
         self.config = PolicyConfig(
             model=str(pipeline.name_or_path or type(pipeline).__name__),
-            train=train,
-            lora=lora or LoraConfig(),
+            train="full" if full else "lora",
+            lora=adapters,
             denoisers=tuple(denoisers),
             dtype=_HALF.get(pipeline.dtype, "float32"),
             gradient_checkpointing=gradient_checkpointing,
@@ -131,7 +131,7 @@ class PipelinePolicy:
                 component.requires_grad_(False).eval()
         self._trainable: DenoiserTrainable
         self._trainable = (
-            DiffusersLora(chosen, lora or LoraConfig(), pipeline) if train == "lora" else DiffusersFull(chosen)
+            DiffusersFull(chosen) if full else DiffusersLora(chosen, adapters, pipeline)
         )
         if gradient_checkpointing:
             for denoiser in chosen.values():

@@ -102,10 +102,10 @@ class AdaptiveGroupSampler:
             return [RolloutRequest(sample, self.per_round, group) for group, sample in enumerate(samples)]
         if len(scored.round_sizes) >= self.max_rounds:
             return []
-        samples = {}
+        first: dict[int, Sample] = {}
         for group, sample in zip(scored.group_index.tolist(), scored.samples, strict=True):
-            samples.setdefault(group, sample)
-        return [RolloutRequest(samples[group], self.per_round, group) for group in self._unresolved(scored)]
+            first.setdefault(group, sample)
+        return [RolloutRequest(first[group], self.per_round, group) for group in self._unresolved(scored)]
 
     def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
         """Select `group_size` rows of each group.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import fit_to, without_exploration
@@ -22,6 +22,7 @@ from mmrl.workflows.trainer import named_reward
 
 if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
+    from mmrl.policy import Policy
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def compare(
         for policy in policies:
             model: AnyPolicy = policy.policy if isinstance(policy, ReferencePolicy) else policy
             found = evaluate(
-                policy,
+                cast("Policy", policy),  # `evaluate` calls its `rollout` alone
                 fit_to(model, model.config, AnswersConfig(), model.sampling, samples),
                 suite,
                 draws=draws,
