@@ -130,9 +130,7 @@ class PipelinePolicy:
             if isinstance(component, nn.Module):
                 component.requires_grad_(False).eval()
         self._trainable: DenoiserTrainable
-        self._trainable = (
-            DiffusersFull(chosen) if full else DiffusersLora(chosen, adapters, pipeline)
-        )
+        self._trainable = DiffusersFull(chosen) if full else DiffusersLora(chosen, adapters, pipeline)
         if gradient_checkpointing:
             for denoiser in chosen.values():
                 denoiser.enable_gradient_checkpointing()

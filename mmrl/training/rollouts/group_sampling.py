@@ -16,6 +16,7 @@ from torch import Tensor
 from mmrl.algorithms.groups import group_spread
 from mmrl.checks import check_shapes
 from mmrl.data.prompts import PromptSource
+from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
 
