@@ -1,1 +1,1 @@
-"""Reading answers: boxes, points, moments, counts, actions, tables."""
+"""Parsers of answers: boxes, masks, points, time spans, numbers, actions and tables."""

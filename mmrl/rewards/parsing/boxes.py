@@ -1,4 +1,4 @@
-"""Boxes out of an answer. The one place where that is done.
+"""Parse boxes from answers, and the true boxes of a sample from its references.
 
     [{"bbox_2d": [10, 20, 110, 220], "label": "dog"}]     JSON; the keys bbox_2d, bbox or box; label or category;
                                                           score or confidence; fenced or not; an object alone, or
@@ -9,16 +9,16 @@
     <loc0128><loc0064><loc0512><loc0256> dog              PaliGemma: y1, x1, y2, x2 in 1/1024 of the picture
     []  or  None                                          no boxes
 
-A box is x1, y1, x2, y2 with x1 < x2 and y1 < y2, always: `bbox` is not COCO's x, y, width, height. Nothing is
-repaired. An answer is invalid, as a whole, if any box in it
+A box is always x1, y1, x2, y2 with x1 < x2 and y1 < y2: `bbox` is not COCO's x, y, width, height. Nothing is repaired.
+The whole answer is invalid if any box in it
 
 - has swapped corners (they are never sorted: GIoU would be 1 for them), or is thinner than a billionth of the space;
 - has a coordinate that is NaN, infinite, or more than 1 % of the picture beyond its edge. A coordinate within that
-  1 % is taken as it stands, not clipped, so it costs overlap;
-- has numbers written as text, truth values in place of numbers, a label that is no text, two keys for one thing.
+  1 % is used unchanged, not clipped, so it costs overlap;
+- has numbers written as text, booleans in place of numbers, a label that is not a text, two keys for one thing.
 
-Nor may anything stand beside the boxes that could be meant in their place: digits in the words around them, an empty
-list, lists of numbers under other keys of an object. More than `MAX_BOXES` boxes are no answer either. Time is linear
+The answer is also invalid if something beside the boxes could be meant in their place (digits in the words around them,
+an empty list, lists of numbers under other keys of an object), or if it has more than `MAX_BOXES` boxes. Time is linear
 in the length of the text.
 """
 
@@ -41,22 +41,22 @@ Box: TypeAlias = tuple[float, float, float, float]
 Size: TypeAlias = tuple[float, float]
 """Width and height of the picture in pixels."""
 Space = Literal["pixel", "norm_1", "norm_1000"]
-"""What coordinates count: pixels, shares of the picture, or thousandths of it."""
+"""The unit of coordinates: pixels, fractions of the picture, or thousandths of it."""
 SPACES: tuple[Space, ...] = get_args(Space)
 
 MAX_BOXES = 1000
 OUTSIDE = 0.01
-"""Share of the picture by which a coordinate may lie beyond its edge."""
+"""The fraction of the picture by which a coordinate may lie beyond its edge."""
 MAX_SIDE = 100_000.0
-"""Pixels that the sides of a picture are taken to have at most where its size is not known."""
+"""The assumed largest side of a picture in pixels if its size is not known."""
 _MIN_RELATIVE_SIDE = 1e-9
 _MAX_DEPTH = 8
 
 _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = ("bbox_2d", "bbox", "box"), ("label", "category"), ("score", "confidence")
 BOX_KEYS = (*_BOX_KEYS, *_LABEL_KEYS, *_SCORE_KEYS)
-"""What an object that is a box is read by."""
+"""The keys that are read from an object that is a box."""
 _NO_BOXES = ("none", "null")
-# ASCII digits only: \d would also take look-alikes. Spaces are collapsed before, so ` ?` is enough.
+# ASCII digits only: \d would also match look-alikes. Spaces are collapsed before, so ` ?` is enough.
 _NUMBER = r"(-?[0-9]{1,12}(?:\.[0-9]{1,20})?)"
 _POINT = rf"\( ?{_NUMBER} ?, ?{_NUMBER} ?\)"
 _CORNERS = re.compile(rf"(?:<\|object_ref_start\|>|<ref>)([^<]{{1,200}})<|{_POINT} ?,? ?{_POINT}")
@@ -67,7 +67,7 @@ _LOC = re.compile(r"<loc([0-9]{4})>" * 4 + r"([^<;]{0,200})")
 
 @dataclass(frozen=True)
 class LabelledBox:
-    """A box, what it is said to hold, and how sure that is."""
+    """A box with an optional label and an optional confidence score."""
 
     box: Box
     label: str | None = None
@@ -75,13 +75,15 @@ class LabelledBox:
 
 
 def parse_labelled_boxes(text: str, space: Space, size: Size | None = None) -> list[LabelledBox]:
-    """The boxes in an answer, in its order; an empty list only where it says that there are none.
+    """Return the boxes in an answer, in its order; an empty list only if the answer states that there are none.
 
-    `text` is the final answer (see `final_answer.answer_text`), its coordinates are in `space`, and `size` is
-    the picture's, if known.
+    Args:
+        text: the final answer (see `final_answer.answer_text`).
+        space: the coordinate space of the answer.
+        size: width and height of the picture in pixels; None if unknown.
 
     Raises:
-        InvalidAnswer: it holds no boxes, or one that is malformed; see the module's first lines.
+        InvalidAnswer: the answer has no boxes, or a malformed one (see the module's docstring).
     """
     text, *around = split_fence(text)
     check_no_digits(" ".join(around))
@@ -97,15 +99,15 @@ def parse_labelled_boxes(text: str, space: Space, size: Size | None = None) -> l
 
 
 def parse_boxes(text: str, space: Space, size: Size | None = None) -> list[Box]:
-    """As `parse_labelled_boxes`, without labels."""
+    """Return the boxes of `parse_labelled_boxes` without labels."""
     return [found.box for found in parse_labelled_boxes(text, space, size)]
 
 
 def parse_box(text: str, space: Space, size: Size | None = None) -> Box:
-    """The one box in an answer.
+    """Return the one box in an answer.
 
     Raises:
-        InvalidAnswer: as `parse_labelled_boxes`, or there are none or several.
+        InvalidAnswer: as `parse_labelled_boxes`, or there is not exactly one box.
     """
     boxes = parse_boxes(text, space, size)
     if len(boxes) != 1:
@@ -114,64 +116,64 @@ def parse_box(text: str, space: Space, size: Size | None = None) -> Box:
 
 
 def boxes_from_json(value: Any, space: Space, size: Size | None = None) -> list[LabelledBox]:
-    """As `parse_labelled_boxes`, from lists and mappings rather than from text."""
+    """Return the boxes in a JSON value (lists and mappings) or in a text, checked as by `parse_labelled_boxes`."""
     if isinstance(value, str):
         return parse_labelled_boxes(value, space, size)
     return list(_bounded(_checked(_walk([value]), space, size)))
 
 
 def check_box(values: Sequence[float], space: Space, size: Size | None = None) -> Box:
-    """The box of four numbers in `space`.
+    """Return four numbers in `space` as a box.
 
     Raises:
-        InvalidAnswer: swapped corners, no area, or coordinates that are no numbers or outside the picture.
+        InvalidAnswer: swapped corners, no area, or coordinates that are not finite or outside the picture.
     """
     x1, y1, x2, y2 = values
-    shown = f"[{x1:g}, {y1:g}, {x2:g}, {y2:g}]"
+    text = f"[{x1:g}, {y1:g}, {x2:g}, {y2:g}]"
     if not all(map(math.isfinite, values)):
-        raise InvalidAnswer(f"the box {shown} has a coordinate that is not finite")
+        raise InvalidAnswer(f"the box {text} has a coordinate that is not finite")
     if x1 > x2 or y1 > y2:
-        raise InvalidAnswer(f"the corners of {shown} are swapped: x1 < x2 and y1 < y2 are due")
+        raise InvalidAnswer(f"the corners of {text} are swapped; expected x1 < x2 and y1 < y2")
     width, height = extent(space, size)
     if x2 - x1 < width * _MIN_RELATIVE_SIDE or y2 - y1 < height * _MIN_RELATIVE_SIDE:
-        raise InvalidAnswer(f"the box {shown} has no area")
+        raise InvalidAnswer(f"the box {text} has no area")
     if min(x1 / width, y1 / height) < -OUTSIDE or max(x2 / width, y2 / height) > 1 + OUTSIDE:
-        raise InvalidAnswer(f"the box {shown} lies outside the picture, which is {width:g} by {height:g} in {space}")
+        raise InvalidAnswer(f"the box {text} lies outside the picture, which is {width:g} by {height:g} in {space}")
     return x1, y1, x2, y2
 
 
 def extent(space: Space, size: Size | None = None) -> Size:
-    """Width and height of the picture in `space`; `MAX_SIDE` for pixels where its size is not known."""
+    """Return width and height of the picture in `space`; `MAX_SIDE` for pixels if its size is not known."""
     if space == "pixel":
         return size or (MAX_SIDE, MAX_SIDE)
     return (1.0, 1.0) if space == "norm_1" else (1000.0, 1000.0)
 
 
-def convert_box(box: Box, given: Space, wanted: Space, size: Size | None = None) -> Box:
-    """The same box in another space.
+def convert_box(box: Box, source: Space, target: Space, size: Size | None = None) -> Box:
+    """Return the box, whose coordinates are in `source`, in the space `target`.
 
     To norm_1 each coordinate is divided once, so that two boxes which are equal as fractions are equal as floats.
 
     Raises:
-        ScoringFailed: pixels are asked for or given, and the picture's size is not known.
+        ScoringFailed: one of the spaces is pixel, and the picture's size is not known.
     """
-    if given == wanted:
+    if source == target:
         return box
-    if size is None and "pixel" in (given, wanted):
+    if size is None and "pixel" in (source, target):
         raise ScoringFailed(
-            f"boxes in {given} cannot be compared with boxes in {wanted} without references['size'] = [width, height]",
+            f"boxes in {source} cannot be compared with boxes in {target} without references['size'] = [width, height]",
             "reference",
         )
-    (w, h), (to_w, to_h) = extent(given, size), extent(wanted, size)
+    (w, h), (to_w, to_h) = extent(source, size), extent(target, size)
     x1, y1, x2, y2 = box
     return x1 * to_w / w, y1 * to_h / h, x2 * to_w / w, y2 * to_h / h
 
 
 def check_space(name: str, space: str | None) -> None:
-    """Refuse a reward's argument `space` that is none.
+    """Check a reward's argument `space`.
 
     Raises:
-        RewardError: it is neither None nor one of `SPACES`.
+        RewardError: `space` is neither None nor one of `SPACES`.
     """
     if space is not None and space not in SPACES:
         raise RewardError(f"{name}: space is {space!r}; it is one of {', '.join(SPACES)}, or None for the reference's")
@@ -181,7 +183,7 @@ _Found: TypeAlias = tuple[Sequence[float], str | None, float | None]
 
 
 def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
-    """Boxes, labels and scores in a JSON value, in order."""
+    """Yield the boxes, labels and scores in a JSON value, in order."""
     if depth > _MAX_DEPTH:
         raise InvalidAnswer(f"the boxes stand more than {_MAX_DEPTH} lists or objects deep")
     if isinstance(value, list | tuple):
@@ -190,7 +192,7 @@ def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
             return
         for part in value:
             if isinstance(part, list | tuple) and not part and depth:
-                raise InvalidAnswer("an empty list stands where a box is due")
+                raise InvalidAnswer("an empty list stands in the place of a box")
             empty = True
             for found in _walk(part, depth + 1):
                 empty = False
@@ -210,7 +212,7 @@ def _walk(value: Any, depth: int = 0) -> Iterator[_Found]:
             raise InvalidAnswer(f"an object has none of the keys {', '.join(_BOX_KEYS)}: {value!r:.60}")
         yield from _walk(inner[0], depth + 1)
     else:
-        raise InvalidAnswer(f"{value!r:.60} is no box")
+        raise InvalidAnswer(f"{value!r:.60} is not a box")
 
 
 def _has_list_of_numbers(value: Any, depth: int) -> bool:
@@ -258,7 +260,7 @@ def _corner_boxes(text: str) -> Iterator[_Found]:
         named, *numbers = found.groups()
         if named is not None:
             label = named.strip()
-            points += named.count("(")  # of the name, not of a point
+            points += named.count("(")  # part of the name, not of a point
             continue
         points += 2
         yield [float(part) for part in numbers], label, None
@@ -269,7 +271,7 @@ def _corner_boxes(text: str) -> Iterator[_Found]:
 
 def _loc_boxes(text: str, space: Space, size: Size | None) -> Iterator[LabelledBox]:
     if space == "pixel" and size is None:
-        raise InvalidAnswer("<loc> tokens are shares of a picture, whose size is not known here; pixels are due")
+        raise InvalidAnswer("<loc> tokens are fractions of a picture whose size is not known here; expected pixels")
     found = _LOC.findall(text)
     if 4 * len(found) != text.count("<loc"):
         raise InvalidAnswer("<loc> tokens do not come in fours of four digits")
@@ -296,12 +298,9 @@ def _bounded(boxes: Iterator[LabelledBox]) -> Iterator[LabelledBox]:
         yield box
 
 
-# The true boxes of a sample, and answered boxes brought to the same coordinates.
-
-
 @dataclass(frozen=True)
 class TrueBoxes:
-    """What is known to be right, and how answers are written."""
+    """The true boxes of a sample, and the coordinate space of its answers."""
 
     boxes: tuple[LabelledBox, ...]  # in `reference_space`
     reference_space: Space
@@ -310,11 +309,11 @@ class TrueBoxes:
 
     @property
     def labelled(self) -> bool:
-        """Whether the true boxes have labels."""
+        """True if the true boxes have labels."""
         return any(box.label is not None for box in self.boxes)
 
     def in_common_space(self, answered: Sequence[Box]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Answered [N, 4] and true [M, 4] boxes in one space: in pixels, if the picture's size is known.
+        """Return answered [N, 4] and true [M, 4] boxes in one space: in pixels, if the picture's size is known.
 
         Boxes that are equal as fractions come out equal as floats.
         """
@@ -329,33 +328,35 @@ class TrueBoxes:
 
 
 def true_boxes(references: Mapping[str, Any], space: Space | None = None) -> TrueBoxes:
-    """The true boxes among a sample's references.
+    """Return the true boxes of a sample from its references.
 
-    `answer` is [x1, y1, x2, y2], or a list of {"box": [...], "label": ...}, or JSON of either, or [] for none. Whatever
-    else stands beside a box, such as COCO's `segmentation`, is left alone in data (in JSON text it is refused). `space`
-    says what its coordinates count; `size` is the picture's [width, height], if known. The argument `space` is that of
-    answers; None: the same.
+    The reference `answer` is [x1, y1, x2, y2], or a list of {"box": [...], "label": ...}, or JSON text of either, or []
+    for no boxes. Other keys beside a box, such as COCO's `segmentation`, are ignored in data and invalid in JSON text.
+    The reference `space` is the coordinate space of `answer`, and `size` the picture's [width, height], if known. The
+    argument `space` is the coordinate space of answers; None means the reference's.
 
     Raises:
-        ScoringFailed: the references are malformed, which is no fault of the answer's.
+        ScoringFailed: the references are malformed, which is not the answer's fault.
     """
-    given, size = references.get("space"), _size(references.get("size"))
-    if given not in SPACES:
-        raise ScoringFailed(f"references['space'] is {given!r}; it is one of {', '.join(SPACES)}", "reference")
+    reference_space, size = references.get("space"), _size(references.get("size"))
+    if reference_space not in SPACES:
+        raise ScoringFailed(
+            f"references['space'] is {reference_space!r}; it is one of {', '.join(SPACES)}", "reference"
+        )
     try:
-        boxes = tuple(boxes_from_json(_boxes_alone(references["answer"]), given, size))
+        boxes = tuple(boxes_from_json(_without_other_keys(references["answer"]), reference_space, size))
     except InvalidAnswer as err:
         raise ScoringFailed(f"references['answer']: {err}", "reference") from err
     unlabelled = sum(box.label is None for box in boxes)
     if unlabelled not in (0, len(boxes)):
         raise ScoringFailed(f"references['answer']: {unlabelled} of {len(boxes)} boxes have no label", "reference")
-    return TrueBoxes(boxes, given, space or given, size)
+    return TrueBoxes(boxes, reference_space, space or reference_space, size)
 
 
-def _boxes_alone(value: Any) -> Any:
-    """Objects that are boxes without what else a data set says of them."""
+def _without_other_keys(value: Any) -> Any:
+    """Return the value with only the keys in `BOX_KEYS` in objects that are boxes."""
     if isinstance(value, list | tuple):
-        return [_boxes_alone(part) for part in value]
+        return [_without_other_keys(part) for part in value]
     if isinstance(value, Mapping) and any(key in value for key in BOX_KEYS):
         return {key: part for key, part in value.items() if key in BOX_KEYS}
     return value
@@ -366,5 +367,5 @@ def _size(value: Any) -> Size | None:
         return None
     fit = isinstance(value, list | tuple) and len(value) == 2
     if not fit or not all(isinstance(side, int | float) and math.isfinite(side) and side > 0 for side in value):
-        raise ScoringFailed(f"references['size'] is {value!r:.60}; [width, height] in pixels is due", "reference")
+        raise ScoringFailed(f"references['size'] is {value!r:.60}; expected [width, height] in pixels", "reference")
     return float(value[0]), float(value[1])

@@ -1,11 +1,11 @@
-"""Taking the final answer out of what a model wrote. The one place where that is done.
+"""Extract the final answer from a completion.
 
     <think>two and one makes three</think><answer>3</answer>      tags
     ... so there are \\boxed{3} circles.                            boxed
     3                                                             plain
 
-`auto` takes the tags if there are any, and otherwise all that follows the thinking. Which form is due is said once: by
-a reward's own argument `form`, or by a sample for all its rewards, as `references["answer_form"]` (see `resolve_form`).
+`auto` takes the tags if there are any, and otherwise everything after the reasoning. The form is set once: by a
+reward's argument `form`, or by a sample for all its rewards, as `references["answer_form"]` (see `resolve_form`).
 """
 
 from __future__ import annotations
@@ -18,28 +18,41 @@ from mmrl.rewards.core.reward_io import RewardInput
 
 AnswerFormat = Literal["auto", "tags", "boxed", "plain"]
 MAX_CHARACTERS = 1_000_000
-"""Characters past which a text is no answer: nothing after it is read."""
+"""The number of characters above which a text is invalid as an answer."""
+MAX_SHORT_CHARACTERS = 10_000
+"""The number of characters above which a text is not searched for a short answer."""
+
+_BOX = "\\boxed{"
+
+_LEAD_IN = re.compile(
+    r"(?:\banswer(?:\s{1,3}is\b|\s?[:=\uff1a])|\b(?:the|correct|right|best|final|my)\s(?:option|choice)\s{1,3}is\b"
+    r"|\u7b54\u6848\s?[\u662f\u4e3a:\uff1a])[\s:\uff1a]{0,9}",
+    re.IGNORECASE,
+)  # the last is "answer" in Chinese
+# Markdown's bold, but not Python's power, as in 2**3.
+_BOLD = re.compile(r"(?<![\w)\]}])\*\*|\*\*(?![\w(\[{])")
+_SENTENCE_END = re.compile(r"[.?]\s")
 
 
 def resolve_form(item: RewardInput, own: AnswerFormat = "auto") -> AnswerFormat:
-    """The form that is due of an answer: the reward's own, or where that is `auto`, what the sample declares.
+    """Return the expected form of an answer: the reward's own, or if that is `auto`, the form that the sample declares.
 
     Raises:
-        ScoringFailed: `references["answer_form"]` is no form.
+        ScoringFailed: `references["answer_form"]` is not an `AnswerFormat`.
     """
     declared: AnswerFormat = item.references.get("answer_form", "auto")
     if declared not in get_args(AnswerFormat):
-        due = ", ".join(get_args(AnswerFormat))
-        raise ScoringFailed(f"references['answer_form'] is {declared!r:.40}; it is one of {due}", "reference")
+        forms = ", ".join(get_args(AnswerFormat))
+        raise ScoringFailed(f"references['answer_form'] is {declared!r:.40}; it is one of {forms}", "reference")
     return declared if own == "auto" else own
 
 
 def answer_text(text: str, form: AnswerFormat = "auto") -> str:
-    """The final answer in a completion, without white space around it; may be empty.
+    """Return the final answer in a completion, without white space around it; it may be empty.
 
     Raises:
-        InvalidAnswer: the answer's place is not there, not closed, holds thinking, or there are two of it, or the text
-            is too long.
+        InvalidAnswer: the tags or the box are missing, not closed, occur twice or contain reasoning, or the text has
+            more than `MAX_CHARACTERS` characters.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidAnswer(f"the text has {len(text)} characters; an answer has at most {MAX_CHARACTERS}")
@@ -48,13 +61,13 @@ def answer_text(text: str, form: AnswerFormat = "auto") -> str:
     if form == "tags" or (form == "auto" and ("<answer>" in text or "</answer>" in text)):
         answer = tag_content(text, "answer")
         if "<think>" in answer or "</think>" in answer:
-            raise InvalidAnswer("a tag of thinking stands inside of the answer")
+            raise InvalidAnswer("the answer contains <think> or </think>")
         return answer
     return text.strip() if form == "plain" else strip_thinking(text)
 
 
 def tag_content(text: str, tag: str) -> str:
-    """What stands between <tag> and </tag>, which must each occur once and in order."""
+    """Return the text between <tag> and </tag>, which must each occur once and in order."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     if text.count(opening) != 1 or text.count(closing) != 1:
         raise InvalidAnswer(
@@ -62,22 +75,22 @@ def tag_content(text: str, tag: str) -> str:
         )
     before, _, rest = text.partition(opening)
     if closing in before:
-        raise InvalidAnswer(f"{closing} stands before {opening}")
+        raise InvalidAnswer(f"{closing} comes before {opening}")
     return rest.partition(closing)[0].strip()
 
 
 def strip_thinking(text: str) -> str:
-    """All that follows the last </think>; the whole text if it was never opened."""
+    """Return everything after the last </think>; the whole text if there is no <think>."""
     _, closed, rest = text.rpartition("</think>")
     if not closed and "<think>" in text:
-        raise InvalidAnswer("<think> is never closed, so no answer follows")
+        raise InvalidAnswer("<think> is never closed, so there is no answer")
     return rest.strip()
 
 
 def boxed_content(text: str) -> str:
-    """What stands in the one \\boxed{...}, whose braces may be nested.
+    """Return the content of the one \\boxed{...}, whose braces may be nested.
 
-    Several boxes that hold the same are taken for one.
+    Several boxes of the same content count as one.
     """
     found = list(dict.fromkeys(_boxes(text)))
     if len(found) != 1:
@@ -100,29 +113,11 @@ def _boxes(text: str) -> list[str]:
     return found
 
 
-# Where a text says which of the things in it is its answer: in tags, in a box, after "the answer is".
-
-
-MAX_SHORT_CHARACTERS = 10_000
-"""Characters past which a short answer is not looked for."""
-
-_BOX = "\\boxed{"
-
-_LEAD_IN = re.compile(
-    r"(?:\banswer(?:\s{1,3}is\b|\s?[:=\uff1a])|\b(?:the|correct|right|best|final|my)\s(?:option|choice)\s{1,3}is\b"
-    r"|\u7b54\u6848\s?[\u662f\u4e3a:\uff1a])[\s:\uff1a]{0,9}",
-    re.IGNORECASE,
-)  # the last is "answer" in Chinese
-# Markdown's bold, but not Python's power, as in 2**3.
-_BOLD = re.compile(r"(?<![\w)\]}])\*\*|\*\*(?![\w(\[{])")
-_SENTENCE_END = re.compile(r"[.?]\s")
-
-
 def final_answer(text: str, form: AnswerFormat = "auto") -> str:
-    """`answer_text`, and out of it what stands in \\boxed{...}, which may stand inside or outside of the answer's tags.
+    """Return `answer_text`, or in the form `auto` the content of \\boxed{...} inside or outside the answer's tags.
 
     Raises:
-        InvalidAnswer: as `answer_text`; different boxes; a box that says something else than the tags.
+        InvalidAnswer: as `answer_text`; there are different boxes, or a box that differs from the tags.
     """
     answer = answer_text(text, form)
     if form != "auto":
@@ -132,21 +127,21 @@ def final_answer(text: str, form: AnswerFormat = "auto") -> str:
         return answer
     box = boxed_content(visible)
     if _BOX in box:
-        raise InvalidAnswer("there is a \\boxed{...} inside of a \\boxed{...}")
+        raise InvalidAnswer("there is a \\boxed{...} inside a \\boxed{...}")
     if "<answer>" in visible and _BOX not in answer and answer != box:
-        raise InvalidAnswer(f"the tags hold {answer[:40]!r}, but the \\boxed{{...}} {box[:40]!r}")
+        raise InvalidAnswer(f"the tags contain {answer[:40]!r}, but the \\boxed{{...}} {box[:40]!r}")
     return box
 
 
 def strip_bold(text: str) -> str:
-    """The text without Markdown's **."""
+    """Return the text without Markdown's **."""
     return _BOLD.sub("", text)
 
 
 def stated_answers(text: str) -> list[str]:
-    """What follows "answer:", "the answer is" or "the correct option is", each to the end of its line.
+    """Return the texts after "answer:", "the answer is" or "the correct option is", each to the end of its line.
 
-    Empty where nothing is so marked. Bold is taken off first. The same statement twice counts once.
+    The list is empty if there are no such phrases. Bold is removed first. Equal statements count once.
     """
     text = strip_bold(text)
     marks = list(_LEAD_IN.finditer(text))
@@ -156,16 +151,16 @@ def stated_answers(text: str) -> list[str]:
 
 
 def first_sentence(text: str) -> str:
-    """A text up to the first full stop or question mark with white space behind it (3! may be a factorial)."""
+    """Return the text up to the first full stop or question mark before white space (3! may be a factorial)."""
     end = _SENTENCE_END.search(text)
     return (text[: end.start()] if end else text).strip().removesuffix(".").strip()
 
 
 def single_stated_answer(text: str) -> str:
-    """The one answer that a text states, or the whole text where it marks none.
+    """Return the one answer that a text states, or the whole text if it states none.
 
     Raises:
-        InvalidAnswer: it states different ones, or is longer than what is read.
+        InvalidAnswer: the text states different answers, or has more than `MAX_SHORT_CHARACTERS` characters.
     """
     if len(text) > MAX_SHORT_CHARACTERS:
         raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_SHORT_CHARACTERS} are read")

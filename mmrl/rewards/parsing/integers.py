@@ -1,6 +1,6 @@
-"""Reading one whole number out of an answer, in digits or in English words.
+"""Parse one whole number from an answer, in digits or in English words.
 
-Read are "3", "There are 3 circles.", "three (3)", "1,204", "twenty-one", "two hundred and five" and
+Accepted are "3", "There are 3 circles.", "three (3)", "1,204", "twenty-one", "two hundred and five" and
 "I see 2 and 1. Answer: 3".
 """
 
@@ -12,7 +12,7 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.numbers import DASHES, check_number_context, require_ascii_digits
 
 MAX_COUNT = 10**12
-"""Above this nothing is a count; it also keeps a score from resting on a rounded number."""
+"""The largest count; larger numbers would be rounded when scored."""
 
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = {word: value for value, word in enumerate([*_SMALL.split(), "seventeen", "eighteen", "nineteen"])}
@@ -28,15 +28,15 @@ _HYPHENS = DASHES[:3]  # as they join twenty-one
 
 
 def parse_count(text: str) -> int:
-    """The one whole number that an answer names.
+    """Return the one whole number that an answer names.
 
-    The same number may be named twice ("three (3)"). Several different ones are refused, unless the text ends with
-    "answer: 3" or "the answer is 3", said once. Ordinals (2nd), units (3px) and names (x3) are no counts; "none" and
-    "no" are no numbers. Digits are 0 to 9 of ASCII alone: see `require_ascii_digits`.
+    The same number may be named twice ("three (3)"). Several different numbers are invalid, unless the text ends with a
+    single "answer: 3" or "the answer is 3". Ordinals (2nd), units (3px) and names (x3) are not counts; "none" and "no"
+    are not numbers. Digits are ASCII 0 to 9 only: see `require_ascii_digits`.
 
     Raises:
-        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3") or changed (3 dozen, √3, 3 + 3),
-            below zero, not whole, or above 10^12.
+        InvalidAnswer: there is no number or several, or the number is negated ("not 3", "at least 3"), modified
+            (3 dozen, √3, 3 + 3), negative, not whole, or above 10^12.
     """
     read = require_ascii_digits(text)
     if finals := list(_FINAL.finditer(read)):
@@ -46,7 +46,7 @@ def parse_count(text: str) -> int:
     found = sorted(set(_counts_in(read)))
     if len(found) != 1:
         named = f"{len(found)} different numbers ({', '.join(map(str, found[:5]))})" if found else "no number"
-        raise InvalidAnswer(f"{named} in {text[:60]!r}, where one count is due")
+        raise InvalidAnswer(f"{named} in {text[:60]!r}; expected one count")
     return found[0]
 
 
@@ -67,23 +67,23 @@ def _counts_in(text: str) -> list[int]:
         else:
             value, at = _spelled(tokens, at)
             if _is_glued(text, *tokens[at - 1][1:]):
-                raise InvalidAnswer(f"{text[start : tokens[at - 1][2] + 1]!r} is no number in words")
+                raise InvalidAnswer(f"{text[start : tokens[at - 1][2] + 1]!r} is not a number in words")
             check_number_context(text, start, tokens[at - 1][2])
             found.append(value)
     return found
 
 
 def _is_glued(text: str, start: int, end: int) -> bool:
-    """Whether the number is part of something else: 2nd, 3px, x3, 1e9, three0, and 3 with a Cyrillic o.
+    """Return whether the number is part of a longer word: 2nd, 3px, x3, 1e9, three0, and 3 with a Cyrillic o.
 
-    Letters without case do not glue: Chinese and Japanese write 3个 without a space.
+    Letters without case do not count: Chinese and Japanese write 3个 without a space.
     """
     beside = (text[start - 1 : start], text[end : end + 1])
     return any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in beside)
 
 
 def _numbers_of(token: str) -> list[int]:
-    """The counts in a run of digits, commas and points, such as 1,204 or the list 1,2,3."""
+    """Return the counts in a run of digits, commas and points, such as 1,204 or the list 1,2,3."""
     token = token.rstrip(",.")
     if _GROUPED.fullmatch(token):
         token = token.replace(",", "")
@@ -94,15 +94,15 @@ def _numbers_of(token: str) -> list[int]:
                 raise InvalidAnswer(f"a count is whole, and {part} is not")
             part = decimal.group(1)
         if not part.isdigit() or len(part) > 15 or int(part) > MAX_COUNT:
-            raise InvalidAnswer(f"{part[:40]!r} is no count up to {MAX_COUNT:,}")
+            raise InvalidAnswer(f"{part[:40]!r} is not a count up to {MAX_COUNT:,}")
         numbers.append(int(part))
     return numbers
 
 
 def _spelled(tokens: list[tuple[str, int, int]], at: int) -> tuple[int, int]:
-    """The number in words that begins at a token, and the token after it.
+    """Return the number in words that begins at a token, and the index of the token after it.
 
-    Each step takes the longest that English allows, so "two three" is two numbers and "twenty one" is one.
+    Each step takes the longest number that English allows, so "two three" is two numbers and "twenty one" is one.
     """
     value, after = _below_thousand(tokens, at)
     if _word(tokens, after) == "thousand" and (value or after == at):

@@ -1,8 +1,8 @@
-"""JSON out of an answer, strictly: what a lenient reader would repair is a malformed answer.
+"""Parse the JSON in an answer strictly: nothing is repaired.
 
-Refused, each with its reason: numbers beside it, NaN and Infinity, a key that stands twice in an object, text that
-breaks off, brackets that close nothing, nesting too deep to read, several fenced blocks or one that is never closed,
-and more lists and objects side by side than `MAX_VALUES`.
+InvalidAnswer states the reason: numbers beside the JSON, NaN and Infinity, a key twice in an object, truncated JSON,
+unmatched closing brackets, nesting too deep to parse, several fenced blocks or an unclosed one, and more than
+`MAX_VALUES` lists and objects side by side.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 
 MAX_VALUES = 10_000
-"""Lists and objects in one text past which it is no answer."""
+"""The largest number of lists and objects side by side in one text."""
 _FENCE = "```"
 _BRACKET = re.compile(r"[\[\]{}]")
 _KEY_WITH_DIGIT = re.compile(r"\b(?:bbox|point)_2d\b")
 
 
 def decode_json(text: str) -> Any:
-    """The one list or object in `text`, which may be fenced and may have prose around it.
+    """Return the one list or object in `text`, which may be fenced and may have prose around it.
 
     Raises:
-        InvalidAnswer: there is none, or several, or it is no JSON.
+        InvalidAnswer: there is none or several, or it is not JSON.
     """
     values = json_values(text)
     if len(values) != 1:
@@ -33,17 +33,17 @@ def decode_json(text: str) -> Any:
 
 
 def json_values(text: str) -> list[Any]:
-    """All lists and objects in `text` that stand in no other, in order; other words are passed over.
+    """Return all outermost lists and objects in `text`, in order.
 
-    Only the fenced block is read if there is one. The words have no digits: a number beside the JSON would be a second
-    answer. Takes time linear in the length of the text.
+    If there is a fenced block, only that is parsed. Words around the JSON are skipped, but must not have digits: a
+    number beside the JSON would be a second answer. Time is linear in the length of the text.
     """
     text, *outside = split_fence(text)
     found: list[Any] = []
     at = end = 0
     while bracket := _BRACKET.search(text, at):
         if bracket.group() in "]}":
-            raise InvalidAnswer(f"the {bracket.group()} at character {bracket.start()} closes nothing")
+            raise InvalidAnswer(f"the {bracket.group()} at character {bracket.start()} has no opening bracket")
         try:
             value, at = _DECODER.raw_decode(text, bracket.start())
             outside.append(text[end : bracket.start()])
@@ -51,9 +51,9 @@ def json_values(text: str) -> list[Any]:
         except InvalidAnswer:
             raise
         except RecursionError:
-            raise InvalidAnswer("the JSON is nested too deep to be read") from None
+            raise InvalidAnswer("the JSON is nested too deep to be parsed") from None
         except ValueError as err:  # JSONDecodeError, or a number of more digits than Python reads
-            raise InvalidAnswer(f"no JSON: {err}") from None
+            raise InvalidAnswer(f"not JSON: {err}") from None
         found.append(value)
         if len(found) > MAX_VALUES:
             raise InvalidAnswer(f"there are more than {MAX_VALUES} JSON lists or objects")
@@ -62,39 +62,39 @@ def json_values(text: str) -> list[Any]:
 
 
 def check_no_digits(words: str) -> None:
-    """Refuse numbers in the words around an answer; the names bbox_2d and point_2d are none.
+    """Raise unless the words around an answer are free of digits; the names bbox_2d and point_2d are allowed.
 
     Raises:
-        InvalidAnswer: there is a digit, of whatever script.
+        InvalidAnswer: there is a digit, of any script.
     """
     plain = _KEY_WITH_DIGIT.sub("", words)
     for at, character in enumerate(plain):
         if character.isdigit():
-            raise InvalidAnswer(f"{plain[at : at + 20]!r} stands beside the answer: a number that is no part of it")
+            raise InvalidAnswer(f"{plain[at : at + 20]!r} stands beside the answer: a number that is not part of it")
 
 
 def strip_fence(text: str) -> str:
-    """What stands between ``` and ```; the whole text where there is no fence."""
+    """Return the text between ``` and ```; the whole text if there is no fence."""
     return split_fence(text)[0]
 
 
 def split_fence(text: str) -> tuple[str, str, str]:
-    """What stands between ``` and ```, before and behind; the whole text and nothing where there is no fence."""
+    """Return the text between ``` and ```, before it and after it; (text, "", "") if there is no fence."""
     count = text.count(_FENCE)
     if count == 0:
         return text, "", ""
     if count != 2:
-        how = "a fenced block is never closed" if count % 2 else f"there are {count // 2} fenced blocks, not one"
-        raise InvalidAnswer(how)
+        reason = "a fenced block is never closed" if count % 2 else f"there are {count // 2} fenced blocks, not one"
+        raise InvalidAnswer(reason)
     before, inside, behind = text.split(_FENCE)
     return inside, before, behind
 
 
 def number(value: Any, what: str) -> float:
-    """A number that came out of JSON. Neither true nor "12" is one.
+    """Return a JSON number as a float. Neither true nor "12" is a number; `what` names the value in the error.
 
     Raises:
-        InvalidAnswer: it is of another type, or too large for a float.
+        InvalidAnswer: the value has another type, or is too large for a float.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidAnswer(f"{what} is {value!r:.40}, not a number")
@@ -105,17 +105,17 @@ def number(value: Any, what: str) -> float:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object whose keys differ: of two values under one key, either could be meant."""
+    """Return the pairs as a dict; raise InvalidAnswer if a key occurs twice, since either value could be meant."""
     made = dict(pairs)
     if len(made) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidAnswer(f"the key {twice!r:.40} stands twice in one object")
+        raise InvalidAnswer(f"the key {twice!r:.40} occurs twice in one object")
     return made
 
 
 def _no_constant(name: str) -> Any:
-    raise InvalidAnswer(f"{name} is no number")
+    raise InvalidAnswer(f"{name} is not a number")
 
 
 _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)

@@ -1,12 +1,12 @@
-"""Reading a mask out of an answer or a reference, as COCO's run-length encoding.
+"""Parse a mask from an answer or a reference into COCO's run-length encoding.
 
-Read are {"size": [height, width], "counts": ...} with runs or with COCO's compressed text; polygons as
+Accepted are {"size": [height, width], "counts": ...} with runs or with COCO's compressed text; polygons as
 [x1, y1, x2, y2, x3, y3, ...] or [[x, y], [x, y], [x, y], ...], one or a list of them; boxes [x1, y1, x2, y2], filled;
-and any of these under one key such as "segmentation", "polygon" or "bbox_2d". [] is the empty mask. Shapes are joined,
-and filled as COCO fills them: by pycocotools, which gives an integer box exactly its pixels.
+and any of these under one key such as "segmentation", "polygon" or "bbox_2d". [] is the empty mask. The union of all
+shapes is filled by pycocotools, which gives an integer box exactly its pixels.
 
-No mask is ever unfolded to pixels, and what a mask may cost is bounded before it is paid: runs are counted, they must
-add up to the picture whose size is known, and the outlines of polygons have a longest length.
+Masks are never expanded to pixels, and the cost of a mask is bounded in advance: runs are counted and must add up to
+the known size of the picture, and the length of polygon outlines is limited.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from mmrl.rewards.parsing.boxes import OUTSIDE, Space, check_box, extent
 from mmrl.rewards.parsing.json_text import decode_json, number
 
 Rle: TypeAlias = dict[str, Any]
-"""A mask as pycocotools holds it: size and compressed counts."""
+"""A mask in the format of pycocotools: size and compressed counts."""
 
 MAX_PIXELS = 2**30
-"""Pixels of the largest picture that has masks; areas must fit into COCO's 32 bits."""
+"""The largest picture in pixels: areas must fit into COCO's 32 bits."""
 MAX_RUNS = 250_000
 MAX_SHAPES = 200
 MAX_CORNERS = 20_000
 MAX_OUTLINE_LENGTH = 800_000
-"""Pixels along all outlines of a mask: pycocotools walks them in fifths of a pixel, 0.2 s for this many."""
+"""The largest total outline length in pixels: pycocotools samples fifths of a pixel, 0.2 s for this length."""
 _MAX_DEPTH = 4
 _KEYS = ("segmentation", "mask", "masks", "rle", "polygon", "polygons", "bbox_2d", "bbox", "box")
 
 
 @dataclass(frozen=True)
 class Canvas:
-    """The picture that a mask lies on."""
+    """The size of the picture that a mask belongs to."""
 
     width: int
     height: int
     space: Space | None
-    """What the coordinates of polygons and boxes count; run lengths are always in pixels."""
+    """The coordinate space of polygons and boxes; run lengths are always in pixels."""
 
 
 def parse_mask(text: str, canvas: Canvas) -> Rle:
-    """The mask in an answer: the one list or object of JSON in it.
+    """Return the mask in an answer, from the one JSON list or object in it.
 
     Raises:
-        InvalidAnswer: there is none, or several, or it is malformed, does not fit the picture or costs too much.
-        ScoringFailed: it has shapes, and nothing says what their coordinates count.
+        InvalidAnswer: there is no mask or several, or it is malformed, does not fit the picture or exceeds a limit.
+        ScoringFailed: the mask has shapes, and the canvas has no coordinate space.
     """
     return mask_from_json(decode_json(text), canvas)
 
 
 def mask_from_json(value: Any, canvas: Canvas) -> Rle:
-    """As `parse_mask`, from what JSON holds."""
+    """Return the mask in a JSON value, checked as by `parse_mask`."""
     from pycocotools import mask as coco
 
     runs, outlines = [], []
@@ -84,19 +84,19 @@ def mask_from_json(value: Any, canvas: Canvas) -> Rle:
 
 
 def _parts(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any] | list[float]]:
-    """The run lengths (mappings) and outlines (x, y, x, y, ...; four numbers are a box) in a value."""
+    """Yield the run lengths (mappings) and outlines (x, y, x, y, ...; four numbers are a box) in a value."""
     if depth > _MAX_DEPTH:
         raise InvalidAnswer(f"the mask stands more than {_MAX_DEPTH} lists or objects deep")
     if isinstance(value, Mapping):
         if "counts" in value:
             yield value
             return
-        ways = [key for key in _KEYS if key in value]
-        if len(ways) != 1:
-            raise InvalidAnswer(f"an object names {len(ways)} masks, not one: {value!r:.60}")
-        yield from _parts(value[ways[0]], depth + 1)
+        keys = [key for key in _KEYS if key in value]
+        if len(keys) != 1:
+            raise InvalidAnswer(f"an object names {len(keys)} masks, not one: {value!r:.60}")
+        yield from _parts(value[keys[0]], depth + 1)
     elif not isinstance(value, Sequence) or isinstance(value, str):
-        raise InvalidAnswer(f"{value!r:.60} is no mask: run lengths, polygons or boxes are due")
+        raise InvalidAnswer(f"{value!r:.60} is not a mask; expected run lengths, polygons or boxes")
     elif value and not any(isinstance(part, Sequence | Mapping) for part in value):
         yield [number(part, "a coordinate") for part in value]
     elif len(value) > 2 and all(_is_pair(part) for part in value):
@@ -104,7 +104,7 @@ def _parts(value: Any, depth: int = 0) -> Iterator[Mapping[str, Any] | list[floa
     else:
         for part in value:
             if isinstance(part, Sequence) and not part:
-                raise InvalidAnswer("an empty list stands where a shape is due")
+                raise InvalidAnswer("an empty list stands in the place of a shape")
             yield from _parts(part, depth + 1)
 
 
@@ -117,9 +117,9 @@ def _is_pair(value: Any) -> bool:
 
 
 def _outline(coordinates: list[float], canvas: Canvas) -> list[float]:
-    """A polygon's corners x, y, x, y, ... in pixels."""
+    """Return a polygon's corners x, y, x, y, ... in pixels."""
     if canvas.space is None:
-        raise ScoringFailed("the mask has shapes: say with `space` what their coordinates count", "missing")
+        raise ScoringFailed("the mask has shapes: set `space` to the space of their coordinates", "missing")
     size = (float(canvas.width), float(canvas.height))
     if len(coordinates) == 4:
         x1, y1, x2, y2 = check_box(coordinates, canvas.space, size)
@@ -132,38 +132,37 @@ def _outline(coordinates: list[float], canvas: Canvas) -> list[float]:
         share = coordinate / (height if at % 2 else width)
         if not math.isfinite(share) or not -OUTSIDE <= share <= 1 + OUTSIDE:
             raise InvalidAnswer(f"the coordinate {coordinate:g} lies outside the picture, {width:g} by {height:g}")
-        pixels.append(
-            round(coordinate if canvas.space == "pixel" else share * size[at % 2], 6)
-        )  # 170/1000 of 640: 108.8
+        # Rounded so that 170/1000 of 640 is 108.8.
+        pixels.append(round(coordinate if canvas.space == "pixel" else share * size[at % 2], 6))
     return pixels
 
 
-def _length(tree_spec: list[float]) -> float:
-    """The steps that filling takes along an outline: in x or in y, whichever has more."""
-    xs, ys = np.array(tree_spec[::2]), np.array(tree_spec[1::2])
+def _length(outline: list[float]) -> float:
+    """Return the number of steps along an outline when it is filled: per edge, the larger of those in x and in y."""
+    xs, ys = np.array(outline[::2]), np.array(outline[1::2])
     return float(np.maximum(abs(xs - np.roll(xs, 1)), abs(ys - np.roll(ys, 1))).sum()) + len(xs)
 
 
 def _runs_of(rle: Mapping[str, Any], canvas: Canvas) -> list[int]:
-    """The runs of a mask, checked: pycocotools reads past the end of malformed ones."""
+    """Return the runs of a mask, checked: pycocotools reads past the end of malformed runs."""
     size, counts = rle.get("size"), rle["counts"]
     if not isinstance(size, Sequence) or list(size) != [canvas.height, canvas.width]:
-        raise InvalidAnswer(f"the mask's size is {size!r:.40}; [{canvas.height}, {canvas.width}] is due")
+        raise InvalidAnswer(f"the mask's size is {size!r:.40}; expected [{canvas.height}, {canvas.width}]")
     if isinstance(counts, bytes):
         counts = counts.decode("latin-1")
     if isinstance(counts, str):
         counts = _decompressed(counts)
     if not isinstance(counts, Sequence) or len(counts) > MAX_RUNS:
-        raise InvalidAnswer(f"the counts are no list of at most {MAX_RUNS} runs")
+        raise InvalidAnswer(f"the counts are not a list of at most {MAX_RUNS} runs")
     if not all(isinstance(run, int) and not isinstance(run, bool) and run >= 0 for run in counts):
-        raise InvalidAnswer("the counts are no whole numbers from 0 on")
+        raise InvalidAnswer("the counts are not whole numbers from 0 on")
     if sum(counts) != canvas.width * canvas.height:
         raise InvalidAnswer(f"the runs add up to {sum(counts)}, not to the {canvas.width * canvas.height} pixels")
     return _without_empty_runs(counts)
 
 
 def _without_empty_runs(counts: Sequence[int]) -> list[int]:
-    """The same mask with no run of 0 but the first, which says that the mask begins inside."""
+    """Return the same mask without runs of 0, except a first one, which means that the mask begins inside."""
     joined = [0]
     inside = False
     for at, run in enumerate(counts):
@@ -177,7 +176,10 @@ def _without_empty_runs(counts: Sequence[int]) -> list[int]:
 
 
 def _decompressed(text: str) -> list[int]:
-    """COCO's compressed counts: digits of 5 bits as characters from 0 to o; from the fourth run on, differences."""
+    """Return the runs of COCO's compressed counts.
+
+    Characters from "0" to "o" are digits of 5 bits; from the fourth run on, values are differences.
+    """
     if len(text) > 7 * MAX_RUNS:
         raise InvalidAnswer(f"the compressed counts have {len(text)} characters; {MAX_RUNS} runs are read at most")
     counts: list[int] = []
@@ -185,7 +187,7 @@ def _decompressed(text: str) -> list[int]:
     for character in text:
         code = ord(character) - 48
         if not 0 <= code < 64 or shift > 30:
-            raise InvalidAnswer(f"{character!r} does not belong into compressed counts")
+            raise InvalidAnswer(f"{character!r} is not part of compressed counts")
         value |= (code & 31) << shift
         shift += 5
         if code & 32:
@@ -195,5 +197,5 @@ def _decompressed(text: str) -> list[int]:
         counts.append(value + (counts[-2] if len(counts) > 2 else 0))
         value, shift = 0, 0
     if shift:
-        raise InvalidAnswer("the compressed counts break off")
+        raise InvalidAnswer("the compressed counts are truncated")
     return counts

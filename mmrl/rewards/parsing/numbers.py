@@ -1,6 +1,10 @@
-"""Reading one number out of an answer, exactly: as a fraction, not as a float.
+"""Parse one number from an answer, exactly: as a fraction, not as a float.
 
 -1,234.5    1.2e-3    1.2 \\times 10^{-3}    3/4    1 3/4    \\frac{3}{4}    $5    12%    5 million    5 cm
+
+Digits are ASCII 0 to 9 only. Python reads full-width and Arabic-Indic digits as numbers, and a pattern that skips "²"
+reads 3² as 3; such characters make the answer invalid, so that a number is what it looks like. So does the context of a
+number that negates or modifies it (see `check_number_context`).
 """
 
 from __future__ import annotations
@@ -13,33 +17,30 @@ from functools import cache
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.final_answer import first_sentence, stated_answers, strip_bold
 
-# What counts as a digit in an answer: 0 to 9 of ASCII, and nothing that looks like them.
-
-
 DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"
-"""Hyphens, dashes and minus signs: right before a number, all of them look like its sign."""
+"""Hyphens, dashes and minus signs: directly before a number, each looks like its sign."""
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
-"""Characters that turn the direction of writing around: 12 behind them is read 21."""
+"""Characters that reverse the writing direction: 12 after them is displayed as 21."""
 MAX_CHARACTERS = 10_000
-"""Characters past which an answer that should be a few numbers is not read."""
+"""The number of characters above which an answer is not parsed for numbers."""
 
 
 def require_ascii_digits(text: str) -> str:
-    """The text itself, once it is known to be short, with no digit but 0 to 9, and in the order in which it is seen.
+    """Return the text unchanged if it is short, has no digits but ASCII 0 to 9, and is displayed in its own order.
 
-    Python reads full-width and Arabic-Indic digits as numbers, and a pattern that skips "²" reads 3² as 3. All of them
-    are refused, so that a number is what it looks like.
+    Raises:
+        InvalidAnswer: the text is longer than `MAX_CHARACTERS`, or has other digits or direction overrides.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read for numbers")
     for c in text:
         if not c.isascii() and (unicodedata.category(c)[0] == "N" or c in _TURNING):
-            raise InvalidAnswer(f"U+{ord(c):04X} ({unicodedata.name(c, 'without a name')}) is no digit from 0 to 9")
+            raise InvalidAnswer(f"U+{ord(c):04X} ({unicodedata.name(c, 'without a name')}) is not a digit from 0 to 9")
     return text
 
 
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_MINUS = "-\u2212"  # hyphen-minus, minus sign; inside of [] the first must come first or last
+_MINUS = "-\u2212"  # hyphen-minus, minus sign; inside [] the first must come first or last
 _DIGITS = re.compile(r"[0-9]")
 _OTHER_UNIT = re.compile(r"\s{0,3}[^\W\d_]|\s{0,3}[°%]")
 _MORE_UNIT = re.compile(  # m s, m per s, m.s; not: m long, m in all
@@ -71,37 +72,37 @@ _NUMBER = rf"""
     (?:\s?(?P<percent>{{PERCENT}}))?
     (?:\s?(?P<scale>thousand|million|billion|trillion)\b)?
 """
-# In running text a number is no part of a word, a formula, a range, a time or a list without spaces.
+# In running text a number is not part of a word, a formula, a range, a time or a list without spaces.
 _BEFORE = rf"(?<![{_MINUS}\w.,/^*+=<>])(?<![0-9][:%])(?<![=<>!+*/^]\s)(?<!\w\s[{_MINUS}]\s)"
 _AFTER = rf"(?![\w%])(?!\s?[/^*+=<>])(?![{_MINUS}.,:]?[0-9])(?!\s[{_MINUS}]\s?[0-9])"
 _NAME = re.compile(r"^[A-Za-z]\w{0,19}\s?=\s?")  # x = 3
 
 
 def parse_number(text: str, unit: str | None = None) -> Fraction:
-    """The number that a text is, with nothing before or after it but `unit`, which may be left out.
+    """Return the value of a text that is one number, optionally followed by `unit`.
 
     Thousands are grouped by commas, the decimal mark is a point. 12% is 12/100, unless the unit is "%".
 
     Raises:
-        InvalidAnswer: it is no number, or not a finite one.
+        InvalidAnswer: the text is not a finite number.
     """
     tidy = _tidy(text)
     match = _pattern(unit, whole=True).fullmatch(tidy)
     if match is None:
-        raise InvalidAnswer(f"{text[:60]!r} is no number{f' in {unit}' if unit else ''}")
+        raise InvalidAnswer(f"{text[:60]!r} is not a number{f' in {unit}' if unit else ''}")
     return _value(match)
 
 
 def find_number(text: str, unit: str | None = None) -> Fraction:
-    """The one number that an answer names, alone or in a sentence.
+    """Return the one number that an answer names, alone or in a sentence.
 
-    The same value may be named twice. Several different ones are refused, unless one is marked: "the answer is 3".
-    Where a `unit` is known, a number with another word behind it is refused: it may be another unit. So is a word
-    behind the unit, but for a few such as "long". "- 3" is minus three, and "- 3 circles" the line of a list.
+    The same value may be named twice. Several different values are invalid, unless one is marked: "the answer is 3".
+    With a `unit`, a number followed by another word is invalid, since the word may be another unit; so is a word after
+    the unit, except a few such as "long". "- 3" is minus three, and "- 3 circles" a list item.
 
     Raises:
-        InvalidAnswer: no number, several, one that is denied ("not 3", "at least 3") or changed (√3, 3 dozen), or
-            digits inside of a word or a formula (3D, x3, 2+3).
+        InvalidAnswer: there is no number or several, a number is negated ("not 3", "at least 3") or modified (√3,
+            3 dozen), or there are digits inside a word or a formula (3D, x3, 2+3).
     """
     finals = [first_sentence(final) for final in stated_answers(require_ascii_digits(text))]
     values: dict[Fraction, None] = {}
@@ -112,7 +113,7 @@ def find_number(text: str, unit: str | None = None) -> Fraction:
             values |= dict.fromkeys(_numbers_within(_tidy(part), unit))
     if len(values) != 1:
         found = f"{len(values)} different numbers" if values else "no number"
-        raise InvalidAnswer(f"{found} in {text[:60]!r}, where one is due")
+        raise InvalidAnswer(f"{found} in {text[:60]!r}; expected one")
     return next(iter(values))
 
 
@@ -122,7 +123,7 @@ def _numbers_within(text: str, unit: str | None) -> list[Fraction]:
     for match in _pattern(unit, whole=False).finditer(text):
         check_number_context(text, *match.span())
         if unit and (_MORE_UNIT if match["unit"] else _OTHER_UNIT).match(text, match.end()):
-            raise InvalidAnswer(f"{text[match.start() : match.end() + 12]!r} is not given in {unit}")
+            raise InvalidAnswer(f"{text[match.start() : match.end() + 12]!r} is not in {unit}")
         _check_no_digits(text[end : match.start()])
         end = match.end()
         values.append(_value(match))
@@ -136,7 +137,7 @@ def _check_no_digits(text: str) -> None:
 
 
 def _tidy(text: str) -> str:
-    """Digits known to be plain, LaTeX's ways of writing a number undone, and one pair of $...$ around it taken off."""
+    """Return the text with checked digits, LaTeX number syntax rewritten, and one surrounding pair of $...$ removed."""
     text = require_ascii_digits(text).strip()
     for pattern, plain in _LATEX:
         text = pattern.sub(plain, text)
@@ -147,7 +148,7 @@ def _tidy(text: str) -> str:
 
 @cache
 def _pattern(unit: str | None, whole: bool) -> re.Pattern[str]:
-    number = _NUMBER.replace("{PERCENT}", "(?!)" if unit else _PERCENT)  # a percentage is no length
+    number = _NUMBER.replace("{PERCENT}", "(?!)" if unit else _PERCENT)  # a percentage is not a length
     number = number.replace("{SPACE}", r"\s?" if whole else "")  # in running text, "- 3 circles" begins with a bullet
     name = _PERCENT if unit == "%" else re.escape(unit or "")
     ending = rf"(?:\s{{0,3}}(?P<unit>{name}))?" if unit else "(?P<unit>)"
@@ -174,11 +175,8 @@ def _value(match: re.Match[str]) -> Fraction:
     return -value if sign in _MINUS else value
 
 
-# What stands beside a number and makes it another one: not 3, √3, 3!, up to 3, 3 dozen, 3 and a half.
-
-
 _REACH = 80
-"""Characters on either side that are looked at."""
+"""The number of characters on either side of a number that are checked."""
 
 _LATEX_BEFORE = r"\\(?!boxed|text|math|mbox|q?quad|to\b|implies|therefore|[nt]\b|[a-zA-Z]{0,9}arrow)[A-Za-z]{1,20}"
 _CONTEXT_BEFORE = re.compile(
@@ -204,7 +202,7 @@ _TAG = re.compile(r"<[A-Za-z][^<>]{0,40}>\s?$")
 _CLAUSE = re.compile(r"[,.;:?!\n]|\bbut\b", re.IGNORECASE)
 _DENIAL = re.compile(r"not|never|neither|nor|cannot|\w{1,10}n['\u2019]t", re.IGNORECASE)
 _WORDS_HEARD = 3
-"""How many words before a number a denial reaches over: "is not equal to 3"."""
+"""The number of words between a negation and the number that it still applies to: "is not equal to 3"."""
 
 _PART = r"(?:half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)"
 _SMALL = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|[0-9])"
@@ -231,20 +229,20 @@ _WORD_AFTER = re.compile(r"\s{0,3}[^\W\d_]")
 
 
 def check_number_context(text: str, start: int, end: int) -> None:
-    """Refuse the number at text[start:end] if what stands beside it says that it is not the one meant.
+    """Raise if the context of the number at text[start:end] changes it: not 3, √3, 3!, up to 3, 3 dozen, 3 and a half.
 
-    A dash in front of it, with or without a space, is a minus; but at the beginning of a line, with a space and with a
-    word behind the number, it is a bullet: "- 3 circles".
+    A dash before the number, with or without a space, is a minus sign; but at the beginning of a line, with a space and
+    with a word after the number, it is a bullet: "- 3 circles".
 
     Raises:
-        InvalidAnswer: it is denied, compared, scaled, a part of a formula or of a fraction.
+        InvalidAnswer: the number is negated, compared, scaled, or part of a formula or fraction.
     """
     before, after = text[max(start - _REACH, 0) : start], text[end : end + _REACH]
     changed = _CONTEXT_BEFORE.search(before)
     if changed and changed.group().lstrip().startswith(">") and _TAG.search(before):
         changed = None  # <b>3</b>
     if changed or _is_denied(before) or _has_minus(before, after) or _CONTEXT_AFTER.match(after):
-        raise InvalidAnswer(f"{(before[-24:] + text[start:end] + after[:24]).strip()[:90]!r} says another number")
+        raise InvalidAnswer(f"{(before[-24:] + text[start:end] + after[:24]).strip()[:90]!r} is another number")
 
 
 def _is_denied(before: str) -> bool:

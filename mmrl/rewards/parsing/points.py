@@ -1,6 +1,6 @@
-"""Reading one point out of an answer.
+"""Parse one point from an answer.
 
-Read are [320, 240], (320, 240), 320, 240, <point>320 240</point>, x=320, y=240 and click words around any of them;
+Accepted are [320, 240], (320, 240), 320, 240, <point>320 240</point>, x=320, y=240 and click words around any of them;
 {"x": 320, "y": 240}, {"point_2d": [320, 240]}, also fenced or as the one element of a list; and Qwen-VL's
 <|box_start|>(320,240)<|box_end|>.
 """
@@ -19,7 +19,7 @@ from mmrl.rewards.parsing.json_text import decode_json, number, strip_fence
 from mmrl.rewards.parsing.numbers import DASHES, require_ascii_digits
 
 Point: TypeAlias = tuple[float, float]
-"""x to the right, y down."""
+"""x (to the right) and y (down)."""
 
 POINT_KEYS = ("point_2d", "point", "coordinate", "coordinates", "position")
 
@@ -30,12 +30,12 @@ _BRACKET = re.compile(r"[\[{]")
 
 
 def parse_point(text: str, space: Space, size: Size | None = None) -> Point:
-    """The one point in an answer whose coordinates are in `space`; `size` is the picture's, if known.
+    """Return the one point in an answer whose coordinates are in `space`; `size` is the picture's, if known.
 
-    Words may stand around the point, but no other number: what names two points, or a box, is refused.
+    Words may surround the point, but not other numbers: two points, or a box, are invalid.
 
     Raises:
-        InvalidAnswer: there is no point, or several, or `check_point` refuses it.
+        InvalidAnswer: there is no point or several, or it fails `check_point`.
     """
     answer = strip_fence(require_ascii_digits(text)).strip()
     if "{" in answer or answer[:1] == "[":
@@ -47,10 +47,10 @@ def parse_point(text: str, space: Space, size: Size | None = None) -> Point:
 
 
 def parse_pair(text: str) -> Point:
-    """The two coordinates in a text that holds no other number.
+    """Return the two coordinates in a text that has no other number.
 
     Raises:
-        InvalidAnswer: there are fewer numbers in it, or more, or a bracket is open.
+        InvalidAnswer: the text has fewer or more than two numbers, or an unmatched bracket.
     """
     read = " ".join(require_ascii_digits(text).replace("<|box_start|>", " ").replace("<|box_end|>", " ").split())
     pair = _PAIR.search(read)
@@ -67,12 +67,12 @@ def parse_pair(text: str) -> Point:
 
 
 def check_point(values: Sequence[float], space: Space, size: Size | None = None) -> Point:
-    """The point of two numbers in `space`.
+    """Return two numbers in `space` as a point.
 
-    As for boxes, it may lie beyond the picture's edge by 1 % of the picture, and no further.
+    As for boxes, the point may lie beyond the picture's edge by at most 1 % of the picture.
 
     Raises:
-        InvalidAnswer: a coordinate is no finite number or outside the picture.
+        InvalidAnswer: a coordinate is not finite or outside the picture.
     """
     x, y = values
     if not (math.isfinite(x) and math.isfinite(y)):
@@ -84,10 +84,10 @@ def check_point(values: Sequence[float], space: Space, size: Size | None = None)
 
 
 def point_from_json(value: Any) -> Point:
-    """A point from what JSON holds: [x, y], or text that names one.
+    """Return the point in a JSON value: [x, y], or text that names one.
 
     Raises:
-        InvalidAnswer: it is something else.
+        InvalidAnswer: the value is something else.
     """
     if isinstance(value, str):
         return parse_pair(value)
@@ -100,18 +100,18 @@ def _point_in(value: Any) -> Point:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, Mapping):
-        ways = [key for key in POINT_KEYS if key in value] + (["x"] if "x" in value else [])
-        if len(ways) != 1:
-            raise InvalidAnswer(f"an object names {len(ways)} points, not one: {value!r:.60}")
-        return point_from_json([value["x"], value.get("y")] if ways == ["x"] else value[ways[0]])
+        keys = [key for key in POINT_KEYS if key in value] + (["x"] if "x" in value else [])
+        if len(keys) != 1:
+            raise InvalidAnswer(f"an object names {len(keys)} points, not one: {value!r:.60}")
+        return point_from_json([value["x"], value.get("y")] if keys == ["x"] else value[keys[0]])
     return point_from_json(value)
 
 
 def check_comparable(truth: TrueBoxes) -> None:
-    """Refuse a sample whose boxes and points cannot be compared.
+    """Check that answered points can be compared with the true boxes of a sample.
 
     Raises:
-        ScoringFailed: one of them counts pixels, the other shares of a picture whose size is not known.
+        ScoringFailed: one of them is in pixels, the other in fractions of a picture whose size is not known.
     """
     answer, reference = truth.answer_space, truth.reference_space
     if truth.size is None and answer != reference and "pixel" in (answer, reference):
@@ -121,22 +121,20 @@ def check_comparable(truth: TrueBoxes) -> None:
 
 
 def is_inside(point: Point, truth: TrueBoxes) -> bool:
-    """Whether an answered point lies in any of the true boxes or on its edge.
+    """Return whether an answered point lies in any of the true boxes or on its edge.
 
-    Compared as the fractions that the decimals stand for: where 108.8 of 640 pixels meets 170 of 1000, an edge stays an
-    edge.
+    Coordinates are compared as exact fractions: 108.8 of 640 pixels is on an edge at 170 of 1000.
     """
-    (width, height), (box_width, box_height) = (
-        extent(truth.answer_space, truth.size),
-        extent(truth.reference_space, truth.size),
-    )
-    x, y = share(point[0], width), share(point[1], height)
+    width, height = extent(truth.answer_space, truth.size)
+    box_width, box_height = extent(truth.reference_space, truth.size)
+    x, y = exact_fraction(point[0], width), exact_fraction(point[1], height)
     return any(
-        share(x1, box_width) <= x <= share(x2, box_width) and share(y1, box_height) <= y <= share(y2, box_height)
+        exact_fraction(x1, box_width) <= x <= exact_fraction(x2, box_width)
+        and exact_fraction(y1, box_height) <= y <= exact_fraction(y2, box_height)
         for x1, y1, x2, y2 in (true.box for true in truth.boxes)
     )
 
 
-def share(coordinate: float, extent: float) -> Fraction:
-    """Where a coordinate lies, as the fraction of the picture that its decimals stand for."""
-    return Fraction(repr(coordinate)) / Fraction(repr(extent))
+def exact_fraction(coordinate: float, side: float) -> Fraction:
+    """Return coordinate / side as the exact fraction of their decimal notations."""
+    return Fraction(repr(coordinate)) / Fraction(repr(side))

@@ -1,6 +1,6 @@
-"""Reading stretches of time out of an answer.
+"""Parse time spans from an answer.
 
-Read are [3.2, 7], 3.2s to 7s, from 00:03 to 00:07.5, between 3 and 7 seconds, 3-7 and 9-12; in JSON
+Accepted are [3.2, 7], 3.2s to 7s, from 00:03 to 00:07.5, between 3 and 7 seconds, 3-7 and 9-12; in JSON
 [[3.2, 7], [9, 12]], {"start": 3.2, "end": 7} and [{"start_time": "00:03", "end_time": "00:07"}].
 """
 
@@ -21,7 +21,7 @@ Span: TypeAlias = tuple[float, float]
 
 MAX_SPANS = 1000
 _NEAR = 60
-"""Characters on either side of a span in which words that change it are looked for."""
+"""The number of characters on either side of a span that are checked for words that change it."""
 _KEYS = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("from", "to"))
 
 _CLOCK = r"(?:[0-9]{1,4}:){1,2}[0-5]?[0-9](?:\.[0-9]{1,20})?"  # 02:03, 1:02:03.4
@@ -36,7 +36,7 @@ _BARE = re.compile(rf"(?P<start>{_TIME}) ?, ?(?P<end>{_TIME})", re.IGNORECASE)
 _NUMBER = re.compile(r"[0-9]")
 _EMPTY = re.compile(r"\[ ?\]")
 _MARKS = r"[\[\]()*\"'` ]{0,6}"
-_NOT_IT = re.compile(  # what turns a span right behind it into another one, or denies it
+_NEGATED = re.compile(  # text directly before a span that negates it or changes its unit
     rf"(?:[{DASHES}] |\b(?:not|never|\w{{1,9}}n['\u2019]t)"
     rf"(?: (?:happen|occur|from|between|at|in|during|within)){{0,2}} ){_MARKS}$"
     rf"|\b(?:frames?|mins?|minutes?|hours?) (?:from |between )?{_MARKS}$",
@@ -49,15 +49,15 @@ _OTHER_UNIT = re.compile(
 
 
 def parse_spans(text: str) -> list[Span]:
-    """All the stretches of time that an answer names, in seconds and in the order of the answer.
+    """Return all time spans that an answer names, in seconds and in the order of the answer.
 
-    Times are seconds, MM:SS or H:MM:SS. Prose around them is passed over, but every digit in the answer must belong to
-    a span and every bracket be closed: what was cut off or stuffed with other numbers is refused, not guessed at. So
-    are minutes in words ("1 min 3 s", "3 to 7 minutes") and other units, signs, "not 3 to 7", and digits that only look
-    like 0 to 9 (see `require_ascii_digits`). The JSON [] says that there is no such stretch.
+    Times are seconds, MM:SS or H:MM:SS. Prose around them is skipped, but every digit in the answer must belong to a
+    span and every bracket must be closed: truncated answers and other numbers are invalid. So are minutes in words
+    ("1 min 3 s", "3 to 7 minutes") and other units, signs, "not 3 to 7", and digits other than ASCII 0 to 9 (see
+    `require_ascii_digits`). The JSON [] states that there is no span.
 
     Raises:
-        InvalidAnswer: no span can be read, or one does not end after it starts, or there are more than 1000.
+        InvalidAnswer: there is no span, one does not end after it starts, or there are more than `MAX_SPANS`.
     """
     answer = require_ascii_digits(text).strip()
     if "```" in answer:
@@ -67,15 +67,15 @@ def parse_spans(text: str) -> list[Span]:
         return spans
     if (answer[:1], answer[-1:]) in (("[", "]"), ("{", "}")):
         try:
-            given = decode_json(answer)
+            value = decode_json(answer)
         except InvalidAnswer:
             return _from_prose(answer)  # [3 to 7], [00:03, 00:07] and [3, 7], [9, 12] look like JSON
-        return spans_from_json(given)
+        return spans_from_json(value)
     return _from_prose(answer)
 
 
 def merge_spans(spans: Sequence[Span]) -> list[Span]:
-    """The union of spans, as spans that neither overlap nor touch, in order of time."""
+    """Return the union of the spans, as spans that neither overlap nor touch, in order of time."""
     union: list[Span] = []
     for start, end in sorted(spans):
         if union and start <= union[-1][1]:
@@ -85,19 +85,19 @@ def merge_spans(spans: Sequence[Span]) -> list[Span]:
     return union
 
 
-def spans_from_json(given: Any) -> list[Span]:
-    """Spans from what JSON or Python holds: a pair, a mapping with two ends, or a list of these.
+def spans_from_json(value: Any) -> list[Span]:
+    """Return the spans in a JSON value: a pair, a mapping with two ends, or a list of these.
 
     Raises:
-        InvalidAnswer: it is something else, or a span does not end after it starts.
+        InvalidAnswer: the value is something else, or a span does not end after it starts.
     """
-    if _is_span(given):
-        return [_span(given)]
-    if not isinstance(given, Sequence) or isinstance(given, str) or not all(_is_span(each) for each in given):
-        raise InvalidAnswer(f"{given!r:.60} is no span [start, end] nor a list of them")
-    if len(given) > MAX_SPANS:
-        raise InvalidAnswer(f"the answer has {len(given)} spans; at most {MAX_SPANS} are read")
-    return [_span(each) for each in given]
+    if _is_span(value):
+        return [_span(value)]
+    if not isinstance(value, Sequence) or isinstance(value, str) or not all(_is_span(each) for each in value):
+        raise InvalidAnswer(f"{value!r:.60} is neither a span [start, end] nor a list of spans")
+    if len(value) > MAX_SPANS:
+        raise InvalidAnswer(f"the answer has {len(value)} spans; at most {MAX_SPANS} are read")
+    return [_span(each) for each in value]
 
 
 def _from_prose(prose: str) -> list[Span]:
@@ -125,53 +125,53 @@ def _from_prose(prose: str) -> list[Span]:
 
 
 def _check_span_context(before: str, after: str) -> None:
-    """Refuse a span that is part of something longer, or not of seconds: -3 to 5, x3 to 7, 3 to 7 minutes."""
+    """Raise InvalidAnswer if a span is part of something longer, or not in seconds: -3 to 5, 3 to 7 minutes."""
     left, right = before[-1:], after[:1]
     letters = any(c == "_" or c.isdigit() or c.lower() != c.upper() for c in (left, right))
     signed = left != "" and left in f".:,~{DASHES}"
-    if letters or signed or _NOT_IT.search(before[-_NEAR:]) or _OTHER_UNIT.match(after[:_NEAR]):
+    if letters or signed or _NEGATED.search(before[-_NEAR:]) or _OTHER_UNIT.match(after[:_NEAR]):
         raise InvalidAnswer(f"a span of time stands between {before[-20:]!r} and {after[:20]!r}, which changes it")
 
 
-def _is_span(given: Any) -> bool:
-    if isinstance(given, Mapping):
+def _is_span(value: Any) -> bool:
+    if isinstance(value, Mapping):
         return True
     return (
-        isinstance(given, Sequence)
-        and not isinstance(given, str)
-        and len(given) == 2
-        and all(isinstance(end, int | float | str) for end in given)
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and len(value) == 2
+        and all(isinstance(end, int | float | str) for end in value)
     )
 
 
-def _span(given: Any) -> Span:
-    if isinstance(given, Mapping):
-        ends = [(given[a], given[b]) for a, b in _KEYS if a in given and b in given]
+def _span(value: Any) -> Span:
+    if isinstance(value, Mapping):
+        ends = [(value[a], value[b]) for a, b in _KEYS if a in value and b in value]
         if len(ends) != 1:
-            raise InvalidAnswer(f"{given!r:.60} has {len(ends)} pairs of start and end, not one")
-        given = ends[0]
-    start, end = _seconds(given[0]), _seconds(given[1])
+            raise InvalidAnswer(f"{value!r:.60} has {len(ends)} pairs of start and end, not one")
+        value = ends[0]
+    start, end = _seconds(value[0]), _seconds(value[1])
     if not 0 <= start < end:
         raise InvalidAnswer(f"a span ends after it starts, and not from {start:g} to {end:g} seconds")
     return start, end
 
 
 def _seconds(time: Any) -> float:
-    """Seconds from a number or from text, summed in decimals: 01:23.4 is the float 83.4 and no neighbour of it."""
+    """Return seconds from a number or a text, summed as decimals, so that 01:23.4 is exactly the float 83.4."""
     if isinstance(time, str):
         read = _WITH_UNIT.fullmatch(time.strip())
         if not read:
-            raise InvalidAnswer(f"{time[:40]!r} is no time in seconds, MM:SS or H:MM:SS")
+            raise InvalidAnswer(f"{time[:40]!r} is not a time in seconds, MM:SS or H:MM:SS")
         total = Decimal(0)
         for part in read[1].split(":"):
             total = 60 * total + Decimal(part)
         return float(total)
     if isinstance(time, bool) or not isinstance(time, int | float):
-        raise InvalidAnswer(f"{time!r:.40} is no time in seconds, MM:SS or H:MM:SS")
+        raise InvalidAnswer(f"{time!r:.40} is not a time in seconds, MM:SS or H:MM:SS")
     try:
         seconds = float(time)
     except OverflowError:
         seconds = math.inf
     if not math.isfinite(seconds):
-        raise InvalidAnswer(f"{time!r:.40} is no time in seconds")
+        raise InvalidAnswer(f"{time!r:.40} is not a time in seconds")
     return seconds

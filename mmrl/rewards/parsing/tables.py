@@ -1,4 +1,9 @@
-"""Reading the one table in an answer, in HTML, Markdown or LaTeX, fenced or not."""
+"""Parse the one table in an answer, in HTML, Markdown, DePlot's lines with bars, or LaTeX, fenced or not.
+
+HTML is parsed strictly and in linear time. Python's `html.parser` takes time quadratic in the length of bad input
+(30,000 times "<!--": a minute), so tags are found by one bounded pattern. As in browsers, cells and rows may be left
+open, and rows outside a section are in a <tbody>. Everything else that browsers would repair is invalid.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +17,105 @@ from typing import Literal, TypeAlias
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.json_text import strip_fence
 
+TableSectionName: TypeAlias = Literal["thead", "tbody", "tfoot"]
+
+MAX_CELLS = 10_000
+"""The largest number of cells of a table, and of places that its spans cover."""
+MAX_CHARACTERS = 200_000
+"""The number of characters above which a text is not searched for a table."""
+
+# HTML
+_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,20})(\s[^<>]{0,500}|/)?>")
+_SPAN = re.compile(r"(?<![\w-])(colspan|rowspan)\s?=\s?([\"']?)([^\s\"'>/]{0,20})\2", re.IGNORECASE)
+_NUMBER = re.compile(r"[1-9][0-9]{0,2}|1000")
+_LONG_REFERENCE = re.compile(r"&#[xX]?[0-9a-fA-F]{8}")
+_SECTIONS: dict[str, TableSectionName] = {"thead": "thead", "tbody": "tbody", "tfoot": "tfoot"}
+_IGNORED = {"col", "colgroup"}
+
+# Markdown, DePlot and LaTeX
+_RULE = re.compile(r"\s{0,9}\|?(?:\s{0,9}:?-{1,99}:?\s{0,9}\|)*\s{0,9}:?-{1,99}:?\s{0,9}\|?\s{0,9}")
+_BAR = re.compile(r"(?<!\\)\|")
+_BEGIN, _END = "\\begin{tabular}", "\\end{tabular}"
+_LATEX_RULES = re.compile(
+    r"\\(?:hline|toprule|midrule|bottomrule|(?:cline|cmidrule)(?:\([a-z]{1,4}\))?\{[0-9-]{1,9}\})"
+)
+_ROW_END = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?")
+_CELL_END = re.compile(r"(?<!\\)&")
+_SPANNING = re.compile(r"\s{0,99}\\multi(column|row)\s?\{([1-9][0-9]{0,2})\}\s?\{[^{}]{0,40}\}\s?\{")
+
+
+@dataclass(frozen=True)
+class TableCell:
+    """A cell. Its content is a tuple of characters and of tags such as "<b>"."""
+
+    content: tuple[str, ...] = ()
+    header: bool = False
+    colspan: int = 1
+    rowspan: int = 1
+
+    @property
+    def text(self) -> str:
+        """The content without tags; <br> becomes a space."""
+        pieces = (" " if piece == "<br>" else piece for piece in self.content)
+        return "".join(piece for piece in pieces if len(piece) == 1)
+
+
+TableRow: TypeAlias = tuple[TableCell, ...]
+
+
+@dataclass(frozen=True)
+class TableSection:
+    """A head, body or foot of a table, with its rows."""
+
+    name: TableSectionName
+    rows: tuple[TableRow, ...]
+
+
+@dataclass(frozen=True)
+class ParsedTable:
+    """A table; `caption` is None if it has none."""
+
+    sections: tuple[TableSection, ...]
+    caption: tuple[str, ...] | None = None
+
+    def grid(self) -> list[list[str]]:
+        """Return the texts of all rows; a cell that spans several places is repeated in each of them.
+
+        Raises:
+            InvalidAnswer: the cells cover more than `MAX_CELLS` places.
+        """
+        rows: list[list[str]] = []
+        spanning: dict[int, tuple[int, str]] = {}  # column: rows that a cell above still covers, and its text
+        cells = 0
+        for row in (row for section in self.sections for row in section.rows):
+            places: dict[int, str] = {column: text for column, (left, text) in spanning.items() if left}
+            spanning = {column: (left - 1, text) for column, (left, text) in spanning.items() if left}
+            column = 0
+            for cell in row:
+                while column in places:
+                    column += 1
+                cells += cell.colspan * cell.rowspan
+                if cells > MAX_CELLS:
+                    raise InvalidAnswer(f"the table covers more than {MAX_CELLS} places")
+                for _ in range(cell.colspan):
+                    places[column] = cell.text
+                    if cell.rowspan > 1:
+                        spanning[column] = (cell.rowspan - 1, cell.text)
+                    column += 1
+            rows.append([places.get(column, "") for column in range(max(places, default=-1) + 1)])
+        return rows
+
 
 def parse_table(text: str) -> ParsedTable:
-    """The one table in a text.
+    """Return the one table in a text.
 
-    HTML by its <table>, LaTeX by its tabular, and otherwise lines with bars. Prose around it is passed over.
+    A <table> makes it HTML and a tabular LaTeX; otherwise lines with bars are parsed. Prose around it is skipped.
 
     Raises:
-        InvalidAnswer: none, several, or one that is not well formed.
+        InvalidAnswer: there is no table or several, or it is not well formed.
     """
     if len(text) > MAX_CHARACTERS:
-        raise InvalidAnswer(f"the text has {len(text)} characters; at most {MAX_CHARACTERS} are read for a table")
+        raise InvalidAnswer(f"the text has {len(text)} characters; at most {MAX_CHARACTERS} are searched for a table")
     text = strip_fence(text)
     is_html, is_latex = "<table" in text.lower(), "\\begin{tabular}" in text
     if is_html and is_latex:
@@ -32,123 +125,12 @@ def parse_table(text: str) -> ParsedTable:
     return parse_latex_table(text) if is_latex else parse_markdown_table(text)
 
 
-# What a table is, however it is written: sections of rows of cells.
-
-
-MAX_CELLS = 10_000
-"""Cells past which a table is not read, nor one whose spans reach over more."""
-MAX_CHARACTERS = 200_000
-"""Characters past which a text is not read for a table."""
-
-TableSectionName: TypeAlias = Literal["thead", "tbody", "tfoot"]
-
-
-@dataclass(frozen=True)
-class TableCell:
-    """One cell. Its content is characters, and tags such as "<b>" as one piece each."""
-
-    content: tuple[str, ...] = ()
-    header: bool = False
-    colspan: int = 1
-    rowspan: int = 1
-
-    @property
-    def text(self) -> str:
-        """The content without tags, but for a space where a line breaks."""
-        shown = (" " if piece == "<br>" else piece for piece in self.content)
-        return "".join(piece for piece in shown if len(piece) == 1)
-
-
-TableRow: TypeAlias = tuple[TableCell, ...]
-
-
-@dataclass(frozen=True)
-class TableSection:
-    """Rows that belong together."""
-
-    name: TableSectionName
-    rows: tuple[TableRow, ...]
-
-
-@dataclass(frozen=True)
-class ParsedTable:
-    """A table; `caption` is None where there is none."""
-
-    sections: tuple[TableSection, ...]
-    caption: tuple[str, ...] | None = None
-
-    def grid(self) -> list[list[str]]:
-        """The texts of all rows; a cell that spans several places stands in each of them.
-
-        Raises:
-            InvalidAnswer: spans that reach over more than `MAX_CELLS`.
-        """
-        rows: list[list[str]] = []
-        held: dict[int, tuple[int, str]] = {}  # column: rows that a cell above still reaches over, and its text
-        cells = 0
-        for row in (row for section in self.sections for row in section.rows):
-            places: dict[int, str] = {column: text for column, (left, text) in held.items() if left}
-            held = {column: (left - 1, text) for column, (left, text) in held.items() if left}
-            column = 0
-            for cell in row:
-                while column in places:
-                    column += 1
-                cells += cell.colspan * cell.rowspan
-                if cells > MAX_CELLS:
-                    raise InvalidAnswer(f"the table reaches over more than {MAX_CELLS} places")
-                for _ in range(cell.colspan):
-                    places[column] = cell.text
-                    if cell.rowspan > 1:
-                        held[column] = (cell.rowspan - 1, cell.text)
-                    column += 1
-            rows.append([places.get(column, "") for column in range(max(places, default=-1) + 1)])
-        return rows
-
-
-class HTMLTag(str):
-    """A tag in a cell's content, which the same characters written as text (&lt;b&gt;) are not."""
-
-
-def contents(pieces: Iterable[str]) -> tuple[str, ...]:
-    """A cell's content out of its texts and tags: a tag is one piece, a run of white space one space, none at the ends.
-
-    Canonically equivalent characters are one (NFC).
-    """
-    made: list[str] = []
-    gap = False
-    for piece in pieces:
-        for part in [piece] if isinstance(piece, HTMLTag) else unicodedata.normalize("NFC", piece):
-            if part.isspace():
-                gap = True
-                continue
-            if gap and made:
-                made.append(" ")
-            gap = False
-            made.append(part)
-    return tuple(made)
-
-
-# Reading a table out of HTML, strictly and in linear time.
-#
-# Python's own parser takes time in the square of the length of bad input (30,000 times "<!--": a minute), so tags are
-# found here by one bounded pattern. As browsers do, cells and rows may be left open, and rows that stand in no section
-# are in a <tbody>. What browsers would repair otherwise is refused.
-
-
-_TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,20})(\s[^<>]{0,500}|/)?>")
-_SPAN = re.compile(r"(?<![\w-])(colspan|rowspan)\s?=\s?([\"']?)([^\s\"'>/]{0,20})\2", re.IGNORECASE)
-_NUMBER = re.compile(r"[1-9][0-9]{0,2}|1000")
-_LONG_REFERENCE = re.compile(r"&#[xX]?[0-9a-fA-F]{8}")
-_SECTIONS: dict[str, TableSectionName] = {"thead": "thead", "tbody": "tbody", "tfoot": "tfoot"}
-_IGNORED = {"col", "colgroup"}
-
-
 def parse_html_table(text: str) -> ParsedTable:
-    """The one table in a text.
+    """Return the one HTML table in a text.
 
     Raises:
-        InvalidAnswer: none, several, one inside of another, one that is not closed, text or tags between its cells, or
-            spans that are no number from 1 to 1000.
+        InvalidAnswer: there is no table, several, a nested or an unclosed one, text or tags between its cells, or a
+            span that is not a number from 1 to 1000.
     """
     pieces = _pieces(_without_comments(text))
     reader = _Reader()
@@ -173,7 +155,7 @@ def _without_comments(text: str) -> str:
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str, str]]:
-    """("text", "", text), ("start", name, attributes) and ("end", name, "")."""
+    """Yield ("text", "", text), ("start", name, attributes) and ("end", name, "")."""
     if _LONG_REFERENCE.search(text):
         raise InvalidAnswer("a character reference in the HTML is too long")
     at = 0
@@ -187,7 +169,7 @@ def _pieces(text: str) -> Iterator[tuple[str, str, str]]:
 
 
 class _Reader:
-    """The table so far: what is open, and what is complete."""
+    """A builder of a table from HTML pieces, with the open section, row and cell."""
 
     def __init__(self) -> None:
         self.closed = False
@@ -201,7 +183,7 @@ class _Reader:
         self.cells = 0
 
     def read(self, pieces: Iterator[tuple[str, str, str]]) -> None:
-        """Everything up to </table>."""
+        """Consume the pieces up to </table>."""
         for kind, name, rest in pieces:
             if kind == "text":
                 self._text(rest)
@@ -214,18 +196,18 @@ class _Reader:
                     return
 
     def table(self) -> ParsedTable:
-        """What was read."""
+        """Return the table that was read."""
         return ParsedTable(tuple(self.sections), self.caption)
 
     def _text(self, text: str) -> None:
         if self.cell:
             self.content.append(text)
         elif text.strip():
-            raise InvalidAnswer(f"the text {text.strip()[:40]!r} stands in the table, but in no cell")
+            raise InvalidAnswer(f"the text {text.strip()[:40]!r} stands in the table, but not in a cell")
 
     def _start(self, name: str, attributes: str) -> None:
         if name == "table":
-            raise InvalidAnswer("there is a table inside of a table")
+            raise InvalidAnswer("there is a table inside a table")
         if name in ("td", "th", "tr", "caption") or name in _SECTIONS:
             self._close_cell()
         if name in _SECTIONS:
@@ -238,12 +220,12 @@ class _Reader:
             if name == "caption" and (
                 self.row is not None or self.section or self.sections or self.caption is not None
             ):
-                raise InvalidAnswer("a <caption> stands elsewhere than at the start of the table")
+                raise InvalidAnswer("a <caption> is not at the start of the table")
             self.cell = (name, attributes)
         elif self.cell:
             self.content.append(HTMLTag(f"<{name}>"))
         elif name not in _IGNORED:
-            raise InvalidAnswer(f"<{name}> stands in the table, but in no cell")
+            raise InvalidAnswer(f"<{name}> stands in the table, but not in a cell")
 
     def _end(self, name: str) -> None:
         if name in ("td", "th", "caption"):
@@ -266,7 +248,7 @@ class _Reader:
         elif self.cell:
             self.content.append(HTMLTag(f"</{name}>"))
         elif name not in _IGNORED:
-            raise InvalidAnswer(f"</{name}> stands in the table, but in no cell")
+            raise InvalidAnswer(f"</{name}> stands in the table, but not in a cell")
 
     def _close_cell(self) -> None:
         if self.cell is None:
@@ -299,33 +281,19 @@ def _spans(attributes: str) -> dict[str, int]:
     spans: dict[str, int] = {}
     for match in _SPAN.finditer(attributes):
         if not _NUMBER.fullmatch(match[3]):
-            raise InvalidAnswer(f"{match[0][:40]!r} is no number from 1 to 1000")
+            raise InvalidAnswer(f"{match[0][:40]!r} is not a number from 1 to 1000")
         spans.setdefault(match[1].lower(), int(match[3]))
     return spans
 
 
-# Reading a table out of Markdown, DePlot's lines with bars, or LaTeX's tabular.
-
-
-_RULE = re.compile(r"\s{0,9}\|?(?:\s{0,9}:?-{1,99}:?\s{0,9}\|)*\s{0,9}:?-{1,99}:?\s{0,9}\|?\s{0,9}")
-_BAR = re.compile(r"(?<!\\)\|")
-_BEGIN, _END = "\\begin{tabular}", "\\end{tabular}"
-_LATEX_RULES = re.compile(
-    r"\\(?:hline|toprule|midrule|bottomrule|(?:cline|cmidrule)(?:\([a-z]{1,4}\))?\{[0-9-]{1,9}\})"
-)
-_ROW_END = re.compile(r"\\\\(?:\[[^\]]{0,20}\])?")
-_CELL_END = re.compile(r"(?<!\\)&")
-_SPANNING = re.compile(r"\s{0,99}\\multi(column|row)\s?\{([1-9][0-9]{0,2})\}\s?\{[^{}]{0,40}\}\s?\{")
-
-
 def parse_markdown_table(text: str) -> ParsedTable:
-    """The one table whose cells are parted by bars.
+    """Return the one table whose cells are separated by bars.
 
-    A line of dashes below the first row makes that row a header, as in Markdown. A bar that begins a
-    line does not count, nor one that ends it too: "x |" has an empty second cell. \\| is a bar inside of a cell.
+    A line of dashes below the first row makes that row a header, as in Markdown. A bar at the start of a line does not
+    separate cells, nor then does one at its end; "x |" has an empty second cell. \\| is a bar inside a cell.
 
     Raises:
-        InvalidAnswer: none, or several with other text in between.
+        InvalidAnswer: there is no table, or several with other text in between.
     """
     blocks: list[list[str]] = [[]]
     for line in text.splitlines():
@@ -353,10 +321,10 @@ def _bar_row(line: str, header: bool = False) -> TableRow:
 
 
 def parse_latex_table(text: str) -> ParsedTable:
-    """The one tabular in a text: all of its rows are body. Commands other than rules and spans stay in the content.
+    """Return the one tabular in a text. All rows are body; commands other than rules and spans stay in the content.
 
     Raises:
-        InvalidAnswer: none, several, one that is not closed, or spans that are not closed.
+        InvalidAnswer: there is no tabular, several or an unclosed one, or a span is not closed.
     """
     if text.count(_BEGIN) != 1 or text.count(_END) != 1:
         raise InvalidAnswer(f"there are {text.count(_BEGIN)} {_BEGIN} and {text.count(_END)} {_END}, not one each")
@@ -366,7 +334,7 @@ def parse_latex_table(text: str) -> ParsedTable:
     inside = inside[_closing_brace(inside, 0) + 1 :]
     lines = [line.strip() for line in _ROW_END.split(_LATEX_RULES.sub(" ", inside))]
     if lines and not lines[-1]:
-        lines.pop()  # what follows the last row's end
+        lines.pop()  # the text after the last row's end
     if inside.count("&") + len(lines) > MAX_CELLS:
         raise InvalidAnswer(f"the table has more than {MAX_CELLS} cells")
     return ParsedTable(
@@ -376,7 +344,7 @@ def parse_latex_table(text: str) -> ParsedTable:
 
 def _latex_cell(text: str) -> TableCell:
     spans = {"column": 1, "row": 1}
-    for _ in range(2):  # a \multicolumn may hold a \multirow, or the reverse
+    for _ in range(2):  # a \multicolumn may contain a \multirow, or the reverse
         match = _SPANNING.match(text)
         if match is None:
             break
@@ -392,3 +360,27 @@ def _closing_brace(text: str, start: int) -> int:
         if not depth:
             return at
     raise InvalidAnswer("a { in the LaTeX table is never closed")
+
+
+class HTMLTag(str):
+    """A tag in a cell's content, as opposed to the same characters written as text (&lt;b&gt;)."""
+
+
+def contents(pieces: Iterable[str]) -> tuple[str, ...]:
+    """Return a cell's content from its texts and tags.
+
+    A tag is one piece, a run of white space one space, and white space at the ends is removed. Text is normalised to
+    NFC.
+    """
+    made: list[str] = []
+    gap = False
+    for piece in pieces:
+        for part in [piece] if isinstance(piece, HTMLTag) else unicodedata.normalize("NFC", piece):
+            if part.isspace():
+                gap = True
+                continue
+            if gap and made:
+                made.append(" ")
+            gap = False
+            made.append(part)
+    return tuple(made)

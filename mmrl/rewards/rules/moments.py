@@ -27,7 +27,7 @@ from mmrl.rewards.parsing.boxes import (
 )
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json, number
-from mmrl.rewards.parsing.points import check_comparable, share
+from mmrl.rewards.parsing.points import check_comparable, exact_fraction
 from mmrl.rewards.parsing.spans import Span, merge_spans, parse_spans, spans_from_json
 from mmrl.rewards.rules.box_iou import pairwise_iou
 
@@ -176,7 +176,7 @@ def _shares(tube: Mapping[Decimal, Sequence[float]], space: Space, size: Size | 
     """A tube as exact shares of the picture: equal for tubes that say the same in different spaces."""
     width, height = extent(space, size)
     return {
-        frame: [share(coordinate, height if at % 2 else width) for at, coordinate in enumerate(box)]
+        frame: [exact_fraction(coordinate, height if at % 2 else width) for at, coordinate in enumerate(box)]
         for frame, box in tube.items()
     }
 

@@ -98,7 +98,7 @@ def test_places_and_texts_are_looked_at_only_when_they_are_asked_for():
         _ = action.text
     with pytest.raises(InvalidAnswer, match="2 points"):
         _ = parse_action('{"action": "click", "point": [1, 2], "coordinate": [3, 4]}').point
-    with pytest.raises(InvalidAnswer, match="no text"):
+    with pytest.raises(InvalidAnswer, match="not a text"):
         _ = parse_action('{"action": "type", "text": 5}').text
 
 

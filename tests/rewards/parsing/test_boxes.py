@@ -92,7 +92,7 @@ def test_an_answer_can_say_that_there_are_no_boxes(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("", "no box"),
         ("the dog is on the left", "no box"),
@@ -102,12 +102,12 @@ def test_an_answer_can_say_that_there_are_no_boxes(text):
         ('[10, 20, 110, "220"]', "not a number"),
         ("[10, 20, 110, true]", "not a number"),
         ("[10, 20, 110, null]", "not a number"),
-        ("[10, 20, 110, NaN]", "NaN is no number"),
-        ("[10, 20, 110, Infinity]", "Infinity is no number"),
-        ("[-Infinity, 20, 110, 220]", "-Infinity is no number"),
+        ("[10, 20, 110, NaN]", "NaN is not a number"),
+        ("[10, 20, 110, Infinity]", "Infinity is not a number"),
+        ("[-Infinity, 20, 110, 220]", "-Infinity is not a number"),
         ("[10, 20, 110, 1e999]", "not finite"),
         (f"[10, 20, 110, 1{'0' * 400}]", "too large"),
-        (f"[10, 20, 110, 1{'0' * 5000}]", "no JSON"),
+        (f"[10, 20, 110, 1{'0' * 5000}]", "not JSON"),
         ("[110, 220, 10, 20]", "swapped"),
         ("[110, 20, 10, 220]", "swapped"),
         ("(110,220),(10,20)", "swapped"),
@@ -116,13 +116,13 @@ def test_an_answer_can_say_that_there_are_no_boxes(text):
         ("[10, 20, 10.00000000001, 220]", "no area"),
         ("[-200000, 20, 110, 220]", "outside"),
         ("[10, 20, 1000000000, 220]", "outside"),
-        ('[{"bbox_2d": [10, 20, 110, 220]', "no JSON"),
-        ('[{"bbox_2d": [10, 20, 110, 220]}, {"bbox_2d": [10, 2', "no JSON"),
-        ("[10, 20, 110, 220]]", "closes nothing"),
+        ('[{"bbox_2d": [10, 20, 110, 220]', "not JSON"),
+        ('[{"bbox_2d": [10, 20, 110, 220]}, {"bbox_2d": [10, 2', "not JSON"),
+        ("[10, 20, 110, 220]]", "has no opening bracket"),
         ("```json\n[10, 20, 110, 220]", "never closed"),
         ("```[10, 20, 110, 220]``` or ```[11, 20, 110, 220]```", "2 fenced blocks"),
-        ("[{'bbox_2d': [10, 20, 110, 220]}]", "no JSON"),
-        ('{"bbox_2d": [10, 20, 110, 220], "bbox_2d": [1, 2, 3, 4]}', "stands twice"),
+        ("[{'bbox_2d': [10, 20, 110, 220]}]", "not JSON"),
+        ('{"bbox_2d": [10, 20, 110, 220], "bbox_2d": [1, 2, 3, 4]}', "occurs twice"),
         ('{"bbox_2d": [10, 20, 110, 220], "bbox": [1, 2, 3, 4]}', "both bbox_2d and bbox"),
         ('{"bbox": [10, 20, 110, 220], "label": "a", "category": "b"}', "both label and category"),
         ('{"bbox": [10, 20, 110, 220], "label": 3}', "a label is 3"),
@@ -146,8 +146,8 @@ def test_an_answer_can_say_that_there_are_no_boxes(text):
         ("\uff3b10, 20, 110, 220\uff3d", "no box"),  # full-width brackets
     ],
 )
-def test_what_is_malformed_is_refused_with_the_reason(text, why):
-    with pytest.raises(InvalidAnswer, match=why):
+def test_what_is_malformed_is_refused_with_the_reason(text, reason):
+    with pytest.raises(InvalidAnswer, match=reason):
         parse_boxes(text, "pixel")
 
 
@@ -275,7 +275,7 @@ def test_references_are_read_in_all_their_forms():
 
 
 @pytest.mark.parametrize(
-    ("references", "why"),
+    ("references", "reason"),
     [
         ({"answer": [110, 20, 10, 220], "space": "pixel"}, "swapped"),
         ({"answer": "somewhere", "space": "pixel"}, "no box"),
@@ -286,8 +286,8 @@ def test_references_are_read_in_all_their_forms():
         ({"answer": [{"box": list(BOX), "label": "a"}, {"box": list(BOX)}], "space": "pixel"}, "1 of 2 boxes"),
     ],
 )
-def test_a_malformed_reference_is_the_scorers_failure_not_the_answers(references, why):
-    with pytest.raises(ScoringFailed, match=why) as failure:
+def test_a_malformed_reference_is_the_scorers_failure_not_the_answers(references, reason):
+    with pytest.raises(ScoringFailed, match=reason) as failure:
         true_boxes(references)
     assert failure.value.kind == "reference"
 

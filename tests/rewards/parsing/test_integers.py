@@ -45,7 +45,7 @@ def test_one_number_is_read_however_it_is_written(text, count):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         ("", "no number"),
         ("many", "no number"),
@@ -68,7 +68,7 @@ def test_one_number_is_read_however_it_is_written(text, count):
         ("-3", "not"),
         ("\u22123", "not"),
         ("\u20133", "not"),
-        ("twenty one3", "no number"),
+        ("twenty one3", "not a number in words"),
         ("\u202e12", "U\\+202E"),
         ("minus three", "not"),
         ("not 3", "not"),
@@ -76,9 +76,9 @@ def test_one_number_is_read_however_it_is_written(text, count):
         ("at least 3", "not"),
         ("more than three", "not"),
         ("3.5", "whole"),
-        ("1.2.3", "no count"),
-        ("9" * 5000, "no count"),
-        ("1000000000001", "no count"),
+        ("1.2.3", "not a count"),
+        ("9" * 5000, "not a count"),
+        ("1000000000001", "not a count"),
         ("3" * 10_001, "10001 characters"),
         ("３", "U\\+FF13"),  # noqa: RUF001  full width
         ("٣", "U\\+0663"),
@@ -87,8 +87,8 @@ def test_one_number_is_read_however_it_is_written(text, count):
         ("𝟛", "U\\+1D7DB"),  # noqa: RUF001
     ],
 )
-def test_what_is_no_single_count_is_refused_with_the_reason(text, why):
-    with pytest.raises(InvalidAnswer, match=why):
+def test_what_is_no_single_count_is_refused_with_the_reason(text, reason):
+    with pytest.raises(InvalidAnswer, match=reason):
         parse_count(text)
 
 
