@@ -39,8 +39,8 @@ def demo(
         console().print(f"Whoever reaches {host} can use this app: it asks for no password.", style="yellow")
     with quiet_diffusers():
         served = serve(runs, host, port, votes, open_browser=not no_open)
-        console().print(f"Checkpoints: {', '.join(served.stage.columns.chosen)}")
-        console().print(f"Votes go to {served.stage.votes.path}")
+        console().print(f"Checkpoints: {', '.join(served.state.columns.chosen)}")
+        console().print(f"Votes go to {served.state.votes.path}")
         console().print(f"Open {served.url} (Ctrl-C ends it)", soft_wrap=True)
         try:
             served.wait()

@@ -1,13 +1,24 @@
-"""The app that compares checkpoints: `mmrl demo RUN ...`.
+"""The app that compares checkpoints side by side: `mmrl demo RUN ...`.
 
-columns       the checkpoints that stand side by side
-limits        what a visitor may ask for, checked on the server
-jobs          work that reports as it goes and can be stopped
-asking        one checkpoint draws or answers, others wait
-scores        rewards of what was made
-grid          rows and columns of what was made, with their differences
-ballots       two anonymous answers, and where votes about them are kept
-serving       the server: loopback, no file but its own, nothing asked of anybody else
+app                  the pages and the server: loopback by default, no files but its own, no requests to others
+state                what one running app holds: checkpoints, samples, sessions, votes
+checkpoint_columns   the checkpoints that are compared, by short names
+request_validation   bounds of everything that a browser or a program sends, uploads included
+security_middleware  host names, sizes of requests and headers, before the app
+jobs                 background work that reports progress and can be stopped
+generate             one checkpoint generates, the others wait
+scores               rewards of what was generated
+grid, grid_html      answers by row and checkpoint with their differences, and their HTML
+grid_job             the work that fills a grid
+reward_curves        reward curves and notes of the runs
+answer_boxes         boxes in answers
+video_clips          videos side by side
+votes                blind votes, kept as preference pairs
+error_handling       errors as messages without paths
 
-Files whose name begins with `tab_` wire one tab in Gradio; nothing else here imports it but `app` and `serving`.
+Files whose name begins with `tab_` build one tab in Gradio each; only `app` imports them.
 """
+
+import os
+
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before any module imports gradio, which may read it once

@@ -1,4 +1,4 @@
-"""What a model read out of an answer: boxes drawn as outlines, and the answer as its reward takes it."""
+"""Boxes in answers: parsed as the reward parses them, and drawn as outlines."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringF
 from mmrl.rewards.parsing.boxes import LabelledBox, Space, convert_box, parse_labelled_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text
 
-SHOWN = 384  # pixels that the longer side of a small picture is brought to
-THICK = 3  # pixels of an outline
+SIDE = 384  # pixels to which the longer side of a small picture is enlarged
+THICKNESS = 3  # pixels of an outline
 
 Mask = NDArray[np.float32]
 
 
-def parsed(sample: Sample, answer: str) -> tuple[str, list[LabelledBox]]:
-    """The final answer (or why it is malformed) and its boxes in shares of the picture; none where none are due.
+def parse_answer(sample: Sample, answer: str) -> tuple[str, list[LabelledBox]]:
+    """Return the final answer, or the reason why it is malformed, and its boxes in shares of the picture.
 
-    `sample` is as the policy was asked, so that it says what coordinates count.
+    `sample` is as the policy received it, with the coordinate format of its answers. A task without boxes has none.
     """
     try:
         text = answer_text(answer, sample.metadata.get("answer_form", "auto"))
@@ -36,8 +36,8 @@ def parsed(sample: Sample, answer: str) -> tuple[str, list[LabelledBox]]:
         return f"malformed: {err}", []
 
 
-def right_boxes(sample: Sample) -> list[LabelledBox]:
-    """The true boxes in shares of the picture; none where the sample has none."""
+def reference_boxes(sample: Sample) -> list[LabelledBox]:
+    """Return the true boxes in shares of the picture; empty if the sample has none."""
     space = answered_space(sample)
     if space is None or sample.answer is None:
         return []
@@ -51,39 +51,39 @@ def right_boxes(sample: Sample) -> list[LabelledBox]:
 
 
 def answered_space(sample: Sample) -> Space | None:
-    """What coordinates in answers count; None where answers are no boxes."""
+    """Return the coordinate format of answers; None if answers are not boxes."""
     boxes = ("grounding", "detection")
     if sample.task not in boxes and not any(each.name.startswith(("box_", "detection_")) for each in sample.rewards):
         return None
-    told = [each.args["space"] for each in sample.rewards if "space" in each.args]
-    return next(iter(told), None) or sample.metadata.get("space")
+    error_text = [each.args["space"] for each in sample.rewards if "space" in each.args]
+    return next(iter(error_text), None) or sample.metadata.get("space")
 
 
-def shown(image: Image.Image) -> Image.Image:
-    """The picture, a small one enlarged with square pixels, so that outlines are thin beside it."""
-    factor = SHOWN // max(image.size)
+def enlarge(image: Image.Image) -> Image.Image:
+    """Return the picture; a small one enlarged with square pixels, so that outlines are thin beside it."""
+    factor = SIDE // max(image.size)
     if factor <= 1:
         return image.convert("RGB")
     return image.convert("RGB").resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
 
 
-def outlines(found: list[LabelledBox], size: tuple[int, int], name: str) -> list[tuple[Any, str]]:
-    """[height, width] masks that are 1 on the outline of each box, with labels that differ."""
+def box_outlines(found: list[LabelledBox], size: tuple[int, int], name: str) -> list[tuple[Any, str]]:
+    """Return [height, width] masks that are 1 on the outline of each box, with distinct labels."""
     masks = []
     for number, each in enumerate(found, start=1):
         label = f"{name}: {each.label}" if each.label else name
-        masks.append((tree_spec(each.box, size), f"{label} ({number})" if len(found) > 1 else label))
+        masks.append((outline_mask(each.box, size), f"{label} ({number})" if len(found) > 1 else label))
     return masks
 
 
-def tree_spec(box: Any, size: tuple[int, int]) -> Mask:
-    """[height, width]: 1 within `THICK` pixels of the inner edge of a box in shares of the picture."""
+def outline_mask(box: Any, size: tuple[int, int]) -> Mask:
+    """Return [height, width]: 1 within `THICKNESS` pixels of the inner edge of a box in shares of the picture."""
     width, height = size
     mask = np.zeros((height, width), np.float32)
     left, top = (round(max(0.0, box[i]) * (width, height)[i]) for i in (0, 1))
     right, bottom = (round(min(1.0, box[i]) * (width, height)[i - 2]) for i in (2, 3))
     mask[top:bottom, left:right] = 1
-    mask[top + THICK : bottom - THICK, left + THICK : right - THICK] = 0
+    mask[top + THICKNESS : bottom - THICKNESS, left + THICKNESS : right - THICKNESS] = 0
     return mask
 
 

@@ -1,4 +1,8 @@
-"""The app: a tab for each thing that its checkpoints are good for."""
+"""The app: a tab for each kind of checkpoint, and the server.
+
+The server listens on this machine unless a host is named, serves no files but its own, and requests nothing from
+elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ from typing import Any
 import gradio as gr
 from starlette.middleware import Middleware
 
-from mmrl.demo.checkpoint_columns import Columns
+from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.request_validation import MOST_BYTES, Uploads, limit_pixels
-from mmrl.demo.security_middleware import Guard
-from mmrl.demo.state import DRAWING, LOOKING, Stage
+from mmrl.demo.security_middleware import SecurityMiddleware
+from mmrl.demo.state import IMAGE_KINDS, VLM_KINDS, AppState
 from mmrl.demo.tab_compare import compare_tab
 from mmrl.demo.tab_prompts import prompts_tab
 from mmrl.demo.tab_video import video_tab
@@ -24,98 +28,89 @@ from mmrl.demo.tab_vlm import vlm_tab
 from mmrl.demo.tab_vote import vote_tab
 from mmrl.demo.votes import VoteFile
 
+FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
+QUEUE = 64  # requests of users that may wait
 KEPT_S = (300, 1800)
-"""How often files of visitors are looked through, and how old they may grow, in seconds."""
+"""Seconds between two deletions of users' files, and their age from which they are deleted."""
 
 
 def style() -> str:
-    """The style sheet of everything that the app writes itself."""
+    """Return the style sheet of the app's own HTML."""
     return Path(__file__).with_name("demo.css").read_text(encoding="utf-8")
 
 
 def script() -> str:
-    """What makes pictures grow and videos play together."""
+    """Return the script that enlarges pictures and plays videos together."""
     return Path(__file__).with_name("demo.js").read_text(encoding="utf-8")
 
 
-def build_app(stage: Stage) -> gr.Blocks:
-    """Nothing is served yet."""
-    drawing, looking = stage.names(DRAWING), stage.names(LOOKING)
+def build_app(state: AppState) -> gr.Blocks:
+    """Return the app with all its tabs, not yet served."""
     with gr.Blocks(title="mmrl demo", analytics_enabled=False, delete_cache=KEPT_S, fill_width=True) as app:
         gr.HTML('<h1 class="mm-title">Checkpoints side by side</h1>')
         with gr.Tabs():
-            if drawing:
+            if state.names(IMAGE_KINDS):
                 with gr.Tab("Compare"):
-                    compare_tab(stage, style())
-            if looking:
+                    compare_tab(state, style())
+            if state.names(VLM_KINDS):
                 with gr.Tab("VLM"):
-                    vlm_tab(stage)
-            if len(stage.votable(DRAWING)) > 1:
+                    vlm_tab(state)
+            if len(state.votable(IMAGE_KINDS)) > 1:
                 with gr.Tab("Blind vote"):
-                    vote_tab(stage, DRAWING)
-            if len(stage.votable(LOOKING)) > 1:
-                with gr.Tab("Blind vote on answers" if len(stage.votable(DRAWING)) > 1 else "Blind vote"):
-                    vote_tab(stage, LOOKING)
-            if stage.with_videos() or stage.video_files():
+                    vote_tab(state, IMAGE_KINDS)
+            if len(state.votable(VLM_KINDS)) > 1:
+                with gr.Tab("Blind vote on answers" if len(state.votable(IMAGE_KINDS)) > 1 else "Blind vote"):
+                    vote_tab(state, VLM_KINDS)
+            if state.with_videos() or state.video_files():
                 with gr.Tab("Video"):
-                    video_tab(stage)
+                    video_tab(state)
             with gr.Tab("Prompts"):
-                prompts_tab(stage, app)
+                prompts_tab(state, app)
 
-        def left(request: gr.Request) -> None:
-            stage.sessions.forget(request.session_hash)
+        def on_unload(request: gr.Request) -> None:
+            state.sessions.forget(request.session_hash)
 
-        app.unload(left)
+        app.unload(on_unload)
     return app
 
 
-# The server: on this machine alone unless told otherwise, serving no file but its own, asking nobody anything.
-
-
-os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # before gradio is imported, which may read it once
-
-
-FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
-QUEUE = 64  # visitors' requests that may wait
-
-
 @dataclass
-class Served:
-    """A server that runs."""
+class RunningApp:
+    """A running server."""
 
     url: str
-    stage: Stage
+    state: AppState
     blocks: gr.Blocks
-    folder: Path  # what visitors sent, and what was made for them
+    folder: Path  # uploads of users, and files made for them
 
     def wait(self) -> None:
-        """Until somebody presses Ctrl-C."""
+        """Block until Ctrl-C."""
         self.blocks.block_thread()
 
     def close(self) -> None:
-        """Stop, and delete what visitors sent."""
+        """Stop the server and delete the files of users."""
         self.blocks.close(verbose=False)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def serve(subjects: Sequence[str], host: str, port: int, votes: Path | None, open_browser: bool) -> Served:
-    """Start the app of some subjects, in threads of its own.
+def serve(subjects: Sequence[str], host: str, port: int, votes: Path | None, open_browser: bool) -> RunningApp:
+    """Start the app in background threads. `subjects` are runs or checkpoints: RUN, RUN@40, RUN@best.
 
-    `votes` is where preference pairs go; None: into the folder `votes` of the first run.
+    `votes` is the file of preference pairs; None: in the folder `votes` of the first run.
 
     Raises:
         ConfigError: a subject is no run, or has no such checkpoint.
         OSError: the port is taken.
     """
-    columns = Columns(subjects)
+    columns = CheckpointColumns(subjects)
     folder = Path(tempfile.mkdtemp(prefix=f"mmrl-demo-{os.getpid()}-"))
     os.environ["GRADIO_TEMP_DIR"] = str(folder)
     limit_pixels()
     first = next(iter(columns.runs.values()))
-    stage = Stage(columns, VoteFile(votes or first / "votes" / "votes.jsonl"), Uploads(folder))
-    blocks = build_app(stage)
+    state = AppState(columns, VoteFile(votes or first / "votes" / "votes.jsonl"), Uploads(folder))
+    blocks = build_app(state)
     blocks.queue(api_open=False, max_size=QUEUE)
-    guard: Any = Middleware(Guard, uploads=folder, host=host)
+    security: Any = Middleware(SecurityMiddleware, uploads=folder, host=host)
     try:
         _, url, _ = blocks.launch(
             server_name=host,
@@ -136,9 +131,9 @@ def serve(subjects: Sequence[str], host: str, port: int, votes: Path | None, ope
             theme=gr.themes.Default(font=FONT, font_mono=("ui-monospace", "Menlo", "Consolas", "monospace")),
             css=style(),
             head=f"<script>{script()}</script>",
-            app_kwargs={"middleware": [guard], "docs_url": None, "redoc_url": None, "openapi_url": None},
+            app_kwargs={"middleware": [security], "docs_url": None, "redoc_url": None, "openapi_url": None},
         )
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return Served(url, stage, blocks, folder)
+    return RunningApp(url, state, blocks, folder)

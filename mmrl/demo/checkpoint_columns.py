@@ -1,4 +1,4 @@
-"""The checkpoints that can stand side by side, each with a short name; what cannot be read stays, and says why."""
+"""The checkpoints of the app, by short names. One that cannot be read stays listed, with its error."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmrl.build.checkpoint_pool import BASE, CheckpointPool, ModelRef, resolve_model
-from mmrl.demo.error_handling import DemoError, told
+from mmrl.demo.error_handling import DemoError, error_text
 from mmrl.errors import ConfigError, RunError
 from mmrl.training.run.checkpoints import damage
 from mmrl.training.run.run_folder import CONFIG, Run, load_run
 
 
 @dataclass(frozen=True)
-class Column:
-    """One checkpoint."""
+class CheckpointColumn:
+    """A checkpoint, or a base model, that can be compared."""
 
-    name: str  # seed-0@40: what pages call it
+    name: str  # its name on pages: seed-0@40
     run: Path
     step: int  # 0: the base
     subject: ModelRef | None  # None: it cannot be read
@@ -25,18 +25,18 @@ class Column:
     problem: str = ""
 
 
-class Columns:
-    """Every kept checkpoint of some runs and their bases; `chosen` are those that were asked for."""
+class CheckpointColumns:
+    """The kept checkpoints of some runs and their bases; `chosen` are those named at the start."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """`texts` name subjects as `mmrl.build.checkpoint_pool` takes them.
+        """`texts` name models as `mmrl.build.checkpoint_pool` reads them.
 
         Raises:
             ConfigError: one is no run, or the run has no such checkpoint.
         """
         folders = [_run_of(text) for text in texts]
         self.runs: Mapping[str, Path] = _short_names(folders)
-        self.all: dict[str, Column] = {}
+        self.all: dict[str, CheckpointColumn] = {}
         self._bases: dict[str, str] = {}
         chosen: list[str] = []
         for text, folder in zip(texts, folders, strict=True):
@@ -44,20 +44,20 @@ class Columns:
             run = load_run(folder)
             base = self._add_base(label, run)
             self._add_kept(label, run, base)
-            chosen += [base, self._asked(text, label, run, base)]
+            chosen += [base, self._named(text, label, run, base)]
         self.chosen = tuple(dict.fromkeys(chosen))
-        self.lineup = CheckpointPool([each.subject for each in self.all.values() if each.subject])
+        self.pool = CheckpointPool([each.subject for each in self.all.values() if each.subject])
 
     @property
     def names(self) -> list[str]:
-        """Of all columns: bases first, then by run and step."""
+        """The names of all columns: bases first, then by run and step."""
         return sorted(self.all, key=lambda name: (self.all[name].step > 0, *_order(self.all[name])))
 
     def usable(self, name: str) -> ModelRef:
-        """The subject of a column.
+        """Return the model of a column.
 
         Raises:
-            DemoError: it cannot be read, or there is none of that name.
+            DemoError: it cannot be read, or there is no column of this name.
         """
         column = self.all.get(name)
         if column is None or column.subject is None:
@@ -65,11 +65,11 @@ class Columns:
         return column.subject
 
     def of_kind(self, *kinds: str) -> list[str]:
-        """The names of the columns whose policies are of these kinds. What cannot be read is of its base's kind."""
+        """Return the names of the columns with policies of these kinds. An unreadable one has its base's kind."""
         return [name for name in self.names if self._kind(name) in kinds]
 
-    def nearest(self, run: str, step: int) -> Column:
-        """The column of a run whose iteration is nearest to `step`.
+    def nearest(self, run: str, step: int) -> CheckpointColumn:
+        """Return the column of a run whose iteration is nearest to `step`.
 
         Raises:
             DemoError: there is no such run.
@@ -91,13 +91,13 @@ class Columns:
         return subject.policy.kind if subject else ""
 
     def _add_base(self, label: str, run: Run) -> str:
-        """Runs that began with one model, and sample alike, share a base."""
+        """Add the base of a run. Runs with equal model and sampling share it."""
         subject = resolve_model(f"{run.folder}@{BASE}")
         key = subject.policy.model_dump_json() + subject.sampling.model_dump_json()
         if key not in self._bases:
             name = f"{label}@{BASE}" if self._bases else BASE
             self._bases[key] = name
-            self.all[name] = Column(name, run.folder, 0, replace(subject, name=name), name)
+            self.all[name] = CheckpointColumn(name, run.folder, 0, replace(subject, name=name), name)
         return self._bases[key]
 
     def _add_kept(self, label: str, run: Run, base: str) -> None:
@@ -108,27 +108,29 @@ class Columns:
                 continue
             problem = damage(folder)
             subject = None if problem else replace(resolve_model(f"{run.folder}@{number}"), name=name)
-            told_as = f"This checkpoint cannot be read: {told(ValueError(problem))}" if problem else ""
-            self.all[name] = Column(name, run.folder, int(number), subject, base, told_as)
+            error = f"This checkpoint cannot be read: {error_text(ValueError(problem))}" if problem else ""
+            self.all[name] = CheckpointColumn(name, run.folder, int(number), subject, base, error)
 
-    def _asked(self, text: str, label: str, run: Run, base: str) -> str:
-        """The name of the column that a text names."""
+    def _named(self, text: str, label: str, run: Run, base: str) -> str:
+        """Return the name of the column that a text names."""
         try:
             step = resolve_model(text).step
         except RunError as err:
             newest = max((c.step for c in self.all.values() if c.run == run.folder), default=0)
             name = f"{label}@{newest}" if newest else f"{label}@last"
             if name not in self.all:
-                self.all[name] = Column(name, run.folder, newest, None, base, f"There is nothing to show: {told(err)}")
+                self.all[name] = CheckpointColumn(
+                    name, run.folder, newest, None, base, f"There is nothing to show: {error_text(err)}"
+                )
             return name
         return f"{label}@{step}" if step else base
 
 
 def _run_of(text: str) -> Path:
-    """The folder of the run that a text names.
+    """Return the folder of the run that a text names.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is no such run.
     """
     for folder in (Path(text), Path(text.rpartition("@")[0] or text)):
         if (folder / CONFIG).is_file():
@@ -137,7 +139,7 @@ def _run_of(text: str) -> Path:
 
 
 def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
-    """{as few of a folder's last parts as tell it from the others: folder}; at least two, for runs end in a seed.
+    """Return {short name: folder}: the fewest last parts that are distinct, at least two, since runs end in a seed.
 
     >>> list(_short_names([Path("/a/x/seed-0"), Path("/b/x/seed-0")]))
     ['a/x/seed-0', 'b/x/seed-0']
@@ -150,5 +152,5 @@ def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
     return dict(zip(names, distinct, strict=True))
 
 
-def _order(column: Column) -> tuple[str, int]:
+def _order(column: CheckpointColumn) -> tuple[str, int]:
     return str(column.run), column.step

@@ -1,4 +1,4 @@
-"""What a visitor is told where something cannot be done: short, and without a folder of the machine."""
+"""Errors of the demo: messages that any user may read, short and without folders of the server."""
 
 from __future__ import annotations
 
@@ -17,53 +17,49 @@ from mmrl.errors import ConfigError, DataError, EvaluationError, RunError
 _PATH = re.compile(r"(?:[A-Za-z]:\\|~?/)[^\s'\",:;()]*")
 LONGEST = 300
 
+log = logging.getLogger(__name__)
+
 
 class DemoError(ValueError):
-    """A refusal in words that any visitor may read."""
+    """An error whose message any user may read."""
 
 
 class Stopped(Exception):
-    """Somebody asked for it. No failure."""
+    """The user cancelled the work. No failure."""
 
 
-def told(why: BaseException) -> str:
-    """The message of an error in one line, in which paths have lost their folders.
+def error_text(error: BaseException) -> str:
+    """Return the message of an error in one line, with paths reduced to their last part.
 
-    >>> told(OSError("cannot read /home/me/runs/a/config.yaml: no such file"))
+    >>> error_text(OSError("cannot read /home/me/runs/a/config.yaml: no such file"))
     'cannot read config.yaml: no such file'
     """
-    text = " ".join(str(why).split()) or type(why).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
     text = _PATH.sub(lambda found: re.split(r"[\\/]", found[0].rstrip("/\\"))[-1] or "a file", text)
     return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
 
 
-# What happens where a handler cannot do what it was asked: a message for the page, a traceback for the log.
-
-
-log = logging.getLogger(__name__)
-
-
-def guarded(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler, whose errors become a message that names no folder."""
+def with_error_messages(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the Gradio handler with its errors turned into messages that name no folder."""
     if inspect.isgeneratorfunction(handler):
 
         @functools.wraps(handler)
-        def each(*args: Any, **kwargs: Any) -> Any:
-            with _told():
+        def generator(*args: Any, **kwargs: Any) -> Any:
+            with _messages():
                 yield from handler(*args, **kwargs)
 
-        return each
+        return generator
 
     @functools.wraps(handler)
-    def once(*args: Any, **kwargs: Any) -> Any:
-        with _told():
+    def function(*args: Any, **kwargs: Any) -> Any:
+        with _messages():
             return handler(*args, **kwargs)
 
-    return once
+    return function
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _messages() -> Iterator[None]:
     try:
         yield
     except gr.Error:
@@ -71,7 +67,7 @@ def _told() -> Iterator[None]:
     except Stopped:
         raise gr.Error("Stopped.", print_exception=False, title="Cancel", duration=3) from None
     except (DemoError, DataError, ConfigError, EvaluationError, RunError) as err:
-        raise gr.Error(told(err), print_exception=False, title="Not done") from None
+        raise gr.Error(error_text(err), print_exception=False, title="Not done") from None
     except Exception as err:  # a server's border
         log.exception("a handler of the demo failed")
         text = f"That failed on the server ({type(err).__name__}); its log says more."

@@ -1,4 +1,4 @@
-"""One checkpoint draws or answers while the others wait."""
+"""Generation of images or answers with one checkpoint; the others wait."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mmrl.build.checkpoint_pool import CheckpointPool, ModelRef
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.demo.error_handling import DemoError, told
-from mmrl.demo.jobs import Job
+from mmrl.demo.error_handling import DemoError, error_text
+from mmrl.demo.jobs import BackgroundJob
 from mmrl.errors import DataError, RunError
 from mmrl.policy import RolloutRequest
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How it is asked; None: as its run sampled."""
+class GenerationSettings:
+    """The settings of a request; None: as the run sampled."""
 
     seed: int
     rows: int = 1
@@ -37,7 +37,7 @@ class Settings:
     temperature: float | None = None
 
     def of(self, sampling: AnySamplingConfig) -> AnySamplingConfig:
-        """A subject's own sampling with what is set here."""
+        """Return a model's own sampling with these settings."""
         if isinstance(sampling, SamplingConfig):
             changes = {"steps": self.steps, "guidance_scale": self.guidance}
         elif isinstance(sampling, ImageTokenSamplingConfig):
@@ -48,55 +48,55 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What came of it."""
+class GeneratedAnswers:
+    """The answers of one checkpoint to one prompt."""
 
     media: Sequence[Any]  # pictures, videos as lists of pictures, or texts
-    sample: Sample  # as the policy was asked: completed by its task
+    sample: Sample  # as the policy received it: completed by its task
     tokens: Sequence[Sequence[int] | None]
-    drift: float | None = None  # of texts: nats a token from the base, by what was written
+    drift: float | None = None  # of texts: nats per token from the base, on the sampled tokens
 
 
-def ask(
-    lineup: CheckpointPool,
+def generate(
+    pool: CheckpointPool,
     subject: ModelRef,
     sample: Sample,
-    settings: Settings,
-    job: Job[Any],
+    settings: GenerationSettings,
+    job: BackgroundJob[Any],
     task: str | None = None,
-) -> Made:
-    """Draw or answer with one checkpoint. The same seed gives every checkpoint the same noise.
+) -> GeneratedAnswers:
+    """Generate with one checkpoint. Equal seeds give all checkpoints equal noise.
 
     Raises:
-        DemoError: its files cannot be read, or the sample is none that it takes.
-        Stopped: between two calls of its model.
+        DemoError: its files cannot be read, or it does not accept the sample.
+        Stopped: the job was stopped, between two calls of the model.
     """
-    job.refuse_stopped()
+    job.raise_if_stopped()
     sampling = settings.of(subject.sampling)
     try:
-        with lineup.activate(subject.name) as policy, torch.no_grad():
-            job.refuse_stopped()
+        with pool.activate(subject.name) as policy, torch.no_grad():
+            job.raise_if_stopped()
             if isinstance(subject.policy, VLMConfig):
                 return _answered(cast("VLMPolicy", policy), subject, sample, settings, sampling, job, task)
             if isinstance(subject.policy, PolicyConfig):
                 return _drawn(cast("PipelinePolicy", policy), subject, sample, settings, sampling, job)
             policy.check_sample(sample)  # type: ignore[union-attr]  # what draws by tokens
-            with job.watching(*_first_layers(policy.image_model.network)):  # type: ignore[union-attr]
+            with job.interruptible(*_first_layers(policy.image_model.network)):  # type: ignore[union-attr]
                 return _made(policy, sample, settings, sampling)
     except (OSError, SafetensorError, DataError, RunError) as err:
-        raise DemoError(told(err)) from err
-    except ValueError as err:  # of files whose tensors are others than the model's, and of arguments
-        raise DemoError(f"{type(err).__name__}: {told(err)}") from err
+        raise DemoError(error_text(err)) from err
+    except ValueError as err:  # tensors that do not match the model, or invalid arguments
+        raise DemoError(f"{type(err).__name__}: {error_text(err)}") from err
 
 
 def _drawn(
     policy: PipelinePolicy,
     subject: ModelRef,
     sample: Sample,
-    settings: Settings,
+    settings: GenerationSettings,
     sampling: AnySamplingConfig,
-    job: Job[Any],
-) -> Made:
+    job: BackgroundJob[Any],
+) -> GeneratedAnswers:
     from mmrl.generation.diffusion.call_arguments import check_samples
     from mmrl.generation.diffusion.denoiser_hook import find_denoisers
     from mmrl.generation.inference.guidance import rl_guidance
@@ -105,7 +105,7 @@ def _drawn(
     guided: AbstractContextManager[None] = nullcontext()
     if settings.rlg is not None and subject.step:
         guided = rl_guidance(policy.pipeline, settings.rlg, policy.reference)
-    with job.watching(*find_denoisers(policy.pipeline).values()), guided:
+    with job.interruptible(*find_denoisers(policy.pipeline).values()), guided:
         return _made(policy, sample, settings, sampling)
 
 
@@ -113,22 +113,22 @@ def _answered(
     policy: VLMPolicy,
     subject: ModelRef,
     sample: Sample,
-    settings: Settings,
+    settings: GenerationSettings,
     sampling: AnySamplingConfig,
-    job: Job[Any],
+    job: BackgroundJob[Any],
     task: str | None,
-) -> Made:
+) -> GeneratedAnswers:
     from mmrl.understanding.tasks.definitions import apply_tasks
 
     answers = subject.run.config.answers if subject.run else None
-    thinking, space, usual = (answers.thinking, answers.space, answers.task) if answers else ("off", None, None)
-    fitted = apply_tasks(policy, [sample], thinking, space, task or usual)[0]
-    with job.watching(policy.vlm.model.get_input_embeddings()):
+    thinking, space, default = (answers.thinking, answers.space, answers.task) if answers else ("off", None, None)
+    fitted = apply_tasks(policy, [sample], thinking, space, task or default)[0]
+    with job.interruptible(policy.vlm.model.get_input_embeddings()):
         return _made(policy, fitted, settings, sampling, policy.replay)
 
 
 def _first_layers(model: nn.Module) -> list[nn.Module]:
-    """Of each stack of layers in a model: what is called once for every token."""
+    """Return the first layer of each stack of layers: a module that is called once per token."""
     stacks = [each for name, each in model.named_modules() if isinstance(each, nn.ModuleList) and "layers" in name]
     return [stack[0] for stack in stacks if len(stack)]
 
@@ -136,21 +136,21 @@ def _first_layers(model: nn.Module) -> list[nn.Module]:
 def _made(
     policy: Any,
     sample: Sample,
-    settings: Settings,
+    settings: GenerationSettings,
     sampling: AnySamplingConfig,
     replay: Callable[..., None] | None = None,
-) -> Made:
+) -> GeneratedAnswers:
     request = RolloutRequest(sample, n=settings.rows, group=0, sampling=sampling)
     rollout = policy.rollout([request], settings.seed)
     tokens = rollout.token_ids if rollout.token_ids is not None else [None] * len(rollout.media)
     drift = None
     if replay is not None and isinstance(sampling, TokenSamplingConfig) and sampling.temperature == 1:
         drift = _drift(policy, rollout, replay)
-    return Made(list(rollout.media), sample, tokens, drift)
+    return GeneratedAnswers(list(rollout.media), sample, tokens, drift)
 
 
 def _drift(policy: Any, rollout: Any, replay: Callable[..., None]) -> float | None:
-    """Mean of log p(token) − log p_base(token) over what was written: an estimate of the KL divergence (k1)."""
+    """Return the mean of log p(token) − log p_base(token) over the answer: an estimate of the KL divergence (k1)."""
     under_base: list[torch.Tensor] = []
     with policy.reference():
         replay(rollout, range(rollout.log_probs.shape[1]), lambda decisions: under_base.append(decisions.log_probs))

@@ -1,4 +1,4 @@
-"""A grid as HTML: sticky labels, a figure a cell, and what it takes to make each again."""
+"""A grid as HTML: sticky labels, a figure per cell, and the settings to reproduce each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from PIL import Image
 
-from mmrl.demo.grid import Cell, Grid
+from mmrl.demo.grid import Grid, GridCell
 from mmrl.evaluation.image_grid import still
 from mmrl.evaluation.report.page import page, picture, shortened
 
@@ -17,7 +17,7 @@ UNKNOWN = "–"  # noqa: RUF001
 
 
 def grid_html(grid: Grid, doing: str = "") -> str:
-    """The whole grid; `doing` is what is still being made."""
+    """Return the whole grid; `doing` names what is being generated."""
     best = grid.best
     heads = "".join(_head(grid, column, best) for column in grid.columns)
     rows = "".join(
@@ -28,19 +28,19 @@ def grid_html(grid: Grid, doing: str = "") -> str:
     )
     busy = f'<p class="mm-doing" role="status">Making {escape(doing)} …</p>' if doing else ""
     return (
-        f'{busy}<p class="mm-prompt">{escape(shortened(grid.prompt, LONGEST))}</p>{_said(grid)}'
+        f'{busy}<p class="mm-prompt">{escape(shortened(grid.prompt, LONGEST))}</p>{_warnings(grid)}'
         f'<div class="mm-scroll" tabindex="0"><table class="mm-grid"><thead><tr><th></th>{heads}</tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
 
-def static_page(grid: Grid, around: str, css: str) -> str:
-    """A file of its own that shows the same, opens offline and runs nothing. `around` is HTML about the runs."""
+def export_page(grid: Grid, around: str, css: str) -> str:
+    """Return a page with the grid that opens offline and runs no script. `around` is HTML about the runs."""
     body = f"<style>{css}</style><h1>Checkpoints side by side</h1>{grid_html(grid)}{around}"
     return page(f"Checkpoints side by side: {shortened(grid.prompt, 60)}", body)
 
 
-def _said(grid: Grid) -> str:
+def _warnings(grid: Grid) -> str:
     hints = [text for text in map(grid.hint, grid.columns) if text]
     return "".join(f'<p class="mm-warn">{escape(text)}</p>' for text in [*hints, *grid.notes])
 
@@ -54,7 +54,7 @@ def _head(grid: Grid, column: str, best: str | None) -> str:
     if (apart := grid.distance(column)) is not None:
         facts.append(f'<span title="mean distance from the base with the same noise">drift {apart:.3f}</span>')
     if (nats := _nats(grid, column)) is not None:
-        facts.append(f'<span title="of what was written, from the base">KL {escape(nats)} nats a token</span>')
+        facts.append(f'<span title="of the sampled tokens, from the base">KL {escape(nats)} nats a token</span>')
     star = '<span class="mm-best" title="highest mean here"> ★ best</span>' if column == best else ""
     return f'<th scope="col"><b>{escape(column)}</b>{star}<small>{"<br>".join(facts)}</small></th>'
 
@@ -71,13 +71,13 @@ def _cell(grid: Grid, row: int, column: str, best: str | None) -> str:
     if cell.problem:
         return f'<td class="mm-broken" role="alert">{escape(cell.problem)}</td>'
     title = f"{column}, {grid.rows[row]}"
-    shown = f'<figure data-cell="{escape(title)}">{media_html(cell.media, title)}</figure>'
+    figure = f'<figure data-cell="{escape(title)}">{media_html(cell.media, title)}</figure>'
     read = f'<p class="mm-read"><small>read as</small> {escape(shortened(cell.read, 300))}</p>' if cell.read else ""
-    return f"<td>{shown}{read}{_rewards(grid, row, column, best)}{_provenance(cell)}</td>"
+    return f"<td>{figure}{read}{_rewards(grid, row, column, best)}{_provenance(cell)}</td>"
 
 
 def media_html(media: Any, title: str) -> str:
-    """A picture that can be enlarged, the middle frame of a video, or a text."""
+    """Return a picture that can be enlarged, the middle frame of a video, or a text."""
     if isinstance(media, str):
         return f'<div class="mm-text">{escape(shortened(media, LONGEST)) or "(nothing)"}</div>'
     image = still(media)
@@ -92,12 +92,12 @@ def _rewards(grid: Grid, row: int, column: str, best: str | None) -> str:
     lines = []
     for name in grid.rewards:
         value = grid.value(row, column, name)
-        why = grid.cells[row, column].scored.why.get(name, "")
-        held = ' <i title="nothing was trained on it">held out</i>' if name in grid.watched else ""
-        shown = f"{value:.3f}" if math.isfinite(value) else UNKNOWN
-        mark = f' title="{escape(why)}"' if why else ""
+        reason = grid.cells[row, column].scored.reasons.get(name, "")
+        tag = ' <i title="no run trained on it">held out</i>' if name in grid.heldout else ""
+        number = f"{value:.3f}" if math.isfinite(value) else UNKNOWN
+        mark = f' title="{escape(reason)}"' if reason else ""
         lines.append(
-            f"<tr><td>{escape(name)}{held}</td><td{mark}>{shown}{'*' if why else ''}</td>"
+            f"<tr><td>{escape(name)}{tag}</td><td{mark}>{number}{'*' if reason else ''}</td>"
             f"{_delta(value, grid.value(row, base, name), base == column)}"
             f"{_delta(value, grid.value(row, best, name), best == column)}</tr>"
         )
@@ -117,6 +117,6 @@ def _delta(value: float, other: float, itself: bool) -> str:
     return f'<td class="{sign}">{moved:+.3f}</td>'
 
 
-def _provenance(cell: Cell) -> str:
+def _provenance(cell: GridCell) -> str:
     lines = "".join(f"<dt>{escape(key)}</dt><dd>{escape(value)}</dd>" for key, value in cell.provenance.items())
     return f'<details class="mm-how"><summary>how it was made</summary><dl>{lines}</dl></details>'

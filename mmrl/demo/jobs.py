@@ -1,4 +1,7 @@
-"""Work that reports as it goes and stops when it is asked to: a thread, and a queue to the page that waits."""
+"""Background work that reports progress and can be stopped: a thread, and a queue to the page that waits.
+
+Gradio's own cancelling ends a handler only between two of its yields; a job also stops between two calls of a model.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from torch import nn
 
@@ -17,40 +20,40 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Job(Generic[T]):
-    """Runs `work`, which hands what it has to `report`, in a thread of its own."""
+class BackgroundJob(Generic[T]):
+    """A job that runs `work` in a thread; `work` passes its reports to `report`."""
 
-    def __init__(self, work: Callable[[Job[T]], None]) -> None:
-        self._work, self._asked = work, threading.Event()
-        self._news: queue.SimpleQueue[T | BaseException | None] = queue.SimpleQueue()
-        self.calls = 0  # of models, all in all
+    def __init__(self, work: Callable[[BackgroundJob[T]], None]) -> None:
+        self._work, self._stop = work, threading.Event()
+        self._reports: queue.SimpleQueue[T | BaseException | None] = queue.SimpleQueue()
 
     def stop(self) -> None:
-        """Ask for it; the next call of a model is not made."""
-        self._asked.set()
+        """Request the end of the job; the next call of a model is not made."""
+        self._stop.set()
 
-    def refuse_stopped(self) -> None:
-        """
+    def raise_if_stopped(self) -> None:
+        """Raise if the end was requested.
+
         Raises:
-            Stopped: it was asked for.
+            Stopped: the end was requested.
         """
-        if self._asked.is_set():
+        if self._stop.is_set():
             raise Stopped
 
-    def report(self, news: T) -> None:
-        """Say something to whoever listens."""
-        self._news.put(news)
+    def report(self, progress: T) -> None:
+        """Pass a report to the caller of `reports`."""
+        self._reports.put(progress)
 
-    def news(self) -> Iterator[T]:
-        """Start, and give each report as it comes. A listener who leaves stops the work.
+    def reports(self) -> Iterator[T]:
+        """Start the job and yield each report as it comes. A caller that stops iterating stops the job.
 
         Raises:
-            DemoError: the work said why it cannot be done.
-            Stopped: it was stopped.
+            DemoError: the work failed, with the reason.
+            Stopped: the job was stopped.
         """
         threading.Thread(target=self._run, daemon=True, name="demo").start()
         try:
-            while (item := self._news.get()) is not None:
+            while (item := self._reports.get()) is not None:
                 if isinstance(item, BaseException):
                     raise item
                 yield item
@@ -58,17 +61,12 @@ class Job(Generic[T]):
             self.stop()
 
     @contextmanager
-    def watching(self, *modules: nn.Module) -> Iterator[None]:
-        """While open, a call of these modules is refused once the job is to stop.
+    def interruptible(self, *modules: nn.Module) -> Iterator[None]:
+        """While open, a call of these modules raises `Stopped` once the end was requested.
 
-        A hook, so that the exception leaves a pipeline between two of its denoising steps.
+        Hooks do it, so that the exception leaves a pipeline between two of its denoising steps.
         """
-
-        def before(*_: Any) -> None:
-            self.refuse_stopped()
-            self.calls += 1
-
-        handles = [module.register_forward_pre_hook(before) for module in modules]
+        handles = [module.register_forward_pre_hook(lambda *_: self.raise_if_stopped()) for module in modules]
         try:
             yield
         finally:
@@ -79,8 +77,8 @@ class Job(Generic[T]):
         try:
             self._work(self)
         except (DemoError, Stopped) as err:
-            self._news.put(err)
-        except Exception as err:  # a thread's border: the log keeps it, the page is told in general
+            self._reports.put(err)
+        except Exception as err:  # a thread's border: the log has the traceback, the page a general message
             log.exception("a job of the demo failed")
-            self._news.put(DemoError(f"That failed on the server ({type(err).__name__}); its log says more."))
-        self._news.put(None)
+            self._reports.put(DemoError(f"That failed on the server ({type(err).__name__}); its log says more."))
+        self._reports.put(None)

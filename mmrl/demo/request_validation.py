@@ -1,4 +1,7 @@
-"""What a visitor may ask for. Every handler asks here: what a page greys out, a program can still send."""
+"""Validation of everything that a browser or a program sends: numbers and texts within bounds, uploaded pictures.
+
+Handlers validate on the server, because a program can send what a page does not offer.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ MOST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is to be made, within bounds."""
+class ValidatedRequest:
+    """A request whose values are within bounds."""
 
     columns: tuple[str, ...]
     prompt: str
@@ -40,32 +43,32 @@ class Asked:
 
     @property
     def by_guidance(self) -> bool:
-        """Whether rows are guidance scales rather than draws."""
+        """True if rows are guidance scales, False if they are draws."""
         return len(self.guidances) > 1
 
 
-def checked(
+def validate_request(
     columns: Any, prompt: Any, seed: Any, rows: Any, steps: Any, guidances: Any, rlg: Any, known: Sequence[str]
-) -> Asked:
-    """What came from a page or a program, as what can be made.
+) -> ValidatedRequest:
+    """Return the request of a page or a program, validated.
 
-    `guidances` is text: nothing, a number, or several with commas between. Unset numbers come as None or 0.
+    `guidances` is a text: empty, a number, or several with commas between. Unset numbers are None or 0.
 
     Raises:
-        DemoError: saying which bound it is beyond.
+        DemoError: a value is outside its bounds; the message names it.
     """
     if not isinstance(columns, list | tuple) or not all(isinstance(each, str) for each in columns):
         raise DemoError("Checkpoints must be a list of names.")
     chosen = tuple(dict.fromkeys(columns))
-    if strange := [each for each in chosen if each not in known]:
-        raise DemoError(f"There is no checkpoint called {strange[0][:60]!r} here.")
+    if unknown := [each for each in chosen if each not in known]:
+        raise DemoError(f"There is no checkpoint called {unknown[0][:60]!r} here.")
     if not 1 <= len(chosen) <= MOST_COLUMNS:
         raise DemoError(f"Choose 1 to {MOST_COLUMNS} checkpoints, not {len(chosen)}.")
     scales = guidance_scales(guidances)
     count = 1 if len(scales) > 1 else whole(rows, "The group size", 1, MOST_ROWS)
     if (cells := len(chosen) * max(count, len(scales))) > MOST_CELLS:
         raise DemoError(f"That would be {cells} pictures; at most {MOST_CELLS} at once.")
-    return Asked(
+    return ValidatedRequest(
         columns=chosen,
         prompt=prompt_text(prompt),
         seed=whole(seed, "The seed", 0, MOST_SEED),
@@ -77,10 +80,10 @@ def checked(
 
 
 def prompt_text(prompt: Any) -> str:
-    """A prompt that is there and not too long.
+    """Return the stripped prompt.
 
     Raises:
-        DemoError: it is not so.
+        DemoError: it is empty or too long.
     """
     if not isinstance(prompt, str) or not prompt.strip():
         raise DemoError("Write a prompt first.")
@@ -90,10 +93,10 @@ def prompt_text(prompt: Any) -> str:
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
-    """A whole number within bounds.
+    """Return a whole number within bounds; `what` names it in the message.
 
     Raises:
-        DemoError: it is not so.
+        DemoError: it is no such number.
     """
     fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if not fits or value != int(value) or not low <= value <= high:
@@ -102,7 +105,7 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 
 def guidance_scales(text: Any) -> tuple[float | None, ...]:
-    """The guidance scales in a text such as `1, 2.5, 4`; (None,) where it is empty.
+    """Return the guidance scales in a text such as `1, 2.5, 4`; (None,) for an empty text.
 
     Raises:
         DemoError: too many, or one is no number within bounds.
@@ -125,24 +128,21 @@ def _number(value: Any, what: str, high: float) -> float:
     return number
 
 
-# Pictures that visitors send: looked at before they are decoded, and refused in plain words.
-
-
-MOST_BYTES = 8 * 2**20  # of one file
+MOST_BYTES = 8 * 2**20  # of one uploaded file
 MOST_PIXELS = 4096 * 4096
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
 @dataclass(frozen=True)
 class Uploads:
-    """The one folder that uploads may lie in."""
+    """The only folder that uploads are read from."""
 
     folder: Path
 
     def picture(self, sent: Any) -> Image.Image:
-        """An uploaded file as an RGB picture, upright.
+        """Return an uploaded file as an upright RGB picture.
 
-        `sent` is a path as the browser names it; a program may name any other.
+        `sent` is the path that the browser names; a program may send any other.
 
         Raises:
             DemoError: it is no upload, too large, or no picture.
@@ -150,7 +150,7 @@ class Uploads:
         if not isinstance(sent, str) or not sent:
             raise DemoError("Upload a picture first.")
         try:
-            path = Path(sent).resolve(strict=True)  # past all links
+            path = Path(sent).resolve(strict=True)  # follows all links
         except (OSError, ValueError, RuntimeError):
             raise DemoError("That is no uploaded file.") from None
         if not path.is_relative_to(self.folder.resolve()) or not path.is_file():
@@ -161,13 +161,13 @@ class Uploads:
 
 
 def decoded(content: bytes) -> Image.Image:
-    """The bytes of a picture's file as an RGB picture, upright.
+    """Return the bytes of a picture file as an upright RGB picture.
 
     Raises:
-        DemoError: they are none, are damaged, or have more pixels than may be decoded.
+        DemoError: they are no picture, damaged, or have too many pixels.
     """
     try:
-        with bombs_refused(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with _bombs_as_errors(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
                 raise DemoError(f"The picture has {image.width} x {image.height} pixels; at most 4096 x 4096.")
             return ImageOps.exif_transpose(image).convert("RGB")
@@ -180,21 +180,21 @@ def decoded(content: bytes) -> Image.Image:
 
 
 @contextmanager
-def bombs_refused() -> Iterator[None]:
-    """While open, warnings of too many pixels are errors. `limit_pixels` sets how many that is, for all of Pillow."""
+def _bombs_as_errors() -> Iterator[None]:
+    """While open, Pillow's warning of too many pixels is an error; `limit_pixels` sets the number."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield
 
 
 def limit_pixels() -> None:
-    """For the whole process: no picture with more pixels is decoded, whoever opens it."""
+    """Set the limit of pixels for the whole process: no code decodes a larger picture."""
     Image.MAX_IMAGE_PIXELS = MOST_PIXELS
     warnings.simplefilter("error", Image.DecompressionBombWarning)
 
 
 def as_uri(image: Image.Image) -> str:
-    """A picture as a sample names it that is in no file."""
+    """Return a picture as a data URI, for a sample."""
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "PNG")
     return data_uri(buffer.getvalue(), "image/png")

@@ -1,4 +1,4 @@
-"""Rewards of what was made: those that the run trained on, and those that it only watched."""
+"""Rewards of generated answers: those that the run trained on, and held-out ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from mmrl.build.reward_suites import build_rewards
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
-from mmrl.demo.error_handling import told
+from mmrl.demo.error_handling import error_text
 from mmrl.errors import ConfigError
 from mmrl.rewards import RewardContext, RewardError, reward_input
 from mmrl.rewards.core.reward_errors import Status
@@ -20,32 +20,34 @@ from mmrl.rewards.core.routing import SharedLoader
 
 
 @dataclass(frozen=True)
-class Scored:
+class AnswerScores:
     """The rewards of one answer."""
 
     values: dict[str, float] = field(default_factory=dict)  # NaN where it could not be scored
-    why: dict[str, str] = field(default_factory=dict)  # of those that are no ordinary score
+    reasons: dict[str, str] = field(default_factory=dict)  # of scores whose status is not ok
 
 
-class Judges:
-    """Scores for all visitors, one batch at a time; a model that rewards is in memory once."""
+class DemoScorer:
+    """A scorer for all users, one batch at a time; each reward model is in memory once."""
 
     def __init__(self, configs: Sequence[TrainConfig]) -> None:
         self._configs = configs
         self._load, self._lock = SharedLoader(), threading.Lock()
         own = {chosen.name for config in configs for chosen in config.rewards}
-        self.watched = tuple(
+        self.heldout = tuple(
             dict.fromkeys(name for config in configs for name in config.evaluation.rewards if name not in own)
         )
-        """Names of rewards that no run trained on."""
+        """The names of rewards that no run trained on."""
 
-    def score(self, sample: Sample, media: Sequence[Any], tokens: Sequence[Any]) -> tuple[list[Scored], str]:
-        """The rewards of each answer to a sample, and a note where there are none for a reason."""
+    def score(self, sample: Sample, media: Sequence[Any], tokens: Sequence[Any]) -> tuple[list[AnswerScores], str]:
+        """Return the rewards of each answer to a sample, and a note: the reason if there are none, else empty."""
         config = self._configs[0]
         if not config.rewards and not sample.rewards:
-            return [Scored() for _ in media], "Nothing says how this is scored: it is no sample of the run's data."
+            return [
+                AnswerScores() for _ in media
+            ], "There is no reward for this prompt: it is no sample of the run's data."
         others = [r.name for each in self._configs[1:] for r in each.rewards]
-        extra = [n for n in dict.fromkeys([*others, *self.watched]) if n not in {r.name for r in config.rewards}]
+        extra = [n for n in dict.fromkeys([*others, *self.heldout]) if n not in {r.name for r in config.rewards}]
         with self._lock:
             try:
                 inputs = [
@@ -55,7 +57,7 @@ class Judges:
                 with closing(build_rewards(config, [sample], self._load, watched=extra)) as suite:
                     output = suite.score(inputs, RewardContext(progress=1.0))
             except (RewardError, ConfigError, OSError) as err:
-                return [Scored() for _ in media], f"Rewards cannot be given: {told(err)}"
+                return [AnswerScores() for _ in media], f"Rewards cannot be computed: {error_text(err)}"
         found = []
         for row in range(len(media)):
             values, reasons = {}, {}
@@ -66,16 +68,16 @@ class Judges:
                 values[name] = float(column[row])
                 if status != Status.OK:
                     reasons[name] = _reason(status, output.detail[row].get(name))
-            found.append(Scored(_without_echo(values, len(sample.rewards or config.rewards)), reasons))
+            found.append(AnswerScores(_without_echo(values, len(sample.rewards or config.rewards)), reasons))
         failed = bool(found) and all(math.isnan(value) for each in found for value in each.values.values())
-        return found, "None of the rewards can judge this prompt: choose one of the run's." if failed else ""
+        return found, "None of the rewards can score this prompt: choose one of the run's." if failed else ""
 
 
 def _reason(status: Status, detail: Any) -> str:
-    said = told(ValueError(detail)) if isinstance(detail, str) and detail else ""
-    return f"{status.value}: {said}" if said else status.value
+    text = error_text(ValueError(detail)) if isinstance(detail, str) and detail else ""
+    return f"{status.value}: {text}" if text else status.value
 
 
 def _without_echo(values: dict[str, float], trained: int) -> dict[str, float]:
-    """Without a total that repeats the only reward that was trained on."""
+    """Return the values without a total that repeats the only trained reward."""
     return {name: value for name, value in values.items() if name != "total"} if trained == 1 else values

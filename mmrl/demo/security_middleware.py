@@ -1,110 +1,94 @@
-"""What stands before the app: whom it answers, how much it is sent, and what pages may load."""
+"""ASGI middleware in front of the app: accepted host names, size limits of requests, and security headers."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mmrl.demo.request_validation import MOST_BYTES
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MOST_BODY = 2 * 2**20
 """Bytes of a request that uploads nothing."""
 MOST_KEPT = 256 * 2**20
-"""Bytes of uploads that lie on the disk at once."""
+"""Bytes of uploads on disk at once."""
 MOST_AT_ONCE = MOST_BYTES + 64 * 2**10
-"""Bytes of a request that uploads: one file of the largest size, and what stands around it."""
-_ELSEWHERE = re.compile(r"/(?:proxy|file)=\s*(?:[a-z][a-z0-9+.-]*:)?//|/proxy=|/deep_link|/mcp", re.IGNORECASE)
+"""Bytes of a request with an upload: one file of the largest size, and its envelope."""
+_REMOTE = re.compile(r"/(?:proxy|file)=\s*(?:[a-z][a-z0-9+.-]*:)?//|/proxy=|/deep_link|/mcp", re.IGNORECASE)
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POLICY = (
     "default-src 'self'; img-src 'self' data: blob:; media-src 'self' data: blob:; font-src 'self' data:; "
     "style-src 'self' 'unsafe-inline'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; connect-src 'self' data:; "
     "frame-ancestors 'self'; form-action 'self'; base-uri 'self'; object-src 'none'"
 )
-HEADERS = (
-    (b"content-security-policy", POLICY.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-)
+HEADERS = {"content-security-policy": POLICY, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
 @dataclass
-class Guard:
-    """ASGI middleware."""
+class SecurityMiddleware:
+    """Middleware that rejects unsafe requests and adds security headers to all responses."""
 
-    app: App
+    app: ASGIApp
     uploads: Path
-    host: str  # that the server listens on
+    host: str  # the address that the server listens on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse, or let through with the page's policy added."""
+        """Reject the request, or pass it on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if (refusal := self._refusal(scope)) is not None:
-            await _answer(send, *refusal)
+        most = MOST_AT_ONCE if _is_upload(scope) else MOST_BODY
+        if (error := self._error(scope, most)) is not None:
+            status, text = error
+            await PlainTextResponse(text, status, HEADERS)(scope, receive, send)
             return
-        most = MOST_AT_ONCE if _uploads(scope) else MOST_BODY
-        length = _header(scope, b"content-length")
-        if length.isdigit() and int(length) > most:
-            await _answer(send, 413, f"at most {most} bytes")
-            return
-        await self.app(scope, _counted(receive, most), _with_headers(send))
+        await self.app(scope, _limited(receive, most), _with_headers(send))
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
-        name = _header(scope, b"host").decode("latin-1").rpartition("@")[2]
+    def _error(self, scope: Scope, most: int) -> tuple[int, str] | None:
+        headers = Headers(scope=scope)
+        name = headers.get("host", "").rpartition("@")[2]
         name = name.partition("]")[0].lstrip("[") if name.startswith("[") else name.partition(":")[0]
-        if self.host in LOOPBACK and name.lower() not in LOOPBACK:
-            return 421, "this server answers to this machine alone"  # a name of elsewhere that was pointed here
-        if _ELSEWHERE.search(str(scope.get("path", ""))):
+        if self.host in LOOPBACK and name.lower() not in LOOPBACK:  # DNS rebinding: another name for this address
+            return 421, "this server answers to this machine alone"
+        if _REMOTE.search(str(scope.get("path", ""))):
             return 403, "nothing is fetched from elsewhere"
-        if _uploads(scope) and _size(self.uploads) > MOST_KEPT:
+        if _is_upload(scope) and _size(self.uploads) > MOST_KEPT:
             return 507, "too many files were uploaded: wait some minutes"
-        return None
+        length = headers.get("content-length", "")
+        return (413, f"at most {most} bytes") if length.isdigit() and int(length) > most else None
 
 
-def _uploads(scope: Scope) -> bool:
+def _is_upload(scope: Scope) -> bool:
     return str(scope.get("path", "")).rstrip("/").endswith("/upload")
 
 
-def _header(scope: Scope, name: bytes) -> bytes:
-    return next((bytes(value) for key, value in scope["headers"] if key == name), b"")
-
-
-def _counted(receive: Receive, most: int) -> Receive:
-    """What is received, ended where it is more than it may be: a body need not state its length."""
+def _limited(receive: Receive, most: int) -> Receive:
+    """Return `receive` that disconnects after `most` bytes: a body need not state its length."""
     taken = 0
 
-    async def counted() -> Message:
+    async def limited() -> Message:
         nonlocal taken
         message = await receive()
         taken += len(message.get("body", b""))
         return message if taken <= most else {"type": "http.disconnect"}
 
-    return counted
+    return limited
 
 
 def _with_headers(send: Send) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", []), *HEADERS]
+            message.setdefault("headers", [])
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers.append(name, value)
         await send(message)
 
     return sent
-
-
-async def _answer(send: Send, status: int, text: str) -> None:
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), *HEADERS]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": text.encode()})
 
 
 def _size(folder: Path) -> int:

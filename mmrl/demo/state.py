@@ -1,4 +1,4 @@
-"""All that one running app holds: its checkpoints, their data, its judges, its visitors and their votes."""
+"""The state of one running app: checkpoints, samples, scorers, sessions of users, votes."""
 
 from __future__ import annotations
 
@@ -16,112 +16,105 @@ from mmrl.build.datasets import load_samples
 from mmrl.build.policies import resolve_model_path
 from mmrl.config.policy import PolicyConfig
 from mmrl.data.sample import Sample
-from mmrl.demo.checkpoint_columns import Columns
+from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.grid import Grid
-from mmrl.demo.jobs import Job
+from mmrl.demo.jobs import BackgroundJob
 from mmrl.demo.request_validation import Uploads
-from mmrl.demo.scores import Judges
-from mmrl.demo.video_clips import kept_clips
-from mmrl.demo.votes import Ballot, Rate, VoteFile
+from mmrl.demo.scores import DemoScorer
+from mmrl.demo.video_clips import clip_files
+from mmrl.demo.votes import Ballot, RateLimiter, VoteFile
 from mmrl.training.run.run_folder import load_run
 
-DRAWING, LOOKING = ("pipeline", "image_tokens"), ("vlm",)
+IMAGE_KINDS, VLM_KINDS = ("pipeline", "image_tokens"), ("vlm",)
 Kinds = tuple[str, ...]
 SUGGESTED = 200
-"""Samples of the validation set that are offered."""
-
-
-# What the server remembers of each visitor. Nobody sees anybody else's.
-
-
-MOST = 200
-"""Visitors that are remembered; those who came least lately are forgotten first."""
+"""Samples of the validation set that pages offer."""
+MOST_SESSIONS = 200
+"""Sessions in memory; the least recently used are dropped first."""
 
 
 @dataclass
 class Session:
-    """One visitor."""
+    """The session of one user: a page open in a browser."""
 
-    rater: str = field(default_factory=lambda: f"visitor-{uuid.uuid4().hex[:8]}")
-    job: Job[Any] | None = None
+    rater: str = field(default_factory=lambda: f"user-{uuid.uuid4().hex[:8]}")
+    job: BackgroundJob[Any] | None = None
     grid: Grid | None = None
     ballot: Ballot | None = None
     exported: str | None = None
 
-    def start(self, job: Job[Any]) -> Job[Any]:
-        """Take up a job; an earlier one is stopped."""
+    def start(self, job: BackgroundJob[Any]) -> BackgroundJob[Any]:
+        """Keep a job as the current one; an earlier one is stopped."""
         self.stop()
         self.job = job
         return job
 
-    def stop(self) -> bool:
-        """Ask the present job to stop; whether there was one."""
-        if self.job is None:
-            return False
-        self.job.stop()
-        self.job = None
-        return True
+    def stop(self) -> None:
+        """Stop the current job, if there is one."""
+        if self.job is not None:
+            self.job.stop()
+            self.job = None
 
 
 class Sessions:
-    """By the name that the browser's page goes by."""
+    """Sessions by Gradio's session hash; no user sees another's."""
 
     def __init__(self) -> None:
         self._by_name: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
 
     def of(self, name: str | None) -> Session:
-        """The session of this name, new if need be."""
+        """Return the session of this name, a new one if there is none."""
         key = (name or "")[:64]
         with self._lock:
             found = self._by_name.pop(key, None) or Session()
             self._by_name[key] = found
-            while len(self._by_name) > MOST:
+            while len(self._by_name) > MOST_SESSIONS:
                 _, old = self._by_name.popitem(last=False)
                 old.stop()
             return found
 
     def forget(self, name: str | None) -> None:
-        """A page was closed."""
+        """Drop the session of a closed page and stop its job."""
         with self._lock:
             if found := self._by_name.pop((name or "")[:64], None):
                 found.stop()
 
 
 @dataclass
-class Stage:
-    """One app."""
+class AppState:
+    """The state of an app, shared by its handlers."""
 
-    columns: Columns
+    columns: CheckpointColumns
     votes: VoteFile
     uploads: Uploads
     sessions: Sessions = field(default_factory=Sessions)
-    vote_rate: Rate = field(default_factory=lambda: Rate(each=20, together=100))
-    pair_rate: Rate = field(default_factory=lambda: Rate(each=30, together=150))
+    vote_rate: RateLimiter = field(default_factory=lambda: RateLimiter(each=20, together=100))
+    pair_rate: RateLimiter = field(default_factory=lambda: RateLimiter(each=30, together=150))
     _samples: dict[Kinds, list[Sample]] = field(default_factory=dict)
-    _judges: dict[Kinds, Judges] = field(default_factory=dict)
+    _scorers: dict[Kinds, DemoScorer] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def names(self, kinds: Kinds) -> list[str]:
-        """The columns of some kinds."""
+        """Return the columns of some kinds of policies."""
         return self.columns.of_kind(*kinds)
 
     def chosen(self, kinds: Kinds) -> list[str]:
-        """Of them, those that were asked for when the app was started."""
+        """Return those of them that were named when the app was started."""
         return [name for name in self.names(kinds) if name in self.columns.chosen]
 
     def votable(self, kinds: Kinds) -> list[str]:
-        """The columns whose answers can be voted on: nothing learns from pairs of videos."""
-        films = self.with_videos()
-        return [name for name in self.names(kinds) if name not in films and self.columns.all[name].subject]
+        """Return the columns whose answers can be voted on; no algorithm learns from pairs of videos."""
+        videos = self.with_videos()
+        return [name for name in self.names(kinds) if name not in videos and self.columns.all[name].subject]
 
     def runs(self, kinds: Kinds) -> dict[str, Path]:
-        """{short name: folder} of the runs of some kinds."""
+        """Return {short name: folder} of the runs of some kinds."""
         folders = {self.columns.all[name].run for name in self.names(kinds)}
         return {label: folder for label, folder in self.columns.runs.items() if folder in folders}
 
     def samples(self, kinds: Kinds) -> list[Sample]:
-        """The first of the first run's validation set (of its training data, without one)."""
+        """Return the first samples of the first run's validation set (else of its training data)."""
         with self._lock:
             if kinds not in self._samples:
                 config = load_run(next(iter(self.runs(kinds).values()))).config
@@ -129,56 +122,58 @@ class Stage:
                 self._samples[kinds] = load_samples(path, config.media)[:SUGGESTED]
             return self._samples[kinds]
 
-    def judges(self, kinds: Kinds) -> Judges:
-        """The rewards of the runs."""
+    def scorer(self, kinds: Kinds) -> DemoScorer:
+        """Return the scorer with the rewards of the runs."""
         with self._lock:
-            if kinds not in self._judges:
-                self._judges[kinds] = Judges([load_run(folder).config for folder in self.runs(kinds).values()])
-            return self._judges[kinds]
+            if kinds not in self._scorers:
+                self._scorers[kinds] = DemoScorer([load_run(folder).config for folder in self.runs(kinds).values()])
+            return self._scorers[kinds]
 
     def sample(self, kinds: Kinds, sample_id: object, prompt: str) -> Sample:
-        """The sample of this id if it asks just this, else the first that does, else a new one of the prompt alone."""
+        """Return the sample with this prompt, preferably of this id, else a new one with the prompt only."""
         known = self.samples(kinds)
-        same = [sample for sample in known if asked_by(sample) == prompt]
+        same = [sample for sample in known if question_of(sample) == prompt]
         found = next((sample for sample in same if sample.id == sample_id), next(iter(same), None))
-        return found or Sample(id="visitor's prompt", prompt=prompt)
+        return found or Sample(id="user's prompt", prompt=prompt)
 
     def with_videos(self) -> list[str]:
-        """The columns that draw videos."""
-        return [name for name in self.names(DRAWING) if self._draws_videos(name)]
+        """Return the columns that generate videos."""
+        return [name for name in self.names(IMAGE_KINDS) if self._generates_videos(name)]
 
     def video_files(self) -> dict[str, list[Path]]:
-        """{run: video files in its samples}, of the runs that have any."""
-        found = {label: kept_clips(folder) for label, folder in self.columns.runs.items()}
+        """Return {run: video files in its samples}, for the runs that have any."""
+        found = {label: clip_files(folder) for label, folder in self.columns.runs.items()}
         return {label: files for label, files in found.items() if files}
 
-    def _draws_videos(self, name: str) -> bool:
+    def _generates_videos(self, name: str) -> bool:
         subject = self.columns.all[name].subject or self.columns.all[self.columns.all[name].base].subject
         if subject is None or not isinstance(subject.policy, PolicyConfig):
             return False
         if getattr(subject.sampling, "num_frames", None):
             return True
         index = Path(resolve_model_path(subject.policy).model) / "model_index.json"
-        return index.is_file() and takes_frames(str(json.loads(index.read_text(encoding="utf-8")).get("_class_name")))
+        return index.is_file() and generates_videos(
+            str(json.loads(index.read_text(encoding="utf-8")).get("_class_name"))
+        )
 
 
-def takes_frames(pipeline: str) -> bool:
-    """Whether a pipeline's class of diffusers is asked for a number of frames."""
+def generates_videos(pipeline: str) -> bool:
+    """Return True if a pipeline class of diffusers takes a number of frames."""
     import diffusers
 
     known = getattr(diffusers, pipeline, None)
     return known is not None and "num_frames" in inspect.signature(known.__call__).parameters
 
 
-def asked_by(sample: Sample) -> str:
-    """What a sample asks, as a page shows it."""
+def question_of(sample: Sample) -> str:
+    """Return the prompt of a sample, or the last user turn of its messages, for a page."""
     if sample.prompt or not sample.messages:
         return sample.prompt.strip()
     last = next((turn["content"] for turn in reversed(sample.messages) if turn.get("role") == "user"), "")
     return last if isinstance(last, str) else " ".join(str(p["text"]) for p in last if p.get("type") == "text")
 
 
-def choices(samples: Sequence[Sample]) -> list[tuple[str, str]]:
-    """What a list offers: (what is read, id)."""
-    tell = len({sample.source for sample in samples}) > 1
-    return [(f"{s.source}: {asked_by(s)[:120]}" if tell else asked_by(s)[:120], s.id) for s in samples]
+def labelled(samples: Sequence[Sample]) -> list[tuple[str, str]]:
+    """Return (label, id) of each sample; the label names the source if there are several."""
+    several = len({sample.source for sample in samples}) > 1
+    return [(f"{s.source}: {question_of(s)[:120]}" if several else question_of(s)[:120], s.id) for s in samples]

@@ -1,4 +1,4 @@
-"""The tab that draws one prompt with several checkpoints and the same noise."""
+"""The tab Compare: one prompt, several checkpoints, the same noise."""
 
 from __future__ import annotations
 
@@ -10,33 +10,36 @@ from typing import Any
 import gradio as gr
 
 from mmrl.demo import request_validation
-from mmrl.demo.error_handling import DemoError, guarded
+from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.grid import Grid
-from mmrl.demo.grid_html import grid_html, static_page
+from mmrl.demo.grid_html import export_page, grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
-from mmrl.demo.reward_curves import curve_panel, curves_of, jump, said_of_runs
-from mmrl.demo.state import DRAWING, Stage, asked_by, choices
+from mmrl.demo.reward_curves import curve_panel, curves_html, run_notes_html, select_checkpoint
+from mmrl.demo.state import IMAGE_KINDS, AppState, labelled, question_of
 from mmrl.evaluation.image_grid import still
 
-EMPTY = '<p class="mm-empty">Choose checkpoints and a prompt, then press Go. All draw from the same noise.</p>'
-ENLARGED = 512  # pixels that small pictures are brought to beside one another
+EMPTY = '<p class="mm-empty">Choose checkpoints and a prompt, then press Go. All start from the same noise.</p>'
+ENLARGED = 512  # pixels to which small pictures are enlarged in the slider
 
 
-def compare_tab(stage: Stage, css: str) -> None:
-    """Build it, inside of a tab."""
-    samples = stage.samples(DRAWING)
+def compare_tab(state: AppState, css: str) -> None:
+    """Build the tab; `css` is for exported pages."""
+    samples = state.samples(IMAGE_KINDS)
     first = samples[0] if samples else None
     with gr.Row():
         with gr.Column(scale=1, min_width=300):
             columns = gr.CheckboxGroup(
-                stage.names(DRAWING), value=stage.chosen(DRAWING), label="Checkpoints", elem_id="mm-columns"
+                state.names(IMAGE_KINDS), value=state.chosen(IMAGE_KINDS), label="Checkpoints", elem_id="mm-columns"
             )
             suggestion = gr.Dropdown(
-                choices(samples), value=first.id if first else None, label="A prompt of the run", filterable=True
+                labelled(samples),
+                value=first.id if first else None,
+                label="A prompt of the run",
+                filterable=True,
             )
             prompt = gr.Textbox(
-                value=asked_by(first) if first else "", label="Prompt", lines=2, elem_id="mm-prompt-box"
+                value=question_of(first) if first else "", label="Prompt", lines=2, elem_id="mm-prompt-box"
             )
             with gr.Row():
                 seed = gr.Number(
@@ -73,72 +76,76 @@ def compare_tab(stage: Stage, css: str) -> None:
             with gr.Row():
                 go = gr.Button("Go", variant="primary", elem_id="mm-go", min_width=100)
                 cancel = gr.Button("Cancel", variant="stop", elem_id="mm-cancel", min_width=100)
-            curves = curve_panel(stage, DRAWING)
-            jumped = gr.HTML(elem_id="mm-jumped")
+            curves = curve_panel(state, IMAGE_KINDS)
+            notice = gr.HTML(elem_id="mm-jumped")
         with gr.Column(scale=3, min_width=320):
-            gr.HTML(lambda: said_of_runs(stage, DRAWING))
-            shown = gr.HTML(EMPTY, elem_id="mm-grid")
+            gr.HTML(lambda: run_notes_html(state, IMAGE_KINDS))
+            output = gr.HTML(EMPTY, elem_id="mm-grid")
             with gr.Row():
                 left = gr.Dropdown([], label="Slide: left", min_width=140, elem_id="mm-left")
                 right = gr.Dropdown([], label="Slide: right", min_width=140, elem_id="mm-right")
             slider = gr.ImageSlider(label="One over the other", max_height=ENLARGED, format="png", interactive=False)
             export = gr.DownloadButton("Export this page", interactive=False, size="sm", elem_id="mm-export")
 
-    @guarded
-    def make(
+    @with_error_messages
+    def on_go(
         names: Any, text: Any, sample_id: Any, number: Any, group: Any, count: Any, scales: Any, strength: Any,
         request: gr.Request,
     ) -> Iterator[Any]:  # fmt: skip
-        asked = request_validation.checked(names, text, number, group, count, scales, strength, stage.names(DRAWING))
-        session = stage.sessions.of(request.session_hash)
-        sample = stage.sample(DRAWING, sample_id, asked.prompt)
-        job = session.start(grid_job(stage.columns, stage.judges(DRAWING), sample, asked))
+        validated = request_validation.validate_request(
+            names, text, number, group, count, scales, strength, state.names(IMAGE_KINDS)
+        )
+        session = state.sessions.of(request.session_hash)
+        sample = state.sample(IMAGE_KINDS, sample_id, validated.prompt)
+        job = session.start(grid_job(state.columns, state.scorer(IMAGE_KINDS), sample, validated))
         session.grid = None
         grid = None
         try:
-            for progress in job.news():
+            for progress in job.reports():
                 grid = progress.grid
-                yield {shown: grid_html(grid, progress.doing)}
+                yield {output: grid_html(grid, progress.doing)}
         except Stopped:
             stopped = '<p class="mm-warn" role="status">Stopped.</p>'
-            yield {shown: stopped + (grid_html(grid) if grid else "")}
+            yield {output: stopped + (grid_html(grid) if grid else "")}
         if grid is None or not grid.cells:
             return
         session.grid = grid
-        names_of = cell_names(grid)
-        pair = [names_of[0], names_of[-1 if len(grid.rows) == 1 else len(grid.columns) - 1]] if names_of else []
-        session.exported = _write(stage, session.exported, grid, css)
+        cells = cell_names(grid)
+        pair = [cells[0], cells[-1 if len(grid.rows) == 1 else len(grid.columns) - 1]] if cells else []
+        session.exported = _write_page(state, session.exported, grid, css)
         yield {
-            left: gr.Dropdown(choices=names_of, value=pair[0] if pair else None),
-            right: gr.Dropdown(choices=names_of, value=pair[1] if pair else None),
+            left: gr.Dropdown(choices=cells, value=pair[0] if pair else None),
+            right: gr.Dropdown(choices=cells, value=pair[1] if pair else None),
             slider: _pair(grid, *pair) if pair else None,
             export: gr.DownloadButton(value=session.exported, interactive=True),
         }
 
-    @guarded
-    def slide(one: Any, other: Any, request: gr.Request) -> Any:
-        grid = stage.sessions.of(request.session_hash).grid
+    @with_error_messages
+    def on_slide(one: Any, other: Any, request: gr.Request) -> Any:
+        grid = state.sessions.of(request.session_hash).grid
         return _pair(grid, one, other) if grid and one and other else None
 
-    def stop(request: gr.Request) -> None:
-        stage.sessions.of(request.session_hash).stop()
+    def on_cancel(request: gr.Request) -> None:
+        state.sessions.of(request.session_hash).stop()
 
-    @guarded
-    def take(sample_id: Any) -> str:
-        return asked_by(next((s for s in samples if s.id == sample_id), samples[0]))
+    @with_error_messages
+    def on_suggestion(sample_id: Any) -> str:
+        return question_of(next((s for s in samples if s.id == sample_id), samples[0]))
 
     inputs = [columns, prompt, suggestion, seed, rows, steps, guidance, rlg]
     private: dict[str, Any] = {"api_visibility": "private"}
-    go.click(make, inputs, [shown, left, right, slider, export], concurrency_limit=8, show_progress="hidden", **private)
-    cancel.click(stop, None, None, queue=False, **private)
-    suggestion.input(take, suggestion, prompt, queue=False, show_progress="hidden", **private)
+    go.click(
+        on_go, inputs, [output, left, right, slider, export], concurrency_limit=8, show_progress="hidden", **private
+    )
+    cancel.click(on_cancel, None, None, queue=False, **private)
+    suggestion.input(on_suggestion, suggestion, prompt, queue=False, show_progress="hidden", **private)
     for chooser in (left, right):
-        chooser.input(slide, [left, right], slider, show_progress="hidden", **private)
-    curves.click(jump(stage), columns, [columns, jumped], queue=False, show_progress="hidden", **private)
+        chooser.input(on_slide, [left, right], slider, show_progress="hidden", **private)
+    curves.click(select_checkpoint(state), columns, [columns, notice], queue=False, show_progress="hidden", **private)
 
 
 def cell_names(grid: Grid) -> list[str]:
-    """Of the cells that hold a picture, row by row."""
+    """Return the names of the cells with a picture, row by row."""
     return [
         f"{column}, {label}"
         for row, label in enumerate(grid.rows)
@@ -148,9 +155,10 @@ def cell_names(grid: Grid) -> list[str]:
 
 
 def _pair(grid: Grid, one: Any, other: Any) -> tuple[Any, Any]:
-    """
+    """Return the pictures of two cells, enlarged.
+
     Raises:
-        DemoError: a cell that is not there.
+        DemoError: a cell does not exist, or has no picture.
     """
     places = {f"{c}, {label}": (row, c) for row, label in enumerate(grid.rows) for c in grid.columns}
     found = [grid.cells.get(places.get(name, (-1, ""))) for name in (one, other)]
@@ -165,13 +173,13 @@ def _enlarged(image: Any) -> Any:
     return image.convert("RGB").resize((image.width * factor, image.height * factor), 0)  # 0: square pixels
 
 
-def _write(stage: Stage, before: str | None, grid: Grid, css: str) -> str:
-    """The page as a file of its own in the app's folder; a visitor has one at a time."""
+def _write_page(state: AppState, before: str | None, grid: Grid, css: str) -> str:
+    """Write the page into the app's folder and return its path; a user has one at a time."""
     if before:
         Path(before).unlink(missing_ok=True)
-    folder = stage.uploads.folder / "exported"
+    folder = state.uploads.folder / "exported"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"checkpoints-{uuid.uuid4().hex[:12]}.html"
-    around = said_of_runs(stage, DRAWING) + curves_of(stage, DRAWING)
-    path.write_text(static_page(grid, around, css), encoding="utf-8")
+    around = run_notes_html(state, IMAGE_KINDS) + curves_html(state, IMAGE_KINDS)
+    path.write_text(export_page(grid, around, css), encoding="utf-8")
     return str(path)

@@ -1,4 +1,4 @@
-"""The tab that plays the videos of several checkpoints together."""
+"""The tab Video: the videos of several checkpoints, played together."""
 
 from __future__ import annotations
 
@@ -9,39 +9,47 @@ from typing import Any
 import gradio as gr
 
 from mmrl.demo import request_validation
-from mmrl.demo.error_handling import DemoError, guarded
+from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.grid import Grid
 from mmrl.demo.grid_html import grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
-from mmrl.demo.state import DRAWING, Stage, asked_by, choices
-from mmrl.demo.video_clips import Clip, clip_from, clip_of, clips_html
+from mmrl.demo.state import IMAGE_KINDS, AppState, labelled, question_of
+from mmrl.demo.video_clips import Clip, clips_html, encode_clip, read_clip
 
-MOST_FILES = 12
+MOST_FILES = 12  # video files of a run on the page
 
 
-def video_tab(stage: Stage) -> None:
-    """Build it, inside of a tab: videos that are made here, and those in the folders of runs."""
-    if makers := stage.with_videos():
-        _made_here(stage, makers)
+def video_tab(state: AppState) -> None:
+    """Build the tab: videos that are generated here, and those in the folders of runs."""
+    if generators := state.with_videos():
+        _generate_here(state, generators)
     else:
-        gr.HTML('<p class="mm-empty">No checkpoint here draws videos; these are the files in the runs\' samples.</p>')
-    if files := stage.video_files():
+        gr.HTML(
+            '<p class="mm-empty">No checkpoint here generates videos; these are the files in the runs\' samples.</p>'
+        )
+    if files := state.video_files():
         run = gr.Dropdown(list(files), value=next(iter(files)), label="Videos in the samples of")
-        kept = gr.HTML(lambda: _kept(stage, next(iter(files))), elem_id="mm-kept-clips")
-        run.input(guarded(lambda label: _kept(stage, label)), run, kept, queue=False, api_visibility="private")
+        kept = gr.HTML(lambda: _files_html(state, next(iter(files))), elem_id="mm-kept-clips")
+        run.input(
+            with_error_messages(lambda label: _files_html(state, label)),
+            run,
+            kept,
+            queue=False,
+            api_visibility="private",
+        )
 
 
-def _made_here(stage: Stage, makers: list[str]) -> None:
-    samples = stage.samples(DRAWING)
+def _generate_here(state: AppState, generators: list[str]) -> None:
+    samples = state.samples(IMAGE_KINDS)
     first = samples[0] if samples else None
     with gr.Row():
         with gr.Column(scale=1, min_width=300):
             columns = gr.CheckboxGroup(
-                makers, value=[n for n in makers if n in stage.columns.chosen], label="Checkpoints"
+                generators, value=[n for n in generators if n in state.columns.chosen], label="Checkpoints"
             )
-            suggestion = gr.Dropdown(choices(samples), value=first.id if first else None, label="A prompt of the run")
-            prompt = gr.Textbox(asked_by(first) if first else "", label="Prompt", lines=2)
+            suggestion = gr.Dropdown(labelled(samples), value=first.id if first else None, label="A prompt of the run")
+            prompt = gr.Textbox(question_of(first) if first else "", label="Prompt", lines=2)
             with gr.Row():
                 seed = gr.Number(0, label="Seed", precision=0, min_width=90)
                 steps = gr.Slider(
@@ -54,15 +62,15 @@ def _made_here(stage: Stage, makers: list[str]) -> None:
             clips = gr.HTML('<p class="mm-empty">Press Draw.</p>', elem_id="mm-clips")
             scores = gr.HTML()
 
-    @guarded
-    def make(names: Any, text: Any, sample_id: Any, number: Any, count: Any, request: gr.Request) -> Iterator[Any]:
-        asked = request_validation.checked(names, text, number, 1, count, "", None, makers)
-        sample = stage.sample(DRAWING, sample_id, asked.prompt)
-        session = stage.sessions.of(request.session_hash)
-        job = session.start(grid_job(stage.columns, stage.judges(DRAWING), sample, asked))
+    @with_error_messages
+    def on_go(names: Any, text: Any, sample_id: Any, number: Any, count: Any, request: gr.Request) -> Iterator[Any]:
+        validated = request_validation.validate_request(names, text, number, 1, count, "", None, generators)
+        sample = state.sample(IMAGE_KINDS, sample_id, validated.prompt)
+        session = state.sessions.of(request.session_hash)
+        job = session.start(grid_job(state.columns, state.scorer(IMAGE_KINDS), sample, validated))
         grid = None
         try:
-            for progress in job.news():
+            for progress in job.reports():
                 grid = progress.grid
                 yield {scores: grid_html(grid, progress.doing)}
         except Stopped:
@@ -70,36 +78,38 @@ def _made_here(stage: Stage, makers: list[str]) -> None:
         if grid is not None:
             yield {clips: clips_html(_clips(grid))}
 
-    @guarded
-    def take(sample_id: Any) -> str:
-        return asked_by(next((s for s in samples if s.id == sample_id), samples[0]))
+    @with_error_messages
+    def on_suggestion(sample_id: Any) -> str:
+        return question_of(next((s for s in samples if s.id == sample_id), samples[0]))
 
-    def stop(request: gr.Request) -> None:
-        stage.sessions.of(request.session_hash).stop()
+    def on_cancel(request: gr.Request) -> None:
+        state.sessions.of(request.session_hash).stop()
 
     private: dict[str, Any] = {"api_visibility": "private"}
     inputs = [columns, prompt, suggestion, seed, steps]
-    go.click(make, inputs, [clips, scores], concurrency_limit=8, show_progress="hidden", **private)
-    cancel.click(stop, None, None, queue=False, **private)
-    suggestion.input(take, suggestion, prompt, queue=False, show_progress="hidden", **private)
+    go.click(on_go, inputs, [clips, scores], concurrency_limit=8, show_progress="hidden", **private)
+    cancel.click(on_cancel, None, None, queue=False, **private)
+    suggestion.input(on_suggestion, suggestion, prompt, queue=False, show_progress="hidden", **private)
 
 
 def _clips(grid: Grid) -> list[Clip]:
     cells = [(column, grid.cells.get((0, column))) for column in grid.columns]
-    return [clip_of(column, cell.media) for column, cell in cells if cell is not None and isinstance(cell.media, list)]
+    return [
+        encode_clip(column, cell.media) for column, cell in cells if cell is not None and isinstance(cell.media, list)
+    ]
 
 
-def _kept(stage: Stage, label: Any) -> str:
-    """The first video files in a run's samples.
+def _files_html(state: AppState, label: Any) -> str:
+    """Return the HTML of the first video files in a run's samples.
 
     Raises:
-        DemoError: no run here is called so.
+        DemoError: no run here has this name, or it has no videos.
     """
-    files = stage.video_files().get(label)
+    files = state.video_files().get(label)
     if files is None:
         raise DemoError("There are no videos of such a run here.")
-    folder = stage.columns.runs[label]
-    found = [clip_from(str(p.relative_to(folder / "samples")), p, folder) for p in files[:MOST_FILES]]
+    folder = state.columns.runs[label]
+    found = [read_clip(str(p.relative_to(folder / "samples")), p, folder) for p in files[:MOST_FILES]]
     more = f"<p>{len(files) - MOST_FILES} more files are not shown.</p>" if len(files) > MOST_FILES else ""
     large = sum(clip is None for clip in found)
     skipped = f"<p>{large} files are too large to be shown.</p>" if large else ""

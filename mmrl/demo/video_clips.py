@@ -1,4 +1,4 @@
-"""Videos side by side under one control, and the video files that a run's folder holds."""
+"""Videos side by side under one control, and the video files in a run's folder."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ import numpy as np
 from PIL import Image
 
 FRAMES_PER_SECOND = 8
-SMALLEST = 192  # pixels that the shorter side of a tiny video is brought to, so that its codec keeps its pixels
+SMALLEST = 192  # pixels to which the shorter side of a tiny video is enlarged, so that its codec keeps its pixels
 SUFFIXES = {".mp4": "video/mp4", ".webm": "video/webm", ".gif": "image/gif"}
-MOST_BYTES = 16 * 2**20  # of a file that is shown
+MOST_CLIP_BYTES = 16 * 2**20  # of one file
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A video, as a page plays it."""
+    """A video file in memory."""
 
     title: str
     content: bytes
     kind: str  # its media type
 
 
-def clip_of(title: str, frames: Sequence[Image.Image]) -> Clip:
-    """Frames as an MP4 that browsers play and can step through: every frame is one that they can seek to."""
+def encode_clip(title: str, frames: Sequence[Image.Image]) -> Clip:
+    """Return the frames as an MP4 in which browsers can seek to every frame."""
     first = frames[0].convert("RGB")
     factor = max(1, -(-SMALLEST // min(first.size)))
     width, height = (side * factor + (side * factor) % 2 for side in first.size)
@@ -47,21 +47,21 @@ def clip_of(title: str, frames: Sequence[Image.Image]) -> Clip:
     return Clip(title, buffer.getvalue(), "video/mp4")
 
 
-def kept_clips(run: Path) -> list[Path]:
-    """The video files in a run's folder `samples`, by name; links are not followed."""
+def clip_files(run: Path) -> list[Path]:
+    """Return the video files in a run's folder `samples`, by name; links are not followed."""
     folder = run / "samples"
     return sorted(path for path in folder.rglob("*") if path.suffix in SUFFIXES and _own(path, folder))
 
 
-def clip_from(title: str, path: Path, run: Path) -> Clip | None:
-    """A file in a run's folder `samples`; None if it is none, or too large to be shown."""
-    if path.suffix not in SUFFIXES or not _own(path, run / "samples") or path.stat().st_size > MOST_BYTES:
+def read_clip(title: str, path: Path, run: Path) -> Clip | None:
+    """Read a file in a run's folder `samples`; None if it is outside, no video, or too large."""
+    if path.suffix not in SUFFIXES or not _own(path, run / "samples") or path.stat().st_size > MOST_CLIP_BYTES:
         return None
     return Clip(title, path.read_bytes(), SUFFIXES[path.suffix])
 
 
 def clips_html(clips: Sequence[Clip]) -> str:
-    """The clips in a row, with one control for all that are videos. `mm.js` makes the buttons work."""
+    """Return the clips in a row, with one control for all videos; `demo.js` handles its buttons."""
     players = "".join(_player(clip) for clip in clips)
     control = (
         '<div class="mm-control"><button type="button" data-do="play">Play</button>'
@@ -84,5 +84,5 @@ def _player(clip: Clip) -> str:
 
 
 def _own(path: Path, folder: Path) -> bool:
-    """Whether a file is in the folder itself, and not a link to elsewhere."""
+    """Return True if the file is inside the folder and no link."""
     return path.is_file() and not path.is_symlink() and path.resolve().is_relative_to(folder.resolve())

@@ -1,8 +1,10 @@
-"""Where votes are kept: preference pairs that `mmrl train` takes, and beside them what prefers neither.
+"""Blind votes on two anonymous answers, kept as preference pairs that `mmrl train` reads.
 
-votes.jsonl             a sample a line, with `chosen` and `rejected`: data for an algorithm that learns from pairs
-votes.undecided.jsonl   ties and both-bad, without either key: a trainer refuses it rather than being misled
-votes.media/            pictures of both, called after their contents; lines name them relative to their own folder
+votes.jsonl             one sample per line, with `chosen` and `rejected`: data for an algorithm that learns from pairs
+votes.undecided.jsonl   ties and both-bad votes, without either key, so that no trainer takes them for pairs
+votes.media/            the pictures, named by their contents; lines name them relative to their own folder
+
+Only the server knows which checkpoint gave which answer until the user has voted.
 """
 
 from __future__ import annotations
@@ -30,24 +32,63 @@ from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import DemoError
 from mmrl.errors import DataError
 
+Verdict = Literal["left", "right", "tie", "both_bad"]
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+
+
+@dataclass
+class Ballot:
+    """A question to a user: which of two answers is better."""
+
+    sample: Sample  # as in its data set
+    seed: int
+    names: tuple[str, str]  # of the checkpoints: left, right
+    media: tuple[Any, Any]
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    voted: bool = False
+
+
+def pick_pair(columns: list[str], chance: random.Random) -> tuple[str, str]:
+    """Return two different columns in a random order.
+
+    Raises:
+        DemoError: there are fewer than two.
+    """
+    if len(set(columns)) < 2:
+        raise DemoError("A blind vote needs two checkpoints or more: tick another one.")
+    first, second = chance.sample(sorted(set(columns)), 2)
+    return first, second
+
+
+def validate_verdict(verdict: Any) -> Verdict:
+    """Return the verdict, validated.
+
+    Raises:
+        DemoError: it is none of the four.
+    """
+    found = next((each for each in VERDICTS if each == verdict), None)
+    if found is None:
+        raise DemoError(f"A vote is one of {', '.join(VERDICTS)}.")
+    return found
+
 
 class VoteFile:
-    """Appends votes; one writer, many visitors."""
+    """The files of votes: one writer, many users."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is the file of pairs. Its folder is made when the first vote comes."""
+        """`path` is the file of pairs. Its folder is created with the first vote."""
         self.path = path
         self.undecided = path.with_suffix(f".undecided{path.suffix}")
         self._media = path.with_suffix(".media")
         self._lock = threading.Lock()
 
     def add(self, ballot: Ballot, verdict: Verdict, rater: str) -> bool:
-        """Write a vote down; whether it became a pair.
+        """Write a vote; return True if it became a preference pair.
 
         Raises:
-            DemoError: the ballot was voted on before, prefers one of two answers that are the same, or is of videos,
-                which no trainer learns pairs of.
-            DataError: a picture that belongs to the prompt cannot be read.
+            DemoError: the ballot was voted on before, the vote prefers one of two equal answers, or it is about videos,
+                from whose pairs no trainer learns.
+            DataError: a picture in the prompt cannot be read.
         """
         with self._lock:
             if ballot.voted:
@@ -56,7 +97,7 @@ class VoteFile:
             decided = verdict in ("left", "right")
             if decided and left == right:
                 raise DemoError("Both are the same to the last pixel: that is a tie.")
-            told = {"seed": ballot.seed, "left": ballot.names[0], "right": ballot.names[1], "verdict": verdict}
+            details = {"seed": ballot.seed, "left": ballot.names[0], "right": ballot.names[1], "verdict": verdict}
             sample = replace(
                 self._own_media(ballot.sample),
                 id=f"vote-{ballot.id}",
@@ -64,14 +105,17 @@ class VoteFile:
                 chosen=(left if verdict == "left" else right) if decided else None,
                 rejected=(right if verdict == "left" else left) if decided else None,
                 rater=rater,
-                metadata={**ballot.sample.metadata, "vote": told if decided else told | {"answers": [left, right]}},
+                metadata={
+                    **ballot.sample.metadata,
+                    "vote": details if decided else details | {"answers": [left, right]},
+                },
             )
             _append(self.path if decided else self.undecided, sample)
             ballot.voted = True
             return decided
 
     def count(self) -> tuple[int, int]:
-        """Pairs, and votes that prefer neither."""
+        """Return the numbers of pairs and of undecided votes."""
         return _lines(self.path), _lines(self.undecided)
 
     def _answer(self, media: Any) -> Any:
@@ -82,8 +126,7 @@ class VoteFile:
         raise DemoError("Votes are about pictures and texts; nothing here learns from pairs of videos.")
 
     def _own_media(self, sample: Sample) -> Sample:
-        """With copies of its pictures beside the votes, so that these can be moved together; videos stay where they
-        are."""
+        """Return the sample with copies of its pictures beside the votes, to move with them; videos stay in place."""
         return replace(
             sample,
             images=tuple(self._copied(path, sample.id) for path in sample.images),
@@ -97,7 +140,7 @@ class VoteFile:
         return self._kept(load_image(path, sample_id))
 
     def _kept(self, image: Image.Image) -> str:
-        """The name of a picture's file, relative to the folder of the votes. Nothing but pixels goes into it."""
+        """Write the pixels of a picture, without metadata; return its path relative to the folder of the votes."""
         buffer = io.BytesIO()
         plain = Image.new("RGB", image.size)
         plain.paste(image.convert("RGB"))
@@ -109,6 +152,32 @@ class VoteFile:
             with replacing(file) as draft:
                 draft.write_bytes(content)
         return f"{self._media.name}/{file.name}"
+
+
+class RateLimiter:
+    """A limit of events in a window of seconds: `each` per key, `together` over all keys."""
+
+    def __init__(
+        self, each: int, together: int, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._each, self._together, self._seconds, self._clock = each, together, seconds, clock
+        self._events: deque[tuple[float, str]] = deque()
+        self._lock = threading.Lock()
+
+    def take(self, key: str) -> None:
+        """Count an event.
+
+        Raises:
+            DemoError: the limit is exceeded.
+        """
+        with self._lock:
+            now = self._clock()
+            while self._events and self._events[0][0] <= now - self._seconds:
+                self._events.popleft()
+            own = sum(each == key for _, each in self._events)
+            if own >= self._each or len(self._events) >= self._together:
+                raise DemoError("Too many votes in a short time: wait a minute.")
+            self._events.append((now, key))
 
 
 def _append(path: Path, sample: Sample) -> None:
@@ -125,72 +194,3 @@ def _lines(path: Path) -> int:
         return 0
     with path.open("rb") as file:
         return sum(1 for _ in file)
-
-
-# Two anonymous answers to one prompt: who made which is known to the server alone until somebody has voted.
-
-
-Verdict = Literal["left", "right", "tie", "both_bad"]
-VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
-
-
-@dataclass
-class Ballot:
-    """One question to a visitor."""
-
-    sample: Sample  # as its data set has it
-    seed: int
-    names: tuple[str, str]  # of the checkpoints: left, right
-    media: tuple[Any, Any]
-    id: str = field(default_factory=lambda: uuid.uuid4().hex)
-    voted: bool = False
-
-
-def pick_pair(columns: list[str], chance: random.Random) -> tuple[str, str]:
-    """Two different columns in a random order.
-
-    Raises:
-        DemoError: there are fewer than two.
-    """
-    if len(set(columns)) < 2:
-        raise DemoError("A blind vote needs two checkpoints or more: tick another one.")
-    first, second = chance.sample(sorted(set(columns)), 2)
-    return first, second
-
-
-def checked_verdict(verdict: Any) -> Verdict:
-    """One of the four.
-
-    Raises:
-        DemoError: it is something else.
-    """
-    found = next((each for each in VERDICTS if each == verdict), None)
-    if found is None:
-        raise DemoError(f"A vote is one of {', '.join(VERDICTS)}.")
-    return found
-
-
-class Rate:
-    """At most so many events in so many seconds, by key and over all keys."""
-
-    def __init__(
-        self, each: int, together: int, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._each, self._together, self._seconds, self._clock = each, together, seconds, clock
-        self._events: deque[tuple[float, str]] = deque()
-        self._lock = threading.Lock()
-
-    def take(self, key: str) -> None:
-        """Count one event.
-
-        Raises:
-            DemoError: there were too many.
-        """
-        with self._lock:
-            now = self._clock()
-            while self._events and self._events[0][0] <= now - self._seconds:
-                self._events.popleft()
-            own = sum(each == key for _, each in self._events)
-            if own >= self._each or len(self._events) >= self._together:
-                raise DemoError("Too many votes in a short time: wait a minute.")
-            self._events.append((now, key))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.browser.walking import SHOWN, go, set_up, told
+from tests.browser.walking import SHOWN, error_text, go, set_up
 
 DRAWN = ("base", "draw/seed-0@20")
 
@@ -54,13 +54,13 @@ def test_checkpoints_draw_from_one_seed_and_are_slid_enlarged_and_exported(visit
 def test_a_point_of_the_curve_leads_to_its_checkpoint_or_the_nearest(visit, pictured):
     page = visit()
     set_up(page, "base")
-    curve = page.locator(".mm-curve:has-text('draw/seed-0')").locator("visible=true")
-    curve.locator("circle[data-step='13']").click()
+    reward_curve = page.locator(".mm-curve:has-text('draw/seed-0')").locator("visible=true")
+    reward_curve.locator("circle[data-step='13']").click()
     page.wait_for_function("document.querySelector('#mm-jumped').innerText.includes('nearest')")
     said = page.locator("#mm-jumped").inner_text()
     assert said == "No checkpoint of iteration 13 was kept; the nearest is draw/seed-0@10, which is chosen."
     assert page.locator("#mm-columns label:has-text('draw/seed-0@10') input").is_checked()
-    curve.locator("circle[data-step='20']").click()
+    reward_curve.locator("circle[data-step='20']").click()
     page.wait_for_function("document.querySelector('#mm-jumped').innerText.includes('draw/seed-0@20 is chosen')")
     pictured(page, "curve")
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_done_is_said_and_nothing_else_breaks(visit, pictured, ru
     page = visit()
     page.fill("#mm-prompt-box textarea", "x" * 3000)
     page.click("#mm-go")
-    assert "3000 characters; at most 2000" in told(page)
+    assert "3000 characters; at most 2000" in error_text(page)
     hostile = "${alert(1)} {{value}} <img src=x onerror=window.hacked=1> `${window.hacked=2}`"
     page.fill("#mm-prompt-box textarea", hostile)
     set_up(page, "base", "broken/seed-0@20", group=1)

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.browser.conftest import PHONE
-from tests.browser.walking import go, set_up, told
+from tests.browser.walking import error_text, go, set_up
 
 TABS = ("Compare", "VLM", "Blind vote", "Blind vote on answers", "Video", "Prompts")
 
@@ -42,7 +42,7 @@ def test_a_picture_of_ones_own_is_asked_about_and_a_wrong_file_is_refused(visit,
     upload.set_input_files(wrong)
     page.wait_for_selector("#mm-upload .file-preview")
     page.click("#mm-ask")
-    assert "That file is no picture" in told(page)
+    assert "That file is no picture" in error_text(page)
     page.locator("#mm-upload [aria-label='Clear'], #mm-upload [aria-label='Remove this file']").first.click()
     upload.set_input_files(right)
     page.wait_for_selector("#mm-upload .file-preview")

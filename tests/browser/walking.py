@@ -32,7 +32,7 @@ def go(page: Any, pictures: int) -> list[str]:
     return [str(image.get_attribute("src")) for image in page.locator(SHOWN).all()]
 
 
-def told(page: Any) -> str:
+def error_text(page: Any) -> str:
     """The message that pops up where something cannot be done."""
     page.wait_for_selector(".toast-body")
     text = str(page.locator(".toast-body").first.inner_text())

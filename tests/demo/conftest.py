@@ -2,8 +2,8 @@
 
 import pytest
 
-from mmrl.demo.checkpoint_columns import Columns
-from mmrl.demo.scores import Judges
+from mmrl.demo.checkpoint_columns import CheckpointColumns
+from mmrl.demo.scores import DemoScorer
 from mmrl.training.run.run_folder import load_run
 from tests.demo.made_runs import make_run
 
@@ -15,9 +15,9 @@ def run(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def columns(run):
-    return Columns([str(run)])
+    return CheckpointColumns([str(run)])
 
 
 @pytest.fixture(scope="session")
-def judges(run):
-    return Judges([load_run(run).config])
+def scorer(run):
+    return DemoScorer([load_run(run).config])

@@ -4,14 +4,14 @@ import math
 
 import pytest
 
-from mmrl.demo.error_handling import DemoError, told
-from mmrl.demo.request_validation import MOST_PROMPT, checked, guidance_scales
+from mmrl.demo.error_handling import DemoError, error_text
+from mmrl.demo.request_validation import MOST_PROMPT, guidance_scales, validate_request
 
 FIT = {"columns": ["a"], "prompt": "x", "seed": 0, "rows": 1, "steps": 0, "guidances": "", "rlg": 1}
 
 
 def ask(**changes):
-    return checked(**{**FIT, **changes}, known=["a", "b"])
+    return validate_request(**{**FIT, **changes}, known=["a", "b"])
 
 
 def test_what_fits_is_taken_as_it_is():
@@ -65,7 +65,7 @@ def test_what_is_beyond_a_bound_is_refused_by_name(changes, said):
 def test_many_columns_of_many_rows_are_refused():
     names = [f"c{number}" for number in range(8)]
     with pytest.raises(DemoError, match="128 pictures"):
-        checked(names, "x", 0, 16, 0, "", 1, known=names)
+        validate_request(names, "x", 0, 16, 0, "", 1, known=names)
 
 
 def test_several_guidance_scales_are_rows_of_one_draw():
@@ -75,9 +75,9 @@ def test_several_guidance_scales_are_rows_of_one_draw():
 
 
 def test_messages_lose_the_folders_of_their_paths():
-    message = told(OSError(2, "No such file or directory", "/home/somebody/secret/run/config.yaml"))
+    message = error_text(OSError(2, "No such file or directory", "/home/somebody/secret/run/config.yaml"))
     assert message == "[Errno 2] No such file or directory: 'config.yaml'"
     assert (
-        "secret" not in told(ValueError("in ~/secret/a.txt and C:\\secret\\b.txt"))
-        and len(told(ValueError("x" * 999))) == 300
+        "secret" not in error_text(ValueError("in ~/secret/a.txt and C:\\secret\\b.txt"))
+        and len(error_text(ValueError("x" * 999))) == 300
     )

@@ -7,22 +7,24 @@ import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
-from mmrl.demo.checkpoint_columns import Columns
+from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.error_handling import DemoError, Stopped
-from mmrl.demo.generate import Settings, ask
+from mmrl.demo.generate import GenerationSettings, generate
 from mmrl.demo.grid_job import grid_job
-from mmrl.demo.jobs import Job
-from mmrl.demo.request_validation import checked
+from mmrl.demo.jobs import BackgroundJob
+from mmrl.demo.request_validation import validate_request
 
 SAMPLE = Sample("s", prompt="a red circle")
 
 
 def finished(job):
-    return list(job.news())[-1].grid
+    return list(job.reports())[-1].grid
 
 
 def wanted(columns, names=None, rows=2, steps=2, guidances="", rlg=1, seed=3):
-    return checked(names or list(columns.chosen), "a red circle", seed, rows, steps, guidances, rlg, columns.names)
+    return validate_request(
+        names or list(columns.chosen), "a red circle", seed, rows, steps, guidances, rlg, columns.names
+    )
 
 
 def pixels(picture):
@@ -35,33 +37,38 @@ def test_a_run_stands_beside_its_base_and_offers_what_it_kept(columns):
     assert columns.nearest("drawn/seed-0", 14).step == 10 and columns.nearest("drawn/seed-0", 2).name == "base"
 
 
-def test_columns_share_noise_and_differ_in_parameters(columns, judges):
-    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, names=columns.names)))
+def test_columns_share_noise_and_differ_in_parameters(columns, scorer):
+    grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names=columns.names)))
     assert grid.rows == ("seed 3 / 0", "seed 3 / 1") and len(grid.cells) == 6
-    again = finished(grid_job(columns, judges, SAMPLE, wanted(columns, names=["drawn/seed-0@20"])))
+    again = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names=["drawn/seed-0@20"])))
     base, first, last = (pixels(grid.cells[0, name].media) for name in columns.names)
     assert np.array_equal(pixels(again.cells[0, "drawn/seed-0@20"].media), last)  # whoever drew before
     assert not np.array_equal(first, last) and not np.array_equal(base, last)
     assert grid.distance("drawn/seed-0@20") < grid.diversity("base")  # the same noise: nearer than another draw
 
 
-def test_provenance_says_all_that_it_takes_to_draw_it_again(columns, judges):
-    cell = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rlg=1.5))).cells[1, "drawn/seed-0@20"]
-    told = cell.provenance
-    assert told["run"] == "drawn/seed-0" and told["iteration"] == "20" and told["seed"] == "3, row 1 of 2"
-    assert (told["steps"], told["guidance"], told["RLG strength"], told["prompt"]) == ("2", "1", "1.5", "a red circle")
-    assert "torch" in told["versions"] and "/" not in told["model"]
+def test_provenance_says_all_that_it_takes_to_draw_it_again(columns, scorer):
+    cell = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=1.5))).cells[1, "drawn/seed-0@20"]
+    found = cell.provenance
+    assert found["run"] == "drawn/seed-0" and found["iteration"] == "20" and found["seed"] == "3, row 1 of 2"
+    assert (found["steps"], found["guidance"], found["RLG strength"], found["prompt"]) == (
+        "2",
+        "1",
+        "1.5",
+        "a red circle",
+    )
+    assert "torch" in found["versions"] and "/" not in found["model"]
 
 
-def test_rl_guidance_of_zero_is_the_base_to_the_pixel(columns, judges):
-    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rlg=0)))
+def test_rl_guidance_of_zero_is_the_base_to_the_pixel(columns, scorer):
+    grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=0)))
     assert np.array_equal(*(pixels(grid.cells[0, name].media) for name in columns.chosen))
-    more = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rlg=3)))
+    more = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=3)))
     assert more.distance("drawn/seed-0@20") > 0
 
 
-def test_rows_can_be_guidance_scales(columns, judges):
-    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, guidances="1, 4")))
+def test_rows_can_be_guidance_scales(columns, scorer):
+    grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, guidances="1, 4")))
     assert grid.rows == ("guidance 1", "guidance 4")
     one, four = (pixels(grid.cells[row, "base"].media) for row in (0, 1))
     assert not np.array_equal(one, four) and grid.cells[1, "base"].provenance["guidance"] == "4"
@@ -76,37 +83,39 @@ def test_cancel_stops_before_the_next_denoising_step(columns):
             if len(calls) == 3:
                 job.stop()
 
-        with columns.lineup.activate("base") as policy:
+        with columns.pool.activate("base") as policy:
             handle = policy.pipeline.transformer.register_forward_pre_hook(called)
         try:
-            ask(columns.lineup, columns.usable("base"), SAMPLE, Settings(0, steps=50), job)
+            generate(columns.pool, columns.usable("base"), SAMPLE, GenerationSettings(0, steps=50), job)
         finally:
             handle.remove()
 
     with pytest.raises(Stopped):
-        list(Job(work).news())
+        list(BackgroundJob(work).reports())
     assert 3 <= len(calls) <= 4
-    made = ask(columns.lineup, columns.usable("base"), SAMPLE, Settings(0, steps=2), Job(work))  # still whole
+    made = generate(
+        columns.pool, columns.usable("base"), SAMPLE, GenerationSettings(0, steps=2), BackgroundJob(work)
+    )  # still whole
     assert made.media[0].size == (32, 32)
 
 
-def test_a_listener_who_leaves_stops_the_work(columns, judges):
-    job = grid_job(columns, judges, SAMPLE, wanted(columns, steps=60))
-    news = job.news()
+def test_a_listener_who_leaves_stops_the_work(columns, scorer):
+    job = grid_job(columns, scorer, SAMPLE, wanted(columns, steps=60))
+    news = job.reports()
     next(news)
     news.close()
     with pytest.raises(Stopped):
-        job.refuse_stopped()
+        job.raise_if_stopped()
 
 
-def test_two_visitors_at_once_get_what_each_would_get_alone(columns, judges):
+def test_two_visitors_at_once_get_what_each_would_get_alone(columns, scorer):
     names = {"one": ["drawn/seed-0@10"], "other": ["drawn/seed-0@20"]}
-    alone = {who: finished(grid_job(columns, judges, SAMPLE, wanted(columns, names[who]))) for who in names}
+    alone = {who: finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names[who]))) for who in names}
     together = {who: [] for who in names}
 
     def visit(who):
         for _ in range(3):
-            together[who].append(finished(grid_job(columns, judges, SAMPLE, wanted(columns, names[who]))))
+            together[who].append(finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names[who]))))
 
     threads = [threading.Thread(target=visit, args=[who]) for who in names]
     for thread in threads:
@@ -120,24 +129,24 @@ def test_two_visitors_at_once_get_what_each_would_get_alone(columns, judges):
             assert all(np.array_equal(pixels(grid.cells[row, name].media), due[row]) for row in (0, 1))
 
 
-def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_path, judges):
+def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_path, scorer):
     copy = shutil.copytree(run, tmp_path / "broken" / "seed-0")
     cut, garbled = (next((copy / "checkpoints" / f"step-{step}").glob("*.safetensors")) for step in (20, 10))
     cut.write_bytes(cut.read_bytes()[:100])
     garbled.write_bytes(garbled.read_bytes()[:8] + b"x" * (garbled.stat().st_size - 8))  # of the size that is due
-    columns = Columns([f"{copy}@10", str(copy)])
+    columns = CheckpointColumns([f"{copy}@10", str(copy)])
     assert columns.chosen == ("base", "broken/seed-0@10", "broken/seed-0@20")
-    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rows=1)))
+    grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rows=1)))
     assert "damaged: it has 100 of" in grid.cells[0, "broken/seed-0@20"].problem
     assert "header" in grid.cells[0, "broken/seed-0@10"].problem
     assert all(str(tmp_path) not in cell.problem for cell in grid.cells.values())
     assert grid.cells[0, "base"].media is not None
 
 
-def test_a_prompt_of_nobody_is_drawn_and_says_why_it_has_no_rewards(columns, judges):
-    grid = finished(grid_job(columns, judges, SAMPLE, wanted(columns, rows=1)))
-    assert grid.notes == ["None of the rewards can judge this prompt: choose one of the run's."]
-    assert "references.answer" in grid.cells[0, "base"].scored.why["shapeworld"]
+def test_a_prompt_of_nobody_is_drawn_and_says_why_it_has_no_rewards(columns, scorer):
+    grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rows=1)))
+    assert grid.notes == ["None of the rewards can score this prompt: choose one of the run's."]
+    assert "references.answer" in grid.cells[0, "base"].scored.reasons["shapeworld"]
     assert grid.best is None
 
 
@@ -145,6 +154,6 @@ def test_work_that_fails_says_so_without_a_path():
     def work(job):
         raise PermissionError("/home/somebody/secret is closed")
 
-    with pytest.raises(DemoError, match=r"failed on the server \(PermissionError\)") as why:
-        list(Job(work).news())
-    assert "secret" not in str(why.value)
+    with pytest.raises(DemoError, match=r"failed on the server \(PermissionError\)") as raised:
+        list(BackgroundJob(work).reports())
+    assert "secret" not in str(raised.value)

@@ -9,23 +9,26 @@ import pytest
 from PIL import Image
 
 from mmrl.data.sample import RewardChoice, Sample
-from mmrl.demo.answer_boxes import THICK, parsed, right_boxes, tree_spec
-from mmrl.demo.grid import Cell, Grid
-from mmrl.demo.grid_html import grid_html, static_page
-from mmrl.demo.reward_curves import curve, points
-from mmrl.demo.scores import Scored
-from mmrl.demo.tab_prompts import wins, wins_html
-from mmrl.demo.video_clips import clip_from, clip_of, clips_html, kept_clips
+from mmrl.demo.answer_boxes import THICKNESS, outline_mask, parse_answer, reference_boxes
+from mmrl.demo.grid import Grid, GridCell
+from mmrl.demo.grid_html import export_page, grid_html
+from mmrl.demo.reward_curves import curve_points, reward_curve
+from mmrl.demo.scores import AnswerScores
+from mmrl.demo.tab_prompts import prompt_changes, prompt_changes_html
+from mmrl.demo.video_clips import clip_files, clips_html, encode_clip, read_clip
 from mmrl.evaluation.run_reader import read_run
 
 HOSTILE = '<img src=x onerror="alert(1)">'
 
 
-def grid(values, prompt="a dog", watched=()):
+def grid(values, prompt="a dog", heldout=()):
     """Columns base and run@2 of one row each, with these rewards."""
     picture = Image.new("RGB", (8, 8))
-    cells = {(0, c): Cell(picture, Scored(v), {"seed": "0"}) for c, v in zip(("base", "run@2"), values, strict=True)}
-    return Grid(("base", "run@2"), ("seed 0 / 0",), prompt, {"base": "base", "run@2": "base"}, cells, watched=watched)
+    cells = {
+        (0, c): GridCell(picture, AnswerScores(v), {"seed": "0"})
+        for c, v in zip(("base", "run@2"), values, strict=True)
+    }
+    return Grid(("base", "run@2"), ("seed 0 / 0",), prompt, {"base": "base", "run@2": "base"}, cells, heldout=heldout)
 
 
 def test_cells_show_differences_from_the_base_and_from_the_best():
@@ -36,9 +39,9 @@ def test_cells_show_differences_from_the_base_and_from_the_best():
 
 
 def test_a_held_out_reward_that_falls_is_told_beside_one_that_rises():
-    hacked = grid([{"good": 0.2, "held": 0.9}, {"good": 0.8, "held": 0.4}], watched=("held",))
+    hacked = grid([{"good": 0.2, "held": 0.9}, {"good": 0.8, "held": 0.4}], heldout=("held",))
     assert "good +0.60 while the held-out held -0.50" in hacked.hint("run@2") and hacked.headline == "good"
-    assert not grid([{"good": 0.2, "held": 0.4}, {"good": 0.8, "held": 0.9}], watched=("held",)).hint("run@2")
+    assert not grid([{"good": 0.2, "held": 0.4}, {"good": 0.8, "held": 0.9}], heldout=("held",)).hint("run@2")
 
 
 def test_unscored_is_a_dash_and_never_a_number():
@@ -48,36 +51,40 @@ def test_unscored_is_a_dash_and_never_a_number():
 
 def test_what_models_and_data_write_is_escaped():
     hostile = grid([{HOSTILE: 0.1}, {HOSTILE: 0.2}], prompt=HOSTILE)
-    hostile.cells[0, "base"] = Cell(HOSTILE, Scored({HOSTILE: 0.1}, {HOSTILE: HOSTILE}), {HOSTILE: HOSTILE}, HOSTILE)
+    hostile.cells[0, "base"] = GridCell(
+        HOSTILE, AnswerScores({HOSTILE: 0.1}, {HOSTILE: HOSTILE}), {HOSTILE: HOSTILE}, HOSTILE
+    )
     hostile.notes.append(HOSTILE)
-    assert "<img src=x" not in grid_html(hostile) + static_page(hostile, "", "")
+    assert "<img src=x" not in grid_html(hostile) + export_page(hostile, "", "")
 
 
 def test_the_exported_page_loads_nothing():
-    text = static_page(grid([{"good": 0.1}, {"good": 0.2}]), "", "")
+    text = export_page(grid([{"good": 0.1}, {"good": 0.2}]), "", "")
     assert "default-src 'none'" in text and "http" not in text.replace("http-equiv", "") and "<script" not in text
 
 
 def test_the_curve_leads_to_checkpoints(run):
-    drawn = curve(read_run(run), "drawn", {10, 20})
+    drawn = reward_curve(read_run(run), "drawn", {10, 20})
     assert drawn.count('class="kept"') == 2 and drawn.count("data-step") == 20
-    assert len(points(range(1, 1001), [0.5] * 1000, {7, 1000})) <= 70
-    assert dict(points([2, 4], [0.1, 0.9], {3, 5}))[5] == 0.9  # a checkpoint between two lines of the log
+    assert len(curve_points(range(1, 1001), [0.5] * 1000, {7, 1000})) <= 70
+    assert dict(curve_points([2, 4], [0.1, 0.9], {3, 5}))[5] == 0.9  # a checkpoint between two lines of the log
 
 
 def test_wins_and_losses_are_sorted_by_change_and_filtered_by_source(run):
-    found = wins(read_run(run))
+    found = prompt_changes(read_run(run))
     changes = [row.change for row in found.rows]
     assert changes == sorted(changes, reverse=True) and found.steps == (0, 20) and min(changes) < 0 < max(changes)
-    assert found.rows[0].held[0][0] == "shapeworld_heldout"
-    only = wins_html(found, "pair")
+    assert found.rows[0].heldout[0][0] == "shapeworld_heldout"
+    only = prompt_changes_html(found, "pair")
     assert ">single<" not in only and ">pair<" in only
-    assert wins_html(found, losses_first=True).index("Lost") < wins_html(found, losses_first=True).index("Won")
+    assert prompt_changes_html(found, losses_first=True).index("Lost") < prompt_changes_html(
+        found, losses_first=True
+    ).index("Won")
 
 
 def test_a_run_without_evaluations_says_so(tmp_path):
     (tmp_path / "config.yaml").write_text("name: x\n")
-    assert "no two evaluations" in wins_html(wins(read_run(tmp_path)))
+    assert "no two evaluations" in prompt_changes_html(prompt_changes(read_run(tmp_path)))
 
 
 def boxed(space="norm_1000", answer=None):
@@ -90,27 +97,27 @@ def boxed(space="norm_1000", answer=None):
     [("norm_1000", "[100, 200, 500, 600]"), ("pixel", "[20, 20, 100, 60]"), ("norm_1", "[0.1, 0.2, 0.5, 0.6]")],
 )
 def test_boxes_of_every_space_land_on_the_same_place(space, text):
-    (box,) = parsed(boxed(space), text)[1]
+    (box,) = parse_answer(boxed(space), text)[1]
     assert box.box == pytest.approx((0.1, 0.2, 0.5, 0.6))
-    (right,) = right_boxes(boxed(space, [20, 20, 100, 60]))
+    (right,) = reference_boxes(boxed(space, [20, 20, 100, 60]))
     assert right.box == pytest.approx((0.1, 0.2, 0.5, 0.6))
 
 
 def test_a_malformed_answer_has_no_boxes_and_says_why():
-    text, boxes = parsed(boxed(), "it is on the left")
+    text, boxes = parse_answer(boxed(), "it is on the left")
     assert text.startswith("malformed: no box") and boxes == []
-    assert parsed(Sample("s", prompt="how many?"), "<answer>3</answer>") == ("3", [])
+    assert parse_answer(Sample("s", prompt="how many?"), "<answer>3</answer>") == ("3", [])
 
 
 def test_outlines_leave_what_they_surround_uncovered():
-    mask = tree_spec((0.25, 0.25, 0.75, 0.75), (80, 40))
-    assert mask.shape == (40, 80) and mask[20, 20 + THICK - 1] == 1 and mask[20, 40] == 0 and mask[:10].sum() == 0
-    assert tree_spec((0.9, 0.9, 0.901, 0.901), (80, 40)).shape == (40, 80)
+    mask = outline_mask((0.25, 0.25, 0.75, 0.75), (80, 40))
+    assert mask.shape == (40, 80) and mask[20, 20 + THICKNESS - 1] == 1 and mask[20, 40] == 0 and mask[:10].sum() == 0
+    assert outline_mask((0.9, 0.9, 0.901, 0.901), (80, 40)).shape == (40, 80)
 
 
 def test_a_clip_holds_every_frame_as_one_that_can_be_sought():
     frames = [Image.new("RGB", (17, 9), (50 * number, 0, 0)) for number in range(5)]
-    with av.open(io.BytesIO(clip_of("x", frames).content)) as container:
+    with av.open(io.BytesIO(encode_clip("x", frames).content)) as container:
         read = list(container.decode(video=0))
         reds = [np.asarray(frame.to_image())[..., 0].mean() for frame in read]
     assert len(read) == 5 and all(frame.key_frame for frame in read)
@@ -119,13 +126,13 @@ def test_a_clip_holds_every_frame_as_one_that_can_be_sought():
 
 def test_only_videos_in_the_samples_of_a_run_are_shown(tmp_path):
     (tmp_path / "samples").mkdir()
-    clip = clip_of("x", [Image.new("RGB", (8, 8))] * 2)
+    clip = encode_clip("x", [Image.new("RGB", (8, 8))] * 2)
     (tmp_path / "secret.mp4").write_bytes(clip.content)
     (tmp_path / "samples" / "a.mp4").write_bytes(clip.content)
     (tmp_path / "samples" / "link.mp4").symlink_to(tmp_path / "secret.mp4")
-    (found,) = kept_clips(tmp_path)
-    assert found.name == "a.mp4" and clip_from("a", found, tmp_path) is not None
-    assert clip_from("a", tmp_path / "secret.mp4", tmp_path) is None
-    assert clip_from("a", tmp_path / "samples" / ".." / "secret.mp4", tmp_path) is None
-    named = clip_of(HOSTILE, [Image.new("RGB", (8, 8))])
+    (found,) = clip_files(tmp_path)
+    assert found.name == "a.mp4" and read_clip("a", found, tmp_path) is not None
+    assert read_clip("a", tmp_path / "secret.mp4", tmp_path) is None
+    assert read_clip("a", tmp_path / "samples" / ".." / "secret.mp4", tmp_path) is None
+    named = encode_clip(HOSTILE, [Image.new("RGB", (8, 8))])
     assert clips_html([clip, named]).count("<video") == 2 and HOSTILE not in clips_html([named])

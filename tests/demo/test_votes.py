@@ -12,7 +12,7 @@ from mmrl.data.jsonl import read_samples
 from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import DemoError
 from mmrl.demo.request_validation import as_uri
-from mmrl.demo.votes import Ballot, Rate, VoteFile, checked_verdict, pick_pair
+from mmrl.demo.votes import Ballot, RateLimiter, VoteFile, pick_pair, validate_verdict
 
 RED, BLUE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue")
 
@@ -72,10 +72,10 @@ def test_equal_answers_can_only_be_a_tie(tmp_path):
 def test_pictures_carry_nothing_but_pixels(tmp_path):
     from PIL.PngImagePlugin import PngInfo
 
-    told = PngInfo()
-    told.add_text("checkpoint", "run@2")
-    RED.save(tmp_path / "told.png", pnginfo=told)
-    VoteFile(tmp_path / "votes.jsonl").add(ballot(Image.open(tmp_path / "told.png")), "left", "somebody")
+    metadata = PngInfo()
+    metadata.add_text("checkpoint", "run@2")
+    RED.save(tmp_path / "vote.png", pnginfo=metadata)
+    VoteFile(tmp_path / "votes.jsonl").add(ballot(Image.open(tmp_path / "vote.png")), "left", "somebody")
     assert b"run@2" not in b"".join(path.read_bytes() for path in (tmp_path / "votes.media").iterdir())
 
 
@@ -86,7 +86,7 @@ def test_videos_are_refused(tmp_path):
 
 def test_votes_are_limited_for_each_visitor_and_for_all():
     now = [0.0]
-    rate = Rate(each=2, together=3, seconds=10, clock=lambda: now[0])
+    rate = RateLimiter(each=2, together=3, seconds=10, clock=lambda: now[0])
     rate.take("a"), rate.take("a")
     with pytest.raises(DemoError, match="Too many"):
         rate.take("a")
@@ -105,4 +105,4 @@ def test_sides_are_shuffled():
     with pytest.raises(DemoError, match="two checkpoints"):
         pick_pair(["x", "x"], chance)
     with pytest.raises(DemoError, match="left, right, tie"):
-        checked_verdict("LEFT")
+        validate_verdict("LEFT")
