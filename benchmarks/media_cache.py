@@ -28,7 +28,7 @@ from mmrl.data import Sample
 from mmrl.data.media.budget import MediaBudget, VideoBudget
 from mmrl.data.media.media_cache import MediaCache, write_cache
 from mmrl.data.media.reader import MediaReader
-from mmrl.data.media.video import VideoFrames, chosen_decoder
+from mmrl.data.media.video import VideoFrames, default_decoder
 
 BOUND = 1.4
 CLIPS, SECONDS, RATE, SIZE, TURNS = 6, 10, 30, (640, 360), 7
@@ -92,7 +92,7 @@ def main() -> None:
         files = sum(Path(clip).stat().st_size for clip in clips)
         print(
             f"{count} clips of {seconds:g} s, {SIZE[0]} x {SIZE[1]} at {RATE} frames/s, {files / 1e6:.1f} MB; "
-            f"frames {shape}, cache {done.bytes / 1e6:.1f} MB, prepared in {prepared:.1f} CPU s; {chosen_decoder()}"
+            f"frames {shape}, cache {done.bytes / 1e6:.1f} MB, prepared in {prepared:.1f} CPU s; {default_decoder()}"
         )
         processor = Qwen2VLVideoProcessor()
 

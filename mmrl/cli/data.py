@@ -32,13 +32,13 @@ def check(
 ) -> None:
     """Find every bad line: keys, types, media, boxes, and answers that their own reward cannot use."""
     from mmrl.cli.console import console
-    from mmrl.data.sources import place
+    from mmrl.data.sources import locate
     from mmrl.understanding.tasks.check_data import check_data
 
     with console().status(f"checking {file}"):
         report = check_data(file, media, task)
     for problem in report.problems:
-        typer.echo(f"{place(file, problem.number)}: {problem.text}")
+        typer.echo(f"{locate(file, problem.number)}: {problem.text}")
     console().print(_summary(report))
     for reward, count in sorted(report.not_scored.items()):
         typer.echo(f"{reward}: not tried on {count} answers, since it needs a model, a judge or code of your own")
@@ -66,6 +66,7 @@ def prepare(
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from mmrl.data.media.budget import MediaBudget
     from mmrl.data.media.media_cache import write_cache
     from mmrl.data.sources import load_source
 
@@ -76,7 +77,10 @@ def prepare(
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         bar = progress.add_task("preparing", total=None)
         done = write_cache(
-            samples, out, settings.budget(), lambda number, total: progress.update(bar, completed=number, total=total)
+            samples,
+            out,
+            MediaBudget.of(settings),
+            lambda number, total: progress.update(bar, completed=number, total=total),
         )
     for problem in done.problems:
         typer.echo(problem)

@@ -1,15 +1,12 @@
-"""How much of pictures and videos a vision-language model is shown."""
+"""Pixel and frame budgets of the images and videos that a vision-language model takes, their decoder and cache."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mmrl.config.section import Section
-
-if TYPE_CHECKING:
-    from mmrl.data.media.budget import MediaBudget
 
 
 class ImageConfig(Section):
@@ -62,12 +59,3 @@ class MediaConfig(Section):
     decoded once before training, and samples with bad ones are left out and named. None is swapped for another."""
     cache: Annotated[str, Field(min_length=1)] | None = None
     """A folder that `mmrl data prepare` wrote under this very budget; unset: media are decoded each time."""
-
-    def budget(self) -> MediaBudget:
-        """The numbers, as `mmrl.data` takes them."""
-        from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
-
-        return MediaBudget(
-            ImageBudget(self.image.min_pixels, self.image.max_pixels),
-            VideoBudget(**self.video.model_dump(exclude={"decoder"})),
-        )

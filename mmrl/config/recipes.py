@@ -1,12 +1,14 @@
-"""The recipes that ship with the package: finding, listing and copying them."""
+"""Recipes that ship with the package: find, list and copy them."""
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mmrl
+from mmrl.components import Registry
 from mmrl.errors import ConfigError
 
 TASKS: dict[str, str | None] = {
@@ -16,28 +18,18 @@ TASKS: dict[str, str | None] = {
     "text-to-video": "wan21-1-3b-lora",
     "image-to-video": None,
     "token-image": "shapes-ar",
-    "grounding": "grounding",
-    "detection": "detection",
-    "counting": "counting",
-    "ocr": "ocr",
-    "chart": "chart",
-    "math": "math",
-    "puzzle": "puzzle",
-    "science": "science",
-    "video-qa": "video-qa",
-    "temporal-grounding": "temporal-grounding",
-    "gui": "gui",
-    "table2latex": "table2latex",
     "reward": None,
 }
-"""Tasks by name, each with the recipe that starts it; None: none ships yet."""
+"""{task of a generator: the recipe it starts from}; None: none ships yet. A VLM task's recipe has the task's name."""
+VLM_TASKS: Registry[Any] = Registry("mmrl.tasks", "task", {})
+"""VLM tasks of other packages and of files; the built-in ones are in `mmrl.understanding.tasks.definitions`."""
 PROTOCOLS = "evaluation"
 """The folder of protocols beside those of recipes: see `mmrl.benchmarks.protocol`."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One YAML file that `mmrl train` takes."""
+    """A YAML file that `mmrl train` takes."""
 
     name: str
     """The file's name without its suffix; unique among the shipped recipes."""
@@ -59,18 +51,25 @@ def recipes_folder() -> Path:
 
 
 def list_recipes() -> list[Recipe]:
-    """Every shipped recipe, by folder and name."""
+    """Return every shipped recipe, sorted by folder and name."""
     folder = recipes_folder()
     files = sorted(folder.rglob("*.yaml"))
     return [Recipe(path.stem, path) for path in files if path.parent != folder / PROTOCOLS]
 
 
 def find_recipe(recipe: str) -> Recipe:
-    """The recipe of a YAML path, a shipped recipe's name or a task's name.
+    """Return the recipe of a YAML path, of a shipped recipe's name, or of a task (also `path/to/file.py:Task`).
 
     Raises:
-        ConfigError: it is none of them, or no recipe ships for the task yet.
+        ConfigError: it is none of them, or the task has no recipe.
     """
+    if recipe in VLM_TASKS:
+        start = VLM_TASKS.load(recipe).recipe
+        if start is None:
+            raise ConfigError(
+                f"the task {recipe} has no recipe to start from: set Task.recipe to a name or a YAML path"
+            )
+        return find_recipe(start)
     if Path(recipe).suffix in (".yaml", ".yml") or "/" in recipe:
         path = Path(recipe)
         if not path.is_file():

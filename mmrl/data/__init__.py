@@ -1,4 +1,10 @@
-"""Samples, the files that hold them and the order in which they are trained on."""
+"""Samples, the data sets that contain them, and the order in which training uses them.
+
+sample          `Sample`: one line of a data set
+jsonl, sources  JSON Lines; Parquet and data sets of Hugging Face
+prompts         `PromptSampler`: shuffled epochs of prompts; `variance_aware`: prompts sampled by score
+media           images and videos of samples
+"""
 
 from mmrl.data.jsonl import read_samples, write_samples
 from mmrl.data.prompts import PromptSampler

@@ -3,8 +3,7 @@
     {"id": "a1", "prompt": "two red circles", "answer": 2, "source": "counting"}
     {"id": "a2", "prompt": "make the circle blue", "image": "pictures/7.png"}
 
-DataError(ValueError)
-    a data set that cannot be used; the message names the file and the line
+`DataError` is raised for a data set that cannot be used; its message names the file and the line.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmrl.atomic_io import replacing
+from mmrl.atomic_io import replace_file
 from mmrl.data.media.conditions import KEYS as CONDITIONS
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import DataError
@@ -28,7 +27,7 @@ _sample = TypeAdapter(Sample)
 
 @dataclass(frozen=True)
 class Line:
-    """One line that is not blank: a sample, or what is wrong with it."""
+    """A line that is not blank: its sample, or its problems."""
 
     number: int
     sample: Sample | None
@@ -36,10 +35,10 @@ class Line:
 
 
 def read_samples(path: Path | str) -> list[Sample]:
-    """The samples of a JSON Lines file, in order. A line without an `id` is called after its file and line number.
+    """Return the samples of a JSON Lines file, in order. A line without an `id` gets one from the file and line number.
 
     Raises:
-        DataError: no such file, no samples in it, a line that is no sample, an unknown key, or an id that came before.
+        DataError: the file does not exist or is empty, a line is not a sample, a key is unknown, or an id is repeated.
     """
     samples: list[Sample] = []
     for line in scan_samples(path):
@@ -52,10 +51,10 @@ def read_samples(path: Path | str) -> list[Sample]:
 
 
 def scan_samples(path: Path | str) -> Iterator[Line]:
-    """The lines of a JSON Lines file one by one, bad ones with all that is wrong with each.
+    """Yield the lines of a JSON Lines file, invalid ones with all their problems.
 
     Raises:
-        DataError: the file cannot be read at all.
+        DataError: the file cannot be read.
     """
     path = Path(path)
     lines_by_id: dict[str, int] = {}
@@ -78,7 +77,7 @@ def scan_samples(path: Path | str) -> Iterator[Line]:
 
 
 def read_row(row: Any, default_id: str) -> tuple[Sample | None, list[str]]:
-    """The sample of an object with keys, or None and everything that is wrong with it."""
+    """Return the sample of a JSON object, or None and all its problems."""
     if not isinstance(row, dict):
         return None, [f"is a {type(row).__name__}; a sample is an object with keys, like a prompt"]
     row, problems = _gather_conditions(row)
@@ -92,7 +91,7 @@ def read_row(row: Any, default_id: str) -> tuple[Sample | None, list[str]]:
     problems += _odd_turns(row.get("messages"))
     if problems:
         return None, problems
-    try:  # strict JSON: a list becomes a tuple, but no number becomes a text
+    try:  # strict mode of JSON: a list becomes a tuple, but a number does not become a text
         return _sample.validate_json(json.dumps({"id": default_id} | row), strict=True), []
     except ValidationError as err:
         return None, [
@@ -102,15 +101,22 @@ def read_row(row: Any, default_id: str) -> tuple[Sample | None, list[str]]:
 
 
 def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
-    """Write what `read_samples` reads back; fields at their defaults are left out. Replaces the file at once."""
+    """Write samples for `read_samples`, without fields at their defaults. Replaces the file atomically.
+
+    Raises:
+        DataError: a sample cannot be written as JSON.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as draft, draft.open("w", encoding="utf-8") as file:
-        for sample in samples:
-            try:
-                file.write(json.dumps(sample_line(sample), ensure_ascii=False) + "\n")
-            except (TypeError, ValueError) as err:
-                raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
+    lines = []
+    for sample in samples:
+        try:
+            line = json.dumps(sample_line(sample), ensure_ascii=False)
+            line.encode()  # raises for half of a surrogate pair
+        except (TypeError, ValueError) as err:
+            raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
+        lines.append(f"{line}\n")
+    replace_file(path, "".join(lines))
 
 
 def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
@@ -124,24 +130,24 @@ def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
 
 
 def _gather_conditions(row: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The conditions that have a key of their own, moved to the others; and what is wrong with them."""
+    """Return the row with conditions that are keys of the line moved into `conditions`, and their problems."""
     own = {key: row[key] for key in CONDITIONS if key in row}
     if empty := ", ".join(key for key, value in own.items() if value is None):
-        return row, [f"{empty} is null: leave it out, or say what it is"]
+        return row, [f"{empty} is null: leave it out, or give it a value"]
     if not own:
         return row, []
     others = row.get("conditions", {})
     if not isinstance(others, dict):
-        return row, []  # refused by its type later
+        return row, []  # its type is checked later
     if twice := sorted(own.keys() & others.keys()):
         return row, [f"{', '.join(twice)} stands both in the line and in its 'conditions'"]
     return {key: value for key, value in row.items() if key not in own} | {"conditions": own | others}, []
 
 
 def _odd_turns(turns: Any) -> list[str]:
-    """What keeps messages from being a conversation: roles, contents, and nobody who asks."""
+    """Return the problems of messages: missing roles, contents of a wrong type, no message of the user."""
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, dict) for turn in turns):
-        return []  # none, or refused by its type later
+        return []  # there are none, or their type is checked later
     problems = []
     for number, turn in enumerate(turns):
         content = turn.get("content")
@@ -151,7 +157,7 @@ def _odd_turns(turns: Any) -> list[str]:
         if not isinstance(content, str | list) or not all(isinstance(part, dict) for part in parts):
             problems.append(f"messages.{number}: its content is neither a text nor a list of parts with a 'type'")
     if not any(turn.get("role") == "user" for turn in turns):
-        problems.append("messages: none is by the role 'user'")
+        problems.append("messages: none has the role 'user'")
     return problems
 
 
@@ -167,12 +173,12 @@ def _unknown_keys(row: Mapping[str, Any], schema: type) -> list[str]:
 
 
 def known_keys(schema: type = Sample) -> list[str]:
-    """The keys that a line may have."""
+    """Return the keys that a line may have."""
     return [field.name for field in fields(schema)] + (list(CONDITIONS) if schema is Sample else [])
 
 
 def sample_line(sample: Sample) -> dict[str, Any]:
-    """What a line holds of a sample: what is not as by default."""
+    """Return the JSON object of a sample: its fields that differ from their defaults."""
     row = asdict(sample)
     for field in fields(Sample):
         default = field.default_factory() if field.default_factory is not MISSING else field.default

@@ -1,4 +1,4 @@
-"""One line of a data set: the schema that generators and vision-language models share."""
+"""`Sample`: one line of a data set, in the schema that generators and vision-language models share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RewardChoice:
-    """A reward that a sample asks for by itself, so that one run can mix tasks."""
+    """A reward that a sample names itself, so that one run can mix tasks."""
 
     name: str
     weight: float = 1.0
@@ -18,7 +18,7 @@ class RewardChoice:
 
 @dataclass(frozen=True)
 class Sample:
-    """A prompt or conversation, its media as paths, and what is known about a right answer."""
+    """A prompt or conversation, the paths of its media, and its reference answers."""
 
     id: str
     prompt: str = ""
@@ -27,11 +27,11 @@ class Sample:
     videos: tuple[str, ...] = ()
     mask: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """What a generator is given beside the prompt, by argument of its pipeline: see `mmrl.data.media.conditions`."""
+    """Conditions of a generator by pipeline argument: see `mmrl.data.media.conditions`."""
     answer: Any = None
     task: str | None = None
     source: str = "default"
-    """Which data set the sample came from; every metric is also reported per source."""
+    """The data set that the sample comes from; every metric is also reported per source."""
     chosen: Any = None
     rejected: Any = None
     demonstration: Any = None

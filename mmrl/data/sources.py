@@ -1,13 +1,13 @@
-"""Where samples come from: JSON Lines, Parquet, data sets of Hugging Face.
+"""Sources of samples: JSON Lines, Parquet, and data sets of Hugging Face.
 
     data.path: mine.jsonl                     one sample a line
     data.path: mine.parquet                   one sample a row (needs pyarrow)
     data.path: folder                         written by datasets' `save_to_disk` (needs datasets); folder:split
-    data.path: hf:owner/name:split            from the Hub; hf:owner/name/config:split where it has configurations
+    data.path: hf:owner/name:split            from the Hub; hf:owner/name/config:split with a configuration
 
-Columns are the keys of a sample; `columns` renames those that are called otherwise. As a table has one schema, empty
-cells count as not there, and columns that are no keys go into `metadata`, unless they look like a misspelt key.
-Pictures held in a table as bytes become data URIs, so they all are in memory: beyond a few GB write them to files.
+Columns are the keys of a sample; `columns` renames columns of other names. As a table has one schema, empty cells count
+as absent, and columns that are not keys go into `metadata`, unless they look like a misspelt key. Images stored in a
+table as bytes become data URIs, all of them in memory: beyond a few GB, write them to files.
 """
 
 from __future__ import annotations
@@ -40,17 +40,19 @@ _SIGNATURES = (
 
 
 def load_source(path: str, columns: Mapping[str, str] | None = None) -> list[Sample]:
-    """The samples of any source, their media's paths counted from where the data lie.
+    """Return the samples of any source, with media paths resolved against its folder.
 
-    `columns` is {column: key of a sample}.
+    Args:
+        path: a file, a folder, or `hf:owner/name:split`.
+        columns: {column: key of a sample}.
 
     Raises:
-        DataError: the source or a row cannot be read, or a library that it needs is not installed.
+        DataError: the source or a row cannot be read, or a required library is not installed.
     """
     samples: list[Sample] = []
     for line in scan_source(path, columns):
         if line.problems or line.sample is None:
-            raise DataError(f"{place(path, line.number)}: {line.problems[0]}")
+            raise DataError(f"{locate(path, line.number)}: {line.problems[0]}")
         samples.append(line.sample)
     if not samples:
         raise DataError(f"{path}: holds no samples")
@@ -58,15 +60,15 @@ def load_source(path: str, columns: Mapping[str, str] | None = None) -> list[Sam
 
 
 def scan_source(path: str, columns: Mapping[str, str] | None = None) -> Iterator[Line]:
-    """The lines or rows of a source one by one, bad ones with all that is wrong with each.
+    """Yield the lines or rows of a source, invalid ones with all their problems.
 
     Raises:
-        DataError: the source cannot be read at all.
+        DataError: the source cannot be read.
     """
     if not _is_table(path) and not columns:
         lines = scan_samples(path)
     elif not _is_table(path):
-        raise DataError(f"{path}: columns are renamed in tables alone; in JSON Lines, write the keys of a sample")
+        raise DataError(f"{path}: columns can be renamed in tables only; in JSON Lines, write the keys of a sample")
     else:
         lines = _scan_rows(path, columns or {})
     folder = None if path.startswith("hf:") else Path(path).parent
@@ -75,8 +77,8 @@ def scan_source(path: str, columns: Mapping[str, str] | None = None) -> Iterator
         yield Line(line.number, found, line.problems)
 
 
-def place(path: str, number: int) -> str:
-    """How messages name a line or row."""
+def locate(path: str, number: int) -> str:
+    """Return the name of a line or row in messages."""
     return f"{path}: row {number}" if _is_table(path) else f"{path}:{number}"
 
 
@@ -85,7 +87,7 @@ def _is_table(path: str) -> bool:
 
 
 def _saved(path: str) -> Path | None:
-    """The folder that `save_to_disk` wrote, of one split or of several; None: the path is none."""
+    """Return the folder that `save_to_disk` wrote, of one split or of several; None for any other path."""
     for folder in (Path(path), Path(path.rpartition(":")[0] or path)):
         if (folder / "state.json").is_file() or (folder / "dataset_dict.json").is_file():
             return folder
@@ -98,8 +100,8 @@ def _scan_rows(path: str, columns: Mapping[str, str]) -> Iterator[Line]:
     for number, row in enumerate(_rows(path)):
         if number == 0 and (missing := ", ".join(columns.keys() - row.keys())):
             raise DataError(f"{path}: has no column {missing}; it has {', '.join(row)}")
-        given, problems = _as_sample_row(row, columns)
-        sample, more = read_row(given, f"{stem}-{number}") if not problems else (None, [])
+        fields, problems = _as_sample_row(row, columns)
+        sample, more = read_row(fields, f"{stem}-{number}") if not problems else (None, [])
         problems += more
         if sample is not None and (first := ids.setdefault(sample.id, number)) != number:
             problems = [f"the id {sample.id!r} is already that of row {first}"]
@@ -123,7 +125,7 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _data_set(path: str) -> Any:
-    """A `datasets.Dataset`: one split."""
+    """Return one split as a `datasets.Dataset`."""
     datasets = _require("datasets", "a data set of Hugging Face", "datasets")
     folder = _saved(path)
     try:
@@ -156,9 +158,9 @@ def _split(found: Any, split: str, path: str) -> Any:
 
 
 def _as_sample_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """A row as a line of JSON would have it, and what is wrong with it."""
+    """Return a row of a table as the object of a JSON line, and its problems."""
     known = known_keys()
-    given: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     metadata: dict[str, Any] = {}
     problems: list[str] = []
     for column, cell in row.items():
@@ -167,25 +169,25 @@ def _as_sample_row(row: Mapping[str, Any], columns: Mapping[str, str]) -> tuple[
         if value is None:
             continue
         if key in known:
-            given[key] = [value] if key in _LISTS and not isinstance(value, list) else value
+            fields[key] = [value] if key in _LISTS and not isinstance(value, list) else value
         elif column in columns:
-            problems.append(f"columns: {key!r}, to which {column!r} is renamed, is no key of a sample")
+            problems.append(f"columns: {key!r}, to which {column!r} is renamed, is not a key of a sample")
         elif near := difflib.get_close_matches(key, known, n=1, cutoff=0.75):
             problems.append(f"{column!r} is not a key of a sample: did you mean {near[0]!r}? Rename it by data.columns")
         else:
             metadata[key] = value
     if metadata:
-        own = given.get("metadata", {})
-        given["metadata"] = metadata | own if isinstance(own, dict) else own
-    return given, problems
+        own = fields.get("metadata", {})
+        fields["metadata"] = metadata | own if isinstance(own, dict) else own
+    return fields, problems
 
 
 def _plain(value: Any) -> Any:
-    """A cell as JSON has it: no empty entries, and media in bytes as data URIs."""
+    """Return a cell as a JSON value: without empty entries, and with media in bytes as data URIs."""
     if isinstance(value, bytes):
         return data_uri(value, _kind_of(value))
     if isinstance(value, Mapping):
-        if value.keys() == {"bytes", "path"}:  # how datasets keeps pictures and videos
+        if value.keys() == {"bytes", "path"}:  # the form in which datasets stores images and videos
             return _plain(value["bytes"]) if value["bytes"] is not None else value["path"]
         return {key: plain for key, each in value.items() if (plain := _plain(each)) is not None} or None
     if isinstance(value, list):

@@ -23,11 +23,13 @@ from mmrl.demo.request_validation import FORMATS, as_uri
 from mmrl.demo.reward_curves import curve_panel, run_notes_html, select_checkpoint
 from mmrl.demo.state import VLM_KINDS, AppState, labelled, question_of
 from mmrl.evaluation.image_grid import prompt_image
-from mmrl.understanding.tasks.definitions import TASKS
+from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS
 
 EMPTY = '<p class="mm-empty">Choose a sample of the run, or upload a picture, and press Ask.</p>'
 AS_IT_STANDS = "as it stands"
-PICTURES_ONLY = [name for name, task in TASKS.items() if task.shows in ("picture", "either") and not task.choices]
+PICTURES_ONLY = [
+    name for name, task in BUILT_IN_TASKS.items() if task.media in ("image", "either") and not task.options
+]
 
 
 def vlm_tab(state: AppState) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import random
 import threading
 import time
@@ -24,9 +25,8 @@ from typing import Any, Literal, get_args
 
 from PIL import Image
 
-from mmrl.atomic_io import append_durably, replacing
 from mmrl.data.jsonl import sample_line
-from mmrl.data.media.conditions import holds_video, map_media
+from mmrl.data.media.conditions import is_video, map_media
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import DemoError
@@ -132,7 +132,7 @@ class VoteFile:
             images=tuple(self._copied(path, sample.id) for path in sample.images),
             conditions=map_media(
                 sample.conditions,
-                lambda kind, path: path if holds_video(kind, path) else self._copied(path, sample.id),
+                lambda kind, path: path if is_video(kind, path) else self._copied(path, sample.id),
             ),
         )
 
@@ -149,8 +149,9 @@ class VoteFile:
         self._media.mkdir(parents=True, exist_ok=True)
         file = self._media / f"{hashlib.sha256(content).hexdigest()[:32]}.png"
         if not file.exists():
-            with replacing(file) as draft:
-                draft.write_bytes(content)
+            draft = file.with_suffix(f".{os.getpid()}.tmp")
+            draft.write_bytes(content)
+            draft.replace(file)
         return f"{self._media.name}/{file.name}"
 
 
@@ -186,7 +187,10 @@ def _append(path: Path, sample: Sample) -> None:
         line = json.dumps(sample_line(sample), ensure_ascii=False)
     except (TypeError, ValueError) as err:
         raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
-    append_durably(path, f"{line}\n".encode())
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _lines(path: Path) -> int:

@@ -9,11 +9,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.data.media.conditions import Kind
+from mmrl.data.media.conditions import MediaKind
 
 PICTURE = "picture.png"
 """The file that the code passes to a model that takes pictures."""
-_READERS: dict[Kind, str] = {
+_READERS: dict[MediaKind, str] = {
     "image": f'load_image("{PICTURE}")',
     "mask": 'load_image("mask.png")',
     "video": 'load_video("video.mp4")',
@@ -30,7 +30,7 @@ def pipeline_code(
     dtype: str,
     prompt: str | None,
     arguments: Mapping[str, Any],
-    conditions: Mapping[str, Kind],
+    conditions: Mapping[str, MediaKind],
     video: bool,
     scale_on_guider: float | None,
 ) -> str:
@@ -127,7 +127,7 @@ def token_lora_code(kind: str, model: str, folder: str, revision: str | None = N
     )
 
 
-def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[str, Kind], video: bool) -> str:
+def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[str, MediaKind], video: bool) -> str:
     arguments_code = [] if prompt is None else [f"prompt={quoted(prompt)}"]
     arguments_code += [f"{name}={_READERS[kind]}" for name, kind in conditions.items()]
     arguments_code += [f"{name}={value!r}" for name, value in arguments.items()]

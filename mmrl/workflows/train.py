@@ -91,7 +91,7 @@ def train(
         if resume is None:
             create_run_folder(run, dump_config(config))
         else:
-            replace_text(run / CONFIG, dump_config(config), durable=True)
+            replace_text(run / CONFIG, dump_config(config))
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display)
         display.message(str(policy.attention))

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.config.loading.load import parse_config
 from mmrl.data import Sample, write_samples
+from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.media_cache import MediaCache
 from mmrl.data.media.reader import MediaReader
 from tests.data.clips import moving_square, write_clip
@@ -68,8 +69,8 @@ def test_what_is_prepared_is_what_training_reads(folder):
     assert f"Train with media.cache=cache {' '.join(changes)}" in done.output
     bare = "{name: a, policy: {kind: vlm, model: m}, data: {path: d}}"
     media = parse_config(bare, "test", [*changes, "media.cache=cache"]).media
-    reader = MediaReader(media.budget(), cache=MediaCache(media.cache, media.budget()))
-    direct = MediaReader(media.budget()).video("a.mp4")
+    reader = MediaReader(MediaBudget.of(media), cache=MediaCache(media.cache, MediaBudget.of(media)))
+    direct = MediaReader(MediaBudget.of(media)).video("a.mp4")
     assert direct.frames.shape == (4, 21, 42, 3)
     np.testing.assert_array_equal(reader.video("a.mp4").frames, direct.frames)
     assert "0 media prepared, 2 were there" in run("prepare", "good.jsonl", "--out", "cache", *changes).output

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media.bad_media import bad_media, decode, media_of, without_bad_media
+from mmrl.data.media.bad_media import decode, exclude_bad_media, find_bad_media, media_of
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 
@@ -37,7 +37,7 @@ def samples(files):
 
 
 def test_each_sample_is_told_its_own_bad_files(samples, files):
-    found = bad_media(samples, decode)
+    found = find_bad_media(samples, decode)
     assert list(found) == ["b", "d", "e", "f"]
     assert [len(problems) for problems in found.values()] == [1, 2, 1, 1]
     for sample, problems in found.items():
@@ -46,22 +46,22 @@ def test_each_sample_is_told_its_own_bad_files(samples, files):
 
 
 def test_excluding_keeps_the_others_in_order_and_puts_nothing_in_their_place(samples):
-    kept = without_bad_media(samples, "exclude")
+    kept = exclude_bad_media(samples, "exclude")
     assert kept.samples == (samples[0], samples[2]) and list(kept.excluded) == ["b", "d", "e", "f"]
     lines = kept.report().splitlines()
     assert lines[0] == "4 of 6 samples are left out:" and len(lines) == 6
-    assert without_bad_media([samples[0]], "exclude").report() == ""
+    assert exclude_bad_media([samples[0]], "exclude").report() == ""
 
 
 def test_failing_names_the_files(samples):
     with pytest.raises(DataError, match=r"cut\.png: cannot be read as a picture .*\(sample 'b'\)\n.*\n.*cut\.mkv"):
-        without_bad_media(samples, "fail")
-    assert without_bad_media([samples[0], samples[2]], "fail").samples == (samples[0], samples[2])
+        exclude_bad_media(samples, "fail")
+    assert exclude_bad_media([samples[0], samples[2]], "fail").samples == (samples[0], samples[2])
 
 
 def test_a_data_set_without_a_good_sample_is_refused(samples):
     with pytest.raises(DataError, match=r"no sample is left: all 2 have bad media, the first .*cut\.png"):
-        without_bad_media([samples[1], samples[3]], "exclude")
+        exclude_bad_media([samples[1], samples[3]], "exclude")
 
 
 def test_a_file_that_many_samples_share_is_decoded_once(files):
@@ -71,7 +71,7 @@ def test_a_file_that_many_samples_share_is_decoded_once(files):
         looked.append((medium, reference))
 
     many = [Sample(id=str(n), prompt="x", images=(files["good.png"],)) for n in range(5)]
-    assert bad_media(many, look) == {} and looked == [("image", files["good.png"])]
+    assert find_bad_media(many, look) == {} and looked == [("image", files["good.png"])]
 
 
 def test_what_a_medium_is_follows_its_key_not_its_suffix():

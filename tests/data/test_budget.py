@@ -78,7 +78,7 @@ def test_frames_by_hand():
         (lambda: ImageBudget(min_pixels=9, max_pixels=8), "min_pixels is 9 and max_pixels 8"),
         (lambda: VideoBudget(fps=0), "fps is 0"),
         (lambda: VideoBudget(min_frames=9, max_frames=8), "min_frames is 9"),
-        (lambda: VideoBudget(max_frames=9, total_pixels=8), "1 for each of 9 frames"),
+        (lambda: VideoBudget(max_frames=9, total_pixels=8), "total_pixels >= max_frames = 9"),
     ],
 )
 def test_a_budget_that_nothing_fits_is_refused(make, problem):
@@ -91,10 +91,10 @@ RUN = "{name: a, policy: {kind: vlm, model: m}, data: {path: d}, media: %s}"
 
 def test_the_configuration_says_the_same_by_default_and_by_name():
     config = parse_config(RUN % "{}", "test").media
-    assert config.budget() == MediaBudget()
+    assert MediaBudget.of(config) == MediaBudget()
     changed = parse_config(RUN % "{image: {max_pixels: 4000}, video: {fps: 1.5, max_frames: 7}}", "test").media
-    assert changed.budget() == MediaBudget(ImageBudget(max_pixels=4000), VideoBudget(fps=1.5, max_frames=7))
-    assert changed.budget().digest() != MediaBudget().digest() == config.budget().digest()
+    assert MediaBudget.of(changed) == MediaBudget(ImageBudget(max_pixels=4000), VideoBudget(fps=1.5, max_frames=7))
+    assert MediaBudget.of(changed).digest() != MediaBudget().digest() == MediaBudget.of(config).digest()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media.bad_media import without_bad_media
+from mmrl.data.media.bad_media import exclude_bad_media
 from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
 from mmrl.data.media.media_cache import INDEX, MediaCache, write_cache
 from mmrl.data.media.reader import MediaReader
@@ -48,7 +48,7 @@ def test_the_cache_gives_what_decoding_gives(samples, tmp_path):
             np.testing.assert_array_equal(one.timestamps, other.timestamps)
             assert one.frames.dtype == np.uint8 and one.indices == other.indices and one.size == other.size
             assert (one.fps, one.source_fps, one.source_frames) == (other.fps, other.source_fps, other.source_frames)
-    assert without_bad_media(samples, "fail", MediaCache(tmp_path / "cache", BUDGET).look).excluded == {}
+    assert exclude_bad_media(samples, "fail", MediaCache(tmp_path / "cache", BUDGET).check).excluded == {}
 
 
 def test_going_on_prepares_only_what_is_missing(samples, tmp_path):
@@ -67,7 +67,7 @@ def test_a_file_that_changed_is_stale(samples, tmp_path):
     Image.new("RGB", (64, 32)).save(path)
     with pytest.raises(DataError, match=r"a\.png: is not in the cache .* as it is now: .*prepare.* \(sample 'one'\)"):
         MediaCache(tmp_path / "cache", BUDGET).image(str(path), "one")
-    kept = without_bad_media(samples, "exclude", MediaCache(tmp_path / "cache", BUDGET).look)
+    kept = exclude_bad_media(samples, "exclude", MediaCache(tmp_path / "cache", BUDGET).check)
     assert [sample.id for sample in kept.samples] == ["two", "three"]
     path.unlink()
     with pytest.raises(DataError, match=r"a\.png: there is no such file"):
@@ -86,9 +86,9 @@ def test_another_budget_is_refused_by_its_numbers(samples, tmp_path):
 
 
 def test_a_folder_that_is_no_cache_is_left_alone(samples, tmp_path):
-    with pytest.raises(DataError, match=r"is no cache of `mmrl data prepare`: it has no readable cache\.json"):
+    with pytest.raises(DataError, match=r"is not a cache of `mmrl data prepare`: it has no readable cache\.json"):
         MediaCache(tmp_path, BUDGET)
-    with pytest.raises(DataError, match="is there already and is no cache"):
+    with pytest.raises(DataError, match="exists and is not a cache"):
         write_cache(samples, tmp_path, BUDGET)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.mp4", "a.png"]
     write_cache(samples, tmp_path / "cache", BUDGET)

@@ -70,7 +70,7 @@ def test_a_line_without_id_is_named_after_its_place_and_blank_lines_are_skipped(
         ('{"messages": [{"role": "user"}]}', r":2: messages.0: its content is neither a text nor a list of parts"),
         ('{"messages": [{"role": "user", "content": ["x"]}]}', r":2: messages.0: its content is neither"),
         ('{"messages": [{"content": "x"}, {"role": "user", "content": "y"}]}', r":2: messages.0: has no role"),
-        ('{"messages": [{"role": "system", "content": "x"}]}', r":2: messages: none is by the role 'user'"),
+        ('{"messages": [{"role": "system", "content": "x"}]}', r":2: messages: none has the role 'user'"),
         ('{"messages": ["x"]}', r":2: messages.0: Input should be an object"),
         ('{"id": "b"}', r":2: has no prompt, no messages and no conditions"),
         ('{"id": "a", "prompt": "y"}', r":2: the id 'a' is already that of line 1"),

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media.decode import load_image, load_mask, load_video, refuse_unreadable, with_media_in
+from mmrl.data.media.decode import check_media_files, load_image, load_mask, load_video, with_media_in
 
 LEFT, RIGHT = (250, 10, 10), (10, 10, 250)
 
@@ -133,16 +133,16 @@ def test_files_that_cannot_be_used_are_found_before_training(tmp_path):
     grey(9).save(tmp_path / "good.png")
     (tmp_path / "text.png").write_text("hello")
     good, text = str(tmp_path / "good.png"), str(tmp_path / "text.png")
-    refuse_unreadable([Sample(id="a", prompt="x", images=(good,), conditions={"image": good, "strength": 0.5})])
+    check_media_files([Sample(id="a", prompt="x", images=(good,), conditions={"image": good, "strength": 0.5})])
     broken = [Sample(id=f"s{n}", prompt="x", conditions={"control_image": [good, text]}) for n in range(6)]
     broken.append(Sample(id="v", prompt="x", images=(good,), videos=(str(tmp_path / "none.mp4"),), mask=str(tmp_path)))
     with pytest.raises(DataError) as refused:
-        refuse_unreadable(broken)
+        check_media_files(broken)
     lines = str(refused.value).splitlines()
     assert len(lines) == 6 and lines[-1] == "and 3 more"
     assert lines[0].startswith(f"{text}: cannot be read as a picture") and lines[0].endswith("(sample 's0')")
     with pytest.raises(DataError, match=r"none\.mp4: there is no such file \(sample 'v'\)\n.*is a folder"):
-        refuse_unreadable(broken[-1:])
+        check_media_files(broken[-1:])
 
 
 def test_paths_count_from_the_folder_of_the_data_file(tmp_path):

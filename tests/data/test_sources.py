@@ -10,7 +10,7 @@ import pytest
 
 from mmrl.data import DataError, Sample, write_samples
 from mmrl.data.media.decode import load_image, load_video
-from mmrl.data.sources import load_source, place, scan_source
+from mmrl.data.sources import load_source, locate, scan_source
 from tests.data.clips import few_colours, moving_square
 
 datasets = pytest.importorskip("datasets", reason="an optional dependency")
@@ -102,7 +102,7 @@ def test_columns_are_renamed_and_single_media_become_lists(tmp_path):
     with pytest.raises(DataError, match=r"has no column queston; it has question, clip, picture"):
         load_source(path, {"queston": "prompt"})
     with pytest.raises(
-        DataError, match=r"a\.parquet: row 0: columns: 'promt', to which 'question' is renamed, is no key"
+        DataError, match=r"a\.parquet: row 0: columns: 'promt', to which 'question' is renamed, is not a key"
     ):
         load_source(path, {"question": "promt"})
 
@@ -121,7 +121,7 @@ def test_a_bad_row_is_told_by_its_number(tmp_path, columns, problem):
     with pytest.raises(DataError, match=problem):
         load_source(path)
     (bad,) = [line for line in scan_source(path) if line.problems]
-    assert f"{place(path, bad.number)}: {bad.problems[0]}".startswith(path)
+    assert f"{locate(path, bad.number)}: {bad.problems[0]}".startswith(path)
 
 
 def test_sources_that_cannot_be_read(tmp_path, monkeypatch):

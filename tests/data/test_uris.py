@@ -10,14 +10,14 @@ from PIL import Image
 
 from mmrl.data import DataError, Sample, read_samples, write_samples
 from mmrl.data.media.decode import (
+    check_media_files,
+    image_size,
     load_image,
     load_mask,
     load_video,
-    picture_size,
-    refuse_unreadable,
     with_media_in,
 )
-from mmrl.data.media.uris import data_uri, is_data_uri, shown, uri_bytes, uri_kind
+from mmrl.data.media.uris import data_uri, describe_reference, is_data_uri, uri_bytes, uri_kind
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 
@@ -60,7 +60,7 @@ def test_pictures_and_videos_are_the_same_from_a_uri(tmp_path):
     uri = png_uri(picture)
     np.testing.assert_array_equal(np.asarray(load_image(uri)), np.asarray(picture))
     np.testing.assert_array_equal(np.asarray(load_mask(uri)), np.asarray(load_mask(tmp_path / "a.png")))
-    assert picture_size(uri) == picture_size(tmp_path / "a.png") == (64, 32)
+    assert image_size(uri) == image_size(tmp_path / "a.png") == (64, 32)
     path = write_clip(tmp_path / "a.mp4", moving_square(5))
     frames = load_video(data_uri(path.read_bytes(), "video/mp4"))
     np.testing.assert_array_equal(np.stack(frames), np.stack(load_video(path)))
@@ -75,7 +75,7 @@ def test_the_size_of_a_photo_on_its_side_is_that_of_the_upright_one(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     moving_square(1)[0].save(tmp_path / "a.jpg", exif=exif)
-    assert picture_size(tmp_path / "a.jpg") == load_image(tmp_path / "a.jpg").size == (32, 64)
+    assert image_size(tmp_path / "a.jpg") == load_image(tmp_path / "a.jpg").size == (32, 64)
 
 
 @pytest.mark.parametrize("load", [load_image, load_video])
@@ -86,7 +86,7 @@ def test_messages_name_the_sample_and_the_beginning_of_the_uri(load):
     message = str(refused.value)
     assert message.startswith("data:image/png;base64,... (4000 characters): cannot be read as a")
     assert message.endswith("(sample 'dog-7')") and len(message) < 250 and "BytesIO" not in message
-    assert shown("data:" + "x" * 5000) == "data:... (5005 characters)"
+    assert describe_reference("data:" + "x" * 5000) == "data:... (5005 characters)"
 
 
 def test_uris_are_no_paths(tmp_path):
@@ -96,6 +96,6 @@ def test_uris_are_no_paths(tmp_path):
     assert found.images == (picture, "/data/b.png") and found.videos == (clip,) and found.conditions == {"image": clip}
     write_samples([sample], tmp_path / "a.jsonl")
     assert read_samples(tmp_path / "a.jsonl") == [sample]
-    refuse_unreadable([Sample(id="a", prompt="x", images=(picture,), videos=(clip,))])
+    check_media_files([Sample(id="a", prompt="x", images=(picture,), videos=(clip,))])
     with pytest.raises(DataError, match=r"^data:image/png;base64,... \(60 characters\): .*\(sample 'b'\)$"):
-        refuse_unreadable([Sample(id="b", prompt="x", images=(picture[:60],))])
+        check_media_files([Sample(id="b", prompt="x", images=(picture[:60],))])

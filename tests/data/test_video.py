@@ -13,7 +13,7 @@ from mmrl.data import DataError
 from mmrl.data.media.budget import VideoBudget
 from mmrl.data.media.decode import load_video
 from mmrl.data.media.uris import data_uri
-from mmrl.data.media.video import chosen_decoder, read_video
+from mmrl.data.media.video import default_decoder, read_video
 from tests.data.clips import few_colours, gif_uri, moving_square, write_clip
 
 DECODERS = ["pyav", pytest.param("decord", marks=pytest.mark.skipif(sys.platform != "linux", reason="has no wheel"))]
@@ -22,9 +22,9 @@ BUDGET = VideoBudget(fps=2, max_frames=5)
 
 @pytest.fixture
 def fresh_choice():
-    chosen_decoder.cache_clear()
+    default_decoder.cache_clear()
     yield
-    chosen_decoder.cache_clear()
+    default_decoder.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -110,11 +110,11 @@ def test_without_decord_pyav_serves_and_says_so_once(tmp_path, monkeypatch, capl
             assert read_video(path, BUDGET).source_frames == 4
     told = [record.message for record in caplog.records]
     assert len(told) == 1 and told[0].startswith("videos are decoded by PyAV")
-    assert chosen_decoder() == "pyav"
+    assert default_decoder() == "pyav"
 
 
 def test_with_decord_it_is_decord_that_serves(caplog, fresh_choice):
     pytest.importorskip("decord", reason="has wheels for Linux x86-64 alone")
     with caplog.at_level(logging.INFO, "mmrl.data.media.video"):
-        assert chosen_decoder() == "decord"
+        assert default_decoder() == "decord"
     assert "videos are decoded by decord" in caplog.text

@@ -18,7 +18,7 @@ from mmrl.data.media.uris import uri_bytes
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.rewards.parsing.tables import parse_table
-from mmrl.understanding.tasks.definitions import TASKS
+from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS
 from mmrl.workflows.train import train
 from mmrl_shapeworld import splits as all_splits
 from mmrl_shapeworld.shipped_models import VLM
@@ -70,7 +70,7 @@ def test_annotated_answers_are_well_formed_and_often_wrong(asked, task):
 @pytest.mark.parametrize("task", NEW_TASKS)
 def test_the_rewards_are_those_of_the_tasks(asked, task):
     for question in asked[task][:10]:
-        assert TASKS[task].kind_of(as_sample(task, question, "0")).reward.name == REWARDS[task].name
+        assert BUILT_IN_TASKS[task].answer_of(as_sample(task, question, "0")).reward.name == REWARDS[task].name
 
 
 def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(asked):

@@ -61,7 +61,7 @@ def test_a_sample_of_text_is_left_as_it_is():
     ("sample", "why"),
     [
         (Sample("a", prompt="<image><image>", images=("1.png",)), "'a'.*places for 2 images.*comes with 1 and 0"),
-        (Sample("a", prompt="<image>", videos=("1.mp4",)), "'a'.*1 pictures and 0 videos.*comes with 0 and 1"),
+        (Sample("a", prompt="<image>", videos=("1.mp4",)), "'a'.*1 images and 0 videos.*comes with 0 and 1"),
         (Sample("a", prompt="<image>"), "'a'.*places for 1 images.*comes with 0 and 0"),
         (Sample("a", messages=({"role": "system", "content": "?"},), images=("1.png",)), "'a'.*places for 0 images"),
         (Sample("a", messages=({"content": [{"type": "audio"}]},)), "'a'.*type 'audio': expected image, video or text"),

@@ -34,5 +34,5 @@ def test_other_processors_count_in_the_picture_as_it_is_fitted():
 
 def test_paligemma_alone_writes_location_tokens(qwen):
     assert coordinate_format("paligemma", "norm_1", None, ImageBudget()).location_tokens
-    assert not coordinate_format("paligemma", "norm_1", None, ImageBudget(), asked="norm_1000").location_tokens
+    assert not coordinate_format("paligemma", "norm_1", None, ImageBudget(), requested="norm_1000").location_tokens
     assert coordinate_format("qwen2_5_vl", "pixel", qwen, ImageBudget()).space == "pixel"

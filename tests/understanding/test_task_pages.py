@@ -12,11 +12,11 @@ from PIL import Image
 from mmrl.config import load_config, recipes
 from mmrl.rewards.core.registry import reward_class
 from mmrl.understanding.tasks.check_data import check_data
-from mmrl.understanding.tasks.definitions import CHOICE, TASKS
+from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, CHOICE
 from tests.data.clips import moving_square, write_clip
 
 PAGES = Path(__file__).parents[2] / "docs" / "tasks"
-LOOKING = [PAGES / f"{name}.md" for name in sorted(TASKS)]
+LOOKING = [PAGES / f"{name}.md" for name in sorted(BUILT_IN_TASKS)]
 """The others are of tasks that draw."""
 DATA = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -42,9 +42,9 @@ def lines_of(page: Path) -> list[dict]:
 
 
 def test_every_task_has_a_page_and_every_page_a_task():
-    assert set(TASKS) <= {page.stem for page in PAGES.glob("*.md")} <= set(recipes.TASKS)
+    assert set(BUILT_IN_TASKS) <= {page.stem for page in PAGES.glob("*.md")} <= set(BUILT_IN_TASKS) | set(recipes.TASKS)
     shown = (PAGES.parent / "data.md").read_text(encoding="utf-8")
-    assert all(f"(tasks/{name}.md)" in shown for name in TASKS)
+    assert all(f"(tasks/{name}.md)" in shown for name in BUILT_IN_TASKS)
 
 
 @pytest.mark.parametrize("page", [*LOOKING, PAGES.parent / "data.md"], ids=lambda page: page.stem)
@@ -56,19 +56,19 @@ def test_the_lines_of_a_page_are_good_data(page, media):
     assert sum(tally.scored for tally in report.tallies.values()) == report.lines > 0
 
 
-@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+@pytest.mark.parametrize("task", BUILT_IN_TASKS.values(), ids=lambda task: task.name)
 def test_a_page_shows_the_command_the_reward_and_its_range(task):
     text = (PAGES / f"{task.name}.md").read_text(encoding="utf-8")
     assert f"mmrl train {task.name} policy.model=Qwen/Qwen2.5-VL-3B-Instruct data.path=my.jsonl" in text
     assert f"mmrl data check my.jsonl --task {task.name}" in text
-    kinds = [task.kind, *([task.lists] if task.lists else []), *([CHOICE] if task.choices else [])]
-    for name in {kind.reward.name for kind in kinds}:
+    formats = [task.answer, *([task.list_answer] if task.list_answer else []), *([CHOICE] if task.options else [])]
+    for name in {each.reward.name for each in formats}:
         assert f"`{name}`" in text
         assert reward_class(name).range == (0.0, 1.0)
     assert "from 0 to 1" in text or "0 or 1" in text
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", BUILT_IN_TASKS)
 def test_a_task_s_recipe_asks_for_the_task(task):
     config = load_config(task)
     assert (config.name, config.answers.task, config.policy.kind) == (task, task, "vlm")

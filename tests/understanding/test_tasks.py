@@ -16,7 +16,7 @@ from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.tasks.coordinates import CoordinateFormat
-from mmrl.understanding.tasks.definitions import TASKS, apply_task, apply_tasks
+from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, apply_task, apply_tasks
 from mmrl.understanding.vlm import VLMFamily
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri
 
@@ -97,9 +97,10 @@ def test_the_declared_form_is_the_one_that_is_read(task, line, right, wrong):
     assert total(sample, thought) < 1
 
 
-def test_every_task_of_the_command_line_that_looks_is_here():
-    drawn = {"text-to-image", "edit", "inpaint", "text-to-video", "image-to-video", "token-image", "reward"}
-    assert set(TASKS) == set(recipes.TASKS) - drawn
+def test_every_task_has_a_recipe_of_its_name():
+    generators = {"text-to-image", "edit", "inpaint", "text-to-video", "image-to-video", "token-image", "reward"}
+    assert set(recipes.TASKS) == generators
+    assert {name: recipes.find_recipe(name).name for name in BUILT_IN_TASKS} == {name: name for name in BUILT_IN_TASKS}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,11 @@ def test_every_task_of_the_command_line_that_looks_is_here():
         (CoordinateFormat("norm_1000"), "from 0 to 1000", [100, 100, 500, 500]),
         (CoordinateFormat("norm_1"), "from 0 to 1 over", [0.1, 0.1, 0.5, 0.5]),
         (CoordinateFormat("pixel"), "which is 200 wide and 100 high", BOX),
-        (CoordinateFormat("pixel", shown=lambda size: (56, 28)), "which is 56 wide and 28 high", [5.6, 2.8, 28, 14]),
+        (
+            CoordinateFormat("pixel", input_size=lambda size: (56, 28)),
+            "which is 56 wide and 28 high",
+            [5.6, 2.8, 28, 14],
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -173,13 +178,13 @@ def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
 @pytest.mark.parametrize(
     "line, problem",
     [
-        ({"task": "groundin"}, r"sample '7': no task is called 'groundin': did you mean 'grounding'\?"),
-        ({"task": "swimming"}, "no task is called 'swimming': .*or give it rewards of its own"),
+        ({"task": "groundin"}, r"sample '7': there is no task 'groundin': did you mean grounding or .*\?"),
+        ({"task": "swimming"}, "there is no task 'swimming': .*A sample with rewards needs no task"),
         ({"metadata": {}}, r"does not say what its coordinates count: write \"metadata\": {\"space\": \"pixel\"}"),
         ({"metadata": {"space": "percent"}}, "says 'percent' to what its coordinates count"),
-        ({"images": ()}, "the task grounding needs a picture, and it comes with none"),
+        ({"images": ()}, "the task grounding needs an image, and it comes with none"),
         ({"task": "video-qa"}, "the task video-qa needs a video"),
-        ({"task": "counting", "images": ()}, "the task counting needs a picture or a video"),
+        ({"task": "counting", "images": ()}, "the task counting needs an image or a video"),
         ({"images": (PICTURE, PICTURE)}, r"has 2 pictures and boxes in one of them: write that one's \"size\""),
         ({"answer": [20, 10, 300, 50]}, r"references\['answer'\]: the box .* lies outside the picture"),
     ],
@@ -187,7 +192,7 @@ def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
 def test_what_does_not_fit_is_refused_by_the_sample(line, problem):
     sample = replace(sample_of("grounding", {"answer": BOX}), **line)
     with pytest.raises(DataError, match=problem):
-        apply_task(sample, CoordinateFormat("pixel", shown=lambda size: (50, 25)))
+        apply_task(sample, CoordinateFormat("pixel", input_size=lambda size: (50, 25)))
 
 
 @dataclass

@@ -1,7 +1,7 @@
-"""Pictures and videos that cannot be decoded, found before training by decoding everything once.
+"""Search for images and videos that cannot be decoded, before training, by decoding everything once.
 
-What is bad is reported by file and sample. A sample with bad media is left out or stops the run, as asked; another one
-never takes its place.
+Problems are reported by file and sample. A sample with bad media stops the run or is excluded; it is never replaced by
+another one.
 """
 
 from __future__ import annotations
@@ -12,59 +12,60 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from mmrl.data.media.answer_media import answer_pictures
-from mmrl.data.media.conditions import Kind, holds_video, map_media
-from mmrl.data.media.decode import SHOWN, load_image, upright_frames
+from mmrl.data.media.answer_media import images_of_answers
+from mmrl.data.media.conditions import MediaKind, is_video, map_media
+from mmrl.data.media.decode import MAX_LISTED, load_image, upright_frames
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
-OnBad: TypeAlias = Literal["fail", "exclude"]
+OnBadMedia: TypeAlias = Literal["fail", "exclude"]
 Medium: TypeAlias = Literal["image", "video"]
-Look: TypeAlias = Callable[[Medium, str, str], None]
-"""Raises DataError where a medium (what it is, path or data URI, id of a sample that has it) cannot be used."""
+MediaCheck: TypeAlias = Callable[[Medium, str, str], None]
+"""Raises DataError if a medium (its kind, its path or data URI, the id of a sample that uses it) cannot be used."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is left of a data set."""
+class UsableSamples:
+    """The samples of a data set whose media can be used, and the excluded ones."""
 
     samples: tuple[Sample, ...]
-    excluded: dict[str, tuple[str, ...]]  # {id of a sample that was left out: what is wrong with its media}
+    excluded: dict[str, tuple[str, ...]]  # {id of an excluded sample: the problems of its media}
 
     def report(self) -> str:
-        """One line for the first of what was left out; empty where nothing was."""
+        """Return a message with the first problems; empty if no sample was excluded."""
         if not self.excluded:
             return ""
         total = len(self.samples) + len(self.excluded)
         lines = [problem for problems in self.excluded.values() for problem in problems]
-        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-        return "\n".join([f"{len(self.excluded)} of {total} samples are left out:", *lines[:SHOWN], *more])
+        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+        return "\n".join([f"{len(self.excluded)} of {total} samples are left out:", *lines[:MAX_LISTED], *more])
 
 
-def without_bad_media(samples: Sequence[Sample], on_error: OnBad, look: Look | None = None) -> Kept:
-    """The samples whose media can all be used, in order.
+def exclude_bad_media(
+    samples: Sequence[Sample], on_error: OnBadMedia, check: MediaCheck | None = None
+) -> UsableSamples:
+    """Return the samples whose media can all be used, in order.
 
-    `look` says of one medium whether it can: by default it is decoded to the end; a cache of prepared media answers by
-    what it holds (`MediaCache.look`).
+    `check` tests one medium: by default it is decoded to the end; `MediaCache.check` looks it up in a cache.
 
     Raises:
-        DataError: a medium is bad and `on_error` is "fail", or no sample is left.
+        DataError: a medium cannot be used and `on_error` is "fail", or no sample is left.
     """
-    problems = bad_media(samples, look or decode)
+    problems = find_bad_media(samples, check or decode)
     if problems and on_error == "fail":
         lines = [problem for each in problems.values() for problem in each]
-        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-        raise DataError("\n".join([*lines[:SHOWN], *more, "media.on_error=exclude leaves such samples out"]))
+        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+        raise DataError("\n".join([*lines[:MAX_LISTED], *more, "media.on_error=exclude leaves such samples out"]))
     kept = tuple(sample for sample in samples if sample.id not in problems)
     if samples and not kept:
         raise DataError(
             f"no sample is left: all {len(samples)} have bad media, the first {next(iter(problems.values()))[0]}"
         )
-    return Kept(kept, problems)
+    return UsableSamples(kept, problems)
 
 
-def bad_media(samples: Sequence[Sample], look: Look) -> dict[str, tuple[str, ...]]:
-    """{id of a sample: what is wrong with its media}, in the order of the samples; each medium is looked at once."""
+def find_bad_media(samples: Sequence[Sample], check: MediaCheck) -> dict[str, tuple[str, ...]]:
+    """Return {id of a sample: problems of its media}, in the order of the samples; each medium is checked once."""
     first_user: dict[tuple[Medium, str], str] = {}
     for sample in samples:
         for medium in media_of(sample):
@@ -72,12 +73,12 @@ def bad_media(samples: Sequence[Sample], look: Look) -> dict[str, tuple[str, ...
 
     def problem(medium: tuple[Medium, str]) -> str | None:
         try:
-            look(*medium, first_user[medium])
+            check(*medium, first_user[medium])
         except DataError as err:
             return str(err)
         return None
 
-    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:  # decoders let go of Python's lock
+    with ThreadPoolExecutor(os.cpu_count() or 1) as threads:  # decoders release the GIL
         problems = dict(zip(first_user, threads.map(problem, first_user), strict=True))
     by_sample: dict[str, tuple[str, ...]] = {}
     for sample in samples:
@@ -90,30 +91,30 @@ def bad_media(samples: Sequence[Sample], look: Look) -> dict[str, tuple[str, ...
 
 
 def media_of(sample: Sample) -> Iterator[tuple[Medium, str]]:
-    """Every picture (masks too) and video of a sample, as paths or data URIs."""
-    yield from (("image", reference) for reference in (*sample.images, *answer_pictures(sample)))
+    """Yield every image, mask and video of a sample, as (kind, path or data URI)."""
+    yield from (("image", reference) for reference in (*sample.images, *images_of_answers(sample)))
     yield from (("video", reference) for reference in sample.videos)
     found: list[tuple[Medium, str]] = []
 
-    def add(kind: Kind, reference: str) -> None:
-        found.append(("video" if holds_video(kind, reference) else "image", reference))
+    def add(kind: MediaKind, reference: str) -> None:
+        found.append(("video" if is_video(kind, reference) else "image", reference))
 
     map_media({"mask": sample.mask} | dict(sample.conditions), add)
     yield from found
 
 
 def decode(medium: Medium, reference: str, sample_id: str) -> None:
-    """Decode a medium to the end, by the decoders that notice damage.
+    """Decode a medium to the end, with decoders that detect damage.
 
     Raises:
-        DataError: it is missing, is none, is damaged or was cut off.
+        DataError: it is missing, not an image or video, damaged or truncated.
     """
     if medium == "image":
         load_image(reference, sample_id, alpha=True)
         return
-    for _ in upright_frames(reference, sample_id, wanted=frozenset()):
+    for _ in upright_frames(reference, sample_id, selected=frozenset()):
         pass
 
 
-def _of_sample(problem: str, told_for: str, sample_id: str) -> str:
-    return problem.replace(f"(sample {told_for!r})", f"(sample {sample_id!r})")
+def _of_sample(problem: str, first_user: str, sample_id: str) -> str:
+    return problem.replace(f"(sample {first_user!r})", f"(sample {sample_id!r})")

@@ -1,6 +1,6 @@
-"""How much of a picture or video a model is shown: pixels and frames, apart for the two.
+"""Budgets of images and videos: number of frames and pixels, and the sizes that they imply.
 
-The arithmetic alone; pictures are resized by `fit_image`, frames are chosen in `mmrl.data.media.video`.
+`fit_image` resizes an image to its budget; frames are selected in `mmrl.data.media.video`.
 """
 
 from __future__ import annotations
@@ -12,93 +12,106 @@ from dataclasses import asdict, dataclass, field
 
 from PIL import Image
 
-_FINEST = 1_000_000  # pixels that a side may grow to: beyond lies a mistake in min_pixels
+from mmrl.config.media import MediaConfig
+
+_MAX_SIDE = 1_000_000  # pixels of an enlarged side; a larger one comes from a mistake in min_pixels
 
 
 @dataclass(frozen=True)
 class ImageBudget:
-    """Pixels (width x height) of one picture."""
+    """A budget of pixels (width x height) for one image."""
 
     min_pixels: int = 0
-    """A smaller picture is enlarged to about this many; 0: never."""
+    """A smaller image is enlarged to about this many; 0: never."""
     max_pixels: int = 1_003_520
-    """A larger one is made smaller. The default is 1280 patches of 28 x 28, as Qwen's model cards advise."""
+    """A larger image is reduced. The default is 1280 patches of 28 x 28, as Qwen's model cards recommend."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_pixels <= self.max_pixels or self.max_pixels < 1:
             raise ValueError(
                 f"min_pixels is {self.min_pixels} and max_pixels {self.max_pixels}; "
-                "0 <= min_pixels <= max_pixels and max_pixels >= 1 are due"
+                "expected 0 <= min_pixels <= max_pixels and max_pixels >= 1"
             )
 
     def size(self, width: int, height: int) -> tuple[int, int]:
-        """Width and height that a picture is resized to: the sides keep their ratio, to within a pixel."""
+        """Return the width and height that an image is resized to; its aspect ratio is kept to within a pixel."""
         return _within(width, height, self.min_pixels, self.max_pixels)
 
 
 @dataclass(frozen=True)
 class VideoBudget:
-    """Frames of one video, and pixels of each and of all."""
+    """A budget of frames of one video, of pixels of a frame, and of pixels of all frames."""
 
     fps: float = 2.0
-    """Frames taken from each second, as far as the bounds allow."""
+    """Frames sampled per second, within min_frames and max_frames."""
     min_frames: int = 4
-    """A shorter video gives this many, or all that it has."""
+    """Frames of a short video; all frames if it has fewer."""
     max_frames: int = 64
-    """A longer one gives this many, spread evenly from the first frame to the last."""
+    """Frames of a long video, evenly spaced from the first to the last."""
     max_pixels: int = 602_112
     """Width x height of one frame."""
     total_pixels: int = 19_267_584
-    """Of all frames together: the more frames, the smaller each."""
+    """Width x height x frames: the more frames, the smaller each."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fps) and self.fps > 0):
-            raise ValueError(f"fps is {self.fps}; a number above 0 is due")
+            raise ValueError(f"fps is {self.fps}; expected a number > 0")
         if not 1 <= self.min_frames <= self.max_frames:
             raise ValueError(
                 f"min_frames is {self.min_frames} and max_frames {self.max_frames}; "
-                "1 <= min_frames <= max_frames is due"
+                "expected 1 <= min_frames <= max_frames"
             )
         if self.max_pixels < 1 or self.total_pixels < self.max_frames:
             raise ValueError(
                 f"max_pixels is {self.max_pixels} and total_pixels {self.total_pixels}; "
-                f"at least 1 is due, and 1 for each of {self.max_frames} frames"
+                f"expected max_pixels >= 1 and total_pixels >= max_frames = {self.max_frames}"
             )
 
     def frames(self, total: int, rate: float) -> list[int]:
-        """Which of a video's `total` frames are taken, in rising order.
+        """Return the indices of the sampled frames of a video, in rising order.
 
-        duration x fps of them, within the bounds, evenly from the first to the last. `rate` is the video's own frames
-        a second.
+        Their number is duration x fps, within the bounds; they are evenly spaced from the first frame to the last.
+
+        Args:
+            total: the number of frames of the video.
+            rate: its frames per second.
         """
-        asked = round(total / rate * self.fps)
-        n = min(max(asked, self.min_frames), self.max_frames, total)
+        requested = round(total / rate * self.fps)
+        n = min(max(requested, self.min_frames), self.max_frames, total)
         return [total // 2] if n == 1 else [round(i * (total - 1) / (n - 1)) for i in range(n)]
 
     def size(self, width: int, height: int, frames: int) -> tuple[int, int]:
-        """Width and height of each of so many frames."""
+        """Return the width and height that each of `frames` frames is resized to."""
         return _within(width, height, 0, max(1, min(self.max_pixels, self.total_pixels // frames)))
 
 
 @dataclass(frozen=True)
 class MediaBudget:
-    """What a run shows its model of pictures and of videos."""
+    """The budgets of images and of videos of a run."""
 
     image: ImageBudget = field(default_factory=ImageBudget)
     video: VideoBudget = field(default_factory=VideoBudget)
 
+    @classmethod
+    def of(cls, config: MediaConfig) -> MediaBudget:
+        """Return the budget that a configuration describes."""
+        return cls(
+            ImageBudget(config.image.min_pixels, config.image.max_pixels),
+            VideoBudget(**config.video.model_dump(exclude={"decoder"})),
+        )
+
     def digest(self) -> str:
-        """Of every number in it, equal in any process: media prepared under another budget have another digest."""
+        """Return a hash of all numbers, equal in every process; a cache of prepared media is keyed by it."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def fit_image(image: Image.Image, budget: ImageBudget) -> Image.Image:
-    """The picture, resized where the budget asks for it."""
+    """Return the image, resized to its budget."""
     return resized(image, budget.size(*image.size))
 
 
 def resized(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Bicubic and antialiased; the picture itself where it has the size."""
+    """Return the image resized with an antialiased bicubic filter; the image itself if it has the size."""
     return image if image.size == size else image.resize(size, Image.Resampling.BICUBIC)
 
 
@@ -106,10 +119,10 @@ def _within(width: int, height: int, least: int, most: int) -> tuple[int, int]:
     pixels = width * height
     if pixels > most:
         shrunk = math.sqrt(most / pixels)
-        # A strip of one pixel's height keeps it, so its width alone has to give way.
+        # An image of height 1 keeps its height, so only its width is reduced.
         new_width = min(max(1, math.floor(width * shrunk)), most)
         return new_width, max(1, min(math.floor(height * shrunk), most // new_width))
     if pixels < least:
         grown = math.sqrt(least / pixels)
-        return min(math.ceil(width * grown), _FINEST), min(math.ceil(height * grown), _FINEST)
+        return min(math.ceil(width * grown), _MAX_SIDE), min(math.ceil(height * grown), _MAX_SIDE)
     return width, height

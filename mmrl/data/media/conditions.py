@@ -1,7 +1,7 @@
-"""What a generator is given beside its prompt: pictures and videos by path, numbers as they are.
+"""Conditions of a generator besides its prompt: images and videos by path, and other values such as numbers.
 
-Each condition is called after the argument of the pipeline that takes it. The five most common have keys of their own
-in a line of a data set, all others stand under `conditions`:
+The name of a condition is the name of the pipeline argument that takes it. The five most common are keys of a line of
+data; all others are listed under `conditions`:
 
     {"prompt": "make the circle blue", "image": "pictures/7.png"}
     {"prompt": "a red circle", "image": "pictures/7.png", "conditions": {"strength": 0.6}}
@@ -15,16 +15,16 @@ from typing import Any, Literal, TypeVar
 from mmrl.data.media.uris import is_data_uri, uri_kind
 
 KEYS = ("image", "mask_image", "control_image", "video", "num_frames")
-"""Conditions that are keys of a line themselves."""
+"""Conditions that are keys of a line of data."""
 
 _VIDEO_SUFFIXES = (".avi", ".gif", ".mkv", ".mov", ".mp4", ".webm")
 
-Kind = Literal["image", "mask", "video"]
+MediaKind = Literal["image", "mask", "video"]
 T = TypeVar("T")
 
 
-def media_kind(name: str) -> Kind | None:
-    """What kind of file an argument of this name takes, or None: its value is no file.
+def media_kind(name: str) -> MediaKind | None:
+    """Return the kind of file that a pipeline argument of this name takes, or None if it takes no file.
 
     >>> [media_kind(name) for name in ("control_image", "mask_image", "pose_video", "num_frames")]
     ['image', 'mask', 'video', None]
@@ -39,15 +39,15 @@ def media_kind(name: str) -> Kind | None:
     return "image" if {"image", "images"} & set(words) else None
 
 
-def holds_video(kind: Kind, path: str) -> bool:
-    """Whether a file is read as a video: by its suffix too, for some masks and pictures are one for each frame."""
+def is_video(kind: MediaKind, path: str) -> bool:
+    """Return True if a file is decoded as a video; masks and images can be videos too, with one per frame."""
     if is_data_uri(path):
         return kind == "video" or uri_kind(path).startswith("video/") or uri_kind(path) == "image/gif"
     return kind == "video" or path.lower().endswith(_VIDEO_SUFFIXES)
 
 
-def map_media(conditions: Mapping[str, Any], change: Callable[[Kind, str], T]) -> dict[str, Any]:
-    """The conditions with every path of a picture or video changed; lists are lists of paths."""
+def map_media(conditions: Mapping[str, Any], change: Callable[[MediaKind, str], T]) -> dict[str, Any]:
+    """Return the conditions with `change` applied to every path of an image or video, also in lists of paths."""
     changed: dict[str, Any] = {}
     for name, value in conditions.items():
         kind = media_kind(name)

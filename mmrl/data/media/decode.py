@@ -1,8 +1,8 @@
-"""Pictures and videos from disk: decoded to the last pixel and turned upright, or refused by name.
+"""Decoding of images and videos: complete, upright, and with errors that name the file and the sample.
 
-Paths are local files: relative ones count from the folder of their data file (`with_media_in`), absolute ones are
-taken as they are, since a local data set may name any file that its owner can read. A data URI
-(`data:image/png;base64,...`) may stand wherever a path may.
+Paths are local files: relative ones are resolved against the folder of their data file (`with_media_in`), absolute ones
+are used as they are, since a local data set may name any file that its owner can read. A data URI
+(`data:image/png;base64,...`) is allowed wherever a path is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from PIL import Image, ImageOps
 
-from mmrl.data.media.answer_media import answer_pictures, with_pictures
-from mmrl.data.media.conditions import Kind, holds_video, map_media
-from mmrl.data.media.uris import is_data_uri, opened, shown
+from mmrl.data.media.answer_media import images_of_answers, map_answer_images
+from mmrl.data.media.conditions import MediaKind, is_video, map_media
+from mmrl.data.media.uris import describe_reference, is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from av import VideoStream
     from av.container import InputContainer
 
-LATE = 0.9
-"""A video whose last frame ends before this share of its stated duration was cut off."""
+MIN_DURATION_SHARE = 0.9
+"""A video whose last frame ends before this share of its stated duration is truncated."""
 
-SHOWN = 5
-"""Problems of a data set that are told at once."""
+MAX_LISTED = 5
+"""Number of problems that an error message lists."""
 
-_ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)  # of EXIF
+_ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)  # EXIF tag, and its values with width and height swapped
 _CLOCK = re.compile(r"([0-9]+):([0-9]+):([0-9.]+)")
 _IN_MEMORY = re.compile(r"<_io\.BytesIO object at 0x[0-9a-f]+>|<none>")
 _Errors: TypeAlias = tuple[type[Exception], ...]
@@ -43,166 +43,172 @@ _BROKEN: _Errors = (OSError, SyntaxError, ValueError, Image.DecompressionBombErr
 
 
 def with_media_in(sample: Sample, folder: Path | str) -> Sample:
-    """The sample with its relative paths counted from `folder`; data URIs stay as they are."""
+    """Return the sample with its relative paths resolved against `folder`; data URIs are unchanged."""
 
-    def found(path: str) -> str:
+    def resolved(path: str) -> str:
         return path if is_data_uri(path) else str(Path(folder) / path)
 
     return replace(
         sample,
-        images=tuple(map(found, sample.images)),
-        videos=tuple(map(found, sample.videos)),
-        mask=None if sample.mask is None else found(sample.mask),
-        conditions=map_media(sample.conditions, lambda _, path: found(path)),
-        **with_pictures(sample, found),
+        images=tuple(map(resolved, sample.images)),
+        videos=tuple(map(resolved, sample.videos)),
+        mask=None if sample.mask is None else resolved(sample.mask),
+        conditions=map_media(sample.conditions, lambda _, path: resolved(path)),
+        **map_answer_images(sample, resolved),
     )
 
 
-def refuse_unreadable(samples: Iterable[Sample]) -> None:
-    """Find pictures and videos that are not there or are none, before training meets them.
+def check_media_files(samples: Iterable[Sample]) -> None:
+    """Check that all media of the samples exist and that images can be opened, before training.
 
-    Pictures are opened and not decoded, which takes microseconds: one that is cut off is found when it is used.
+    Images are opened but not decoded, which takes microseconds: a truncated one is detected when it is used.
 
     Raises:
-        DataError: one line for each of the first files that cannot be used.
+        DataError: files cannot be used; the message has one line for each of the first ones.
     """
     problems: list[str] = []
 
-    def look(kind: Kind, path: str, sample_id: str) -> None:
+    def check(kind: MediaKind, path: str, sample_id: str) -> None:
         try:
-            _look(kind, path, sample_id)
+            _check_file(kind, path, sample_id)
         except DataError as err:
             problems.append(str(err))
 
     for sample in samples:
-        answers = list(answer_pictures(sample))
+        answers = list(images_of_answers(sample))
         own = {"images": [*sample.images, *answers], "videos": sample.videos, "mask": sample.mask}
         for media in (own, sample.conditions):
-            map_media(media, partial(look, sample_id=sample.id))
+            map_media(media, partial(check, sample_id=sample.id))
     if problems:
-        more = [f"and {len(problems) - SHOWN} more"] if len(problems) > SHOWN else []
-        raise DataError("\n".join([*problems[:SHOWN], *more]))
+        more = [f"and {len(problems) - MAX_LISTED} more"] if len(problems) > MAX_LISTED else []
+        raise DataError("\n".join([*problems[:MAX_LISTED], *more]))
 
 
 def load_image(path: Path | str, sample_id: str | None = None, alpha: bool = False) -> Image.Image:
-    """An RGB picture (RGBA with `alpha`), upright as its EXIF orientation says; 16 bits a pixel are scaled to 8.
+    """Return an RGB image (RGBA with `alpha`), rotated by its EXIF orientation; 16 bits per channel are scaled to 8.
 
     Raises:
-        DataError: there is no such file, it is no picture, it is cut off, or it is too large to open safely.
+        DataError: the file does not exist, is not an image, is truncated, or is too large to open safely.
     """
     return _decode(path, sample_id).convert("RGBA" if alpha else "RGB")
 
 
-def picture_size(path: Path | str, sample_id: str | None = None) -> tuple[int, int]:
-    """Width and height of a picture as `load_image` gives it, from its header alone.
+def image_size(path: Path | str, sample_id: str | None = None) -> tuple[int, int]:
+    """Return width and height of the image that `load_image` returns, from its header alone.
 
     Raises:
-        DataError: there is no such file, or it is no picture.
+        DataError: the file does not exist, or is not an image.
     """
-    with refusals(path, sample_id, "picture", _BROKEN), Image.open(opened(path)) as picture:
+    with as_data_errors(path, sample_id, "picture", _BROKEN), Image.open(media_source(path)) as picture:
         width, height = picture.size
         turned = picture.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE
     return (height, width) if turned else (width, height)
 
 
 def load_mask(path: Path | str, sample_id: str | None = None) -> Image.Image:
-    """A picture of one channel ("L"), otherwise as `load_image`; white is what a mask selects."""
+    """Return an image of one channel ("L"), otherwise like `load_image`; a mask selects what is white."""
     return _decode(path, sample_id).convert("L")
 
 
 def load_video(path: Path | str, sample_id: str | None = None) -> list[Image.Image]:
-    """All frames of a video's first stream of pictures, RGB and upright.
+    """Return all frames of a video's first video stream, RGB and upright.
 
     Raises:
-        DataError: there is no such file, it is no video, or it ends before it should.
+        DataError: the file does not exist, is not a video, or is truncated.
     """
     return [image for _, image, _ in upright_frames(path, sample_id)]
 
 
 def upright_frames(
-    path: Path | str, sample_id: str | None = None, wanted: Container[int] | None = None
+    path: Path | str, sample_id: str | None = None, selected: Container[int] | None = None
 ) -> Iterator[tuple[int, Image.Image, float]]:
-    """Index, RGB picture and seconds of one frame after the other, decoding all and giving those that are `wanted`.
+    """Decode a video and yield (index, RGB image, seconds) of the frames with an index in `selected`; None: of all.
 
     Raises:
-        DataError: as `load_video`, after the last frame where the video ends before it should.
+        DataError: see `load_video`; for a truncated video, after its last frame.
     """
-    import av  # here, so that data sets of text load no codecs
+    import av  # imported here, so that data sets without videos load no codecs
 
     end, count = 0.0, 0
     broken = (av.error.FFmpegError, OSError, ValueError)
-    with refusals(path, sample_id, "video", broken), av.open(opened(path), "r") as container:
+    with as_data_errors(path, sample_id, "video", broken), av.open(media_source(path), "r") as container:
         if not container.streams.video:
-            raise unusable(path, sample_id, "holds no stream of pictures")
+            raise media_error(path, sample_id, "holds no stream of pictures")
         stream = container.streams.video[0]
         for frame in container.decode(stream):
             if frame.is_corrupt:
-                raise unusable(path, sample_id, f"frame {count} is damaged: copy the file again, or leave it out")
-            if wanted is None or count in wanted:
+                raise media_error(path, sample_id, f"frame {count} is damaged: copy the file again, or leave it out")
+            if selected is None or count in selected:
                 image = Image.fromarray(frame.to_ndarray(format="rgb24")).rotate(frame.rotation, expand=True)
                 yield count, image, frame.time or 0.0
             end, count = max(end, frame.time or 0.0), count + 1
-        due, rate = stated_seconds(container, stream), float(stream.average_rate or 0)
+        stated, rate = stated_seconds(container, stream), float(stream.average_rate or 0)
     if not count:
-        raise unusable(path, sample_id, "holds no frames")
+        raise media_error(path, sample_id, "holds no frames")
     if rate:
-        refuse_cut_off(path, sample_id, end + 1 / rate, due)
+        check_not_truncated(path, sample_id, end + 1 / rate, stated)
 
 
 def stated_seconds(container: InputContainer, stream: VideoStream) -> float:
-    """How long a video says that it is; 0 where it does not."""
+    """Return the duration that a video states; 0 if it states none."""
     if stream.duration and stream.time_base:
         return float(stream.duration * stream.time_base)
     if clock := _CLOCK.fullmatch(stream.metadata.get("DURATION", "")):  # Matroska and WebM state it as text
         hours, minutes, seconds = map(float, clock.groups())
         return 3600 * hours + 60 * minutes + seconds
-    alone = len(container.streams) == 1  # or it may be the sound that is longer
-    return (container.duration or 0) / 1e6 if alone else 0.0
+    only_stream = len(container.streams) == 1  # with several, the sound may be the longer one
+    return (container.duration or 0) / 1e6 if only_stream else 0.0
 
 
-def refuse_cut_off(path: Path | str, sample_id: str | None, end: float, due: float) -> None:
-    """Raise where a video that should last `due` seconds ends much earlier."""
-    if end < LATE * due:
-        raise unusable(path, sample_id, f"ends after {end:.1f} of {due:.1f} s: copy the file again, or leave it out")
+def check_not_truncated(path: Path | str, sample_id: str | None, end: float, stated: float) -> None:
+    """Raise `DataError` if a video of a stated duration (seconds) ends much earlier."""
+    if end < MIN_DURATION_SHARE * stated:
+        raise media_error(
+            path, sample_id, f"ends after {end:.1f} of {stated:.1f} s: copy the file again, or leave it out"
+        )
 
 
-def _look(kind: Kind, path: str, sample_id: str) -> None:
+def _check_file(kind: MediaKind, path: str, sample_id: str) -> None:
     if not is_data_uri(path) and not Path(path).is_file():
-        raise unusable(path, sample_id, "is a folder" if Path(path).is_dir() else "there is no such file")
-    if not holds_video(kind, path):
-        with refusals(path, sample_id, "picture", _BROKEN), Image.open(opened(path)):
+        raise media_error(path, sample_id, "is a folder" if Path(path).is_dir() else "there is no such file")
+    if not is_video(kind, path):
+        with as_data_errors(path, sample_id, "picture", _BROKEN), Image.open(media_source(path)):
             pass
 
 
 def _decode(path: Path | str, sample_id: str | None) -> Image.Image:
-    with refusals(path, sample_id, "picture", _BROKEN), warnings.catch_warnings():
+    with as_data_errors(path, sample_id, "picture", _BROKEN), warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        with Image.open(opened(path)) as picture:
+        with Image.open(media_source(path)) as picture:
             picture.load()
             image = ImageOps.exif_transpose(picture)
-    if image.mode.startswith("I;16"):  # Pillow would clip them at 255
+    if image.mode.startswith("I;16"):  # Pillow would clip values at 255
         return Image.fromarray(np.round(np.asarray(image) / 257).astype(np.uint8))
     if image.mode in ("I", "F"):
-        raise unusable(path, sample_id, "has 32 bits a pixel, whose range is not known: save it with 8 or 16")
-    # A palette's transparency is lost on the direct way, with a warning
+        raise media_error(path, sample_id, "has 32 bits a pixel, whose range is not known: save it with 8 or 16")
+    # Converted to RGB directly, a palette image would lose its transparency, with a warning.
     return image.convert("RGBA") if image.mode == "P" else image
 
 
 @contextmanager
-def refusals(path: Path | str, sample_id: str | None, kind: str, broken: tuple[type[Exception], ...]) -> Iterator[None]:
-    """Turn what a decoder raises (`broken`) into a DataError that names the file and the sample."""
+def as_data_errors(
+    path: Path | str, sample_id: str | None, kind: str, broken: tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Convert exceptions of a decoder (`broken`) to a DataError that names the file and the sample."""
     try:
         yield
     except DataError:
         raise
     except broken as err:
         if not is_data_uri(str(path)) and not Path(path).exists():
-            raise unusable(path, sample_id, "there is no such file") from None
+            raise media_error(path, sample_id, "there is no such file") from None
         reason = _IN_MEMORY.sub("", str(err).replace(str(path), "")).strip(" :'") or type(err).__name__
-        raise unusable(path, sample_id, f"cannot be read as a {kind} ({reason}): mend it, or leave it out") from None
+        raise media_error(
+            path, sample_id, f"cannot be read as a {kind} ({reason}): repair it, or leave it out"
+        ) from None
 
 
-def unusable(path: Path | str, sample_id: str | None, problem: str) -> DataError:
-    """The error that names a file, or the beginning of a data URI, and the sample."""
-    problem = f"{shown(path)}: {problem}"
+def media_error(path: Path | str, sample_id: str | None, problem: str) -> DataError:
+    """Return the error that names a file, or the beginning of a data URI, and the sample."""
+    problem = f"{describe_reference(path)}: {problem}"
     return DataError(problem if sample_id is None else f"{problem} (sample {sample_id!r})")

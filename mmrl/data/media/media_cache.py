@@ -1,12 +1,12 @@
-"""Media prepared once: decoded, sampled and resized, one safetensors file each, so that training only reads them.
+"""Cache of prepared media: decoded, sampled and resized once, one safetensors file each.
 
     cache = write_cache(samples, "cache/clips", budget)        # mmrl data prepare clips.jsonl --out cache/clips
     MediaCache("cache/clips", budget).video("clips/7.mp4")     # media.cache=cache/clips
 
-A file is called after the content of its source and the budget it was prepared under. So a source that has changed
-since, or another budget, is not found, and refused; nothing is ever decoded instead.
+The key of a file is a hash of the content of its source and of the budget. A source that has changed since, or another
+budget, is thus not found and raises `DataError`; training never decodes instead.
 
-    cache.json                 the format, the budget, and which content each source had (size, time, digest)
+    cache.json                 the format, the budget, and {source: its size, time and digest}
     media/3f/3fa1....safetensors
         image                  uint8 [H, W, 3]
         frames, timestamps, indices, rates     uint8 [T, H, W, 3], float64 [T], int64 [T], float64 [3]
@@ -27,11 +27,11 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.atomic_io import replace_text, replacing
+from mmrl.atomic_io import replace_file
 from mmrl.config.media import MediaConfig
 from mmrl.data.media.bad_media import Medium, media_of
 from mmrl.data.media.budget import MediaBudget, fit_image
-from mmrl.data.media.decode import load_image, unusable
+from mmrl.data.media.decode import load_image, media_error
 from mmrl.data.media.uris import is_data_uri
 from mmrl.data.media.video import VideoFrames, read_video
 from mmrl.data.sample import Sample
@@ -42,15 +42,15 @@ FORMAT = 1
 
 
 def cache_of(media: MediaConfig) -> MediaCache | None:
-    """The cache that a configuration names, if it names one."""
-    return MediaCache(media.cache, media.budget()) if media.cache else None
+    """Return the cache that a configuration names, or None."""
+    return MediaCache(media.cache, MediaBudget.of(media)) if media.cache else None
 
 
 class MediaCache:
-    """Reads what `write_cache` wrote.
+    """A reader of the cache that `write_cache` wrote.
 
     Raises:
-        DataError: the folder is no such cache, or was prepared under another budget.
+        DataError: the folder is not such a cache, or was prepared with another budget.
     """
 
     def __init__(self, folder: Path | str, budget: MediaBudget) -> None:
@@ -64,24 +64,24 @@ class MediaCache:
         self._sources: dict[str, list[Any]] = index["sources"]
 
     def image(self, reference: str, sample_id: str | None = None) -> Image.Image:
-        """As `MediaReader.image`."""
+        """Return an image; see `MediaReader.image`."""
         return Image.fromarray(self._read("image", reference, sample_id)["image"])
 
     def video(self, reference: str, sample_id: str | None = None) -> VideoFrames:
-        """As `MediaReader.video`."""
-        held = self._read("video", reference, sample_id)
-        fps, source_fps, source_frames = held["rates"].tolist()
+        """Return the frames of a video; see `MediaReader.video`."""
+        tensors = self._read("video", reference, sample_id)
+        fps, source_fps, source_frames = tensors["rates"].tolist()
         return VideoFrames(
-            frames=held["frames"],
-            timestamps=held["timestamps"],
-            indices=tuple(held["indices"].tolist()),
+            frames=tensors["frames"],
+            timestamps=tensors["timestamps"],
+            indices=tuple(tensors["indices"].tolist()),
             fps=fps,
             source_fps=source_fps,
             source_frames=int(source_frames),
         )
 
-    def look(self, medium: Medium, reference: str, sample_id: str) -> None:
-        """Raise unless the medium is there, as it is now; what `without_bad_media` asks."""
+    def check(self, medium: Medium, reference: str, sample_id: str) -> None:
+        """Raise `DataError` unless the medium is in the cache with its current content."""
         self._file(medium, reference, sample_id)
 
     def _read(self, kind: Medium, reference: str, sample_id: str | None) -> dict[str, NDArray[Any]]:
@@ -97,27 +97,27 @@ class MediaCache:
     def _file(self, kind: Medium, reference: str, sample_id: str | None) -> Path:
         path = _place(self.folder, _key(kind, self._content(reference, sample_id), self.budget))
         if not path.is_file():
-            raise unusable(
+            raise media_error(
                 reference, sample_id, f"is not in the cache {self.folder} as it is now: run `mmrl data prepare` again"
             )
         return path
 
     def _content(self, reference: str, sample_id: str | None) -> str:
-        """The digest of a source; taken from the index where size and time are as they were."""
+        """Return the digest of a source; the one in the index if its size and time have not changed."""
         stamp = _stamp(reference, sample_id)
         known = self._sources.get(_name(reference))
         return known[2] if known is not None and stamp is not None and known[:2] == stamp else _digest(reference)
 
 
 @dataclass
-class Written:
-    """What `write_cache` did."""
+class CacheSummary:
+    """The counts of one call of `write_cache`."""
 
     made: int = 0
-    kept: int = 0  # were there already
+    kept: int = 0  # already in the cache
     problems: list[str] = field(default_factory=list)  # media that cannot be decoded, each with its sample
     seconds: float = 0.0
-    bytes: int = 0  # of all that the samples use
+    bytes: int = 0  # of all media that the samples use
 
 
 def write_cache(
@@ -125,11 +125,11 @@ def write_cache(
     folder: Path | str,
     budget: MediaBudget,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Written:
-    """Prepare every picture and video of the samples; what is there already is kept, so it goes on where it stopped.
+) -> CacheSummary:
+    """Prepare every image and video of the samples. Existing files are kept, so an interrupted call can be repeated.
 
     Raises:
-        DataError: the folder holds something else, or a cache of another budget.
+        DataError: the folder contains other files, or a cache of another budget.
     """
     folder = Path(folder)
     index = _read_index(folder) if (folder / INDEX).is_file() else _new_index(folder, budget)
@@ -138,31 +138,31 @@ def write_cache(
             f"{folder}: holds media of another budget ({_differences(index['budget'], asdict(budget))}); "
             "take another folder"
         )
-    wanted: dict[tuple[Medium, str], str] = {}
+    users: dict[tuple[Medium, str], str] = {}
     for sample in samples:
         for medium in media_of(sample):
-            wanted.setdefault(medium, sample.id)
-    done = Written()
+            users.setdefault(medium, sample.id)
+    done = CacheSummary()
 
     def prepare(medium: tuple[Medium, str]) -> tuple[str, list[Any] | None, bool, int] | str:
         kind, reference = medium
         try:
-            stamp = _stamp(reference, wanted[medium])
+            stamp = _stamp(reference, users[medium])
             content = _digest(reference)
             path = _place(folder, _key(kind, content, budget))
-            if there := path.is_file():
+            if exists := path.is_file():
                 pass
             elif kind == "image":
-                _save(path, {"image": np.asarray(fit_image(load_image(reference, wanted[medium]), budget.image))})
+                _save(path, {"image": np.asarray(fit_image(load_image(reference, users[medium]), budget.image))})
             else:
-                _save(path, _tensors(read_video(reference, budget.video, wanted[medium], decoder="pyav")))
-            return _name(reference), None if stamp is None else [*stamp, content], there, path.stat().st_size
+                _save(path, _tensors(read_video(reference, budget.video, users[medium], decoder="pyav")))
+            return _name(reference), None if stamp is None else [*stamp, content], exists, path.stat().st_size
         except DataError as err:
             return str(err)
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as threads:
-        for number, made in enumerate(threads.map(prepare, wanted), start=1):
-            progress(number, len(wanted))
+        for number, made in enumerate(threads.map(prepare, users), start=1):
+            progress(number, len(users))
             if isinstance(made, str):
                 done.problems.append(made)
                 continue
@@ -170,7 +170,7 @@ def write_cache(
             done.made, done.kept, done.bytes = done.made + (not there), done.kept + there, done.bytes + size
             if source is not None:
                 index["sources"][name] = source
-    replace_text(folder / INDEX, json.dumps(index))
+    replace_file(folder / INDEX, json.dumps(index))
     return done
 
 
@@ -187,8 +187,9 @@ def _save(path: Path, tensors: dict[str, NDArray[Any]]) -> None:
     from safetensors.numpy import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as draft:
-        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, draft)
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, draft)
+    draft.replace(path)
 
 
 def _key(kind: str, content: str, budget: MediaBudget) -> str:
@@ -204,13 +205,13 @@ def _name(reference: str) -> str:
 
 
 def _stamp(reference: str, sample_id: str | None) -> list[int] | None:
-    """Size and time of a file; None for a data URI, whose content is at hand."""
+    """Return [size, modification time in ns] of a file; None for a data URI."""
     if is_data_uri(reference):
         return None
     try:
         found = Path(reference).stat()
     except OSError:
-        raise unusable(reference, sample_id, "there is no such file") from None
+        raise media_error(reference, sample_id, "there is no such file") from None
     return [found.st_size, found.st_mtime_ns]
 
 
@@ -223,10 +224,10 @@ def _digest(reference: str) -> str:
 
 def _new_index(folder: Path, budget: MediaBudget) -> dict[str, Any]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder}: is there already and is no cache of `mmrl data prepare`; take another folder")
+        raise DataError(f"{folder}: exists and is not a cache of `mmrl data prepare`; take another folder")
     folder.mkdir(parents=True, exist_ok=True)
     index: dict[str, Any] = {"format": FORMAT, "budget": asdict(budget), "sources": {}}
-    replace_text(folder / INDEX, json.dumps(index))
+    replace_file(folder / INDEX, json.dumps(index))
     return index
 
 
@@ -234,14 +235,14 @@ def _read_index(folder: Path) -> dict[str, Any]:
     try:
         index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise DataError(f"{folder}: is no cache of `mmrl data prepare`: it has no readable {INDEX}") from None
+        raise DataError(f"{folder}: is not a cache of `mmrl data prepare`: it has no readable {INDEX}") from None
     if not isinstance(index, dict) or index.get("format") != FORMAT or not {"budget", "sources"} <= index.keys():
         raise DataError(f"{folder}: is a cache of another version of mmrl: prepare the media again into a new folder")
     return index
 
 
 def _differences(theirs: Any, ours: dict[str, Any], above: str = "") -> str:
-    """`video.fps 2.0, not 1.0`, for each number."""
+    """Return a text such as `video.fps 2.0, not 1.0` with all numbers that differ."""
     found = []
     for key, value in ours.items():
         other = theirs.get(key) if isinstance(theirs, dict) else None

@@ -1,4 +1,4 @@
-"""Pictures and videos as a model is shown them: the one door through which policies read media."""
+"""`MediaReader`: images and videos within a budget, from files or a cache; policies read media only through it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from mmrl.data.media.video import Decoder, VideoFrames, read_video
 
 
 def reader_of(media: MediaConfig) -> MediaReader:
-    """What a configuration says of budgets, decoder and cache."""
-    return MediaReader(media.budget(), media.video.decoder, cache_of(media))
+    """Return the reader with the budgets, decoder and cache of a configuration."""
+    return MediaReader(MediaBudget.of(media), media.video.decoder, cache_of(media))
 
 
 class MediaReader:
-    """Reads media within a budget: from their files or data URIs, or from a cache of prepared ones.
+    """A reader of media within a budget, from files and data URIs, or from a cache of prepared media.
 
-    reader = MediaReader(MediaBudget())
-    reader.image("pets/7.png")     # RGB, upright
-    reader.video("clips/7.mp4")    # VideoFrames
+        reader = MediaReader(MediaBudget())
+        reader.image("pets/7.png")     # RGB, upright
+        reader.video("clips/7.mp4")    # VideoFrames
 
-    With a cache, nothing is decoded: what is not in it, or has changed since, is refused.
+    With a cache nothing is decoded: a medium that is not in it, or has changed since, raises `DataError`.
     """
 
     def __init__(self, budget: MediaBudget, decoder: Decoder = "auto", cache: MediaCache | None = None) -> None:
@@ -32,7 +32,7 @@ class MediaReader:
         self.budget, self._decoder, self._cache = budget, decoder, cache
 
     def image(self, reference: str, sample_id: str | None = None) -> Image.Image:
-        """An RGB picture.
+        """Return an RGB image.
 
         Raises:
             DataError: it cannot be decoded, or is not in the cache.
@@ -42,7 +42,7 @@ class MediaReader:
         return fit_image(load_image(reference, sample_id), self.budget.image)
 
     def video(self, reference: str, sample_id: str | None = None) -> VideoFrames:
-        """The frames of a video.
+        """Return the sampled frames of a video.
 
         Raises:
             DataError: it cannot be decoded, or is not in the cache.

@@ -1,9 +1,9 @@
-"""Frames out of a video, as many as a budget allows, by decord or by PyAV.
+"""Sampled frames of a video within a budget, decoded by decord or PyAV.
 
-decord is there on Linux x86-64 alone; PyAV decodes everywhere, and what decord does not take: GIFs, and whatever it
-fails at (frames 48 pixels wide, for one). Both give the same frames to the bit (8 bits a channel; of 10-bit videos they
-round colours differently). PyAV also notices frames that are damaged and concealed: `mmrl data check` and
-`mmrl data prepare` decode by it.
+decord is available on Linux x86-64 only. PyAV is available everywhere and also decodes GIFs and the videos at which
+decord fails (for example, frames 48 pixels wide). Both return bit-identical frames for 8 bits per channel; colours of
+10-bit videos are rounded differently. PyAV also detects damaged frames that decoders conceal: `mmrl data check` and
+`mmrl data prepare` use it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.data.media.budget import VideoBudget, resized
-from mmrl.data.media.decode import refusals, refuse_cut_off, stated_seconds, unusable, upright_frames
-from mmrl.data.media.uris import is_data_uri, opened, shown, uri_kind
+from mmrl.data.media.decode import as_data_errors, check_not_truncated, media_error, stated_seconds, upright_frames
+from mmrl.data.media.uris import describe_reference, is_data_uri, media_source, uri_kind
 
 if TYPE_CHECKING:
     from av import VideoStream
@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Decoder: TypeAlias = Literal["auto", "decord", "pyav"]
-Picked: TypeAlias = tuple[list[Image.Image], list[int], list[float], float, int]
-"""Frames, their indices and seconds, the video's own rate, and how many frames it has."""
+SampledFrames: TypeAlias = tuple[list[Image.Image], list[int], list[float], float, int]
+"""Frames, their indices and times in seconds, and the frame rate and number of frames of the video."""
 
-_MOST_FRAMES = 10_000_000  # above this a frame count is a broken header
+_MAX_FRAMES = 10_000_000  # a larger frame count comes from a broken header
 
 
 @dataclass(frozen=True)
 class VideoFrames:
-    """What a model is shown of a video."""
+    """The sampled frames of a video, with their times."""
 
     frames: NDArray[np.uint8]  # [T, H, W, 3] RGB, upright
     timestamps: NDArray[np.float64]  # [T] seconds from the start, to the millisecond
-    indices: tuple[int, ...]  # [T] which of the video's frames
-    fps: float  # of these frames: T a duration
-    source_fps: float  # of the video
-    source_frames: int  # of the video
+    indices: tuple[int, ...]  # [T]; their indices in the video
+    fps: float  # sampled frames per second: T / duration
+    source_fps: float  # frames per second of the video
+    source_frames: int  # number of frames of the video
 
     @property
     def size(self) -> tuple[int, int]:
@@ -56,32 +56,32 @@ class VideoFrames:
 
     @property
     def duration(self) -> float:
-        """Seconds."""
+        """The duration of the video in seconds."""
         return self.source_frames / self.source_fps
 
 
 @dataclass(frozen=True)
 class _Header:
-    frames: int  # by the container's packets, of which some hold no frame of their own
+    frames: int  # packets of the container, some of which contain no frame
     rate: float
-    start: float  # second of the first frame
+    start: float  # seconds, of the first frame
 
 
 def read_video(
     reference: Path | str, budget: VideoBudget, sample_id: str | None = None, decoder: Decoder = "auto"
 ) -> VideoFrames:
-    """The frames of a file or data URI that the budget allows.
+    """Return the frames of a file or data URI that the budget selects.
 
     Raises:
-        DataError: there is no such file, it is no video, it is cut off, or `decoder` cannot decode it.
+        DataError: the file does not exist, is not a video, is truncated, or `decoder` cannot decode it.
     """
     if decoder not in get_args(Decoder):
         raise ValueError(f"decoder is {decoder!r}; it is one of {', '.join(get_args(Decoder))}")
-    way = chosen_decoder() if decoder == "auto" else decoder
-    picked = None
-    if way == "decord" and not (decoder == "auto" and _is_gif(reference)):
-        picked = _by_decord(reference, budget, sample_id, may_fail=decoder == "auto")
-    images, indices, seconds, rate, total = picked or _by_pyav(reference, budget, sample_id)
+    used = default_decoder() if decoder == "auto" else decoder
+    sampled = None
+    if used == "decord" and not (decoder == "auto" and _is_gif(reference)):
+        sampled = _by_decord(reference, budget, sample_id, may_fail=decoder == "auto")
+    images, indices, seconds, rate, total = sampled or _by_pyav(reference, budget, sample_id)
     size = budget.size(*images[0].size, len(images))
     return VideoFrames(
         frames=np.stack([np.asarray(resized(image, size)) for image in images]),
@@ -94,51 +94,53 @@ def read_video(
 
 
 @cache
-def chosen_decoder() -> Literal["decord", "pyav"]:
-    """What `auto` means on this machine; told once in the log."""
+def default_decoder() -> Literal["decord", "pyav"]:
+    """Return the decoder that `auto` stands for on this machine, and log it once."""
     try:
-        import decord  # noqa: F401  # its library may be there and not load
+        import decord  # noqa: F401  # the package may be installed and its library not loadable
 
         log.info("videos are decoded by decord %s, and GIFs by PyAV %s", version("decord"), version("av"))
         return "decord"
     except (ImportError, OSError, PackageNotFoundError) as err:
-        log.info("videos are decoded by PyAV %s, as decord is not here (%s)", version("av"), err)
+        log.info("videos are decoded by PyAV %s, as decord is not available (%s)", version("av"), err)
         return "pyav"
 
 
-def _by_decord(reference: Path | str, budget: VideoBudget, sample_id: str | None, may_fail: bool) -> Picked | None:
-    """None: it failed and may; PyAV then says what is wrong, or reads what decord does not."""
+def _by_decord(
+    reference: Path | str, budget: VideoBudget, sample_id: str | None, may_fail: bool
+) -> SampledFrames | None:
+    """Return the sampled frames, or None if decord fails and `may_fail`: PyAV then decodes, or reports the problem."""
     from decord import DECORDError, VideoReader, cpu, logging, nd
 
     logging.set_level(logging.QUIET)
     if not is_data_uri(str(reference)) and not Path(reference).is_file():
-        raise unusable(reference, sample_id, "there is no such file")
+        raise media_error(reference, sample_id, "there is no such file")
     try:
-        with refusals(reference, sample_id, "video", (ValueError, OSError)):
-            source = opened(reference)
+        with as_data_errors(reference, sample_id, "video", (ValueError, OSError)):
+            source = media_source(reference)
         reader = VideoReader(str(source) if isinstance(source, Path) else source, ctx=cpu(0), num_threads=1)
         total, rate = len(reader), float(reader.get_avg_fps())
-        if not 0 < total < _MOST_FRAMES or not rate > 0:
+        if not 0 < total < _MAX_FRAMES or not rate > 0:
             raise DECORDError(f"{total} frames at {rate} a second")
         indices = budget.frames(total, rate)
         batch = reader.get_batch(indices)
         seconds = reader.get_frame_timestamp(indices)[:, 0].tolist()
     except (DECORDError, RuntimeError) as err:
         if not may_fail:
-            raise unusable(reference, sample_id, f"decord cannot decode it: {_first_line(err)}") from None
-        log.info("%s: decord cannot decode it, PyAV tries", shown(reference))
+            raise media_error(reference, sample_id, f"decord cannot decode it: {_first_line(err)}") from None
+        log.info("%s: decord cannot decode it, PyAV tries", describe_reference(reference))
         return None
-    refuse_cut_off(reference, sample_id, total / rate, stated_duration(reference, sample_id))
-    frames: Any = batch.asnumpy() if isinstance(batch, nd.NDArray) else batch  # a bridge may have been set elsewhere
+    check_not_truncated(reference, sample_id, total / rate, stated_duration(reference, sample_id))
+    frames: Any = batch.asnumpy() if isinstance(batch, nd.NDArray) else batch  # another library may have set a bridge
     return [Image.fromarray(np.asarray(frame)) for frame in frames], indices, seconds, rate, total
 
 
-def _by_pyav(reference: Path | str, budget: VideoBudget, sample_id: str | None) -> Picked:
+def _by_pyav(reference: Path | str, budget: VideoBudget, sample_id: str | None) -> SampledFrames:
     header = _header(reference, sample_id)
     total, rate = header.frames, header.rate
     indices = budget.frames(total, rate)
     kept = list(upright_frames(reference, sample_id, frozenset(indices)))
-    if len(kept) < len(indices):  # some packets hold no frame of their own: count what is decoded, and choose again
+    if len(kept) < len(indices):  # some packets contain no frame: count decoded ones, and sample again
         decoded = sum(1 for _ in upright_frames(reference, sample_id))
         total, rate = decoded, rate * decoded / total
         indices = budget.frames(total, rate)
@@ -151,33 +153,33 @@ def _video_stream(reference: Path | str, sample_id: str | None) -> Iterator[tupl
     import av
 
     with (
-        refusals(reference, sample_id, "video", (av.error.FFmpegError, OSError, ValueError)),
-        av.open(opened(reference), "r") as container,
+        as_data_errors(reference, sample_id, "video", (av.error.FFmpegError, OSError, ValueError)),
+        av.open(media_source(reference), "r") as container,
     ):
         if not container.streams.video:
-            raise unusable(reference, sample_id, "holds no stream of pictures")
+            raise media_error(reference, sample_id, "holds no stream of pictures")
         yield container, container.streams.video[0]
 
 
 def stated_duration(reference: Path | str, sample_id: str | None = None) -> float:
-    """Seconds that a video says it lasts, by its header; 0: it does not.
+    """Return the duration in seconds that a video's header states; 0 if it states none.
 
     Raises:
-        DataError: there is no such file, or it is no video.
+        DataError: the file does not exist, or is not a video.
     """
     with _video_stream(reference, sample_id) as (container, stream):
         return stated_seconds(container, stream)
 
 
 def _header(reference: Path | str, sample_id: str | None) -> _Header:
-    """What the container's packets say of the video; nothing is decoded."""
+    """Return frame count, rate and start from the container's packets; nothing is decoded."""
     with _video_stream(reference, sample_id) as (container, stream):
         rate, unit = float(stream.average_rate or 0), stream.time_base or 0
         if not rate > 0:
-            raise unusable(reference, sample_id, "does not say how many frames a second it has")
+            raise media_error(reference, sample_id, "does not say how many frames a second it has")
         times = [packet.pts for packet in container.demux(stream) if packet.size]
     if not times:
-        raise unusable(reference, sample_id, "holds no frames")
+        raise media_error(reference, sample_id, "holds no frames")
     return _Header(len(times), rate, float(min(time or 0 for time in times) * unit))
 
 
@@ -188,5 +190,5 @@ def _is_gif(reference: Path | str) -> bool:
     return text.lower().endswith(".gif")
 
 
-def _first_line(why: Exception) -> str:
-    return (str(why).splitlines() or [type(why).__name__])[0][:200]
+def _first_line(err: Exception) -> str:
+    return (str(err).splitlines() or [type(err).__name__])[0][:200]

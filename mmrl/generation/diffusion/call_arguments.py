@@ -13,7 +13,7 @@ from diffusers import DiffusionPipeline
 from transformers import CLIPTokenizer, PreTrainedTokenizerBase
 
 from mmrl.config.sampling import SamplingConfig
-from mmrl.data.media.conditions import Kind, holds_video, map_media, media_kind
+from mmrl.data.media.conditions import MediaKind, is_video, map_media, media_kind
 from mmrl.data.media.decode import load_image, load_mask, load_video
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, UnsupportedError
@@ -149,8 +149,8 @@ def _check_conditions(sample: Sample, pipeline: str, known: Mapping[str, Any]) -
 def load_conditions(sample: Sample, copies: int | None, alpha: bool = False) -> dict[str, Any]:
     """A sample's conditions with pictures as PIL images and videos as lists of them; `copies` of each in a list."""
 
-    def load(kind: Kind, path: str) -> Any:
-        if holds_video(kind, path):
+    def load(kind: MediaKind, path: str) -> Any:
+        if is_video(kind, path):
             frames = load_video(path, sample.id)
             media: Any = [frame.convert("L") for frame in frames] if kind == "mask" else frames
         else:

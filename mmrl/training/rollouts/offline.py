@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from mmrl.data.media.answer_media import picture_of, pictures_of
+from mmrl.data.media.answer_media import answer_image, answer_images
 from mmrl.data.media.decode import load_image
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
@@ -163,7 +163,7 @@ class ImageAnswerReader:
         Raises:
             DataError: the sample's demonstration is not an image.
         """
-        found = pictures_of(sample.demonstration)
+        found = answer_images(sample.demonstration)
         if sample.demonstration is not None and not found:
             raise DataError(
                 f"sample {sample.id!r}: expected its demonstration to be {{image: path}} or a list of those"
@@ -176,7 +176,7 @@ class ImageAnswerReader:
         Raises:
             DataError: one is missing or not an image, or they are equal.
         """
-        chosen, rejected = picture_of(sample.chosen), picture_of(sample.rejected)
+        chosen, rejected = answer_image(sample.chosen), answer_image(sample.rejected)
         if chosen is None or rejected is None or chosen == rejected:
             raise DataError(
                 f"sample {sample.id!r} needs two different pictures, {{image: path}} as 'chosen' and as 'rejected'"

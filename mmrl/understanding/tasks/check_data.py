@@ -1,7 +1,7 @@
-"""Everything that is wrong with a data set, found before training: lines, media, tasks, answers, boxes.
+"""`mmrl data check`: problems of a data set, found before training, in lines, media, tasks, answers and boxes.
 
-Each sample is asked as its task would ask it, and its true answer is scored by its own rewards: where the right answer
-does not get the highest score, no model can.
+Each sample is completed by its task, and its reference answer is written as a model would write it and scored by the
+sample's own rewards: if the reference does not get the highest score, no model can.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mmrl.data.media.bad_media import Look, bad_media, decode
-from mmrl.data.media.decode import picture_size
+from mmrl.data.media.bad_media import MediaCheck, decode, find_bad_media
+from mmrl.data.media.decode import image_size
 from mmrl.data.media.video import stated_duration
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.data.sources import scan_source
@@ -35,7 +35,7 @@ _FILE = ".py:"
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong with one line."""
+    """A problem of one line."""
 
     number: int
     text: str
@@ -43,30 +43,36 @@ class Problem:
 
 @dataclass
 class Tally:
-    """What the lines of one source and task hold."""
+    """The counts of the lines of one source and task."""
 
     lines: int = 0
     bad: int = 0
     pictures: int = 0
     videos: int = 0
     answers: int = 0
-    scored: int = 0  # answers that their own rewards gave the highest score
+    scored: int = 0  # answers with the highest score from their own rewards
 
 
 @dataclass
 class Report:
-    """What `check_data` found."""
+    """The result of `check_data`."""
 
     problems: list[Problem] = field(default_factory=list)  # by line
     tallies: dict[tuple[str, str], Tally] = field(default_factory=dict)  # {(source, task): ...}
-    not_scored: Counter[str] = field(default_factory=Counter)  # {reward: answers that it was not tried on}
+    not_scored: Counter[str] = field(default_factory=Counter)  # {reward: number of answers that it did not score}
     lines: int = 0
 
 
 def check_data(
     path: str, media: bool = True, task: str | None = None, columns: Mapping[str, str] | None = None
 ) -> Report:
-    """Check every line of a source. `task` is that of lines which name none; without `media` no file is opened.
+    """Check every line of a source.
+
+    Args:
+        path: a file or data set, as in `data.path`.
+        media: decode images and videos; False opens no file.
+        task: the task of lines without one; also `path/to/file.py:Name`.
+        columns: {column of a table: key of a sample}.
 
     Raises:
         DataError: the source cannot be read at all.
@@ -82,13 +88,13 @@ def check_data(
     if media:
         for number, problems in _bad_media(samples, decode).items():
             found[number] += problems
-    asked: dict[int, Sample] = {}
+    completed: dict[int, Sample] = {}
     for number, sample in samples.items():
-        fitted, problems = _asked(sample, media and not found[number])
+        sample_of_task, problems = _complete(sample, media and not found[number], task)
         found[number] += problems
-        if fitted is not None and not problems:
-            asked[number] = fitted
-    wrong, scored = _unrewarded(asked, report.not_scored)
+        if sample_of_task is not None and not problems:
+            completed[number] = sample_of_task
+    wrong, scored = _unrewarded(completed, report.not_scored)
     for number, problems in wrong.items():
         found[number] += problems
     for number in sorted(found):
@@ -97,16 +103,16 @@ def check_data(
     return report
 
 
-def _bad_media(samples: Mapping[int, Sample], look: Look) -> dict[int, list[str]]:
-    numbered = [replace(sample, id=str(number)) for number, sample in samples.items()]  # ids may be there twice
+def _bad_media(samples: Mapping[int, Sample], check: MediaCheck) -> dict[int, list[str]]:
+    numbered = [replace(sample, id=str(number)) for number, sample in samples.items()]  # ids need not be unique
     return {
         int(number): [problem.replace(f" (sample {number!r})", "") for problem in problems]
-        for number, problems in bad_media(numbered, look).items()
+        for number, problems in find_bad_media(numbered, check).items()
     }
 
 
-def _asked(sample: Sample, look: bool) -> tuple[Sample | None, list[str]]:
-    """The sample as its task asks it, in its own coordinates, and what is wrong with it beside its media."""
+def _complete(sample: Sample, open_media: bool, task: str | None) -> tuple[Sample | None, list[str]]:
+    """Return the sample completed by its task, in its own coordinates, and its problems apart from media."""
     problems = []
     try:
         conversation(sample)
@@ -116,12 +122,12 @@ def _asked(sample: Sample, look: bool) -> tuple[Sample | None, list[str]]:
         problems.append("has one of 'chosen' and 'rejected'; a pair has both")
     if sample.answer is None and (sample.task or sample.rewards) and _only_for_rewards(sample):
         problems.append("has no answer for its reward to compare with")
-    given = sample.metadata.get("space")
-    problems += _odd_boxes(sample, look) if given in SPACES else []
-    problems += _late_spans(sample) if look and sample.task == "temporal-grounding" else []
-    own = CoordinateFormat(given if given in SPACES else "norm_1000")
+    space = sample.metadata.get("space")
+    problems += _odd_boxes(sample, open_media) if space in SPACES else []
+    problems += _late_spans(sample) if open_media and sample.task == "temporal-grounding" else []
+    own = CoordinateFormat(space if space in SPACES else "norm_1000")
     try:
-        return apply_task(sample if look else _with_any_size(sample), own), problems
+        return apply_task(sample if open_media else _with_any_size(sample), own, default_task=task), problems
     except DataError as err:
         return None, [*problems, _bare(str(err), sample)]
 
@@ -131,45 +137,45 @@ def _only_for_rewards(sample: Sample) -> bool:
 
 
 def _with_any_size(sample: Sample) -> Sample:
-    """Where a picture is not to be opened, its boxes may lie anywhere."""
-    anywhere = {"size": [MAX_SIDE, MAX_SIDE]}
-    return replace(sample, metadata=anywhere | dict(sample.metadata))
+    """Return the sample with the largest allowed image size, for a check that does not open the image."""
+    largest = {"size": [MAX_SIDE, MAX_SIDE]}
+    return replace(sample, metadata=largest | dict(sample.metadata))
 
 
-def _odd_boxes(sample: Sample, look: bool) -> list[str]:
-    """A size that is not the picture's, and coordinates that look like those of another space."""
+def _odd_boxes(sample: Sample, open_media: bool) -> list[str]:
+    """Return problems of a stated size that is not the image's, and of coordinates that fit another space."""
     problems = []
     stated = sample.metadata.get("size")
-    if look and stated is not None and len(sample.images) == 1:
-        real = picture_size(sample.images[0], sample.id)
+    if open_media and stated is not None and len(sample.images) == 1:
+        real = image_size(sample.images[0], sample.id)
         if list(stated) != list(real):
             problems.append(f"its metadata say that the picture is {stated}, and it is {list(real)}")
     try:
         value = sample.answer.get("box") if isinstance(sample.answer, Mapping) and "action" in sample.answer else None
         boxes = boxes_from_json(sample.answer if value is None else value, "pixel")
     except ValueError:
-        return problems  # the reward says it better, or there are none
+        return problems  # the reward's own message is more precise, or there are no boxes
     ends = [coordinate for found in boxes for coordinate in found.box]
     if sample.metadata["space"] != "norm_1" and ends and max(ends) <= 1:
-        problems.append(f"its boxes are said to be in {sample.metadata['space']}, and all lie between 0 and 1: norm_1?")
+        problems.append(f"its boxes are stated in {sample.metadata['space']}, and all lie between 0 and 1: norm_1?")
     return problems
 
 
 def _late_spans(sample: Sample) -> list[str]:
-    """Stretches of time that end after the video does."""
+    """Return problems of time spans that end after the video."""
     lasts = stated_duration(sample.videos[0], sample.id) if len(sample.videos) == 1 else 0.0
     try:
-        given = sample.answer
-        ends = [end for _, end in (parse_spans(given) if isinstance(given, str) else spans_from_json(given))]
+        answer = sample.answer
+        ends = [end for _, end in (parse_spans(answer) if isinstance(answer, str) else spans_from_json(answer))]
     except InvalidAnswer:
-        return []  # the reward says it better
+        return []  # the reward's own message is more precise
     if not lasts or not ends or max(ends) <= lasts + _LATE:
         return []
     return [f"its answer ends at {max(ends):g} s, and its video lasts {lasts:.1f} s"]
 
 
 def _unrewarded(samples: Mapping[int, Sample], not_scored: Counter[str]) -> tuple[dict[int, list[str]], set[int]]:
-    """What rewards say of right answers that do not get the highest score, and the lines where all do."""
+    """Return {line: problems} of answers without the highest score, and the lines where all have it."""
     wrong: dict[int, list[str]] = {}
     batches: dict[str, tuple[RewardChoice, list[tuple[int, RewardInput]]]] = {}
     scored: set[int] = set()
@@ -178,12 +184,12 @@ def _unrewarded(samples: Mapping[int, Sample], not_scored: Counter[str]) -> tupl
             continue
         for choice in sample.rewards:
             try:
-                item = _tried(sample, choice)
+                item = _reference_input(sample, choice)
             except (RewardError, ScoringFailed) as err:
                 wrong.setdefault(number, []).append(f"{choice.name}: {err}")
                 continue
             if item is None:
-                not_scored[choice.name] += _compares(choice)
+                not_scored[choice.name] += _needs_references(choice)
                 continue
             batches.setdefault(repr((choice.name, choice.args)), (choice, []))[1].append((number, item))
             scored.add(number)
@@ -196,36 +202,38 @@ def _unrewarded(samples: Mapping[int, Sample], not_scored: Counter[str]) -> tupl
     return wrong, scored - wrong.keys()
 
 
-def _tried(sample: Sample, choice: RewardChoice) -> RewardInput | None:
-    """The right answer to one of a sample's rewards; None where it cannot be tried by rules alone."""
-    if _FILE in choice.name:  # a data set must not run code by being checked
+def _reference_input(sample: Sample, choice: RewardChoice) -> RewardInput | None:
+    """Return the reference answer as input of a reward; None if rules alone cannot score it."""
+    if _FILE in choice.name:  # checking a data set must not run code that it names
         return None
-    reward_class(choice.name)  # refuses an unknown name
-    return right_answer(sample, choice)
+    reward_class(choice.name)  # raises for an unknown name
+    return reference_answer(sample, choice)
 
 
-def _compares(choice: RewardChoice) -> bool:
+def _needs_references(choice: RewardChoice) -> bool:
     return _FILE in choice.name or any(need.startswith("references") for need in reward_class(choice.name).needs)
 
 
 def _scores(choice: RewardChoice, items: Sequence[RewardInput]) -> list[str | None]:
-    """What is wrong with each; None: it has the highest score."""
+    """Return the problem of each reference answer, or None if it has the highest score."""
     try:
         reward = load(choice.name, **choice.args)
     except (RewardError, TypeError, ValueError) as err:
         return [f"{choice.name}: {err}"] * len(items)
     output = reward.score(items)
     best = reward.range[1] if reward.direction == "higher" else reward.range[0]
-    told: list[str | None] = []
+    problems: list[str | None] = []
     for row, (value, status) in enumerate(zip(output.values[choice.name], output.status[choice.name], strict=True)):
-        said = output.detail[row].get(choice.name, "")
+        detail = output.detail[row].get(choice.name, "")
         if status is not Status.OK:
-            told.append(f"{choice.name} cannot use its answer: {said}")
+            problems.append(f"{choice.name} cannot use its answer: {detail}")
         elif abs(float(value) - best) > _ROUNDING:
-            told.append(f"{choice.name} gives its own answer, {items[row].text!r:.80}, {value:.4g} and not {best:g}")
+            problems.append(
+                f"{choice.name} gives its own answer, {items[row].text!r:.80}, {value:.4g} and not {best:g}"
+            )
         else:
-            told.append(None)
-    return told
+            problems.append(None)
+    return problems
 
 
 def _count(report: Report, sample: Sample | None, bad: bool, scored: bool) -> None:
@@ -239,15 +247,14 @@ def _count(report: Report, sample: Sample | None, bad: bool, scored: bool) -> No
 
 
 def _bare(problem: str, sample: Sample) -> str:
-    """A message about a sample where its line is named already."""
+    """Return a message without the sample's id, for reports that name the line."""
     return problem.removeprefix(f"sample {sample.id!r}").lstrip(": ").replace(f" (sample {sample.id!r})", "")
 
 
-# A sample's true answer as a model would have to write it: what its reward must give the highest score to.
+def reference_answer(sample: Sample, reward: RewardChoice) -> RewardInput | None:
+    """Return the reference answer as a model would write it, as input of one of the sample's rewards.
 
-
-def right_answer(sample: Sample, reward: RewardChoice) -> RewardInput | None:
-    """The true answer, ready to be scored by one of the sample's rewards; None: how to write it is not known here.
+    None if the format that the reward reads is not known here.
 
     Raises:
         ScoringFailed: the reward's references are malformed.
@@ -267,13 +274,13 @@ References = Mapping[str, Any]
 Arguments = Mapping[str, Any]
 
 
-def _as_told(references: References, args: Arguments) -> str:
+def _verbatim(references: References, args: Arguments) -> str:
     answer = references["answer"]
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
 
 
 def _boxes(references: References, args: Arguments) -> str:
-    """In the space of answers, to as many places as it takes."""
+    """Return the true boxes as JSON in the coordinate space of answers, at full precision."""
     truth = true_boxes(references, args.get("space"))
     rows: list[dict[str, Any]] = []
     for found in truth.boxes:
@@ -299,7 +306,7 @@ def _point(references: References, args: Arguments) -> str:
 def _action(references: References, args: Arguments) -> str:
     answer = references["answer"]
     if not isinstance(answer, Mapping):
-        return _as_told(references, args)  # the reward says what is wrong with it
+        return _verbatim(references, args)  # the reward's own message is more precise
     action = {"action": answer.get("action")}
     if answer.get("box") is not None:
         action["coordinate"] = _centre({**references, "answer": answer["box"]}, args.get("space"))
@@ -310,7 +317,7 @@ def _action(references: References, args: Arguments) -> str:
 
 _BOXES = ("box_iou", "box_giou", "box_diou", "box_ciou", "dynamic_iou", "reachable_iou")
 _DETECTIONS = ("detection_f1", "detection_map", "od_length", "weighted_pr", "vision_r1")
-_TOLD = (
+_VERBATIM = (
     "chart_relaxed",
     "chart_table",
     "count_exact",
@@ -328,7 +335,7 @@ _TOLD = (
 )
 _WRITERS: dict[str, Callable[[References, Arguments], str]] = {
     **dict.fromkeys((*_BOXES, *_DETECTIONS), _boxes),
-    **dict.fromkeys(_TOLD, _as_told),
+    **dict.fromkeys(_VERBATIM, _verbatim),
     "point_in_box": _point,
     "gui_action": _action,
 }

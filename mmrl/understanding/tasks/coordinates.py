@@ -1,4 +1,4 @@
-"""What the coordinates count that a model answers with: each family's own habit, and the sentence that says so."""
+"""Coordinate spaces of answers: that of each model family, its sentence in the prompt, conversion of true boxes."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmrl.data.media.budget import ImageBudget
-from mmrl.data.media.decode import picture_size
+from mmrl.data.media.decode import image_size
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.parsing.boxes import SPACES, Size, Space, convert_box, true_boxes
 
 
-def _as_it_is(size: Size) -> Size:
+def _identity(size: Size) -> Size:
     return size
 
 
 @dataclass(frozen=True)
 class CoordinateFormat:
-    """How a model writes places in a picture."""
+    """The format in which a model writes coordinates of an image."""
 
     space: Space
-    shown: Callable[[Size], Size] = _as_it_is
-    """The size at which the model sees a picture of the given size: what its pixels count in."""
+    input_size: Callable[[Size], Size] = _identity
+    """Maps the size of an image to its size as a model input, in whose pixels the model answers."""
     location_tokens: bool = False
-    """Boxes are written as `<loc0128>...` (PaliGemma), after a prompt of its own kind."""
+    """True if boxes are written as `<loc0128>...` after a prompt "detect ..." (PaliGemma)."""
 
     def sentence(self, size: Size | None) -> str:
-        """What a prompt says of coordinates; `size` is the picture's as the model sees it."""
+        """Return the sentence of a prompt about coordinates; `size` is that of the image as a model input."""
         if self.space == "norm_1000":
             return "Coordinates go from 0 to 1000 over the width and the height of the picture."
         if self.space == "norm_1":
@@ -40,29 +40,34 @@ class CoordinateFormat:
 
 
 def coordinate_format(
-    family: str, own: Space, processor: Any, budget: ImageBudget, asked: Space | None = None
+    family: str, own: Space, processor: Any, budget: ImageBudget, requested: Space | None = None
 ) -> CoordinateFormat:
-    """How a model of a family writes places: in its own space, or in the one that is asked for.
+    """Return the coordinate format of a model family: in its own space, or in the requested one.
 
-    `own` is the family's (`mmrl.understanding.vlm`), `budget` what pictures are fitted into before its processor.
+    Args:
+        family: the name of the family.
+        own: the space of the family (`mmrl.understanding.vlm`).
+        processor: the model's processor.
+        budget: the pixel budget that images are resized to before the processor.
+        requested: a space from the configuration; None: the family's own.
     """
-    if family == "paligemma" and asked is None:
+    if family == "paligemma" and requested is None:
         return CoordinateFormat("norm_1", location_tokens=True)
-    return CoordinateFormat(asked or own, shown=model_input_sizes(processor, budget))
+    return CoordinateFormat(requested or own, input_size=model_input_sizes(processor, budget))
 
 
 def model_input_sizes(processor: Any, budget: ImageBudget) -> Callable[[Size], Size]:
-    """The size at which a picture reaches the model, from its own: fitted into the budget, then cut into patches.
+    """Return the map from the size of an image to its size as a model input: within the budget, in whole patches.
 
-    Processors of Qwen's kind resize a picture to whole patches and keep its sides' ratio; pixels then count in that.
-    Others show a picture in tiles or squares of a fixed size, in which no pixel of it has one place: there pixels are
-    those of the fitted picture.
+    Processors like Qwen's resize an image to whole patches and keep its aspect ratio; pixel coordinates are those of
+    the resized image. Others cut an image into tiles or squares of a fixed size, where a pixel has no unique place:
+    pixel coordinates are then those of the image within the budget.
     """
-    pictures: Any = getattr(processor, "image_processor", None)
-    patch, merge, limits = (getattr(pictures, name, None) for name in ("patch_size", "merge_size", "size"))
+    images: Any = getattr(processor, "image_processor", None)
+    patch, merge, limits = (getattr(images, name, None) for name in ("patch_size", "merge_size", "size"))
     step = patch * merge if isinstance(patch, int) and isinstance(merge, int) else None
 
-    def shown(size: Size) -> Size:
+    def input_size(size: Size) -> Size:
         width, height = budget.size(round(size[0]), round(size[1]))
         if step is None or limits is None:
             return width, height
@@ -71,22 +76,25 @@ def model_input_sizes(processor: Any, budget: ImageBudget) -> Callable[[Size], S
         height, width = smart_resize(height, width, step, limits.shortest_edge, limits.longest_edge)
         return width, height
 
-    return shown
+    return input_size
 
 
-def placed(sample: Sample, answers: CoordinateFormat) -> tuple[Any, dict[str, Any], Size | None]:
-    """A sample's true boxes as they can be compared with answers in a space.
+def convert_coordinates(sample: Sample, answers: CoordinateFormat) -> tuple[Any, dict[str, Any], Size | None]:
+    """Convert a sample's true boxes so that they can be compared with a model's answers.
 
-    Returns the answer, what `metadata` is to say of it (`space`, `size`), and the size of the picture as the model
-    sees it (None where that is not looked at). Where answers are pixels of a resized picture, true boxes in pixels of
-    the file become shares of it, and `size` is that of the resized one.
+    If answers are pixels of a resized image, true boxes in pixels of the file become coordinates in [0, 1], and `size`
+    is that of the resized image.
+
+    Returns:
+        The answer, the metadata to add (`space`, `size`), and the size of the image as a model input (None if the
+        format does not depend on it).
 
     Raises:
-        DataError: the sample does not say what its coordinates count, or its boxes are malformed.
+        DataError: the sample does not state the space of its coordinates, or its boxes are malformed.
     """
-    given = sample.metadata.get("space")
-    if sample.answer is not None and given not in SPACES:
-        came = "does not say" if given is None else f"says {given!r} to"
+    stated = sample.metadata.get("space")
+    if sample.answer is not None and stated not in SPACES:
+        came = "does not say" if stated is None else f"says {stated!r} to"
         raise DataError(
             f"sample {sample.id!r} {came} what its coordinates count: write "
             f'"metadata": {{"space": "pixel"}}, or another of {", ".join(SPACES)}'
@@ -96,18 +104,18 @@ def placed(sample: Sample, answers: CoordinateFormat) -> tuple[Any, dict[str, An
         return sample.answer, {} if own is None else {"size": list(own)}, None
     if own is None:
         raise DataError(f"sample {sample.id!r} has no picture whose pixels its answer could count")
-    shown = answers.shown(own)
-    known = {"size": list(shown)}
-    if given != "pixel" or shown == own or sample.answer is None:
-        return sample.answer, known, shown
-    return _in_shares(sample, own), known | {"space": "norm_1"}, shown
+    size = answers.input_size(own)
+    known = {"size": list(size)}
+    if stated != "pixel" or size == own or sample.answer is None:
+        return sample.answer, known, size
+    return _normalised_answer(sample, own), known | {"space": "norm_1"}, size
 
 
 def answer_image_size(sample: Sample) -> Size | None:
-    """Width and height of the picture that a sample's boxes are in: as it states, else that of its one picture.
+    """Return width and height of the image of a sample's boxes: the stated `size`, or that of its only image.
 
     Raises:
-        DataError: it has several pictures and does not say which; or the picture cannot be read.
+        DataError: it has several images and states no size, or the image cannot be read.
     """
     stated = sample.metadata.get("size")
     if isinstance(stated, list | tuple) and len(stated) == 2:
@@ -119,11 +127,11 @@ def answer_image_size(sample: Sample) -> Size | None:
             f"sample {sample.id!r} has {len(sample.images)} pictures and boxes in one of them: write that one's "
             '"size": [width, height] into its metadata'
         )
-    return picture_size(sample.images[0], sample.id)
+    return image_size(sample.images[0], sample.id)
 
 
-def _in_shares(sample: Sample, size: Size) -> Any:
-    """The answer with its boxes in shares of the picture rather than in pixels."""
+def _normalised_answer(sample: Sample, size: Size) -> Any:
+    """Return the answer with its boxes converted from pixels to [0, 1]."""
     action = sample.answer if isinstance(sample.answer, Mapping) and "action" in sample.answer else None
     if action is not None and action.get("box") is None:
         return sample.answer

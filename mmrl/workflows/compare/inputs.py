@@ -23,7 +23,7 @@ from mmrl.build.policies import fit_to
 from mmrl.build.schemes import BENCHMARK_DATA, scheme_of
 from mmrl.config.media import MediaConfig
 from mmrl.config.rewards import RewardConfig
-from mmrl.data.media.decode import refuse_unreadable
+from mmrl.data.media.decode import check_media_files
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
 from mmrl.rewards.parsing.boxes import Space
@@ -111,7 +111,7 @@ def read_samples(
         _generate(source.path, protocol.format, folder, source.limit or GENERATED_SAMPLES, seed)
         return read(protocol.format, folder)[: source.limit]
     samples = read(protocol.format, source.path)
-    refuse_unreadable(samples)
+    check_media_files(samples)
     return samples[: source.limit]
 
 

@@ -11,7 +11,7 @@ from mmrl.config.algorithm import CISPOConfig, DAPOConfig, GRPOConfig, GSPOConfi
 from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
-from mmrl.policy import RolloutRequest
+from mmrl.policy import Capability, RolloutRequest
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
@@ -19,7 +19,7 @@ from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.understanding.media import as_png, picture
 
-ASKED = [
+REQUESTS = [
     RolloutRequest(Sample("a", prompt="What?", images=(as_png(picture(1)),)), 3, 0),
     RolloutRequest(Sample("b", prompt="Two and two?"), 2, 1),
 ]
@@ -42,19 +42,19 @@ def policy(folder_of):
 
 @pytest.fixture(scope="module")
 def batch(policy):
-    rollout = policy.rollout(ASKED, seed=0)
+    rollout = policy.rollout(REQUESTS, seed=0)
     rollout = replace(rollout, log_probs=rollout.log_probs + 0.2 * torch.randn(rollout.log_probs.shape) * rollout.mask)
     worth = torch.tensor([1.0, -0.7, 0.4, 0.0, -1.2])
     credit = worth[:, None] * rollout.mask
     return MicroBatch(rollout, worth, torch.ones(5, dtype=torch.bool), credit)
 
 
-def gradients(policy, batch, config, fused, foresees=True):
-    policy._config = policy._config.model_copy(update={"fused_log_probs": fused})
-    told = policy.capabilities if foresees else policy.capabilities - {"foresee"}
+def gradients(policy, batch, config, fused, fused_loss=True):
+    policy.config = policy.config.model_copy(update={"fused_log_probs": fused})
+    capabilities = policy.capabilities if fused_loss else policy.capabilities - {Capability.FUSED_LOSS}
     policy.vlm.model.zero_grad()
     objective = PolicyGradient(policy, config)
-    policy.capabilities = told
+    policy.capabilities = capabilities
     try:
         objective.backward(batch, 1.0, 0, MetricAccumulator())
     finally:
@@ -66,23 +66,23 @@ def gradients(policy, batch, config, fused, foresees=True):
 def test_gradients_are_those_of_whole_logits_which_are_computed_once(name, policy, batch, monkeypatch):
     config = CONFIGS[name]
     due = gradients(policy, batch, config, fused=False)
-    again = gradients(policy, batch, config, fused=True, foresees=False)
+    again = gradients(policy, batch, config, fused=True, fused_loss=False)
     monkeypatch.setattr(autograd, "_backward", None)
     found = gradients(policy, batch, config, fused=True)
     assert due.norm() > 1e-3
     for each in (again, found):
         assert (each - due).norm() < 2e-5 * due.norm()
-    with pytest.raises(TypeError, match="NoneType"):  # without a word about the loss they would be computed again
-        gradients(policy, batch, config, fused=True, foresees=False)
+    with pytest.raises(TypeError, match="NoneType"):  # without the derivative the gradients are computed again
+        gradients(policy, batch, config, fused=True, fused_loss=False)
 
 
-def test_a_loss_of_whole_answers_cannot_be_told_and_is_right(policy, batch):
+def test_a_sequence_level_loss_is_not_fused_and_gradients_are_equal(policy, batch):
     config = GSPOConfig()
     due, found = (gradients(policy, batch, config, fused) for fused in (False, True))
     assert (found - due).norm() < 2e-5 * due.norm() != 0
 
 
-def test_with_adapters_the_layer_is_frozen_and_nothing_is_asked(folder_of, batch, monkeypatch):
+def test_with_adapters_the_output_layer_is_frozen_and_needs_no_gradient(folder_of, batch, monkeypatch):
     settings = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", lora=LoraConfig(rank=2), fused_log_probs=True)
     adapted = VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
     objective = PolicyGradient(adapted, GRPOConfig())
