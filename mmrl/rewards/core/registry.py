@@ -89,8 +89,12 @@ _BUILT_IN_BY_MODULE = {
     },
     # models
     "mmrl.rewards.models.clip_score": {"clip_score": "CLIPScore", "siglip_score": "SigLIPScore"},
-    "mmrl.rewards.models.preference_scores": {"pickscore": "PickScore", "hps_v2": "HPSv2", "hps_v21": "HPSv21"},
-    "mmrl.rewards.models.aesthetic": {"aesthetic": "Aesthetic"},
+    "mmrl.rewards.models.preference_scores": {
+        "pickscore": "PickScore",
+        "hps_v2": "HPSv2",
+        "hps_v21": "HPSv21",
+        "aesthetic": "Aesthetic",
+    },
     "mmrl.rewards.models.image_reward": {"image_reward": "ImageReward"},
     "mmrl.rewards.models.vqa_score": {"vqa_score": "VQAScore"},
     "mmrl.rewards.models.goal_score": {"goal_baseline": "GoalBaseline", "goal_contrast": "GoalContrast"},

@@ -1,1 +1,1 @@
-"""Rewards that look at pictures. Each takes its pictures through `mmrl.rewards.core.image_input`."""
+"""Rewards of images. Each receives its images through `mmrl.rewards.core.image_input`."""

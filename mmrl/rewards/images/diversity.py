@@ -1,4 +1,4 @@
-"""How much the answers to one prompt differ from one another."""
+"""Diversity of the images generated for one prompt."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
 from mmrl.rewards.models.model_files import torch_device
 
 Metric = Literal["pixels", "lpips", "clip"]
-LEAST_SIDE = 32
+MIN_SIDE = 32
 
 
 class Diversity(GroupReward):
-    """Mean distance of a picture to the others of its group, from 0 (all the same) up.
+    """Mean distance of an image to the others of its group, from 0 (all equal) up.
 
     The mean over a group is the group's mean pairwise distance. Distances: `pixels`, the mean absolute difference of
-    pictures scaled to `side` x `side` pixels, in [0, 1]; `lpips`, the learned perceptual distance at that size; `clip`,
-    1 - the cosine of CLIP's vectors, in [0, 2]. Pictures that cannot be used are invalid and do not count for the
-    others; a picture that is alone cannot be scored ("alone").
+    images scaled to `side` x `side` pixels, in [0, 1]; `lpips`, the learned perceptual distance at that size; `clip`,
+    1 - the cosine of CLIP's vectors, in [0, 2]. Invalid images do not count for the others; the only image in a group
+    cannot be scored ("alone").
     """
 
     name, needs, range = "diversity", ("image",), (0.0, float("inf"))
     source = "mean pairwise distance; lpips: arXiv:1801.03924, clip: arXiv:2103.00020"
-    licence = "Apache-2.0, and that of the model that is named"
+    licence = "Apache-2.0, and that of the named model"
 
     def __init__(
         self,
@@ -46,20 +46,20 @@ class Diversity(GroupReward):
         """
         Args:
             metric: the distance.
-            model: for `clip`, a CLIP of transformers or open_clip by hub id or local path; for `lpips`, what the reward
-                lpips calls `network` (an AlexNet), torchvision's own if unset.
-            linear: for `lpips`, as there.
-            side: pixels a side at which pictures are compared, at least 32; CLIP has its own.
-            device: of the model; "auto" is CUDA where there is any.
+            model: for `clip`, a CLIP of transformers or open_clip by hub id or local path; for `lpips`, the argument
+                `network` of the reward lpips (an AlexNet), None means torchvision's.
+            linear: for `lpips`, the argument `linear` of that reward.
+            side: width and height at which images are compared, at least 32; CLIP has a fixed size.
+            device: of the model; "auto" is CUDA if available.
         """
         if metric not in get_args(Metric):
-            raise RewardError(f"diversity: metric is {metric!r}; one of {', '.join(get_args(Metric))} is due")
+            raise RewardError(f"diversity: metric is {metric!r}; it must be one of {', '.join(get_args(Metric))}")
         if metric == "clip" and model is None:
             raise RewardError("diversity: metric 'clip' needs a model, such as model='openai/clip-vit-base-patch32'")
         if metric == "pixels" and model is not None:
             raise RewardError(f"diversity: metric 'pixels' takes no model, but model is {model!r}")
-        if side < LEAST_SIDE:
-            raise RewardError(f"diversity: side is {side}; at least {LEAST_SIDE} is due")
+        if side < MIN_SIDE:
+            raise RewardError(f"diversity: side is {side}; it must be at least {MIN_SIDE}")
         self.metric, self.side = metric, side
         self._clip = load_encoder("diversity", model) if metric == "clip" and model else None
         if self._clip is not None:
@@ -67,45 +67,45 @@ class Diversity(GroupReward):
         self._lpips = LPIPSNetwork("alex", model or "torchvision", linear, device) if metric == "lpips" else None
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Those of the model."""
+        """Return the weight files of the model."""
         if self._clip is not None:
             return tuple(found.weight_file() for found in self._clip.files)
         return self._lpips.weight_files() if self._lpips is not None else ()
 
     def score_group(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        """Each picture's mean distance to the others."""
-        seen: dict[int, Image.Image] = {}
+        """Return each image's mean distance to the others."""
+        images: dict[int, Image.Image] = {}
         scored: list[Scored] = [float("nan")] * len(items)
         for row, item in enumerate(items):
             try:
-                seen[row] = answer_image(item.image)
+                images[row] = answer_image(item.image)
             except (InvalidAnswer, ScoringFailed) as err:
                 scored[row] = err
-        if len(seen) > 1:
-            distances = self.distances(list(seen.values()))
-            for row, total in zip(seen, distances.sum(1), strict=True):
-                scored[row] = float(total) / (len(seen) - 1)
+        if len(images) > 1:
+            distances = self.distances(list(images.values()))
+            for row, total in zip(images, distances.sum(1), strict=True):
+                scored[row] = float(total) / (len(images) - 1)
         else:
-            for row in seen:
-                scored[row] = ScoringFailed("diversity compares pictures, and this one is alone in its group", "alone")
+            for row in images:
+                scored[row] = ScoringFailed("diversity compares images, but this group has only one", "alone")
         return scored
 
-    def distances(self, pictures: Sequence[Image.Image]) -> NDArray[np.float64]:
-        """[N, N]; of RGB pictures, symmetric and 0 on the diagonal."""
+    def distances(self, images: Sequence[Image.Image]) -> NDArray[np.float64]:
+        """Return [N, N] distances of RGB images, symmetric and 0 on the diagonal."""
         if self._clip is not None:
-            return self._angular(self._clip, pictures)
-        small = [picture.resize((self.side, self.side), Image.Resampling.BOX) for picture in pictures]
-        values = np.stack([pixels(picture) for picture in small])
+            return self._angular(self._clip, images)
+        small = [image.resize((self.side, self.side), Image.Resampling.BOX) for image in images]
+        values = np.stack([pixels(image) for image in small])
         if self._lpips is None:
             return np.stack([np.abs(values - one).mean((1, 2, 3)) for one in values])
         return self._perceptual(self._lpips, values)
 
-    def _angular(self, clip: Encoder, pictures: Sequence[Image.Image]) -> NDArray[np.float64]:
+    def _angular(self, clip: Encoder, images: Sequence[Image.Image]) -> NDArray[np.float64]:
         import torch
 
         device = next(clip.network.parameters()).device
         with torch.inference_mode():
-            vectors = np.asarray(clip.embed_pixels(clip.pixels(pictures).to(device)).cpu(), np.float64)
+            vectors = np.asarray(clip.embed_pixels(clip.pixels(images).to(device)).cpu(), np.float64)
         # 1 - the cosine of unit vectors, and exactly 0 for equal ones
         return np.stack([np.square(vectors - one).sum(1) / 2 for one in vectors])
 

@@ -1,4 +1,8 @@
-"""LPIPS: how different two pictures look to a network that was trained to tell things apart."""
+"""LPIPS, the learned perceptual distance of two images, from published AlexNet or VGG16 weights.
+
+The network is built here rather than by torchmetrics: files are read as safetensors or with `weights_only`, and
+`LPIPSNetwork.features` embeds each image once where a group is compared pairwise.
+"""
 
 from __future__ import annotations
 
@@ -10,47 +14,47 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.spec import WeightFile
-from mmrl.rewards.images.similarity import AgainstReference
-from mmrl.rewards.models.model_files import Found, find_file, load_tensors, torch_device
+from mmrl.rewards.images.similarity import ReferenceReward
+from mmrl.rewards.models.model_files import ResolvedFile, find_file, load_tensors, torch_device
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Net = Literal["alex", "vgg"]
 KINDS = ("weight", "bias")
-HIGHEST = 10.0
-"""No distance is above twice the sum of each layer's largest linear weight: 8.05 (AlexNet) and 6.63 (VGG)."""
-LEAST = 2.0**-24
-"""The distance of pictures that differ by less than float32 can tell."""
+MAX_DISTANCE = 10.0
+"""Above the largest distance, twice the sum of each layer's largest linear weight: 8.05 (AlexNet), 6.63 (VGG)."""
+MIN_DISTANCE = 2.0**-24
+"""The distance of different images whose float32 distance is 0."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A network as LPIPS cuts it: after each part the features are compared."""
+class NetworkLayout:
+    """The layers of a network that LPIPS uses: after each part the features are compared."""
 
-    parts: tuple[tuple[int, ...], ...]  # the convolutions of each part, by torchvision's numbers
-    pool: int  # side of the pooling before each part but the first; its stride is 2
-    smallest: int  # pixels a side for which each part has an output
+    parts: tuple[tuple[int, ...], ...]  # indices of each part's convolutions in torchvision
+    pool: int  # kernel size of the pooling between parts; its stride is 2
+    min_side: int  # least width and height for which each part has an output
     weights: str  # torchvision's name of its weights
-    files: tuple[str, ...]  # what the network's weights are called in a folder
-    strides: Mapping[int, int]  # where not 1
-    paddings: Mapping[int, int]  # where not 1
+    files: tuple[str, ...]  # names of the network's weights in a folder
+    strides: Mapping[int, int]  # of convolutions for which it is not 1
+    paddings: Mapping[int, int]  # of convolutions for which it is not 1
 
 
-LAYOUTS: dict[Net, Layout] = {
-    "alex": Layout(
+LAYOUTS: dict[Net, NetworkLayout] = {
+    "alex": NetworkLayout(
         parts=((0,), (3,), (6,), (8,), (10,)),
         pool=3,
-        smallest=31,
+        min_side=31,
         weights="AlexNet_Weights",
         files=("lpips_alex.safetensors", "alexnet.safetensors", "alexnet-owt-7be5be79.pth"),
         strides={0: 4},
         paddings={0: 2, 3: 2},
     ),
-    "vgg": Layout(
+    "vgg": NetworkLayout(
         parts=((0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28)),
         pool=2,
-        smallest=16,
+        min_side=16,
         weights="VGG16_Weights",
         files=("lpips_vgg.safetensors", "vgg16.safetensors", "vgg16-397923af.pth"),
         strides={},
@@ -59,16 +63,16 @@ LAYOUTS: dict[Net, Layout] = {
 }
 
 
-class LPIPS(AgainstReference):
-    """Learned perceptual distance to `references["image"]`, from 0 (the very same picture) up; lower is better.
+class LPIPS(ReferenceReward):
+    """Learned perceptual distance to `references["image"]`, from 0 (equal images) up; lower is better.
 
     Zhang et al. 2018, version 0.1 with linear weights (richzhang/PerceptualSimilarity lpips/lpips.py): features of
-    AlexNet or VGG16 scaled to unit length at every place, their squared differences weighted by channel, averaged over
-    places, added over five layers. Smaller pictures than 31 (AlexNet) or 16 (VGG) pixels a side are a failure of the
+    AlexNet or VGG16 scaled to unit length at every position, their squared differences weighted by channel, averaged
+    over positions, summed over five layers. Images below 31 (AlexNet) or 16 (VGG) pixels a side are a failure of the
     scorer.
     """
 
-    name, range, direction = "lpips", (0.0, HIGHEST), "lower"
+    name, range, direction = "lpips", (0.0, MAX_DISTANCE), "lower"
     source = "LPIPS, arXiv:1801.03924"
     licence = "BSD-2-Clause (linear weights), BSD-3-Clause (torchvision's networks)"
 
@@ -82,80 +86,82 @@ class LPIPS(AgainstReference):
     ) -> None:
         """
         Args:
-            net: "alex", the authors' choice for judging, or "vgg", theirs for optimising.
+            net: "alex", the authors' choice for evaluation, or "vgg", theirs for optimisation.
             network: torchvision's weights of that network, or those of a whole LPIPS: a file, or a folder or hub
                 repository that has lpips_alex.safetensors, alexnet.safetensors or alexnet-owt-7be5be79.pth (or
-                lpips_vgg.safetensors, vgg16.safetensors, vgg16-397923af.pth); "torchvision" fetches its own.
+                lpips_vgg.safetensors, vgg16.safetensors, vgg16-397923af.pth); "torchvision" downloads them.
             linear: LPIPS' linear weights: a file, or a folder or hub repository that has alex.safetensors or alex.pth
-                (or vgg); "torchmetrics" takes the official ones that come with that package; None: `network` is a
-                whole LPIPS.
-            resize: the answer to the size of its reference.
-            device: "auto" is CUDA where there is any.
+                (or vgg); "torchmetrics" takes the official ones of that package; None means that `network` is a whole
+                LPIPS.
+            resize: scale the answer to the size of its reference.
+            device: "auto" is CUDA if available.
         """
         super().__init__(resize)
         self.network = LPIPSNetwork(net, network, linear, device)
-        self.smallest = self.network.layout.smallest
+        self.min_side = self.network.layout.min_side
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """The one or two files that it was built from."""
+        """Return the one or two weight files."""
         return self.network.weight_files()
 
     def compare(self, images: Tensor, references: Tensor) -> Tensor:
-        """[B]; of pictures [B, 3, H, W] in [0, 1]."""
+        """Return [B] distances of images [B, 3, H, W] in [0, 1]."""
         from torch import cat
 
         both = self.network.features(cat([images, references.to(images)]))
         return sum_of_squares([layer[: len(images)] - layer[len(images) :] for layer in both]).to(images)
 
-    def rounded(self, value: float, same: bool) -> float:
-        """0 for the same picture alone."""
-        return 0.0 if same else min(max(value, LEAST), HIGHEST)
+    def finalize(self, value: float, same: bool) -> float:
+        """Return the clipped distance; 0 for equal images only."""
+        return 0.0 if same else min(max(value, MIN_DISTANCE), MAX_DISTANCE)
 
 
 class LPIPSNetwork:
-    """The network, in float32: pictures become features whose squared differences add up to LPIPS."""
+    """A network, in float32, that maps images to features whose squared differences sum to LPIPS."""
 
     def __init__(self, net: Net, network: str, linear: str | None, device: str = "auto") -> None:
         """
         Raises:
-            RewardError: a file cannot be found or fetched, or holds other weights.
+            RewardError: a file cannot be found or downloaded, or has other weights.
         """
         if net not in get_args(Net):
-            raise RewardError(f"lpips: net is {net!r}; {' or '.join(get_args(Net))} is due")
+            raise RewardError(f"lpips: net is {net!r}; it must be {' or '.join(get_args(Net))}")
         self.layout = LAYOUTS[net]
         if network == "torchvision":
             self._files = [_torchvision_file(self.layout)]
         else:
             self._files = [find_file(network, self.layout.files)]
-        held = load_tensors(self._files[0])
+        tensors = load_tensors(self._files[0])
         if linear is not None:
-            own = (f"{net}.safetensors", f"{net}.pth")
-            self._files.append(_torchmetrics_file(net) if linear == "torchmetrics" else find_file(linear, own))
-            held |= load_tensors(self._files[1])
+            names = (f"{net}.safetensors", f"{net}.pth")
+            self._files.append(_torchmetrics_file(net) if linear == "torchmetrics" else find_file(linear, names))
+            tensors |= load_tensors(self._files[1])
         self._device = torch_device(device)
         convolutions, linears = self._files[0].label, self._files[-1].label
         self._convolutions = {
-            number: tuple(_convolution(held, number, kind, convolutions).to(self._device) for kind in KINDS)
+            number: tuple(_convolution(tensors, number, kind, convolutions).to(self._device) for kind in KINDS)
             for part in self.layout.parts
             for number in part
         }
         self._linear = [
-            _linear(held, layer, len(self._convolutions[part[-1]][1]), linears).to(self._device)
+            _linear(tensors, layer, len(self._convolutions[part[-1]][1]), linears).to(self._device)
             for layer, part in enumerate(self.layout.parts)
         ]
         bound = 2 * sum(float(weights.max()) for weights in self._linear)
-        if not bound <= HIGHEST or any(bool((weights < 0).any()) for weights in self._linear):
-            raise RewardError(f"{linears}: LPIPS' linear weights are from 0 up and small; these allow {bound:.3g}")
+        if not bound <= MAX_DISTANCE or any(bool((weights < 0).any()) for weights in self._linear):
+            raise RewardError(
+                f"{linears}: linear weights must be >= 0, bounded by {MAX_DISTANCE:g} in sum; these allow {bound:.3g}"
+            )
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """The one or two files that it was built from."""
+        """Return the one or two weight files."""
         return tuple(found.weight_file() for found in self._files)
 
     def features(
         self,
         images: Tensor,  # [B, 3, H, W] in [0, 1]
     ) -> list[Tensor]:  # [B, C, H', W'] of each layer
-        """Unit vectors at every place, scaled so that a squared difference of two pictures is their LPIPS."""
+        """Return features scaled so that the summed squared difference of two images is their LPIPS."""
         from torch.nn.functional import conv2d, max_pool2d
 
         x = images.to(self._device, self._linear[0].dtype)
@@ -169,42 +175,42 @@ class LPIPSNetwork:
                 weight, bias = self._convolutions[number]
                 stride, padding = self.layout.strides.get(number, 1), self.layout.paddings.get(number, 1)
                 x = conv2d(x, weight, bias, stride, padding).relu()
-            # Within the root, as torchmetrics has it: the root of 0 has no gradient
+            # Epsilon inside the root, as in torchmetrics: the root of 0 has no finite gradient
             unit = x / (x.square().sum(1, keepdim=True) + 1e-8).sqrt()
             places = x.shape[2] * x.shape[3]
             layers.append(unit * (self._linear[layer] / places).sqrt().view(-1, 1, 1))
         return layers
 
     def _pooled(self, layer: int) -> bool:
-        """Whether torchvision's numbers leave room for a pooling between this part and the one before."""
+        """Return True if torchvision's indices leave room for a pooling before this part."""
         return self.layout.parts[layer][0] - self.layout.parts[layer - 1][-1] == 3
 
 
 def sum_of_squares(layers: Sequence[Tensor]) -> Tensor:
-    """[B]; over all layers, channels and places."""
+    """Return [B] sums over all layers, channels and positions."""
     from torch import stack
 
     return stack([layer.square().sum((1, 2, 3)) for layer in layers]).sum(0)
 
 
-def _convolution(held: Mapping[str, Tensor], number: int, kind: str, file: str) -> Tensor:
-    """By torchvision's name, or by that of a whole LPIPS."""
+def _convolution(tensors: Mapping[str, Tensor], number: int, kind: str, file: str) -> Tensor:
+    """Return a parameter by its name in torchvision or in a whole LPIPS."""
     names = [f"features.{number}.{kind}", *(f"net.slice{part}.{number}.{kind}" for part in range(1, 6))]
-    found = [held[name] for name in names if name in held]
+    found = [tensors[name] for name in names if name in tensors]
     if not found or found[0].dim() != (4 if kind == "weight" else 1):
-        raise RewardError(f"{file} holds no {names[0]}: it is no file of this network's weights")
+        raise RewardError(f"{file} has no {names[0]}: expected weights of this network")
     return found[0].detach().float()
 
 
-def _linear(held: Mapping[str, Tensor], layer: int, channels: int, file: str) -> Tensor:
+def _linear(tensors: Mapping[str, Tensor], layer: int, channels: int, file: str) -> Tensor:
     name = f"lin{layer}.model.1.weight"
-    if name not in held or held[name].numel() != channels:
-        raise RewardError(f"{file} holds no {name} of {channels} channels: it is no file of this network's LPIPS")
-    return held[name].detach().float().flatten()
+    if name not in tensors or tensors[name].numel() != channels:
+        raise RewardError(f"{file} has no {name} of {channels} channels: expected this network's linear weights")
+    return tensors[name].detach().float().flatten()
 
 
-def _torchvision_file(layout: Layout) -> Found:
-    """torchvision's own weights, fetched once into torch's cache."""
+def _torchvision_file(layout: NetworkLayout) -> ResolvedFile:
+    """Return torchvision's weights, downloaded once into torch's cache."""
     import torch
     import torchvision
 
@@ -213,21 +219,21 @@ def _torchvision_file(layout: Layout) -> Found:
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            # The digits in the file's name are those of its digest
+            # The suffix of the file's name is the start of its SHA-256
             torch.hub.download_url_to_file(url, str(path), path.stem.rpartition("-")[2], progress=False)
         except (OSError, RuntimeError) as err:
-            raise RewardError(f"lpips: {url} cannot be fetched: {err}; fetch it and say network=PATH") from err
-    return Found(path, url)
+            raise RewardError(f"lpips: {url} cannot be downloaded: {err}; download it and set network=PATH") from err
+    return ResolvedFile(path, url)
 
 
-def _torchmetrics_file(net: Net) -> Found:
+def _torchmetrics_file(net: Net) -> ResolvedFile:
     found = find_spec("torchmetrics")
     if found is None or found.origin is None:
         raise RewardError(
             "lpips: the official linear weights come with torchmetrics, which is not installed: "
-            "pip install torchmetrics, or say linear=PATH"
+            "pip install torchmetrics, or set linear=PATH"
         )
     path = Path(found.origin).parent / "functional" / "image" / "lpips_models" / f"{net}.pth"
     if not path.is_file():
-        raise RewardError(f"lpips: this torchmetrics has no {path}: say linear=PATH")
-    return Found(path, f"torchmetrics/{path.name}")
+        raise RewardError(f"lpips: this torchmetrics has no {path}: set linear=PATH")
+    return ResolvedFile(path, f"torchmetrics/{path.name}")

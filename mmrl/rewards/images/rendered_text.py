@@ -1,4 +1,4 @@
-"""Text in pictures: read by OCR and compared with the text that was asked for."""
+"""Text in images, read by OCR and compared with the requested text."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 
-LONGEST_SIDE = 1280
-"""Larger pictures are made smaller before they are read."""
-SHORTEST_SIDE = 384
-"""Smaller ones are made larger. Twice this is the reader's own habit: no better at 10 random words, 8 times as slow."""
-LONGEST_TEXT = 10_000
-NARROWEST = 4
-"""Pictures longer than this times their width are widened by a margin: the reader scales the *shorter* side up, which
-would make gigabytes of a strip."""
+MAX_SIDE = 1280
+"""Width and height above which images are downscaled for the OCR."""
+MIN_SIDE = 384
+"""Width and height below which images are upscaled. The OCR's default is twice this: 8 times as slow, and no better at
+10 random words."""
+MAX_TEXT_LENGTH = 10_000
+MAX_ASPECT_RATIO = 4
+"""Ratio of the sides above which an image is padded: the OCR scales the *shorter* side up, which for a strip would take
+gigabytes."""
 QUOTES = (('"', '"'), ("\u201c", "\u201d"), ("\u201e", "\u201c"), ("\u00ab", "\u00bb"))
 
 
 class RenderedText(Reward):
-    """How well the text in the picture is the text that was asked for, in [0, 1].
+    """Similarity of the text in the image to the requested text, in [0, 1].
 
-    Flow-GRPO's OCR reward: max(0, 1 - edits / characters asked for), case and white space set aside; nothing found
-    scores 0. The text is `references["text"]`, or else all that stands in double quotes in the prompt. Other text in
-    the picture counts as edits, where Flow-GRPO's code gives full marks as soon as the text is found somewhere.
-    Read by RapidOCR (PP-OCRv4, Latin and Chinese), whose models come with the package: pip install mmrl-suite[ocr].
+    Flow-GRPO's OCR reward: max(0, 1 - edits / requested characters), without case and white space; an image without
+    text scores 0. The text is `references["text"]`, or else all double-quoted text in the prompt. Other text in the
+    image counts as edits, where Flow-GRPO's code gives 1 as soon as the text is found anywhere. Read by RapidOCR
+    (PP-OCRv4, Latin and Chinese), whose models come with the package: pip install mmrl-suite[ocr].
     """
 
     name, needs, range = "rendered_text", ("image",), (0.0, 1.0)
@@ -41,11 +42,11 @@ class RenderedText(Reward):
     def __init__(self, threads: int = 1, least_confidence: float = 0.5) -> None:
         """
         Args:
-            threads: of the reader, on the CPU.
-            least_confidence: lines that are read with less are left out, in [0, 1].
+            threads: CPU threads of the OCR.
+            least_confidence: lines below this confidence are dropped, in [0, 1].
         """
         if threads < 1:
-            raise RewardError(f"rendered_text: threads is {threads}; at least 1 is due")
+            raise RewardError(f"rendered_text: threads is {threads}; it must be at least 1")
         if not 0 <= least_confidence <= 1:
             raise RewardError(f"rendered_text: least_confidence is {least_confidence}; it must be in [0, 1]")
         try:
@@ -58,45 +59,45 @@ class RenderedText(Reward):
             intra_op_num_threads=threads,
             inter_op_num_threads=threads,
             text_score=least_confidence,
-            det_limit_side_len=SHORTEST_SIDE,
-            use_cls=False,  # text stands upright, or it was not drawn as asked
+            det_limit_side_len=MIN_SIDE,
+            use_cls=False,  # text that is not upright does not count
         )
-        self._reading = threading.Lock()  # the reader keeps notes about the picture that it reads
+        self._lock = threading.Lock()  # the OCR keeps state about the image
 
     def score_one(self, item: RewardInput) -> float:
-        """Read the picture, and compare."""
-        due = asked_for(item)
-        return likeness(self.read(answer_image(item.image)), due)
+        """Return the similarity of the image's text."""
+        target = target_text(item)
+        return text_similarity(self.read(answer_image(item.image)), target)
 
-    def read(self, picture: Image.Image) -> str:
-        """The lines of text in an RGB picture, from top to bottom; empty if there are none."""
-        with self._reading:
-            lines, _ = self._reader(np.asarray(_readable(picture))[:, :, ::-1])  # as BGR
+    def read(self, image: Image.Image) -> str:
+        """Return the lines of text in an RGB image, from top to bottom; "" if there are none."""
+        with self._lock:
+            lines, _ = self._reader(np.asarray(_prepare(image))[:, :, ::-1])  # as BGR
         return "\n".join(text for _, text, _ in lines or [])
 
 
-def asked_for(item: RewardInput) -> str:
-    """The text that the picture should hold.
+def target_text(item: RewardInput) -> str:
+    """Return the requested text.
 
     Raises:
-        ScoringFailed: no text is named ("missing"), or it is too long or empty ("reference").
+        ScoringFailed: there is none ("missing"), or it is too long or empty ("reference").
     """
-    given = item.references.get("text")
-    if given is None:
-        given = " ".join(quoted(item.prompt)) or None
-    if given is None:
+    text = item.references.get("text")
+    if text is None:
+        text = " ".join(quoted_texts(item.prompt)) or None
+    if text is None:
         raise ScoringFailed(
             "no text to look for: neither references['text'] nor double quotes in the prompt", "missing"
         )
-    if not isinstance(given, str) or not letters(given) or len(given) > LONGEST_TEXT:
+    if not isinstance(text, str) or not normalized_text(text) or len(text) > MAX_TEXT_LENGTH:
         raise ScoringFailed(
-            f"the text to look for is {given!r:.80}; 1 to {LONGEST_TEXT} characters are due", "reference"
+            f"the text to look for is {text!r:.80}; expected 1 to {MAX_TEXT_LENGTH} characters", "reference"
         )
-    return given
+    return text
 
 
-def quoted(prompt: str) -> list[str]:
-    """What stands in double quotes, in order; a quote that is never closed holds nothing."""
+def quoted_texts(prompt: str) -> list[str]:
+    """Return the double-quoted texts, in order; a quote that is never closed is ignored."""
     found, start = [], 0
     while start < len(prompt):
         closing = next((right for left, right in QUOTES if prompt[start] == left), None)
@@ -108,29 +109,29 @@ def quoted(prompt: str) -> list[str]:
     return [text for text in found if text.strip()]
 
 
-def likeness(read: str, due: str) -> float:
-    """max(0, 1 - edits / characters due), in [0, 1]: of texts without case and white space."""
+def text_similarity(read: str, target: str) -> float:
+    """Return max(0, 1 - edits / characters of the target), in [0, 1], without case and white space."""
     from rapidfuzz.distance import Levenshtein
 
-    wanted, seen = letters(due), letters(read)
-    edits = Levenshtein.distance(wanted, seen, score_cutoff=len(wanted))
-    return max(0.0, 1 - edits / len(wanted))
+    expected, found = normalized_text(target), normalized_text(read)
+    edits = Levenshtein.distance(expected, found, score_cutoff=len(expected))
+    return max(0.0, 1 - edits / len(expected))
 
 
-def letters(text: str) -> str:
-    """Without white space and case, and with one form of each character (NFKC)."""
+def normalized_text(text: str) -> str:
+    """Return the text without white space and case, in the normal form NFKC."""
     return "".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _readable(picture: Image.Image) -> Image.Image:
-    """No larger than the reader needs, and no strip."""
-    if max(picture.size) > LONGEST_SIDE:
-        picture = picture.copy()
-        picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-    width, height = picture.size
-    least = -(-max(width, height) // NARROWEST)
+def _prepare(image: Image.Image) -> Image.Image:
+    """Return the image downscaled to `MAX_SIDE` and padded to `MAX_ASPECT_RATIO`."""
+    if max(image.size) > MAX_SIDE:
+        image = image.copy()
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
+    width, height = image.size
+    least = -(-max(width, height) // MAX_ASPECT_RATIO)
     if min(width, height) >= least:
-        return picture
-    wider = Image.new("RGB", (max(width, least), max(height, least)), picture.getpixel((0, 0)))
-    wider.paste(picture, ((wider.width - width) // 2, (wider.height - height) // 2))
-    return wider
+        return image
+    padded = Image.new("RGB", (max(width, least), max(height, least)), image.getpixel((0, 0)))
+    padded.paste(image, ((padded.width - width) // 2, (padded.height - height) // 2))
+    return padded

@@ -1,4 +1,4 @@
-"""CLIP-like networks of transformers and open_clip as one: pictures and texts become unit vectors of one space."""
+"""Encoders of images and texts into unit vectors of one space, from CLIP-like networks of transformers or open_clip."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.models.model_files import (
-    Found,
-    explained,
+    ResolvedFile,
     fetch_tokenizer,
     find_file,
-    load_part,
+    load_component,
     load_pretrained,
     load_tokenizer,
+    loading_errors,
     torch_dtype,
 )
-from mmrl.rewards.models.model_reward import PictureReward, no_framing
-from mmrl.rewards.models.preprocess import PromptCutter, framing_of_open_clip, framing_of_processor
+from mmrl.rewards.models.model_reward import PixelReward, no_tensor_preprocess
+from mmrl.rewards.models.preprocess import PromptTruncator, preprocess_of_open_clip, preprocess_of_processor
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, nn
 
 OPEN_CLIP_CONFIG = "open_clip_config.json"
-_OPEN_CLIP_PREFIXES = ("hf-hub:", "local-dir:")  # open_clip's own
+_OPEN_CLIP_PREFIXES = ("hf-hub:", "local-dir:")  # as open_clip writes them
 _OPEN_CLIP_WEIGHTS = (
     "open_clip_model.safetensors",
     "open_clip_pytorch_model.safetensors",
@@ -37,55 +37,55 @@ _OPEN_CLIP_WEIGHTS = (
 
 
 class Encoder(ABC):
-    """Makes pictures and texts unit vectors of one space."""
+    """A network that embeds images and texts as unit vectors of one space."""
 
-    network: Any  # an nn.Module; neither library says what its networks have besides
-    files: tuple[Found, ...]
-    framing: Callable[[Tensor], Tensor]
-    """[B, 3, H, W] in [0, 1] to what `embed_pixels` takes, with gradients."""
+    network: Any  # an nn.Module; neither library types its further attributes
+    files: tuple[ResolvedFile, ...]
+    tensor_preprocess: Callable[[Tensor], Tensor]
+    """Differentiable preprocessing of [B, 3, H, W] in [0, 1] for `embed_pixels`."""
 
     @abstractmethod
-    def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """[B, 3, h, w] float32: RGB pictures as the network's own preprocessing makes them."""
+    def pixels(self, images: Sequence[Image.Image]) -> Tensor:
+        """Return RGB images, preprocessed as published, as [B, 3, h, w] float32."""
 
     @abstractmethod
     def image_features(self, pixels: Tensor) -> Tensor:
-        """[B, D] of any length."""
+        """Return image features [B, D], not normalised."""
 
     @abstractmethod
     def text_features(self, texts: Sequence[str]) -> Tensor:
-        """[B, D] of any length."""
+        """Return text features [B, D], not normalised."""
 
     def embed_pixels(self, pixels: Tensor) -> Tensor:
-        """[B, D] float32 unit vectors of preprocessed pictures."""
+        """Return [B, D] float32 unit vectors of preprocessed images."""
         from torch.nn import functional
 
-        own = next(self.network.parameters()).dtype
-        return functional.normalize(self.image_features(pixels.to(own)).float(), dim=-1)
+        dtype = next(self.network.parameters()).dtype
+        return functional.normalize(self.image_features(pixels.to(dtype)).float(), dim=-1)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        """[B, D] float32 unit vectors, without gradients. A text that occurs several times is encoded once."""
+        """Return [B, D] float32 unit vectors, without gradients. Equal texts are encoded once."""
         import torch
         from torch.nn import functional
 
-        different = list(dict.fromkeys(texts))
-        rows = [different.index(text) for text in texts]
+        distinct = list(dict.fromkeys(texts))
+        rows = [distinct.index(text) for text in texts]
         with torch.no_grad():
-            return functional.normalize(self.text_features(different).float(), dim=-1)[rows]
+            return functional.normalize(self.text_features(distinct).float(), dim=-1)[rows]
 
     def scale(self) -> Tensor:
-        """What the network multiplies cosines with; for published CLIPs 100."""
+        """Return the factor of cosines, exp(logit_scale); 100 for published CLIPs."""
         scale: Tensor = self.network.logit_scale.detach().float().exp()
         return scale
 
     def bias(self) -> Tensor:
-        """What the network adds to scaled cosines: SigLIP has one, CLIP has none."""
+        """Return the bias of scaled cosines: SigLIP has one; for CLIP it is 0."""
         bias = getattr(self.network, "logit_bias", None)
         return self.scale().new_zeros(()) if bias is None else bias.detach().float()
 
 
 class TransformersEncoder(Encoder):
-    """A network of transformers with `get_image_features` and `get_text_features`: CLIP, SigLIP and their kin."""
+    """A network of transformers with `get_image_features` and `get_text_features`, such as CLIP and SigLIP."""
 
     def __init__(self, reward: str, model: str, processor: str, revision: str | None, dtype: str) -> None:
         from transformers import AutoImageProcessor, AutoModel
@@ -93,41 +93,43 @@ class TransformersEncoder(Encoder):
         self.network, self.files = load_pretrained(AutoModel, model, revision, torch_dtype(dtype))
         kind = self.network.config.model_type
         both = hasattr(self.network, "get_image_features") and hasattr(self.network, "get_text_features")
-        if kind == "siglip2" or not both:  # SigLIP 2 proper keeps a picture's shape; at one size it is a "siglip"
+        if kind == "siglip2" or not both:  # SigLIP 2 with variable image shapes; at one size it is a "siglip"
             raise RewardError(
-                f"{model} is a {type(self.network).__name__}; due is a CLIP or SigLIP whose pictures all have one size"
+                f"{model} is a {type(self.network).__name__}; expected a CLIP or SigLIP with a fixed image size"
             )
-        beside = revision if processor == model else None
-        # PIL, not torchvision, which is transformers' default: the models were trained and published with it.
-        self._processor = load_part(AutoImageProcessor, processor, beside, backend="pil")
-        self._tokenizer = load_tokenizer(processor, beside)
-        # SigLIP was trained without a mask, on texts that are all padded to one length.
+        processor_revision = revision if processor == model else None
+        # PIL, with which the models were trained and published, instead of torchvision, transformers' default.
+        self._processor = load_component(AutoImageProcessor, processor, processor_revision, backend="pil")
+        self._tokenizer = load_tokenizer(processor, processor_revision)
+        # SigLIP was trained without an attention mask, on texts padded to one length.
         self._masked = kind != "siglip"
         longest = min(self.network.config.text_config.max_position_embeddings, self._tokenizer.model_max_length)
-        self._cutter = PromptCutter(reward, longest)
+        self._truncator = PromptTruncator(reward, longest)
         try:
-            self.framing = framing_of_processor(self._processor)
+            self.tensor_preprocess = preprocess_of_processor(self._processor)
         except RewardError as err:
-            self.framing = no_framing(reward, str(err))
+            self.tensor_preprocess = no_tensor_preprocess(reward, str(err))
 
-    def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """[B, 3, h, w] float32, by the model's image processor."""
-        pixels: Tensor = self._processor(images=list(pictures), return_tensors="pt")["pixel_values"]
+    def pixels(self, images: Sequence[Image.Image]) -> Tensor:
+        """Return [B, 3, h, w] float32, from the model's image processor."""
+        pixels: Tensor = self._processor(images=list(images), return_tensors="pt")["pixel_values"]
         return pixels
 
     def image_features(self, pixels: Tensor) -> Tensor:
-        """[B, D]."""
+        """Return [B, D]."""
         return _pooled(self.network.get_image_features(pixel_values=pixels))
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
-        """[B, D]."""
-        texts, longest = self._cutter.cut(texts), self._cutter.tokens
-        whole = self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]
-        self._cutter.note(sum(len(tokens) > longest for tokens in whole))
-        read = self._tokenizer(texts, padding="max_length", truncation=True, max_length=longest, return_tensors="pt")
-        given = {"input_ids", "attention_mask"} if self._masked else {"input_ids"}
+        """Return [B, D]."""
+        texts, longest = self._truncator.truncate(texts), self._truncator.tokens
+        complete = self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]
+        self._truncator.warn_truncated(sum(len(tokens) > longest for tokens in complete))
+        tokenized = self._tokenizer(
+            texts, padding="max_length", truncation=True, max_length=longest, return_tensors="pt"
+        )
+        used = {"input_ids", "attention_mask"} if self._masked else {"input_ids"}
         device = next(self.network.parameters()).device
-        inputs = {name: tokens.to(device) for name, tokens in read.items() if name in given}
+        inputs = {name: tokens.to(device) for name, tokens in tokenized.items() if name in used}
         return _pooled(self.network.get_text_features(**inputs))
 
 
@@ -138,67 +140,68 @@ class OpenClipEncoder(Encoder):
         self,
         reward: str,
         architecture: str,
-        weights: Found,
+        weights: ResolvedFile,
         dtype: str,
         resize_mode: str | None = None,
-        words_of_transformers: bool = False,
+        transformers_tokenizer: bool = False,
     ) -> None:
-        """`architecture`: an open_clip name, or local-dir:FOLDER that holds its configuration beside the weights.
+        """`architecture`: an open_clip name, or local-dir:FOLDER with its configuration beside the weights.
 
-        `words_of_transformers`: the tokenizer is one of transformers, not open_clip's own.
+        `transformers_tokenizer`: the tokenizer is one of transformers, not of open_clip.
         """
         import open_clip
         from open_clip.transform import PreprocessCfg, image_transform_v2
 
         local = architecture.startswith("local-dir:")
-        with explained(weights.label):
+        with loading_errors(weights.label):
             self.network = open_clip.create_model(
                 architecture,
                 None if local else str(weights.path),
                 pretrained_text=False,
                 force_preprocess_cfg={"resize_mode": resize_mode},
             ).to(torch_dtype(dtype))
-            # A configuration may say trust_remote_code for its tokenizer; what is said here counts more.
-            refused = {"trust_remote_code": False} if words_of_transformers else {}
-            self._tokenizer = open_clip.get_tokenizer(architecture, **refused)
+            # A configuration may set trust_remote_code for its tokenizer; this argument overrides it.
+            options = {"trust_remote_code": False} if transformers_tokenizer else {}
+            self._tokenizer = open_clip.get_tokenizer(architecture, **options)
         self.files = (weights,)
         settings = self.network.visual.preprocess_cfg
         self._preprocess = image_transform_v2(PreprocessCfg(**settings), is_train=False)
-        self._cutter = PromptCutter(reward, self._tokenizer.context_length)
+        self._truncator = PromptTruncator(reward, self._tokenizer.context_length)
         try:
-            self.framing = framing_of_open_clip(settings)
+            self.tensor_preprocess = preprocess_of_open_clip(settings)
         except RewardError as err:
-            self.framing = no_framing(reward, str(err))
+            self.tensor_preprocess = no_tensor_preprocess(reward, str(err))
 
-    def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """[B, 3, h, w] float32, by open_clip's transform."""
+    def pixels(self, images: Sequence[Image.Image]) -> Tensor:
+        """Return [B, 3, h, w] float32, from open_clip's transform."""
         import torch
 
-        return torch.stack([self._preprocess(picture) for picture in pictures])
+        return torch.stack([self._preprocess(image) for image in images])
 
     def image_features(self, pixels: Tensor) -> Tensor:
-        """[B, D]."""
+        """Return [B, D]."""
         features: Tensor = self.network.encode_image(pixels)
         return features
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
-        """[B, D]."""
-        texts = self._cutter.cut(texts)
-        read, longest = self._tokenizer(texts), self._cutter.tokens
-        # Where a text was cut the end-of-text token stands in a place that with more room another one takes.
-        roomier = self._tokenizer(texts, context_length=longest + 1)[:, :longest]
-        self._cutter.note(int((read != roomier).any(1).sum()))
-        features: Tensor = self.network.encode_text(read.to(next(self.network.parameters()).device))
+        """Return [B, D]."""
+        texts = self._truncator.truncate(texts)
+        tokens, longest = self._tokenizer(texts), self._truncator.tokens
+        # In a truncated text the last token is end-of-text, where a longer context has another token.
+        longer = self._tokenizer(texts, context_length=longest + 1)[:, :longest]
+        self._truncator.warn_truncated(int((tokens != longer).any(1).sum()))
+        features: Tensor = self.network.encode_text(tokens.to(next(self.network.parameters()).device))
         return features
 
 
 def load_encoder(
     reward: str, model: str, processor: str | None = None, revision: str | None = None, dtype: str = "float32"
 ) -> Encoder:
-    """The encoder in a folder or hub repository, of either library; `reward` is who asks, for messages.
+    """Return the encoder in a folder or hub repository, of either library; `reward` is a name for messages.
 
-    A folder is open_clip's if it has an open_clip_config.json and no config.json; on the hub, write hf-hub:owner/name.
-    `processor`: the folder or repository of tokenizer and image processor, if they are not beside the weights.
+    A folder is open_clip's if it has an open_clip_config.json and no config.json; for the hub, write
+    hf-hub:owner/name.
+    `processor`: the folder or repository of tokenizer and image processor, if not that of the weights.
     """
     for prefix in _OPEN_CLIP_PREFIXES:
         if model.startswith(prefix):
@@ -209,50 +212,50 @@ def load_encoder(
     return TransformersEncoder(reward, model, processor or model, revision, dtype)
 
 
-class EmbeddingReward(PictureReward):
-    """A reward that is computed from a picture's embedding."""
+class EmbeddingReward(PixelReward):
+    """A reward that is computed from an image's embedding."""
 
     def __init__(
-        self, encoder: Encoder, device: str, head: nn.Module | None = None, head_files: Sequence[Found] = ()
+        self, encoder: Encoder, device: str, head: nn.Module | None = None, head_files: Sequence[ResolvedFile] = ()
     ) -> None:
-        """`head`: what else is to be moved and frozen with the encoder."""
+        """`head`: a further module to move and freeze with the encoder."""
         from torch import nn
 
         network = encoder.network if head is None else nn.ModuleList([encoder.network, head])
         super().__init__(network, [*encoder.files, *head_files], device)
-        self.encoder, self.framing = encoder, encoder.framing
+        self.encoder, self.tensor_preprocess = encoder, encoder.tensor_preprocess
 
-    def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """[B, 3, h, w] float32, by the encoder's own preprocessing."""
-        return self.encoder.pixels(pictures)
+    def pixels(self, images: Sequence[Image.Image]) -> Tensor:
+        """Return [B, 3, h, w] float32, from the encoder's preprocessing."""
+        return self.encoder.pixels(images)
 
-    def rate(self, pixels: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B] float32."""
-        return self.rate_embeddings(self.encoder.embed_pixels(pixels), items)
+    def score_pixels(self, pixels: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] float32."""
+        return self.score_embeddings(self.encoder.embed_pixels(pixels), items)
 
     @abstractmethod
-    def rate_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B] scores of pictures given as unit vectors [B, D]."""
+    def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] scores of images, given as unit vectors [B, D]."""
 
     def cosines(self, images: Tensor, texts: Sequence[str]) -> Tensor:
-        """[B] cosines of pictures, given as unit vectors [B, D], and texts."""
+        """Return [B] cosines of images, given as unit vectors [B, D], and texts."""
         return (images * self.encoder.embed_texts(texts)).sum(-1)
 
 
 def _open_clip_encoder(reward: str, model: str, revision: str | None, dtype: str) -> OpenClipEncoder:
     configuration = find_file(model, OPEN_CLIP_CONFIG, revision)
     weights = find_file(model, _OPEN_CLIP_WEIGHTS, revision)
-    with explained(configuration.label):
+    with loading_errors(configuration.label):
         text = json.loads(configuration.path.read_text(encoding="utf-8"))["model_cfg"]["text_cfg"]
-        words_of_transformers = bool(text.get("hf_tokenizer_name"))
-    if words_of_transformers:  # open_clip reads it from the folder of the configuration, whatever its name
+        transformers_tokenizer = bool(text.get("hf_tokenizer_name"))
+    if transformers_tokenizer:  # open_clip reads it from the configuration's folder, not by this name
         fetch_tokenizer(model, revision)
     folder = f"local-dir:{configuration.path.parent}"
-    return OpenClipEncoder(reward, folder, weights, dtype, words_of_transformers=words_of_transformers)
+    return OpenClipEncoder(reward, folder, weights, dtype, transformers_tokenizer=transformers_tokenizer)
 
 
 def _pooled(features: Any) -> Tensor:
-    """The features themselves: transformers 5 wraps them, version 4 did not."""
+    """Return the features, which transformers 5 wraps and version 4 does not."""
     from torch import Tensor
 
     pooled: Tensor = features if isinstance(features, Tensor) else features.pooler_output

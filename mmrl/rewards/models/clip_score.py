@@ -1,4 +1,4 @@
-"""CLIPScore."""
+"""CLIPScore and SigLIP's score of an image and its prompt."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from mmrl.rewards.models.clip_encoder import EmbeddingReward, load_encoder
 
 if TYPE_CHECKING:
     from torch import Tensor
+Output = Literal["probability", "cosine"]
 
 
 class CLIPScore(EmbeddingReward):
-    """How well a picture fits its prompt, by CLIP: 2.5 · max(cos, 0).
+    """Similarity of an image and its prompt by CLIP: 2.5 · max(cos, 0).
 
-    In [0, 2.5]; good pictures get about 0.8 with the published model. torchmetrics' number is 40 times this one.
+    In [0, 2.5]; good images get about 0.8 with the published model. torchmetrics' number is 40 times this one.
     """
 
     name, range = "clip_score", (0.0, 2.5)
@@ -39,22 +40,16 @@ class CLIPScore(EmbeddingReward):
         super().__init__(load_encoder(self.name, model, processor, revision, dtype), device)
         self._prefix = prefix
 
-    def rate_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B] in [0, 2.5]."""
+    def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] in [0, 2.5]."""
         return 2.5 * self.cosines(images, [self._prefix + item.prompt for item in items]).clamp(0, 1)
 
 
-# SigLIP's score of a picture and its prompt.
-
-
-Output = Literal["probability", "cosine"]
-
-
 class SigLIPScore(EmbeddingReward):
-    """The probability, by SigLIP, that picture and prompt belong together: sigmoid(scale · cos + bias).
+    """The probability, by SigLIP, that image and prompt match: sigmoid(scale · cos + bias).
 
-    In [0, 1], and near 0 for most pairs; `output="cosine"` gives the plain cosine instead, in [-1, 1], which tells
-    pictures apart where the probability has no room left. Reads SigLIP, and SigLIP 2 at a fixed resolution.
+    In [0, 1], and near 0 for most pairs; `output="cosine"` gives the plain cosine instead, in [-1, 1], which still
+    distinguishes images where the probability saturates. Supports SigLIP, and SigLIP 2 at a fixed resolution.
     """
 
     name, range = "siglip_score", (-1.0, 1.0)
@@ -73,11 +68,11 @@ class SigLIPScore(EmbeddingReward):
             raise RewardError(f"output is {output!r}; it must be one of {', '.join(get_args(Output))}")
         super().__init__(load_encoder(self.name, model, processor, revision, dtype), device)
         if output == "probability" and getattr(self.network, "logit_bias", None) is None:
-            raise RewardError(f'{model} has no logit_bias, so it is no SigLIP: use clip_score, or output="cosine"')
+            raise RewardError(f'{model} has no logit_bias, so it is not a SigLIP: use clip_score, or output="cosine"')
         self._output = output
 
-    def rate_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B]."""
+    def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B]."""
         cosines = self.cosines(images, [item.prompt for item in items])
         if self._output == "cosine":
             return cosines.clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""Goals in words, compared with CLIP's embedding of a picture: VLM-RM's goal and baseline, VLM-RL's opposites."""
+"""Similarity to goals in words by CLIP: VLM-RM's goal and baseline, VLM-RL's positive and negative goal."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 BIG_G = "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k"
 """The CLIP of both papers, 2.5 B parameters: their results fall with its size."""
 
-SHORTEST_LINE = 1e-4
-"""Between a goal's and a baseline's unit vector; below it the direction is what rounding left."""
+MIN_DISTANCE = 1e-4
+"""The least distance of a goal's and a baseline's unit vector; below it the direction is rounding error."""
 
 
 def goal_baseline_reward(
-    state: Tensor,  # [B, D] unit vectors of pictures
+    state: Tensor,  # [B, D] unit vectors of images
     goal: Tensor,  # [B, D] unit vectors
     baseline: Tensor,  # [B, D] unit vectors, other than the goal's
     alpha: float,
 ) -> Tensor:  # [B] in [-1, 1]
-    """1 − ‖α · proj(s) + (1 − α) · s − g‖² / 2, proj onto the line through baseline and goal (arXiv:2310.12921).
+    """Return 1 − ‖α · proj(s) + (1 − α) · s − g‖² / 2, proj onto the line of baseline and goal (arXiv:2310.12921).
 
-    α = 0 is the cosine; α = 1 counts only what lies along the line. Ported from
+    α = 0 is the cosine; α = 1 counts only the component along the line. Ported from
     AlignmentResearch/vlmrm:src/vlmrm/reward/rewards.py.
     """
     from torch.nn import functional
@@ -39,9 +39,9 @@ def goal_baseline_reward(
 
 
 class GoalBaseline(EmbeddingReward):
-    """How far a picture has come from a baseline to a goal, both told in words: VLM-RM's regularised CLIP reward.
+    """Progress of an image from a baseline to a goal, both described in words: VLM-RM's regularised CLIP reward.
 
-    In [-1, 1]; 1 is the goal's own embedding. With alpha = 0 it is the cosine of picture and goal.
+    In [-1, 1]; 1 is the goal's embedding. With alpha = 0 it is the cosine of image and goal.
     """
 
     name, range = "goal_baseline", (-1.0, 1.0)
@@ -59,9 +59,9 @@ class GoalBaseline(EmbeddingReward):
         device: str = "auto",
         dtype: str = "float32",
     ) -> None:
-        """`goal`: what is to be seen; unset, each answer's prompt. `baseline`: the same scene without it.
+        """`goal`: a description of the target; None means each answer's prompt. `baseline`: the same scene without it.
 
-        `alpha`, in [0, 1]: how much of what does not tell goal from baseline is projected out.
+        `alpha`, in [0, 1]: the share of the directions other than from baseline to goal that is projected out.
         """
         if not 0 <= alpha <= 1:
             raise RewardError(f"alpha is {alpha}; it must be in [0, 1]")
@@ -69,33 +69,36 @@ class GoalBaseline(EmbeddingReward):
             raise RewardError(f"goal and baseline are both {goal!r}; there is no line between them")
         super().__init__(load_encoder(self.name, model, processor, revision, dtype), device)
         self._goal, self._baseline, self._alpha = goal, baseline, alpha
-        if goal is not None and bool(self._ends([goal])[2]):
-            raise RewardError(f"goal {goal!r} and baseline {baseline!r} are the same to {model}: no line between them")
+        if goal is not None and bool(self._goal_vectors([goal])[2]):
+            raise RewardError(
+                f"goal {goal!r} and baseline {baseline!r} have equal embeddings in {model}, thus no direction"
+            )
 
-    def rate_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B] in [-1, 1]."""
+    def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] in [-1, 1]."""
         goals = [item.prompt if self._goal is None else self._goal for item in items]
-        goal, baseline, same = self._ends(goals)
+        goal, baseline, same = self._goal_vectors(goals)
         if same.any():
-            told = goals[int(same.nonzero()[0])]
-            raise ScoringFailed(f"goal {told!r} and baseline {self._baseline!r} are the same to the model", "no_line")
+            goal_text = goals[int(same.nonzero()[0])]
+            raise ScoringFailed(f"goal {goal_text!r} and baseline {self._baseline!r} have equal embeddings", "no_line")
         return goal_baseline_reward(images, goal, baseline, self._alpha).clamp(-1, 1)
 
-    def _ends(self, goals: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
-        """[B, D] of the goals, [B, D] of the baseline, and [B]: whether there is no line between the two.
+    def _goal_vectors(self, goals: Sequence[str]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return vectors [B, D] of the goals, [B, D] of the baseline, and [B] bool: True where the two are equal.
 
-        Tokenizers fold capitals and spaces, so that texts which differ may be one vector: every picture would be at
-        its goal.
+        Tokenizers fold capitals and spaces, so that different texts may have one vector, which is no direction.
         """
-        ends = self.encoder.embed_texts([*goals, self._baseline])  # in one batch: the same tokens, the same rounding
-        goal, baseline = ends[:-1], ends[-1:].expand(len(goals), -1)
-        return goal, baseline, (goal - baseline).norm(dim=-1) < SHORTEST_LINE
+        vectors = self.encoder.embed_texts(
+            [*goals, self._baseline]
+        )  # in one batch, so that equal tokens give equal vectors
+        goal, baseline = vectors[:-1], vectors[-1:].expand(len(goals), -1)
+        return goal, baseline, (goal - baseline).norm(dim=-1) < MIN_DISTANCE
 
 
 class GoalContrast(EmbeddingReward):
-    """Nearness to what is wanted minus nearness to what is not, by CLIP: VLM-RL's w · cos⁺ − (1 − w) · cos⁻.
+    """Similarity to a positive minus similarity to a negative goal, by CLIP: VLM-RL's w · cos⁺ − (1 − w) · cos⁻.
 
-    In [-1, 1]. At w = 0.5 it is half of what the authors' code gives, the plain difference.
+    In [-1, 1]. At w = 0.5 it is half of the plain difference, which the authors' code gives.
     """
 
     name, range = "goal_contrast", (-1.0, 1.0)
@@ -113,15 +116,15 @@ class GoalContrast(EmbeddingReward):
         device: str = "auto",
         dtype: str = "float32",
     ) -> None:
-        """`positive`: what is wanted; unset, each answer's prompt. `weight`: w, in [0, 1]."""
+        """`positive`: the positive goal; None means each answer's prompt. `weight`: w, in [0, 1]."""
         if not 0 <= weight <= 1:
             raise RewardError(f"weight is {weight}; it must be in [0, 1]")
         super().__init__(load_encoder(self.name, model, processor, revision, dtype), device)
         self._positive, self._negative, self._weight = positive, negative, weight
 
-    def rate_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B] in [-1, 1]."""
-        wanted = [item.prompt if self._positive is None else self._positive for item in items]
-        near = self.cosines(images, wanted)
+    def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] in [-1, 1]."""
+        positives = [item.prompt if self._positive is None else self._positive for item in items]
+        near = self.cosines(images, positives)
         far = self.cosines(images, [self._negative] * len(items))
         return (self._weight * near - (1 - self._weight) * far).clamp(-1, 1)

@@ -1,4 +1,4 @@
-"""Finding weights on disk or on the Hugging Face hub, and reading them without running any code."""
+"""Weights on disk or on the Hugging Face hub: finding them, and reading them without running any code."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 Precision = Literal["float32", "bfloat16", "float16"]
 
 VOCABULARIES = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "tokenizer.model")
-"""Files one of which every tokenizer has."""
-_BESIDE_VOCABULARIES = (
+"""Names of vocabulary files; every tokenizer has one of them."""
+_TOKENIZER_FILES = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "merges.txt",
-    "config.json",  # says of which kind the tokenizer is where tokenizer_config.json does not
+    "config.json",  # has the tokenizer's class where tokenizer_config.json does not
 )
 _TRANSFORMERS_WEIGHTS = (
     "model.safetensors",
@@ -37,7 +37,7 @@ _TRANSFORMERS_WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 
-_UNFIT = (
+_LOADING_ERRORS = (
     OSError,
     ValueError,
     RuntimeError,
@@ -50,129 +50,131 @@ _UNFIT = (
 
 
 @dataclass(frozen=True)
-class Found:
+class ResolvedFile:
     """A file that a reward loads."""
 
     path: Path
     label: str  # a local path, or hub id and file name
 
     def weight_file(self) -> WeightFile:
-        """Its digest; each file is read for it once a process."""
+        """Return the file with its digest; each file is read for it once per process."""
         resolved = self.path.resolve()
         state = resolved.stat()
         return WeightFile(self.label, _sha256(resolved, state.st_mtime_ns, state.st_size))
 
 
-def find_file(model: str, names: str | Sequence[str], revision: str | None = None) -> Found:
-    """The first of `names` that there is in a folder or hub repository. `model` may also be the file itself.
+def find_file(model: str, names: str | Sequence[str], revision: str | None = None) -> ResolvedFile:
+    """Return the first of `names` in a folder or hub repository. `model` may also be the file itself.
 
     Raises:
-        RewardError: there is none; the message says where it was looked for.
+        RewardError: there is none; the message names the places that were searched.
     """
     names = [names] if isinstance(names, str) else names
     for name in names:
-        if found := _look_for(model, name, revision):
+        if found := _resolve(model, name, revision):
             return found
-    place = Path(model).expanduser()
-    wanted = " or ".join(names)
-    if place.is_dir():
-        raise RewardError(f"the folder {model} has no {wanted}; it has {_listing(place)}")
+    path = Path(model).expanduser()
+    expected = " or ".join(names)
+    if path.is_dir():
+        raise RewardError(f"the folder {model} has no {expected}; it has {_listing(path)}")
     raise RewardError(
-        f"{model}: no {wanted}. There is no folder of that name here, and neither the hub nor its cache on this "
-        f"machine gives it. Where there is a network: hf download {model}; else give a folder's path as model"
+        f"{model}: no {expected}. There is no folder of that name, and the file is neither on the hub nor in its cache "
+        f"on this machine. With a network: hf download {model}; else set model to the path of a folder"
     )
 
 
-def find_weights(model: str, revision: str | None = None) -> tuple[Found, ...]:
-    """The files of weights that transformers' `from_pretrained` will read."""
+def find_weights(model: str, revision: str | None = None) -> tuple[ResolvedFile, ...]:
+    """Return the weight files that transformers' `from_pretrained` reads."""
     first = find_file(model, _TRANSFORMERS_WEIGHTS, revision)
     if first.path.suffix != ".json":
         return (first,)
-    with explained(first.label):
+    with loading_errors(first.label):
         shards = json.loads(first.path.read_text(encoding="utf-8"))["weight_map"].values()
         return tuple(find_file(model, shard, revision) for shard in sorted(set(shards)))
 
 
 def load_pretrained(
     auto: Any, model: str, revision: str | None, dtype: torch.dtype | Literal["auto"]
-) -> tuple[Any, tuple[Found, ...]]:
-    """A transformers network, and the files that it was read from. `auto` is the class that reads it.
+) -> tuple[Any, tuple[ResolvedFile, ...]]:
+    """Return a transformers network, loaded by the class `auto`, and its weight files.
 
     Raises:
-        RewardError: there are no weights, or not all that the network needs.
+        RewardError: there are no weights, or some that the network needs are missing.
     """
     files = find_weights(model, revision)
-    with explained(model):
+    with loading_errors(model):
         network, report = auto.from_pretrained(
-            _place(model),
+            _path_or_id(model),
             revision=revision or "main",
             dtype=dtype,
             use_safetensors=files[0].path.suffix == ".safetensors",
-            trust_remote_code=False,  # unset, transformers asks whoever sits at the terminal
+            trust_remote_code=False,  # by default, transformers prompts on the terminal
             output_loading_info=True,
         )
-    if missing := sorted(report["missing_keys"]):  # transformers would fill them with random numbers and go on
+    if missing := sorted(report["missing_keys"]):  # transformers would initialise them at random
         kind = type(network).__name__
         raise RewardError(f"{model}: the weights lack {len(missing)} tensors of a {kind}: {', '.join(missing[:4])}")
     return network, files
 
 
-def load_part(auto: Any, model: str, revision: str | None, **settings: Any) -> Any:
-    """A tokenizer, image processor, processor or configuration, read by transformers' class `auto`."""
-    with explained(model):
-        return auto.from_pretrained(_place(model), revision=revision or "main", trust_remote_code=False, **settings)
+def load_component(auto: Any, model: str, revision: str | None, **settings: Any) -> Any:
+    """Return a tokenizer, image processor, processor or configuration, loaded by transformers' class `auto`."""
+    with loading_errors(model):
+        return auto.from_pretrained(
+            _path_or_id(model), revision=revision or "main", trust_remote_code=False, **settings
+        )
 
 
 def load_tokenizer(model: str, revision: str | None) -> Any:
-    """A tokenizer of transformers, which without the files would make one of three tokens and go on."""
+    """Return a tokenizer of transformers, which without its files would silently have three tokens."""
     from transformers import AutoTokenizer
 
     find_file(model, VOCABULARIES, revision)
-    return load_part(AutoTokenizer, model, revision)
+    return load_component(AutoTokenizer, model, revision)
 
 
 def fetch_tokenizer(model: str, revision: str | None) -> None:
-    """Brings a tokenizer's files to where the rest of a hub repository lies; a folder only has to have them.
+    """Download a tokenizer's files to the cache of its hub repository; for a folder, check that it has them.
 
     Raises:
         RewardError: there is no vocabulary.
     """
     find_file(model, VOCABULARIES, revision)
-    for name in (*VOCABULARIES, *_BESIDE_VOCABULARIES):
-        _look_for(model, name, revision)
+    for name in (*VOCABULARIES, *_TOKENIZER_FILES):
+        _resolve(model, name, revision)
 
 
-def load_tensors(found: Found) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, or of a pickled one that holds nothing else."""
+def load_tensors(found: ResolvedFile) -> dict[str, Tensor]:
+    """Return the tensors of a safetensors file, or of a pickled file that has only tensors."""
     import torch
 
-    with explained(found.label):
+    with loading_errors(found.label):
         if found.path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
             return load_file(found.path)
-        held = torch.load(found.path, map_location="cpu", weights_only=True)
-    held = held.get("state_dict", held) if isinstance(held, dict) else held
-    if not isinstance(held, dict) or not all(isinstance(value, torch.Tensor) for value in held.values()):
-        raise RewardError(f"{found.label} holds something else than named tensors")
-    return held
+        content = torch.load(found.path, map_location="cpu", weights_only=True)
+    content = content.get("state_dict", content) if isinstance(content, dict) else content
+    if not isinstance(content, dict) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+        raise RewardError(f"{found.label} has other content than named tensors")
+    return content
 
 
 @contextmanager
-def explained(what: str) -> Iterator[None]:
-    """Whatever libraries raise when files are missing or unfit becomes one error that names them."""
+def loading_errors(label: str) -> Iterator[None]:
+    """Convert the errors of libraries about missing or invalid files to a `RewardError` that names `label`."""
     from safetensors import SafetensorError
 
     try:
         yield
     except RewardError:
         raise
-    except (*_UNFIT, SafetensorError) as err:
-        raise RewardError(f"{what} cannot be loaded: {err}") from err
+    except (*_LOADING_ERRORS, SafetensorError) as err:
+        raise RewardError(f"{label} cannot be loaded: {err}") from err
 
 
 def torch_dtype(name: str) -> torch.dtype:
-    """The number format called `name`."""
+    """Return the dtype of a name."""
     import torch
 
     if name not in get_args(Precision):
@@ -182,7 +184,7 @@ def torch_dtype(name: str) -> torch.dtype:
 
 
 def torch_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is the GPU if there is one, and otherwise the CPU."""
+    """Return the device of a name; "auto" is CUDA if available, else the CPU."""
     import torch
 
     if name == "auto":
@@ -190,36 +192,36 @@ def torch_device(name: str) -> torch.device:
     try:
         return torch.device(name)
     except RuntimeError as err:
-        raise RewardError(f"device is {name!r}, which torch does not know: {err}") from err
+        raise RewardError(f"device is {name!r}, which is unknown to torch: {err}") from err
 
 
-def _look_for(model: str, name: str, revision: str | None) -> Found | None:
-    place = Path(model).expanduser()
-    if place.is_file():
-        return Found(place, model)
-    if place.is_dir():
-        return Found(place / name, str(Path(model) / name)) if (place / name).is_file() else None
-    if place.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
-        raise RewardError(f"{model} is neither a folder or file of this machine nor a hub id like owner/name")
-    return _look_on_hub(model, name, revision)
+def _resolve(model: str, name: str, revision: str | None) -> ResolvedFile | None:
+    path = Path(model).expanduser()
+    if path.is_file():
+        return ResolvedFile(path, model)
+    if path.is_dir():
+        return ResolvedFile(path / name, str(Path(model) / name)) if (path / name).is_file() else None
+    if path.is_absolute() or model.startswith((".", "~")) or model.count("/") != 1:
+        raise RewardError(f"{model} is neither a folder or file on this machine nor a hub id like owner/name")
+    return _resolve_on_hub(model, name, revision)
 
 
-def _look_on_hub(model: str, name: str, revision: str | None) -> Found | None:
+def _resolve_on_hub(model: str, name: str, revision: str | None) -> ResolvedFile | None:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError
 
     try:
-        with explained(model):
-            return Found(Path(hf_hub_download(model, name, revision=revision)), f"{model}/{name}")
+        with loading_errors(model):
+            return ResolvedFile(Path(hf_hub_download(model, name, revision=revision)), f"{model}/{name}")
     except RewardError as err:
         if isinstance(err.__cause__, EntryNotFoundError):  # not in the repository, or offline and not in the cache
             return None
         raise
 
 
-def _place(model: str) -> str:
-    place = Path(model).expanduser()
-    return str(place) if place.exists() else model
+def _path_or_id(model: str) -> str:
+    path = Path(model).expanduser()
+    return str(path) if path.exists() else model
 
 
 def _listing(folder: Path) -> str:
@@ -228,6 +230,6 @@ def _listing(folder: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _sha256(path: Path, modified: int, size: int) -> str:
-    """`modified` and `size` are there to notice that the file was replaced."""
+    """Return the digest of a file; `modified` and `size` make a replaced file another cache entry."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What rewards that run a network in this process share."""
+"""The base classes of rewards that run a network in this process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mmrl.rewards.core.reward import BatchReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.spec import WeightFile
-from mmrl.rewards.models.model_files import Found, torch_device
+from mmrl.rewards.models.model_files import ResolvedFile, torch_device
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,89 +25,89 @@ class ModelReward(BatchReward):
     needs = ("image",)
     network: nn.Module
 
-    def __init__(self, network: nn.Module, files: Sequence[Found], device: str) -> None:
-        """`files` are those that the network was read from. It is frozen: a reward is not trained."""
+    def __init__(self, network: nn.Module, files: Sequence[ResolvedFile], device: str) -> None:
+        """`files` are the weight files of `network`, which is frozen."""
         self.network = network.eval().requires_grad_(False)
         self._files = tuple(files)
-        self._using = threading.Lock()  # tokenizers of transformers are not made for two threads
+        self._lock = threading.Lock()  # tokenizers of transformers are not thread-safe
         self.to(device)
 
     @property
     def device(self) -> device:
-        """Where the network is."""
+        """The device of the network."""
         return next(self.network.parameters()).device
 
     def to(self, device: str) -> ModelReward:
-        """Move the network; "auto" is the GPU if there is one."""
+        """Move the network; "auto" is CUDA if available."""
         self.network.to(torch_device(device))
         return self
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """What was loaded, with digests. Reads each file once a process."""
+        """Return the weight files; each is read for its digest once per process."""
         return tuple(found.weight_file() for found in self._files)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        """The score of each answer, in one call; why instead, where the picture cannot be used."""
+        """Return the score of each answer, from one call; an exception in place of each invalid image's."""
         import torch
 
-        opened = [_picture(item) for item in items]
-        usable = [row for row, picture in enumerate(opened) if not isinstance(picture, Exception)]
+        opened = [_image_or_error(item) for item in items]
+        usable = [row for row, image in enumerate(opened) if not isinstance(image, Exception)]
         if not usable:
-            return [picture for picture in opened if isinstance(picture, Exception)]
-        with self._using, torch.inference_mode():
-            values = self.score_pictures([opened[row] for row in usable], [items[row] for row in usable])
+            return [image for image in opened if isinstance(image, Exception)]
+        with self._lock, torch.inference_mode():
+            values = self.score_images([opened[row] for row in usable], [items[row] for row in usable])
         scores = dict(zip(usable, values.tolist(), strict=True))
-        return [scores.get(row, picture) for row, picture in enumerate(opened)]
+        return [scores.get(row, image) for row, image in enumerate(opened)]
 
     @abstractmethod
-    def score_pictures(self, pictures: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
-        """[B] scores of RGB pictures; `items` give prompts and references."""
+    def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] scores of RGB images; `items` have prompts and references."""
 
 
-class PictureReward(ModelReward):
-    """A reward whose network takes pixels of one size, and which gradients can be taken of."""
+class PixelReward(ModelReward):
+    """A differentiable reward whose network takes pixels of one size."""
 
     differentiable = True
-    framing: Callable[[Tensor], Tensor]
-    """Brings [B, 3, H, W] in [0, 1] to what `rate` takes, as close to `pixels` as tensor operations come."""
+    tensor_preprocess: Callable[[Tensor], Tensor]
+    """Differentiable preprocessing of [B, 3, H, W] in [0, 1] for `score_pixels`; approximates `pixels`."""
 
     @abstractmethod
-    def pixels(self, pictures: Sequence[Image.Image]) -> Tensor:
-        """[B, 3, h, w] float32: the pictures as the network's own preprocessing makes them."""
+    def pixels(self, images: Sequence[Image.Image]) -> Tensor:
+        """Return the images, preprocessed as published, as [B, 3, h, w] float32."""
 
     @abstractmethod
-    def rate(self, pixels: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """[B] float32 scores of preprocessed pictures."""
+    def score_pixels(self, pixels: Tensor, items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] float32 scores of preprocessed images."""
 
-    def score_pictures(self, pictures: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
-        """[B] scores of RGB pictures."""
-        return self.rate(self.pixels(pictures).to(self.device), items)
+    def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] scores of RGB images."""
+        return self.score_pixels(self.pixels(images).to(self.device), items)
 
     def score_tensor(self, images: Tensor, batch: Sequence[RewardInput]) -> Tensor:
-        """[B] scores of images [B, 3, H, W] in [0, 1], with gradients.
+        """Return [B] scores, with gradients, of images [B, 3, H, W] in [0, 1].
 
-        Close to what `score` gives for the same picture, not equal: pictures have 256 levels, tensors do not.
+        Close to the results of `score`, but not equal: PIL images have 256 levels, tensors do not.
         """
         from mmrl.checks import check_dtypes, check_shapes  # loads torch
 
         check_shapes("B C H W", {"B": len(batch), "C": 3}, images=images)
         check_dtypes("float", images=images)
-        framed = self.framing(images.to(self.device).float())
-        with self._using:
-            return self.rate(framed, batch)
+        preprocessed = self.tensor_preprocess(images.to(self.device).float())
+        with self._lock:
+            return self.score_pixels(preprocessed, batch)
 
 
-def no_framing(reward: str, why: str) -> Callable[[Tensor], Tensor]:
-    """A framing for models whose preprocessing has no form in tensor operations: refuses, and says why."""
+def no_tensor_preprocess(reward: str, reason: str) -> Callable[[Tensor], Tensor]:
+    """Return a preprocessing that raises, for models whose own cannot be written as tensor operations."""
 
-    def refuse(images: Tensor) -> Tensor:
-        raise RewardError(f"{reward} has no gradient with this model: {why}")
+    def fail(images: Tensor) -> Tensor:
+        raise RewardError(f"{reward} has no gradient with this model: {reason}")
 
-    return refuse
+    return fail
 
 
-def _picture(item: RewardInput) -> Any:
-    """The answer's picture as RGB, or why it cannot be used."""
+def _image_or_error(item: RewardInput) -> Any:
+    """Return the answer's image as RGB, or the exception of an invalid one."""
     try:
         return answer_image(item.image)
     except (InvalidAnswer, ScoringFailed) as err:

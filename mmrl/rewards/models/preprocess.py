@@ -1,4 +1,4 @@
-"""A network's preprocessing as tensor operations, so that gradients reach the picture."""
+"""Preprocessing of images as tensor operations, so that gradients reach the image, and truncation of long prompts."""
 
 from __future__ import annotations
 
@@ -16,30 +16,36 @@ Fit = Literal["crop", "squash", "pad"]
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
-_RESAMPLINGS = {2: "bilinear", 3: "bicubic"}  # PIL's numbers for them
+_RESAMPLINGS = {2: "bilinear", 3: "bicubic"}  # by PIL's enumeration
+MAX_PROMPT_LENGTH = 2_000
+"""Characters that are tokenized. Text encoders take 35 to 77 tokens; open_clip's tokenizer is written in Python, and
+takes seconds for much longer texts."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Framing:
-    """How pictures are brought to the size and scale that a network was trained on.
+class TensorPreprocess:
+    """Resizing, cropping or padding, and normalisation of images to a network's input.
 
-    The steps are PIL's, which resizes with the same antialiased filters. What is left between them is that PIL rounds
-    to 256 levels, twice: at most 1.1 levels in a pixel, 0.3 on average, and less than 0.01 in a cosine.
+    The steps are those of PIL, with the same antialiased filters. The only difference is that PIL rounds to 256 levels,
+    twice: at most 1.1 levels in a pixel, 0.3 on average, and less than 0.01 in a cosine.
     """
 
     height: int
     width: int
     fit: Fit
-    """crop: the short side to `edge`, then the middle. squash: each side by itself. pad: the long side, then black."""
+    """crop: resize the short side to `edge`, then crop the centre. squash: resize each side. pad: resize the long side,
+    then pad with black."""
     mean: tuple[float, ...] = CLIP_MEAN
     std: tuple[float, ...] = CLIP_STD
     edge: int = 0
     resampling: str = "bicubic"
     odd_margin: Literal["down", "even"] = "even"
-    """Where a crop begins if the margin is odd: transformers rounds down, torchvision to even."""
+    """Rounding of half an odd margin to the start of a crop: transformers rounds down, torchvision to even."""
 
     def __call__(self, images: Tensor) -> Tensor:  # [B, 3, H, W] in [0, 1] -> [B, 3, height, width]
-        """The framed pictures, normalised."""
+        """Return the preprocessed images."""
         from torch.nn import functional
 
         size = self.resized(*images.shape[-2:])
@@ -52,7 +58,7 @@ class Framing:
         return (images - mean[:, None, None]) / std[:, None, None]
 
     def resized(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of a picture before it is cropped or padded."""
+        """Return height and width after resizing, before cropping or padding."""
         if self.fit == "squash":
             return self.height, self.width
         if self.fit == "pad":
@@ -62,17 +68,17 @@ class Framing:
         return (self.edge, longer) if height <= width else (longer, self.edge)
 
     def _margin(self, free: int) -> int:
-        """The part of a margin, negative where a picture is cropped, that comes first."""
+        """Return the first part of a margin, which is negative for a crop."""
         if free >= 0:
             return free // 2
         return -(-free // 2 if self.odd_margin == "down" else round(-free / 2))
 
 
-def framing_of_processor(processor: Any) -> Framing:
-    """The framing that a transformers image processor stands for.
+def preprocess_of_processor(processor: Any) -> TensorPreprocess:
+    """Return the tensor form of a transformers image processor.
 
     Raises:
-        RewardError: it does something that a `Framing` does not.
+        RewardError: it has a step that `TensorPreprocess` does not support.
     """
     size = _plain(processor.size)
     crop = _plain(processor.crop_size) if getattr(processor, "do_center_crop", False) else None
@@ -82,17 +88,19 @@ def framing_of_processor(processor: Any) -> Framing:
         raise RewardError("its image processor skips a step or resizes with another filter than bilinear and bicubic")
     mean, std = tuple(processor.image_mean), tuple(processor.image_std)
     if set(size) == {"height", "width"} and crop in (None, size):
-        return Framing(size["height"], size["width"], "squash", mean, std, 0, resampling, "down")
+        return TensorPreprocess(size["height"], size["width"], "squash", mean, std, 0, resampling, "down")
     if set(size) == {"shortest_edge"} and crop and max(crop.values()) <= size["shortest_edge"]:
-        return Framing(crop["height"], crop["width"], "crop", mean, std, size["shortest_edge"], resampling, "down")
+        return TensorPreprocess(
+            crop["height"], crop["width"], "crop", mean, std, size["shortest_edge"], resampling, "down"
+        )
     raise RewardError(f"its image processor has size {size} and crop_size {crop}")
 
 
-def framing_of_open_clip(settings: Mapping[str, Any]) -> Framing:
-    """The framing that open_clip's `preprocess_cfg` stands for.
+def preprocess_of_open_clip(settings: Mapping[str, Any]) -> TensorPreprocess:
+    """Return the tensor form of open_clip's `preprocess_cfg`.
 
     Raises:
-        RewardError: it does something that a `Framing` does not.
+        RewardError: it has a step that `TensorPreprocess` does not support.
     """
     size = settings["size"]
     height, width = (size, size) if isinstance(size, int) else size
@@ -101,45 +109,35 @@ def framing_of_open_clip(settings: Mapping[str, Any]) -> Framing:
     if (height != width and fit != "squash") or settings["interpolation"] not in _RESAMPLINGS.values():
         raise RewardError(f"its preprocessing is {dict(settings)}")
     if fit == "pad" and settings["fill_color"] != 0:
-        raise RewardError(f"it pads with the colour {settings['fill_color']}, not with black")
+        raise RewardError(f"it pads with the colour {settings['fill_color']}; only black is supported")
     mean, std = tuple(settings["mean"]), tuple(settings["std"])
-    return Framing(height, width, fit, mean, std, height, settings["interpolation"])
+    return TensorPreprocess(height, width, fit, mean, std, height, settings["interpolation"])
 
 
 def _plain(size: Any) -> dict[str, int]:
-    """What is set of a processor's size."""
+    """Return the fields of a processor's size that are set."""
     return {key: int(value) for key, value in dict(size).items() if value is not None}
 
 
-# Prompts that are longer than a text encoder reads.
-
-
-LONGEST_PROMPT = 2_000
-"""Characters that are tokenized. Text encoders read 35 to 77 tokens; open_clip's tokenizer is Python, and takes seconds
-for what is far longer."""
-
-_log = logging.getLogger(__name__)
-
-
-class PromptCutter:
-    """Cuts prompts as the model's own tokenizer does, and says so once."""
+class PromptTruncator:
+    """A limit on the length of prompts, with one warning when prompts are truncated."""
 
     def __init__(self, reward: str, tokens: int) -> None:
-        """`tokens`: how many the text encoder reads, the special ones included."""
+        """`tokens`: the limit of the text encoder, special tokens included."""
         self.reward, self.tokens = reward, tokens
-        self._said = False
+        self._warned = False
 
-    def cut(self, prompts: Sequence[str]) -> list[str]:
-        """The prompts, none longer than `LONGEST_PROMPT`."""
-        self.note(sum(len(prompt) > LONGEST_PROMPT for prompt in prompts))
-        return [prompt[:LONGEST_PROMPT] for prompt in prompts]
+    def truncate(self, prompts: Sequence[str]) -> list[str]:
+        """Return the prompts, truncated to `MAX_PROMPT_LENGTH` characters."""
+        self.warn_truncated(sum(len(prompt) > MAX_PROMPT_LENGTH for prompt in prompts))
+        return [prompt[:MAX_PROMPT_LENGTH] for prompt in prompts]
 
-    def note(self, too_long: int) -> None:
-        """Say, once, that prompts were cut."""
-        if too_long and not self._said:
-            self._said = True
+    def warn_truncated(self, too_long: int) -> None:
+        """Log one warning if the number of truncated prompts is above 0."""
+        if too_long and not self._warned:
+            self._warned = True
             _log.warning(
-                "%s reads %d tokens of a prompt; the rest of longer ones is not looked at. Said once.",
+                "%s reads %d tokens of a prompt; longer prompts are truncated. Logged once.",
                 self.reward,
                 self.tokens,
             )

@@ -1,4 +1,4 @@
-"""VQAScore: asking a vision-language model whether a picture shows what the prompt says."""
+"""VQAScore: the probability that a vision-language model answers Yes to "does the image show the prompt?"."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.models.model_files import VOCABULARIES, find_file, load_part, load_pretrained, torch_dtype
+from mmrl.rewards.models.model_files import VOCABULARIES, find_file, load_component, load_pretrained, torch_dtype
 from mmrl.rewards.models.model_reward import ModelReward
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 QUESTION = 'Does this figure show "{text}"? Please answer yes or no.'
-LONGEST_TEXT = 20_000
-"""Characters of a prompt that is asked about. A longer one is not cut: that would be another question."""
+MAX_TEXT_LENGTH = 20_000
+"""Characters of the longest prompt. A longer one fails rather than being truncated, which would change the question."""
 
 
 class VQAScore(ModelReward):
-    """The probability, by any vision-language model, of answering Yes to whether a picture shows its prompt.
+    """The probability that a vision-language model answers Yes to the question if an image shows its prompt.
 
-    In [0, 1]. Any model of transformers that reads a picture and writes text; the picture and the question are one
-    message of the user where the model has a chat template, and otherwise its processor is given both as they are.
+    In [0, 1]. Any image-text-to-text model of transformers; image and question are one user message if the model has a
+    chat template, and are otherwise passed to its processor unchanged.
     """
 
     name, range = "vqa_score", (0.0, 1.0)
@@ -40,58 +40,60 @@ class VQAScore(ModelReward):
         device: str = "auto",
         dtype: str = "auto",
     ) -> None:
-        """`question` holds {text}, where the prompt goes; for a model without a chat template also what else it is
-        used to, such as "USER: <image>...". `answer`: one token. `dtype`: "auto" is what the weights are stored in.
+        """`question` has a slot {text} for the prompt; for a model without a chat template it also has the model's
+        format, such as "USER: <image>...". `answer`: one token. `dtype`: "auto" is that of the stored weights.
         """
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         if question.count("{text}") != 1:
-            raise RewardError(f"question is {question!r}; it must hold {{text}} once, where the prompt goes")
+            raise RewardError(f"question is {question!r}; it must have the slot {{text}} once, for the prompt")
         network, files = load_pretrained(
             AutoModelForImageTextToText, model, revision, "auto" if dtype == "auto" else torch_dtype(dtype)
         )
         super().__init__(network, files, device)
         self._network = network
-        find_file(model, VOCABULARIES, revision)  # without it transformers goes on with a tokenizer of few tokens
-        self._processor = load_part(AutoProcessor, model, revision)
+        find_file(model, VOCABULARIES, revision)  # without it transformers silently builds a tokenizer of few tokens
+        self._processor = load_component(AutoProcessor, model, revision)
         tokenizer = getattr(self._processor, "tokenizer", None)
         if tokenizer is None:
             kind = type(self._processor).__name__
-            raise RewardError(f"{model}: its processor is a {kind}, which reads no text; due is one of both")
-        # The answer follows the last token of every row, unless a decoder of its own writes it.
+            raise RewardError(
+                f"{model}: its processor is a {kind}, which takes no text; expected one of images and text"
+            )
+        # The answer follows the last token of every row, unless a separate decoder generates it.
         tokenizer.padding_side = "right" if network.config.is_encoder_decoder else "left"
         added = tokenizer.added_tokens_decoder.values()
         self._control = [token.content for token in added if token.special and token.content.strip()]
         self._question, self._answer = question, _one_token(tokenizer, answer)
 
-    def score_pictures(self, pictures: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
-        """[B] in [0, 1]."""
-        questions = [self._ask(item.prompt) for item in items]
-        inputs = self._inputs(pictures, questions).to(self.device)
-        inputs = inputs.to(self._network.dtype)  # pixels alone: token numbers stay whole
-        written = self._network.generate(
+    def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
+        """Return [B] in [0, 1]."""
+        questions = [self._question_of(item.prompt) for item in items]
+        inputs = self._inputs(images, questions).to(self.device)
+        inputs = inputs.to(self._network.dtype)  # converts pixels only: token ids are integers
+        generated = self._network.generate(
             **inputs, max_new_tokens=1, do_sample=False, num_beams=1, output_logits=True, return_dict_in_generate=True
         )
-        probabilities: Tensor = written.logits[0].float().softmax(-1)[:, self._answer]
+        probabilities: Tensor = generated.logits[0].float().softmax(-1)[:, self._answer]
         return probabilities
 
-    def _ask(self, prompt: str) -> str:
-        if len(prompt) > LONGEST_TEXT:
+    def _question_of(self, prompt: str) -> str:
+        if len(prompt) > MAX_TEXT_LENGTH:
             raise ScoringFailed(
-                f"the prompt has {len(prompt)} characters; at most {LONGEST_TEXT} are asked", "too_long"
+                f"the prompt has {len(prompt)} characters; at most {MAX_TEXT_LENGTH} are supported", "too_long"
             )
         if control := [token for token in self._control if token in prompt]:
-            raise ScoringFailed(f"the prompt holds {control[0]}, which the model takes for control", "control_token")
+            raise ScoringFailed(f"the prompt has {control[0]}, which is a control token of the model", "control_token")
         return self._question.replace("{text}", prompt)
 
-    def _inputs(self, pictures: Sequence[Image.Image], questions: Sequence[str]) -> Any:
+    def _inputs(self, images: Sequence[Image.Image], questions: Sequence[str]) -> Any:
         if self._processor.chat_template is None:
             return self._processor(
-                images=[[picture] for picture in pictures], text=list(questions), padding=True, return_tensors="pt"
+                images=[[image] for image in images], text=list(questions), padding=True, return_tensors="pt"
             )
         messages = [
-            [{"role": "user", "content": [{"type": "image", "image": picture}, {"type": "text", "text": question}]}]
-            for picture, question in zip(pictures, questions, strict=True)
+            [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": question}]}]
+            for image, question in zip(images, questions, strict=True)
         ]
         return self._processor.apply_chat_template(
             messages,

@@ -1,4 +1,4 @@
-"""Whether a video keeps showing the same thing, by the features of its frames."""
+"""Consistency of a video over time: similarity of frame features (VBench), and flickering of pixels."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.core.spec import WeightFile
-from mmrl.rewards.models.model_files import load_part, load_pretrained, torch_device, torch_dtype
+from mmrl.rewards.models.model_files import load_component, load_pretrained, torch_device, torch_dtype
 
-FRAMES = 64
-"""Frames that the network sees at once."""
+BATCH_FRAMES = 64
+"""Frames per forward pass of the network."""
 
 
 class FrameConsistency(Reward):
-    """How alike the frames of a video are, in [0, 1]. Not a reward by itself: what such rewards extend.
+    """Similarity of the frames of a video, in [0, 1]: the base class of rewards with different networks.
 
     The mean over all frames but the first of (max(0, cos to the frame before) + max(0, cos to the first frame)) / 2.
     """
@@ -29,17 +29,16 @@ class FrameConsistency(Reward):
     needs, range = ("video",), (0.0, 1.0)
 
     def __init__(self, model: str, device: str = "auto", revision: str | None = None, dtype: str = "float32") -> None:
-        """`model`: a network of transformers, by path or hub id: a CLIP, or one whose first token stands for the whole
-        picture (DINO, DINOv2, ViT)."""
+        """`model`: path or hub id of a CLIP of transformers, or of a network with a class token (DINO, DINOv2, ViT)."""
         from transformers import AutoImageProcessor
 
-        self._network, self._files = load_pretrained(_WithoutPooler, model, revision, torch_dtype(dtype))
+        self._network, self._files = load_pretrained(_AutoModelWithoutPooler, model, revision, torch_dtype(dtype))
         self._network.eval().requires_grad_(False).to(torch_device(device))
-        self._processor = load_part(AutoImageProcessor, model, revision, backend="pil")
-        self._using = threading.Lock()
+        self._processor = load_component(AutoImageProcessor, model, revision, backend="pil")
+        self._lock = threading.Lock()
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """What was loaded, with digests."""
+        """Return the loaded weight files."""
         return tuple(found.weight_file() for found in self._files)
 
     def score_one(self, item: RewardInput) -> float:
@@ -47,31 +46,31 @@ class FrameConsistency(Reward):
         from torch.nn.functional import normalize
 
         frames = answer_frames(item.video)
-        with self._using, torch.inference_mode():
-            parts = [self._features(frames[at : at + FRAMES]) for at in range(0, len(frames), FRAMES)]
-        features = normalize(torch.cat(parts).float(), dim=-1)  # [T, D]
+        with self._lock, torch.inference_mode():
+            batches = [self._features(frames[at : at + BATCH_FRAMES]) for at in range(0, len(frames), BATCH_FRAMES)]
+        features = normalize(torch.cat(batches).float(), dim=-1)  # [T, D]
         before = (features[1:] * features[:-1]).sum(-1).clamp(min=0)
         first = (features[1:] * features[:1]).sum(-1).clamp(min=0)
-        alike = float((before + first).mean() / 2)
+        similarity = float((before + first).mean() / 2)
         same = all(frame.tobytes() == frames[0].tobytes() for frame in frames[1:])
-        return 1.0 if same else clamp_below_one(alike)
+        return 1.0 if same else clamp_below_one(similarity)
 
     def _features(self, frames: list[Any]) -> Any:
-        """[T, D]."""
-        own = next(self._network.parameters())
-        pixels = self._processor(images=frames, return_tensors="pt")["pixel_values"].to(own.device, own.dtype)
+        """Return features [T, D]."""
+        weights = next(self._network.parameters())
+        pixels = self._processor(images=frames, return_tensors="pt")["pixel_values"].to(weights.device, weights.dtype)
         if hasattr(self._network, "get_image_features"):
             features = self._network.get_image_features(pixel_values=pixels)
-            return getattr(features, "pooler_output", features)  # transformers 5 wraps them, version 4 did not
+            return getattr(features, "pooler_output", features)  # transformers 5 wraps them, version 4 does not
         return self._network(pixel_values=pixels).last_hidden_state[:, 0]
 
 
-class _WithoutPooler:
-    """As `AutoModel`, but a ViT gets no pooler, which is not looked at: DINO's checkpoints lack its weights."""
+class _AutoModelWithoutPooler:
+    """A loader like `AutoModel`, except that a ViT gets no pooler: it is not used, and DINO's checkpoints lack it."""
 
     @staticmethod
     def from_pretrained(place: str, **settings: Any) -> Any:
-        """The network."""
+        """Return the network."""
         from transformers import AutoConfig, AutoModel
 
         config = AutoConfig.from_pretrained(place, revision=settings["revision"], trust_remote_code=False)
@@ -80,10 +79,10 @@ class _WithoutPooler:
 
 
 class SubjectConsistency(FrameConsistency):
-    """Whether the subject of a video stays the same, in [0, 1]: how alike its frames are to DINO.
+    """Consistency of a video's subject, in [0, 1]: similarity of its frames in DINO's features.
 
-    VBench's subject consistency (see `FrameConsistency`); its model is DINO's ViT-B/16. Pictures are scaled as the
-    model's own processor does it.
+    VBench's subject consistency (see `FrameConsistency`), with DINO's ViT-B/16. Images are scaled by the model's image
+    processor.
     """
 
     name = "subject_consistency"
@@ -94,9 +93,9 @@ class SubjectConsistency(FrameConsistency):
 
 
 class BackgroundConsistency(FrameConsistency):
-    """Whether the scene of a video stays the same, in [0, 1]: how alike its frames are to CLIP.
+    """Consistency of a video's background, in [0, 1]: similarity of its frames in CLIP's features.
 
-    VBench's background consistency (see `FrameConsistency`); its model is CLIP's ViT-B/32.
+    VBench's background consistency (see `FrameConsistency`), with CLIP's ViT-B/32.
     """
 
     name = "background_consistency"
@@ -108,15 +107,12 @@ class BackgroundConsistency(FrameConsistency):
         super().__init__(model, device, dtype=dtype)
 
 
-# How still a video stands.
-
-
 class TemporalFlickering(Reward):
-    """One less the mean absolute difference of neighbouring frames, in [0, 1]: 1 for a video that stands still.
+    """1 minus the mean absolute difference of consecutive frames, in [0, 1]; 1 for a still video.
 
-    VBench's temporal flickering: (255 - MAE) / 255 over all pixels, channels and pairs of frames. It is made for
-    prompts of scenes that stand still; VBench leaves out videos that move (by RAFT's optical flow), which is not done
-    here. Motion lowers it as flicker does.
+    VBench's temporal flickering: (255 - MAE) / 255 over all pixels, channels and pairs of frames. It is meant for
+    prompts of still scenes; VBench excludes videos with motion (by RAFT's optical flow), which is not done here.
+    Motion lowers it as flicker does.
     """
 
     name, needs, range = "temporal_flickering", ("video",), (0.0, 1.0)
@@ -124,25 +120,22 @@ class TemporalFlickering(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         frames = [np.asarray(frame, np.float32) for frame in answer_frames(item.video)]
-        off = float(np.mean([np.abs(a - b).mean() for a, b in pairwise(frames)]))
-        return 1.0 if off == 0 else clamp_below_one(1 - off / 255)
-
-
-# The frames of an answer, checked.
+        difference = float(np.mean([np.abs(a - b).mean() for a, b in pairwise(frames)]))
+        return 1.0 if difference == 0 else clamp_below_one(1 - difference / 255)
 
 
 def answer_frames(video: Any) -> list[Image.Image]:
-    """The frames of a video as RGB, at least two and all of one size.
+    """Return the frames of a video as RGB, at least two and all of one size.
 
     Raises:
-        InvalidAnswer: there is a single frame, sizes differ, or a frame is none that is looked at.
-        ScoringFailed: it is no list of PIL images, or one of them cannot be read.
+        InvalidAnswer: there is a single frame, sizes differ, or `answer_image` rejects a frame.
+        ScoringFailed: it is not a list of PIL images, or one of them cannot be read.
     """
     if not isinstance(video, list | tuple):
-        raise ScoringFailed(f"the answer is a {type(video).__name__}; a list of PIL images is due", "wrong_type")
+        raise ScoringFailed(f"the answer is a {type(video).__name__}; expected a list of PIL images", "wrong_type")
     frames = [answer_image(frame) for frame in video]
     if len(frames) < 2:
-        raise InvalidAnswer(f"the video has {len(frames)} frames; what changes from frame to frame needs two")
+        raise InvalidAnswer(f"the video has {len(frames)} frames; consistency needs at least two")
     if len(sizes := {frame.size for frame in frames}) > 1:
         raise InvalidAnswer(f"the frames have different sizes: {sorted(sizes)}")
     return frames

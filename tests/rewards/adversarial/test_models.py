@@ -14,7 +14,7 @@ from PIL import Image
 from torch.nn import functional
 
 from mmrl.rewards import Status, load
-from mmrl.rewards.models.preprocess import PromptCutter
+from mmrl.rewards.models.preprocess import PromptTruncator
 from tests.rewards.models import tiny, tiny_vlm
 from tests.rewards.models.tiny import answer, answers
 
@@ -92,9 +92,9 @@ def test_words_made_to_be_slow_are_cut_before_they_are_tokenized():
     import open_clip
 
     word = "".join(np.random.default_rng(0).choice(list("abcdefgh"), 10**6))
-    tokenize, cutter = open_clip.SimpleTokenizer(), PromptCutter("hps_v2", 77)
+    tokenize, truncator = open_clip.SimpleTokenizer(), PromptTruncator("hps_v2", 77)
     started = time.process_time()
-    tokens = tokenize(cutter.cut([word]))
+    tokens = tokenize(truncator.truncate([word]))
     assert time.process_time() - started < 5 and (tokens == tokenize([word[:1_000]])).all()
 
 
@@ -114,8 +114,8 @@ def test_bombs_are_refused_before_they_are_decoded_or_resized(rewards):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for reward in rewards.values():
         square, line = Image.open(io.BytesIO(png(9_000, 9_000))), Image.open(io.BytesIO(png(20_000, 1)))
-        cut = Image.open(io.BytesIO(png(64, 64)[:45]))
-        output = reward.score([answer(0, image=square), answer(1, image=line), answer(2, image=cut)])
+        truncate = Image.open(io.BytesIO(png(64, 64)[:45]))
+        output = reward.score([answer(0, image=square), answer(1, image=line), answer(2, image=truncate)])
         bounded = np.isfinite(reward.range[0])
         assert output.status[reward.name][:2] == [Status.INVALID if bounded else Status.ERROR] * 2
         assert output.status[reward.name][2] is Status.ERROR
@@ -133,10 +133,10 @@ def test_only_the_texts_own_embedding_scores_perfect(rewards, name):
     items = answers(20)
     with torch.no_grad():
         texts = reward.encoder.embed_texts([item.prompt for item in items])
-        perfect = reward.rate_embeddings(texts, items)
+        perfect = reward.score_embeddings(texts, items)
         best = {"clip_score": 2.5, "pickscore": reward.encoder.scale().item()}.get(name, 1.0)
         torch.testing.assert_close(perfect, torch.full((20,), best), rtol=1e-5, atol=1e-5)
         for seed in range(25):
             noise = torch.randn(texts.shape, generator=torch.Generator().manual_seed(seed))
             near = functional.normalize(texts + 0.05 * functional.normalize(noise, dim=-1), dim=-1)
-            assert (reward.rate_embeddings(near, items) < best * (1 - 1e-4)).all()
+            assert (reward.score_embeddings(near, items) < best * (1 - 1e-4)).all()

@@ -9,7 +9,7 @@ import skimage
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status, load
-from mmrl.rewards.images.image_quality import TILE, grid_contrast, oversaturated, tiles
+from mmrl.rewards.images.image_quality import TILE_SIDE, grid_contrast, oversaturated, tiles
 from mmrl_shapeworld.captions import KINDS, sample_caption, sample_scene
 from mmrl_shapeworld.scenes import draw
 
@@ -129,7 +129,7 @@ def test_a_large_picture_is_looked_at_in_parts_that_cover_it():
         count = np.zeros((size[1] // 20 + 1, size[0] // 20 + 1), int)
         area = 0
         for left, top, right, bottom in tiles(size):
-            assert 0 < right - left <= TILE and 0 < bottom - top <= TILE
+            assert 0 < right - left <= TILE_SIDE and 0 < bottom - top <= TILE_SIDE
             area += (right - left) * (bottom - top)
             count[-(-top // 20) : -(-bottom // 20), -(-left // 20) : -(-right // 20)] += 1
         assert area == size[0] * size[1] and count.max() == 1
@@ -194,5 +194,5 @@ def test_only_what_has_neither_is_perfect():
 
 @pytest.mark.parametrize("periods", [[], [1], [2.5], [0, 2], [-4]])
 def test_wrong_periods_are_refused(periods):
-    with pytest.raises(RewardError, match="numbers of pixels from 2 up are due"):
+    with pytest.raises(RewardError, match="it must be numbers of pixels from 2 up"):
         load("artefacts", periods=periods)

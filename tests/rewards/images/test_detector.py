@@ -9,15 +9,15 @@ from PIL import Image
 from mmrl.rewards import RewardError, RewardInput, Status
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.images.detector import (
-    FLOOR,
-    MASKS_SIDE,
+    MAX_MASK_SIDE,
+    MIN_SCORE,
     Detection,
     TransformersDetector,
     best_phrase,
     box_around,
     corners,
 )
-from mmrl.rewards.images.geneval import BLANK, COLOURS, TEMPLATES, ClipColours, GenEval, crop
+from mmrl.rewards.images.geneval import BACKGROUND, COLOURS, TEMPLATES, ClipColours, GenEval, crop
 from tests.rewards.images import tiny_models
 
 PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (50, 70, 3), dtype=np.uint8))
@@ -57,7 +57,7 @@ def test_detectors_of_fixed_classes_say_what_their_library_says(folders, name, l
     )
     with torch.no_grad():
         outputs = model.eval()(**processor(images=PICTURE, return_tensors="pt"))
-    [due] = processor.post_process_object_detection(outputs, FLOOR, [(50, 70)])
+    [due] = processor.post_process_object_detection(outputs, MIN_SCORE, [(50, 70)])
     names = [model.config.id2label[number] for number in due["labels"].tolist()]
     wanted = [
         Detection(FOLDED[label], score, tuple(box))
@@ -104,7 +104,7 @@ def test_masks_of_a_large_picture_are_coarse_and_boxes_in_its_pixels(folders):
     found = detector.detect(large, CLASSES)
     assert found and len(found) == len(small)
     for thing, due in zip(found, small, strict=True):
-        assert max(thing.mask.shape) <= MASKS_SIDE
+        assert max(thing.mask.shape) <= MAX_MASK_SIDE
         assert thing.label == due.label
         np.testing.assert_allclose(np.array(thing.box) / 4, due.box, atol=6)
         assert crop(large, thing).width == pytest.approx(thing.box[2] - thing.box[0], abs=1)
@@ -120,7 +120,7 @@ def test_a_zero_shot_detector_of_queries_takes_any_words(folders):
     with torch.no_grad():
         outputs = model(**processor(images=PICTURE, text=[words], return_tensors="pt"))
     scores, best = outputs.logits[0].sigmoid().max(1)
-    due = [(words[b], round(s, 4)) for s, b in zip(scores.tolist(), best.tolist(), strict=True) if s > FLOOR]
+    due = [(words[b], round(s, 4)) for s, b in zip(scores.tolist(), best.tolist(), strict=True) if s > MIN_SCORE]
     assert len({label for label, _ in due}) > 1
     assert sorted((d.label, round(d.score, 4)) for d in found) == sorted(due)
 
@@ -143,7 +143,7 @@ def test_grounding_dino_gives_each_box_to_its_best_phrase(folders):
     due = [
         (words[row.argmax()], round(float(row.max()), 4), tuple(round(side, 2) for side in box))
         for row, box in zip(each, whole["boxes"].tolist(), strict=True)
-        if row.max() > FLOOR
+        if row.max() > MIN_SCORE
     ]
     assert len({label for label, *_ in due}) > 1
     assert rows(found) == sorted(due)
@@ -154,7 +154,7 @@ def test_phrases_are_told_apart_by_their_stops():
     scores, best = best_phrase(logits, torch.tensor([101, 5, 12, 6, 7, 12]), 12, 2)
     assert best.tolist() == [0, 1]
     torch.testing.assert_close(scores, torch.tensor([2.0, 3.0]).sigmoid())
-    with pytest.raises(ScoringFailed, match="2 classes where 3 were asked for"):
+    with pytest.raises(ScoringFailed, match="2 classes where 3 were requested"):
         best_phrase(logits, torch.tensor([101, 5, 12, 6, 7, 12]), 12, 3)
     assert corners(torch.tensor([[0.5, 0.5, 0.2, 0.4]]), (50, 100)).tolist() == [pytest.approx([40, 15, 60, 35])]
 
@@ -189,7 +189,7 @@ def test_geneval_runs_from_names_alone(folders):
 @pytest.mark.parametrize("name", ["clip", "nowhere"])
 def test_what_is_no_detector_is_refused(folders, tmp_path, name):
     place = folders("clip") if name == "clip" else str(tmp_path)
-    with pytest.raises(RewardError, match="no object detector: name one" if name == "clip" else "cannot be loaded"):
+    with pytest.raises(RewardError, match="not an object detector: use one" if name == "clip" else "cannot be loaded"):
         TransformersDetector(place, device="cpu")
 
 
@@ -224,7 +224,7 @@ def test_a_crop_is_the_thing_on_grey_and_never_empty():
     seen = np.asarray(crop(PICTURE, Detection("dog", 1.0, (28.0, 8.0, 42.0, 22.0), mask)))
     assert seen.shape == (14, 14, 3)
     assert np.array_equal(seen[2:12, 2:12], np.asarray(PICTURE)[10:20, 30:40])
-    assert np.all(seen[:2] == BLANK)
+    assert np.all(seen[:2] == BACKGROUND)
     coarse = mask.reshape(25, 2, 35, 2).all((1, 3))
     assert np.array_equal(np.asarray(crop(PICTURE, Detection("dog", 1.0, (28.0, 8.0, 42.0, 22.0), coarse))), seen)
     for box in ((5.0, 5.0, 5.0, 5.0), (200.0, 200.0, 300.0, 300.0), (-50.0, -50.0, -20.0, -20.0), (9.0, 9.0, 3.0, 3.0)):

@@ -109,10 +109,10 @@ def test_lpips_distances_are_those_of_the_reward_lpips(tmp_path):
 
 
 @pytest.mark.parametrize("settings, says", [
-    ({"metric": "mse"}, "metric is 'mse'; one of pixels, lpips, clip"),
+    ({"metric": "mse"}, "metric is 'mse'; it must be one of pixels, lpips, clip"),
     ({"metric": "clip"}, "needs a model"),
     ({"model": "a/b"}, "'pixels' takes no model"),
-    ({"side": 8}, "side is 8; at least 32"),
+    ({"side": 8}, "side is 8; it must be at least 32"),
 ])  # fmt: skip
 def test_wrong_settings_are_refused(settings, says):
     with pytest.raises(RewardError, match=says):

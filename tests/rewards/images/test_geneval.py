@@ -7,7 +7,14 @@ from PIL import Image
 from mmrl.rewards import RewardError, RewardInput, Status
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.images.detector import Detection
-from mmrl.rewards.images.geneval import RELATIONS, GenEval, clauses, judge, relations, top_by_confidence
+from mmrl.rewards.images.geneval import (
+    RELATIONS,
+    GenEval,
+    evaluate_clauses,
+    parse_clauses,
+    relations,
+    top_by_confidence,
+)
 from mmrl_shapeworld.captions import KINDS
 from mmrl_shapeworld.scenes import SHAPES, Scene, draw, place
 from tests.rewards.images.shape_detector import PaletteColours, ShapeDetector
@@ -188,8 +195,10 @@ def test_places_of_random_boxes_are_those_of_the_original_formula():
 
 def graded(include, things, colours=(), exclude=()):
     seen = top_by_confidence(found(*things), 0.3, 16, 1.0)
-    verdict = judge(clauses(include, "include"), clauses(list(exclude), "exclude"), seen, lambda _: list(colours))
-    return verdict.right, verdict.graded
+    verdict = evaluate_clauses(
+        parse_clauses(include, "include"), parse_clauses(list(exclude), "exclude"), seen, lambda _: list(colours)
+    )
+    return verdict.correct, verdict.graded
 
 
 RIGHT = (100.0, 0.0, 110.0, 10.0)
@@ -256,22 +265,22 @@ def test_the_reward_is_strict_or_graded():
 @pytest.mark.parametrize(
     "include, says",
     [
-        ([], "a list of clauses is due"),
-        ("dog", "a list of clauses is due"),
-        ([["dog", 1]], r'include\'\]\[0\]: .*{"class": ..., "count": ...} is due'),
-        ([{"class": "", "count": 1}], "class is ''; a word is due"),
-        ([{"class": "dog", "count": 0}], "count is 0; a number from 1 up"),
+        ([], "expected a list of clauses"),
+        ("dog", "expected a list of clauses"),
+        ([["dog", 1]], r'include\'\]\[0\]: .*expected {"class": ..., "count": ...}'),
+        ([{"class": "", "count": 1}], "class is ''; expected a word"),
+        ([{"class": "dog", "count": 0}], "count is 0; expected a number from 1 up"),
         ([{"class": "dog", "count": True}], "count is True"),
         ([{"class": "dog"}], "count is None"),
-        ([{"class": "dog", "count": 1, "color": "redish"}], "color is 'redish'; one of red, orange"),
-        ([{"class": "dog", "count": 1, "position": ["left of", 0]}], "the number of one that stands before"),
+        ([{"class": "dog", "count": 1, "color": "redish"}], "color is 'redish'; expected one of red, orange"),
+        ([{"class": "dog", "count": 1, "position": ["left of", 0]}], "expected the index of an earlier clause"),
         ([{"class": "dog", "count": 1}, {"class": "cat", "count": 1, "position": ["beside", 0]}], "position is"),
         ([{"class": "dog", "count": 1}, {"class": "cat", "count": 1, "position": ["above", -1]}], "clause -1"),
     ],
 )
 def test_clauses_that_cannot_be_read_are_a_failure_of_the_scorer(include, says):
     with pytest.raises(ScoringFailed, match=says):
-        clauses(include, "include")
+        parse_clauses(include, "include")
     output = shape_geneval().score([ask(Image.new("RGB", (32, 32)), include)])
     assert output.status["geneval"] == [Status.ERROR]
     assert np.isnan(output.values["geneval"][0])

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torchmetrics.functional.image.lpips import _LPIPS
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.images.lpips import HIGHEST, LAYOUTS, LPIPS, LPIPSNetwork
+from mmrl.rewards.images.lpips import LAYOUTS, LPIPS, MAX_DISTANCE, LPIPSNetwork
 
 LINEAR = Path(torchmetrics.__file__).parent / "functional" / "image" / "lpips_models"
 
@@ -70,7 +70,7 @@ def test_only_the_same_picture_has_no_distance(network_files):
     almost[3, 4, 1] ^= 1
     items = [ask(Image.fromarray(seen), Image.fromarray(picture)) for seen in (picture, almost, 255 - picture)]
     same, near, far = reward.score(items).values["lpips"].tolist()
-    assert same == 0 < near < far < HIGHEST
+    assert same == 0 < near < far < MAX_DISTANCE
 
 
 def test_a_whole_lpips_in_one_file_is_read(oracles, network_files, tmp_path):
@@ -112,7 +112,7 @@ def test_gradients_point_to_the_reference(network_files):
 @pytest.mark.parametrize("name", ["alex", "vgg"])
 def test_the_smallest_size_is_the_smallest_that_the_network_takes(network_files, name):
     network = LPIPSNetwork(name, str(network_files / f"{name}.safetensors"), "torchmetrics", "cpu")
-    least = LAYOUTS[name].smallest
+    least = LAYOUTS[name].min_side
     assert all(min(layer.shape[2:]) >= 1 for layer in network.features(torch.rand(1, 3, least, least)))
     with pytest.raises(RuntimeError):
         network.features(torch.rand(1, 3, least - 1, least - 1))
@@ -128,16 +128,16 @@ def test_wrong_files_are_refused(network_files, tmp_path):
               tmp_path / "huge.safetensors")  # fmt: skip
     torch.save({"features.0.weight": Path("a")}, tmp_path / "code.pth")
     for settings, says in (
-        ({"net": "squeeze"}, "net is 'squeeze'; alex or vgg"),
+        ({"net": "squeeze"}, "net is 'squeeze'; it must be alex or vgg"),
         ({"network": str(tmp_path / "absent.pth")}, "absent.pth"),
         ({"network": str(tmp_path / "text.pth")}, "text.pth cannot be loaded"),
         ({"network": str(tmp_path / "code.pth")}, "code.pth cannot be loaded"),
-        ({"network": str(LINEAR / "alex.pth")}, "holds no features.0.weight"),
-        ({"network": alex, "linear": None}, "holds no lin0.model.1.weight of 64 channels"),
-        ({"network": alex, "linear": str(LINEAR / "vgg.pth")}, "holds no lin1.model.1.weight of 192 channels"),
+        ({"network": str(LINEAR / "alex.pth")}, "has no features.0.weight"),
+        ({"network": alex, "linear": None}, "has no lin0.model.1.weight of 64 channels"),
+        ({"network": alex, "linear": str(LINEAR / "vgg.pth")}, "has no lin1.model.1.weight of 192 channels"),
         ({"network": alex, "linear": str(tmp_path / "huge.safetensors")}, "these allow 90"),
-        ({"net": "vgg", "network": alex}, "holds no features"),
-        ({"network": vgg}, "holds no features"),
+        ({"net": "vgg", "network": alex}, "has no features"),
+        ({"network": vgg}, "has no features"),
     ):
         with pytest.raises(RewardError, match=says):
             LPIPS(**({"device": "cpu"} | settings))

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw, ImageFont
 from rapidfuzz.distance import Levenshtein
 
 from mmrl.rewards import RewardError, RewardInput, Status, load
-from mmrl.rewards.images.rendered_text import asked_for, letters, likeness, quoted
+from mmrl.rewards.images.rendered_text import normalized_text, quoted_texts, target_text, text_similarity
 
 pytest.importorskip("rapidocr_onnxruntime", reason="the extra [ocr]: no wheels for Python 3.13 and later")
 
@@ -42,7 +42,7 @@ def test_drawn_text_scores_high_and_other_text_low(reward):
     pictures = [drawn(text, size=(200, 120), points=28) for text in right]
     values = reward.score([ask(p, text) for p, text in zip(pictures, right, strict=True)]).values["rendered_text"]
     assert values.mean() > 0.97 and values.min() >= 0.7 and (values == 1).mean() > 0.8
-    others = [likeness(text, other) for text in right for other in wrong]
+    others = [text_similarity(text, other) for text in right for other in wrong]
     assert np.mean(others) < 0.2 and max(others) < 0.7
     assert reward.score([ask(pictures[0], wrong[0])]).values["rendered_text"] == pytest.approx(others[0], abs=0.2)
 
@@ -113,22 +113,22 @@ def test_likeness_of_random_texts_is_that_of_the_paper():
             read = due[:place] + rng.choice(["", "a", "zz"]) + due[place + 1 :]
         plain = [text.replace(" ", "").casefold() for text in (due, read)]
         distance = Levenshtein.distance(*plain)
-        assert likeness(read, due) == pytest.approx(max(0.0, 1 - distance / len(plain[0])))
-        assert (likeness(read, due) == 1) == (plain[0] == plain[1])
+        assert text_similarity(read, due) == pytest.approx(max(0.0, 1 - distance / len(plain[0])))
+        assert (text_similarity(read, due) == 1) == (plain[0] == plain[1])
 
 
 def test_long_texts_that_differ_in_one_letter_are_not_perfect():
     due = "a" * 10_000
-    assert np.float32(likeness(due, due)) == 1
-    assert np.float32(likeness(due[:-1] + "b", due)) < 1
+    assert np.float32(text_similarity(due, due)) == 1
+    assert np.float32(text_similarity(due[:-1] + "b", due)) < 1
 
 
 def test_letters_fold_case_white_space_and_forms():
-    assert letters(" Stra\u00dfe\n\u00a0\uff21 ") == "strassea"
-    assert quoted('say "one" and "two", “three” and "open') == ["one", "two", "three"]
-    assert quoted('"" " " \'no\' it\'s') == []
-    assert asked_for(ask(None, None, 'two signs: "left" and "right"')) == "left right"
-    assert asked_for(ask(None, "given", '"quoted"')) == "given"
+    assert normalized_text(" Stra\u00dfe\n\u00a0\uff21 ") == "strassea"
+    assert quoted_texts('say "one" and "two", “three” and "open') == ["one", "two", "three"]
+    assert quoted_texts('"" " " \'no\' it\'s') == []
+    assert target_text(ask(None, None, 'two signs: "left" and "right"')) == "left right"
+    assert target_text(ask(None, "given", '"quoted"')) == "given"
 
 
 @pytest.mark.parametrize("text", ["", "  ", 3, ["a"], "a" * 10_001])
@@ -146,5 +146,5 @@ def test_wrong_settings_are_refused():
 def test_a_surer_reader_leaves_more_out():
     text = drawn("hello", size=(128, 64), points=12, colour=(235, 235, 235))
     unsure, sure = (load("rendered_text", least_confidence=least) for least in (0.0, 1.0))
-    assert letters(sure.read(drawn("HELLO"))) == "" or letters(sure.read(text)) == ""
-    assert letters(unsure.read(drawn("HELLO"))) == "hello"
+    assert normalized_text(sure.read(drawn("HELLO"))) == "" or normalized_text(sure.read(text)) == ""
+    assert normalized_text(unsure.read(drawn("HELLO"))) == "hello"

@@ -190,5 +190,5 @@ def test_pictures_smaller_than_the_window_are_a_failure_of_the_scorer(name, sett
 
 def test_wrong_settings_are_refused():
     for scales in (0, 6):
-        with pytest.raises(RewardError, match=f"scales is {scales}; 1 to 5"):
+        with pytest.raises(RewardError, match=f"scales is {scales}; it must be from 1 to 5"):
             load("ms_ssim", scales=scales)

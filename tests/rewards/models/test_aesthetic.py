@@ -48,8 +48,8 @@ def test_the_head_is_found_in_a_folder_and_read_from_safetensors_too(aesthetic, 
 
 def test_a_head_of_another_kind_or_width_is_refused(clip, tmp_path):
     torch.save({"linear.weight": torch.zeros(1, 24)}, tmp_path / "linear.pth")
-    with pytest.raises(RewardError, match=r"linear.pth is no head of five linear layers: it lacks layers.0.weight"):
+    with pytest.raises(RewardError, match=r"linear.pth is not a head of five linear layers: it lacks layers.0.weight"):
         load("aesthetic", model=clip, head=str(tmp_path / "linear.pth"))
     torch.save(head_tensors(768), tmp_path / "wide.pth")
-    with pytest.raises(RewardError, match=r"makes embeddings of 24 numbers, and .*wide.pth takes 768"):
+    with pytest.raises(RewardError, match=r"has embeddings of 24 numbers, but .*wide.pth takes 768"):
         load("aesthetic", model=clip, head=str(tmp_path / "wide.pth"))

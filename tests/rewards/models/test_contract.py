@@ -157,8 +157,8 @@ def test_a_prompt_that_is_no_unicode_fails_alone(reward):
 def test_prompts_are_cut_as_the_tokenizer_does_and_that_is_said_once(reward, caplog):
     if reward.name == "aesthetic":
         pytest.skip("reads no prompt")
-    cutter = (reward if reward.name == "image_reward" else reward.encoder)._cutter
-    cutter._said = False
+    truncator = (reward if reward.name == "image_reward" else reward.encoder)._truncator
+    truncator._warned = False
     long = prompt(0, 200)
     with caplog.at_level(logging.WARNING):
         values = reward.score([answer(0, prompt=long), answer(0, prompt=long + " red red")]).values[reward.name]
@@ -166,7 +166,7 @@ def test_prompts_are_cut_as_the_tokenizer_does_and_that_is_said_once(reward, cap
     assert values[0] == values[1]
     said = [record.getMessage() for record in caplog.records if "of a prompt" in record.getMessage()]
     assert said == [
-        f"{reward.name} reads {cutter.tokens} tokens of a prompt; the rest of longer ones is not looked at. Said once."
+        f"{reward.name} reads {truncator.tokens} tokens of a prompt; longer prompts are truncated. Logged once."
     ]
 
 
@@ -232,7 +232,7 @@ def test_two_threads_do_not_use_one_network_at_once():
         def __init__(self) -> None:
             super().__init__(torch.nn.Linear(1, 1), [], "cpu")
 
-        def score_pictures(self, pictures, items):
+        def score_images(self, pictures, items):
             inside.append(1)
             most.append(len(inside))
             time.sleep(0.02)

@@ -117,7 +117,9 @@ def test_texts_that_the_model_takes_for_one_have_no_line(clip):
     assert output.status["goal_baseline"] == [Status.ERROR, Status.OK]
     assert output.failures[0]["goal_baseline"].kind == "no_line"
     assert output.values["goal_baseline"][1] < 1
-    with pytest.raises(RewardError, match="goal 'a red circle' and baseline ' A red  Circle ' are the same to"):
+    with pytest.raises(
+        RewardError, match="goal 'a red circle' and baseline ' A red  Circle ' have equal embeddings in"
+    ):
         load("goal_baseline", model=clip, goal="a red circle", baseline=" A red  Circle ")
 
 

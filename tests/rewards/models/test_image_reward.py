@@ -10,7 +10,7 @@ from torch.nn import functional
 from transformers import BlipTextConfig, BlipTextModel, BlipVisionConfig, BlipVisionModel
 
 from mmrl.rewards import RewardError, load
-from mmrl.rewards.models.blip import text_tensors, vision_name, vision_tensors
+from mmrl.rewards.models.image_reward import text_tensors, vision_name, vision_tensors
 from tests.rewards.models.tiny import MED, SIZE, answer, answers, image_reward_tensors, prompt
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -146,9 +146,9 @@ def test_names_that_are_not_blips_are_refused(name):
 
 def test_the_published_sizes_are_read_off_the_tensors():
     """ViT-L/16 at 224: 24 blocks of width 1024 and 16 heads."""
-    from mmrl.rewards.models import blip
+    from mmrl.rewards.models import image_reward
 
-    assert 1024 // blip.HEAD_WIDTH == 16 and 768 // blip.HEAD_WIDTH == 12
+    assert 1024 // image_reward.HEAD_WIDTH == 16 and 768 // image_reward.HEAD_WIDTH == 12
     assert math.isqrt(197 - 1) * 16 == 224
 
 

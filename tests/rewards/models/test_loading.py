@@ -14,10 +14,10 @@ from transformers import AutoConfig, AutoModel
 
 from mmrl.rewards import RewardError, load
 from mmrl.rewards.models.model_files import (
-    Found,
+    ResolvedFile,
     find_file,
     find_weights,
-    load_part,
+    load_component,
     load_pretrained,
     load_tensors,
     torch_device,
@@ -132,13 +132,15 @@ def test_a_revision_is_kept_to(hub, clip, tmp_path):
     ],
 )
 def test_what_is_nowhere_is_said_before_anything_is_scored(hub, name, arguments):
-    with pytest.raises(RewardError, match=r"There is no folder of that name here, and neither the hub nor its cache"):
+    with pytest.raises(
+        RewardError, match=r"There is no folder of that name, and the file is neither on the hub nor in its cache"
+    ):
         load(name, **arguments)
 
 
 def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(tmp_path):
     for model in (str(tmp_path / "missing"), "./missing", "~/missing/clip", "one/two/three", "clip"):
-        with pytest.raises(RewardError, match="is neither a folder or file of this machine nor a hub id"):
+        with pytest.raises(RewardError, match="is neither a folder or file on this machine nor a hub id"):
             load("clip_score", model=model)
 
 
@@ -250,11 +252,11 @@ def test_nobody_is_asked_whether_to_run_code(clip, tmp_path, monkeypatch):
             if auto is AutoModel:
                 load_pretrained(auto, str(tmp_path / "clip"), None, torch.float32)
             else:
-                load_part(auto, str(tmp_path / "clip"), None)
+                load_component(auto, str(tmp_path / "clip"), None)
     assert not asked and not (tmp_path / "run").exists()
 
 
-def words_of_transformers(folder: str, clip: str, place: Path, **settings) -> Path:
+def transformers_tokenizer(folder: str, clip: str, place: Path, **settings) -> Path:
     """An open_clip model, as published, whose tokenizer is one of transformers."""
     shutil.copytree(folder, place)
     for path in contents(clip):
@@ -270,7 +272,7 @@ def test_an_open_clip_tokenizer_of_transformers_is_fetched_too(hub, open_clip_fo
     """Of a hub repository only the files that were asked for come to the cache."""
     import huggingface_hub
 
-    place = words_of_transformers(open_clip_form, clip, tmp_path / "whole")
+    place = transformers_tokenizer(open_clip_form, clip, tmp_path / "whole")
     cache = tmp_path / "came"
 
     def download(model, name, revision=None):
@@ -294,7 +296,7 @@ def test_an_open_clip_tokenizer_of_transformers_is_fetched_too(hub, open_clip_fo
 
 def test_an_open_clip_configuration_cannot_have_code_run(open_clip_form, clip, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    place = words_of_transformers(
+    place = transformers_tokenizer(
         open_clip_form, clip, tmp_path / "whole", tokenizer_kwargs={"trust_remote_code": True}
     )
     own = {"tokenizer_class": "Own", "auto_map": {"AutoTokenizer": ["own.Own", None]}}
@@ -318,7 +320,7 @@ def test_a_network_of_another_kind_is_refused(clip, tmp_path):
     for path in contents(clip, "model.safetensors", "config.json"):
         shutil.copy(path, tmp_path)
     CLIPVisionModel.from_pretrained(clip).save_pretrained(tmp_path)
-    with pytest.raises(RewardError, match="is a CLIPVisionModel; due is a CLIP or SigLIP"):
+    with pytest.raises(RewardError, match="is a CLIPVisionModel; expected a CLIP or SigLIP"):
         load("clip_score", model=str(tmp_path))
 
 
@@ -328,17 +330,15 @@ def test_siglip_2_that_keeps_a_pictures_shape_is_refused(tmp_path):
     tower = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
     text = tower | dict(vocab_size=8, max_position_embeddings=4, projection_size=16, bos_token_id=0, eos_token_id=1)
     Siglip2Model(Siglip2Config(text_config=text, vision_config=tower | dict(patch_size=4))).save_pretrained(tmp_path)
-    with pytest.raises(
-        RewardError, match="is a Siglip2Model; due is a CLIP or SigLIP whose pictures all have one size"
-    ):
+    with pytest.raises(RewardError, match="is a Siglip2Model; expected a CLIP or SigLIP with a fixed image size"):
         load("siglip_score", model=str(tmp_path))
 
 
 def test_files_that_hold_no_named_tensors_are_refused(tmp_path):
     for held in ([torch.zeros(1)], {"epoch": 3}, {"state_dict": {"a": 1}}):
         torch.save(held, tmp_path / "x.pt")
-        with pytest.raises(RewardError, match="something else than named tensors"):
-            load_tensors(Found(tmp_path / "x.pt", "x.pt"))
+        with pytest.raises(RewardError, match="other content than named tensors"):
+            load_tensors(ResolvedFile(tmp_path / "x.pt", "x.pt"))
     torch.save({"state_dict": {"a": torch.ones(2)}}, tmp_path / "x.pt")
     assert load_tensors(find_file(str(tmp_path), "x.pt"))["a"].tolist() == [1, 1]
 
@@ -354,7 +354,7 @@ def test_a_digest_follows_the_file(tmp_path):
 def test_unknown_devices_and_precisions_are_refused():
     assert torch_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert torch_dtype("bfloat16") is torch.bfloat16
-    with pytest.raises(RewardError, match="device is 'gpu', which torch does not know"):
+    with pytest.raises(RewardError, match="device is 'gpu', which is unknown to torch"):
         torch_device("gpu")
     with pytest.raises(RewardError, match="dtype is 'half'; it must be one of float32, bfloat16, float16"):
         torch_dtype("half")

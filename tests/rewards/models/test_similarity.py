@@ -153,7 +153,7 @@ def test_hps_pads_what_is_already_224_long():
 def test_published_names_and_numbers():
     import open_clip
 
-    from mmrl.rewards.models import aesthetic, goal_score, image_reward, preference_scores
+    from mmrl.rewards.models import goal_score, image_reward, preference_scores
 
     assert (preference_scores.HPSv2.file, preference_scores.HPSv21.file) == (
         "HPS_v2_compressed.pt",
@@ -163,5 +163,7 @@ def test_published_names_and_numbers():
     assert config["vision_cfg"]["image_size"] == 224 and config["text_cfg"]["context_length"] == 77
     assert (image_reward.MEAN, image_reward.STD) == (0.16717362830052426, 1.0333394966054072)
     assert (image_reward.TOKENS, preference_scores.PICKSCORE) == (35, "yuvalkirstain/PickScore_v1")
-    assert "sac+logos+ava1-l14-linearMSE.pth" in aesthetic.FILES and math.isinf(aesthetic.Aesthetic.range[1])
+    assert "sac+logos+ava1-l14-linearMSE.pth" in preference_scores.AESTHETIC_FILES and math.isinf(
+        preference_scores.Aesthetic.range[1]
+    )
     assert goal_score.BIG_G.startswith("laion/CLIP-ViT-bigG-14")

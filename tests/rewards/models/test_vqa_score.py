@@ -95,7 +95,7 @@ def test_a_model_whose_processor_reads_no_text_is_refused(vlms, tmp_path, monkey
         return AutoImageProcessor.from_pretrained(*where, **settings)
 
     monkeypatch.setattr(AutoProcessor, "from_pretrained", pictures_alone)
-    with pytest.raises(RewardError, match="which reads no text"):
+    with pytest.raises(RewardError, match="which takes no text"):
         load("vqa_score", **vlms["qwen"])
 
 
@@ -152,7 +152,7 @@ def test_there_is_no_gradient_and_that_is_said(vlms):
 
 def test_arguments_that_cannot_work_are_refused(vlms):
     for question in ("Is it good?", "{text} {text}"):
-        with pytest.raises(RewardError, match=r"it must hold \{text\} once"):
+        with pytest.raises(RewardError, match=r"it must have the slot \{text\} once"):
             load("vqa_score", model="never/looked-for", question=question)
     with pytest.raises(RewardError, match="answer is 'Yes No', 2 tokens of this model; it must be one"):
         load("vqa_score", **vlms["qwen"], answer="Yes No")
