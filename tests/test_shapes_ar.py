@@ -60,7 +60,7 @@ def test_a_run_is_scored_reported_and_evaluated_like_any_generator(run):
 
 def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     again = train(tmp_path / "again", "training.save_every=1", *STEADY, "training.iterations=1")
-    train(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
+    train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
     file = "checkpoints/step-2/language_model/model.safetensors"
     due, came = (load_file(each / file) for each in (run, again))
     assert all(torch.equal(due[name], came[name]) for name in due)

@@ -68,12 +68,7 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
     raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
 
 
-def prepare_samples(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
-    """Prepare samples for the policy of a run: see `fit_to`."""
-    return fit_to(policy, config.policy, config.answers, config.sampling, samples)
-
-
-def fit_to(
+def prepare_samples(
     policy: AnyPolicy,
     config: AnyPolicyConfig,
     answers: AnswersConfig,

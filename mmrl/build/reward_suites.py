@@ -1,4 +1,4 @@
-"""Rewards as configured, and as samples choose them."""
+"""Build the reward suite of a run from its configuration and from the rewards that samples name."""
 
 from __future__ import annotations
 
@@ -16,40 +16,47 @@ from mmrl.training.rollouts.lagrangian import Constraint, Constraints
 Rewards: TypeAlias = RewardSuite | RoutedRewards
 
 
-def build_constraints(config: TrainConfig, rewards: Rewards) -> Constraints | None:
-    """The rewards that are held above a threshold; None where there are none. `rewards` are those of the run.
+def build_constraints(configured: Sequence[RewardConfig], rewards: Rewards) -> Constraints | None:
+    """Return the rewards whose mean is constrained to a threshold; None without any.
+
+    Args:
+        configured: The section `rewards` of the configuration.
+        rewards: The run's rewards.
 
     Raises:
-        ConfigError: samples choose their own rewards, or less of a constrained reward is better.
+        ConfigError: Samples name other rewards, or a lower value of a constrained reward is better.
     """
-    if not multiplied(config.rewards):
+    if not multiplied(configured):
         return None
     if not isinstance(rewards, RewardSuite):
         raise ConfigError(
-            "rewards: at_least holds the mean of all answers above a threshold, but samples ask for rewards of their "
-            "own: leave it out"
+            "rewards: at_least holds the mean of all answers above a threshold, but samples name other "
+            "rewards: leave it out"
         )
     found = []
-    for chosen, part in zip(config.rewards, rewards.parts, strict=True):
+    for chosen, part in zip(configured, rewards.parts, strict=True):
         if chosen.at_least is None:
             continue
         if part.reward.spec.sign < 0:
-            raise ConfigError(f"rewards: less of {chosen.name} is better, so at_least would hold it at its worst")
+            raise ConfigError(f"rewards: a lower {chosen.name} is better, so at_least would hold it at its worst")
         settings = chosen.lagrange
         found.append(Constraint(part.reward.name, chosen.at_least, settings.start, settings.rate, settings.max))
     return Constraints(found)
 
 
 def build_rewards(
-    config: TrainConfig, samples: Sequence[Sample], load: SharedLoader, watched: Sequence[str] = ()
+    config: TrainConfig, samples: Sequence[Sample], load: SharedLoader, monitored: Sequence[str] = ()
 ) -> Rewards:
-    """The rewards of a run as one: each sample's own, and the configuration's for those that choose none.
+    """Build the rewards of a run.
 
-    `load` is one for all that a run scores, so that a model that rewards is in memory once. `watched` are names of
-    further rewards, measured and never trained on.
+    Args:
+        config: The run's configuration, whose rewards score the samples that name none.
+        samples: The samples, which may name rewards.
+        load: The run's loader: one for all its suites, so that a reward model is in memory once.
+        monitored: Names of further rewards, which are measured and never trained on.
     """
     return build_reward_suite(
-        config.rewards, samples, load, watched, config.scoring, min_valid_share=config.training.min_valid_share
+        config.rewards, samples, load, monitored, config.scoring, min_valid_share=config.training.min_valid_share
     )
 
 
@@ -57,11 +64,11 @@ def build_reward_suite(
     rewards: Sequence[RewardConfig],
     samples: Sequence[Sample],
     load: SharedLoader,
-    watched: Sequence[str] = (),
+    monitored: Sequence[str] = (),
     scoring: ScoringConfig | None = None,
     min_valid_share: float = 0.0,
 ) -> Rewards:
-    """Rewards as one: each sample's own, and `rewards` for those that choose none; `watched` are measured as well."""
+    """Build a suite: `rewards` for samples that name none, each other sample's own, and `monitored` for all."""
     scoring = scoring or ScoringConfig()
     default = [
         WeightedReward(
@@ -75,7 +82,7 @@ def build_reward_suite(
         )
         for chosen in rewards
     ]
-    also = [WeightedReward(load(name), weight=0.0) for name in watched]
+    also = [WeightedReward(load(name), weight=0.0) for name in monitored]
     cache = ScoreCache(scoring.cache) if scoring.cache else None
     choices = distinct_choices(samples)
     if not choices:

@@ -105,7 +105,7 @@ def _stage(
             prompts=prompts,
             suite=rewards,
             advantage_estimator=AdvantageEstimator(
-                algorithm.advantage, rewards.weights, build_constraints(config, rewards)
+                algorithm.advantage, rewards.weights, build_constraints(config.rewards, rewards)
             ),
             group_size=data.group_size,
             micro_batch=BatchPlan.of(config).micro_batch,

@@ -1,7 +1,7 @@
-"""`mmrl ...`: thin commands, one file each. What they need loads inside them, so that help is instant.
+"""`mmrl ...`: thin commands, one file each. Imports are inside the commands, so that help is instant.
 
-To add a command: a file with one function that parses and calls, and a line here. Errors that tell users what to do
-(`errors.USER_ERRORS`) end as one red message and an exit code; anything else is a bug and keeps its traceback.
+To add a command: a file with one function that parses and calls, and a line here. Errors that users can act on
+(`errors.USER_ERRORS`) become one red message and an exit code; any other error is a bug and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -38,5 +38,5 @@ app.add_typer(rewards.app, name="rewards")
 
 
 def main() -> None:
-    """The entry point of `mmrl` and `python -m mmrl`."""
+    """Run the command line: the entry point of `mmrl` and `python -m mmrl`."""
     app(prog_name="mmrl")

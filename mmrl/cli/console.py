@@ -1,4 +1,4 @@
-"""Where commands print tables."""
+"""The console on which commands print tables."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-WIDE = 120  # columns: enough for every table, where nothing says how wide the output is
+WIDE = 120  # columns: enough for every table; used if the output is no terminal
 
 
 def console() -> Console:
-    """As wide as the terminal; in a pipe or a log file, wide enough not to break names."""
+    """Return a console as wide as the terminal; in a pipe or a log file, wide enough not to break names."""
     found = Console()
     return found if found.is_terminal else Console(width=WIDE)
 
 
 @contextmanager
 def quiet_diffusers() -> Iterator[None]:
-    """While open, diffusers' own warnings are not shown."""
+    """Suppress diffusers' warnings in a `with` block."""
     from diffusers.utils import logging
 
     before = logging.get_verbosity()

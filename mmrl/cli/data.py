@@ -96,7 +96,7 @@ def prepare(
 
 
 def _media(overrides: list[str], recipe: str | None) -> MediaConfig:
-    """The section `media` of a recipe, or its defaults, with changes laid over it."""
+    """Return the section `media` of a recipe, or its defaults, with the overrides applied."""
     from mmrl.config import ConfigError, load_config
     from mmrl.config.loading.load import parse_config
 

@@ -1,4 +1,4 @@
-"""`mmrl doctor`: what is installed, what is missing or broken, and the command that mends it."""
+"""`mmrl doctor`: list installed, missing and broken dependencies, and the commands that repair them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ State = Literal["ok", "missing", "broken", "not for here"]
 
 
 @dataclass(frozen=True)
-class Part:
-    """Something that mmrl uses."""
+class Dependency:
+    """A module that mmrl uses."""
 
     module: str
     distribution: str
     purpose: str
     required: bool = False
     extra: str | None = None
-    """The extra of mmrl-suite that brings it."""
-    not_for_here: Callable[[], str | None] = lambda: None
-    """Why it cannot be installed on this machine, or None."""
+    """The extra of mmrl-suite that installs it."""
+    unavailable: Callable[[], str | None] = lambda: None
+    """Returns the reason why it cannot be installed on this machine, or None."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the table."""
+    """A line of the table."""
 
     name: str
     state: State
@@ -47,45 +47,46 @@ class Finding:
     remedy: str = ""
 
 
-def _decord_refusal() -> str | None:
+def _decord_unavailable() -> str | None:
     served = sys.platform == "linux" and platform.machine() == "x86_64"
     return None if served else "has wheels for Linux on x86-64 alone; PyAV reads videos here"
 
 
-def _xformers_refusal() -> str | None:
+def _xformers_unavailable() -> str | None:
     import torch
 
     return None if torch.cuda.is_available() else "has no operators for a machine without CUDA"
 
 
-def _rapidocr_refusal() -> str | None:
+def _rapidocr_unavailable() -> str | None:
     return "has no wheels for Python 3.13 and later" if sys.version_info >= (3, 13) else None
 
 
-def _triton_refusal() -> str | None:
+def _triton_unavailable() -> str | None:
     return None if sys.platform == "linux" else "has wheels for Linux alone"
 
 
-PARTS = (
-    Part("torch", "torch", "tensors and gradients", required=True),
-    Part("torchvision", "torchvision", "image transforms of open_clip and transformers", required=True),
-    Part("diffusers", "diffusers", "pipelines that draw", required=True),
-    Part("transformers", "transformers", "vision-language models and text encoders", required=True),
-    Part("accelerate", "accelerate", "launching, precision, several GPUs", required=True),
-    Part("peft", "peft", "LoRA", required=True),
-    Part("open_clip", "open_clip_torch", "CLIP scores", required=True),
-    Part("av", "av", "reading videos (PyAV)", required=True),
-    Part("decord", "decord", "reading videos faster", not_for_here=_decord_refusal),
-    Part("xformers", "xformers", "memory-efficient attention", extra="xformers", not_for_here=_xformers_refusal),
-    Part("gradio", "gradio", "mmrl demo", extra="demo"),
-    Part("vllm", "vllm", "fast rollouts, from an environment of its own", extra="vllm"),
-    Part("openai", "openai", "rewards by a judge model", extra="judge"),
-    Part("rapidocr_onnxruntime", "rapidocr-onnxruntime", "rewards that read text in pictures", extra="ocr",
-         not_for_here=_rapidocr_refusal),
-    Part("tensorboard", "tensorboard", "run.trackers=[tensorboard]", extra="track"),
-    Part("wandb", "wandb", "run.trackers=[wandb]", extra="track"),
-    Part("triton", "triton", "compiled kernels", not_for_here=_triton_refusal),
-    Part("mmrl_kernels", "mmrl-suite", "mmrl's own kernels", required=True),
+DEPENDENCIES = (
+    Dependency("torch", "torch", "tensors and gradients", required=True),
+    Dependency("torchvision", "torchvision", "image transforms of open_clip and transformers", required=True),
+    Dependency("diffusers", "diffusers", "pipelines that draw", required=True),
+    Dependency("transformers", "transformers", "vision-language models and text encoders", required=True),
+    Dependency("accelerate", "accelerate", "launching, precision, several GPUs", required=True),
+    Dependency("peft", "peft", "LoRA", required=True),
+    Dependency("open_clip", "open_clip_torch", "CLIP scores", required=True),
+    Dependency("av", "av", "reading videos (PyAV)", required=True),
+    Dependency("decord", "decord", "reading videos faster", unavailable=_decord_unavailable),
+    Dependency("xformers", "xformers", "memory-efficient attention", extra="xformers",
+               unavailable=_xformers_unavailable),
+    Dependency("gradio", "gradio", "mmrl demo", extra="demo"),
+    Dependency("vllm", "vllm", "fast rollouts, from a separate environment", extra="vllm"),
+    Dependency("openai", "openai", "rewards by a judge model", extra="judge"),
+    Dependency("rapidocr_onnxruntime", "rapidocr-onnxruntime", "rewards that read text in pictures", extra="ocr",
+               unavailable=_rapidocr_unavailable),
+    Dependency("tensorboard", "tensorboard", "run.trackers=[tensorboard]", extra="track"),
+    Dependency("wandb", "wandb", "run.trackers=[wandb]", extra="track"),
+    Dependency("triton", "triton", "compiled kernels", unavailable=_triton_unavailable),
+    Dependency("mmrl_kernels", "mmrl-suite", "mmrl's own kernels", required=True),
 )  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def doctor(
         typer.Option("--pipelines", help="List which pipelines of the installed diffusers can be trained instead."),
     ] = False,
 ) -> None:
-    """Say what is installed, what is missing, and the command that mends it."""
+    """List what is installed and what is missing, with the command that repairs it."""
     if pipelines:
         list_pipelines()
         return
@@ -105,7 +106,7 @@ def doctor(
 
     console = Console()
     with console.status("Importing everything that mmrl can use ..."):
-        findings = [_python(), *map(examine, PARTS), _device(), shipped_weights()]
+        findings = [_python(), *map(examine, DEPENDENCIES), _device(), shipped_weights()]
     table = Table("part", "state", "version", box=None)
     table.add_column("what it is for", overflow="fold")
     colours: dict[State, str] = {"ok": "green", "missing": "yellow", "broken": "red", "not for here": "dim"}
@@ -122,37 +123,37 @@ def doctor(
     raise typer.Exit(1 if failed else 0)
 
 
-def examine(part: Part) -> Finding:
-    """Whether a part can be imported."""
+def examine(part: Dependency) -> Finding:
+    """Import a dependency and return its state."""
 
     def found(state: State, version: str = "", remedy: str = "") -> Finding:
         return Finding(part.module, state, version, part.purpose, part.required, remedy)
 
     try:
         if importlib.util.find_spec(part.module) is None:
-            why_not = part.not_for_here()
-            return found("not for here", remedy=why_not) if why_not else found("missing", remedy=install(part))
+            reason = part.unavailable()
+            return found("not for here", remedy=reason) if reason else found("missing", remedy=install(part))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             importlib.import_module(part.module)
-    except Exception as err:  # a border: whatever a broken installation raises is what we are here to show
+    except Exception as err:  # a broken installation may raise anything; the error is the finding
         reason = " ".join(f"{type(err).__name__}: {err}".split())
         return found("broken", _version(part), f"{reason[:300]}; try: {install(part, again=True)}")
     return found("ok", _version(part))
 
 
-def install(part: Part, again: bool = False) -> str:
-    """The command that installs a part, or installs it again."""
+def install(part: Dependency, again: bool = False) -> str:
+    """Return the command that installs a dependency, or installs it again."""
     force = "--force-reinstall " if again else ""
     wanted = f"mmrl-suite[{part.extra}]" if part.extra and not again else requirement(part.distribution)
     command = f'pip install {force}"{wanted}"'
-    if part.extra == "vllm":  # pins a torch and a transformers of its own
+    if part.extra == "vllm":  # pins its versions of torch and transformers
         return f"python -m venv vllm-env && vllm-env/bin/{command}"
     return command
 
 
 def requirement(distribution: str) -> str:
-    """The distribution with the versions that mmrl's own metadata asks for."""
+    """Return the distribution with the versions that mmrl's metadata require."""
     try:
         declared = importlib.metadata.requires("mmrl-suite") or []
     except importlib.metadata.PackageNotFoundError:
@@ -165,7 +166,7 @@ def requirement(distribution: str) -> str:
 
 
 def shipped_weights(folder: Path | None = None) -> Finding:
-    """Whether the models of the embedded world are in the package."""
+    """Return whether the package contains the weights of ShapeWorld's models."""
     spec = importlib.util.find_spec("mmrl_shapeworld")
     home = folder or Path(str(spec.origin if spec else "")).parent / "weights"
     files = [path for path in home.rglob("*.safetensors") if path.stat().st_size > 0] if home.is_dir() else []
@@ -174,13 +175,15 @@ def shipped_weights(folder: Path | None = None) -> Finding:
     if files:
         return Finding("ShapeWorld weights", "ok", size, purpose, required=True)
     checkout = (home.parents[2] / "pyproject.toml").is_file()
-    command = "git checkout -- shapeworld/mmrl_shapeworld/weights" if checkout else install(PARTS[-1], again=True)
+    command = (
+        "git checkout -- shapeworld/mmrl_shapeworld/weights" if checkout else install(DEPENDENCIES[-1], again=True)
+    )
     remedy = f"{home} holds no weights; try: {command}"
     return Finding("ShapeWorld weights", "missing", "", purpose, required=True, remedy=remedy)
 
 
 def unusable(findings: Iterable[Finding]) -> list[str]:
-    """The required parts that are not there."""
+    """Return the names of the required dependencies that are missing or broken."""
     return [each.name for each in findings if each.required and each.state != "ok"]
 
 
@@ -204,12 +207,12 @@ def _device() -> Finding:
         else:
             threads = torch.get_num_threads()
             device = f"cpu, {threads} thread{'s' * (threads > 1)}"
-    except Exception as err:  # a border: torch's own line tells the story
+    except Exception as err:  # torch's message is the finding
         return Finding("device", "broken", "", purpose, False, f"{type(err).__name__}: {err}".splitlines()[0])
     return Finding("device", "ok", device, purpose, False)
 
 
-def _version(part: Part) -> str:
+def _version(part: Dependency) -> str:
     try:
         return importlib.metadata.version(part.distribution)
     except importlib.metadata.PackageNotFoundError:

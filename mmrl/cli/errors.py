@@ -1,4 +1,4 @@
-"""The border where errors that users can act on become one message and an exit code."""
+"""Errors that users can act on: each becomes one message and an exit code."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ USER_ERRORS = {
     ("mmrl.errors", "EvaluationError"): 1,
     ("mmrl.errors", "UnsupportedError"): 1,
     ("mmrl.rewards.core.reward_errors", "RewardError"): 1,
-    ("mmrl.errors", "RunStopped"): 130,  # as shells say of a program that Ctrl-C ended
+    ("mmrl.errors", "RunStopped"): 130,  # the exit code of a program that Ctrl-C ended
     ("mmrl.errors", "RunError"): 1,
     ("builtins", "OSError"): 1,
 }
-"""Module and name of each error whose message is enough, with the exit code it ends in. 2: nothing was started."""
+"""The exit code of each error that is printed without a traceback, by module and name. 2: nothing was started."""
 
 
 class CommandGroup(TyperGroup):
-    """Runs commands; prints a user error in red, without a traceback unless MMRL_TRACEBACK=1."""
+    """A group of commands that prints user errors in red, without a traceback unless MMRL_TRACEBACK=1."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
+        """Run the command; raise typer.Exit after a user error."""
         try:
             return super().invoke(ctx)
         except Exception as err:
@@ -40,13 +40,13 @@ class CommandGroup(TyperGroup):
 
 
 def exit_code(error: Exception) -> int | None:
-    """The exit code of a user error; None for anything else.
+    """Return the exit code of a user error; None for any other error.
 
-    The classes are looked up among the modules that are loaded: whoever raised one has loaded its module, and help
-    must not load any of them.
+    The classes are looked up among the loaded modules, because help must not load them: the module of an error that was
+    raised is loaded.
     """
     if isinstance(error, OSError) and error.errno == errno.EPIPE:
-        return None  # `mmrl ... | head`: typer leaves quietly
+        return None  # `mmrl ... | head`: typer exits without a message
     for (module, name), code in USER_ERRORS.items():
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(error, kind):
@@ -55,7 +55,7 @@ def exit_code(error: Exception) -> int | None:
 
 
 def print_error(message: str) -> None:
-    """A red message on stderr, neither wrapped nor taken for markup."""
+    """Print a red message on stderr, neither wrapped nor parsed as markup."""
     from rich.console import Console
     from rich.text import Text
 

@@ -18,7 +18,7 @@ MEANING: dict[State, str] = {
 
 
 def list_pipelines() -> None:
-    """Print every class with its state and, where it is refused, the reason."""
+    """Print every class with its state; for a refused one, the reason."""
     from rich.table import Table
     from rich.text import Text
 
@@ -38,7 +38,7 @@ def list_pipelines() -> None:
 
 
 def installed_support() -> list[PipelineSupport]:
-    """Every pipeline class of the installed diffusers. Deprecated ones warn as they are imported: not our news."""
+    """Return all pipeline classes of the installed diffusers. Import warnings of deprecated ones are suppressed."""
     from mmrl.cli.console import quiet_diffusers
     from mmrl.generation.diffusion.support import list_support
 
@@ -48,14 +48,14 @@ def installed_support() -> list[PipelineSupport]:
 
 
 def page(found: Sequence[PipelineSupport], version: str) -> str:
-    """docs/pipelines.md."""
+    """Return the text of docs/pipelines.md."""
     lines = [
         "# Which pipelines can be trained",
         "",
         "<!-- Written by tests/cli/test_pipelines.py: run it with MMRL_WRITE_DOCS=1 after a change. -->",
         "",
         f"Every pipeline class of diffusers {version}, as `mmrl doctor --pipelines` prints it for the version that you "
-        "have. No class has training code of its own: a pipeline is recorded and replayed as it is "
+        "have. No class needs its own training code: a pipeline is recorded and replayed as it is "
         "([how](text-to-image.md)).",
         "",
         "| state | classes | what it means |",

@@ -1,4 +1,4 @@
-"""Rewards and their settings, as commands take them."""
+"""Parse rewards, their weights and their arguments from command-line options."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ RewardArgs: TypeAlias = Annotated[
 """The option that sets rewards: see `reward_settings`."""
 
 
-def reward_settings(rewards: Sequence[str], given: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """{reward: its settings} from texts like judge.model=m; a reward of a file goes by the name after the colon.
+def reward_settings(rewards: Sequence[str], texts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return {reward: its arguments} from texts like judge.model=m; a reward of a file has the name after the colon.
 
     Raises:
-        ConfigError: a text that begins with no reward, or sets a key twice.
+        ConfigError: A text begins with no reward's name, or sets a key twice.
     """
     from mmrl.config import ConfigError
     from mmrl.config.loading.overrides import parse_override
 
     names = {name.rpartition(":")[2]: name for name in rewards}
     settings: dict[str, dict[str, Any]] = {name: {} for name in rewards}
-    for text in given:
+    for text in texts:
         path, value = parse_override(text)
         if len(path) < 2 or path[0] not in names:
             raise ConfigError(
@@ -41,16 +41,16 @@ def reward_settings(rewards: Sequence[str], given: Sequence[str]) -> dict[str, d
     return settings
 
 
-def weighted_rewards(given: Sequence[str], option: str, unset: float | None = None) -> dict[str, float]:
-    """{reward: weight} from texts like clip_score=2.0; without a weight it is `unset`.
+def weighted_rewards(texts: Sequence[str], option: str, unset: float | None = None) -> dict[str, float]:
+    """Return {reward: weight} from texts like clip_score=2.0; `unset` is the weight of a reward without one.
 
     Raises:
-        ConfigError: no number where one is due, or the same reward twice.
+        ConfigError: A text has no number and `unset` is None, or a reward occurs twice.
     """
     from mmrl.config import ConfigError
 
     weights: dict[str, float] = {}
-    for text in given:
+    for text in texts:
         name, equals, number = text.rpartition("=")
         if not equals:
             name = text
@@ -59,8 +59,8 @@ def weighted_rewards(given: Sequence[str], option: str, unset: float | None = No
         except ValueError:
             weight = None
         if weight is None or not name:
-            raise ConfigError(f"{option} {text}: due is a reward and a number, as in {option} clip_score=2.0")
+            raise ConfigError(f"{option} {text}: expected a reward and a number, as in {option} clip_score=2.0")
         if name in weights:
-            raise ConfigError(f"{option} {text}: {name} is there twice")
+            raise ConfigError(f"{option} {text}: {name} occurs twice")
         weights[name] = weight
     return weights

@@ -26,7 +26,7 @@ def list_() -> None:
 
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="A reward, or path/to/file.py:function.")]) -> None:
-    """Say what a reward measures, its range, what it needs and its arguments."""
+    """Print what a reward measures, its range, its inputs and its arguments."""
     from mmrl.rewards.core.registry import describe
 
     typer.echo(describe(name))

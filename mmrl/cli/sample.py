@@ -25,29 +25,29 @@ def sample(
     target: Annotated[
         str, typer.Argument(metavar="RUN_OR_MODEL", help="A run's folder, a model's folder or id, or `shapeworld`.")
     ],
-    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="What to draw; may be repeated.")],
+    prompt: Annotated[list[str], typer.Option("--prompt", "-p", help="A prompt; repeatable.")],
     n: Annotated[
-        int | None, typer.Option("--n", min=1, help="Pictures of each prompt.", show_default="4; 1 with --best-of")
+        int | None, typer.Option("--n", min=1, help="Pictures for each prompt.", show_default="4; 1 with --best-of")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same pictures.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise: the same seed gives the same pictures.")] = 0,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Denoising steps.", show_default="the run's; 10 for a model")
     ] = None,
     guidance: Annotated[
         float | None, typer.Option(min=0.0, help="Guidance scale.", show_default="the run's or the pipeline's own")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Where the pictures go.")] = Path("samples"),
-    base: Annotated[bool, typer.Option("--base", help="Draw with the model as it was before training.")] = False,
-    given: Annotated[
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder of the pictures.")] = Path("samples"),
+    base: Annotated[bool, typer.Option("--base", help="Use the model as it was before training.")] = False,
+    conditions: Annotated[
         list[str] | None,
-        typer.Option("--with", metavar="NAME=VALUE", help="What the pipeline takes beside a prompt: image=cat.png."),
+        typer.Option("--with", metavar="NAME=VALUE", help="Another argument of the pipeline: image=cat.png."),
     ] = None,
     rlg: Annotated[
         float | None,
-        typer.Option(metavar="SCALE", help="RL guidance of a run: 0 is its base, 1 what it learnt, 1.5 beyond that."),
+        typer.Option(metavar="SCALE", help="RL guidance of a run: 0 is its base, 1 its checkpoint, 1.5 beyond it."),
     ] = None,
     lora_strength: Annotated[
-        float | None, typer.Option(metavar="STRENGTH", help="How much a run's LoRA counts: 0 not at all, 1 in full.")
+        float | None, typer.Option(metavar="STRENGTH", help="Factor of a run's LoRA: 0 is its base, 1 its checkpoint.")
     ] = None,
     guide: Annotated[
         list[str] | None,
@@ -62,29 +62,29 @@ def sample(
             "--reward",
             "-r",
             metavar="REWARD[=WEIGHT]",
-            help="What --best-of goes by; repeatable.",
+            help="A reward by which --best-of ranks; repeatable.",
             show_default="the run's own",
         ),
     ] = None,
     arg: RewardArgs = None,
-    keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all pictures that --best-of drew.")] = False,
+    keep_all: Annotated[bool, typer.Option("--keep-all", help="Write all pictures that --best-of generated.")] = False,
 ) -> None:
-    """Draw pictures with a trained run or a model."""
+    """Generate pictures with a trained run or a model."""
     from mmrl.config.loading.overrides import parse_override
-    from mmrl.workflows.sample import InferenceOptions, draw
+    from mmrl.workflows.sample import InferenceOptions, generate_images
 
-    conditions = {".".join(map(str, path)): value for path, value in map(parse_override, given or [])}
-    guides, judges = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)
-    steering = InferenceOptions(
+    arguments = {".".join(map(str, path)): value for path, value in map(parse_override, conditions or [])}
+    guides, ranking = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)
+    options = InferenceOptions(
         rlg=rlg,
         lora_strength=lora_strength,
         guide=guides,
         best_of=best_of,
-        rewards=judges,
-        arguments=reward_settings([*(guides | judges)], arg or []),
+        rewards=ranking,
+        arguments=reward_settings([*(guides | ranking)], arg or []),
     )
     kept = n or (4 if best_of is None else 1)
-    pictures = draw(target, prompt, kept, seed, steps, guidance, base, conditions, steering)
+    pictures = generate_images(target, prompt, kept, seed, steps, guidance, base, arguments, options)
     out.mkdir(parents=True, exist_ok=True)
     lines: list[str] = []
     for picture in pictures:
@@ -93,21 +93,21 @@ def sample(
         path = save(picture.image, out / f"prompt{picture.prompt}-{picture.rank}")
         scores = {name: value if math.isfinite(value) else None for name, value in picture.scores.items()}
         lines.append(json.dumps({"file": path.name, "prompt": prompt[picture.prompt], "scores": scores}))
-        told = "  ".join(f"{name} {value:.4g}" for name, value in picture.scores.items())
-        typer.echo(f"{path}  {told}" if told else path)
+        listed = "  ".join(f"{name} {value:.4g}" for name, value in picture.scores.items())
+        typer.echo(f"{path}  {listed}" if listed else path)
     if best_of is not None:
         written = out / "scores.jsonl"
         written.write_text("\n".join(lines) + "\n", encoding="utf-8")
         typer.echo(written)
     sheet = out / "grid.png"
-    shown = [picture.image for picture in pictures if picture.rank < kept]
-    stills = [image[len(image) // 2] if isinstance(image, list) else image for image in shown]
+    best = [picture.image for picture in pictures if picture.rank < kept]
+    stills = [image[len(image) // 2] if isinstance(image, list) else image for image in best]
     contact_sheet(stills, prompt, kept).save(sheet)
     typer.echo(sheet)
 
 
 def save(image: Image | list[Image], path: Path) -> Path:
-    """Write a picture as PNG, a video as GIF; gives the path with its ending."""
+    """Write a picture as PNG or a video as GIF, and return the path with its suffix."""
     if isinstance(image, list):
         path = path.with_suffix(".gif")
         image[0].save(path, save_all=True, append_images=image[1:], duration=1000 // FRAMES_A_SECOND, loop=0)
@@ -118,7 +118,7 @@ def save(image: Image | list[Image], path: Path) -> Path:
 
 
 def contact_sheet(images: Sequence[Image], prompts: Sequence[str], columns: int) -> Image:
-    """All pictures on one: a row a prompt, its text above it."""
+    """Return all pictures on one sheet: a row for each prompt, below its text."""
     from PIL import Image as pil
     from PIL import ImageDraw
 
@@ -129,7 +129,7 @@ def contact_sheet(images: Sequence[Image], prompts: Sequence[str], columns: int)
     pen = ImageDraw.Draw(sheet)
     for row, prompt in enumerate(prompts):
         top = row * (height + CAPTION_HEIGHT)
-        printable = prompt.encode("latin-1", "replace").decode("latin-1")  # what Pillow's own font can draw
+        printable = prompt.encode("latin-1", "replace").decode("latin-1")  # the characters of Pillow's own font
         pen.text((3, top + 3), " ".join(printable.split()), fill="black")
         for column, image in enumerate(images[row * columns : (row + 1) * columns]):
             tile = image.convert("RGB").resize((image.width * scale, image.height * scale), pil.Resampling.NEAREST)

@@ -63,7 +63,7 @@ def score(
 
     score_folder.write_table(rows, out)
     facts = {"Pictures in": str(images), "Prompts in": str(prompts)}
-    facts |= {name: _told(settings[name]) for name in reward if settings[name]}
+    facts |= {name: _as_text(settings[name]) for name in reward if settings[name]}
     write_page(rows, score_folder.lower_names(rows), facts, out / "index.html")
     console().print(_table(rows))
     if unused:
@@ -82,7 +82,7 @@ def _reason(rows: list[ScoreRow]) -> str:
     return next((f"{name}: {text}" for row in rows for name, text in row.detail.items()), "no reason was given")
 
 
-def _told(settings: dict[str, Any]) -> str:
+def _as_text(settings: dict[str, Any]) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
@@ -102,7 +102,7 @@ def _table(rows: list[ScoreRow]) -> Table:
     for name in score_folder.score_names(rows):
         values, counted = score_folder.known(rows, name), score_folder.counts(rows, name)
         numbers = [f"{each:.4g}" for each in (fmean(values), min(values), max(values))] if values else ["-"] * 3
-        why = ", ".join(f"{kind} {n}" for kind, n in score_folder.kinds(rows, name).most_common())
+        reasons = ", ".join(f"{kind} {n}" for kind, n in score_folder.kinds(rows, name).most_common())
         states = [str(counted[status]) for status in ("ok", "invalid", "error", "timeout")]
-        table.add_row(Text(name), *numbers, *states, Text(why))
+        table.add_row(Text(name), *numbers, *states, Text(reasons))
     return table

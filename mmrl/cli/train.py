@@ -78,8 +78,8 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
             f"training.iterations cannot change on resume: optimizer.schedule is {config.optimizer.schedule}, "
             "which falls to zero at the last iteration it was planned for"
         )
-    if recipe is not None and kebab_case(asked := load_config(recipe).name) != kebab_case(config.name):
-        raise ConfigError(f"{resume} is a run of {config.name}, not of {asked}; leave RECIPE out to resume it")
+    if recipe is not None and kebab_case(other := load_config(recipe).name) != kebab_case(config.name):
+        raise ConfigError(f"{resume} is a run of {config.name}, not of {other}; leave RECIPE out to resume it")
     return config
 
 
@@ -91,7 +91,7 @@ def _print_memory(config: TrainConfig) -> None:
     try:
         with quiet_diffusers():
             memory = estimate_memory(config)
-    except Exception as err:  # of all that a pipeline may do on paper; training does not depend on it
+    except Exception as err:  # a pipeline may raise anything on the meta device; training does not depend on it
         if exit_code(err) is not None:
             raise
         typer.echo(f"The memory estimate was left out: {str(err).partition(chr(10))[0] or type(err).__name__}")

@@ -1,4 +1,4 @@
-"""A policy that draws for a person."""
+"""`mmrl sample`: generate images or videos with a trained run or a model."""
 
 from __future__ import annotations
 
@@ -25,30 +25,33 @@ from mmrl.training.run.run_folder import CONFIG, load_run
 
 @dataclass(frozen=True)
 class InferenceOptions:
-    """How far a trained model is turned up, what it is guided by, and what is kept of what it draws."""
+    """Options of inference: the strength of the training, guidance by rewards, and selection by rewards."""
 
     rlg: float | None = None
     """RL guidance: base + rlg * (tuned - base); None: off."""
     lora_strength: float | None = None
-    """How much the LoRA counts; None: as it was trained."""
+    """The factor of the LoRA; None: 1."""
     guide: Mapping[str, float] = field(default_factory=dict)
-    """Rewards whose gradient steers the sampler, with their weights."""
+    """Weights of the rewards whose gradient guides the sampler, by name."""
     best_of: int | None = None
-    """Pictures drawn of each prompt, of which the best are kept; None: as many as are kept."""
+    """Images generated for each prompt, of which the best are kept; None: as many as are kept."""
     rewards: Mapping[str, float] = field(default_factory=dict)
-    """What says which are best, with weights; empty: the run's own rewards."""
+    """Weights of the rewards that rank the images, by name; empty: the run's own rewards."""
     arguments: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of rewards, by name; those of the run's own rewards need not be said again."""
+    """Arguments of rewards, by name; they override those of the run's own rewards."""
 
 
 @dataclass(frozen=True)
-class Picture:
-    """One picture, or a video as a list of frames."""
+class GeneratedImage:
+    """An image, or a video as a list of frames."""
 
-    prompt: int  # the number of its prompt
-    rank: int  # 0 is the best of its prompt; without scores, as it was drawn
+    prompt: int
+    """The index of its prompt."""
+    rank: int
+    """0 is the best of its prompt; without scores, the order of generation."""
     image: Image.Image | list[Image.Image]
-    scores: dict[str, float]  # by reward; empty without rewards
+    scores: dict[str, float]
+    """Scores by reward; empty without rewards."""
 
 
 def sample_images(
@@ -61,11 +64,12 @@ def sample_images(
     base: bool = False,
     conditions: Mapping[str, Any] | None = None,
 ) -> list[Image.Image | list[Image.Image]]:
-    """n images (or videos, as lists of frames) of each prompt, prompt by prompt: see `draw`."""
-    return [picture.image for picture in draw(target, prompts, n, seed, steps, guidance, base, conditions)]
+    """Generate n images (or videos, as lists of frames) for each prompt, prompt by prompt: see `generate_images`."""
+    found = generate_images(target, prompts, n, seed, steps, guidance, base, conditions)
+    return [each.image for each in found]
 
 
-def draw(
+def generate_images(
     target: str,
     prompts: list[str],
     n: int,
@@ -74,28 +78,36 @@ def draw(
     guidance: float | None = None,
     base: bool = False,
     conditions: Mapping[str, Any] | None = None,
-    steering: InferenceOptions | None = None,
-) -> list[Picture]:
-    """All that was drawn, prompt by prompt, the best first: n of each prompt, or `steering.best_of`.
+    options: InferenceOptions | None = None,
+) -> list[GeneratedImage]:
+    """Generate images prompt by prompt, the best first.
 
-    `target` is a run, whose last checkpoint draws (with `base`, what it began from), or a model. `conditions` are what
-    its pipeline takes beside the prompt, by argument: paths of pictures and videos, and numbers.
+    Args:
+        target: A run, whose last checkpoint generates, or a model.
+        prompts: The prompts.
+        n: Images to keep for each prompt; all `options.best_of` are returned.
+        seed: The seed of the noise.
+        steps: Denoising steps; None: the run's.
+        guidance: The guidance scale; None: the run's.
+        base: Whether the model that the run began with generates instead.
+        conditions: Further arguments of the pipeline: paths of pictures and videos, and numbers.
+        options: Guidance and selection.
 
     Raises:
-        ConfigError: the run's policy does not draw, or cannot be steered so.
+        ConfigError: The run's policy generates no images, or does not support an option.
     """
-    steering = steering or InferenceOptions()
+    options = options or InferenceOptions()
     run = load_run(Path(target)) if (Path(target) / CONFIG).is_file() else None
     policy_config: AnyPolicyConfig = run.config.policy if run else PolicyConfig(model=target)
     if not isinstance(policy_config, PolicyConfig | ImageTokenConfig):
         raise ConfigError(f"{target}: a policy of kind {policy_config.kind} answers in text and draws no pictures")
-    _refuse_misfits(target, n, steering, policy_config, trained=run is not None and not base)
-    known = _known_rewards(run.config) if run else {}
-    judging = steering.rewards or {name: weight for name, (weight, _) in known.items()}
-    if steering.best_of is not None and not judging:
-        raise ConfigError(f"--best-of: {target} has no rewards of its own: name one with --reward")
-    judges = _loaded(judging if steering.best_of is not None else {}, known, steering)
-    guides = _loaded(steering.guide, known, steering)
+    _check_options(target, n, options, policy_config, trained=run is not None and not base)
+    run_rewards = _rewards_of(run.config) if run else {}
+    ranking_weights = options.rewards or {name: weight for name, (weight, _) in run_rewards.items()}
+    if options.best_of is not None and not ranking_weights:
+        raise ConfigError(f"--best-of: {target} has no rewards: name one with --reward")
+    ranked_by = _load(ranking_weights if options.best_of is not None else {}, run_rewards, options)
+    guided_by = _load(options.guide, run_rewards, options)
     sampling = without_exploration(run.config.sampling) if run else SamplingConfig()
     changes = {name: value for name, value in (("steps", steps), ("guidance_scale", guidance)) if value is not None}
     if steps is not None and isinstance(sampling, ImageTokenSamplingConfig):
@@ -109,15 +121,16 @@ def draw(
     else:
         for sample in samples:
             policy.check_sample(sample)
-    each = steering.best_of or n
+    each = options.best_of or n
     media: list[Any] = []
-    with _steered(policy, steering):
+    with _adapted(policy, options):
         for number, requests in enumerate(batch_requests(samples, each, rows=each * len(samples))):
-            media += _roll_out(policy, requests, seed + number, guides)
-    drawn_for = [i for i in range(len(samples)) for _ in range(each)]
-    if steering.best_of is None:
-        return [Picture(i, row % each, made, {}) for row, (i, made) in enumerate(zip(drawn_for, media, strict=True))]
-    return _ranked([samples[i] for i in drawn_for], drawn_for, media, judges)
+            media += _roll_out(policy, requests, seed + number, guided_by)
+    groups = [i for i in range(len(samples)) for _ in range(each)]
+    if options.best_of is None:
+        numbered = enumerate(zip(groups, media, strict=True))
+        return [GeneratedImage(i, row % each, image, {}) for row, (i, image) in numbered]
+    return _ranked([samples[i] for i in groups], groups, media, ranked_by)
 
 
 def _roll_out(policy: Any, requests: Sequence[Any], seed: int, guides: Sequence[tuple[Reward, float]]) -> list[Any]:
@@ -129,11 +142,11 @@ def _roll_out(policy: Any, requests: Sequence[Any], seed: int, guides: Sequence[
 
 
 def _ranked(
-    samples: Sequence[Sample], groups: Sequence[int], media: Sequence[Any], judges: Sequence[tuple[Reward, float]]
-) -> list[Picture]:
+    samples: Sequence[Sample], groups: Sequence[int], media: Sequence[Any], rewards: Sequence[tuple[Reward, float]]
+) -> list[GeneratedImage]:
     from mmrl.generation.inference.best_of import rank
 
-    suite = RewardSuite([WeightedReward(reward, weight) for reward, weight in judges], min_valid_share=1e-9)
+    suite = RewardSuite([WeightedReward(reward, weight) for reward, weight in rewards], min_valid_share=1e-9)
     try:
         ranking = rank(samples, media, groups, suite)
     except TooFewScored as err:
@@ -141,54 +154,54 @@ def _ranked(
     finally:
         suite.close()
     return [
-        Picture(groups[row], place, media[row], ranking.scores[row])
+        GeneratedImage(groups[row], place, media[row], ranking.scores[row])
         for members in ranking.order
         for place, row in enumerate(members)
     ]
 
 
 @contextmanager
-def _steered(policy: Any, steering: InferenceOptions) -> Iterator[None]:
+def _adapted(policy: Any, options: InferenceOptions) -> Iterator[None]:
     from mmrl.generation.inference.guidance import lora_strength, rl_guidance
 
     with ExitStack() as stack:
-        if steering.lora_strength is not None:
-            stack.enter_context(lora_strength(policy.pipeline, steering.lora_strength))
-        if steering.rlg is not None:
-            stack.enter_context(rl_guidance(policy.pipeline, steering.rlg, policy.reference))
+        if options.lora_strength is not None:
+            stack.enter_context(lora_strength(policy.pipeline, options.lora_strength))
+        if options.rlg is not None:
+            stack.enter_context(rl_guidance(policy.pipeline, options.rlg, policy.reference))
         yield
 
 
-def _refuse_misfits(
-    target: str, n: int, steering: InferenceOptions, policy: PolicyConfig | ImageTokenConfig, trained: bool
+def _check_options(
+    target: str, n: int, options: InferenceOptions, policy: PolicyConfig | ImageTokenConfig, trained: bool
 ) -> None:
-    steered = [name for name in ("rlg", "lora_strength", "guide") if getattr(steering, name)]
-    if steered and isinstance(policy, ImageTokenConfig):
-        option = steered[0].replace("_", "-")
+    guided = [name for name in ("rlg", "lora_strength", "guide") if getattr(options, name)]
+    if guided and isinstance(policy, ImageTokenConfig):
+        option = guided[0].replace("_", "-")
         raise ConfigError(f"--{option}: it steers denoising, and {target} draws token by token: leave it out")
-    turned = [name for name in ("rlg", "lora_strength") if getattr(steering, name) is not None]
-    if turned and not trained:
-        option = turned[0].replace("_", "-")
-        raise ConfigError(f"--{option}: it lies between what a run began with and what it learnt: hand over a run's "
+    scaled = [name for name in ("rlg", "lora_strength") if getattr(options, name) is not None]
+    if scaled and not trained:
+        option = scaled[0].replace("_", "-")
+        raise ConfigError(f"--{option}: it interpolates between a run's base and its checkpoint: name a run's "
                           "folder, and leave --base out")  # fmt: skip
-    if steering.lora_strength is not None and policy.train != "lora":
+    if options.lora_strength is not None and policy.train != "lora":
         raise ConfigError(f"--lora-strength: {target} trained the whole model (policy.train: full): take --rlg")
-    if steering.best_of is not None and steering.best_of < n:
-        raise ConfigError(f"--best-of: {steering.best_of} pictures are drawn, of which --n keeps {n}: raise it")
-    if steering.rewards and steering.best_of is None:
-        raise ConfigError("--reward: it chooses among pictures: say of how many, with --best-of")
+    if options.best_of is not None and options.best_of < n:
+        raise ConfigError(f"--best-of: {options.best_of} pictures are drawn, of which --n keeps {n}: raise it")
+    if options.rewards and options.best_of is None:
+        raise ConfigError("--reward: it ranks pictures: set their number with --best-of")
 
 
-def _known_rewards(config: TrainConfig) -> dict[str, tuple[float, Mapping[str, Any]]]:
-    """{name: (weight, arguments)} of a run's rewards."""
+def _rewards_of(config: TrainConfig) -> dict[str, tuple[float, Mapping[str, Any]]]:
+    """Return the weight and the arguments of each weighted reward of a run, by name."""
     return {reward.name: (reward.weight, reward.args) for reward in config.rewards if reward.weight}
 
 
-def _loaded(
-    wanted: Mapping[str, float], known: Mapping[str, tuple[float, Mapping[str, Any]]], steering: InferenceOptions
+def _load(
+    weights: Mapping[str, float], known: Mapping[str, tuple[float, Mapping[str, Any]]], options: InferenceOptions
 ) -> list[tuple[Reward, float]]:
-    def built(name: str) -> Reward:
+    def arguments(name: str) -> dict[str, Any]:
         own = known[name][1] if name in known else {}
-        return load(name, **{**own, **steering.arguments.get(name, {})})
+        return {**own, **options.arguments.get(name, {})}
 
-    return [(built(name), weight) for name, weight in wanted.items()]
+    return [(load(name, **arguments(name)), weight) for name, weight in weights.items()]

@@ -1,7 +1,8 @@
-"""A run: everything that a configuration names, put together."""
+"""`mmrl train`: build all parts of a run from its configuration, train, and write the run's report."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,29 +66,30 @@ def train(
     else:
         check_writable(run)
         check_unedited(run, config)
-    raw = load_samples(config.data.path, config.media)
+    loaded = load_samples(config.data.path, config.media)
     micro_batch = BatchPlan.of(config).micro_batch
-    if any(sample.conditions for sample in raw) and config.data.group_size % micro_batch:
+    if any(sample.conditions for sample in loaded) and config.data.group_size % micro_batch:
         raise ConfigError(
-            f"data.micro_batch: samples with pictures or other conditions are drawn alone, so it must divide "
-            f"data.group_size ({config.data.group_size}): set it to that, or to a half of it"
+            f"data.micro_batch: samples with pictures or other conditions are generated one sample a batch, so it must "
+            f"divide data.group_size ({config.data.group_size}): set it to that, or to a half of it"
         )
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
-    samples = prepare_samples(policy, config, raw)
-    warm = config.pretraining.path if config.pretraining else None
+    samples = _prepare(policy, config, loaded)
     load_reward = load_reward or SharedLoader()
     with ExitStack() as stack:
         rewards = None
         if config.algorithm.experience == "rollouts":
             rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
-        warm_samples = prepare_samples(policy, config, load_samples(warm, config.media)) if warm else samples
-        learning = build_training_setup(config, policy, samples, warm_samples, rewards)
+        pretraining_samples = samples
+        if config.pretraining and config.pretraining.path:
+            pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
+        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards)
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run)
             stack.enter_context(closing(evaluator))
-        stack.enter_context(only_writer(run))  # after all that may fail
+        stack.enter_context(only_writer(run))  # after every check that may fail
         if resume is None:
             create_run_folder(run, dump_config(config))
         else:
@@ -97,8 +99,8 @@ def train(
         display.message(str(policy.attention))
         trainer = Trainer(
             policy=policy,
-            objective=learning.objective,
-            source=learning.source,
+            objective=setup.objective,
+            source=setup.source,
             optimizer_config=config.optimizer,
             config=config.training,
             seed=config.seed,
@@ -107,7 +109,7 @@ def train(
             display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,
-            warnings=evaluator.cautions if evaluator else None,
+            warnings=evaluator.warnings if evaluator else None,
             name=config.name,
             recipe=recipe,
             precision=config.policy.dtype,
@@ -120,7 +122,7 @@ def train(
         trainer.train()
         if config.policy.train == "lora":
             with trainer.averaged():
-                policy.save(run)  # so that it loads from the run's folder; whole models are not stored twice
+                policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
         write_run_readme(run, config)
         write_grid(run, config.run.pictures)
         write_report(run)
@@ -132,7 +134,7 @@ def evaluate_run(run: Path) -> None:
     loaded = load_run(run)
     config = loaded.config
     if not config.data.validation:
-        raise ConfigError(f"{run} has no data.validation to be evaluated on")
+        raise ConfigError(f"{run} has no data.validation: there is nothing to evaluate on")
     policy = build_policy(config.policy, config.sampling, config.media)
     evaluator = _evaluator(config, policy, SharedLoader(), run)
     with closing(evaluator), only_writer(run):
@@ -146,6 +148,10 @@ def evaluate_run(run: Path) -> None:
 
 def _evaluator(config: TrainConfig, policy: AnyPolicy, load_reward: SharedLoader, run: Path) -> Evaluator:
     def samples_of(path: str) -> list[Sample]:
-        return prepare_samples(policy, config, load_samples(path, config.media))
+        return _prepare(policy, config, load_samples(path, config.media))
 
     return Evaluator(config, policy, samples_of, load_reward, run)
+
+
+def _prepare(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
+    return prepare_samples(policy, config.policy, config.answers, config.sampling, samples)

@@ -1,4 +1,4 @@
-"""How a policy is looked at while it trains."""
+"""Periodic validation during training."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mmrl.training.run.run_folder import CONFIG
 
 
 class Evaluator:
-    """Scores a policy on the validation set and its companions, always with the same noise."""
+    """A scorer of the policy on the validation set, the held-out set and others, always with the same noise."""
 
     def __init__(
         self,
         config: TrainConfig,
         policy: Policy,
-        samples_of: Callable[[str], Sequence[Sample]],  # of a path, as the policy takes them
+        samples_of: Callable[[str], Sequence[Sample]],  # from a data.path to samples prepared for the policy
         load_reward: SharedLoader,
         run: Path,
     ) -> None:
@@ -48,8 +48,8 @@ class Evaluator:
         if settings.diversity_prompts:
             self._sets["groups"] = (validation[: settings.diversity_prompts], settings.diversity_draws, sampling)
         scored = [sample for samples, _, _ in self._sets.values() for sample in samples]
-        self._suite = build_rewards(config, scored, load_reward, watched=settings.rewards)
-        self._watch = _watch(config, self._suite, load_reward, run)
+        self._suite = build_rewards(config, scored, load_reward, monitored=settings.rewards)
+        self._monitor = _hacking_monitor(config, self._suite, load_reward, run)
 
     def __call__(self, step: int) -> Mapping[str, float]:
         """Evaluate, keep scores and pictures in the run's folder, and return means by name."""
@@ -71,20 +71,20 @@ class Evaluator:
                 metrics["evaluation/diversity"] = scored.diversity or 0.0
                 continue
             scored.save(self._folder(name), pictures=self._pictures)
-            numbers = scored.metrics() | (self._watch.update(scored) if name == "validation" else {})
+            numbers = scored.metrics() | (self._monitor.update(scored) if name == "validation" else {})
             metrics |= numbers if name == "validation" else {f"{name}_{key}": mean for key, mean in numbers.items()}
         return metrics
 
-    def cautions(self) -> Sequence[str]:
-        """What is to be said at once about the last evaluation."""
-        return self._watch.warnings
+    def warnings(self) -> Sequence[str]:
+        """Return warnings about the last evaluation, such as signs of reward hacking."""
+        return self._monitor.warnings
 
     def close(self) -> None:
-        """End the rewards' threads."""
+        """Stop the threads of the rewards."""
         self._suite.close()
 
     def _folder(self, name: str) -> Path:
-        """The run's own for the validation set; for others one inside it that reads like a run."""
+        """Return the run's folder for the validation set; for other sets a folder inside it in the format of a run."""
         if name == "validation":
             return self._run
         folder = self._run / name
@@ -93,10 +93,14 @@ class Evaluator:
         return folder
 
 
-def _watch(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> HackingMonitor:
-    """Trained rewards are those of the run that weigh something, and those that samples ask for."""
-    own = {load(chosen.name, **chosen.args).name: chosen for chosen in config.rewards}
-    watched = [load(name).name for name in config.evaluation.rewards]
-    watched += [name for name, chosen in own.items() if chosen.weight == 0 and chosen.at_least is None]
-    held = [name for name, chosen in own.items() if chosen.at_least is not None]
-    return HackingMonitor(run, [name for name in suite.names if name not in (*watched, *held)], watched)
+def _hacking_monitor(config: TrainConfig, suite: Rewards, load: SharedLoader, run: Path) -> HackingMonitor:
+    """Return the monitor of reward hacking.
+
+    Trained rewards are the weighted ones of the configuration and those that samples name. Constrained rewards are
+    neither trained nor monitored.
+    """
+    own = {load(reward.name, **reward.args).name: reward for reward in config.rewards}
+    monitored = [load(name).name for name in config.evaluation.rewards]
+    monitored += [name for name, reward in own.items() if reward.weight == 0 and reward.at_least is None]
+    constrained = [name for name, reward in own.items() if reward.at_least is not None]
+    return HackingMonitor(run, [name for name in suite.names if name not in (*monitored, *constrained)], monitored)

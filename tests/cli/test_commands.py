@@ -18,18 +18,18 @@ from mmrl.cli import app
 from mmrl.config import ConfigError, dump_config, list_recipes, load_config
 
 
-class Assemble(ModuleType):
+class FakeWorkflows(ModuleType):
     """Remembers what it was asked for."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("mmrl.workflows")
         self.folder = folder
-        self.trained, self.sampled, self.steered, self.evaluated = [], [], [], []
-        self.misfit: Exception | None = None
+        self.trained, self.sampled, self.options, self.evaluated = [], [], [], []
+        self.error: Exception | None = None
 
     def check(self, config):
-        if self.misfit:
-            raise self.misfit
+        if self.error:
+            raise self.error
 
     def estimate_memory(self, config):
         raise LookupError("this model is nowhere")
@@ -42,12 +42,12 @@ class Assemble(ModuleType):
 
     InferenceOptions = SimpleNamespace
 
-    def draw(self, target, prompts, n, *others):
-        *plain, steering = others
+    def generate_images(self, target, prompts, n, *others):
+        *plain, options = others
         self.sampled.append((target, prompts, n, *plain))
-        self.steered.append(steering)
-        each = steering.best_of or n
-        scores = {"score": 0.5, "total": math.nan} if steering.best_of else {}
+        self.options.append(options)
+        each = options.best_of or n
+        scores = {"score": 0.5, "total": math.nan} if options.best_of else {}
         return [
             SimpleNamespace(
                 prompt=i // each, rank=i % each, image=Image.new("RGB", (8, 4), (40 * i, 0, 0)), scores=scores
@@ -60,8 +60,8 @@ class Assemble(ModuleType):
 
 
 @pytest.fixture
-def assemble(monkeypatch, tmp_path) -> Assemble:
-    fake = Assemble(tmp_path / "it")
+def workflows(monkeypatch, tmp_path) -> FakeWorkflows:
+    fake = FakeWorkflows(tmp_path / "it")
     for name in ("mmrl.build.objectives", "mmrl.build.policies", "mmrl.workflows.train", "mmrl.workflows.sample"):
         monkeypatch.setitem(sys.modules, name, fake)
     return fake
@@ -76,18 +76,18 @@ def run(*arguments: object, code: int = 0):
 # train
 
 
-def test_train_hands_over_the_recipe_with_its_overrides(assemble):
+def test_train_hands_over_the_recipe_with_its_overrides(workflows):
     result = run("train", "quickstart", "seed=3", "optimizer.lr=1e-3")
-    assert assemble.trained == [(load_config("quickstart", ["seed=3", "optimizer.lr=1e-3"]), None)]
-    assert str(assemble.folder / "report.html") in result.stdout.replace("\n", "")
+    assert workflows.trained == [(load_config("quickstart", ["seed=3", "optimizer.lr=1e-3"]), None)]
+    assert str(workflows.folder / "report.html") in result.stdout.replace("\n", "")
 
 
-def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(assemble):
+def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(workflows):
     result = run("train", "quickstart", "seed=3", "--dry-run")
     assert result.stdout.startswith(dump_config(load_config("quickstart", ["seed=3"])))
     assert "8 prompts x 12 = 96 samples" in result.stdout
     assert result.stdout.endswith("The memory estimate was left out: this model is nowhere\n")
-    assert not assemble.trained
+    assert not workflows.trained
 
 
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
@@ -113,13 +113,13 @@ def test_a_dry_run_estimates_memory_and_refuses_what_the_pipeline_cannot_do():
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_train_refuses_before_anything_starts(assemble, dry_run):
-    assemble.misfit = ConfigError("algorithm needs log_probs")
+def test_train_refuses_before_anything_starts(workflows, dry_run):
+    workflows.error = ConfigError("algorithm needs log_probs")
     assert run("train", "quickstart", *dry_run, code=2).stderr == "error: algorithm needs log_probs\n"
     assert "data.micro_batch: 7 does not divide" in run("train", "quickstart", "data.micro_batch=7", code=2).stderr
     assert "did you mean seed?" in run("train", "quickstart", "sede=7", code=2).stderr
     assert "recipes list" in run("train", code=2).stderr
-    assert not assemble.trained
+    assert not workflows.trained
 
 
 @pytest.fixture
@@ -131,24 +131,24 @@ def started(tmp_path) -> Path:
     return folder
 
 
-def test_resume_takes_the_configuration_of_the_run(assemble, started):
+def test_resume_takes_the_configuration_of_the_run(workflows, started):
     run("train", "--resume", started)
     run("train", "quickstart", "--resume", started)
     run("train", "training.iterations=500", "run.display=plain", "evaluation.every=5", "--resume", started)
-    configs = [config for config, _ in assemble.trained]
+    configs = [config for config, _ in workflows.trained]
     assert [config.seed for config in configs] == [5, 5, 5]
     assert configs[2].training.iterations == 500
     assert configs[2].evaluation.every == 5
-    assert {resume for _, resume in assemble.trained} == {started}
+    assert {resume for _, resume in workflows.trained} == {started}
 
 
-def test_resume_refuses_what_a_run_under_way_cannot_take(assemble, started, tmp_path):
+def test_resume_refuses_what_a_run_under_way_cannot_take(workflows, started, tmp_path):
     refused = run("train", "--resume", started, "optimizer.lr=1", "training.updates=1", "seed=2", code=2).stderr
     assert refused.count("cannot change on resume") == 3
     assert "training.iterations, training.max_kl, training.save_every, evaluation.every, run.display" in refused
     assert "is a run of quickstart, not of flow-grpo" in run("train", "flow-grpo", "--resume", started, code=2).stderr
     assert "holds no config.yaml" in run("train", "--resume", tmp_path, code=2).stderr
-    assert not assemble.trained
+    assert not workflows.trained
 
 
 # Errors
@@ -157,30 +157,30 @@ def test_resume_refuses_what_a_run_under_way_cannot_take(assemble, started, tmp_
 @pytest.mark.parametrize(
     "error, code", [(ConfigError("bad"), 2), (FileNotFoundError(2, "No such file", "x.jsonl"), 1), ("RunError", 1)]
 )
-def test_errors_of_ours_are_one_message(assemble, monkeypatch, error, code):
+def test_errors_of_ours_are_one_message(workflows, monkeypatch, error, code):
     if error == "RunError":
         from mmrl.errors import RunError
 
         error = RunError("bad")
-    assemble.misfit = error
+    workflows.error = error
     assert run("train", "quickstart", code=code).stderr == f"error: {error}\n"
     monkeypatch.setenv("MMRL_TRACEBACK", "1")
     assert CliRunner().invoke(app, ["train", "quickstart"]).exception is error
 
 
-def test_bugs_keep_their_traceback(assemble):
-    assemble.misfit = ZeroDivisionError()
-    assert CliRunner().invoke(app, ["train", "quickstart"]).exception is assemble.misfit
+def test_bugs_keep_their_traceback(workflows):
+    workflows.error = ZeroDivisionError()
+    assert CliRunner().invoke(app, ["train", "quickstart"]).exception is workflows.error
 
 
 # sample
 
 
-def test_sample_writes_every_picture_and_a_contact_sheet(assemble, tmp_path):
+def test_sample_writes_every_picture_and_a_contact_sheet(workflows, tmp_path):
     out = tmp_path / "pictures"
     arguments = ["sample", "runs/it", "-p", "a red square", "--prompt", "zwei Kreise ○", "--n", 3, "--steps", 5]
     result = run(*arguments, "--guidance", 2, "--seed", 9, "--base", "--out", out)
-    assert assemble.sampled == [("runs/it", ["a red square", "zwei Kreise ○"], 3, 9, 5, 2.0, True, {})]
+    assert workflows.sampled == [("runs/it", ["a red square", "zwei Kreise ○"], 3, 9, 5, 2.0, True, {})]
     names = [f"prompt{row}-{column}.png" for row in range(2) for column in range(3)]
     assert sorted(path.name for path in out.iterdir()) == sorted([*names, "grid.png"])
     assert result.stdout.split() == [str(out / name) for name in [*names, "grid.png"]]
@@ -190,36 +190,36 @@ def test_sample_writes_every_picture_and_a_contact_sheet(assemble, tmp_path):
     assert centres == [(40 * i, 0, 0) for i in range(6)]  # a row a prompt
 
 
-def test_sample_has_defaults_and_needs_a_prompt(assemble, tmp_path, monkeypatch):
+def test_sample_has_defaults_and_needs_a_prompt(workflows, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("sample", "shapeworld", "-p", "a circle")
-    assert assemble.sampled == [("shapeworld", ["a circle"], 4, 0, None, None, False, {})]
+    assert workflows.sampled == [("shapeworld", ["a circle"], 4, 0, None, None, False, {})]
     assert (tmp_path / "samples" / "grid.png").is_file()
     run("sample", "shapeworld", code=2)
 
 
-def test_sample_hands_over_what_a_pipeline_takes_beside_the_prompt(assemble, tmp_path):
+def test_sample_hands_over_what_a_pipeline_takes_beside_the_prompt(workflows, tmp_path):
     run("sample", "m", "-p", "bluer", "--with", "image=a.png", "--with", "strength=0.5", "--out", tmp_path)
-    assert assemble.sampled[0][-1] == {"image": "a.png", "strength": 0.5}
+    assert workflows.sampled[0][-1] == {"image": "a.png", "strength": 0.5}
     plain = {"rlg": None, "lora_strength": None, "guide": {}, "best_of": None, "rewards": {}, "arguments": {}}
-    assert vars(assemble.steered[0]) == plain
+    assert vars(workflows.options[0]) == plain
 
 
-def test_sample_hands_over_how_a_model_is_steered(assemble, tmp_path):
+def test_sample_hands_over_how_a_model_is_steered(workflows, tmp_path):
     turned = ["--rlg", 1.5, "--lora-strength", 0.7, "--guide", "clip_score=2.5", "--guide", "aesthetic=-1"]
     run("sample", "m", "-p", "a", *turned, "-a", "clip_score.model=tiny", "--out", tmp_path)
-    steering = assemble.steered[0]
-    assert (steering.rlg, steering.lora_strength, steering.best_of) == (1.5, 0.7, None)
-    assert steering.guide == {"clip_score": 2.5, "aesthetic": -1.0}
-    assert steering.arguments == {"clip_score": {"model": "tiny"}, "aesthetic": {}}
+    options = workflows.options[0]
+    assert (options.rlg, options.lora_strength, options.best_of) == (1.5, 0.7, None)
+    assert options.guide == {"clip_score": 2.5, "aesthetic": -1.0}
+    assert options.arguments == {"clip_score": {"model": "tiny"}, "aesthetic": {}}
     for wrong in ("clip_score", "clip_score=much", "=1"):
-        assert "due is a reward and a number" in run("sample", "m", "-p", "a", "--guide", wrong, code=2).output
+        assert "expected a reward and a number" in run("sample", "m", "-p", "a", "--guide", wrong, code=2).output
 
 
-def test_sample_keeps_the_best_and_writes_what_they_scored(assemble, tmp_path):
+def test_sample_keeps_the_best_and_writes_what_they_scored(workflows, tmp_path):
     chosen = ["sample", "m", "-p", "a", "-p", "b", "--best-of", 3, "--reward", "clip_score", "-r", "my.py:mine=0.5"]
     result = run(*chosen, "--out", tmp_path / "one")
-    assert assemble.sampled[0][2] == 1 and assemble.steered[0].rewards == {"clip_score": 1.0, "my.py:mine": 0.5}
+    assert workflows.sampled[0][2] == 1 and workflows.options[0].rewards == {"clip_score": 1.0, "my.py:mine": 0.5}
     kept = ["prompt0-0.png", "prompt1-0.png"]
     assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["grid.png", *kept, "scores.jsonl"]
     lines = [json.loads(line) for line in (tmp_path / "one" / "scores.jsonl").read_text().splitlines()]
@@ -234,15 +234,15 @@ def test_sample_keeps_the_best_and_writes_what_they_scored(assemble, tmp_path):
 # evaluate
 
 
-def test_evaluate_prints_the_summary_and_can_draw_again(assemble, started, monkeypatch):
+def test_evaluate_prints_the_summary_and_can_draw_again(workflows, started, monkeypatch):
     summary = ModuleType("mmrl.evaluation.summary")
     summary.summarise = lambda runs: [run.name for run in runs]
     summary.render = lambda names: [f"summary of {names}"]
     monkeypatch.setitem(sys.modules, "mmrl.evaluation.summary", summary)
     assert "summary of ['quickstart']" in run("evaluate", started).stdout
-    assert not assemble.evaluated
+    assert not workflows.evaluated
     run("evaluate", started, "--fresh")
-    assert assemble.evaluated == [started]
+    assert workflows.evaluated == [started]
     assert "is not a run" in run("evaluate", started.parent, code=2).stderr
 
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from mmrl.cli import app
 from mmrl.cli import doctor as doctor_command
-from mmrl.cli.doctor import PARTS, Finding, Part, examine, install, requirement, shipped_weights, unusable
+from mmrl.cli.doctor import DEPENDENCIES, Dependency, Finding, examine, install, requirement, shipped_weights, unusable
 
 
 @pytest.fixture
@@ -19,12 +19,12 @@ def modules(tmp_path, monkeypatch):
     return tmp_path
 
 
-def part(module: str, **more: object) -> Part:
-    return Part(module, module, "a test", **more)
+def part(module: str, **more: object) -> Dependency:
+    return Dependency(module, module, "a test", **more)
 
 
 def test_what_imports_is_ok_and_has_its_version():
-    finding = examine(Part("yaml", "PyYAML", "recipes", required=True))
+    finding = examine(Dependency("yaml", "PyYAML", "recipes", required=True))
     assert (finding.state, finding.remedy) == ("ok", "")
     assert finding.version[0].isdigit()
     assert not unusable([finding])
@@ -36,7 +36,7 @@ def test_what_is_not_there_is_missing_and_has_a_command():
 
 
 def test_what_cannot_be_had_here_says_why():
-    finding = examine(part("mmrl_no_such_part", not_for_here=lambda: "no wheels"))
+    finding = examine(part("mmrl_no_such_part", unavailable=lambda: "no wheels"))
     assert (finding.state, finding.remedy) == ("not for here", "no wheels")
 
 
@@ -65,7 +65,7 @@ def test_remedies_name_the_versions_that_the_package_asks_for(monkeypatch):
 
 
 def test_vllm_gets_an_environment_of_its_own():
-    (vllm,) = (each for each in PARTS if each.module == "vllm")
+    (vllm,) = (each for each in DEPENDENCIES if each.module == "vllm")
     assert install(vllm).startswith("python -m venv")
 
 
@@ -84,7 +84,7 @@ def test_weights_are_looked_for(tmp_path):
 def test_only_a_required_part_fails_the_command(monkeypatch, required, code):
     weights = Finding("ShapeWorld weights", "ok", "", "", required=True)
     monkeypatch.setattr(doctor_command_module(), "shipped_weights", lambda: weights)
-    monkeypatch.setattr(doctor_command_module(), "PARTS", (part("mmrl_no_such_part", required=required),))
+    monkeypatch.setattr(doctor_command_module(), "DEPENDENCIES", (part("mmrl_no_such_part", required=required),))
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code == code, result.output
     assert 'mmrl_no_such_part: pip install "mmrl_no_such_part"' in result.stdout
@@ -97,4 +97,4 @@ def doctor_command_module():
 def test_the_real_one_names_every_part():
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code in (0, 1)
-    assert all(each.module in result.stdout for each in PARTS)
+    assert all(each.module in result.stdout for each in DEPENDENCIES)

@@ -77,7 +77,7 @@ class CompareRequest:
     kind: ModelKind = "pipeline"
     """The kind of models that no run trained."""
     bases: bool = True
-    """Whether runs are compared with the models that their training began with."""
+    """True also compares the models that the runs' training began with."""
     out: Path | None = None
     """The folder of the results; None: evaluations/<protocol or data>-<digest of the settings>."""
 

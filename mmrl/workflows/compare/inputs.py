@@ -19,7 +19,7 @@ from mmrl.benchmarks.protocol import MetricConfig, ProtocolConfig
 from mmrl.benchmarks.readers import read
 from mmrl.build.checkpoint_pool import ModelKind, ModelRef
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import fit_to
+from mmrl.build.policies import prepare_samples
 from mmrl.build.schemes import BENCHMARK_DATA, scheme_of
 from mmrl.config.media import MediaConfig
 from mmrl.config.rewards import RewardConfig
@@ -77,7 +77,7 @@ class SelectedRewards:
 
     rewards: tuple[RewardConfig, ...]
     for_all: bool
-    """Whether these rewards also score samples that name rewards themselves, instead of the latter."""
+    """True replaces the rewards that samples name."""
     metrics: tuple[MetricConfig, ...] = ()
 
 
@@ -134,7 +134,7 @@ def fit_samples(
         fitted = for_vlm(source, samples, cast(MultimodalPolicy, policy), own, answers.thinking, answers.space)
     else:
         prompted = samples if source.protocol is None else for_generator(source, samples)
-        fitted = fit_to(policy, model.policy, answers, shared.sampling, prompted)
+        fitted = prepare_samples(policy, model.policy, answers, shared.sampling, prompted)
     scored = [with_rewards(sample, selected) for sample in fitted]
     check_scored(scored, selected, model.name)
     return scored

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import fit_to, without_exploration
+from mmrl.build.policies import prepare_samples, without_exploration
 from mmrl.config.answers import AnswersConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
@@ -90,7 +90,7 @@ def compare(
             model: AnyPolicy = policy.policy if isinstance(policy, ReferencePolicy) else policy
             found = evaluate(
                 cast("Policy", policy),  # `evaluate` calls its `rollout` alone
-                fit_to(model, model.config, AnswersConfig(), model.sampling, samples),
+                prepare_samples(model, model.config, AnswersConfig(), model.sampling, samples),
                 suite,
                 draws=draws,
                 batch=batch,
