@@ -52,21 +52,10 @@ class BenchmarkData(Protocol):
         ...
 
 
-def _own(place: str) -> dict[str, str]:
-    """Return ShapeWorld's entry point, which metadata that were installed before it was declared do not contain."""
-    return {"shapeworld": f"mmrl_shapeworld.{place}"}
-
-
-MODELS: Registry[Callable[[str, str], Path]] = Registry(
-    "mmrl.models", "model provider", _own("shipped_models:model_folder")
-)
-DATASETS: Registry[Callable[[str], list[Sample]]] = Registry("mmrl.datasets", "data provider", _own("splits:samples"))
-IMAGE_EMBEDDERS: Registry[Callable[[], Embedder]] = Registry(
-    "mmrl.image_embedders", "image embedder", _own("clip_model:image_embedder")
-)
-BENCHMARK_DATA: Registry[BenchmarkData] = Registry(
-    "mmrl.benchmark_data", "benchmark data", _own("benchmarks:BENCHMARK_DATA")
-)
+MODELS: Registry[Callable[[str, str], Path]] = Registry("mmrl.models", "model provider", {})
+DATASETS: Registry[Callable[[str], list[Sample]]] = Registry("mmrl.datasets", "data provider", {})
+IMAGE_EMBEDDERS: Registry[Callable[[], Embedder]] = Registry("mmrl.image_embedders", "image embedder", {})
+BENCHMARK_DATA: Registry[BenchmarkData] = Registry("mmrl.benchmark_data", "benchmark data", {})
 
 
 def scheme_of(text: str, registry: Registry[Any] = MODELS) -> str | None:
