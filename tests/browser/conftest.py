@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.demo.app_process import Started, started
 from tests.demo.made_runs import make_run
-from tests.demo.started import Started, started
 from tests.training.zygote import Zygote
 
 CHROMIUM = os.environ.get("MMRL_CHROMIUM", "/usr/bin/chromium")
@@ -84,7 +84,7 @@ def chromium(site: Started) -> Iterator[Any]:
 @pytest.fixture
 def visit(chromium: Any, site: Started) -> Iterator[Callable[..., Any]]:
     """Opens the app as a new visitor. No page may ask for anything elsewhere, or fail."""
-    asked: list[str] = []
+    requested: list[str] = []
     failures: list[str] = []
     contexts = []
 
@@ -93,8 +93,8 @@ def visit(chromium: Any, site: Started) -> Iterator[Callable[..., Any]]:
         context.set_default_timeout(PATIENCE_MS)
         contexts.append(context)
         page = context.new_page()
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("websocket", lambda socket: asked.append(socket.url))
+        page.on("request", lambda request: requested.append(request.url))
+        page.on("websocket", lambda socket: requested.append(socket.url))
         page.on("pageerror", lambda error: failures.append(str(error)))
         page.goto(site.url)
         page.wait_for_selector("#mm-go")
@@ -106,7 +106,7 @@ def visit(chromium: Any, site: Started) -> Iterator[Callable[..., Any]]:
     for context in contexts:
         context.close()
     own = (site.url, f"ws://127.0.0.1:{site.port}/", "data:", "blob:")
-    assert asked and [url for url in asked if not url.startswith(own)] == []
+    assert requested and [url for url in requested if not url.startswith(own)] == []
     assert failures == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.browser.walking import SHOWN, error_text, go, set_up
+from tests.browser.page_steps import GRID_IMAGES, error_text, go, set_up
 
 DRAWN = ("base", "draw/seed-0@20")
 
@@ -57,8 +57,8 @@ def test_a_point_of_the_curve_leads_to_its_checkpoint_or_the_nearest(visit, pict
     reward_curve = page.locator(".mm-curve:has-text('draw/seed-0')").locator("visible=true")
     reward_curve.locator("circle[data-step='13']").click()
     page.wait_for_function("document.querySelector('#mm-jumped').innerText.includes('nearest')")
-    said = page.locator("#mm-jumped").inner_text()
-    assert said == "No checkpoint of iteration 13 was kept; the nearest is draw/seed-0@10, which is chosen."
+    message = page.locator("#mm-jumped").inner_text()
+    assert message == "No checkpoint of iteration 13 was kept; the nearest is draw/seed-0@10, which is chosen."
     assert page.locator("#mm-columns label:has-text('draw/seed-0@10') input").is_checked()
     reward_curve.locator("circle[data-step='20']").click()
     page.wait_for_function("document.querySelector('#mm-jumped').innerText.includes('draw/seed-0@20 is chosen')")
@@ -83,19 +83,19 @@ def test_cancel_stops_and_keeps_what_is_there(visit):
     page.wait_for_selector("#mm-grid .mm-doing")
     page.click("#mm-cancel")
     page.wait_for_function("document.querySelector('#mm-grid').innerText.includes('Stopped.')")
-    assert page.locator(SHOWN).count() < 32
+    assert page.locator(GRID_IMAGES).count() < 32
     set_up(page, "base", group=1)
     assert len(go(page, 1)) == 1  # the model is whole
 
 
 def test_two_visitors_at_once_are_not_mixed(visit):
     visitors = {visit(): "draw/seed-0@10", visit(): "draw/seed-0@20"}
-    due = {}
+    expected = {}
     for seed in (1, 2):
         for page, name in visitors.items():
             set_up(page, name, seed=seed)
-            due[page, seed] = go(page, 2)
-    assert len({str(pictures) for pictures in due.values()}) == 4
+            expected[page, seed] = go(page, 2)
+    assert len({str(pictures) for pictures in expected.values()}) == 4
     for seed in (1, 2, 1):
         for page, name in visitors.items():
             set_up(page, name, seed=seed)
@@ -104,11 +104,11 @@ def test_two_visitors_at_once_are_not_mixed(visit):
         for page in visitors:
             page.wait_for_selector(f"#mm-grid tbody th:has-text('seed {seed} / 1')")
             page.wait_for_selector("#mm-grid .mm-doing", state="detached")
-            page.wait_for_selector(f"{SHOWN} >> nth=1")
-            assert [image.get_attribute("src") for image in page.locator(SHOWN).all()] == due[page, seed]
+            page.wait_for_selector(f"{GRID_IMAGES} >> nth=1")
+            assert [image.get_attribute("src") for image in page.locator(GRID_IMAGES).all()] == expected[page, seed]
 
 
-def test_what_cannot_be_done_is_said_and_nothing_else_breaks(visit, pictured, runs):
+def test_errors_are_displayed_and_nothing_else_breaks(visit, pictured, runs):
     page = visit()
     page.fill("#mm-prompt-box textarea", "x" * 3000)
     page.click("#mm-go")
@@ -120,11 +120,11 @@ def test_what_cannot_be_done_is_said_and_nothing_else_breaks(visit, pictured, ru
     broken = page.locator("#mm-grid td.mm-broken").inner_text()
     assert "cannot be read" in broken and "damaged: it has 100 of" in broken and str(runs) not in page.content()
     assert page.locator("#mm-grid .mm-prompt").inner_text() == hostile and page.evaluate("window.hacked") is None
-    assert "None of the rewards can judge this prompt" in page.locator("#mm-grid").inner_text()
+    assert "None of the rewards can score this prompt" in page.locator("#mm-grid").inner_text()
     pictured(page, "broken")
 
 
-def test_a_run_that_is_gone_is_said_where_it_was(visit, pictured, runs):
+def test_a_deleted_run_is_displayed_as_an_error(visit, pictured, runs):
     config = runs / "broken" / "seed-0" / "config.yaml"
     text = config.read_text()
     config.unlink()

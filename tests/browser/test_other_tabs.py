@@ -6,12 +6,12 @@ import pytest
 from PIL import Image, ImageDraw
 
 from tests.browser.conftest import PHONE
-from tests.browser.walking import error_text, go, set_up
+from tests.browser.page_steps import error_text, go, set_up
 
 TABS = ("Compare", "VLM", "Blind vote", "Blind vote on answers", "Video", "Prompts")
 
 
-def asked(page, answers):
+def requested(page, answers):
     """Press Ask and wait for so many answers."""
     page.click("#mm-ask")
     page.wait_for_selector(f"#mm-answers .mm-text >> nth={answers - 1}")
@@ -21,7 +21,7 @@ def asked(page, answers):
 
 def test_answers_stand_side_by_side_with_boxes_and_rewards(visit, pictured):
     page = visit(tab="VLM")
-    first, second = asked(page, 2)
+    first, second = requested(page, 2)
     assert "bbox_2d" in first and "bbox_2d" in second
     assert (
         "box_iou" in page.locator("#mm-answers").inner_text() and "read as" in page.locator("#mm-answers").inner_text()
@@ -31,7 +31,7 @@ def test_answers_stand_side_by_side_with_boxes_and_rewards(visit, pictured):
     pictured(page, "vlm")
 
 
-def test_a_picture_of_ones_own_is_asked_about_and_a_wrong_file_is_refused(visit, pictured, tmp_path):
+def test_an_uploaded_picture_is_answered_and_a_wrong_file_is_rejected(visit, pictured, tmp_path):
     page = visit(tab="VLM")
     wrong, right = tmp_path / "wrong.png", tmp_path / "right.png"
     wrong.write_text("this is no picture")
@@ -49,7 +49,7 @@ def test_a_picture_of_ones_own_is_asked_about_and_a_wrong_file_is_refused(visit,
     page.get_by_label("Task").click()
     page.get_by_role("option", name="grounding").click()
     page.fill("#mm-question textarea", "Locate the green square.")
-    assert len(asked(page, 2)) == 2
+    assert len(requested(page, 2)) == 2
     assert page.locator("#mm-answers").inner_text().count("read as") == 2
     pictured(page, "upload")
 

@@ -22,8 +22,8 @@ def vote(page, verdict):
     """A new pair, and a vote on it; what is said then."""
     seen(page, "#mm-new-pair").click()
     seen(page, f"#mm-{verdict}:not([disabled])").wait_for()
-    shown = seen(page, "#mm-ballot")
-    assert not NAMES.search(shown.inner_text()) and not NAMES.search(shown.evaluate(UNPICTURED))  # nobody is named
+    output = seen(page, "#mm-ballot")
+    assert not NAMES.search(output.inner_text()) and not NAMES.search(output.evaluate(UNPICTURED))  # nobody is named
     seen(page, f"#mm-{verdict}").click()
     page.locator(f"#mm-{verdict}[disabled]").locator("visible=true").first.wait_for()
     return seen(page, "#mm-vote-result").inner_text()
@@ -36,9 +36,11 @@ def test_votes_on_pictures_are_pairs_that_training_takes(visit, pictured, site, 
     seen(page, "#mm-new-pair").click()
     seen(page, "#mm-better-left:not([disabled])").wait_for()
     pictured(page, "vote")
-    said = [vote(page, verdict) for verdict in ("better-left", "better-right", "tie", "both_bad")]
-    assert "Kept as a preference pair" in said[0] and "base" in said[0] and "draw/seed-0@20" in said[0]
-    assert "prefers neither" in said[2] and "2 preference pairs" in said[3] and "2 ties and both-bad" in said[3]
+    message = [vote(page, verdict) for verdict in ("better-left", "better-right", "tie", "both_bad")]
+    assert "Kept as a preference pair" in message[0] and "base" in message[0] and "draw/seed-0@20" in message[0]
+    assert (
+        "prefers neither" in message[2] and "2 preference pairs" in message[3] and "2 ties and both-bad" in message[3]
+    )
     pictured(page, "voted")
 
     pairs = load_samples(str(site.votes))
@@ -57,8 +59,8 @@ def test_votes_on_answers_keep_texts(visit, pictured, site):
     page = visit(tab="Blind vote on answers")
     before = len(site.votes.read_text().splitlines()) if site.votes.exists() else 0
     for _ in range(3):  # two answers may be the same
-        said = vote(page, "tie")
-        assert "prefers neither" in said
+        message = vote(page, "tie")
+        assert "prefers neither" in message
     pictured(page, "vote_answers")
     after = len(site.votes.read_text().splitlines()) if site.votes.exists() else 0
     assert after == before

@@ -48,9 +48,9 @@ def write_curve(folder: Path, last: int) -> None:
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def evaluate(folder: Path, step: int, trained: float, held: float, extra: Mapping[str, Any] | None = None) -> None:
+def evaluate(folder: Path, step: int, trained: float, heldout: float, extra: Mapping[str, Any] | None = None) -> None:
     """An evaluation of twelve prompts of two sources, whose trained and held-out rewards lie about these means."""
-    names = {"shapeworld": trained, "shapeworld_heldout": held, "total": trained}
+    names = {"shapeworld": trained, "shapeworld_heldout": heldout, "total": trained}
     random = np.random.default_rng(1)
     noise = random.normal(0, 0.02, 12)
     wave = np.linspace(-0.45, 0.1, 12) * (step > 0)

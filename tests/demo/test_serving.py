@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from mmrl.demo.security_middleware import MOST_AT_ONCE, MOST_BODY
-from tests.demo.started import started
+from tests.demo.app_process import started
 
 pytest.importorskip("gradio")
 
@@ -84,11 +84,11 @@ def test_no_file_outside_its_own_folder_is_served(client, served, run, tmp_path)
 
 
 def test_nothing_is_fetched_from_elsewhere(client):
-    asked = []
+    requested = []
 
     class Elsewhere(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append(self.path)
+            requested.append(self.path)
             self.send_response(200)
             self.end_headers()
 
@@ -108,7 +108,7 @@ def test_nothing_is_fetched_from_elsewhere(client):
     finally:
         server.shutdown()
         server.server_close()
-    assert asked == []
+    assert requested == []
 
 
 def test_another_name_for_this_machine_is_refused(client):
@@ -147,8 +147,8 @@ def test_bounds_hold_for_programs_that_call_endpoints_by_number(client, served):
     for place, bad in [(0, ["../../x"]), (1, "x" * 2001), (3, -1), (4, 500), (5, 10_000), (6, "1," * 40), (7, 1e9)]:
         data = [*fit]
         data[place] = bad
-        said = call(client, number, data)
-        assert said["success"] is False and str(served.folder) not in json.dumps(said), (place, said)
+        message = call(client, number, data)
+        assert message["success"] is False and str(served.folder) not in json.dumps(message), (place, message)
 
 
 def test_a_vote_without_a_ballot_is_refused(client, served):

@@ -45,8 +45,8 @@ def test_what_prefers_neither_is_kept_where_no_trainer_takes_it_for_a_pair(tmp_p
 
 def test_answers_in_text_keep_the_picture_they_are_about(tmp_path):
     votes = VoteFile(tmp_path / "votes.jsonl")
-    asked = Sample("s", prompt="what?", images=(as_uri(RED),), task="ocr", demonstration="three", answer="two")
-    votes.add(ballot("one", "two", asked), "right", "somebody")
+    requested = Sample("s", prompt="what?", images=(as_uri(RED),), task="ocr", demonstration="three", answer="two")
+    votes.add(ballot("one", "two", requested), "right", "somebody")
     (sample,) = load_samples(str(votes.path))
     assert (sample.chosen, sample.rejected, sample.task, sample.demonstration) == ("two", "one", "ocr", None)
     assert Image.open(sample.images[0]).getpixel((0, 0)) == (255, 0, 0)

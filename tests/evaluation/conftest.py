@@ -54,10 +54,18 @@ def samples():
 
 @pytest.fixture
 def make_run(tmp_path):
-    """Writes a run: `redness` is trained and moves by `rise`, `held` is held out and moves by `held`."""
+    """Writes a run: `redness` is trained and moves by `rise`, `heldout` is held out and moves by `heldout`."""
 
     def make(
-        name="run", seed=0, rise=0.3, held=-0.2, prompts=40, steps=(0, 10), iterations=10, failed=0, prompt="a red dot"
+        name="run",
+        seed=0,
+        rise=0.3,
+        heldout=-0.2,
+        prompts=40,
+        steps=(0, 10),
+        iterations=10,
+        failed=0,
+        prompt="a red dot",
     ):
         folder = tmp_path / name
         folder.mkdir()
@@ -72,7 +80,7 @@ def make_run(tmp_path):
         (folder / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
         random = np.random.default_rng(seed)
         base = {"redness": random.uniform(0.2, 0.6, prompts), "held": random.uniform(0.3, 0.7, prompts)}
-        moves = {"redness": rise, "held": held}
+        moves = {"redness": rise, "held": heldout}
         with (folder / "metrics.jsonl").open("w") as metrics:
             for step in steps:
                 done = step / 10

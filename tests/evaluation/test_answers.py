@@ -27,7 +27,7 @@ def run(policy, samples, **changes):
 # what is kept
 
 
-def test_answers_are_kept_with_what_was_asked_shown_and_right(tmp_path):
+def test_answers_are_saved_with_prompt_image_and_right_answer(tmp_path):
     samples = questions(12)
     found = run(WritePolicy(skills(1.0, 0.0, 1.0)), samples, step=3, pictures=3)
     found.save(tmp_path, pictures=3)
@@ -45,7 +45,7 @@ def test_answers_are_kept_with_what_was_asked_shown_and_right(tmp_path):
     assert Evaluation.load(tmp_path, 3, images=False).prompt_images == [None] * 12
 
 
-def test_no_picture_is_read_or_kept_where_none_is_to_be_shown(tmp_path):
+def test_no_prompt_image_is_read_if_none_is_wanted(tmp_path):
     lost = Sample(id="q0", prompt="x", source="counting", answer=1, images=(str(tmp_path / "gone.png"),))
     suite = RewardSuite([(Exact(), 1.0)])
     found = evaluate(WritePolicy(skills(1, 1, 1)), [lost], suite, draws=1, batch=1, seed=0, pictures=0)
@@ -92,7 +92,7 @@ def test_the_prompt_of_a_conversation_is_its_last_request():
 # rewards that were not asked for
 
 
-def test_a_reward_that_was_not_asked_for_is_absent_and_no_failure():
+def test_a_reward_that_a_sample_does_not_name_is_absent_and_no_failure():
     samples = questions(12)
     found = run(WritePolicy(skills(1.0, 0.0, 0.0)), samples)
     assert np.isnan(found.values["near"]).sum() == 8 and found.failed("near") == 0
@@ -117,7 +117,7 @@ def test_a_reward_that_was_not_asked_for_is_absent_and_no_failure():
     assert not any(name.startswith("evaluation_failed") for name in metrics)
 
 
-def test_a_scorer_that_fails_where_it_was_asked_is_still_counted():
+def test_a_failed_scorer_is_counted_for_the_samples_that_name_it():
     samples = questions(6)
     samples[0] = Sample(**{**vars(samples[0]), "prompt": "unscorable"})
     found = run(WritePolicy(skills(1.0, 1.0, 1.0)), samples)
@@ -125,7 +125,7 @@ def test_a_scorer_that_fails_where_it_was_asked_is_still_counted():
     assert found.metrics()["evaluation_failed/exact"] == 1 and "evaluation_failed/near" not in found.metrics()
 
 
-def test_differences_are_over_the_samples_that_a_reward_was_asked_for(tmp_path):
+def test_differences_are_over_the_samples_that_name_a_reward(tmp_path):
     folder = write_run(tmp_path / "run", skills(0.3, 0.3, 0.9), skills(0.8, 0.6, 0.1))
     summary = summarise_run(folder)
     first, last = (Evaluation.load(folder, step, images=False) for step in (0, 4))
@@ -165,7 +165,7 @@ def test_one_text_has_no_diversity_and_draws_of_a_prompt_do():
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=30), st.integers(0, 12))
-def test_every_source_is_shown_and_as_often_as_any_other(sources, count):
+def test_first_of_each_source_takes_equally_many(sources, count):
     chosen = first_of_each_source(sources, count)
     assert chosen == sorted(set(chosen)) and (count > 0 or not chosen)
     if count:
@@ -184,13 +184,13 @@ def test_several_pictures_stand_side_by_side_and_stay_small():
     assert max(huge.size) <= SIDE
     samples = [Sample(id="q0", prompt="x", source="maths", answer=1, images=(png("red"),) * 6)]
     suite = RewardSuite([(Exact(), 1.0)])
-    shown = evaluate(WritePolicy(skills(1, 1, 1)), samples, suite, draws=1, batch=1, seed=0).prompt_images[0]
+    output = evaluate(WritePolicy(skills(1, 1, 1)), samples, suite, draws=1, batch=1, seed=0).prompt_images[0]
     suite.close()
-    assert shown.size == (4 * 8 + 3 * GAP, 6), "the first four"
+    assert output.size == (4 * 8 + 3 * GAP, 6), "the first four"
 
 
 @given(st.text(max_size=80), st.integers(8, 40))
-def test_shown_texts_are_bounded_and_drive_no_terminal(text, most):
+def test_texts_are_bounded_and_control_no_terminal(text, most):
     short = shortened(text, most)
     assert len(short) <= most and "\x1b" not in short and "\u202e" not in short
     assert short.encode("utf-8").decode("utf-8") == short, "no half letters"

@@ -171,23 +171,23 @@ def test_the_embedded_model_scores_above_chance(embedded, tmp_path, name, chance
     (requests,) = batch_requests(samples, 1, 48, sampling=greedy)
     texts = embedded.rollout(requests, seed=0).media
     suite = RewardSuite([WeightedReward(load(reward.name, **reward.args)) for reward in source.scoring.rewards])
-    said = dict(zip([sample.id for sample in samples], texts, strict=True))
-    found = measured(source, suite, samples, lambda sample: said[sample.id])
+    message = dict(zip([sample.id for sample in samples], texts, strict=True))
+    found = measured(source, suite, samples, lambda sample: message[sample.id])
     suite.close()
     assert found[source.scoring.metrics[0].label] > chance + 0.1, found
 
 
-def test_other_models_are_told_how_to_answer_and_rewards_what_coordinates_count(embedded, tmp_path):
+def test_other_models_get_instructions_and_rewards_get_the_coordinate_format(embedded, tmp_path):
     source = SampleSource.find("shapeworld", 2, load_protocol("refcoco"))
     samples = read_samples(source, folder=tmp_path / "data", seed=0)
     own, foreign = (
         for_vlm(source, samples, embedded, True),
         for_vlm(source, samples, embedded, False, space="norm_1000"),
     )
-    taught, told = own[0], foreign[0]
+    taught, text = own[0], foreign[0]
     words = samples[0].prompt
     assert taught.prompt == f"Locate the {words}."
-    assert told.prompt.startswith(f"{words}\nAnswer with nothing but its bounding box as JSON")
-    assert "Coordinates go from 0 to 1000" in told.prompt
-    assert [choice.name for choice in told.rewards] == [choice.name for choice in taught.rewards] == ["box_iou"]
-    assert told.rewards[0].args == {"space": "norm_1000"}
+    assert text.prompt.startswith(f"{words}\nAnswer with nothing but its bounding box as JSON")
+    assert "Coordinates go from 0 to 1000" in text.prompt
+    assert [choice.name for choice in text.rewards] == [choice.name for choice in taught.rewards] == ["box_iou"]
+    assert text.rewards[0].args == {"space": "norm_1000"}

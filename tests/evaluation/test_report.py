@@ -82,21 +82,21 @@ def test_text_of_prompts_and_config_is_escaped(make_run):
     assert "script" not in page.tags and len(page.addresses) == 8
 
 
-def test_a_reward_that_rises_while_a_held_out_one_falls_is_warned_of(make_run):
-    hacked = read(make_run("hacked", held=-0.2))[1].text
+def test_report_warns_of_a_falling_heldout_reward(make_run):
+    hacked = read(make_run("hacked", heldout=-0.2))[1].text
     assert re.search(
         r"redness rose while the held-out held fell by 0\.\d+, from .* the reward is probably being hacked", hacked
     )
-    assert "held-out held fell" not in read(make_run("honest", held=0.2))[1].text
+    assert "held-out held fell" not in read(make_run("honest", heldout=0.2))[1].text
     for seed in range(4):  # about as often up as down, and seldom surely so
-        run = make_run(f"unsure-{seed}", held=0.0, prompts=6, seed=seed)
+        run = make_run(f"unsure-{seed}", heldout=0.0, prompts=6, seed=seed)
         difference, text = summarise_run(run).changes["held"].difference, read(run)[1].text
         falls = difference.mean < 0 and "while no held-out reward did" not in text  # that says it all
         assert ("held-out held fell" in text) == falls
         assert ("it may be chance" in text) == (falls and difference.verdict == "unsure")
 
 
-def test_held_out_prompts_have_their_own_table_pictures_and_warning(make_run):
+def test_heldout_prompts_have_a_table_pictures_and_a_warning(make_run):
     run = make_run()
     inner = make_run("inner", prompts=8, rise=-0.3, prompt="a new shape").rename(run / "heldout")
     (inner / "metrics.jsonl").unlink()
@@ -110,7 +110,7 @@ def test_held_out_prompts_have_their_own_table_pictures_and_warning(make_run):
     assert summarise_run(inner).name == "run/heldout"
 
 
-def test_failed_scorers_are_warned_of_and_shown_as_unknown(make_run):
+def test_failed_scorers_are_warned_of_and_displayed_as_unknown(make_run):
     text = read(make_run(failed=3))[1].text
     assert "Step 10: held failed on 3 of 40 answers (3 by error)." in text and "\u2013" in text
 

@@ -27,7 +27,7 @@ def pair(changes, draws=1):
     return make(0, [0.5] * len(changes)), make(9, [0.5 + change for change in changes])
 
 
-def test_the_largest_rises_and_falls_come_first_and_nobody_twice():
+def test_the_largest_rises_and_falls_come_first_and_none_twice():
     changes = [0.1, -0.3, 0.0, 0.4, np.nan, -0.1, 0.2, 0.3, 0.05, -0.2]
     order = by_change(*pair(changes), "good", range(10))
     assert order.rose == [3, 7, 6, 0] and len(order.rose) == MOST
@@ -37,7 +37,7 @@ def test_the_largest_rises_and_falls_come_first_and_nobody_twice():
     assert (only.rose, only.fell, only.others) == ([], [1], [2])
 
 
-def test_a_prompt_with_several_draws_goes_by_the_one_that_is_shown():
+def test_a_prompt_with_several_draws_is_ordered_by_the_first():
     changes = [0.2, -0.5, -0.1, 0.4]  # two prompts, two draws each
     order = by_change(*pair(changes, draws=2), "good", [0, 1])
     assert order.rose == [0] and order.fell == [1]
@@ -49,10 +49,10 @@ def test_cards_stand_in_the_order_of_their_change_under_headings(make_run):
     html = write_report(run).read_text()
     pictures = html[html.index("<h2>Pictures") : html.index("<h2>Rewards")]
     assert pictures.index("Rose most") < pictures.index("Fell most")
-    shown = re.findall(r"<td>redness</td><td>[\d.]+</td><td>[\d.]+</td><td class=\"\w+\">([+-][\d.]+)</td>", pictures)
-    rises = [float(change) for change in shown if float(change) > 0]
-    falls = [float(change) for change in shown if float(change) < 0]
-    assert len(shown) == 4 and rises == sorted(rises, reverse=True) and falls == sorted(falls) and rises and falls
+    output = re.findall(r"<td>redness</td><td>[\d.]+</td><td>[\d.]+</td><td class=\"\w+\">([+-][\d.]+)</td>", pictures)
+    rises = [float(change) for change in output if float(change) > 0]
+    falls = [float(change) for change in output if float(change) < 0]
+    assert len(output) == 4 and rises == sorted(rises, reverse=True) and falls == sorted(falls) and rises and falls
     text = Page(html).text
     rose, stayed, fell = map(int, re.search(r"Of all 40: (\d+) rose, (\d+) stayed, (\d+) fell", text).groups())
     assert rose + stayed + fell == 40 and fell > 5
@@ -68,20 +68,20 @@ def test_answers_are_ordered_too_and_pictures_open_without_a_script(tmp_path):
     assert ".zoom input:checked" in html and "prefers-color-scheme: dark" in html
 
 
-def test_the_step_at_which_rewards_parted_is_marked(make_run):
-    hacked, honest = make_run("hacked", held=-0.3), make_run("honest", held=0.3)
+def test_the_step_of_divergence_is_marked(make_run):
+    hacked, honest = make_run("hacked", heldout=-0.3), make_run("honest", heldout=0.3)
     assert divergence_step(read_run(hacked)) == 10 and divergence_step(read_run(honest)) is None
     html = write_report(hacked).read_text()
     assert "They diverged at step 10" in html and html.count('class="flag"') == 1
     html = write_report(honest).read_text()
     assert "They did not diverge" in html and 'class="flag"' not in html
     with (honest / "metrics.jsonl").open("a") as file:  # what the run said as it went is what counts
-        for step, parted in ((4, 0.0), (8, 1.0), (10, 1.0)):
-            file.write(json.dumps({"kind": "evaluation", "step": step, "evaluation_parted": parted}) + "\n")
+        for step, diverged_flag in ((4, 0.0), (8, 1.0), (10, 1.0)):
+            file.write(json.dumps({"kind": "evaluation", "step": step, "evaluation_parted": diverged_flag}) + "\n")
     assert divergence_step(read_run(honest)) == 8
 
 
-def test_time_is_told_by_phase(make_run):
+def test_time_table_lists_phases(make_run):
     record = read_run(make_run())
     assert {name: sum(seconds) for name, seconds in phases(record).items()} == {"rollout": 15.0, "update": 25.0}
     text = Page(time_table(record)).text

@@ -20,9 +20,9 @@ def test_differences_are_paired_per_run_and_averaged_over_runs(make_run):
     change = summary.runs[1].changes["redness"]
     assert (change.difference.low, change.difference.high) == pytest.approx((truth.low, truth.high))
     assert change.after - change.before == pytest.approx(change.difference.mean)
-    held = summary.runs[1].changes["held"]
-    assert held.difference.verdict == "down" and (held.difference.n, held.difference.dropped) == (38, 2)
-    assert held.after - held.before == pytest.approx(held.difference.mean)
+    heldout = summary.runs[1].changes["held"]
+    assert heldout.difference.verdict == "down" and (heldout.difference.n, heldout.difference.dropped) == (38, 2)
+    assert heldout.after - heldout.before == pytest.approx(heldout.difference.mean)
     means = [run.changes["redness"].difference.mean for run in summary.runs]
     assert summary.over_runs["redness"].mean == pytest.approx(sum(means) / 3) and summary.over_runs["redness"].n == 3
     assert summary.runs[0].diversity == (0.5, 0.4) and summary.diversity_ratio.mean == pytest.approx(0.8)
@@ -42,7 +42,7 @@ def test_tables_show_every_number(make_run):
     assert len(render(summarise(runs[:1]))) == 2  # nothing to average over one run
 
 
-def test_folders_that_cannot_be_compared_say_why(make_run, tmp_path):
+def test_folders_that_cannot_be_compared_raise(make_run, tmp_path):
     with pytest.raises(EvaluationError, match=r"nowhere is no run: it has no config.yaml"):
         summarise([tmp_path / "nowhere"])
     with pytest.raises(EvaluationError, match=r"evaluated steps: 0\."):

@@ -106,18 +106,18 @@ def gif(colours: Sequence[str]) -> str:
 def questions(count: int = 12) -> list[Sample]:
     """Of each six: three about a picture (`exact`), two of text alone (`near`, twice as heavy), one about a video."""
     sources = [source for source, share in SIZES.items() for _ in range(share)]
-    shown: dict[str, dict[str, tuple[str, ...]]] = {
+    output: dict[str, dict[str, tuple[str, ...]]] = {
         "counting": {"images": (png("red"),)},
         "maths": {},
         "clips": {"videos": (gif(["red", "lime", "blue"]),)},
     }
-    asked = {
+    requested = {
         "counting": (RewardChoice("exact"),),
         "maths": (RewardChoice("near", weight=2.0),),
         "clips": (RewardChoice("exact"),),
     }
     return [
-        Sample(id=f"q{n}", prompt=f"{s} question {n}?", source=s, answer=n % 10, rewards=asked[s], **shown[s])
+        Sample(id=f"q{n}", prompt=f"{s} question {n}?", source=s, answer=n % 10, rewards=requested[s], **output[s])
         for n, s in ((n, sources[n % len(sources)]) for n in range(count))
     ]
 

@@ -16,16 +16,18 @@ from mmrl.statistics.intervals import bootstrap, bootstrap_mean, percentile_inte
 def test_the_interval_is_scipys_up_to_the_chance_of_drawing():
     values = np.random.default_rng(0).exponential(size=80)
     low, high = percentile_interval(bootstrap_mean(values, seed=1))
-    due = stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=2).confidence_interval
+    expected = stats.bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=2).confidence_interval
     spread = values.std() / math.sqrt(80)
-    assert low == pytest.approx(due.low, abs=0.2 * spread) and high == pytest.approx(due.high, abs=0.2 * spread)
+    assert low == pytest.approx(expected.low, abs=0.2 * spread) and high == pytest.approx(
+        expected.high, abs=0.2 * spread
+    )
 
 
 def test_of_a_statistic_that_is_no_mean_it_is_scipys_too():
     values = np.random.default_rng(0).normal(size=60)
     low, high = percentile_interval(bootstrap(lambda chosen: float(np.median(values[chosen])), 60, seed=1))
-    due = stats.bootstrap((values,), np.median, n_resamples=5000, method="percentile", rng=2).confidence_interval
-    assert low == pytest.approx(due.low, abs=0.1) and high == pytest.approx(due.high, abs=0.1)
+    expected = stats.bootstrap((values,), np.median, n_resamples=5000, method="percentile", rng=2).confidence_interval
+    assert low == pytest.approx(expected.low, abs=0.1) and high == pytest.approx(expected.high, abs=0.1)
 
 
 def test_of_a_mean_of_many_it_is_the_one_of_the_normal_distribution():

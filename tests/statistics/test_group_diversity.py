@@ -18,8 +18,8 @@ def shade(*values: int) -> list[Image.Image]:
 def test_pictures_differ_by_the_root_mean_square_over_pairs():
     assert group_diversity(shade(0, 255), [0, 0]) == pytest.approx(1.0)
     values = (0, 51, 204)
-    due = np.sqrt(np.mean([((a - b) / 255) ** 2 for a, b in combinations(values, 2)]))
-    assert group_diversity(shade(*values), [4, 4, 4]) == pytest.approx(due)
+    expected = np.sqrt(np.mean([((a - b) / 255) ** 2 for a, b in combinations(values, 2)]))
+    assert group_diversity(shade(*values), [4, 4, 4]) == pytest.approx(expected)
     assert group_diversity(shade(7, 7, 0, 255), [0, 0, 1, 1]) == pytest.approx(0.5), "the mean over groups"
     assert group_diversity(shade(9, 9), [0, 0]) == 0
 

@@ -14,8 +14,8 @@ from mmrl.evaluation.comparison.store import ComparisonRow, SubjectStore, file_n
 
 
 def line(sample: int, batch: int, **more) -> ComparisonRow:
-    told = {"scores": {"x": sample / 3}, "status": {"x": "ok"}} | more
-    return ComparisonRow(batch=batch, sample=sample, draw=0, id=f"s{sample}", **told)
+    text = {"scores": {"x": sample / 3}, "status": {"x": "ok"}} | more
+    return ComparisonRow(batch=batch, sample=sample, draw=0, id=f"s{sample}", **text)
 
 
 @pytest.fixture

@@ -30,20 +30,20 @@ def boxes(rng, count):
 def scene(rng, number, crowds=False, scores=True):
     """A picture with things, and an answer that moves, mislabels, misses and invents some."""
     true = [{"box": box, "label": str(rng.choice(LABELS))} for box in boxes(rng, int(rng.integers(0, 5)))]
-    said = []
+    message = []
     for thing in true:
         if rng.random() < 0.8:
             moved = np.array(thing["box"]) + rng.normal(0, 2.5, 4)
             moved = np.clip(moved, 0, [*SIZE, *SIZE]).tolist()
-            said.append({"bbox_2d": moved, "label": thing["label"] if rng.random() < 0.9 else "dog"})
-    said += [{"bbox_2d": box, "label": str(rng.choice(LABELS))} for box in boxes(rng, int(rng.integers(0, 3)))]
+            message.append({"bbox_2d": moved, "label": thing["label"] if rng.random() < 0.9 else "dog"})
+    message += [{"bbox_2d": box, "label": str(rng.choice(LABELS))} for box in boxes(rng, int(rng.integers(0, 3)))]
     if scores:
-        said = [each | {"score": float(rng.random())} for each in said]
+        message = [each | {"score": float(rng.random())} for each in message]
     crowd = boxes(rng, 1) if crowds else []
     shares = [[x1 / SIZE[0], y1 / SIZE[1], x2 / SIZE[0], y2 / SIZE[1]] for x1, y1, x2, y2 in crowd]
     known = {"space": "pixel", "size": list(SIZE), "crowd": [{"box": box, "label": "cat"} for box in shares]}
     sample = Sample(id=str(number), answer=true, metadata=known)
-    return Row(sample, json.dumps(said)), crowd
+    return Row(sample, json.dumps(message)), crowd
 
 
 def by_pycocotools(scenes, threshold=None):
@@ -87,10 +87,10 @@ def by_pycocotools(scenes, threshold=None):
 def test_it_is_pycocotools_number_where_scores_differ(threshold, crowds):
     rng = np.random.default_rng(1)
     scenes = [scene(rng, number, crowds) for number in range(25)]
-    due = by_pycocotools(scenes, threshold)
+    expected = by_pycocotools(scenes, threshold)
     found = measure(metric(iou=threshold), [row for row, _ in scenes])
-    assert 0.1 < due < 0.95
-    assert found == pytest.approx(due, abs=1e-9)
+    assert 0.1 < expected < 0.95
+    assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_picture_that_is_drawn_twice_counts_twice():
@@ -114,9 +114,9 @@ def test_without_scores_it_is_precision_times_recall_in_any_order_of_pictures():
 def test_answers_in_thousandths_are_those_in_pixels_and_what_cannot_be_read_finds_nothing():
     known = {"space": "pixel", "size": [200, 100]}
     sample = Sample(id="a", answer=[{"box": [20, 10, 60, 50], "label": "cat"}], metadata=known)
-    said = RewardChoice("detection_f1", args={"space": "norm_1000"})
-    asked = Sample(id="b", answer=sample.answer, metadata=known, rewards=(said,))
+    message = RewardChoice("detection_f1", args={"space": "norm_1000"})
+    requested = Sample(id="b", answer=sample.answer, metadata=known, rewards=(message,))
     assert measure(metric(), [Row(sample, '[{"bbox_2d": [20, 10, 60, 50], "label": "cat"}]')]) == 1
-    assert measure(metric(), [Row(asked, '[{"bbox_2d": [100, 100, 300, 500], "label": "cat"}]')]) == 1
+    assert measure(metric(), [Row(requested, '[{"bbox_2d": [100, 100, 300, 500], "label": "cat"}]')]) == 1
     assert measure(metric(), [Row(sample, "a cat at 20, 10")]) == 0
     assert np.isnan(measure(metric(), [Row(Sample(id="c", answer=[], metadata=known), "[]")]))

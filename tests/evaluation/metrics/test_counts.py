@@ -21,12 +21,12 @@ def test_errors_of_counts_by_hand():
     assert measured("count_within", margin=4) == 0.75  # and is within no margin
 
 
-def test_the_form_that_is_due_of_an_answer_is_kept_to():
+def test_the_expected_format_of_an_answer_is_enforced():
     row = Row(Sample(id="a", answer=3, metadata={"answer_form": "boxed"}), "2 or \\boxed{3}")
     assert measure(build_metric(MetricConfig(name="count_error", label="x")), [row]) == 0
 
 
-def test_a_picture_and_a_truth_that_is_no_count_are_told():
+def test_a_picture_and_a_truth_that_is_no_count_raise():
     metric = build_metric(MetricConfig(name="count_error", label="x"))
     with pytest.raises(EvaluationError, match="'a' was not answered in text"):
         metric.prepare([Row(Sample(id="a", answer=3))])

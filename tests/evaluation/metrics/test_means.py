@@ -56,7 +56,7 @@ def test_a_resample_is_the_metric_of_the_rows_drawn():
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"name": "maen", "of": "a"}, "no metric is called maen: did you mean mean?"),
         ({"name": "mean"}, "missing a required argument: 'of'"),
@@ -64,10 +64,10 @@ def test_a_resample_is_the_metric_of_the_rows_drawn():
         ({"name": "coco_map", "of": "a"}, "unexpected keyword argument 'of'"),
     ],
 )
-def test_a_metric_that_cannot_be_built_says_what_it_takes(config, said):
+def test_a_metric_that_cannot_be_built_says_what_it_takes(config, message):
     with pytest.raises(EvaluationError) as caught:
         build_metric(MetricConfig(label="x", **config))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_value_that_no_reward_gave_is_an_error_and_one_that_some_lack_is_not():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-SHOWN = "#mm-grid td figure img"
+GRID_IMAGES = "#mm-grid td figure img"
 
 
 def tick(page: Any, *names: str) -> None:
@@ -27,9 +27,9 @@ def go(page: Any, pictures: int) -> list[str]:
     """Press Go and wait for so many pictures; their sources."""
     page.evaluate("document.querySelectorAll('#mm-grid figure').forEach((figure) => figure.remove())")
     page.click("#mm-go")
-    page.wait_for_selector(f"{SHOWN} >> nth={pictures - 1}")
+    page.wait_for_selector(f"{GRID_IMAGES} >> nth={pictures - 1}")
     page.wait_for_selector("#mm-grid .mm-doing", state="detached")
-    return [str(image.get_attribute("src")) for image in page.locator(SHOWN).all()]
+    return [str(image.get_attribute("src")) for image in page.locator(GRID_IMAGES).all()]
 
 
 def error_text(page: Any) -> str:

@@ -15,20 +15,20 @@ def ask(**changes):
 
 
 def test_what_fits_is_taken_as_it_is():
-    asked = ask(columns=["b", "a", "b"], prompt=" a dog ", seed=7.0, rows=3, steps=5, guidances="2", rlg=1.5)
+    found = ask(columns=["b", "a", "b"], prompt=" a dog ", seed=7.0, rows=3, steps=5, guidances="2", rlg=1.5)
     assert (
-        asked.columns == ("b", "a") and asked.prompt == "a dog" and (asked.seed, asked.rows, asked.steps) == (7, 3, 5)
+        found.columns == ("b", "a") and found.prompt == "a dog" and (found.seed, found.rows, found.steps) == (7, 3, 5)
     )
-    assert asked.guidances == (2.0,) and asked.rlg == 1.5 and not asked.by_guidance
+    assert found.guidances == (2.0,) and found.rlg == 1.5 and not found.by_guidance
 
 
 def test_unset_means_as_it_was_trained():
-    asked = ask(steps=0, guidances="", rlg=1)
-    assert asked.steps is None and asked.guidances == (None,) and asked.rlg is None
+    found = ask(steps=0, guidances="", rlg=1)
+    assert found.steps is None and found.guidances == (None,) and found.rlg is None
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"prompt": "x" * (MOST_PROMPT + 1)}, "2001 characters"),
         ({"prompt": "  "}, "Write a prompt"),
@@ -57,8 +57,8 @@ def test_unset_means_as_it_was_trained():
         ({"guidances": ",".join(map(str, range(17)))}, "At most 16 guidance"),
     ],
 )
-def test_what_is_beyond_a_bound_is_refused_by_name(changes, said):
-    with pytest.raises(DemoError, match=said):
+def test_what_is_beyond_a_bound_is_refused_by_name(changes, message):
+    with pytest.raises(DemoError, match=message):
         ask(**changes)
 
 
@@ -69,8 +69,8 @@ def test_many_columns_of_many_rows_are_refused():
 
 
 def test_several_guidance_scales_are_rows_of_one_draw():
-    asked = ask(guidances="1; 2,4,2", rows=9)
-    assert asked.guidances == (1, 2, 4) and asked.rows == 1 and asked.by_guidance
+    found = ask(guidances="1; 2,4,2", rows=9)
+    assert found.guidances == (1, 2, 4) and found.rows == 1 and found.by_guidance
     assert guidance_scales(None) == (None,)
 
 

@@ -38,7 +38,7 @@ def test_cells_show_differences_from_the_base_and_from_the_best():
     assert "+0.500" in tuned and "-0.500" in base and "-0.500" not in tuned
 
 
-def test_a_held_out_reward_that_falls_is_told_beside_one_that_rises():
+def test_a_falling_heldout_reward_gives_a_hint():
     hacked = grid([{"good": 0.2, "held": 0.9}, {"good": 0.8, "held": 0.4}], heldout=("held",))
     assert "good +0.60 while the held-out held -0.50" in hacked.hint("run@2") and hacked.headline == "good"
     assert not grid([{"good": 0.2, "held": 0.4}, {"good": 0.8, "held": 0.9}], heldout=("held",)).hint("run@2")
@@ -103,7 +103,7 @@ def test_boxes_of_every_space_land_on_the_same_place(space, text):
     assert right.box == pytest.approx((0.1, 0.2, 0.5, 0.6))
 
 
-def test_a_malformed_answer_has_no_boxes_and_says_why():
+def test_a_malformed_answer_has_no_boxes_and_a_reason():
     text, boxes = parse_answer(boxed(), "it is on the left")
     assert text.startswith("malformed: no box") and boxes == []
     assert parse_answer(Sample("s", prompt="how many?"), "<answer>3</answer>") == ("3", [])
@@ -124,7 +124,7 @@ def test_a_clip_holds_every_frame_as_one_that_can_be_sought():
     assert reds == pytest.approx([0, 50, 100, 150, 200], abs=4)
 
 
-def test_only_videos_in_the_samples_of_a_run_are_shown(tmp_path):
+def test_only_videos_in_the_samples_of_a_run_are_read(tmp_path):
     (tmp_path / "samples").mkdir()
     clip = encode_clip("x", [Image.new("RGB", (8, 8))] * 2)
     (tmp_path / "secret.mp4").write_bytes(clip.content)

@@ -36,7 +36,7 @@ def test_a_runs_own_rewards_keep_their_weights_beside_those_of_samples(answered)
     assert record.trained == {"exact": None, "near": None}
 
 
-def test_further_scores_of_a_reward_that_all_were_asked_for_are_not_trained_on(make_run):
+def test_further_scores_of_a_reward_are_not_trained(make_run):
     folder = make_run()
     rows = [json.loads(line) for line in (folder / "evaluations" / "step-0.jsonl").read_text().splitlines()]
     for row in rows:

@@ -35,10 +35,10 @@ def write(folder, subjects, lower=(), questions=QUESTIONS, settings=None):
         store = SubjectStore(folder, f"file-{name}")
         values = NOISE[:questions] + given if np.isscalar(given) else given
         status = ["ok" if math.isfinite(value) else "error" for value in values]
-        why = [{} if math.isfinite(value) else {"x": "the judge is down"} for value in values]
+        reasons = [{} if math.isfinite(value) else {"x": "the judge is down"} for value in values]
         store.append(
             [
-                ComparisonRow(0, n, 0, f"q{n}", {"x": float(v)}, {"x": status[n]}, why[n], "an answer")
+                ComparisonRow(0, n, 0, f"q{n}", {"x": float(v)}, {"x": status[n]}, reasons[n], "an answer")
                 for n, v in enumerate(values)
             ]
         )
@@ -73,12 +73,12 @@ def test_a_fall_on_the_same_samples_is_a_regression_unless_it_is_tolerated(first
     second = write(tmp_path / "b", {"base": 0.0, "tuned": 0.1})
     (change,) = diff_results(first, second).regressions
     assert (change.subject, change.label) == ("tuned", "x") and change.difference == pytest.approx(-0.1)
-    shown = run(first, second)
-    assert shown.exit_code == 1 and "Regression: tuned x" in shown.stdout
+    output = run(first, second)
+    assert output.exit_code == 1 and "Regression: tuned x" in output.stdout
     assert run(first, second, "--tolerance", "0.2").exit_code == 0
     assert run(second, first).exit_code == 0  # the other way round it has risen
-    told = run(first, second, "--json")
-    assert told.exit_code == 1 and json.loads(told.stdout)["changes"][1]["verdict"] == "regression"
+    text = run(first, second, "--json")
+    assert text.exit_code == 1 and json.loads(text.stdout)["changes"][1]["verdict"] == "regression"
 
 
 def test_of_what_is_better_when_it_is_less_a_rise_is_a_regression(tmp_path):
@@ -99,14 +99,14 @@ def test_without_rows_differences_are_unpaired_and_less_sure(first, tmp_path):
     assert [change.subject for change in diff_results(first, bare).regressions] == ["tuned"]
 
 
-def test_what_is_in_one_alone_is_told(first, tmp_path):
+def test_subjects_and_metrics_of_one_result_are_listed(first, tmp_path):
     second = write(tmp_path / "b", {"base": 0.0, "tuned": 0.2, "other": 0.0}, questions=20, settings={"seed": 5})
     found = diff_results(first, second)
     assert found.only_second == ("other",) and found.only_first == ()
     assert {change.samples for change in found.changes} == {20}
     assert "the two were not made with the same settings: seed differ" in found.notes
-    shown = run(first, second)
-    assert f"Only in {second}: other" in " ".join(shown.stdout.split()) and shown.exit_code == 0
+    output = run(first, second)
+    assert f"Only in {second}: other" in " ".join(output.stdout.split()) and output.exit_code == 0
 
 
 def test_the_only_trained_subjects_are_compared_whatever_they_are_called(first, tmp_path):
@@ -116,16 +116,16 @@ def test_the_only_trained_subjects_are_compared_whatever_they_are_called(first, 
     assert any("new is compared with tuned" in note for note in found.notes)
 
 
-def test_rows_that_could_not_be_scored_are_dropped_counted_and_told(first, tmp_path):
+def test_unscored_rows_are_dropped_counted_and_listed(first, tmp_path):
     lost = NOISE + 0.2
     lost[:5] = math.nan
     second = write(tmp_path / "b", {"base": 0.0, "tuned": lost})
     (_, change) = diff_results(first, second).changes
     assert (change.samples, change.dropped, change.difference) == (25, 5, pytest.approx(0.0))
-    told = json.loads((second / "result.json").read_text())["subjects"]["tuned"]
-    assert told["unscored"] == {"x": {"error: the judge is down": 5}}
-    assert told["numbers"]["x"]["unscored"] == 5 and told["invalid"] == {}
-    assert told["numbers"]["x"]["value"] == pytest.approx(lost[5:].mean())  # not drawn towards 0
+    text = json.loads((second / "result.json").read_text())["subjects"]["tuned"]
+    assert text["unscored"] == {"x": {"error: the judge is down": 5}}
+    assert text["numbers"]["x"]["unscored"] == 5 and text["invalid"] == {}
+    assert text["numbers"]["x"]["value"] == pytest.approx(lost[5:].mean())  # not drawn towards 0
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"format": 2}'])
@@ -134,8 +134,8 @@ def test_what_cannot_be_used_ends_in_2(first, tmp_path, content):
     odd.mkdir()
     if content is not None:
         (odd / "result.json").write_text(content)
-    shown = run(first, odd)
-    assert shown.exit_code == 2 and "result.json" in shown.stderr
+    output = run(first, odd)
+    assert output.exit_code == 2 and "result.json" in output.stderr
 
 
 def test_nothing_in_common_ends_in_2(first, tmp_path):

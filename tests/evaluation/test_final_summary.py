@@ -30,23 +30,23 @@ def test_a_picture_keeps_its_colours():
 
 def test_rows_of_pictures_stand_under_their_captions():
     image = Image.new("RGB", (32, 32), "red")
-    shown = printed(before_after([image] * 7, [image] * 7, [f"caption {n}" for n in range(7)]))
-    assert all(f"caption {n}" in shown for n in range(7))
-    assert shown.count("▀" * 16) == 7 * 2 * 8
+    output = printed(before_after([image] * 7, [image] * 7, [f"caption {n}" for n in range(7)]))
+    assert all(f"caption {n}" in output for n in range(7))
+    assert output.count("▀" * 16) == 7 * 2 * 8
 
 
 def test_the_end_of_a_run_shows_curve_pictures_numbers_and_where_to_look(make_run):
     run = make_run(steps=(0, 5, 10), iterations=10)
     assert write_grid(run, 12) == run / "before_after.png"
-    shown = printed(final_summary(run, colours=True, width=140))
+    output = printed(final_summary(run, colours=True, width=140))
     for expected in (
         "reward while training",
         "the same prompts and noise",
         "report.html",
         "python -m webbrowser file://",
     ):
-        assert expected in shown
-    assert "▀" * 16 in shown
+        assert expected in output
+    assert "▀" * 16 in output
     assert "▀" not in printed(final_summary(run, colours=False, width=140))
 
 

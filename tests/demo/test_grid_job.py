@@ -108,7 +108,7 @@ def test_a_listener_who_leaves_stops_the_work(columns, scorer):
         job.raise_if_stopped()
 
 
-def test_two_visitors_at_once_get_what_each_would_get_alone(columns, scorer):
+def test_two_users_at_once_get_what_each_would_get_alone(columns, scorer):
     names = {"one": ["drawn/seed-0@10"], "other": ["drawn/seed-0@20"]}
     alone = {who: finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names[who]))) for who in names}
     together = {who: [] for who in names}
@@ -123,10 +123,10 @@ def test_two_visitors_at_once_get_what_each_would_get_alone(columns, scorer):
     for thread in threads:
         thread.join()
     for who, (name,) in names.items():
-        due = [pixels(alone[who].cells[row, name].media) for row in (0, 1)]
+        expected = [pixels(alone[who].cells[row, name].media) for row in (0, 1)]
         assert len(together[who]) == 3
         for grid in together[who]:
-            assert all(np.array_equal(pixels(grid.cells[row, name].media), due[row]) for row in (0, 1))
+            assert all(np.array_equal(pixels(grid.cells[row, name].media), expected[row]) for row in (0, 1))
 
 
 def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_path, scorer):
@@ -143,7 +143,7 @@ def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_pa
     assert grid.cells[0, "base"].media is not None
 
 
-def test_a_prompt_of_nobody_is_drawn_and_says_why_it_has_no_rewards(columns, scorer):
+def test_a_prompt_without_sample_is_generated_and_notes_missing_rewards(columns, scorer):
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rows=1)))
     assert grid.notes == ["None of the rewards can score this prompt: choose one of the run's."]
     assert "references.answer" in grid.cells[0, "base"].scored.reasons["shapeworld"]

@@ -142,11 +142,11 @@ def test_no_id_reaches_outside_the_folder(id, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "told"), [("p.csv", "must be a .jsonl"), ("none.txt", "cannot be read"), ("none.jsonl", "cannot be read")]
+    ("file", "text"), [("p.csv", "must be a .jsonl"), ("none.txt", "cannot be read"), ("none.jsonl", "cannot be read")]
 )
-def test_files_that_are_none_are_refused(file, told, tmp_path):
+def test_files_that_are_none_are_refused(file, text, tmp_path):
     (tmp_path / "p.csv").write_text("x")
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=text):
         pair_up(tmp_path, tmp_path / file)
     with pytest.raises(DataError, match="no such folder"):
         pair_up(tmp_path / "none", tmp_path / file)
@@ -212,8 +212,8 @@ def test_pixels_that_no_viewer_shows_are_seen_by_no_reward(tmp_path):
     (row,) = scored([pairing], Darkness())
     assert row.values["darkness"] == 0, "white on the page, and white to the reward"
     write_page([row], [], {}, tmp_path / "index.html")
-    held = re.search(r"data:image/png;base64,([^\"]+)", (tmp_path / "index.html").read_text(encoding="utf-8"))[1]
-    assert Image.open(io.BytesIO(base64.b64decode(held))).convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+    heldout = re.search(r"data:image/png;base64,([^\"]+)", (tmp_path / "index.html").read_text(encoding="utf-8"))[1]
+    assert Image.open(io.BytesIO(base64.b64decode(heldout))).convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
 
 def test_a_picture_too_large_to_be_looked_at_is_not_decoded(tmp_path):

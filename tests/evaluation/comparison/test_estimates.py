@@ -34,17 +34,17 @@ def measured(values, config=MEAN, draws=1, tags=None) -> MeasuredMetric:
     return MeasuredMetric(config, Answers(rows, draws))
 
 
-def all_asked(one: MeasuredMetric):
+def all_requested(one: MeasuredMetric):
     return np.ones(len(one.answers.rows), bool)
 
 
 def test_a_mean_has_its_value_and_counts_what_could_not_be_scored():
     one = measured([0.0, 1.0, math.nan, 1.0])
-    found = estimate(one, all_asked(one), seed=0)
+    found = estimate(one, all_requested(one), seed=0)
     assert found.value == pytest.approx(2 / 3) and (found.samples, found.unscored) == (3, 1)
     assert found.low < found.value < found.high
-    not_asked = np.array([True, True, False, True])
-    assert estimate(one, not_asked, seed=0).unscored == 0
+    not_requested = np.array([True, True, False, True])
+    assert estimate(one, not_requested, seed=0).unscored == 0
 
 
 def test_a_difference_is_over_rows_that_both_were_scored_for():
@@ -75,7 +75,7 @@ def test_draws_of_a_sample_are_resampled_together():
     """Ten samples with eight equal draws are no surer than ten with one."""
     values = np.random.default_rng(0).normal(size=10)
     single, many = measured(values), measured(np.repeat(values, 8), draws=8)
-    one, other = (estimate(each, all_asked(each), seed=5) for each in (single, many))
+    one, other = (estimate(each, all_requested(each), seed=5) for each in (single, many))
     assert (one.low, one.high) == pytest.approx((other.low, other.high)) and other.samples == 10
 
 
@@ -83,9 +83,9 @@ def test_draws_of_a_sample_are_resampled_together():
 def test_the_fast_way_gives_what_the_metric_gives_on_each_resample(config):
     one = measured(np.random.default_rng(0).uniform(size=24), config, draws=2)
     assert one.is_mean_of_samples(one.scored)
-    due = percentile_interval(bootstrap(lambda chosen: one.of_samples(chosen, one.scored), 12, seed=3))
-    found = estimate(one, all_asked(one), seed=3)
-    assert (found.low, found.high) == pytest.approx(due)
+    expected = percentile_interval(bootstrap(lambda chosen: one.of_samples(chosen, one.scored), 12, seed=3))
+    found = estimate(one, all_requested(one), seed=3)
+    assert (found.low, found.high) == pytest.approx(expected)
 
 
 def test_a_metric_that_is_no_mean_of_samples_is_resampled_as_a_whole():

@@ -10,9 +10,9 @@ from mmrl.evaluation.results import RewardChange
 from mmrl.evaluation.reward_hacking import HackingMonitor, diverged, proxy_gaps, reward_changes
 from mmrl.evaluation.run_reader import read_run
 from mmrl.statistics.intervals import Interval
-from tests.evaluation.test_outcome import final_summary, printed
-from tests.evaluation.test_records import with_config
+from tests.evaluation.test_final_summary import final_summary, printed
 from tests.evaluation.test_report import read
+from tests.evaluation.test_run_reader import with_config
 
 
 def change(mean: float, half: float = 0.05, spread: float = 0.2) -> RewardChange:
@@ -22,18 +22,18 @@ def change(mean: float, half: float = 0.05, spread: float = 0.2) -> RewardChange
 UP = {"clip": change(0.2)}
 
 
-def test_a_watched_reward_that_falls_is_named():
-    (told,) = diverged(UP, {"honest": change(0.1), "observer": change(-0.1)})
-    assert told.startswith("clip rose while the held-out observer fell by 0.100") and "being hacked" in told
+def test_a_heldout_reward_that_falls_is_named():
+    (text,) = diverged(UP, {"honest": change(0.1), "observer": change(-0.1)})
+    assert text.startswith("clip rose while the held-out observer fell by 0.100") and "being hacked" in text
 
 
-def test_all_watched_rewards_that_stay_while_the_trained_one_rises_far_are_told():
-    (told,) = diverged(UP, {"observer": change(0.01, half=0.03), "judge": change(0.0, half=0.02)})
-    assert told.startswith("clip rose by 1.00 standard deviations while no held-out reward did: observer +0.010")
+def test_heldout_rewards_that_stay_while_a_trained_one_rises_far_are_reported():
+    (text,) = diverged(UP, {"observer": change(0.01, half=0.03), "judge": change(0.0, half=0.02)})
+    assert text.startswith("clip rose by 1.00 standard deviations while no held-out reward did: observer +0.010")
 
 
 @pytest.mark.parametrize(
-    ("trained", "watched"),
+    ("trained", "heldout"),
     [
         (UP, {"observer": change(0.1)}),  # goes along
         (UP, {"observer": change(0.01, half=0.03), "judge": change(0.1)}),  # one of them does
@@ -46,8 +46,8 @@ def test_all_watched_rewards_that_stay_while_the_trained_one_rises_far_are_told(
         ({}, {"observer": change(-0.1)}),
     ],
 )
-def test_nobody_is_warned_without_reason(trained, watched):
-    assert diverged(trained, watched) == []
+def test_diverged_is_empty_without_divergence(trained, heldout):
+    assert diverged(trained, heldout) == []
 
 
 def test_gaps_are_in_standard_deviations_of_the_base():
@@ -64,24 +64,24 @@ def test_moves_pair_by_prompt_and_leave_out_what_was_not_scored(make_run):
     assert found["redness"].effect_size == pytest.approx(found["redness"].difference.mean / found["redness"].spread)
 
 
-@pytest.mark.parametrize(("held", "hacked"), [(-0.2, True), (0.2, False)])
-def test_a_run_is_told_as_it_goes_in_its_report_and_on_the_terminal(make_run, held, hacked):
-    run = make_run(held=held)
+@pytest.mark.parametrize(("heldout", "hacked"), [(-0.2, True), (0.2, False)])
+def test_divergence_is_reported_in_metrics_report_and_terminal(make_run, heldout, hacked):
+    run = make_run(heldout=heldout)
     monitor = HackingMonitor(run, ["redness"], ["held"])
     assert monitor.update(Evaluation.load(run, 0, images=False)) == {} and monitor.warnings == ()
     metrics = monitor.update(Evaluation.load(run, 10, images=False))
     assert metrics["evaluation_parted"] == float(hacked) and bool(monitor.warnings) == hacked
     assert (metrics["evaluation_gap/held"] > 2) == hacked
     assert ("being hacked" in read(run)[1].text) == hacked
-    shown = " ".join(printed(final_summary(run, colours=False, width=140)).split())
-    assert ("Caution: redness rose while the held-out held fell" in shown) == hacked
+    output = " ".join(printed(final_summary(run, colours=False, width=140)).split())
+    assert ("Caution: redness rose while the held-out held fell" in output) == hacked
 
 
-def test_a_blind_spot_is_told_in_the_report(make_run):
-    assert "while no held-out reward did" in read(make_run(held=0.0, prompts=400))[1].text
+def test_a_blind_spot_is_reported(make_run):
+    assert "while no held-out reward did" in read(make_run(heldout=0.0, prompts=400))[1].text
 
 
-def test_a_constraint_is_neither_trained_nor_held_out_and_is_told_where_it_ends_too_low(make_run):
+def test_a_violated_constraint_is_reported(make_run):
     rewards = [{"name": "redness"}, {"name": "held", "at_least": 0.45}]
     run = with_config(make_run(), rewards=rewards, evaluation={})
     record = read_run(run)
@@ -89,7 +89,7 @@ def test_a_constraint_is_neither_trained_nor_held_out_and_is_told_where_it_ends_
     text = read(run)[1].text
     assert "held ended at 0.296" in text and "below its constraint of at least 0.45" in text
     assert "being hacked" not in text and "held ≥ 0.45" in text
-    fine = with_config(make_run("fine", held=0.2), rewards=rewards, evaluation={})
+    fine = with_config(make_run("fine", heldout=0.2), rewards=rewards, evaluation={})
     assert "below its constraint" not in read(fine)[1].text
 
 
