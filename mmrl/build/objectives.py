@@ -30,7 +30,7 @@ from mmrl.training.objectives.base import Objective, check_compatible, uses_velo
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
-from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
+from mmrl.training.objectives.reward_gradient import DifferentiableReward, RewardGradient
 from mmrl.training.objectives.surrogates import resolve_settings
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.validate_sampling import sampling_errors
@@ -115,7 +115,7 @@ def build_reward_gradient(
     if not isinstance(rewards, RewardSuite) or not isinstance(sampling, SamplingConfig):
         raise ConfigError(f"algorithm: {algorithm.name} follows the gradient of the recipe's rewards, but samples ask "
                           "for rewards of their own: choose grpo or diffusion_nft")  # fmt: skip
-    weighted = [WeightedReward(part.reward, rewards.weights[part.reward.name]) for part in rewards.parts]
+    weighted = [DifferentiableReward(part.reward, rewards.weights[part.reward.name]) for part in rewards.parts]
     return RewardGradient(policy, algorithm, [each for each in weighted if each.weight], sampling.steps)
 
 

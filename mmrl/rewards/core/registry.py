@@ -80,7 +80,7 @@ _BUILT_IN_BY_MODULE = {
     "mmrl.rewards.images.image_quality": {"compressibility": "Compressibility", "artefacts": "Artefacts"},
     "mmrl.rewards.images.similarity": {"ssim": "SSIM", "ms_ssim": "MSSSIM"},
     "mmrl.rewards.images.lpips": {"lpips": "LPIPS"},
-    "mmrl.rewards.images.diversity": {"diversity": "Diversity"},
+    "mmrl.rewards.images.image_diversity": {"diversity": "Diversity"},
     # videos
     "mmrl.rewards.videos.consistency": {
         "background_consistency": "BackgroundConsistency",

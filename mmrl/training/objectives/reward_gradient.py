@@ -25,7 +25,7 @@ from mmrl.training.rollouts.collect import reward_inputs
 
 
 @dataclass(frozen=True)
-class WeightedReward:
+class DifferentiableReward:
     """A differentiable reward and what its value is multiplied with (below 0 where lower values are better)."""
 
     reward: Reward
@@ -41,7 +41,7 @@ class RewardGradient:
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.DECODE_WITH_GRAD})
 
     def __init__(
-        self, policy: DecodingPolicy, config: RewardGradientConfig, rewards: Sequence[WeightedReward], steps: int
+        self, policy: DecodingPolicy, config: RewardGradientConfig, rewards: Sequence[DifferentiableReward], steps: int
     ) -> None:
         """
         Args:

@@ -30,7 +30,7 @@ from mmrl.policy import BackpropSteps, Capability, Rollout
 from mmrl.rewards import Reward
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
-from mmrl.training.objectives.reward_gradient import RewardGradient, WeightedReward
+from mmrl.training.objectives.reward_gradient import DifferentiableReward, RewardGradient
 
 ROWS, STEPS = 3, 10
 
@@ -127,7 +127,7 @@ def close(found: Tensor, due: list[float]) -> None:
 
 
 def test_the_gradient_is_the_weighted_sum_of_the_rewards_by_hand():
-    rewards = [WeightedReward(Bright(), 2.0), WeightedReward(Square(), -0.5)]
+    rewards = [DifferentiableReward(Bright(), 2.0), DifferentiableReward(Square(), -0.5)]
     found, gauges = learn(DRaFTConfig(), rewards, share=0.25)
     close(found, [-0.25 * (2 - 0.5 * 2 * theta) / 3 for theta in (0.2, 0.5, 0.7)])
     totals = [2 * theta - 0.5 * theta**2 for theta in (0.2, 0.5, 0.7)]
@@ -136,7 +136,7 @@ def test_the_gradient_is_the_weighted_sum_of_the_rewards_by_hand():
 
 
 def test_rows_that_could_not_be_scored_have_no_gradient():
-    found, _ = learn(DRaFTConfig(), [WeightedReward(Square(), 1.0)], scored=(True, False, True))
+    found, _ = learn(DRaFTConfig(), [DifferentiableReward(Square(), 1.0)], scored=(True, False, True))
     close(found, [-0.2, 0.0, -0.7])
     painter = Painter()
     RewardGradient(painter, DRaFTConfig(), [], STEPS).backward(batch((False,) * 3), 1.0, 0, MetricAccumulator())
@@ -144,18 +144,18 @@ def test_rows_that_could_not_be_scored_have_no_gradient():
 
 
 def test_above_the_ceiling_nothing_is_earned():
-    found, gauges = learn(DRaFTConfig(ceiling=0.6), [WeightedReward(Bright(), 1.0)])
+    found, gauges = learn(DRaFTConfig(ceiling=0.6), [DifferentiableReward(Bright(), 1.0)])
     close(found, [-1 / 3, -1 / 3, 0.0])
     assert gauges["live_reward"] == pytest.approx(1.4 / 3) and gauges["loss"] == pytest.approx(-1.3 / 3)
 
 
 def test_each_term_moves_the_parameters_alone():
-    nothing = WeightedReward(Bright(), 0.0)
+    nothing = DifferentiableReward(Bright(), 0.0)
     found, gauges = learn(DRaFTConfig(kl={"coef": 0.4}), [nothing], share=0.5)
     close(found, [0.5 * 0.4 * 2 * theta / 4 / 3 for theta in (0.2, 0.5, 0.7)])  # of the mean of (theta / 2)²
     assert gauges["kl"] == pytest.approx(sum(theta**2 / 4 for theta in (0.2, 0.5, 0.7)) / 3)
     for reward in (Bright(), Square()):
-        found, _ = learn(DRaFTConfig(), [WeightedReward(reward, 1.0)])
+        found, _ = learn(DRaFTConfig(), [DifferentiableReward(reward, 1.0)])
         assert (found < 0).all()
 
 
@@ -184,14 +184,16 @@ def test_noised_copies_are_different_and_share_the_loss():
     copies = lived(DRaFTLVConfig(renoised=3), seeds=1)
     assert [each.count for each in copies] == [1] * 3 and len({each.noise_seed for each in copies}) == 3
     assert copies == lived(DRaFTLVConfig(renoised=3), seeds=1) != lived(DRaFTLVConfig(renoised=3), seeds=2)[3:]
-    one, _ = learn(DRaFTConfig(), [WeightedReward(Square(), 1.0)])
-    three, _ = learn(DRaFTLVConfig(renoised=3), [WeightedReward(Square(), 1.0)])
+    one, _ = learn(DRaFTConfig(), [DifferentiableReward(Square(), 1.0)])
+    three, _ = learn(DRaFTLVConfig(renoised=3), [DifferentiableReward(Square(), 1.0)])
     torch.testing.assert_close(one, three)
 
 
 def test_a_reward_without_a_gradient_cannot_be_built_in():
     with pytest.raises(ConfigError, match="flat cannot be differentiated, which draft needs"):
-        RewardGradient(Painter(), DRaFTConfig(), [WeightedReward(Bright(), 1.0), WeightedReward(Flat(), 1.0)], STEPS)
+        RewardGradient(
+            Painter(), DRaFTConfig(), [DifferentiableReward(Bright(), 1.0), DifferentiableReward(Flat(), 1.0)], STEPS
+        )
 
 
 SMALLEST = """
