@@ -19,7 +19,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
-from tests.training.test_offline import shown
+from tests.training.rollouts.test_offline import shown
 from tests.training.token_run import collect, source
 
 BASE = "name: a\npolicy: {kind: pipeline, model: m}\nrewards: [{name: ocr}]\n"

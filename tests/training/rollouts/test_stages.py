@@ -14,7 +14,7 @@ from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from tests.training.gaussian_flow import GaussianFlow
-from tests.training.test_offline import shown
+from tests.training.rollouts.test_offline import shown
 from tests.training.test_trainer import lines
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import Exact, source, trainer

@@ -20,7 +20,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
-from tests.training.test_offline import shown
+from tests.training.rollouts.test_offline import shown
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source, trainer
 
