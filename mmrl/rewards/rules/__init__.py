@@ -1,1 +1,1 @@
-"""Rewards that need no model: rules over what was answered and what is right."""
+"""Rewards that compare an answer with a reference by a rule, without a model."""

@@ -1,4 +1,4 @@
-"""Answers about charts: a value read off, or the whole table behind."""
+"""Rewards for answers about charts: a value that is read off, or the whole table of the data."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from mmrl.rewards.parsing.numbers import parse_number
 from mmrl.rewards.parsing.tables import TableCell, parse_table
 
 MAX_ITEMS = 1_000
-"""Items of a list, or cells of a table, past which an answer is not compared."""
+"""The largest number of list items or table cells of an answer that is compared."""
 TEXT_THETA = 0.5
-"""Texts whose edit distance is more than this share of the longer are not alike at all (DePlot's text_theta)."""
+"""The edit distance, over the longer text, above which texts have similarity 0 (DePlot's text_theta)."""
 NUMBER_THETA = 0.1
-"""Numbers that are off by this share of the true one or more are not alike at all (DePlot's number_theta)."""
+"""The relative error from which numbers have similarity 0 (DePlot's number_theta)."""
 
 _YEAR = re.compile(r"(?:1[5-9]|20)[0-9]{2}|2100")
 
 Datum: TypeAlias = tuple[str, str]
-"""What a cell says: its key (row and column header) and its value."""
+"""The key (row and column header) and the value of a cell."""
 
 
 class ChartRelaxed(Reward):
     """1 if an answer about a chart is right, where numbers may be off by 5 %, else 0.
 
     ChartQA's relaxed accuracy: a number passes within `tolerance` of the true one (inclusive, computed exactly; 12% is
-    0.12), a true zero must be met, and any other text must be the same but for case. `references.answer` is a text or a
-    number; a list of them is met in order, by a JSON list or by items parted by commas and spaces, lines or semicolons,
-    and scores the share that is right, of the longer list.
+    0.12), a true zero must be exact, and any other text must be the same except for case. `references.answer` is a text
+    or a number, or a list of them, which is compared in order with a JSON list or with items separated by commas and
+    spaces, lines or semicolons, and scores the fraction of right items, of the longer list.
 
     As published, years are numbers too: 1990 passes for 2010. `exact_years` makes whole numbers from 1500 to 2100
-    exact, as ChartQAPro does with years. Also read, unlike in the original: "the answer is", \\boxed{}, signs of
-    currency and grouped thousands.
+    exact, as ChartQAPro does with years. Unlike the original, it also accepts "the answer is", \\boxed{}, currency
+    signs and grouped thousands.
     """
 
     name, needs, range = "chart_relaxed", ("text", "references.answer"), (0.0, 1.0)
@@ -57,7 +57,7 @@ class ChartRelaxed(Reward):
 
     def __init__(self, tolerance: float = 0.05, exact_years: bool = False, form: AnswerFormat = "auto") -> None:
         if not (math.isfinite(tolerance) and 0 <= tolerance < 1):
-            raise RewardError(f"chart_relaxed: tolerance is {tolerance}; due is a share of the true value, in [0, 1)")
+            raise RewardError(f"chart_relaxed: tolerance is {tolerance}; expected a fraction of the truth, in [0, 1)")
         self.tolerance, self.exact_years, self.form = Fraction(str(tolerance)), exact_years, form
 
     def score_one(self, item: RewardInput) -> float:
@@ -65,30 +65,30 @@ class ChartRelaxed(Reward):
         truths = [_as_text(each) for each in (answer if isinstance(answer, list | tuple) else [answer])]
         if not truths:
             raise ScoringFailed("references.answer is an empty list", "reference")
-        said = single_stated_answer(final_answer(item.text or "", resolve_form(item, self.form)))
-        given = split_items(said) if isinstance(answer, list | tuple) else [said]
-        right = sum(self._is_right(truth, one) for truth, one in zip(truths, given, strict=False))
-        return right / max(len(truths), len(given))
+        stated = single_stated_answer(final_answer(item.text or "", resolve_form(item, self.form)))
+        answered = split_items(stated) if isinstance(answer, list | tuple) else [stated]
+        right = sum(self._is_right(truth, one) for truth, one in zip(truths, answered, strict=False))
+        return right / max(len(truths), len(answered))
 
-    def _is_right(self, truth: str, given: str) -> bool:
-        wanted, said = _number(truth), _number(given)
-        if wanted is None or said is None:
-            return wanted is said and _plain(truth) == _plain(given)
+    def _is_right(self, truth: str, answered: str) -> bool:
+        true_value, value = _number(truth), _number(answered)
+        if true_value is None or value is None:
+            return true_value is value and _plain(truth) == _plain(answered)
         if self.exact_years and _YEAR.fullmatch(truth):
-            return said == wanted
-        return abs(said - wanted) <= self.tolerance * abs(wanted)
+            return value == true_value
+        return abs(value - true_value) <= self.tolerance * abs(true_value)
 
 
 class ChartTable(Reward):
-    """How well a table read off a chart gives the true one, in [0, 1]: DePlot's RMS F1.
+    """Agreement of a table that was read off a chart with the true one, in [0, 1]: DePlot's RMS F1.
 
-    Each cell is a datum: row header and column header are its key. Data are matched one to one so that keys are most
-    alike (edit distance over the longer; past half they are not alike). A pair scores the likeness of its keys times
-    that of its values: numbers lose their relative error, and all from 10 % on; texts as keys. F1 is over the data of
-    the two tables; the better of the table and its transpose counts. Case does not.
+    Each cell is a datum: row header and column header are its key. Data are matched one to one so that the similarity
+    of keys is largest (1 minus the edit distance over the longer text; 0 past a distance of one half). A pair scores
+    the similarity of its keys times that of its values: 1 minus the relative error for numbers, 0 from 10 % on; texts
+    as keys. F1 is over the data of the two tables; the better of the table and its transpose counts. Case is ignored.
 
-    Tables stand in lines with bars (Markdown, or DePlot's own, with <0x0A> between lines and "title | ..." first), HTML
-    or LaTeX. The corner above the row headers says nothing. Unlike the original, row and column header stay apart in a
+    Tables are in lines with bars (Markdown, or DePlot's own, with <0x0A> between lines and "title | ..." first), HTML
+    or LaTeX. The corner above the row headers is ignored. Unlike the original, row and column header stay separate in a
     key, and data with the same key, cells past the headers and a wrong number for a true zero count.
     """
 
@@ -110,19 +110,19 @@ class ChartTable(Reward):
 
 
 def split_items(text: str) -> list[str]:
-    """The items of a list in an answer.
+    """Return the items of a list in an answer.
 
     Raises:
-        InvalidAnswer: too many of them, or JSON that holds more than texts and numbers.
+        InvalidAnswer: there are more than `MAX_ITEMS`, or JSON values other than texts and numbers.
     """
     items: Sequence[Any]
     if text.startswith("["):
         try:
             items = json.loads(text, parse_int=str, parse_float=str)
         except (ValueError, RecursionError):
-            raise InvalidAnswer(f"{text[:60]!r} is no JSON list") from None
+            raise InvalidAnswer(f"{text[:60]!r} is not a JSON list") from None
         if not all(isinstance(each, str) for each in items):
-            raise InvalidAnswer(f"{text[:60]!r} is no list of texts and numbers")
+            raise InvalidAnswer(f"{text[:60]!r} is not a list of texts and numbers")
     else:
         items = re.split(r";|\n|,\s", text)
     if len(items) > MAX_ITEMS:
@@ -131,17 +131,17 @@ def split_items(text: str) -> list[str]:
 
 
 def parse_chart_table(text: str) -> tuple[str | None, list[list[str]]]:
-    """The title, if any, and the rows of a table, in lower case.
+    """Return the title (or None) and the rows of a table, in lower case.
 
     Raises:
-        InvalidAnswer: there is no table, none with a cell beside its headers, or too large a one.
+        InvalidAnswer: there is no table, or it has no cell beside its headers, or more than `MAX_ITEMS` cells.
     """
     table = parse_table(text.replace("<0x0A>", "\n"))
     rows = [[cell.lower() for cell in row] for row in table.grid()]
     title = TableCell(table.caption).text.lower() if table.caption is not None else None
     if title is None and len(rows) > 2 and len(rows[0]) == 2 and rows[0][0] == "title":
         title, rows = rows[0][1], rows[1:]
-    cells = len(rows) * max(map(len, rows), default=0)  # short rows are filled up
+    cells = len(rows) * max(map(len, rows), default=0)  # short rows are padded
     if cells > MAX_ITEMS:
         raise InvalidAnswer(f"it has {cells} cells; at most {MAX_ITEMS} are compared")
     if len(rows) < 2 or max(map(len, rows)) < 2:
@@ -150,7 +150,7 @@ def parse_chart_table(text: str) -> tuple[str | None, list[list[str]]]:
 
 
 def table_data(title: str | None, rows: Sequence[Sequence[str]]) -> list[Datum]:
-    """What the cells of a table say: the first row and the first column are headers, and missing cells are empty."""
+    """Return the data of a table: the first row and the first column are headers, and missing cells are empty."""
     data = [] if title is None else [("title", title)]
     for row in (row for row in rows[1:] if row):
         cells = itertools.zip_longest(rows[0][1:], row[1:], fillvalue="")
@@ -158,42 +158,42 @@ def table_data(title: str | None, rows: Sequence[Sequence[str]]) -> list[Datum]:
     return data
 
 
-def data_f1(truth: Sequence[Datum], given: Sequence[Datum]) -> float:
-    """The F1 of two tables' data, in [0, 1]; 1 only if all keys and values are the same."""
+def data_f1(truth: Sequence[Datum], answered: Sequence[Datum]) -> float:
+    """Return the F1 of two tables' data, in [0, 1]; 1 only if all keys and values are the same."""
     from scipy.optimize import linear_sum_assignment
 
-    if not given:
+    if not answered:
         return 0.0
-    keys = _text_likeness([key for key, _ in truth], [key for key, _ in given])  # [T, G]
-    values = _value_likeness([value for _, value in truth], [value for _, value in given])
-    # Where keys occur twice, the values tell which is meant; they weigh far less than any difference of keys.
+    keys = _text_similarity([key for key, _ in truth], [key for key, _ in answered])  # [T, A]
+    values = _value_similarity([value for _, value in truth], [value for _, value in answered])
+    # If a key occurs twice, the values decide the matching; they weigh far less than any difference of keys.
     pairs = linear_sum_assignment(keys + 1e-9 * values, maximize=True)
     total = float((keys * values)[pairs].sum())
-    if total == len(truth) == len(given):
+    if total == len(truth) == len(answered):
         return 1.0
-    return clamp_below_one(2 * total / (len(truth) + len(given)))
+    return clamp_below_one(2 * total / (len(truth) + len(answered)))
 
 
-def _text_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
+def _text_similarity(truth: Sequence[str], answered: Sequence[str]) -> NDArray[Any]:
     from rapidfuzz.distance import Levenshtein
     from rapidfuzz.process import cdist
 
-    distance = cdist(truth, given, scorer=Levenshtein.normalized_distance, dtype=np.float64)
+    distance = cdist(truth, answered, scorer=Levenshtein.normalized_distance, dtype=np.float64)
     return np.where(distance <= TEXT_THETA, 1 - distance, 0.0)
 
 
-def _value_likeness(truth: Sequence[str], given: Sequence[str]) -> NDArray[Any]:
-    likeness = _text_likeness(truth, given)  # [T, G]
-    wanted, said = [_number(text) for text in truth], [_number(text) for text in given]
+def _value_similarity(truth: Sequence[str], answered: Sequence[str]) -> NDArray[Any]:
+    texts = _text_similarity(truth, answered)  # [T, A]
+    sides = [_number(text) for text in truth], [_number(text) for text in answered]
     ids: dict[Fraction | None, int] = {None: 0}
-    wanted_ids, said_ids = (np.array([ids.setdefault(n, len(ids)) for n in side]) for side in (wanted, said))
-    numbers = (wanted_ids[:, None] > 0) & (said_ids[None, :] > 0)
-    target, value = (np.array([_float(n) for n in side]) for side in (wanted, said))
-    with np.errstate(all="ignore"):  # a zero to divide by, and infinities: both are not alike, below
+    true_ids, answer_ids = (np.array([ids.setdefault(n, len(ids)) for n in side]) for side in sides)
+    numbers = (true_ids[:, None] > 0) & (answer_ids[None, :] > 0)
+    target, value = (np.array([_float(n) for n in side]) for side in sides)
+    with np.errstate(all="ignore"):  # division by zero and infinities have similarity 0, below
         off = np.abs(target[:, None] - value[None, :]) / np.abs(target[:, None])
     near = np.where(off < NUMBER_THETA, np.minimum(1 - off, LARGEST_BELOW_ONE), 0.0)
-    near[wanted_ids[:, None] == said_ids[None, :]] = 1.0  # told exactly, which floats could not
-    return np.where(numbers, near, likeness)
+    near[true_ids[:, None] == answer_ids[None, :]] = 1.0  # equal as fractions, which floats cannot decide
+    return np.where(numbers, near, texts)
 
 
 def _float(number: Fraction | None) -> float:
@@ -210,7 +210,7 @@ def _transposed(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 def _as_text(truth: Any) -> str:
     if isinstance(truth, bool) or not isinstance(truth, str | int | float) or str(truth).strip() in ("", "nan", "inf"):
         raise ScoringFailed(
-            f"references.answer is {truth!r:.60}; due is a text, a number, or a list of them", "reference"
+            f"references.answer is {truth!r:.60}; expected a text, a number, or a list of them", "reference"
         )
     return str(truth).strip()
 

@@ -1,4 +1,4 @@
-"""How far an answered mask overlaps with the true one."""
+"""The reward for an answered mask: its intersection over union with the true mask."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ _BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, I
 class MaskIoU(Reward):
     """Intersection over union, in pixels, of the answered and the true mask.
 
-    The answer is COCO's run lengths, compressed or not, or polygons, or boxes that are taken as filled (see
+    The answer is COCO's run lengths, compressed or not, or polygons, or filled boxes (see
     `mmrl.rewards.parsing.masks`). `references["answer"]` is the same (also as JSON text), or a picture of the mask, as
-    path, PIL image or array [H, W], whose pixels are in the mask where they are not 0. `references["size"]` is the
-    picture's [width, height], needed where the true mask does not say it; `references["space"]` what the coordinates of
-    its shapes count, and those of answers unless `space` says otherwise. An empty true mask is met by an empty answer
-    ([], or run lengths of nothing) alone. Shapes without area, masks of another size and what costs too much are
-    invalid.
+    path, PIL image or array [H, W], whose pixels are in the mask if they are not 0. `references["size"]` is the
+    picture's [width, height], required if the true mask does not contain it; `references["space"]` is the coordinate
+    space of its shapes, and that of answers unless `space` is set. For an empty true mask, only an empty answer ([], or
+    run lengths of nothing) is right. Shapes without area, masks of another size and masks past the limits are invalid.
     """
 
     name, needs, range = "mask_iou", ("text", "references.answer"), (0.0, 1.0)
@@ -52,7 +51,7 @@ class MaskIoU(Reward):
 
 
 def mask_iou(answered: Rle, truth: Rle) -> float:
-    """IoU of two masks of one size. 1 only for equal masks, empty ones included."""
+    """Return the IoU of two masks of one size; 1 only for equal masks, empty ones included."""
     from pycocotools import mask as coco
 
     if not coco.area(answered) and not coco.area(truth):
@@ -62,22 +61,22 @@ def mask_iou(answered: Rle, truth: Rle) -> float:
 
 
 def true_mask(references: Mapping[str, Any]) -> Rle:
-    """The true mask of a sample.
+    """Return the true mask of a sample.
 
     Raises:
-        ScoringFailed: it is malformed or cannot be read.
+        ScoringFailed: the mask is malformed or cannot be read.
     """
-    given = references["answer"]
+    mask = references["answer"]
     try:
-        if isinstance(given, str) and given.lstrip()[:1] in ("[", "{"):
-            given = decode_json(given)
-        if isinstance(given, str | Path):
-            given = _pixels_of_file(given)
-        elif isinstance(given, Image.Image):
-            given = _pixels(given)
-        if isinstance(given, np.ndarray):
-            return _encoded(given)
-        return mask_from_json(given, _canvas(given, references))
+        if isinstance(mask, str) and mask.lstrip()[:1] in ("[", "{"):
+            mask = decode_json(mask)
+        if isinstance(mask, str | Path):
+            mask = _pixels_of_file(mask)
+        elif isinstance(mask, Image.Image):
+            mask = _pixels(mask)
+        if isinstance(mask, np.ndarray):
+            return _encoded(mask)
+        return mask_from_json(mask, _canvas(mask, references))
     except InvalidAnswer as err:
         raise ScoringFailed(f"references['answer']: {err}", "reference") from err
 
@@ -88,7 +87,7 @@ def _canvas(mask: Any, references: Mapping[str, Any]) -> Canvas:
         size = mask["size"][::-1]
     fit = isinstance(size, list | tuple) and len(size) == 2
     if not fit or not all(isinstance(side, int) and not isinstance(side, bool) and side > 0 for side in size):
-        raise ScoringFailed(f"references['size'] is {size!r:.60}; [width, height] in whole pixels is due", "reference")
+        raise ScoringFailed(f"references['size'] is {size!r:.60}; expected whole [width, height]", "reference")
     if size[0] * size[1] > MAX_PIXELS:
         raise ScoringFailed(f"references['size'] is {size}; at most {MAX_PIXELS} pixels are compared", "reference")
     return Canvas(size[0], size[1], _space(references))
@@ -123,7 +122,7 @@ def _encoded(mask: NDArray[Any]) -> Rle:
     from pycocotools import mask as coco
 
     if mask.ndim != 2 or not mask.size or mask.dtype.kind not in "biuf":
-        raise InvalidAnswer(f"an array of {mask.dtype} {list(mask.shape)} is no mask; numbers [H, W] are due")
+        raise InvalidAnswer(f"an array of {mask.dtype} {list(mask.shape)} is not a mask; expected numbers [H, W]")
     if mask.dtype.kind == "f" and not np.isfinite(mask).all():
         raise InvalidAnswer("the array has values that are not finite")
     encoded: Rle = coco.encode(np.asfortranarray(mask != 0, dtype=np.uint8))

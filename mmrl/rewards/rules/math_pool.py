@@ -1,8 +1,8 @@
-"""Processes that verify mathematics, each with a clock: math-verify hangs on some answers and works in no thread.
+"""A pool of worker processes for math-verify, with time limits: it hangs on some answers and does not work in threads.
 
-They are started when first needed, shared by everything in this process, and ended with it. A worker is a Python of its
-own that runs `math_worker` by path, so it imports neither torch nor the script that started training, and inherits no
-state of CUDA. What goes through the pipes is JSON.
+Workers are started when first needed, shared by the whole process, and ended with it. A worker is a separate Python
+that runs `math_worker` by path, so it imports neither torch nor the training script, and inherits no CUDA state. Tasks
+and replies are lines of JSON on its pipes.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
 WORKERS = 4
 START_S = 120.0
-"""How long a worker may take to import sympy."""
+"""The time limit of a worker's start, in which it imports sympy."""
 WALL_FACTOR = 20
-"""How many times its allowance of CPU a task may take on the wall's clock before the machine, not the answer, is to
-blame. Where processes have no clock of CPU, as on Windows, the wall's clock is all there is."""
+"""The wall-clock limit of a task as a multiple of its CPU limit; past it the machine is at fault, not the answer.
+Without a CPU timer, as on Windows, the wall-clock limit equals the task's limit."""
 
 _HAS_CPU_CLOCK = hasattr(signal, "setitimer")
 SCRIPT = Path(__file__).with_name("math_worker.py")
 
 
 class MathPool:
-    """At most `size` workers; safe to use from many threads, and after a fork."""
+    """A pool of at most `size` workers, safe to use from many threads and after a fork."""
 
     def __init__(self, size: int = WORKERS, script: Path = SCRIPT) -> None:
         self.size, self.script = size, script
@@ -42,7 +42,7 @@ class MathPool:
             os.register_at_fork(after_in_child=self._leave_to_parent)
 
     def _leave_to_parent(self) -> None:
-        """After a fork: the parent's workers are not the child's to talk to, nor to clean up."""
+        """Start without workers after a fork: the parent's workers are neither used nor ended by the child."""
         self._inherited.append(self._all)
         self._start_empty()
 
@@ -53,19 +53,19 @@ class MathPool:
         self._all: set[_Worker] = set()
 
     def equal(self, gold: str, answer: str, timeout_s: float) -> bool:
-        """Whether an answer is mathematically the gold.
+        """Return whether an answer is mathematically equal to the gold.
 
-        A worker that dies is tried once more, in a fresh one: it may have been worn out by what came before.
+        If a worker dies, the task is tried once more in a new one: earlier tasks may have exhausted its memory.
 
         Raises:
-            InvalidAnswer: the answer cannot be parsed, or took too long or too much memory to compare.
-            ScoringFailed: the gold cannot be used ("reference"), or the workers cannot ("worker", "timeout").
+            InvalidAnswer: the answer cannot be parsed, or took too much time or memory to compare.
+            ScoringFailed: the gold is unusable ("reference"), or the workers are ("worker", "timeout").
         """
         with self._free:
             for attempt in range(2):
                 worker = self._take()
                 try:
-                    verdict = worker.ask({"gold": gold, "answer": answer, "timeout_s": timeout_s})
+                    verdict = worker.request({"gold": gold, "answer": answer, "timeout_s": timeout_s})
                 except _WorkerDied as err:
                     if attempt or err.out_of_time:
                         raise _to_error(err, gold, timeout_s) from None
@@ -76,7 +76,7 @@ class MathPool:
         raise AssertionError("the second attempt returns or raises")
 
     def close(self) -> None:
-        """End all workers; new ones start when needed."""
+        """End all workers; new ones are started when needed."""
         with self._lock:
             workers, self._all, self._idle = list(self._all), set(), []
         for worker in workers:
@@ -102,18 +102,18 @@ class MathPool:
 
 
 class _WorkerDied(Exception):
-    """A worker that gave no verdict."""
+    """A worker ended without a verdict."""
 
-    def __init__(self, gold_was_usable: bool, out_of_time: bool, machine_is_slow: bool, how: str) -> None:
-        super().__init__(how)
+    def __init__(self, gold_was_usable: bool, out_of_time: bool, machine_is_slow: bool, reason: str) -> None:
+        super().__init__(reason)
         self.gold_was_usable, self.out_of_time, self.machine_is_slow = gold_was_usable, out_of_time, machine_is_slow
 
 
 class _Worker:
-    """One process and its pipes, used by one thread at a time."""
+    """A worker process and its pipes, used by one thread at a time."""
 
     def __init__(self, script: Path) -> None:
-        # Isolated from the environment's Python settings, then given this process's own search path.
+        # Isolated from the environment's Python settings; the search path of this process is its argument.
         command = [sys.executable, "-I", str(script), json.dumps([path for path in sys.path if isinstance(path, str)])]
         try:
             self._process = subprocess.Popen(
@@ -123,17 +123,17 @@ class _Worker:
             raise ScoringFailed(f"no process for math-verify could be started: {err}", "worker") from None
         self._started = self._timed_out = False
 
-    def ask(self, task: dict[str, Any]) -> dict[str, Any]:
-        """The verdict on a task.
+    def request(self, task: dict[str, Any]) -> dict[str, Any]:
+        """Return the verdict on a task.
 
         Raises:
-            _WorkerDied: there is none.
+            _WorkerDied: the worker ended before its verdict.
         """
         if not self._started:
             hello = self._read_line(START_S)
             if hello is None or "failed" in hello:
-                why = f": {hello['failed']}" if hello else " in time"
-                raise ScoringFailed(f"math-verify could not be started{why}", "worker")
+                reason = f": {hello['failed']}" if hello else " in time"
+                raise ScoringFailed(f"math-verify could not be started{reason}", "worker")
             self._started = True
         wall_s = task["timeout_s"] * (WALL_FACTOR if _HAS_CPU_CLOCK else 1)
         self._send(task)
@@ -150,12 +150,12 @@ class _Worker:
 
     def _send(self, task: dict[str, Any]) -> None:
         assert self._process.stdin
-        with contextlib.suppress(OSError):  # it is dead, as reading will tell
+        with contextlib.suppress(OSError):  # a dead worker is noticed when reading
             self._process.stdin.write(json.dumps(task).encode() + b"\n")
             self._process.stdin.flush()
 
     def _read_line(self, wall_s: float) -> dict[str, Any] | None:
-        """The next line from the worker; None if it died, or was ended because it took too long."""
+        """Return the next line from the worker; None if it died, or was killed at the time limit."""
         assert self._process.stdout
         alarm = threading.Timer(wall_s, self._on_timeout)
         alarm.daemon = True
@@ -175,26 +175,26 @@ class _Worker:
         self._process.kill()
 
     def is_alive(self) -> bool:
-        """Whether it can take another task."""
+        """Return whether the worker can take another task."""
         return self._started and not self._timed_out and self._process.poll() is None
 
     def end(self) -> int:
-        """End it if it still runs; its exit code."""
+        """Kill the process if it still runs, and return its exit code."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
-                with contextlib.suppress(OSError):  # what was still to be written has no reader
+                with contextlib.suppress(OSError):  # unwritten data has no reader
                     pipe.close()
         return self._process.wait()
 
 
-def _to_error(why: _WorkerDied, gold: str, timeout_s: float) -> Exception:
-    if why.machine_is_slow:
-        return ScoringFailed(f"math-verify got too little of the machine in {WALL_FACTOR * timeout_s:g} s", "timeout")
-    how = f"more than {timeout_s:g} s" if why.out_of_time else f"a worker that {why}"
-    if not why.gold_was_usable:
-        return ScoringFailed(f"references.answer is {gold[:60]!r}: checking it took {how}", "reference")
-    return InvalidAnswer(f"comparing the answer with {gold[:60]!r} took {how}")
+def _to_error(err: _WorkerDied, gold: str, timeout_s: float) -> Exception:
+    if err.machine_is_slow:
+        return ScoringFailed(f"math-verify got too little CPU time in {WALL_FACTOR * timeout_s:g} s", "timeout")
+    cost = f"more than {timeout_s:g} s" if err.out_of_time else f"a worker that {err}"
+    if not err.gold_was_usable:
+        return ScoringFailed(f"references.answer is {gold[:60]!r}: checking it took {cost}", "reference")
+    return InvalidAnswer(f"comparing the answer with {gold[:60]!r} took {cost}")
 
 
 def _read(verdict: dict[str, Any], gold: str) -> bool:

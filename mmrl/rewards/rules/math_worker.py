@@ -1,14 +1,14 @@
-"""What runs in a process of its own for the reward `maths`: math-verify, and the checks that it leaves out.
+"""The worker process of the reward `maths`: math-verify, and the checks that it lacks.
 
-Started by its path (see `math_pool`), so that neither torch nor the rest of this package is imported. Reads one JSON
-object a line, {"gold", "answer", "timeout_s"}, and writes one line after the gold is known to be usable and one with
-the verdict:
+The script is started by its path (see `math_pool`), so that neither torch nor the rest of this package is imported. It
+reads one JSON object a line, {"gold", "answer", "timeout_s"}, and writes one line after the gold has been found usable
+and one with the verdict:
 
     {"gold": "ok"}     or the verdict {"gold": "why it cannot be used"}
     {"equal": true}    or the verdict {"answer": "why it cannot be read"}
 
-It may hang or die at any time; who waits for it counts on that. Its own clock is the CPU's, so that a busy machine
-fails no answer.
+The process may hang or die at any time; `math_pool` handles both. Its time limit is one of CPU time, so that a busy
+machine fails no answer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SPACES = re.compile(r"\\[ ,;:!]|~|\\quad|\\qquad")
 _WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s?\{([^{}]{0,100})\}")
 
 Expression = Any
-"""What sympy calls Basic, or a matrix."""
+"""A sympy Basic or a matrix."""
 
 
 def main() -> None:
     """Serve until standard input ends."""
     replies = _private_stdout()
-    with contextlib.suppress(ValueError):  # only of another thread than the main one
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who waits for this process
+    with contextlib.suppress(ValueError):  # raised outside the main thread
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     try:
         verifier = Verifier()
     except ImportError as err:
@@ -49,11 +49,11 @@ def main() -> None:
         task = json.loads(line)
         _reply(replies, verifier.verdict(task, lambda: _reply(replies, {"gold": "ok"})))
         if _peak_memory_bytes() > MEMORY_BYTES // 2:
-            return  # too full to be trusted with the next
+            return  # too little memory is left for the next task
 
 
 class Verifier:
-    """Parses and compares; remembers golds."""
+    """A wrapper of math-verify that parses, compares and caches golds."""
 
     def __init__(self) -> None:
         import logging
@@ -65,13 +65,13 @@ class Verifier:
         self._known_golds: dict[str, list[Expression]] = {}  # parsed, and seen to compare in time
 
     def verdict(self, task: dict[str, Any], gold_is_usable: Callable[[], None]) -> dict[str, Any]:
-        """The reply to one task; tells when the gold has been seen to be usable."""
+        """Return the reply to one task; call `gold_is_usable` once the gold has been checked."""
         gold_text, answer_text = task["gold"], task["answer"]
         _start_clock(task["timeout_s"])
         try:
             gold = self._gold(gold_text)
             if "".join(gold_text.split()) == "".join(answer_text.split()):
-                return {"equal": True}  # whatever it would take to compute the two
+                return {"equal": True}  # without computing either
             self._check_comparable(gold_text, gold)
         except _Unusable as err:
             return {"gold": str(err)}
@@ -81,13 +81,13 @@ class Verifier:
             return {"equal": self._equal(gold, gold_text, self._parsed(answer_text), answer_text)}
         except _Unusable as err:
             return {"answer": str(err)}
-        except Exception as err:  # math-verify raises whatever sympy does
+        except Exception as err:  # math-verify raises any exception that sympy does
             return {"answer": f"could not be compared: {type(err).__name__}"}
         finally:
             _start_clock(0)
 
     def _gold(self, text: str) -> list[Expression]:
-        """The gold, parsed, once it has been seen to equal itself."""
+        """Return the parsed gold after checking that it equals itself."""
         if text not in self._known_golds:
             gold = self._parsed(text)
             if not self._library.verify(gold, gold, timeout_seconds=0, allow_set_relation_comp=True):
@@ -96,7 +96,7 @@ class Verifier:
         return self._known_golds[text]
 
     def _check_comparable(self, text: str, gold: list[Expression]) -> None:
-        """Compare the gold with something once, so that one which cannot be computed is not held against an answer."""
+        """Compare the gold with a number once, so that a gold that cannot be computed fails no answer."""
         if text not in self._known_golds:
             self._equal(gold, text, self._parsed("7919"), "7919")
             if len(self._known_golds) >= MAX_CACHED_GOLDS:
@@ -104,7 +104,7 @@ class Verifier:
             self._known_golds[text] = gold
 
     def _parsed(self, text: str) -> list[Expression]:
-        # Nothing but the whole text is to be read: no formula out of the middle of something that is none.
+        # Only the whole text is parsed: no formula is extracted from the middle of other text.
         config = [self._library.LatexExtractionConfig(boxed_match_priority=0, try_extract_without_anchor=False)]
         try:
             found = self._library.parse(
@@ -131,13 +131,13 @@ class Verifier:
 
 
 class _Unusable(ValueError):
-    """A text that is no mathematics."""
+    """A text cannot be parsed or compared as mathematics."""
 
 
 def is_false_chain(answer: Expression) -> bool:
-    """Whether an answer holds numbers that it says are equal, and are not: 1 = 2 = 3.
+    """Return whether an answer equates numbers that are not equal: 1 = 2 = 3.
 
-    math-verify reads the last of them, so such an answer would be right for every gold.
+    math-verify takes the last of them, so such an answer could be right for any gold.
     """
     from sympy import And, Eq
 
@@ -147,9 +147,10 @@ def is_false_chain(answer: Expression) -> bool:
 
 
 def are_far_apart(gold: Expression, answer: Expression) -> bool:
-    """Whether two numbers differ by more than 1e-5 of the gold.
+    """Return whether two numbers differ by more than 1e-5 of the gold.
 
-    math-verify rounds floats to six places: to it, 0.0000001 is 0.0. It lets 9% pass for 9 and for 0.09; so does this.
+    math-verify rounds floats to six places, which makes 0.0000001 equal to 0.0. As in math-verify, 9% passes for 9 and
+    for 0.09.
     """
     pair = _plain_number(gold), _plain_number(answer)
     if pair[0] is None or pair[1] is None:
@@ -158,10 +159,10 @@ def are_far_apart(gold: Expression, answer: Expression) -> bool:
 
 
 def have_different_units(gold: Expression, gold_text: str, answer: Expression, answer_text: str) -> bool:
-    """Whether two numbers are measured in different units, which math-verify drops: 3 m and 3 km, 2m and 2.
+    """Return whether two numbers have different units, which math-verify drops: 3 m and 3 km, 2m and 2.
 
-    A unit may be left out on either side, but a letter right behind the gold's number (2m) may be a variable. A unit
-    may be written out where the other is short: cm and centimeters.
+    A unit may be omitted on either side, but a letter directly after the gold's number (2m) may be a variable. One unit
+    may be the abbreviation of the other: cm and centimeters.
     """
     if _plain_number(gold) is None or _plain_number(answer) is None:
         return False
@@ -173,7 +174,7 @@ def have_different_units(gold: Expression, gold_text: str, answer: Expression, a
 
 
 def _unit(text: str) -> tuple[str, bool]:
-    """The unit behind a number, and whether it is a bare letter that could be a variable."""
+    """Return the unit after a number, and whether it is a bare letter that could be a variable."""
     bare = _WRAPPED.search(text) is None
     plain = _WRAPPED.sub(r" \1", _SPACES.sub(" ", text)).replace("\\%", "").replace("$", "").strip()
     match = _NUMBER_BESIDE_UNIT.match(plain)
@@ -191,7 +192,7 @@ def _abbreviates(short: str, long: str) -> bool:
 
 
 def _plain_number(expression: Expression) -> Any:
-    """The value of what is no more than a real number, else None."""
+    """Return the value of a real number; None for any other expression."""
     from sympy import Expr
 
     if not isinstance(expression, Expr) or expression.free_symbols:
@@ -208,20 +209,20 @@ def _close(a: Any, b: Any) -> bool:
 
 
 def _private_stdout() -> TextIO:
-    """Standard output, out of the reach of libraries that print."""
+    """Return a duplicate of standard output, and redirect the original to devnull for libraries that print."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return replies
 
 
-def _reply(replies: TextIO, what: dict[str, Any]) -> None:
-    print(json.dumps(what), file=replies, flush=True)
+def _reply(replies: TextIO, message: dict[str, Any]) -> None:
+    print(json.dumps(message), file=replies, flush=True)
 
 
 def _start_clock(seconds: float) -> None:
-    """End this process once it has computed for so long; 0: never. Where there is no such clock, others watch."""
+    """End this process after `seconds` of CPU time; 0 means never. Without such a timer, the parent kills it."""
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF, whose default ends the process, even inside of C
+        signal.setitimer(signal.ITIMER_PROF, seconds)  # SIGPROF ends the process by default, even inside C code
 
 
 def _limit_memory() -> None:
@@ -232,20 +233,20 @@ def _limit_memory() -> None:
         limit = MEMORY_BYTES if most == resource.RLIM_INFINITY else min(MEMORY_BYTES, most)
         resource.setrlimit(resource.RLIMIT_AS, (limit, most))
     except (ImportError, OSError, ValueError):
-        pass  # Windows has no such limit, and macOS may refuse it; the clock still runs
+        pass  # Windows has no such limit, and macOS may reject it; the time limit still holds
 
 
 def _peak_memory_bytes() -> int:
-    """The most memory that this process has held; 0 where that cannot be told.
+    """Return the peak memory of this process in bytes; 0 if it is not available.
 
-    Not `ru_maxrss`: on Linux that begins with what the parent held when it started this process.
+    `ru_maxrss` is not used: on Linux it starts at the memory of the parent when it forked this process.
     """
     try:
-        with open("/proc/self/status", encoding="ascii") as facts:
-            held = next(line.split()[1] for line in facts if line.startswith("VmHWM:"))
+        with open("/proc/self/status", encoding="ascii") as lines:
+            kibibytes = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     except (OSError, StopIteration):
         return 0
-    return int(held) * 1024
+    return int(kibibytes) * 1024
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Mathematical answers: equal as mathematics, not as text."""
+"""The reward for mathematical answers, compared as mathematics and not as text."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from mmrl.rewards.parsing.numbers import require_ascii_digits
 from mmrl.rewards.rules.math_pool import POOL
 
 MAX_CHARACTERS = 1_000
-"""Characters past which an answer is no formula to verify."""
+"""The number of characters above which an answer is not verified as a formula."""
 MAX_DEPTH = 50
-"""Braces inside of braces."""
+"""The largest nesting depth of braces."""
 
 _MATHS = re.compile(r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\(([^$]{1,1000}?)\\\)|\\\[([^$]{1,1000}?)\\\]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|operatorname)\s?\{([^{}]{0,200})\}")
@@ -51,15 +51,15 @@ class Maths(BatchReward):
     """1 if the answer is mathematically equal to the true one, else 0.
 
     Compared by math-verify: numbers, fractions, expressions, equations, intervals, sets, matrices, in LaTeX or plain.
-    `references.answer` is a number or its LaTeX. The answer stands in \\boxed{...} inside or outside of the answer's
-    tags, or after "the answer is", or is all of the text.
+    `references.answer` is a number or its LaTeX. The answer is in \\boxed{...} inside or outside the answer's tags, or
+    after "the answer is", or is the whole text.
 
     math-verify's conventions hold: decimals count to six places (0.333333 is 1/3), 9% passes for 9 and for 0.09, x = 3
-    for 3, a set in any order, an open interval (1, 2) for the list 1, 2; units may be left out. This is stricter with
-    chains of numbers that are not equal (1 = 2 = 3), small decimals (1e-7 is not 0.0), units (3 m is not 3 km) and
-    words, which are compared as words. Invalid are prose, different boxes, braces that do not close, numbers side by
-    side, digits that are not 0 to 9 of ASCII (x², ½), and what takes more than `timeout_s` of CPU time or 2 GiB. A
-    reference of which that is true is the scorer's failure.
+    for 3, a set in any order, an open interval (1, 2) for the list 1, 2; units may be omitted. This reward is stricter
+    with chains of unequal numbers (1 = 2 = 3), small decimals (1e-7 is not 0.0), units (3 m is not 3 km) and words,
+    which are compared as words. Prose, different boxes, unbalanced braces, numbers side by side, digits other than
+    ASCII 0 to 9 (x², ½), and answers that take more than `timeout_s` of CPU time or 2 GiB are invalid. If that holds
+    for the reference, scoring fails.
     """
 
     name, needs, range = "maths", ("text", "references.answer"), (0.0, 1.0)
@@ -68,11 +68,11 @@ class Maths(BatchReward):
 
     def __init__(self, timeout_s: float = 5.0, form: AnswerFormat = "auto") -> None:
         if not (math.isfinite(timeout_s) and timeout_s > 0):
-            raise RewardError(f"maths: timeout_s is {timeout_s}; due is a number of seconds above 0")
+            raise RewardError(f"maths: timeout_s is {timeout_s}; expected a number of seconds above 0")
         self.timeout_s, self.form = timeout_s, form
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        """All answers, as many at once as there are workers."""
+        """Score all answers, as many at once as there are workers."""
         threads = ThreadPoolExecutor(max(1, min(len(items), POOL.size, os.cpu_count() or 1)))
         try:
             return list(threads.map(self._attempt, items))
@@ -82,13 +82,13 @@ class Maths(BatchReward):
     def _attempt(self, item: RewardInput) -> Scored:
         try:
             return self._score(item)
-        except Exception as err:  # a border: the other answers of the batch are scored all the same
+        except Exception as err:  # recorded for this answer; the others of the batch are scored
             return err
 
     def _score(self, item: RewardInput) -> float:
         gold = _gold(item.references["answer"])
         answer = extract_formula(final_answer(item.text or "", resolve_form(item, self.form)))
-        if _WORDS.fullmatch(gold):  # "blue" is no product of b, l, u and e, of which "lueb" would be another
+        if _WORDS.fullmatch(gold):  # "blue" is not a product of b, l, u and e, to which "lueb" would be equal
             return float(_as_words(gold) == _as_words(answer))
         _check_prose(answer)
         _check_dropped(answer, gold)
@@ -96,10 +96,10 @@ class Maths(BatchReward):
 
 
 def extract_formula(text: str) -> str:
-    """The one formula that a text gives as its answer, in LaTeX that math-verify reads as it is meant.
+    """Return the one formula that a text states as its answer, in LaTeX that math-verify parses correctly.
 
     Raises:
-        InvalidAnswer: none, several, or one that cannot be told from two.
+        InvalidAnswer: there is no formula, or several, or one that is ambiguous.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read as a formula")
@@ -118,7 +118,7 @@ def _readable(formula: str) -> str:
     if not formula:
         raise InvalidAnswer("the answer is empty")
     if "\\boxed" in formula or any(mark in formula.replace("\\$", "") for mark in ("$", "\\(", "\\[")):
-        raise InvalidAnswer(f"{formula[:60]!r} holds a formula inside of something else")
+        raise InvalidAnswer(f"{formula[:60]!r} has a formula inside other text")
     _check_braces(formula)
     for pattern, plain in _REWRITTEN:
         formula = pattern.sub(plain, formula)
@@ -138,13 +138,13 @@ def _check_braces(formula: str) -> None:
 
 
 def _check_prose(formula: str) -> None:
-    """math-verify reads a sentence as a product of its letters, or drops what it does not know."""
+    """Raise InvalidAnswer for a sentence: math-verify parses it as a product of its letters, or drops words."""
     if len(_PROSE.findall(_TEXT.sub(" ", formula))) > 2:
         raise InvalidAnswer(f"{formula[:60]!r} is a sentence; put the answer into \\boxed{{...}}")
 
 
 def _check_dropped(answer: str, gold: str) -> None:
-    """math-verify reads 3 out of 3 \\approx 4, 3_5 and 3 \\text{ is wrong}: what it drops must stand in the gold."""
+    """Raise InvalidAnswer if math-verify would drop a part that is not in the gold: 3 \\approx 4, 3_5."""
     texts = set(_TEXT.findall(gold))
     bases = _BASE.findall(answer)
     if (
@@ -153,7 +153,7 @@ def _check_dropped(answer: str, gold: str) -> None:
         or any(_SAYS_MORE.search(text) for text in _TEXT.findall(answer) if text not in texts)
         or (_TAKEN_BACK.search(answer) and not _TAKEN_BACK.search(gold))
     ):
-        raise InvalidAnswer(f"{answer[:60]!r} says more than one formula that can be compared")
+        raise InvalidAnswer(f"{answer[:60]!r} has more than one formula that can be compared")
 
 
 def _gold(answer: Any) -> str:
@@ -167,7 +167,7 @@ def _gold(answer: Any) -> str:
             return _readable(str(answer))
     except InvalidAnswer as err:
         raise ScoringFailed(f"references.answer is {answer!r:.60}: {err}", "reference") from None
-    raise ScoringFailed(f"references.answer is {answer!r:.60}; due is a number or the text of a formula", "reference")
+    raise ScoringFailed(f"references.answer is {answer!r:.60}; expected a number or the text of a formula", "reference")
 
 
 def _as_words(text: str) -> str:

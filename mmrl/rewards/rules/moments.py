@@ -1,4 +1,4 @@
-"""How far answered stretches of time, and boxes over time, overlap with the true ones."""
+"""Rewards for time: the overlap of time spans, and of boxes over time (tubes)."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _FRAME_KEYS, _BOX_KEYS = ("frame", "time", "second"), ("box", "bbox", "bbox_2d")
 
 
 class TemporalIoU(Reward):
-    """Intersection over union of the answered and the true stretches of time.
+    """Intersection over union of the answered and the true time spans.
 
-    Several are taken as their union, so their order and how they are cut up do not matter. `references["answer"]` is
-    [start, end] in seconds, or a list of such, or {"start": ..., "end": ...}, or text; [] where there is nothing to
-    find, which only the answer [] meets, with 1. Swapped ends, a stretch of no length and negative times are invalid.
+    Several spans count as their union, so that order and subdivision do not matter. `references["answer"]` is
+    [start, end] in seconds, or a list of such pairs, or {"start": ..., "end": ...}, or text; [] if there is nothing to
+    find, for which only the answer [] scores 1. Swapped ends, spans without length and negative times are invalid.
 
-    Temporal-R1 (arXiv:2506.01908; appletea233/Temporal-R1 verl/utils/reward_score/tvg.py), which divides by the whole
-    stretch around both; that is the union where they overlap, and where they do not both are 0.
+    Temporal-R1 (arXiv:2506.01908; appletea233/Temporal-R1 verl/utils/reward_score/tvg.py) divides by the smallest span
+    around both, which is the union if they overlap; if they do not, both scores are 0.
     """
 
     name, needs, range = "temporal_iou", ("text", "references.answer"), (0.0, 1.0)
@@ -51,8 +51,8 @@ class TemporalIoU(Reward):
 
     def score_one(self, item: RewardInput) -> float:
         try:
-            given = item.references["answer"]
-            truth = merge_spans(parse_spans(given) if isinstance(given, str) else spans_from_json(given))
+            answer = item.references["answer"]
+            truth = merge_spans(parse_spans(answer) if isinstance(answer, str) else spans_from_json(answer))
         except InvalidAnswer as err:
             raise ScoringFailed(f"references['answer']: {err}", "reference") from err
         return temporal_iou(merge_spans(parse_spans(answer_text(item.text or "", resolve_form(item)))), truth)
@@ -63,9 +63,10 @@ class TubeIoU(Reward):
 
     Σ IoU over the frames that both have, divided by the number of frames that either has, in [0, 1] (VidSTG,
     arXiv:2001.06891). The answer is JSON: {"12": [x1, y1, x2, y2], ...} by frame or second, or a list of
-    {"frame": 12, "box": [...]} (also "time", "second"; "bbox", "bbox_2d"). So is `references["answer"]`, which says by
-    its keys what is counted; `space` and `size` are as for `box_iou`. Frames are compared as they are written (12 is
-    12.0), never interpolated: ask for the frames of the reference. Where there is nothing to find, {} is right.
+    {"frame": 12, "box": [...]} (also "time", "second"; "bbox", "bbox_2d"). `references["answer"]` has the same form,
+    and its keys define what is counted; `space` and `size` are as for `box_iou`. Frames are compared as written (12 is
+    12.0), never interpolated: the prompt should request the frames of the reference. If there is nothing to find, {} is
+    right.
     """
 
     name, needs, range = "tube_iou", ("text", "references.answer", "references.space"), (0.0, 1.0)
@@ -81,7 +82,9 @@ class TubeIoU(Reward):
         check_comparable(truth)
         tube = tube_from_json(decode_json(answer_text(item.text or "", resolve_form(item))))
         answered = {frame: check_box(box, truth.answer_space, truth.size) for frame, box in tube.items()}
-        if _shares(answered, truth.answer_space, truth.size) == _shares(true_tube, truth.reference_space, truth.size):
+        if _fractions(answered, truth.answer_space, truth.size) == _fractions(
+            true_tube, truth.reference_space, truth.size
+        ):
             return 1.0
         return clamp_below_one(tube_iou(*_in_one_space(answered, true_tube, truth)))
 
@@ -95,7 +98,7 @@ class TubeIoU(Reward):
 
 
 def temporal_iou(answered: Sequence[Span], truth: Sequence[Span]) -> float:
-    """IoU of two unions of spans, each as `merge_spans` gives it. 1 only for equal unions, empty ones included."""
+    """Return the IoU of two results of `merge_spans`; 1 only for equal unions, empty ones included."""
     if list(answered) == list(truth):
         return 1.0
     both = sum(max(0.0, min(a[1], b[1]) - max(a[0], b[0])) for a, b in _meeting(answered, truth))
@@ -104,7 +107,7 @@ def temporal_iou(answered: Sequence[Span], truth: Sequence[Span]) -> float:
 
 
 def _meeting(first: Sequence[Span], second: Sequence[Span]) -> Iterator[tuple[Span, Span]]:
-    """Pairs of spans that may overlap, walking along both unions once."""
+    """Yield the pairs of spans that may overlap, in one pass over both unions."""
     i = j = 0
     while i < len(first) and j < len(second):
         yield first[i], second[j]
@@ -115,25 +118,25 @@ def _meeting(first: Sequence[Span], second: Sequence[Span]) -> Iterator[tuple[Sp
 
 
 def tube_iou(answered: Mapping[Decimal, Box], truth: Mapping[Decimal, Box]) -> float:
-    """vIoU of two tubes {frame: box} in one space, of which one at least has a frame."""
+    """Return the vIoU of two tubes {frame: box} in one space, at least one of which has a frame."""
     shared = sorted(answered.keys() & truth.keys())
     rows = [np.array([tube[frame] for frame in shared], np.float64).reshape(-1, 4) for tube in (answered, truth)]
     overlaps = sum(float(pairwise_iou(a[None], b[None])[0, 0]) for a, b in zip(*rows, strict=True))
     return overlaps / len(answered.keys() | truth.keys())
 
 
-def tube_from_json(given: Any) -> dict[Decimal, Sequence[float]]:
-    """{frame: box} from what JSON holds; the boxes are not checked.
+def tube_from_json(value: Any) -> dict[Decimal, Sequence[float]]:
+    """Return {frame: box} from a JSON value; the boxes are not checked.
 
     Raises:
-        InvalidAnswer: it has another form, or a frame stands in it twice.
+        InvalidAnswer: the value has another form, or a frame occurs twice.
     """
-    if isinstance(given, Mapping):
-        rows = list(given.items())
-    elif isinstance(given, Sequence) and not isinstance(given, str):
-        rows = [(_only(row, _FRAME_KEYS), _only(row, _BOX_KEYS)) for row in given]
+    if isinstance(value, Mapping):
+        rows = list(value.items())
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        rows = [(_only(row, _FRAME_KEYS), _only(row, _BOX_KEYS)) for row in value]
     else:
-        raise InvalidAnswer(f"{given!r:.60} is no tube: boxes by frame are due")
+        raise InvalidAnswer(f"{value!r:.60} is not a tube; expected boxes by frame")
     if len(rows) > MAX_BOXES:
         raise InvalidAnswer(f"the tube has {len(rows)} boxes; at most {MAX_BOXES} are read")
     tube: dict[Decimal, Sequence[float]] = {}
@@ -143,15 +146,15 @@ def tube_from_json(given: Any) -> dict[Decimal, Sequence[float]]:
             raise InvalidAnswer(f"the frame {key!r} has two boxes")
         if not isinstance(box, Sequence) or isinstance(box, str) or len(box) != 4:
             raise InvalidAnswer(f"a box has four numbers, not {box!r:.60}")
-        tube[frame] = [number(value, "a coordinate") for value in box]
+        tube[frame] = [number(coordinate, "a coordinate") for coordinate in box]
     return tube
 
 
 def _frame(key: Any) -> Decimal:
-    """12, 12.0 and "12" are one frame."""
+    """Return the frame of a key; 12, 12.0 and "12" are the same frame."""
     written = str(key) if isinstance(key, int | float | str) and not isinstance(key, bool) else ""
     if not _FRAME.fullmatch(written):
-        raise InvalidAnswer(f"{key!r:.40} is no frame nor second")
+        raise InvalidAnswer(f"{key!r:.40} is neither a frame nor a second")
     return Decimal(written)
 
 
@@ -172,8 +175,10 @@ def _in_one_space(
     )
 
 
-def _shares(tube: Mapping[Decimal, Sequence[float]], space: Space, size: Size | None) -> dict[Decimal, list[Fraction]]:
-    """A tube as exact shares of the picture: equal for tubes that say the same in different spaces."""
+def _fractions(
+    tube: Mapping[Decimal, Sequence[float]], space: Space, size: Size | None
+) -> dict[Decimal, list[Fraction]]:
+    """Return a tube in exact fractions of the picture, so that equal tubes in different spaces compare equal."""
     width, height = extent(space, size)
     return {
         frame: [exact_fraction(coordinate, height if at % 2 else width) for at, coordinate in enumerate(box)]

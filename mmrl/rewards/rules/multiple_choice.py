@@ -1,4 +1,4 @@
-"""Which of several options an answer picks."""
+"""The reward for multiple choice: the option that an answer picks."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, resolve_form, stated_answers, strip_bold
 
 MAX_CHARACTERS = 20_000
-"""Characters past which an answer is not read for a choice."""
+"""The number of characters above which an answer is not searched for a choice."""
 
 _BARE = re.compile(r"[(\[{]?\s?([A-Za-z])\s?(?:[)\]}]\s?[.:?!]?|[.:?!])?")  # B  (B)  [B]  B.  B)  B:  B?
-_LED = re.compile(r"(?:[(\[]\s?([A-Z])\s?[)\]][.:]?|([A-Z])\s?[.):])\s{0,9}(?=\S)")  # "B. a red circle" begins so
-_MARKED = re.compile(r"(?<!\w)[(\[]?([A-Z])[.:)\]]")  # a letter that stands in a text as an option does
-_CAPITAL = re.compile(r"(?<!\w)[A-Z](?!\w)(?!\s[a-z])")  # no article, as in "A dog"
+_LED = re.compile(r"(?:[(\[]\s?([A-Z])\s?[)\]][.:]?|([A-Z])\s?[.):])\s{0,9}(?=\S)")  # the start of "B. a red circle"
+_MARKED = re.compile(r"(?<!\w)[(\[]?([A-Z])[.:)\]]")  # a letter in a text that is written like an option
+_CAPITAL = re.compile(r"(?<!\w)[A-Z](?!\w)(?!\s[a-z])")  # not an article, as in "A dog"
 _NO_WORD = re.compile(r"[\W_]+")
 _REASON = re.compile(r"([A-Z]),?\s(?:because|since|as)\s")
 _CALLED = re.compile(r"(?:the\s)?(?:option|choice|answer)\s{1,3}", re.IGNORECASE)
@@ -35,7 +35,7 @@ _DENIAL = re.compile(
     r"\b(?:not|never|neither|nor|wrong|incorrect|false|except|none|all|both|might|maybe|unless)\b|n['\u2019]t\b",
     re.IGNORECASE,
 )
-_LONE = re.compile(r"(?<![\w'\u2019])[b-hj-z](?![\w'\u2019])")  # small letters, but for the words "a" and "I"
+_LONE = re.compile(r"(?<![\w'\u2019])[b-hj-z](?![\w'\u2019])")  # lower-case letters except the words "a" and "I"
 _LETTERS = re.compile(r"[\W_]*[A-Za-z](?:[\W_]+(?:(?:and|or)[\W_]+)?[A-Za-z])+[\W_]*")  # a list of letters
 _SENTENCE = re.compile(r"[A-Z][^\s.]*(?:\s+[^\s.]+){3}")  # a sentence rather than an option: four words or more
 _WRAPPED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mbox)\s?\{([^{}]{0,200})\}")
@@ -47,19 +47,19 @@ class MultipleChoice(Reward):
     """1 if the answer picks the right option, else 0.
 
     `references.answer` is the right option's letter or its text; `references.choices` (or `options`) the texts in
-    order, or {letter: text}. Without choices, letters are those of `letters` and only letters can be answered.
+    order, or {letter: text}. Without choices, the letters are those of `letters`, and answers are letters only.
 
-    Read as a pick, after bold, quotes and LaTeX's \\text{} are taken off:
+    After removing bold, quotes and LaTeX's \\text{}, these pick an option:
 
     * the letter alone, in either case: B, (B), [B], B., B:, B?, option B; also "B is correct";
-    * the letter with its option behind it: "B. a red circle", "B (a red circle)"; any other text there is refused, and
-      so is a denial ("B. not this") where the texts are not known; a reason ("B. because ...") or sentence may follow;
-    * an option's text alone, whatever its case and spacing;
-    * any of these behind "Answer:", "The answer is" or "The correct option is"; there also "B because ...".
+    * the letter followed by its option: "B. a red circle", "B (a red circle)"; any other text there is invalid, and so
+      is a negation ("B. not this") if the texts are not known; a reason ("B. because ...") or sentence may follow;
+    * an option's text alone, in any case and spacing;
+    * any of these after "Answer:", "The answer is" or "The correct option is"; there also "B because ...".
 
-    Without such a lead-in each line is read by itself, and no other option may be named anywhere. "A dog sits there"
-    picks nothing: no mark follows its A. Several different picks are invalid, and so is none. A letter is what it looks
-    like: Latin alone, so that Cyrillic А and the full-width Ａ are invalid.
+    Without such a phrase each line is read separately, and no other option may be named anywhere. "A dog sits there"
+    picks nothing, since its A has no mark. No pick and several different picks are invalid. Letters are Latin only:
+    Cyrillic А and the full-width Ａ are invalid.
     """  # noqa: RUF002
 
     name, needs, range = "multiple_choice", ("text", "references.answer"), (0.0, 1.0)
@@ -67,7 +67,7 @@ class MultipleChoice(Reward):
 
     def __init__(self, letters: str = "ABCDEFGHIJ", form: AnswerFormat = "auto") -> None:
         if not letters or any(letter not in string.ascii_uppercase for letter in letters):
-            raise RewardError(f"multiple_choice: letters is {letters!r}; due are letters from A to Z, such as 'ABCD'")
+            raise RewardError(f"multiple_choice: letters is {letters!r}; expected letters from A to Z, such as 'ABCD'")
         self.letters, self.form = letters, form
 
     def score_one(self, item: RewardInput) -> float:
@@ -76,31 +76,31 @@ class MultipleChoice(Reward):
         return float(picked(final_answer(item.text or "", resolve_form(item, self.form)), options) == right)
 
     def _options(self, references: Mapping[str, Any]) -> dict[str, str]:
-        """{letter: text}; the texts are empty where they are not known."""
-        given = references.get("choices", references.get("options"))
-        if given is None:
+        """Return {letter: text}; the texts are empty if they are not known."""
+        choices = references.get("choices", references.get("options"))
+        if choices is None:
             return dict.fromkeys(self.letters, "")
-        if isinstance(given, list | tuple) and 0 < len(given) <= 26:
-            given = dict(zip(string.ascii_uppercase, given, strict=False))
+        if isinstance(choices, list | tuple) and 0 < len(choices) <= 26:
+            choices = dict(zip(string.ascii_uppercase, choices, strict=False))
         if not (
-            isinstance(given, Mapping)
+            isinstance(choices, Mapping)
             and all(
-                isinstance(letter, str) and len(letter) == 1 and letter in string.ascii_uppercase for letter in given
+                isinstance(letter, str) and len(letter) == 1 and letter in string.ascii_uppercase for letter in choices
             )
-            and all(isinstance(text, str | int | float) for text in given.values())
+            and all(isinstance(text, str | int | float) for text in choices.values())
         ):
             raise ScoringFailed(
-                f"references.choices is {given!r:.80}; due are up to 26 texts, or a mapping of letters to texts",
+                f"references.choices is {choices!r:.80}; expected up to 26 texts, or a mapping of letters to texts",
                 "reference",
             )
-        return {letter: _without_own_letter(letter, str(text)) for letter, text in given.items()}
+        return {letter: _without_own_letter(letter, str(text)) for letter, text in choices.items()}
 
 
 def picked(text: str, options: Mapping[str, str]) -> str:
-    """The letter of the one option that a text picks.
+    """Return the letter of the one option that a text picks.
 
     Raises:
-        InvalidAnswer: none, or several.
+        InvalidAnswer: the text picks no option, or several.
     """
     if len(text) > MAX_CHARACTERS:
         raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read for a choice")
@@ -121,10 +121,10 @@ def picked(text: str, options: Mapping[str, str]) -> str:
 
 
 def _pick(text: str, options: Mapping[str, str]) -> str | None:
-    """The option that one line picks, if any.
+    """Return the option that one line picks, or None.
 
     Raises:
-        InvalidAnswer: a letter and a text that do not belong together, or several options in the line.
+        InvalidAnswer: the line has a letter with another option's text, or several options.
     """
     text = _unquoted(text)
     if called := _CALLED.match(text):
@@ -154,12 +154,12 @@ def _by_text(text: str, options: Mapping[str, str]) -> str | None:
     plain = _plain(text)
     named = [letter for letter, option in options.items() if option and _plain(option) == plain]
     if len(named) > 1:
-        raise InvalidAnswer(f"{text[:60]!r} is the text of several options ({', '.join(named)}): say the letter")
+        raise InvalidAnswer(f"{text[:60]!r} is the text of several options ({', '.join(named)}): state the letter")
     return named[0] if named else None
 
 
 def _check_rest(letter: str, rest: str, options: Mapping[str, str], ends_sentence: bool) -> None:
-    """Refuse a text right behind a letter and its mark that is not that option's own, or that takes it back."""
+    """Raise InvalidAnswer if the text directly after a letter and its mark is not that option's, or negates it."""
     own = options[letter]
     if _is_own(rest, own):
         return
@@ -176,20 +176,20 @@ def _check_rest(letter: str, rest: str, options: Mapping[str, str], ends_sentenc
 
 
 def _is_own(text: str, own: str) -> bool:
-    """Whether a text is an option's, but for a bracket that closes behind it and an article."""
+    """Return whether a text is the option's, ignoring a closing bracket and an article."""
     closed = text.strip().removesuffix(".").removesuffix(")")
-    due = _ARTICLE.sub("", _plain(own), count=1)
+    expected = _ARTICLE.sub("", _plain(own), count=1)
     return bool(own) and any(
-        plain == _plain(own) or (due and _ARTICLE.sub("", plain, count=1) == due)
+        plain == _plain(own) or (expected and _ARTICLE.sub("", plain, count=1) == expected)
         for plain in (_plain(text), _plain(closed))
     )
 
 
 def _check_alone(letter: str, text: str, options: Mapping[str, str]) -> None:
-    """Refuse a text beside a pick that names other options, by letter or by their words."""
+    """Raise InvalidAnswer if the text beside a pick names other options, by letter or by their words."""
     own = _plain(options[letter])
     if own and _plain(text) == own:
-        return  # which may look like anything
+        return  # an option's own text may look like anything
     words = f" {_words(text)} "
     words = words.replace(f" {_words(own)} ", " ") if own else words
     others = {match.group(1) for match in _MARKED.finditer(text)}
@@ -205,7 +205,7 @@ def _words(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """What two texts share that say the same: case, spacing and a full stop at the end do not count."""
+    """Return the text in the form in which texts are compared: without case, spacing and a final full stop."""
     text = unicodedata.normalize("NFC", _unquoted(text))
     return " ".join(text.casefold().split()).removesuffix(".")
 
@@ -233,7 +233,7 @@ def _right(answer: Any, options: Mapping[str, str]) -> str:
 
 
 def _look_alike(text: str) -> str:
-    """Why a letter that looks right is none."""
+    """Return the reason why a letter that looks right is not Latin, or ""."""
     for character in text[:200]:
         if character.isalpha() and not character.isascii() and len(text) < 20:
             return f": {character!r} is {unicodedata.name(character, 'no Latin letter')}"

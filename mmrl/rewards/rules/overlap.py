@@ -1,4 +1,4 @@
-"""How much of a reference text an open answer has: in words (ROUGE), or in what its tokens mean (BMAS)."""
+"""Rewards for open answers: overlap with a reference text in words (ROUGE), or in token embeddings (BMAS)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 MAX_CHARACTERS = 100_000
-"""Characters past which an answer is not compared."""
+"""The number of characters above which an answer is not compared."""
 
 Variant: TypeAlias = Literal["1", "2", "L"]
 Embeddings: TypeAlias = Literal["contextual", "input"]
@@ -33,9 +33,9 @@ class Rouge(Reward):
 
     `variant` "1" or "2" counts the words or pairs of words that both have, "L" (the default) the longest common
     subsequence of words. Words are runs of letters and digits, in lower case; single characters in Chinese and
-    Japanese. "L" is 1 only for the same words in the same order; "1" does not see the order, and "2" not all of it.
-    Texts of a single word, which have no pairs, score 1 under "2" if they are the same. Of several references (a list)
-    the best counts.
+    Japanese. "L" is 1 only for the same words in the same order; "1" ignores the order, and "2" some of it. Texts of a
+    single word, which have no pairs, score 1 under "2" if they are the same. With several references (a list) the best
+    score counts. rouge-score is not used: it drops all characters outside a-z and 0-9.
     """
 
     name, needs, range = "rouge", ("text", "references.answer"), (0.0, 1.0)
@@ -43,7 +43,7 @@ class Rouge(Reward):
 
     def __init__(self, variant: Variant = "L", form: AnswerFormat = "auto") -> None:
         if variant not in get_args(Variant):
-            raise RewardError(f"rouge: variant is {variant!r}; due is one of {', '.join(get_args(Variant))}")
+            raise RewardError(f"rouge: variant is {variant!r}; expected one of {', '.join(get_args(Variant))}")
         self.variant, self.form = variant, form
 
     def score_one(self, item: RewardInput) -> float:
@@ -57,12 +57,12 @@ class Rouge(Reward):
 class BMAS(BatchReward):
     """Bidirectional max-average similarity of the tokens of the answer and a reference text, in [-1, 1].
 
-    Mixed-R1's reward for open-ended answers. Every token of one text is compared with all of the other by the cosine of
-    their embeddings; the best matches are averaged, in both directions, and so are the two means. Embeddings are those
-    of `model`, a text encoder for transformers (a folder or a hub id): "contextual", its last hidden states, or
-    "input", its table of tokens, which sees no order. Special tokens are left out. Texts of the same tokens score 1,
-    others less. Texts longer than the encoder takes are not cut off: answers are invalid, references fail. Of several
-    references (a list) the best counts.
+    Mixed-R1's reward for open-ended answers. Every token of one text is compared with all tokens of the other by the
+    cosine of their embeddings; the best matches are averaged, in both directions, and so are the two means. Embeddings
+    come from `model`, a transformers text encoder (a folder or a hub id): "contextual", its last hidden states, or
+    "input", its input embeddings, which ignore the order. Special tokens are excluded. Texts of the same tokens score
+    1, others less. Texts past the encoder's maximum length are not truncated: answers are invalid, references fail.
+    With several references (a list) the best score counts.
     """
 
     name, needs, range = "bmas", ("text", "references.answer"), (-1.0, 1.0)
@@ -83,7 +83,7 @@ class BMAS(BatchReward):
         from mmrl.rewards.models.model_files import load_pretrained, load_tokenizer
 
         if embeddings not in get_args(Embeddings):
-            raise RewardError(f"bmas: embeddings is {embeddings!r}; due is one of {', '.join(get_args(Embeddings))}")
+            raise RewardError(f"bmas: embeddings is {embeddings!r}; expected one of {', '.join(get_args(Embeddings))}")
         self._tokenizer = load_tokenizer(model, revision)
         network, self._files = load_pretrained(AutoModel, model, revision, torch.float32)
         network = network.get_encoder() if network.config.is_encoder_decoder else network
@@ -94,7 +94,7 @@ class BMAS(BatchReward):
         )
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """The encoder's."""
+        """Return the weight files of the encoder."""
         return tuple(found.weight_file() for found in self._files)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
@@ -103,24 +103,24 @@ class BMAS(BatchReward):
             try:
                 answer = _answer(item, self.form)
                 if any("\ud800" <= character <= "\udfff" for character in answer):
-                    raise InvalidAnswer("the answer holds half of a character, which no tokenizer takes")
+                    raise InvalidAnswer("the answer has a lone surrogate, which no tokenizer accepts")
                 rows.append((answer, _references(item.references["answer"])))
             except (InvalidAnswer, ScoringFailed) as err:
                 rows.append(err)
-        wanted = dict.fromkeys(text for row in rows if isinstance(row, tuple) for text in (row[0], *row[1]))
-        known = dict(zip(wanted, self._embed(list(wanted)), strict=True))
+        texts = list(dict.fromkeys(text for row in rows if isinstance(row, tuple) for text in (row[0], *row[1])))
+        known = dict(zip(texts, self._embed(texts), strict=True))
         return [row if isinstance(row, Exception) else self._similarity(row[0], row[1], known) for row in rows]
 
     def _similarity(self, answer: str, truths: Sequence[str], known: Mapping[str, _Embedded]) -> Scored:
-        due = f"due is at least one, and at most {self._longest} with the special ones"
-        said = known[answer]
+        expected = f"expected at least one, and at most {self._longest} with the special ones"
+        answered = known[answer]
         scores = []
-        for meant in (known[truth] for truth in truths):
-            if meant.vectors is None:
-                return ScoringFailed(f"references.answer has {len(meant.ids)} tokens; {due}", "reference")
-            if said.vectors is None:
-                return InvalidAnswer(f"the answer has {len(said.ids)} tokens; {due}")
-            scores.append(1.0 if said.ids == meant.ids else clamp_below_one(bmas(said.vectors, meant.vectors)))
+        for true in (known[truth] for truth in truths):
+            if true.vectors is None:
+                return ScoringFailed(f"references.answer has {len(true.ids)} tokens; {expected}", "reference")
+            if answered.vectors is None:
+                return InvalidAnswer(f"the answer has {len(answered.ids)} tokens; {expected}")
+            scores.append(1.0 if answered.ids == true.ids else clamp_below_one(bmas(answered.vectors, true.vectors)))
         return max(scores)
 
     def _embed(self, texts: Sequence[str]) -> list[_Embedded]:
@@ -146,17 +146,17 @@ class BMAS(BatchReward):
 
 @dataclass(frozen=True)
 class _Embedded:
-    """A text's tokens without the special ones."""
+    """The tokens of a text without the special ones, and their embeddings."""
 
     ids: list[int]
-    vectors: Tensor | None  # [tokens, D]; None where there are no tokens, or more than the encoder takes
+    vectors: Tensor | None  # [tokens, D]; None if there are no tokens, or more than the encoder accepts
 
 
 def bmas(
     first: Tensor,  # [N, D] float: the embeddings of one text's tokens
     second: Tensor,  # [M, D]
 ) -> float:
-    """Mean over both directions of the mean over tokens of the largest cosine with any token of the other text."""
+    """Return the mean over both directions of the mean over tokens of the largest cosine with a token of the other."""
     from torch.nn.functional import normalize
 
     cosines = normalize(first, dim=-1) @ normalize(second, dim=-1).T
@@ -164,7 +164,7 @@ def bmas(
 
 
 def rouge_f1(answer: Sequence[str], truth: Sequence[str], variant: Variant = "L") -> float:
-    """The F-measure of what two lists of words share, in [0, 1]; 0 where one of them is empty."""
+    """Return the ROUGE F-measure of two lists of words, in [0, 1]; 0 if one of them is empty."""
     if list(answer) == list(truth):
         return float(bool(truth))
     if variant == "L":
@@ -179,7 +179,7 @@ def rouge_f1(answer: Sequence[str], truth: Sequence[str], variant: Variant = "L"
 
 
 def rouge_words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case; each character of Chinese and Japanese by itself."""
+    """Return the runs of letters and digits in lower case; each character of Chinese and Japanese is one word."""
     text = unicodedata.normalize("NFC", text.lower())
     return split_words(_SEPARATORS.sub(" ", text))
 
@@ -194,6 +194,6 @@ def _answer(item: RewardInput, form: AnswerFormat) -> str:
 def _references(answer: Any) -> list[str]:
     truths = list(answer) if isinstance(answer, list | tuple) else [answer]
     if not truths or not all(isinstance(truth, str) and 0 < len(truth.strip()) <= MAX_CHARACTERS for truth in truths):
-        due = f"due is a text of 1 to {MAX_CHARACTERS} characters, or a list of such"
-        raise ScoringFailed(f"references.answer is {answer!r:.60}; {due}", "reference")
+        expected = f"expected a text of 1 to {MAX_CHARACTERS} characters, or a list of such texts"
+        raise ScoringFailed(f"references.answer is {answer!r:.60}; {expected}", "reference")
     return [truth.strip() for truth in truths]

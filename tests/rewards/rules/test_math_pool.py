@@ -82,7 +82,7 @@ def test_a_gold_that_kills_two_workers_is_the_scorers_failure(tmp_path):
 
 
 def test_a_worker_that_sleeps_is_the_machines_fault(tmp_path):
-    with pytest.raises(ScoringFailed, match="too little of the machine") as failed:
+    with pytest.raises(ScoringFailed, match="too little CPU time") as failed:
         stand_in(tmp_path, "sys.stdin.readline(); time.sleep(600)").equal("1", "2", timeout_s=0.05)
     assert failed.value.kind == "timeout"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mmrl.rewards import Status
-from mmrl.rewards.rules.mathvista import MathVista, normalised, picked
+from mmrl.rewards.rules.mathvista import MathVista, normalised, selected_choice
 
 from .asking import outcome, value
 
@@ -23,7 +23,7 @@ CHOICES = ["larger than", "equal to", "smaller than"]
     ],
 )
 def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(said, option):
-    assert picked(said, CHOICES) == option
+    assert selected_choice(said, CHOICES) == option
     known = {"question_type": "multi_choice", "answer_type": "text", "choices": CHOICES}
     assert value(MathVista(), said, option, **known) == 1
     assert sum(value(MathVista(), said, other, **known) for other in CHOICES) == 1

@@ -93,5 +93,5 @@ def test_numbers_may_be_the_truth_and_lists_fail_the_scorer():
 
 
 def test_an_unknown_form_of_unicode_is_refused():
-    with pytest.raises(RewardError, match="ocr_cer: unicode is 'utf-8'; due is one of NFC, NFKC"):
+    with pytest.raises(RewardError, match="ocr_cer: unicode is 'utf-8'; expected one of NFC, NFKC"):
         OCRCER(unicode="utf-8")

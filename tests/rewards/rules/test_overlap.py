@@ -92,7 +92,7 @@ def test_the_best_of_several_references_counts():
 
 
 def test_an_unknown_variant_is_refused():
-    with pytest.raises(RewardError, match="rouge: variant is '3'; due is one of 1, 2, L"):
+    with pytest.raises(RewardError, match="rouge: variant is '3'; expected one of 1, 2, L"):
         Rouge("3")
 
 
