@@ -6,7 +6,7 @@ A policy loss, an advantage estimator, an objective, a transition, a VLM task, .
     TRANSITIONS = Registry("mmrl.transitions", "transition", {"cps": "mmrl.generation.diffusion.transitions:CPS"})
     TRANSITIONS.names()                    # built-in and installed names, sorted; imports nothing
     TRANSITIONS.load("cps")                # the attribute, imported now
-    TRANSITIONS.load("my_file.py:MySDE")   # from a file; its path is relative to the working directory
+    TRANSITIONS.load("my_file.py:MySDE")   # from a file, relative to the working directory; or "package.module:MySDE"
 
 A package offers components as entry points of the registry's group:
 
@@ -22,6 +22,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -51,24 +52,24 @@ class Registry(Generic[C]):
 
     def names(self) -> list[str]:
         """Return the built-in names in their order, then the installed ones, sorted. Imports nothing."""
-        installed = {point.name for point in entry_points(group=self.group)}
+        installed = {name for name, _ in _entry_points(self.group, tuple(sys.path))}
         return [*self.built_in, *sorted(installed - set(self.built_in))]
 
     def __contains__(self, name: object) -> bool:
-        """Return whether `name` is built in, installed, or has the form `path/to/file.py:Name`. Imports nothing."""
-        return isinstance(name, str) and (name in self.built_in or is_file_reference(name) or name in self.names())
+        """Return whether `name` is built in, installed, or a reference (`is_reference`). Imports nothing."""
+        return isinstance(name, str) and (name in self.built_in or is_reference(name) or name in self.names())
 
     def place(self, name: str) -> str:
-        """Return the reference of a component: `module:Attribute`, or `name` itself if that is `file.py:Name`.
+        """Return the reference of a component: `module:Attribute`, or `name` itself if that is a reference.
 
         Raises:
             ConfigError: the name is unknown, or several packages offer it.
         """
-        if is_file_reference(name):
+        if is_reference(name):
             return name
         if name.endswith(".py"):
             raise self._error(f"{name}: name the {self.kind} in the file too, as in {name}:MyComponent")
-        places = {point.value for point in entry_points(group=self.group, name=name)}
+        places = {place for each, place in _entry_points(self.group, tuple(sys.path)) if each == name}
         if name in self.built_in:
             places.add(self.built_in[name])
         if not places:
@@ -97,10 +98,21 @@ class Registry(Generic[C]):
         return component
 
 
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the names and references that installed packages offer; read once for each `sys.path`, as that is slow."""
+    return tuple((point.name, point.value) for point in entry_points(group=group))
+
+
 def is_file_reference(name: str) -> bool:
     """Return whether `name` has the form `path/to/file.py:Name`."""
-    path, _, attribute = name.rpartition(":")
-    return path.endswith(".py") and attribute.isidentifier()
+    return is_reference(name) and name.rpartition(":")[0].endswith(".py")
+
+
+def is_reference(name: str) -> bool:
+    """Return whether `name` has the form `path/to/file.py:Name` or `package.module:Name`."""
+    home, _, attribute = name.rpartition(":")
+    return attribute.isidentifier() and (home.endswith(".py") or all(part.isidentifier() for part in home.split(".")))
 
 
 def load_reference(reference: str, error: type[Exception] = ConfigError, what: str = "") -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from mmrl.config.rewards import RewardConfig, ScoringConfig, multiplied
+from mmrl.config.rewards import RewardConfig, ScoringConfig, constrained
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
@@ -26,7 +26,7 @@ def build_constraints(configured: Sequence[RewardConfig], rewards: Rewards) -> C
     Raises:
         ConfigError: Samples name other rewards, or a lower value of a constrained reward is better.
     """
-    if not multiplied(configured):
+    if not constrained(configured):
         return None
     if not isinstance(rewards, RewardSuite):
         raise ConfigError(

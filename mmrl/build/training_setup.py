@@ -10,14 +10,11 @@ from mmrl.build.objectives import build_objective
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithm import (
     AlgorithmConfig,
-    AWMConfig,
-    DiffusionNFTConfig,
-    FlowRWRConfig,
     OnlineDPOConfig,
     PolicyGradientConfig,
     RejectionSFTConfig,
-    RewardGradientConfig,
 )
+from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
@@ -27,7 +24,6 @@ from mmrl.config.data import (
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
 )
-from mmrl.config.pretraining import PretrainingAlgorithm
 from mmrl.config.train import TrainConfig
 from mmrl.data.prompts import PromptSampler, PromptSource
 from mmrl.data.sample import Sample
@@ -48,17 +44,6 @@ from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
-
-ONLINE = (
-    PolicyGradientConfig,
-    DiffusionNFTConfig,
-    AWMConfig,
-    FlowRWRConfig,
-    RejectionSFTConfig,
-    OnlineDPOConfig,
-    RewardGradientConfig,
-)
-"""The algorithms that train on the policy's own scored answers."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +74,24 @@ def build_training_setup(
 
 def _stage(
     config: TrainConfig,
-    algorithm: AlgorithmConfig | PretrainingAlgorithm,
+    algorithm: AlgorithmConfig,
     policy: Any,
     samples: Sequence[Sample],
     rewards: Rewards | None,
 ) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards)
     data, seed, prompts = config.data, config.seed, build_prompts(config.data, samples, config.seed)
-    if isinstance(algorithm, ONLINE):
+    if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
+        advantage = getattr(algorithm, "advantage", None) or AdvantageConfig()
         online = OnlineRollouts(
             policy=policy,
             sampling_weights=objective.sampling_weights,
             prompts=prompts,
             suite=rewards,
             advantage_estimator=AdvantageEstimator(
-                algorithm.advantage, rewards.weights, build_constraints(config.rewards, rewards)
+                advantage, rewards.weights, build_constraints(config.rewards, rewards)
             ),
             group_size=data.group_size,
             micro_batch=BatchPlan.of(config).micro_batch,
@@ -114,7 +100,7 @@ def _stage(
             replay=build_replay(data, seed),
             weighting=build_weighting(data),
             demonstrations=build_demonstrations(data, samples, seed),
-            history=build_history(algorithm.advantage),
+            history=build_history(advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
             importance_correction=build_importance_correction(algorithm, policy),
         )
@@ -131,9 +117,7 @@ def _stage(
     return TrainingSetup(Demonstrations(policy, prompts, micro_batch, seed), objective)
 
 
-def build_row_choice(
-    algorithm: AlgorithmConfig | PretrainingAlgorithm, capabilities: frozenset[Capability]
-) -> Choose | None:
+def build_row_choice(algorithm: AlgorithmConfig, capabilities: frozenset[Capability]) -> Choose | None:
     """Return the function that selects rows to train on; None: all rows stay in their rollouts."""
     if isinstance(algorithm, OnlineDPOConfig):
         if algorithm.pairing == "all":

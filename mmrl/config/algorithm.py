@@ -1,22 +1,19 @@
-"""The objective: what one update minimises. A name selects defaults; every key may be set besides.
+"""The algorithms: what one update minimises. A name selects defaults; every key may be set besides.
 
-PolicyGradientConfig      one objective, of which `grpo`, `dapo`, `gspo` and so on are settings (presets below)
+PolicyGradientConfig      one objective, of which `grpo`, `dapo`, `gspo` and so on are settings
 DiffusionNFTConfig        regression of velocities
 RewardGradientConfig      ascent on differentiable rewards, of which `draft`, `refl` and so on are settings
 SFTConfig                 imitation of demonstrations; RejectionSFTConfig: of the policy's own best answers
-PreferenceConfig          `dpo` and `mpo`, on pairs of a chosen and a rejected answer
+DPOConfig, MPOConfig      preference of a chosen over a rejected answer
 
-docs/algorithms.md lists them with their papers.
+Each section names its objective and states its constraints; `base.OBJECTIVES` lists them by name, and
+docs/algorithms.md with their papers.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Discriminator, Tag
-
 from mmrl.config.algorithms.advantage import AdvantageConfig, BestOfConfig, ExponentialConfig
-from mmrl.config.algorithms.experience import ExperienceKind
+from mmrl.config.algorithms.base import AlgorithmConfig, ExperienceKind
 from mmrl.config.algorithms.forward_process import (
     AWMConfig,
     DiffusionNFTConfig,
@@ -48,7 +45,6 @@ from mmrl.config.algorithms.policy_gradient import (
     ReinforcePPConfig,
     RLOOConfig,
     SAPOConfig,
-    Surrogate,
     TemperatureConfig,
     TOPRConfig,
     UniGRPOConfig,
@@ -64,7 +60,6 @@ from mmrl.config.algorithms.reward_gradient import (
     RewardGradientConfig,
 )
 from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
-from mmrl.config.section import tag_of
 
 __all__ = [
     "AWMConfig",
@@ -112,46 +107,8 @@ __all__ = [
     "RewardGradientConfig",
     "SAPOConfig",
     "SFTConfig",
-    "Surrogate",
     "TOPRConfig",
     "TemperatureConfig",
     "UniGRPOConfig",
     "VESPOConfig",
-]
-
-AlgorithmConfig = Annotated[
-    Annotated[GRPOConfig, Tag("grpo")]
-    | Annotated[GRPOGuardConfig, Tag("grpo_guard")]
-    | Annotated[DDPOConfig, Tag("ddpo")]
-    | Annotated[DPOKConfig, Tag("dpok")]
-    | Annotated[UniGRPOConfig, Tag("unigrpo")]
-    | Annotated[BranchGRPOConfig, Tag("branch_grpo")]
-    | Annotated[B2DiffuRLConfig, Tag("b2_diffurl")]
-    | Annotated[DrGRPOConfig, Tag("dr_grpo")]
-    | Annotated[BNPOConfig, Tag("bnpo")]
-    | Annotated[DAPOConfig, Tag("dapo")]
-    | Annotated[GSPOConfig, Tag("gspo")]
-    | Annotated[LUSPOConfig, Tag("luspo")]
-    | Annotated[CISPOConfig, Tag("cispo")]
-    | Annotated[SAPOConfig, Tag("sapo")]
-    | Annotated[VESPOConfig, Tag("vespo")]
-    | Annotated[TOPRConfig, Tag("topr")]
-    | Annotated[RLOOConfig, Tag("rloo")]
-    | Annotated[MaxRLConfig, Tag("max_rl")]
-    | Annotated[ReinforcePPConfig, Tag("reinforce_pp")]
-    | Annotated[GDPOConfig, Tag("gdpo")]
-    | Annotated[DiffusionNFTConfig, Tag("diffusion_nft")]
-    | Annotated[DRaFTConfig, Tag("draft")]
-    | Annotated[DRaFTLVConfig, Tag("draft_lv")]
-    | Annotated[DRTuneConfig, Tag("drtune")]
-    | Annotated[ReFLConfig, Tag("refl")]
-    | Annotated[AlignPropConfig, Tag("alignprop")]
-    | Annotated[AWMConfig, Tag("awm")]
-    | Annotated[FlowRWRConfig, Tag("flow_rwr")]
-    | Annotated[SFTConfig, Tag("sft")]
-    | Annotated[RejectionSFTConfig, Tag("rejection_sft")]
-    | Annotated[DPOConfig, Tag("dpo")]
-    | Annotated[OnlineDPOConfig, Tag("online_dpo")]
-    | Annotated[MPOConfig, Tag("mpo")],
-    Discriminator(tag_of("name", "grpo")),  # a map without a name changes the default
 ]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmrl.config.algorithm import NoiseLevelsConfig, PolicyGradientConfig
+from mmrl.config.algorithms.noise_levels import NoiseLevelsConfig
 from mmrl.config.policy import Precision
-from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
+from mmrl.config.sampling import (
+    ImageTokenSamplingConfig,
+    SamplingConfig,
+    TokenSamplingConfig,
+    decisions_per_trajectory,
+)
 from mmrl.config.train import TrainConfig
-from mmrl.config.validation.checks import decisions_per_trajectory, validation_errors
+from mmrl.config.validation.checks import validation_errors
 from mmrl.errors import ConfigError
 
 
@@ -54,7 +59,7 @@ class BatchPlan:
             decisions=0
             if isinstance(sampling, ImageTokenSamplingConfig)
             else decisions_per_trajectory(sampling)
-            if isinstance(algorithm, PolicyGradientConfig) or isinstance(sampling, TokenSamplingConfig)
+            if algorithm.on_decisions or isinstance(sampling, TokenSamplingConfig)
             else 0,
             noise_levels=algorithm.num_noise_levels if isinstance(algorithm, NoiseLevelsConfig) and draws else 0,
             micro_batch=data.micro_batch or data.groups * group_size,

@@ -47,12 +47,12 @@ class RewardConfig(Section):
     """Calls at once, for rewards that wait for a server; unset: as the reward says."""
 
 
-def multiplied(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:
+def constrained(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:
     """The rewards that are constraints."""
     return [reward for reward in rewards if reward.at_least is not None]
 
 
-def weighed(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:
+def summed(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:
     """The rewards that are parts of the total."""
     return [reward for reward in rewards if reward.at_least is None and reward.weight != 0]
 

@@ -164,3 +164,21 @@ SAMPLING_OF: dict[str, SamplingKind] = {
     "image_tokens": "image_tokens",
 }
 """The kind of sampling that each kind of policy has."""
+
+
+def decisions_per_trajectory(sampling: AnySamplingConfig) -> int:
+    """Return the number of trained decisions of one trajectory.
+
+    For denoising, the stochastic steps in the window, without the last step, which adds no noise. For texts, the most
+    tokens that an answer may have. For images of tokens 1: only the model knows the number of tokens.
+    """
+    if isinstance(sampling, TokenSamplingConfig):
+        return sampling.max_new_tokens
+    if isinstance(sampling, ImageTokenSamplingConfig):
+        return 1
+    if sampling.transition.name == "ode" or sampling.transition.noise_level == 0:
+        return 0
+    window, last = sampling.window, sampling.steps - 1
+    reach = min(window.high or last, last) - window.low
+    most = reach if window.move == "grow" else window.size or reach
+    return max(0, min(most, reach))

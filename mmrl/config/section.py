@@ -1,18 +1,30 @@
-"""The base of every configuration section."""
+"""The bases of configuration sections: `Section`, and `ComponentSection` for sections that users can add."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    ModelWrapValidatorHandler,
+    ValidationInfo,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from mmrl.components import Registry
+from mmrl.errors import ConfigError
+
+STRICT = {"strict": True}
+"""The validation context that is passed with `strict=True`, so that sections chosen from a registry are strict too."""
 
 
 class Section(BaseModel):
-    """Frozen, refuses unknown keys, and takes the text under each field as that field's help."""
+    """A frozen model that rejects unknown keys; the text under each field is that field's help."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
     number: ClassVar[str | None] = None
@@ -20,18 +32,97 @@ class Section(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _partial_sections_keep_the_defaults_of_their_field(cls, given: Any) -> Any:
+    def _partial_sections_keep_the_defaults_of_their_field(cls, value: Any) -> Any:
         """`kl: {coef: 0.1}` where the field's default is `KLConfig(kind="velocity_mse")` changes `coef` alone."""
-        if cls.number and isinstance(given, int | float) and not isinstance(given, bool):
-            return {cls.number: given}
-        if not isinstance(given, Mapping):
-            return given
-        filled = dict(given)
+        if cls.number and isinstance(value, int | float) and not isinstance(value, bool):
+            return {cls.number: value}
+        if not isinstance(value, Mapping):
+            return value
+        filled = dict(value)
         for name, field in cls.model_fields.items():
-            part, default = given.get(name), field.default
-            if isinstance(part, Mapping) and isinstance(default, Section) and field.annotation is type(default):
-                filled[name] = default.model_dump(exclude_unset=True) | dict(part)
+            part, default, kind = value.get(name), field.default, field.annotation
+            if not (isinstance(part, Mapping) and isinstance(default, Section) and isinstance(kind, type)):
+                continue
+            if isinstance(default, kind) and isinstance(written := default.model_dump(exclude_unset=True), dict):
+                chosen = kind.class_for(written | dict(part)) if issubclass(kind, ComponentSection) else kind
+                known = chosen.model_fields if chosen is not None else kind.model_fields
+                filled[name] = {key: each for key, each in written.items() if key in known} | dict(part)
         return filled
+
+
+class ComponentSection(Section):
+    """A section whose class follows from its `name`: a component that is built in, installed, or in a Python file.
+
+    A *root* class sets `registry` and `default_name`. Where a field has a root class for its type, the component of the
+    given name fills it; in Python, `Root(name="x", ...)` makes an instance of that component. A component derives from
+    its root and adds fields, which are its keys in YAML.
+    """
+
+    registry: ClassVar[Registry[Any]]
+    """The components by name; set by root classes alone."""
+    default_name: ClassVar[str]
+    """The name where a section has none."""
+    shorthand: ClassVar[bool] = False
+    """True: the text `x` stands for `{name: x}`."""
+    name: str
+
+    def __new__(cls, *_: Any, **fields: Any) -> Self:
+        chosen = cls.registry.load(fields.get("name", cls.default_name)) if cls.is_root() else cls
+        made: Self = super().__new__(chosen)
+        return made
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        if cls.is_root():  # as with pydantic.SerializeAsAny, a component is written with all of its fields
+            inner: Any = schema
+            while inner["type"] == "definitions":
+                inner = inner["schema"]
+            inner["serialization"] = core_schema.simple_ser_schema("any")
+        return schema
+
+    @classmethod
+    def is_root(cls) -> bool:
+        """Return whether the class stands for all components of its registry."""
+        return "registry" in cls.__dict__
+
+    @classmethod
+    def class_for(cls, value: Any) -> type[ComponentSection] | None:
+        """Return the component that `value` names, which is loaded now; None if there is no such component."""
+        if not cls.is_root():
+            return cls
+        name = value.get("name", cls.default_name) if isinstance(value, Mapping) else value or cls.default_name
+        try:
+            chosen: type[ComponentSection] | None = cls.registry.load(name) if name in cls.registry else None
+        except ConfigError:
+            return None
+        return chosen
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _choose_class(cls, value: Any, handler: ModelWrapValidatorHandler[Self], info: ValidationInfo) -> Self:
+        if not cls.is_root():
+            if isinstance(value, Mapping) and "name" not in value and cls.model_fields["name"].annotation is str:
+                value = {"name": f"{cls.__module__}:{cls.__qualname__}"} | dict(value)
+            return handler(value)
+        if cls.shorthand and isinstance(value, str):
+            value = {"name": value}
+        if not isinstance(value, Mapping):
+            return handler(value)
+        name = value.get("name", cls.default_name)
+        if name not in cls.registry:
+            raise PydanticCustomError("unknown_component", "no such component", {"expected": names_of(cls.registry)})
+        try:
+            chosen: type[Self] = cls.registry.load(name)
+        except ConfigError as err:
+            raise PydanticCustomError("component_error", "{message}", {"message": str(err)}) from None
+        filled = {"name": name} | dict(value)
+        return chosen.model_validate(filled, strict=bool(info.context) or None, context=info.context)
+
+
+def names_of(registry: Registry[Any]) -> str:
+    """Return the names of a registry as pydantic writes the values of a Literal."""
+    return ", ".join(f"'{each}'" for each in registry.names())
 
 
 def registered(registry: Registry[Any]) -> AfterValidator:
@@ -39,17 +130,16 @@ def registered(registry: Registry[Any]) -> AfterValidator:
 
     def check(name: str) -> str:
         if name not in registry:
-            expected = ", ".join(f"'{each}'" for each in registry.names())
-            raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected})
+            raise PydanticCustomError("literal_error", "no such component", {"expected": names_of(registry)})
         return name
 
     return AfterValidator(check)
 
 
 def tag_of(key: str, default: str) -> Callable[[Any], str]:
-    """What tells the variants of a section apart: the value of `key`, or `default` where a map does not say it."""
+    """Return a function that finds a section's variant: the value of `key`, or `default` where a map has none."""
 
-    def tag(given: Any) -> str:
-        return str(given.get(key, default) if isinstance(given, Mapping) else getattr(given, key, default))
+    def tag(value: Any) -> str:
+        return str(value.get(key, default) if isinstance(value, Mapping) else getattr(value, key, default))
 
     return tag

@@ -1,36 +1,77 @@
-"""How rewards become advantages."""
+"""Advantages: the key `algorithm.advantage`, and the registry of estimators.
+
+`AdvantageConfig` is what policy gradients and regressions on noised samples learn from; `BestOfConfig` and
+`ExponentialConfig` weigh the answers that are imitated.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import PositiveFloat, PositiveInt
 
-from mmrl.config.section import Section
+from mmrl.components import Registry, load_reference
+from mmrl.config.rewards import constrained, summed
+from mmrl.config.section import ComponentSection, Section
 
-AdvantageName = Literal[
-    "grpo", "dr_grpo", "rloo", "max_rl", "linear_best_of", "reinforce_pp", "gdpo", "pareto", "running", "branch"
-]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from mmrl.config.train import TrainConfig
+
+_HOME = "mmrl.config.algorithms.advantage"
+ADVANTAGES: Registry[Any] = Registry(
+    "mmrl.advantages",
+    "advantage",
+    {
+        "grpo": f"{_HOME}:GroupAdvantage",
+        "dr_grpo": f"{_HOME}:CentredAdvantage",
+        "rloo": f"{_HOME}:LeaveOneOutAdvantage",
+        "max_rl": f"{_HOME}:MaxRLAdvantage",
+        "linear_best_of": f"{_HOME}:LinearBestOfAdvantage",
+        "reinforce_pp": f"{_HOME}:BatchAdvantage",
+        "gdpo": f"{_HOME}:GDPOAdvantage",
+        "pareto": f"{_HOME}:ParetoAdvantage",
+        "running": f"{_HOME}:RunningAdvantage",
+        "branch": f"{_HOME}:BranchAdvantage",
+    },
+    base=f"{_HOME}:AdvantageConfig",
+)
+"""The advantage estimators by name; packages add theirs in the entry-point group `mmrl.advantages`."""
 
 
 class HistoryConfig(Section):
-    """What a prompt has earned so far."""
+    """The rewards that a prompt's answers have had so far."""
 
     buffer: PositiveInt = 32
-    """How many of its last rewards are remembered."""
+    """The number of a prompt's last rewards that are kept."""
     min_count: PositiveInt = 16
-    """With fewer than these, its rewards are compared with the batch's."""
+    """A prompt with fewer rewards than this is compared with the batch."""
 
 
-class AdvantageConfig(Section):
-    """How rewards become advantages."""
+class AdvantageConfig(ComponentSection):
+    """The advantage of a trajectory, computed from rewards.
 
-    name: AdvantageName = "grpo"
-    """max_rl: over the group's mean, as maximum likelihood weighs prompts. linear_best_of: the same for graded rewards.
-    running (DDPO): against the last rewards of the same prompt, so that groups may be of one. branch (BranchGRPO):
-    of each denoising step, by the mean over all rows that took it, against other steps as late.
-    pareto (Parrot, arXiv:2401.05675): of several rewards; a group's answers that no other dominates are learnt from,
-    and no others."""
+    An estimator of your own derives from this class, adds its settings as fields and defines `estimate`.
+    """
+
+    registry: ClassVar[Registry[Any]] = ADVANTAGES
+    default_name: ClassVar[str] = "grpo"
+    function: ClassVar[str | None] = None
+    """The reference of the function of (rewards [B], groups [B]); None: the method `estimate` does it."""
+    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "group"
+    """The rewards that a reward is compared with: its group's, the batch's, the last ones of its prompt, or those of
+    the rows that branch from the same step."""
+    uses_total: ClassVar[bool] = True
+    """False: several rewards are taken one by one, without their sum."""
+    takes_constraints: ClassVar[bool] = False
+    """True: the advantages of a constrained reward (`rewards.N.at_least`) can be added."""
+    several_rewards: ClassVar[str] = ""
+    """The use of several rewards, as a clause for messages, where `uses_total` is False."""
+
+    name: str = "grpo"
+    """`grpo`, `dr_grpo`, `rloo`, ... (docs/algorithms.md), an installed estimator, or `path/to/file.py:Name`."""
     std: Literal["group", "batch"] = "group"
     """grpo: the spread that divides: of each group, or of the whole batch (Flow-GRPO)."""
     ddof: Literal[0, 1] = 0
@@ -39,19 +80,195 @@ class AdvantageConfig(Section):
     """Advantages are limited to [-clip, clip]."""
     extremes_threshold: PositiveFloat | None = None
     """Only the best and the worst of each group, or of each branch of it (`sampling.branch`), are learnt from, and only
-    where their advantages lie beyond ±extremes_threshold (B2-DiffuRL)."""
+    where their advantages are beyond ±extremes_threshold (B2-DiffuRL)."""
     history: HistoryConfig = HistoryConfig()
-    """Of the name running."""
+    """running: the rewards that are kept."""
+
+    def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
+        """Return advantages [B] float from rewards [B] float and groups [B] int64; NaN rewards are unscored: 0.
+
+        `rewards` is the total, or one constrained reward.
+        """
+        if self.function is None:
+            raise NotImplementedError(f"{type(self).__name__} defines no estimate")
+        estimated: Tensor = load_reference(self.function)(rewards, group_index, **self.arguments())
+        return estimated
+
+    def estimate_several(self, rewards: Tensor, weights: list[float], group_index: Tensor) -> Tensor:
+        """Return advantages [B] from R rewards [B, R] and their weights; for estimators without `uses_total`."""
+        raise NotImplementedError(f"{type(self).__name__} takes the total of all rewards")
+
+    def arguments(self) -> Mapping[str, Any]:
+        """Return further arguments of `function`."""
+        return {}
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each setting of `config` that cannot work with this estimator."""
+        name, draws = self.name, config.data.group_sampling.name
+        if not self.has_choice_of_spread and self.std != "group":
+            yield f"algorithm.advantage.std: only grpo has a choice of spread; {name} would ignore it"
+        if self.baseline != "history" and self.history != HistoryConfig():
+            yield f"algorithm.advantage.history: only running looks back, and {name} is chosen"
+        if self.baseline == "branch" and self.extremes_threshold is not None:
+            yield f"algorithm.advantage.extremes_threshold: {name} gives each step its own credit: leave one out"
+        if self.baseline in ("history", "branch") and constrained(config.rewards):
+            yield (
+                f"rewards: at_least adds advantages relative to groups, and {name} has none: choose "
+                "algorithm.advantage.name grpo"
+            )
+        if self.baseline == "batch" and draws == "dynamic":
+            yield (
+                "data.group_sampling: dynamic drops groups of equal rewards, but advantages relative to the whole "
+                f"batch ({name}) learn from those too: choose an advantage relative to groups, or leave it out"
+            )
+        if not self.uses_total:
+            yield from self._several_rewards_errors(config)
+
+    @property
+    def has_choice_of_spread(self) -> bool:
+        """Whether `std` has an effect."""
+        return "std" in self.arguments()
+
+    def _several_rewards_errors(self, config: TrainConfig) -> Iterator[str]:
+        name = self.name
+        if len(summed(config.rewards)) < 2:
+            yield f"algorithm.advantage.name: {name} {self.several_rewards}, and there is one: choose grpo"
+        if any(reward.gate is not None for reward in config.rewards):
+            yield f"rewards: a gate decides on the total, which {name} does not look at: leave it out, or choose grpo"
+        if config.scoring.renormalise:
+            yield f"scoring.renormalise: {name} takes the rewards one by one, so there is no sum to scale: leave it out"
+
+
+class GroupAdvantage(AdvantageConfig):
+    """Each reward minus its group's mean, over the spread (GRPO, arXiv:2402.03300)."""
+
+    name: Literal["grpo"] = "grpo"
+    function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"
+    takes_constraints: ClassVar[bool] = True
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"std": self.std, "ddof": self.ddof}
+
+
+class CentredAdvantage(AdvantageConfig):
+    """Each reward minus its group's mean (Dr. GRPO, arXiv:2503.20783)."""
+
+    name: Literal["dr_grpo"] = "dr_grpo"
+    function: ClassVar[str | None] = "mmrl.algorithms:dr_grpo_advantages"
+    takes_constraints: ClassVar[bool] = True
+
+
+class LeaveOneOutAdvantage(AdvantageConfig):
+    """Each reward minus the mean of the others in its group (RLOO, arXiv:2402.14740)."""
+
+    name: Literal["rloo"] = "rloo"
+    function: ClassVar[str | None] = "mmrl.algorithms:rloo_advantages"
+    takes_constraints: ClassVar[bool] = True
+
+
+class MaxRLAdvantage(AdvantageConfig):
+    """Each reward minus its group's mean, over that mean: prompts weigh as in maximum likelihood (arXiv:2602.02710)."""
+
+    name: Literal["max_rl"] = "max_rl"
+    function: ClassVar[str | None] = "mmrl.algorithms:max_rl_advantages"
+
+
+class LinearBestOfAdvantage(AdvantageConfig):
+    """As max_rl, for graded rewards: the z-score in the group times that of the group's best."""
+
+    name: Literal["linear_best_of"] = "linear_best_of"
+    function: ClassVar[str | None] = "mmrl.algorithms:linear_best_of_advantages"
+
+
+class BatchAdvantage(AdvantageConfig):
+    """Rewards whitened over the batch (REINFORCE++, arXiv:2501.03262)."""
+
+    name: Literal["reinforce_pp"] = "reinforce_pp"
+    function: ClassVar[str | None] = "mmrl.algorithms:reinforce_pp_advantages"
+    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "batch"
+    takes_constraints: ClassVar[bool] = True
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"baseline": "batch", "ddof": self.ddof}
+
+
+class GDPOAdvantage(AdvantageConfig):
+    """Several rewards, each normalised within its group before they are added (GDPO, arXiv:2601.05242)."""
+
+    name: Literal["gdpo"] = "gdpo"
+    function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"  # of a constraint, which is one reward
+    uses_total: ClassVar[bool] = False
+    takes_constraints: ClassVar[bool] = True
+    several_rewards: ClassVar[str] = "normalises each of several rewards"
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"std": "group", "ddof": self.ddof}
+
+    def estimate_several(self, rewards: Tensor, weights: list[float], group_index: Tensor) -> Tensor:
+        estimated: Tensor = load_reference("mmrl.algorithms:gdpo_advantages")(
+            rewards, group_index, weights, ddof=self.ddof
+        )
+        return estimated
+
+    @property
+    def has_choice_of_spread(self) -> bool:
+        return False
+
+
+class ParetoAdvantage(AdvantageConfig):
+    """Several rewards: only answers of a group that no other dominates are learnt from (Parrot, arXiv:2401.05675)."""
+
+    name: Literal["pareto"] = "pareto"
+    uses_total: ClassVar[bool] = False
+    several_rewards: ClassVar[str] = "weighs several rewards against one another"
+
+    def estimate_several(self, rewards: Tensor, weights: list[float], group_index: Tensor) -> Tensor:
+        estimate = load_reference("mmrl.training.rollouts.advantage_estimator:pareto_front_advantages")
+        estimated: Tensor = estimate(rewards, weights, group_index)
+        return estimated
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        yield from super().validation_errors(config)
+        if config.data.group_sampling.name == "dynamic":
+            yield (
+                "data.group_sampling: dynamic drops groups whose totals are equal, but pareto learns from those whose "
+                "rewards differ one by one: leave it out, or choose grpo"
+            )
+
+
+class RunningAdvantage(AdvantageConfig):
+    """Rewards against the last ones of the same prompt, so that groups may have one row (DDPO, arXiv:2305.13301)."""
+
+    name: Literal["running"] = "running"
+    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "history"
+
+
+class BranchAdvantage(AdvantageConfig):
+    """Each denoising step by the mean reward of all rows that took it (BranchGRPO, arXiv:2509.06040)."""
+
+    name: Literal["branch"] = "branch"
+    function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"
+    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "branch"
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"std": self.std, "ddof": self.ddof}
 
 
 class BestOfConfig(Section):
-    """Which answers of a group are imitated."""
+    """The best answers of each group, which are imitated."""
 
     name: Literal["best_of"] = "best_of"
     keep: PositiveInt = 1
-    """The so many best of each group."""
+    """The number of best answers that are kept of each group."""
     min_value: float | None = None
     """Only answers whose total reward reaches this; unset: the best, however bad (RAFT)."""
+
+    def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
+        """Return [B]: 1 for rows to imitate, 0 for the others."""
+        weights: Tensor = load_reference("mmrl.algorithms:best_of_advantages")(
+            rewards, group_index, self.keep, self.min_value
+        )
+        return weights
 
 
 class ExponentialConfig(Section):
@@ -59,6 +276,16 @@ class ExponentialConfig(Section):
 
     name: Literal["exponential"] = "exponential"
     temperature: PositiveFloat = 1.0
-    """Of rewards; the lower, the more the best outweigh the others."""
+    """The unit of rewards; the lower it is, the more the best answers outweigh the others."""
     normalise: bool = False
     """Divide by the mean weight of a group, so that every prompt counts the same."""
+
+    def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
+        """Return [B] the weight of each answer."""
+        weights: Tensor = load_reference("mmrl.algorithms:reward_weights")(
+            rewards, group_index, self.temperature, self.normalise
+        )
+        return weights
+
+
+AnyAdvantageConfig = AdvantageConfig | BestOfConfig | ExponentialConfig

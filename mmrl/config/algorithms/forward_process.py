@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig, ExponentialConfig
-from mmrl.config.algorithms.experience import ExperienceKind
+from mmrl.config.algorithms.base import VELOCITY_REGRESSION
 from mmrl.config.algorithms.kl import KLConfig
 from mmrl.config.algorithms.noise_levels import MatchingConfig, NoiseLevelsConfig
 from mmrl.config.section import Section
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
 
 
 class OldPolicyConfig(Section):
@@ -26,10 +30,34 @@ class OldPolicyConfig(Section):
     cap: Annotated[float, Field(ge=0, lt=1)] = 0.5
 
 
-class DiffusionNFTConfig(NoiseLevelsConfig):
+class ForwardProcessConfig(NoiseLevelsConfig):
+    """An algorithm that compares velocities on noised samples of the policy, beside a penalty on leaving it."""
+
+    objective: ClassVar[str] = VELOCITY_REGRESSION
+    advantage: AdvantageConfig | ExponentialConfig
+    kl: KLConfig = KLConfig(kind="velocity_mse")
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that cannot work without stochastic steps."""
+        yield from super().validation_errors(config)
+        if self.kl.coef > 0 and self.kl.kind != "velocity_mse":
+            yield (
+                f"algorithm.kl.kind: {self.kl.kind} compares stochastic steps, which {self.name} does not replay: "
+                "choose velocity_mse"
+            )
+        if isinstance(self.advantage, AdvantageConfig):
+            yield from self.advantage.validation_errors(config)
+            if self.advantage.baseline == "branch":
+                yield (
+                    f"algorithm.advantage.name: {self.advantage.name} gives each denoising step its own advantage, and "
+                    f"{self.name} replays none: choose grpo"
+                )
+
+
+class DiffusionNFTConfig(ForwardProcessConfig):
     """DiffusionNFT (arXiv:2509.16117): regress velocities towards good samples and away from bad ones."""
 
-    experience: ClassVar[ExperienceKind] = "rollouts"
+    velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:NFTLoss"
     name: Literal["diffusion_nft"] = "diffusion_nft"
     advantage: AdvantageConfig = AdvantageConfig(clip=5.0)
     beta: PositiveFloat = 1.0
@@ -38,6 +66,14 @@ class DiffusionNFTConfig(NoiseLevelsConfig):
     """False: bad samples are not pushed away from, the paper's ablation."""
     old: OldPolicyConfig = OldPolicyConfig()
     kl: KLConfig = KLConfig(kind="velocity_mse")
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that cannot work with the loss."""
+        yield from super().validation_errors(config)
+        if self.advantage.clip is None:
+            yield (
+                f"algorithm.advantage.clip: {self.name} maps [-clip, clip] to how good a sample is: set it, to 5.0 say"
+            )
 
 
 class RatioLimitsConfig(Section):
@@ -49,10 +85,10 @@ class RatioLimitsConfig(Section):
     """Its ceiling is 1 + high."""
 
 
-class AWMConfig(MatchingConfig):
+class AWMConfig(ForwardProcessConfig, MatchingConfig):
     """AWM: the flow-matching error stands for the log-probability in a clipped policy gradient (arXiv:2509.25050)."""
 
-    experience: ClassVar[ExperienceKind] = "rollouts"
+    velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:AWMLoss"
     name: Literal["awm"] = "awm"
     advantage: AdvantageConfig = AdvantageConfig(std="batch", clip=5.0)
     """Divided by `clip`, so that it lies in [-1, 1] beside the penalties."""
@@ -65,11 +101,11 @@ class AWMConfig(MatchingConfig):
     kl: KLConfig = KLConfig(kind="velocity_mse")
 
 
-class FlowRWRConfig(MatchingConfig):
+class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
     """Flow-RWR: imitation of the policy's own answers, each weighed by the exponential of its reward
     (arXiv:2501.13918)."""
 
-    experience: ClassVar[ExperienceKind] = "rollouts"
+    velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:ImitationLoss"
     name: Literal["flow_rwr"] = "flow_rwr"
     advantage: ExponentialConfig = ExponentialConfig()
     kl: KLConfig = KLConfig(kind="velocity_mse")

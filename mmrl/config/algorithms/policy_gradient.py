@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.experience import ExperienceKind
+from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.kl import KLConfig
+from mmrl.config.algorithms.policy_losses import (
+    CISPOLoss,
+    PolicyLossConfig,
+    SAPOLoss,
+    TOPRLoss,
+    VESPOLoss,
+)
 from mmrl.config.section import Section
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
 
 Aggregate = Literal["sequence", "token", "micro_batch", "constant"]
 Importance = Literal["token", "sequence", "trajectory"]
-Surrogate = Literal["clip", "cispo", "sapo", "topr", "vespo"]
-
-
 Ratio = Literal["plain", "guard"]
 
 
@@ -59,13 +67,13 @@ class MismatchConfig(Section):
     """No decision counts for more than this, however much likelier it is to the trainer than it was to the engine."""
 
 
-class PolicyGradientConfig(Section):
+class PolicyGradientConfig(AlgorithmConfig):
     """Policy gradient on group-relative advantages, for tokens and for denoising steps."""
 
-    experience: ClassVar[ExperienceKind] = "rollouts"
-    name: str
+    on_decisions: ClassVar[bool] = True
+    objective: ClassVar[str] = "mmrl.training.objectives.policy_gradient:PolicyGradient"
     advantage: AdvantageConfig = AdvantageConfig()
-    surrogate: Surrogate = "clip"
+    surrogate: PolicyLossConfig = PolicyLossConfig()
     """What is minimised: PPO's clipped ratio; the log-prob, weighted by a limited ratio (cispo, topr, vespo); or a
     ratio behind a soft gate (sapo)."""
     importance: Importance = "token"
@@ -91,6 +99,38 @@ class PolicyGradientConfig(Section):
     """Set: the trainer recomputes the log-probabilities of every rollout before it learns from it, ratios begin there,
     and decisions are weighted by how much likelier they are to the trainer than to the engine. Unset: both must agree
     within `training.max_replay_gap`."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that has no effect beside the others, or cannot work with them."""
+        loss = self.surrogate
+        if self.ratio == "guard" and not loss.takes_guarded_ratio:
+            yield (
+                f"algorithm.ratio: guard is for clip and sapo, which learn through the ratio, and {loss.name} is chosen"
+            )
+        if self.ratio == "guard" and self.importance != "token":
+            yield f"algorithm.ratio: guard normalises each step's own ratio; importance {self.importance} shares one"
+        if "clip" not in loss.uses and self.clip != ClipConfig():
+            yield f"algorithm.clip: the surrogate {loss.name} clips nothing: leave it out, or choose the surrogate clip"
+        if "temperature" not in loss.uses and self.temperature != TemperatureConfig():
+            yield f"algorithm.temperature: it shapes the surrogate sapo, and {loss.name} is chosen"
+        if "gamma" not in loss.uses and self.gamma != GammaConfig():
+            yield f"algorithm.gamma: it shapes the surrogate vespo, and {loss.name} is chosen"
+        if self.aggregate != "constant" and self.length is not None:
+            yield f"algorithm.length: aggregate constant divides by it, and {self.aggregate} is chosen: leave it out"
+        yield from loss.validation_errors(self)
+        yield from self.advantage.validation_errors(config)
+
+    def capability_errors(self, capabilities: Collection[str]) -> Iterator[str]:
+        """Yield one message for each setting that is for denoising steps alone, or for tokens alone."""
+        is_denoising = "moments" in capabilities
+        if self.ratio == "guard" and not is_denoising:
+            yield "algorithm.ratio: guard normalises by the noise of denoising steps, and tokens have none"
+        if not self.kl.coef or self.kl.kind is None:
+            return
+        if is_denoising != (self.kl.kind in ("mean_distance", "velocity_mse")):
+            decisions = "denoising steps" if is_denoising else "tokens"
+            choices = "mean_distance or velocity_mse" if is_denoising else "k3, weighted_k3 or k2"
+            yield f"algorithm.kl.kind: {self.kl.kind} is not for {decisions}: choose {choices}, or leave it out"
 
 
 class GRPOConfig(PolicyGradientConfig):
@@ -191,7 +231,7 @@ class CISPOConfig(PolicyGradientConfig):
     """CISPO (MiniMax-M1, arXiv:2506.13585): limits the ratio as a weight, so that no token's gradient is cut off."""
 
     name: Literal["cispo"] = "cispo"
-    surrogate: Surrogate = "cispo"
+    surrogate: PolicyLossConfig = CISPOLoss()
     clip: ClipConfig = ClipConfig(high=4.0)
     """A ceiling of 5, as in ScaleRL (arXiv:2510.13786), and no floor."""
     aggregate: Aggregate = "token"
@@ -201,14 +241,14 @@ class SAPOConfig(PolicyGradientConfig):
     """SAPO (arXiv:2511.20347): a soft gate in place of the clip."""
 
     name: Literal["sapo"] = "sapo"
-    surrogate: Surrogate = "sapo"
+    surrogate: PolicyLossConfig = SAPOLoss()
 
 
 class VESPOConfig(PolicyGradientConfig):
     """VESPO (arXiv:2602.10693): each trajectory weighted by a gamma function of its ratio; bears stale rollouts."""
 
     name: Literal["vespo"] = "vespo"
-    surrogate: Surrogate = "vespo"
+    surrogate: PolicyLossConfig = VESPOLoss()
     importance: Importance = "trajectory"
     aggregate: Aggregate = "token"
 
@@ -218,7 +258,7 @@ class TOPRConfig(PolicyGradientConfig):
 
     name: Literal["topr"] = "topr"
     advantage: AdvantageConfig = AdvantageConfig(name="dr_grpo")
-    surrogate: Surrogate = "topr"
+    surrogate: PolicyLossConfig = TOPRLoss()
     importance: Importance = "trajectory"
     aggregate: Aggregate = "constant"
 

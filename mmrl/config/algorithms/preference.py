@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.experience import ExperienceKind
+from mmrl.config.algorithms.base import VELOCITY_REGRESSION, AlgorithmConfig, ExperienceKind
 from mmrl.config.algorithms.noise_levels import MatchingConfig
-from mmrl.config.section import Section
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
+
+PREFERENCE_LEARNING = "mmrl.training.objectives.preference_pairs:PreferenceLearning"
 
 
 class DPOConfig(MatchingConfig):
@@ -17,6 +22,9 @@ class DPOConfig(MatchingConfig):
     on pairs of pictures (arXiv:2311.12908, arXiv:2501.13918)."""
 
     experience: ClassVar[ExperienceKind] = "pairs"
+    objective: ClassVar[str] = PREFERENCE_LEARNING
+    velocity_objective: ClassVar[str | None] = VELOCITY_REGRESSION
+    velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:PairLoss"
     name: Literal["dpo"] = "dpo"
     loss: Literal["sigmoid", "ipo", "bco", "kto"] = "sigmoid"
     """DPO's own; IPO (arXiv:2310.12036), on the means over tokens; BCO (arXiv:2404.04656) and KTO (arXiv:2402.01306,
@@ -27,6 +35,12 @@ class DPOConfig(MatchingConfig):
     `weighting: epsilon`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     """The share of pairs that are thought to be labelled the wrong way round; sigmoid only."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that has no effect beside the others."""
+        yield from super().validation_errors(config)
+        if self.label_smoothing > 0 and self.loss != "sigmoid":
+            yield f"algorithm.label_smoothing: the loss {self.loss} has none: choose sigmoid, or leave it out"
 
 
 class OnlineDPOConfig(DPOConfig):
@@ -41,14 +55,32 @@ class OnlineDPOConfig(DPOConfig):
     margin: NonNegativeFloat = 0.0
     """Two answers are a pair if their advantages differ by more than this."""
 
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that cannot work with the others or with the batch sizes."""
+        yield from super().validation_errors(config)
+        yield from self.advantage.validation_errors(config)
+        together = 2 if self.pairing == "best_worst" else config.data.group_size
+        micro_batch = config.data.micro_batch or together
+        if micro_batch < together:
+            yield (
+                f"data.micro_batch: {micro_batch} rows do not hold the {together} of a group that algorithm.pairing "
+                f"{self.pairing} compares"
+            )
 
-class MPOConfig(Section):
+
+class MPOConfig(AlgorithmConfig):
     """MPO (InternVL, arXiv:2411.10442): DPO for the preference, BCO for quality, SFT on what was chosen."""
 
     experience: ClassVar[ExperienceKind] = "pairs"
+    objective: ClassVar[str] = PREFERENCE_LEARNING
     name: Literal["mpo"] = "mpo"
     beta: PositiveFloat = 0.1
     preference: NonNegativeFloat = 0.8
     quality: NonNegativeFloat = 0.2
     generation: NonNegativeFloat = 1.0
     """The weights of the three parts."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield a message if all weights are zero."""
+        if not (self.preference or self.quality or self.generation):
+            yield "algorithm: preference, quality and generation are all 0, so there is nothing to learn"

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.experience import ExperienceKind
+from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.kl import KLConfig
-from mmrl.config.section import Section
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
 
 
-class RewardGradientConfig(Section):
+class RewardGradientConfig(AlgorithmConfig):
     """Ascent on rewards that are differentiable, through the autoencoder and the last steps of the sampler."""
 
-    experience: ClassVar[ExperienceKind] = "rollouts"
+    objective: ClassVar[str] = "mmrl.training.objectives.reward_gradient:RewardGradient"
     advantage: ClassVar[AdvantageConfig] = AdvantageConfig(name="dr_grpo")  # of rollouts; nothing is learnt from it
-    name: str
     steps: PositiveInt | None = 1
     """How many of the last denoising steps gradients flow through (DRaFT-K's K); unset: all of them."""
     truncation: Literal["fixed", "random"] = "fixed"
@@ -34,6 +36,24 @@ class RewardGradientConfig(Section):
     ceiling: float | None = None
     """A total above this earns nothing more (ReFL's hinge, whose ceiling is 2 for ImageReward). Unset: none."""
     kl: KLConfig = KLConfig(kind="velocity_mse")
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that has no effect beside the others, or cannot work with them."""
+        one_step = self.steps == 1 and self.truncation == "fixed"
+        if self.renoised is not None and not (one_step and self.jump is None):
+            yield (
+                "algorithm.renoised: noise is put on x_0 for the last step alone: set steps to 1 and leave truncation "
+                "and jump out, or leave renoised out"
+            )
+        if self.detach and self.steps == 1:
+            yield "algorithm.detach: a single step has nothing before it to cut: raise steps, or leave detach out"
+        if self.truncation == "random" and self.steps == 1:
+            yield "algorithm.truncation: a random number from 1 to steps, which is 1: raise steps, or leave it unset"
+        if self.kl.coef > 0 and self.kl.kind != "velocity_mse":
+            yield (
+                f"algorithm.kl.kind: {self.kl.kind} compares stochastic decisions, of which {self.name} has none: "
+                "choose velocity_mse"
+            )
 
 
 class DRaFTConfig(RewardGradientConfig):

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mmrl.config.algorithms.advantage import BestOfConfig
-from mmrl.config.algorithms.experience import ExperienceKind
+from mmrl.config.algorithms.base import VELOCITY_REGRESSION, ExperienceKind
 from mmrl.config.algorithms.noise_levels import MatchingConfig
+from mmrl.config.sampling import SamplingConfig
+
+if TYPE_CHECKING:
+    from mmrl.config.train import TrainConfig
 
 
-class SFTConfig(MatchingConfig):
+class ImitationConfig(MatchingConfig):
+    """An algorithm that makes answers likelier."""
+
+    objective: ClassVar[str] = "mmrl.training.objectives.imitation:SupervisedLearning"
+    velocity_objective: ClassVar[str | None] = VELOCITY_REGRESSION
+    velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:ImitationLoss"
+    aggregate: Literal["sequence", "token"] = "token"
+    """For texts: the mean over all tokens of the update, or first within each answer."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key that has no effect on media."""
+        yield from super().validation_errors(config)
+        if self.aggregate != "token" and isinstance(config.sampling, SamplingConfig):
+            yield f"algorithm.aggregate: {self.aggregate} is about tokens, and pictures have none: leave it out"
+
+
+class SFTConfig(ImitationConfig):
     """Supervised fine-tuning: the samples' demonstrations are made likelier."""
 
     experience: ClassVar[ExperienceKind] = "demonstrations"
     name: Literal["sft"] = "sft"
-    aggregate: Literal["sequence", "token"] = "token"
-    """Of texts: mean over all tokens of the update, or first within each answer."""
 
 
-class RejectionSFTConfig(MatchingConfig):
+class RejectionSFTConfig(ImitationConfig):
     """Imitation of the policy's own best answers (RAFT, arXiv:2304.06767; RFT, arXiv:2308.01825)."""
 
-    experience: ClassVar[ExperienceKind] = "rollouts"
     name: Literal["rejection_sft"] = "rejection_sft"
     advantage: BestOfConfig = BestOfConfig()
-    aggregate: Literal["sequence", "token"] = "token"
-    """Of texts: mean over all tokens of the update, or first within each answer."""

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from mmrl.config.loading.overrides import COMMAND_LINE, apply_override, parse_override
 from mmrl.config.loading.renamed import rename_keys, rename_path, warn_of_renamed
 from mmrl.config.loading.schema import (
+    child,
     dotted,
     entry_type,
     is_list,
@@ -24,7 +25,7 @@ from mmrl.config.loading.schema import (
 from mmrl.config.loading.yaml_text import Path, dump_yaml, parse_yaml
 from mmrl.config.recipes import find_recipe
 from mmrl.config.sampling import SAMPLING_OF
-from mmrl.config.section import Section
+from mmrl.config.section import STRICT, Section
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 
@@ -126,10 +127,10 @@ def _check(document: dict[str, Any], report: Callable[[Path, str], None]) -> Tra
 
     known = drop_unknown_keys(TrainConfig, document, (), unknown)
     try:
-        return TrainConfig.model_validate(known, strict=True)
+        return TrainConfig.model_validate(known, strict=True, context=STRICT)
     except ValidationError as err:
         for error in err.errors(include_url=False):
-            path, problem = _explain(error)
+            path, problem = _explain(error, document)
             if path not in meant:
                 report(path, problem)
         return None
@@ -152,15 +153,21 @@ def drop_unknown_keys(annotation: Any, value: Any, path: Path, unknown: Callable
     return value
 
 
-def _explain(error: Any) -> tuple[Path, str]:
+def _explain(error: Any, document: Any) -> tuple[Path, str]:
     """The key that one of pydantic's errors is about, and what is wrong there."""
     kind, context = error["type"], error.get("ctx", {})
-    path, help_text, annotation = _without_variant_tags(error["loc"])
+    path, help_text, annotation = _without_variant_tags(error["loc"], document)
     if kind == "missing":
         return path, f"{dotted(path)} is missing" + (f": {help_text}" if help_text else "")
     if kind == "union_tag_invalid":
         path = (*path, tag_key(sections_in(annotation)))
         choices, given = re.findall(r"'([^']*)'", context["expected_tags"]), context["tag"]
+    elif kind == "unknown_component":
+        choices = re.findall(r"'([^']*)'", context["expected"])
+        if isinstance(given := error["input"], dict):
+            path, given = (*path, "name"), given.get("name")
+    elif kind == "component_error":
+        return (*path, "name"), f"{dotted((*path, 'name'))}: {context['message']}"
     elif kind == "literal_error":
         choices, given = re.findall(r"'([^']*)'", context["expected"]), error["input"]
     else:
@@ -170,9 +177,10 @@ def _explain(error: Any) -> tuple[Path, str]:
     return path, f"{dotted(path)}: got {_shown(given)}, expected {due}{_nearest_choice(given, choices)}"
 
 
-def _without_variant_tags(loc: tuple[str | int, ...]) -> tuple[Path, str, Any]:
+def _without_variant_tags(loc: tuple[str | int, ...], document: Any) -> tuple[Path, str, Any]:
     """Pydantic's place of an error as a key path (it also names the variant of a section), the key's help and type."""
     annotation: Any = TrainConfig
+    value = document
     path: list[str | int] = []
     help_text, tags = "", 0
     for part in loc:
@@ -181,7 +189,8 @@ def _without_variant_tags(loc: tuple[str | int, ...]) -> tuple[Path, str, Any]:
             tags = 0
             continue
         path.append(part)
-        section = section_for(annotation, None)
+        section = section_for(annotation, value)
+        value = child(value, part)
         if section is not None and part in section.model_fields:
             field = section.model_fields[str(part)]
             annotation, help_text = field.annotation, " ".join((field.description or "").split())

@@ -8,6 +8,7 @@ from typing import Any
 from mmrl.config.loading.renamed import rename_path
 from mmrl.config.loading.schema import dotted, entry_type, is_free_map, is_list, section_for, unknown_key
 from mmrl.config.loading.yaml_text import Path, parse_yaml
+from mmrl.config.section import ComponentSection, Section
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 
@@ -44,7 +45,7 @@ def apply_override(document: Mapping[str, Any], path: Path, value: Any) -> dict[
             field = section.model_fields.get(str(key))
             if field is None:
                 raise ConfigError(f"{COMMAND_LINE}: {unknown_key(document, section, here)}")
-            entries = _as_map(held, done)
+            entries = _as_map({"name": held} if isinstance(held, str) and _is_short(section) else held, done)
             default = list(field.default) if isinstance(field.default, tuple) else None
             entries[str(key)] = put(field.annotation, entries.get(str(key), default), here)
             return entries
@@ -101,6 +102,11 @@ def _leaves(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
         here = f"{above}{key}"
         found |= _leaves(value, f"{here}.") if isinstance(value, Mapping) and value else {here: value}
     return found
+
+
+def _is_short(section: type[Section]) -> bool:
+    """Whether a component's name alone stands for the section."""
+    return issubclass(section, ComponentSection) and section.shorthand
 
 
 def _as_map(held: Any, path: Path) -> dict[str, Any]:

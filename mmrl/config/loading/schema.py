@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from mmrl.config.loading.yaml_text import Path
-from mmrl.config.section import Section
+from mmrl.config.section import ComponentSection, Section
 from mmrl.config.train import TrainConfig
 
 _CALLED_ELSEWHERE = {
@@ -42,6 +42,8 @@ def sections_in(annotation: Any) -> list[type[Section]]:
 def section_for(annotation: Any, value: Any) -> type[Section] | None:
     """The section that `value` is meant to fill. Several are told apart by their tag; None: none has that one."""
     sections = sections_in(annotation)
+    if len(sections) == 1 and issubclass(sections[0], ComponentSection):
+        return sections[0].class_for(value)
     if len(sections) < 2 or not isinstance(value, Mapping) or tag_key(sections) not in value:
         return sections[0] if sections else None
     return section_tagged(sections, value[tag_key(sections)])
@@ -80,9 +82,9 @@ def key_paths(annotation: Any, value: Any = None, path: Path = ()) -> Iterator[P
     if section is not None:
         for key, field in section.model_fields.items():
             yield (*path, key)
-            yield from key_paths(field.annotation, _get(value, key), (*path, key))
+            yield from key_paths(field.annotation, child(value, key), (*path, key))
     elif is_list(annotation):
-        yield from key_paths(entry_type(annotation, 0), _get(value, 0), (*path, 0))
+        yield from key_paths(entry_type(annotation, 0), child(value, 0), (*path, 0))
 
 
 def unknown_key(data: Any, section: type[Section], path: Path) -> str:
@@ -120,7 +122,8 @@ def dotted(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def _get(value: Any, key: str | int) -> Any:
+def child(value: Any, key: str | int) -> Any:
+    """Return an entry of a map or list; None where there is none."""
     try:
         return value[key]
     except (TypeError, KeyError, IndexError):

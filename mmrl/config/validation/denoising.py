@@ -1,149 +1,170 @@
-"""Windows, branches and trained noise levels of a denoising sampler that cannot work, or not with the rest."""
+"""Validation of `sampling` for denoising: windows, branches and trained noise levels."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
 
-from mmrl.config.algorithm import AlgorithmConfig, PolicyGradientConfig
-from mmrl.config.data import DataConfig
-from mmrl.config.sampling import TRANSITIONS, SamplingConfig, WindowConfig
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
+from mmrl.config.sampling import TRANSITIONS, SamplingConfig, WindowConfig, decisions_per_trajectory
 from mmrl.config.section import Section
+from mmrl.config.train import TrainConfig
 
 _NOISE_NEEDED = "cps scores without its noise level, and native draws the scheduler's own noise"
 
 
-def of_window(window: WindowConfig) -> list[tuple[bool, str]]:
-    """Keys of a way to move that is not chosen, and windows that have nowhere to go."""
-    stays = window.move == "random"
+def denoising_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str]:
+    """Yield one message for each problem of `sampling` alone and with the algorithm and the batch."""
+    yield from _transition_errors(sampling)
+    if config.algorithm.on_decisions:
+        yield from _decision_errors(config.algorithm.name, sampling)
+    yield from _branch_errors(config, sampling)
+    yield from _noise_errors(config, sampling)
+
+
+def _transition_errors(sampling: SamplingConfig) -> Iterator[str]:
+    transition, window = sampling.transition, sampling.window
+    if transition.name == "ode":
+        if window.size is not None or window.high is not None or window.low > 0:
+            yield "sampling.window picks stochastic steps, and the ode of sampling.transition.name has none"
+        if transition.args:
+            yield "sampling.transition.args: ode takes none: leave it out"
+        return
+    yield from _window_errors(window)
+    yield from TRANSITIONS.load(transition.name).config_errors(transition)
+    stochastic = sampling.steps - 1
+    end = window.high or stochastic
+    if end > stochastic:
+        yield (
+            f"sampling.window.high: {end} lies past the {stochastic} stochastic steps of sampling.steps = "
+            f"{sampling.steps} (the last step adds no noise)"
+        )
+    if 0 < end <= window.low:
+        yield f"sampling.window.low: {window.low} leaves no step below {end}"
+    if window.low < end < window.low + (window.size or 0):
+        yield f"sampling.window.size: {window.size} steps do not fit from {window.low} to {end}"
+
+
+def _window_errors(window: WindowConfig) -> Iterator[str]:
     moved, decays = _changed(window, "every", "stride"), _changed(window, "decay", "decay_from")
-    return [
-        (
-            stays and bool(moved),
-            f"sampling.window.{', '.join(moved)}: a random window is drawn anew in each iteration: set move to "
-            "slide or grow, or leave it out",
-        ),
-        (
-            window.move != "slide" and bool(decays),
+    if window.move == "random" and moved:
+        yield (
+            f"sampling.window.{', '.join(moved)}: a random window is drawn anew in each iteration: set move to slide "
+            "or grow, or leave it out"
+        )
+    if window.move != "slide" and decays:
+        yield (
             f"sampling.window.{', '.join(decays)}: only a window that slides stays for less time on late steps: set "
-            "move to slide, or leave it out",
-        ),
-        (
-            not stays and window.size is None,
-            f"sampling.window.size: a window of all steps cannot {window.move}: set how many it begins with",
-        ),
-    ]
+            "move to slide, or leave it out"
+        )
+    if window.move != "random" and window.size is None:
+        yield f"sampling.window.size: a window of all steps cannot {window.move}: set how many it begins with"
 
 
-def of_branches(
-    sampling: SamplingConfig, algorithm: AlgorithmConfig, data: DataConfig, decisions: int
-) -> list[tuple[bool, str]]:
-    """Trees that do not fit into groups and calls, and credit that would count a shared decision wrongly."""
-    branch = sampling.branch
-    learns = isinstance(algorithm, PolicyGradientConfig)
-    name = algorithm.advantage.name if isinstance(algorithm, PolicyGradientConfig) else ""
+def _decision_errors(algorithm: str, sampling: SamplingConfig) -> Iterator[str]:
+    nothing = f"so algorithm {algorithm} has no decisions to train"
+    if sampling.transition.name == "ode":
+        yield (
+            f"sampling.transition.name: the ode draws without chance, {nothing}: choose flow_sde, dance_sde, cps or "
+            "ddim"
+        )
+        return
+    if sampling.transition.noise_level == 0:
+        yield f"sampling.transition.noise_level: 0 draws without chance, {nothing}"
+    if sampling.steps == 1:
+        yield f"sampling.steps: a single step adds no noise, {nothing}: take 2 or more"
+
+
+def _branch_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str]:
+    algorithm, data, branch = config.algorithm, config.data, sampling.branch
+    gradient = algorithm if isinstance(algorithm, PolicyGradientConfig) else None
+    by_branch = gradient is not None and gradient.advantage.baseline == "branch"
     if not branch.at:
-        return [
-            (name == "branch", "algorithm.advantage.name: branch needs rows that branch: set sampling.branch.at"),
-            (
-                bool(_changed(branch, "branching_factor")),
-                "sampling.branch.branching_factor: nothing parts: set sampling.branch.at, or leave it out",
-            ),
-        ]
-    leaves, shares = branch.num_leaves, branch.at[-1] > 0
-    window = sampling.window
-    fewest = window.size if window.size is not None else decisions
-    drawn = data.group_sampling.name
-    found = [
-        (not learns, f"sampling.branch: {algorithm.name} does not learn from single steps: leave it out"),
-        (
-            any(first >= second for first, second in pairwise(branch.at)),
-            f"sampling.branch.at: {list(branch.at)} must grow from one to the next",
-        ),
-        (
-            branch.at[-1] >= fewest,
+        if by_branch:
+            yield "algorithm.advantage.name: branch needs rows that branch: set sampling.branch.at"
+        if _changed(branch, "branching_factor"):
+            yield "sampling.branch.branching_factor: nothing parts: set sampling.branch.at, or leave it out"
+        return
+    leaves, window, sampler = branch.num_leaves, sampling.window, data.group_sampling.name
+    fewest = window.size if window.size is not None else decisions_per_trajectory(sampling)
+    if not algorithm.on_decisions:
+        yield f"sampling.branch: {algorithm.name} does not learn from single steps: leave it out"
+    if any(first >= second for first, second in pairwise(branch.at)):
+        yield f"sampling.branch.at: {list(branch.at)} must grow from one to the next"
+    if branch.at[-1] >= fewest:
+        yield (
             f"sampling.branch.at: there are {fewest} decisions, counted from 0 at the window's first, so no branch can "
-            f"part at {branch.at[-1]}",
-        ),
-        (
-            data.group_size % leaves > 0,
+            f"part at {branch.at[-1]}"
+        )
+    if data.group_size % leaves > 0:
+        yield (
             f"data.group_size: {data.group_size} is no whole number of trees of branching_factor ** len(at) = {leaves} "
-            "rows (sampling.branch)",
-        ),
-        (
-            data.micro_batch is not None and data.micro_batch % leaves > 0,
+            "rows (sampling.branch)"
+        )
+    if data.micro_batch is not None and data.micro_batch % leaves > 0:
+        yield (
             f"data.micro_batch: {data.micro_batch} would cut trees of {leaves} rows (sampling.branch: "
-            "branching_factor ** len(at))",
-        ),
-        (
-            drawn not in ("fixed", "dynamic"),
-            f"data.group_sampling.name: {drawn} draws groups in parts that are no whole trees (sampling.branch): "
-            "choose fixed",
-        ),
-    ]
-    if isinstance(algorithm, PolicyGradientConfig):
-        found += [
-            (
-                shares and name != "branch",
-                f"algorithm.advantage.name: rows share decisions (sampling.branch.at), and {name} would give them the "
-                "credit of one row alone: choose branch, or part at 0 alone",
-            ),
-            (
-                shares and algorithm.aggregate not in ("token", "constant"),
-                f"algorithm.aggregate: {algorithm.aggregate} would weigh a shared decision by the row that stands for "
-                "it: choose token",
-            ),
-            (
-                shares and algorithm.importance != "token",
-                f"algorithm.importance: {algorithm.importance} needs all decisions of a row, and rows share some "
-                "(sampling.branch): choose token",
-            ),
-        ]
-    return found
+            "branching_factor ** len(at))"
+        )
+    if sampler not in ("fixed", "dynamic"):
+        yield (
+            f"data.group_sampling.name: {sampler} draws groups in parts that are no whole trees (sampling.branch): "
+            "choose fixed"
+        )
+    if gradient is None or branch.at[-1] == 0:  # rows share no decision
+        return
+    if not by_branch:
+        yield (
+            f"algorithm.advantage.name: rows share decisions (sampling.branch.at), and {gradient.advantage.name} would "
+            "give them the advantage of one row alone: choose branch, or branch at 0 alone"
+        )
+    if gradient.aggregate not in ("token", "constant"):
+        yield (
+            f"algorithm.aggregate: {gradient.aggregate} would weigh a shared decision by the row that stands for it: "
+            "choose token"
+        )
+    if gradient.importance != "token":
+        yield (
+            f"algorithm.importance: {gradient.importance} needs all decisions of a row, and rows share some "
+            "(sampling.branch): choose token"
+        )
 
 
-def of_noise(sampling: SamplingConfig, algorithm: AlgorithmConfig) -> list[tuple[bool, str]]:
-    """Noise levels that nothing would train, and ratios that no such noise normalises."""
-    transition = sampling.transition
+def _noise_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str]:
+    algorithm, transition = config.algorithm, sampling.transition
     learned = transition.learned
-    guarded = isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard"
-    if learned is None and not guarded:
-        return []
+    is_guarded = isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard"
+    if learned is None and not is_guarded:
+        return
     has_noise = TRANSITIONS.load(transition.name).noise_field is not None
     choices = ", ".join(name for name in TRANSITIONS.names() if TRANSITIONS.load(name).noise_field is not None)
-    found = [
-        (
-            guarded and transition.name != "ode" and not has_noise,
-            f"algorithm.ratio: guard needs steps that are Gaussian, by how much being known; {transition.name} is not: "
-            f"choose {choices}",
-        ),
-        (
-            guarded and learned is not None,
+    if is_guarded and transition.name != "ode" and not has_noise:
+        yield (
+            f"algorithm.ratio: guard needs steps that are Gaussian, with known moments; {transition.name} is not: "
+            f"choose {choices}"
+        )
+    if is_guarded and learned is not None:
+        yield (
             "algorithm.ratio: guard takes the noise of a step to stay as it was, and sampling.transition.learned "
-            "trains it: leave one out",
-        ),
-    ]
+            "trains it: leave one out"
+        )
     if learned is None:
-        return found
-    return [
-        *found,
-        (
-            not has_noise,
+        return
+    if not has_noise:
+        yield (
             f"sampling.transition.learned: {transition.name} has no noise level to train ({_NOISE_NEEDED}): choose "
-            f"{choices}",
-        ),
-        (
-            not isinstance(algorithm, PolicyGradientConfig),
-            f"sampling.transition.learned: {algorithm.name} does not look at the noise, so nothing would train it",
-        ),
-        (
-            not learned.low < transition.noise_level < learned.high,
+            f"{choices}"
+        )
+    if not algorithm.on_decisions:
+        yield f"sampling.transition.learned: {algorithm.name} does not look at the noise, so nothing would train it"
+    if not learned.low < transition.noise_level < learned.high:
+        yield (
             f"sampling.transition.noise_level: training begins at {transition.noise_level}, which does not lie between "
-            f"learned.low, {learned.low}, and learned.high, {learned.high}",
-        ),
-    ]
+            f"learned.low, {learned.low}, and learned.high, {learned.high}"
+        )
 
 
 def _changed(section: Section, *keys: str) -> list[str]:
-    """Those that are not as they are by default. Whether they are written says nothing: a run's file holds them all."""
+    """Return the keys that differ from their defaults; a run's file contains all keys."""
     default = type(section)()
     return [key for key in keys if getattr(section, key) != getattr(default, key)]

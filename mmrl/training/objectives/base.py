@@ -1,22 +1,31 @@
-"""What every objective offers the loop."""
+"""`Objective`, the base of everything that an update can minimise, and the metrics that it reports.
+
+An objective has the gradient of one micro-batch computed and added to the policy's parameters. It knows the policy by
+its capabilities alone.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from contextlib import AbstractContextManager
-from typing import ClassVar, Protocol
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
-from mmrl.config.algorithm import ExperienceKind
+from mmrl.config.algorithms.base import ExperienceKind
+from mmrl.config.sampling import AnySamplingConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy
+from mmrl.rewards.core.routing import RoutedRewards
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.experience import MicroBatch
 
 
 class MetricAccumulator:
-    """Running means and maxima of numbers that come micro-batch by micro-batch."""
+    """Running means and maxima of metrics over micro-batches."""
 
     def __init__(self) -> None:
         self._sums: defaultdict[str, float] = defaultdict(float)
@@ -24,17 +33,17 @@ class MetricAccumulator:
         self._maxima: dict[str, float] = {}
 
     def mean(self, name: str, value: float, weight: float = 1.0) -> None:
-        """Add to a mean."""
+        """Add a value to a weighted mean."""
         self._sums[name] += value * weight
         self._counts[name] += weight
 
     def maximum(self, name: str, value: float) -> None:
-        """Raise a maximum; once NaN, it stays NaN."""
+        """Raise a maximum to `value`; once NaN, it stays NaN."""
         known = self._maxima.get(name, value)
         self._maxima[name] = value if math.isnan(value) else max(known, value) if not math.isnan(known) else known
 
     def absorb(self, other: MetricAccumulator, without: tuple[str, ...] = ()) -> None:
-        """Take in what another has gathered, but for the names in `without`."""
+        """Add the metrics of another accumulator, except the names in `without`."""
         for name, total in other._sums.items():
             if name not in without:
                 self._sums[name] += total
@@ -44,61 +53,82 @@ class MetricAccumulator:
                 self.maximum(name, value)
 
     def values(self) -> dict[str, float]:
-        """All numbers by name."""
+        """Return all metrics by name."""
         means = {name: total / self._counts[name] for name, total in self._sums.items() if self._counts[name]}
         return means | self._maxima
 
 
-class Objective(Protocol):
-    """A loss on the powers of a policy."""
+@dataclass(frozen=True)
+class ObjectiveInputs:
+    """The parts of a run that an objective may be built from."""
 
-    needs: ClassVar[frozenset[Capability]]
+    policy: Any
+    sampling: AnySamplingConfig
+    rewards: RewardSuite | RoutedRewards | None = None
+    """The rewards of a run that learns from scored rollouts, else None."""
+
+
+class Objective(ABC):
+    """A loss on a policy; `backward` adds its gradient to the policy's parameters.
+
+    An objective of your own defines `needs`, `loss_normalizer` and `backward`; the other methods suit an objective
+    without state.
+    """
+
+    needs: ClassVar[frozenset[Capability]] = frozenset()
+    """The capabilities that the policy must have."""
+
+    def __init__(self, policy: Any, config: Any) -> None:
+        self._policy, self._config = policy, config
+
+    @classmethod
+    def build(cls, config: Any, inputs: ObjectiveInputs) -> Self:
+        """Return the objective of an `algorithm` section."""
+        return cls(inputs.policy, config)
 
     def sampling_weights(self) -> AbstractContextManager[None]:
-        """While open, the policy computes with the parameters that rollouts are drawn with."""
-        ...
+        """Return a context in which the policy computes with the parameters that rollouts are sampled with."""
+        return nullcontext()
 
+    @abstractmethod
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """How much there is to learn from in a micro-batch: what its loss is the mean over (rows, tokens, pairs)."""
-        ...
+        """Return the number of terms (rows, tokens, pairs) that the micro-batch's loss is the mean over."""
 
+    @abstractmethod
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Backpropagate `share` times the micro-batch's loss into the policy's parameters.
 
         `share` is its part of the update's `loss_normalizer`, times the loss scale, so that the gradient does not
-        depend on how it is cut into micro-batches.
+        depend on how an update is cut into micro-batches.
         """
-        ...
 
-    def finish_iteration(self, updates: int) -> None:
-        """Called after an iteration's last update; `updates` is the number of updates so far."""
-        ...
+    def finish_iteration(self, updates: int) -> None:  # noqa: B027
+        """Run after an iteration's last update; `updates` is the number of updates so far."""
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Tensors that a resumed run needs."""
-        ...
+        """Return the tensors that a resumed run needs."""
+        return {}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:  # noqa: B027
         """Continue exactly where `state_dict` was taken."""
-        ...
 
 
 def trained_decisions(batch: MicroBatch) -> Tensor:
-    """[B, T] bool: the policy's own decisions in rows that could be scored."""
+    """Return [B, T] bool: the policy's own decisions in rows that could be scored."""
     mask = batch.rollout.mask
     return mask & batch.scored.to(mask.device)[:, None]
 
 
 def uses_velocity_loss(capabilities: frozenset[Capability]) -> bool:
-    """Whether a policy of these powers learns from given answers by its velocities rather than by log-probabilities."""
+    """Return whether a policy learns from existing answers by velocities rather than by log-probabilities."""
     return Capability.PREDICT_VELOCITY in capabilities and Capability.TEACHER_FORCE not in capabilities
 
 
 def check_compatible(objective: type[Objective], policy: type[Policy], experience: ExperienceKind = "rollouts") -> None:
-    """Refuse an objective, or what it learns from, that needs powers the policy lacks; before a model is loaded.
+    """Raise unless the policy has the capabilities that an objective and its experience need.
 
     Raises:
-        ConfigError: naming the missing powers.
+        ConfigError: naming the missing capabilities. No model is loaded.
     """
     if missing := objective.needs - policy.capabilities:
         names = ", ".join(sorted(missing))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -12,10 +11,10 @@ from mmrl.algorithms import aggregation_total, aggregation_weights, imitation_lo
 from mmrl.config.algorithm import RejectionSFTConfig, SFTConfig
 from mmrl.policy import Capability, Policy, StepOutputs
 from mmrl.training.experience import MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
+from mmrl.training.objectives.base import MetricAccumulator, Objective, trained_decisions
 
 
-class SupervisedLearning:
+class SupervisedLearning(Objective):
     """The cross-entropy of answers, weighted by their credit: SFT, and rejection sampling with RAFT's or RFT's choice.
 
     Rows without credit are left out of the mean, and where the policy allows it out of the computation.
@@ -26,10 +25,6 @@ class SupervisedLearning:
     def __init__(self, policy: Policy, config: SFTConfig | RejectionSFTConfig) -> None:
         self._policy = policy
         self._config = config
-
-    def sampling_weights(self) -> AbstractContextManager[None]:
-        """The live parameters sample, where anything is sampled."""
-        return nullcontext()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Tokens or rows to imitate."""
@@ -67,16 +62,6 @@ class SupervisedLearning:
         with torch.enable_grad():
             self._policy.replay(rollout, step_indices, visit)
         metrics.mean("loss", total / share, weight=share)
-
-    def finish_iteration(self, updates: int) -> None:
-        """Nothing to do."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """No state."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """No state."""
 
 
 def _imitated(batch: MicroBatch) -> Tensor:

@@ -22,15 +22,16 @@ from mmrl.algorithms import (
     kl_weighted_k3,
     velocity_mse,
 )
-from mmrl.config.algorithm import PolicyGradientConfig
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
+from mmrl.config.sampling import ImageTokenSamplingConfig, decisions_per_trajectory
 from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
 from mmrl.training.experience import MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator, trained_decisions
+from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs, trained_decisions
 from mmrl.training.objectives.replay_passes import backpropagate_coupled
 from mmrl.training.objectives.surrogates import Distance, SurrogateSettings, resolve_settings
 
 
-class PolicyGradient:
+class PolicyGradient(Objective):
     """A surrogate of log-prob ratios (`config.surrogate`) with an optional penalty on leaving the reference.
 
     Each block of decisions that a replay visits is backpropagated at once: one denoising step, or all tokens.
@@ -44,9 +45,12 @@ class PolicyGradient:
         self._config = config
         self._settings = resolve_settings(config, policy.capabilities, max_decisions)
 
-    def sampling_weights(self) -> AbstractContextManager[None]:
-        """The live parameters sample."""
-        return nullcontext()
+    @classmethod
+    def build(cls, config: PolicyGradientConfig, inputs: ObjectiveInputs) -> PolicyGradient:
+        """Return the objective; the number of tokens of an image is known to its model alone."""
+        policy, sampling = inputs.policy, inputs.sampling
+        is_image = isinstance(sampling, ImageTokenSamplingConfig)
+        return cls(policy, config, policy.codes_per_image if is_image else decisions_per_trajectory(sampling))
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Rows or decisions, as the loss is a mean over these or those; with `micro_batch`, each counts the same."""
@@ -75,16 +79,6 @@ class PolicyGradient:
                 self._policy.replay(part.rollout, step_indices, visit)
         metrics.absorb(part.metrics)
         metrics.mean("loss", part.loss / share, weight=share)
-
-    def finish_iteration(self, updates: int) -> None:
-        """Nothing to do."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """No state."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """No state."""
 
     def _foreseeing(self, part: _Part) -> AbstractContextManager[None]:
         """The loss of a decision follows from its own log-prob, so what its derivative will be can be told."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import ClassVar
 
@@ -13,14 +12,14 @@ from mmrl.algorithms import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, se
 from mmrl.config.algorithm import DPOConfig, MPOConfig
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator
+from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.objectives.replay_passes import backpropagate_coupled, replayed_log_probs
 
 TEXT_BETA = 0.1
 """DPO's beta where none is set: trl's."""
 
 
-class PreferenceLearning:
+class PreferenceLearning(Objective):
     """Makes chosen answers likelier than rejected ones, compared with the reference.
 
     Rows 2i and 2i + 1 of a micro-batch are a pair of one group: chosen, rejected. A pair of which one could not be
@@ -33,10 +32,6 @@ class PreferenceLearning:
         self._policy = policy
         self._config = config
         self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
-
-    def sampling_weights(self) -> AbstractContextManager[None]:
-        """Nothing is sampled."""
-        return nullcontext()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Pairs."""

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import interpolate, velocity_mse
-from mmrl.config.algorithm import RewardGradientConfig
+from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
+from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import BackpropSteps, Capability, DecodingPolicy, VelocityPolicy
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.core.suite import RewardSuite
 from mmrl.seeds import fold_in
 from mmrl.training.experience import MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator
+from mmrl.training.objectives.base import MetricAccumulator, Objective, ObjectiveInputs
 from mmrl.training.objectives.velocity_regression import EARLIEST, LATEST
 from mmrl.training.rollouts.collect import reward_inputs
 
@@ -32,7 +34,7 @@ class DifferentiableReward:
     weight: float
 
 
-class RewardGradient:
+class RewardGradient(Objective):
     """Minimises minus the weighted sum of rewards, of pictures that are differentiated down to the denoiser.
 
     Rollouts are ordinary ones; only their last steps are computed again, with gradients.
@@ -54,6 +56,20 @@ class RewardGradient:
         if flat := [each.reward.name for each in rewards if not each.reward.differentiable]:
             raise ConfigError(f"rewards: {', '.join(flat)} cannot be differentiated, which {config.name} needs")
         self._policy, self._config, self._rewards, self._steps = policy, config, tuple(rewards), steps
+
+    @classmethod
+    def build(cls, config: RewardGradientConfig, inputs: ObjectiveInputs) -> RewardGradient:
+        """Return the objective on a run's rewards.
+
+        Raises:
+            ConfigError: samples choose rewards of their own.
+        """
+        rewards, sampling = inputs.rewards, inputs.sampling
+        if not isinstance(rewards, RewardSuite) or not isinstance(sampling, SamplingConfig):
+            raise ConfigError(f"algorithm: {config.name} follows the gradient of the recipe's rewards, but samples ask "
+                              "for rewards of their own: choose grpo or diffusion_nft")  # fmt: skip
+        weighted = [DifferentiableReward(part.reward, rewards.weights[part.reward.name]) for part in rewards.parts]
+        return cls(inputs.policy, config, [each for each in weighted if each.weight], sampling.steps)
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         """The live parameters sample, and their latents are kept."""
@@ -106,19 +122,9 @@ class RewardGradient:
         for copy in range(config.renoised):
             yield BackpropSteps(count, left, noise_seed=fold_in(seed, 1, copy))
 
-    def finish_iteration(self, updates: int) -> None:
-        """Nothing to do."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """No state."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """No state."""
-
     def _penalise(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Add the distance between the velocities of policy and reference, at one random noise level."""
-        policy: VelocityPolicy = self._policy  # type: ignore[assignment]  # a misfit that `check` has refused
+        policy: VelocityPolicy = self._policy
         clean = batch.rollout.clean
         if clean is None:
             raise ValueError("a penalty on velocities needs rollouts that keep their last latent")

@@ -1,4 +1,4 @@
-"""Which loss a configuration means, on a policy with given powers."""
+"""The settings of a policy gradient on a policy with given capabilities, with no default left open."""
 
 from __future__ import annotations
 
@@ -8,31 +8,23 @@ from typing import Literal
 
 from torch import Tensor
 
-from mmrl.algorithms import (
-    Aggregation,
-    PolicyLoss,
-    cispo_policy_loss,
-    clipped_policy_loss,
-    sapo_policy_loss,
-    topr_policy_loss,
-    vespo_policy_loss,
-)
-from mmrl.config.algorithm import PolicyGradientConfig
+from mmrl.algorithms import Aggregation, PolicyLoss
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability
 
 STEP_CLIP, GUARD_CLIP, TOKEN_CLIP = 1e-4, 2e-6, 0.2
-"""What `clip.low` is where it is not set. The log-prob of a denoising step is a mean over latents, hence the size; a
-guarded ratio's is smaller by the step's noise (flow_grpo's GRPO-Guard has 2e-6)."""
+"""The default of `clip.low`. The log-prob of a denoising step is a mean over latents, hence the size; a guarded ratio's
+is smaller by the step's noise (flow_grpo's GRPO-Guard has 2e-6)."""
 
 Distance = Literal["mean_distance", "velocity_mse", "k2", "k3", "weighted_k3"]
 Surrogate = Callable[[Tensor, Tensor, Tensor, Tensor], PolicyLoss]
-"""Of log-probs, old log-probs, advantages and mask, all [B, T]."""
+"""A function of log-probs, old log-probs, advantages and mask, all [B, T]."""
 
 
 @dataclass(frozen=True)
 class SurrogateSettings:
-    """What a policy gradient computes, with nothing left unset."""
+    """The computation of a policy gradient."""
 
     surrogate: Surrogate
     couples: bool  # whether a term depends on other decisions of its row
@@ -50,71 +42,21 @@ def resolve_settings(
     Raises:
         ConfigError: the penalty is not for this kind of policy, or a constant to divide by is missing.
     """
+    if errors := list(config.capability_errors(capabilities)):
+        raise ConfigError("\n".join(errors))
     constant = config.length or max_decisions
     if config.aggregate != "constant":
         constant = None
     elif constant is None:
         raise ConfigError("algorithm.length: aggregate constant divides by it; set it to the longest answer allowed")
-    guarded = config.ratio == "guard"
-    if guarded and Capability.MOMENTS not in capabilities:
-        raise ConfigError("algorithm.ratio: guard normalises by the noise of denoising steps, and tokens have none")
-    steps = GUARD_CLIP if guarded else STEP_CLIP
+    guarded, denoising = config.ratio == "guard", Capability.MOMENTS in capabilities
+    clip = TOKEN_CLIP if not denoising else GUARD_CLIP if guarded else STEP_CLIP
+    distance = config.kl.kind or ("mean_distance" if denoising else "k3")
     return SurrogateSettings(
-        surrogate=_surrogate(config, steps if Capability.MOMENTS in capabilities else TOKEN_CLIP),
+        surrogate=config.surrogate.build(config, clip),
         guarded=guarded,
-        couples=config.importance != "token",
-        distance=_distance(config, capabilities) if config.kl.coef else None,
+        couples=config.importance != "token" or config.surrogate.couples_decisions,
+        distance=distance if config.kl.coef else None,
         how="token" if config.aggregate == "micro_batch" else config.aggregate,
         constant=constant,
     )
-
-
-def _surrogate(config: PolicyGradientConfig, clip: float) -> Surrogate:
-    low, importance = config.clip.low, config.importance
-    high = config.clip.high or low or clip
-
-    def loss(log_probs: Tensor, old: Tensor, advantages: Tensor, mask: Tensor) -> PolicyLoss:
-        match config.surrogate:
-            case "clip":
-                return clipped_policy_loss(
-                    log_probs,
-                    old,
-                    advantages,
-                    mask,
-                    clip_low=low or clip,
-                    clip_high=high,
-                    dual=config.clip.dual,
-                    importance=importance,
-                )
-            case "cispo":
-                return cispo_policy_loss(log_probs, old, advantages, mask, low, high, importance=importance)
-            case "sapo":
-                gate = config.temperature
-                return sapo_policy_loss(
-                    log_probs, old, advantages, mask, gate.positive, gate.negative, importance=importance
-                )
-            case "topr":
-                return topr_policy_loss(log_probs, old, advantages, mask, importance=importance)
-            case "vespo":
-                gamma = config.gamma
-                return vespo_policy_loss(
-                    log_probs,
-                    old,
-                    advantages,
-                    mask,
-                    positive=(gamma.k_positive, gamma.lambda_positive),
-                    negative=(gamma.k_negative, gamma.lambda_negative),
-                    importance=importance,
-                )
-
-    return loss
-
-
-def _distance(config: PolicyGradientConfig, capabilities: frozenset[Capability]) -> Distance:
-    steps = Capability.MOMENTS in capabilities
-    kind = config.kl.kind or ("mean_distance" if steps else "k3")
-    if steps != (kind in ("mean_distance", "velocity_mse")):
-        due = "mean_distance or velocity_mse" if steps else "k3, weighted_k3 or k2"
-        what = "denoising steps" if steps else "tokens"
-        raise ConfigError(f"algorithm.kl.kind: {kind} is not for {what}: choose {due}, or leave it out")
-    return kind

@@ -21,19 +21,12 @@ from mmrl.algorithms import (
     velocity_mse,
     weighted_error,
 )
-from mmrl.config.algorithm import (
-    AWMConfig,
-    DiffusionNFTConfig,
-    DPOConfig,
-    FlowRWRConfig,
-    RejectionSFTConfig,
-    SFTConfig,
-)
+from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig
+from mmrl.config.algorithms.noise_levels import MatchingConfig
+from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.preference_pairs import PairTerms
-
-VelocityConfig = DiffusionNFTConfig | AWMConfig | FlowRWRConfig | SFTConfig | RejectionSFTConfig | DPOConfig
 
 PICTURE_BETA = 100.0
 """DPO's beta where none is set: ours, and not tuned."""
@@ -137,7 +130,7 @@ class AWMLoss(_OnRows):
 class ImitationLoss(_OnRows):
     """The matching error of samples, weighed by their advantages: SFT, rejection sampling, reward weights."""
 
-    def __init__(self, config: SFTConfig | RejectionSFTConfig | FlowRWRConfig) -> None:
+    def __init__(self, config: MatchingConfig) -> None:
         self._config = config
 
     def rows(self, batch: MicroBatch) -> Tensor:
@@ -163,8 +156,8 @@ class PairLoss:
     shares_noise = True
     needs_reference = True
 
-    def __init__(self, config: DPOConfig, margin: float = 0.0) -> None:
-        self._config, self._margin = config, margin
+    def __init__(self, config: DPOConfig) -> None:
+        self._config, self._margin = config, config.margin if isinstance(config, OnlineDPOConfig) else 0.0
         self.pair_terms = PairTerms(config, config.beta or PICTURE_BETA)
 
     def rows(self, batch: MicroBatch) -> Tensor:
@@ -195,17 +188,6 @@ class PairLoss:
         both = scored[:, None] & scored[None, :] & (group[:, None] == group[None, :])
         chosen, rejected = (better & both).nonzero(as_tuple=True)
         return chosen, rejected
-
-
-def loss_of(config: VelocityConfig) -> VelocityLoss:
-    """The loss that a configuration names."""
-    if isinstance(config, DiffusionNFTConfig):
-        return NFTLoss(config)
-    if isinstance(config, AWMConfig):
-        return AWMLoss(config)
-    if isinstance(config, DPOConfig):
-        return PairLoss(config, getattr(config, "margin", 0.0))
-    return ImitationLoss(config)
 
 
 def _given(velocity: Tensor | None, what: str) -> Tensor:

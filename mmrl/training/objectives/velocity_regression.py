@@ -10,18 +10,20 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import interpolate, nft_old_decay, velocity_mse
-from mmrl.config.algorithm import AWMConfig, DiffusionNFTConfig, FlowRWRConfig, OldPolicyConfig
+from mmrl.components import load_reference
+from mmrl.config.algorithms.forward_process import ForwardProcessConfig, OldPolicyConfig
+from mmrl.config.algorithms.noise_levels import NoiseLevelsConfig
 from mmrl.policy import Capability, Rollout, VelocityPolicy
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator
-from mmrl.training.objectives.velocity_losses import Noised, PairLoss, VelocityConfig, loss_of
+from mmrl.training.objectives.base import MetricAccumulator, Objective
+from mmrl.training.objectives.velocity_losses import Noised, PairLoss, VelocityLoss
 
 EARLIEST, LATEST = 0.02, 0.98
 """Places among the noise levels are drawn between these: at 0 there is nothing to predict, at 1 nothing to see."""
 
 
-class VelocityRegression:
+class VelocityRegression(Objective):
     """Noises finished samples again and compares velocities there: no log-probabilities, any sampler will do.
 
     Noise levels are shared by a micro-batch, and each one's backward pass runs before the next, so that one graph of
@@ -30,16 +32,14 @@ class VelocityRegression:
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICT_VELOCITY})
 
-    def __init__(self, policy: VelocityPolicy, config: VelocityConfig) -> None:
+    def __init__(self, policy: VelocityPolicy, config: NoiseLevelsConfig) -> None:
         self._policy = policy
         self._num_noise_levels = config.num_noise_levels
-        self._loss = loss_of(config)
-        self._kl = config.kl.coef if isinstance(config, DiffusionNFTConfig | AWMConfig | FlowRWRConfig) else 0.0
-        self._schedule: OldPolicyConfig | None = None
-        self._old: ParameterCopy | None = None
-        if isinstance(config, DiffusionNFTConfig | AWMConfig):
-            self._schedule = config.old
-            self._old = ParameterCopy(policy.parameters_to_train())
+        loss = config.velocity_loss
+        self._loss: VelocityLoss = (load_reference(loss) if isinstance(loss, str) else loss)(config)
+        self._kl = config.kl.coef if isinstance(config, ForwardProcessConfig) else 0.0
+        self._schedule: OldPolicyConfig | None = getattr(config, "old", None)
+        self._old = None if self._schedule is None else ParameterCopy(policy.parameters_to_train())
 
     def sampling_weights(self) -> AbstractContextManager[None]:
         """The old policy samples where there is one, and else the live parameters."""

@@ -1,4 +1,4 @@
-"""From rewards to advantages, as the configuration says."""
+"""From rewards to advantages of trajectories and decisions, by the configured estimator."""
 
 from __future__ import annotations
 
@@ -9,21 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import (
-    best_of_advantages,
-    branch_advantages,
-    broadcast_to_decisions,
-    dr_grpo_advantages,
-    gdpo_advantages,
-    grpo_advantages,
-    linear_best_of_advantages,
-    max_rl_advantages,
-    pareto_advantages,
-    reinforce_pp_advantages,
-    reward_weights,
-    rloo_advantages,
-)
-from mmrl.config.algorithm import AdvantageConfig, BestOfConfig, ExponentialConfig
+from mmrl.algorithms import branch_advantages, broadcast_to_decisions, pareto_advantages
+from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig
 from mmrl.policy import Rollout
 from mmrl.rewards.core.reward_aggregation import pareto_rank
 from mmrl.rewards.core.reward_io import RewardOutput
@@ -32,68 +19,46 @@ from mmrl.training.rollouts.lagrangian import Constraints
 
 @dataclass(frozen=True)
 class AdvantageEstimator:
-    """Advantages of trajectories and of decisions."""
+    """The advantages of trajectories and of single decisions, by the estimator that is configured."""
 
-    config: AdvantageConfig | BestOfConfig | ExponentialConfig
+    config: AnyAdvantageConfig
     weights: dict[str, float]  # of the rewards, by name
     constraints: Constraints | None = None  # rewards that are held above a threshold
 
     def advantages(self, output: RewardOutput, group_index: Tensor) -> Tensor:
-        """[B] float32; 0 where the answer could not be scored. Where answers are imitated, how much each is."""
-        group_index = group_index.cpu()
-        total = torch.from_numpy(output.values["total"])
-        if isinstance(self.config, BestOfConfig):
-            return best_of_advantages(total, group_index, self.config.keep, self.config.min_value)
-        if isinstance(self.config, ExponentialConfig):
-            return reward_weights(total, group_index, self.config.temperature, self.config.normalise)
-        if self.config.name == "gdpo":
-            columns = torch.stack([torch.from_numpy(output.values[name]) for name in self.weights], dim=1)
-            result = gdpo_advantages(columns, group_index, list(self.weights.values()), ddof=self.config.ddof)
-        elif self.config.name == "pareto":
-            result = self._pareto(output, group_index)
+        """Return [B] float32; 0 where the answer could not be scored. For imitation, the weight of each answer."""
+        group_index, config = group_index.cpu(), self.config
+        if isinstance(config, AdvantageConfig) and not config.uses_total:
+            rewards = torch.stack([torch.from_numpy(output.values[name]) for name in self.weights], dim=1)
+            result = config.estimate_several(rewards, list(self.weights.values()), group_index)
         else:
-            result = self._of_one(self.config, total, group_index)
+            result = config.estimate(torch.from_numpy(output.values["total"]), group_index)
         if self.constraints is not None:
-            config = self.config.model_copy(update={"name": "grpo"}) if self.config.name == "gdpo" else self.config
-            result = self.constraints.blend(result, output, lambda each: self._of_one(config, each, group_index))
+            result = self.constraints.blend(result, output, lambda each: config.estimate(each, group_index))
         return self.limited(result)
 
     def limited(self, advantages: Tensor) -> Tensor:
-        """Within [-clip, clip], if the configuration says so."""
+        """Return the advantages within [-clip, clip], if the configuration has a clip."""
         clip = self.config.clip if isinstance(self.config, AdvantageConfig) else None
         return advantages if clip is None else advantages.clamp(-clip, clip)
 
-    def _of_one(self, config: AdvantageConfig, values: Tensor, group_index: Tensor) -> Tensor:
-        """[B], of one number an answer: the total, or a constraint."""
-        match config.name:
-            case "grpo" | "branch":
-                return grpo_advantages(values, group_index, std=config.std, ddof=config.ddof)
-            case "dr_grpo":
-                return dr_grpo_advantages(values, group_index)
-            case "rloo":
-                return rloo_advantages(values, group_index)
-            case "linear_best_of":
-                return linear_best_of_advantages(values, group_index)
-            case "max_rl":
-                return max_rl_advantages(values, group_index)
-            case "reinforce_pp":
-                return reinforce_pp_advantages(values, group_index, baseline="batch", ddof=config.ddof)
-        raise ValueError(f"{config.name} takes several rewards one by one, and was given their total")
-
-    def _pareto(self, output: RewardOutput, group_index: Tensor) -> Tensor:
-        """[B]."""
-        used = {name: weight for name, weight in self.weights.items() if weight}
-        columns = np.stack([output.values[name].astype(np.float64) for name in used], axis=1)
-        front = pareto_rank(columns, list(used.values()), group_index.tolist()) == 0
-        signed = torch.from_numpy((columns * np.sign(list(used.values()))).astype(np.float32))
-        return pareto_advantages(signed, torch.from_numpy(front), group_index, [abs(w) for w in used.values()])
-
     def decisions(self, advantages: Tensor, mask: Tensor) -> Tensor:
-        """[B, T] on the mask's device."""
+        """Return [B, T] on the mask's device."""
         return broadcast_to_decisions(advantages.to(mask.device), mask)
 
 
-# Credit for decisions that rows of a rollout share before they part.
+def pareto_front_advantages(
+    rewards: Tensor,  # [B, R]
+    weights: Sequence[float],  # R of them; below 0 where lower values are better
+    group_index: Tensor,  # [B]
+) -> Tensor:  # [B]
+    """Return the advantages of answers that no other of their group dominates; 0 for the others."""
+    used = [column for column, weight in enumerate(weights) if weight]
+    columns, signs = rewards[:, used].double().numpy(), np.sign([weights[each] for each in used])
+    sizes = [weights[each] for each in used]
+    front = pareto_rank(columns, sizes, group_index.tolist()) == 0
+    signed = torch.from_numpy((columns * signs).astype(np.float32))
+    return pareto_advantages(signed, torch.from_numpy(front), group_index, [abs(size) for size in sizes])
 
 
 def branch_credit(
@@ -102,9 +67,12 @@ def branch_credit(
     group_index: Tensor,  # [R]
     rollouts: Sequence[Rollout],  # of R rows in all
 ) -> Tensor:  # [R, T]
-    """What each decision deserves; 0 for those that another row stands for.
+    """Return the advantage of each decision of rows that branch; 0 for decisions that another row stands for.
 
     A row that could not be scored is left out of the loss, and with it the shared decisions that it stands for.
+
+    Raises:
+        ValueError: no rows branch.
     """
     shared = shared_rows(rollouts)
     if shared is None:

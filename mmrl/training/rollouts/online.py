@@ -82,9 +82,10 @@ class OnlineRollouts:
                 "data.group_sampling: adaptive draws a group in rounds, but a reward compares a group's answers"
             )
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform
-        if (name := self.advantage_estimator.config.name) in ("gdpo", "pareto") and mixed:
+        config = self.advantage_estimator.config
+        if isinstance(config, AdvantageConfig) and not config.uses_total and mixed:
             raise ConfigError(
-                f"algorithm: {name} takes the rewards of all answers one by one, but samples ask for different "
+                f"algorithm: {config.name} takes the rewards of all answers one by one, but samples ask for different "
                 "rewards: choose grpo, or give all samples the same"
             )
 
@@ -183,7 +184,7 @@ class OnlineRollouts:
     def _branch_credit(self, collected: CollectedRollouts) -> Tensor | None:
         """Return [R, T] advantages of steps that rows share until they branch; None for whole trajectories."""
         config, scored = self.advantage_estimator.config, collected.scored
-        if not isinstance(config, AdvantageConfig) or config.name != "branch":
+        if not isinstance(config, AdvantageConfig) or config.baseline != "branch":
             return None
         rewards = scored.total.where(collected.in_baseline, torch.nan)
         return self.advantage_estimator.limited(branch_credit(config, rewards, scored.group_index, scored.rollouts))

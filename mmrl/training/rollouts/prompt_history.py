@@ -14,7 +14,7 @@ from mmrl.config.section import Section
 
 def build_history(config: Section | None) -> PromptHistory | None:
     """Build the history of `algorithm.advantage`; None where advantages are relative to something else."""
-    if not isinstance(config, AdvantageConfig) or config.name != "running":
+    if not isinstance(config, AdvantageConfig) or config.baseline != "history":
         return None
     return PromptHistory(config.history.buffer, config.history.min_count)
 

@@ -69,7 +69,7 @@ class StagedSource:
             stage.source.load_state_dict(state[str(number)])
 
 
-class StagedObjective:
+class StagedObjective(Objective):
     """An objective that calls the objective of the current stage."""
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})

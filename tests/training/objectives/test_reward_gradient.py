@@ -24,7 +24,6 @@ from mmrl.config.algorithm import (
     RewardGradientConfig,
 )
 from mmrl.config.loading.load import parse_config
-from mmrl.config.validation.algorithm import validate_algorithm
 from mmrl.data.sample import Sample
 from mmrl.policy import BackpropSteps, Capability, Rollout
 from mmrl.rewards import Reward
@@ -233,6 +232,6 @@ def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_mode
     ],
 )
 def test_keys_that_cannot_go_together_are_refused(algorithm, said):
-    made = config(f"algorithm={algorithm}").algorithm
-    (line,) = [line for cannot_work, line in validate_algorithm(made) if cannot_work]
+    made = config(f"algorithm={algorithm}")
+    (line,) = made.algorithm.validation_errors(made)
     assert line.startswith(said)

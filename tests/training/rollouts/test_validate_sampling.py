@@ -6,6 +6,7 @@ import pytest
 
 from mmrl.build.training_setup import build_group_sampler, build_prompts, build_replay, build_weighting
 from mmrl.config.loading.load import parse_config
+from mmrl.config.validation.data import data_errors
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
 from mmrl.data.variance_aware import VarianceAwareSampler
@@ -18,7 +19,6 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
-from mmrl.training.rollouts.validate_sampling import sampling_errors
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, source
@@ -32,7 +32,9 @@ def config(data="", algorithm="{}"):
 
 
 def validation_errors(data="", algorithm="{}", capabilities=TokenPolicy.capabilities):
-    return sampling_errors(config(data, algorithm), capabilities)
+    made = config(data, algorithm)
+    advantage = getattr(made.algorithm, "advantage", None)
+    return [*data_errors(made, capabilities), *(advantage.validation_errors(made) if advantage else ())]
 
 
 @pytest.mark.parametrize(
