@@ -1,11 +1,11 @@
-"""The reward zoo. Stands alone: importable from any trainer or notebook, and never silently wrong.
+"""Rewards: a library that works in any trainer or notebook, and that never turns a failure into a score.
 
     suite = RewardSuite([(load("compressibility"), 1.0)])
     suite.score([RewardInput(id="0", group=0, prompt="a red circle", image=image)]).values["total"]
 
-To add one: extend `Reward`, state `name`, `needs` and `range`, write `score_one`; offer it by `register`, by an entry
-point of the group `mmrl.rewards`, or as `path/to/file.py:name`. Raise `InvalidAnswer` when the answer is malformed and
-let everything else escape: a failed scorer becomes NaN and is counted, never a zero.
+To add a reward: extend `Reward`, set `name`, `needs` and `range`, and write `score_one`; register it with `register`,
+as an entry point of the group `mmrl.rewards`, or use it as `path/to/file.py:name`. Raise `InvalidAnswer` if the answer
+is malformed, and let all other exceptions escape: a failed scorer gives NaN and is counted, never a zero.
 """
 
 from mmrl.rewards.core.adapters import as_trl, as_verl
