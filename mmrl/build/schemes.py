@@ -29,7 +29,7 @@ from typing import Any, Protocol, TypeVar
 from mmrl.components import Registry
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.statistics.diversity import Embedder
+from mmrl.statistics.distances import Embedder
 
 P = TypeVar("P")
 _SCHEME = re.compile(r"[A-Za-z][\w-]+(?=:)")  # two characters or more, because C: is a drive

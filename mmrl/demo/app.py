@@ -81,7 +81,7 @@ class RunningApp:
     url: str
     state: AppState
     blocks: gr.Blocks
-    folder: Path  # uploads of users, and files made for them
+    folder: Path  # uploads of users, and files generated for them
 
     def wait(self) -> None:
         """Block until Ctrl-C."""

@@ -29,7 +29,7 @@ class CheckpointColumns:
     """The kept checkpoints of some runs and their bases; `chosen` are those named at the start."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """`texts` name models as `mmrl.build.checkpoint_pool` reads them.
+        """Read the runs. `texts` name models as `mmrl.build.checkpoint_pool` reads them.
 
         Raises:
             ConfigError: one is no run, or the run has no such checkpoint.

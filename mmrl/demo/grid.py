@@ -10,7 +10,7 @@ from typing import Any
 
 from mmrl.demo.scores import AnswerScores
 from mmrl.evaluation.image_grid import still
-from mmrl.statistics.diversity import answer_diversity, comparable
+from mmrl.statistics.distances import answer_diversity, comparable
 
 TOTAL = "total"
 
@@ -28,7 +28,7 @@ class GridCell:
 
 @dataclass
 class Grid:
-    """Cells by (row, column); missing ones are still being generated."""
+    """A grid of cells by (row, column); missing ones are still being generated."""
 
     columns: tuple[str, ...]
     rows: tuple[str, ...]  # labels: seed 7 / 0, guidance 4

@@ -54,7 +54,7 @@ def grid_job(
                 )
                 rows = [place] if request.by_guidance else range(request.rows)
                 try:
-                    made = generate(columns.pool, columns.usable(name), sample, settings, job, task)
+                    generated = generate(columns.pool, columns.usable(name), sample, settings, job, task)
                 except DemoError as err:
                     grid.cells.update({(row, name): GridCell(problem=str(err)) for row in rows})
                     continue
@@ -66,13 +66,13 @@ def grid_job(
                     grid.cells.update({(row, name): GridCell(problem=text) for row in rows})
                     continue
                 if seen is not None:
-                    seen(name, made)
-                scored, note = scorer.score(made.sample, made.media, made.tokens)
+                    seen(name, generated)
+                scored, note = scorer.score(generated.sample, generated.media, generated.tokens)
                 if note and note not in grid.notes:
                     grid.notes.append(note)
-                for draw, (row, media) in enumerate(zip(rows, made.media, strict=True)):
-                    found = provenance(columns, name, settings, request.prompt, draw, made)
-                    read = parse_answer(made.sample, media)[0] if isinstance(media, str) else ""
+                for draw, (row, media) in enumerate(zip(rows, generated.media, strict=True)):
+                    found = provenance(columns, name, settings, request.prompt, draw, generated)
+                    read = parse_answer(generated.sample, media)[0] if isinstance(media, str) else ""
                     grid.cells[row, name] = GridCell(media, scored[draw], found, read)
         job.report(Progress(grid, ""))
 
@@ -85,7 +85,7 @@ def provenance(
     settings: GenerationSettings,
     prompt: str,
     draw: int,
-    made: GeneratedAnswers | None = None,
+    generated: GeneratedAnswers | None = None,
 ) -> dict[str, str]:
     """Return the settings that reproduce an answer, as texts."""
     column, subject = columns.all[name], columns.usable(name)
@@ -108,8 +108,8 @@ def provenance(
             f"{sampling.transition.name}{' (no exploration)' if sampling.transition.name == 'ode' else ''}"
         )
     found["RLG strength"] = "off" if settings.rlg is None or not column.step else f"{settings.rlg:g}"
-    if made is not None and made.drift is not None:
-        found["nats a token from the base"] = f"{made.drift:+.4f}"
+    if generated is not None and generated.drift is not None:
+        found["nats a token from the base"] = f"{generated.drift:+.4f}"
     found["versions"] = versions()
     return found
 

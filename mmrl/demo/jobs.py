@@ -28,7 +28,7 @@ class BackgroundJob(Generic[T]):
         self._reports: queue.SimpleQueue[T | BaseException | None] = queue.SimpleQueue()
 
     def stop(self) -> None:
-        """Request the end of the job; the next call of a model is not made."""
+        """Request the end of the job; no further call of a model starts."""
         self._stop.set()
 
     def raise_if_stopped(self) -> None:
@@ -62,9 +62,9 @@ class BackgroundJob(Generic[T]):
 
     @contextmanager
     def interruptible(self, *modules: nn.Module) -> Iterator[None]:
-        """While open, a call of these modules raises `Stopped` once the end was requested.
+        """Make calls of these modules raise `Stopped` once the end was requested, while open.
 
-        Hooks do it, so that the exception leaves a pipeline between two of its denoising steps.
+        It uses hooks: the exception leaves a pipeline between two of its denoising steps.
         """
         handles = [module.register_forward_pre_hook(lambda *_: self.raise_if_stopped()) for module in modules]
         try:

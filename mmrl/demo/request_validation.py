@@ -181,7 +181,7 @@ def decoded(content: bytes) -> Image.Image:
 
 @contextmanager
 def _bombs_as_errors() -> Iterator[None]:
-    """While open, Pillow's warning of too many pixels is an error; `limit_pixels` sets the number."""
+    """Turn Pillow's warning of too many pixels into an error, while open; `limit_pixels` sets the number."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         yield

@@ -51,8 +51,8 @@ class DemoScorer:
         with self._lock:
             try:
                 inputs = [
-                    reward_input(sample, made, group=0, id=f"{sample.id}/{row}", tokens=written)
-                    for row, (made, written) in enumerate(zip(media, tokens, strict=True))
+                    reward_input(sample, generated, group=0, id=f"{sample.id}/{row}", tokens=written)
+                    for row, (generated, written) in enumerate(zip(media, tokens, strict=True))
                 ]
                 with closing(build_rewards(config, [sample], self._load, watched=extra)) as suite:
                     output = suite.score(inputs, RewardContext(progress=1.0))

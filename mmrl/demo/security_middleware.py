@@ -30,7 +30,7 @@ HEADERS = {"content-security-policy": POLICY, "x-content-type-options": "nosniff
 
 @dataclass
 class SecurityMiddleware:
-    """Middleware that rejects unsafe requests and adds security headers to all responses."""
+    """A middleware that rejects unsafe requests and adds security headers to all responses."""
 
     app: ASGIApp
     uploads: Path

@@ -57,7 +57,7 @@ class Session:
 
 
 class Sessions:
-    """Sessions by Gradio's session hash; no user sees another's."""
+    """The sessions by Gradio's session hash; no user sees another's."""
 
     def __init__(self) -> None:
         self._by_name: OrderedDict[str, Session] = OrderedDict()

@@ -84,17 +84,19 @@ def vlm_tab(state: AppState) -> None:
         if wanted not in (AS_IT_STANDS, *PICTURES_ONLY):
             raise DemoError("There is no such task.")
         sample, chosen_task = _sample(state, sample_id, sent, validated.prompt, wanted)
-        made: dict[str, GeneratedAnswers] = {}
+        generated: dict[str, GeneratedAnswers] = {}
         session = state.sessions.of(request.session_hash)
         scorer = state.scorer(VLM_KINDS)
-        job = grid_job(state.columns, scorer, sample, validated, float(heat), chosen_task, made.__setitem__)
+        job = grid_job(state.columns, scorer, sample, validated, float(heat), chosen_task, generated.__setitem__)
         picture = prompt_image(sample, MediaReader(MediaBudget()))
         grid = None
         try:
             for progress in session.start(job).reports():
                 grid = progress.grid
                 shows = {
-                    place: _annotated(picture, name, made[name]) if picture is not None and name in made else _hidden()
+                    place: _annotated(picture, name, generated[name])
+                    if picture is not None and name in generated
+                    else _hidden()
                     for place, name in zip(pictures, [*validated.columns, *[""] * len(pictures)], strict=False)
                 }
                 yield {answers: grid_html(grid, progress.doing), **shows}
@@ -138,12 +140,12 @@ def _sample(state: AppState, sample_id: Any, sent: Any, text: str, wanted: str) 
     return replace(bare, task=task), task
 
 
-def _annotated(picture: Image.Image, name: str, made: GeneratedAnswers) -> Any:
+def _annotated(picture: Image.Image, name: str, generated: GeneratedAnswers) -> Any:
     """Return the picture with outlines of the boxes of the first answer, and of the true ones."""
     large = enlarge(picture)
-    _, boxes = parse_answer(made.sample, str(made.media[0]))
+    _, boxes = parse_answer(generated.sample, str(generated.media[0]))
     masks = box_outlines(boxes, large.size, "answered") + box_outlines(
-        reference_boxes(made.sample), large.size, "right"
+        reference_boxes(generated.sample), large.size, "right"
     )
     return gr.AnnotatedImage(value=(large, masks), label=name, visible=True)
 

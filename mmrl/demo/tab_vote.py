@@ -101,17 +101,17 @@ def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: ra
         sample = chance.choice(samples)
 
     def work(job: BackgroundJob[Ballot]) -> None:
-        made: list[GeneratedAnswers] = []
+        generated: list[GeneratedAnswers] = []
         seed = 0
         for _ in range(TRIES):
             seed = chance.randrange(MOST_SEED)
-            made = [
+            generated = [
                 generate(state.columns.pool, state.columns.usable(name), sample, GenerationSettings(seed), job)
                 for name in (left, right)
             ]
-            if not _same(made[0].media[0], made[1].media[0]):
+            if not _same(generated[0].media[0], generated[1].media[0]):
                 break
-        job.report(Ballot(sample, seed, (left, right), (made[0].media[0], made[1].media[0])))
+        job.report(Ballot(sample, seed, (left, right), (generated[0].media[0], generated[1].media[0])))
 
     return BackgroundJob(work)
 

@@ -76,7 +76,7 @@ class VoteFile:
     """The files of votes: one writer, many users."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is the file of pairs. Its folder is created with the first vote."""
+        """Set the file of pairs; its folder is created with the first vote."""
         self.path = path
         self.undecided = path.with_suffix(f".undecided{path.suffix}")
         self._media = path.with_suffix(".media")

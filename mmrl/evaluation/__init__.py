@@ -28,7 +28,7 @@ from mmrl.evaluation.image_grid import before_after_grid
 from mmrl.evaluation.report.run_report import write_report
 from mmrl.evaluation.results import Evaluation, RewardChange, evaluation_steps
 from mmrl.evaluation.summary import RunSummary, Summary, render, summarise, summarise_run
-from mmrl.statistics.diversity import differing_pairs, pairwise_distance
+from mmrl.statistics.distances import differing_pairs, pairwise_distance
 from mmrl.statistics.intervals import Interval, mean_over_seeds, paired_difference
 
 __all__ = [

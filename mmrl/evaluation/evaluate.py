@@ -13,7 +13,7 @@ from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardOutput, Status, reward_input
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import Scorer
-from mmrl.statistics.diversity import answer_diversity
+from mmrl.statistics.distances import answer_diversity
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
@@ -63,13 +63,15 @@ def evaluate(
             media += rollout.media
             token_ids += rollout.token_ids or [None] * len(expected)
     inputs = [
-        reward_input(samples[row // draws], made, row // draws, f"{samples[row // draws].id}/{row % draws}", tokens)
-        for row, (made, tokens) in enumerate(zip(media, token_ids, strict=True))
+        reward_input(
+            samples[row // draws], generated, row // draws, f"{samples[row // draws].id}/{row % draws}", tokens
+        )
+        for row, (generated, tokens) in enumerate(zip(media, token_ids, strict=True))
     ]
     output = scorer.join([scorer.submit(inputs, RewardContext(progress=1.0))])
     own = {*scorer.counts(output), TOTAL}
-    answers = [made if isinstance(made, str) else None for made in media]
-    images = [still(made) for made in media]
+    answers = [generated if isinstance(generated, str) else None for generated in media]
+    images = [still(generated) for generated in media]
     has_texts = any(answer is not None for answer in answers)
     return Evaluation(
         step=step,
@@ -110,7 +112,7 @@ def _prompt_images(samples: Sequence[Sample], count: int, reader: MediaReader | 
 
 
 def _diversity(images: list[Any], answers: list[str | None], draws: int) -> list[float] | None:
-    """Return [N]: the diversity of the draws of each sample; None with one draw, or if some made neither kind."""
+    """Return [N]: the diversity of the draws of each sample; None with one draw, or mixed media."""
     column = next((each for each in (images, answers) if all(one is not None for one in each)), None)
     if draws == 1 or column is None:
         return None

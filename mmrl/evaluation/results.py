@@ -29,7 +29,7 @@ from mmrl.statistics.intervals import Interval, paired_difference, paired_means
 
 @dataclass(frozen=True)
 class Evaluation:
-    """N samples with `draws` rows each, N * draws rows in all: row = sample * draws + draw."""
+    """An evaluation of N samples with `draws` rows each, N * draws rows in all: row = sample * draws + draw."""
 
     step: int
     draws: int

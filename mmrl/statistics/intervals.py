@@ -34,7 +34,7 @@ _BLOCK = 2**20  # numbers in memory together
 
 
 class Bounded(Protocol):
-    """Anything with the two ends of an interval."""
+    """An object with the two ends of an interval."""
 
     @property
     def low(self) -> float:

@@ -9,7 +9,7 @@ from mmrl.cli import app
 from mmrl.cli.errors import exit_code
 from mmrl.errors import EvaluationError, ResultError
 from mmrl.evaluation.comparison.progress import PlainComparisonDisplay
-from mmrl.evaluation.comparison.result_tables import ResultTable, TableCell, as_markdown, shared_folder
+from mmrl.evaluation.comparison.result_tables import ResultCell, ResultTable, as_markdown, shared_folder
 
 
 def run(*words: str):
@@ -58,7 +58,7 @@ def test_progress_without_a_terminal_is_a_line_a_batch():
 
 
 def test_tables_take_no_markup_from_names():
-    table = ResultTable("T", ("subject", "value"), ((TableCell("a|b <img>*"), TableCell("+1", "up")),), note="Said.")
+    table = ResultTable("T", ("subject", "value"), ((ResultCell("a|b <img>*"), ResultCell("+1", "up")),), note="Said.")
     assert as_markdown(table) == (
         "## T\n\nSaid.\n\n| subject | value |\n| --- | ---: |\n| a\\|b &lt;img&gt;\\* | **+1** |\n"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.statistics.diversity import Distances
+from mmrl.statistics.distances import Distances
 
 RED, BLUE, LARGE = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue"), Image.new("RGB", (9, 9), "red")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmrl.statistics.diversity import group_diversity
+from mmrl.statistics.distances import group_diversity
 
 
 def shade(*values: int) -> list[Image.Image]:

@@ -20,7 +20,7 @@ from mmrl.evaluation.comparison.result import Against, Group, MetricInfo, Result
 from mmrl.evaluation.comparison.store import ComparisonRow, SubjectStore
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import TOTAL
-from mmrl.statistics.diversity import Distances
+from mmrl.statistics.distances import Distances
 from mmrl.statistics.intervals import Ints
 
 REASONS = 3  # most frequent reasons for unscored rows that are kept
@@ -73,12 +73,12 @@ class _Subject:
         return self.store.answers(self.lines, self.draws)
 
     @cached_property
-    def made(self) -> list[list[Any]]:
+    def answer_media(self) -> list[list[Any]]:
         """[N][draws] texts or kept pictures; None where neither was kept."""
-        made = [
+        answer_media = [
             self.store.picture(each.sample, each.draw) if each.answer is None else each.answer for each in self.lines
         ]
-        return [made[start : start + self.draws] for start in range(0, len(made), self.draws)]
+        return [answer_media[start : start + self.draws] for start in range(0, len(answer_media), self.draws)]
 
     def measure(self, config: MetricConfig) -> MeasuredMetric:
         if config.label not in self.measured:
@@ -165,7 +165,7 @@ def _summed(
     numbers = {c.label: estimate(subject.measure(c), subject.requested(c), plan.seed) for c in configs}
     rival = subjects[best] if best is not None and best != model.name and model.trained else None
     known = [line.tokens for line in subject.lines if line.tokens is not None]
-    drift = plan.distances.drift(base.made, subject.made) if base else None
+    drift = plan.distances.drift(base.answer_media, subject.answer_media) if base else None
     return SubjectResult(
         file=model.file,
         model=model.model,
@@ -179,7 +179,9 @@ def _summed(
         against_base=_against(base, subject, configs, plan) if base else None,
         against_best=_against(rival, subject, configs, plan) if rival else None,
         groups=_groups(base, subject, configs, plan),
-        diversity=mean_estimate(plan.distances.diversity(subject.made), plan.seed) if subject.draws > 1 else None,
+        diversity=mean_estimate(plan.distances.diversity(subject.answer_media), plan.seed)
+        if subject.draws > 1
+        else None,
         drift=mean_estimate(drift, plan.seed) if drift is not None else None,
         tokens=sum(known) / len(known) if known else None,
         unscored=_reasons(subject.lines, (Status.ERROR, Status.TIMEOUT)),

@@ -17,8 +17,8 @@ from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.evaluation.comparison.estimates import MeasuredMetric
 from mmrl.evaluation.comparison.result import Result, SubjectResult
 from mmrl.evaluation.comparison.result_tables import (
+    ResultCell,
     ResultTable,
-    TableCell,
     main_settings,
     result_markdown,
     result_tables,
@@ -98,7 +98,7 @@ def _table(table: ResultTable) -> str:
     return note + wide_table(heads, rows)
 
 
-def _cell(cell: TableCell, is_name: bool) -> str:
+def _cell(cell: ResultCell, is_name: bool) -> str:
     return f'<td class="{cell.verdict}"{LEFT if is_name else ""}>{escape(cell.text)}</td>'
 
 

@@ -19,7 +19,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True)
 class Against:
-    """Differences of a subject from the one called `name`, by the label of a metric."""
+    """The differences of a subject from the one called `name`, by the label of a metric."""
 
     name: str
     numbers: Mapping[str, MetricDifference]
@@ -27,7 +27,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Group:
-    """Numbers and differences to the base over some of the samples, by the label of a metric."""
+    """The numbers and differences to the base over some of the samples, by the label of a metric."""
 
     samples: int
     numbers: Mapping[str, Estimate]

@@ -22,7 +22,7 @@ LONGEST = 80  # characters of a name in a table
 
 
 @dataclass(frozen=True)
-class TableCell:
+class ResultCell:
     """A text and its verdict: `up`, `down`, `unsure` or nothing."""
 
     text: str
@@ -31,11 +31,11 @@ class TableCell:
 
 @dataclass(frozen=True)
 class ResultTable:
-    """Rows of cells under heads; the first `names` columns are names, the others numbers."""
+    """A table of rows of cells under heads; the first `names` columns are names, the others numbers."""
 
     title: str
     heads: tuple[str, ...]
-    rows: tuple[tuple[TableCell, ...], ...]
+    rows: tuple[tuple[ResultCell, ...], ...]
     names: int = 1
     note: str = ""
 
@@ -53,14 +53,14 @@ def diff_table(diff: Diff) -> ResultTable:
     """Return a table with every number of both results, its change and its verdict."""
     rows = tuple(
         (
-            TableCell(_name(change.subject)),
-            TableCell(_name(change.label)),
-            TableCell(_number(change.before)),
-            TableCell(_number(change.after)),
-            TableCell(_signed(change.difference), change.verdict),
-            TableCell(interval_text(change)),
-            TableCell(str(change.samples) if change.samples else "not paired"),
-            TableCell(change.verdict, change.verdict),
+            ResultCell(_name(change.subject)),
+            ResultCell(_name(change.label)),
+            ResultCell(_number(change.before)),
+            ResultCell(_number(change.after)),
+            ResultCell(_signed(change.difference), change.verdict),
+            ResultCell(interval_text(change)),
+            ResultCell(str(change.samples) if change.samples else "not paired"),
+            ResultCell(change.verdict, change.verdict),
         )
         for change in diff.changes
     )
@@ -131,7 +131,7 @@ def _setting_text(value: object) -> str:
 def _numbers(result: Result) -> ResultTable:
     heads = ("subject", *(f"{m.label}{' ↓' if m.direction == 'lower' else ''}" for m in result.metrics))
     rows = tuple(
-        (TableCell(_name(name)), *(TableCell(estimate_text(subject.numbers.get(m.label))) for m in result.metrics))
+        (ResultCell(_name(name)), *(ResultCell(estimate_text(subject.numbers.get(m.label))) for m in result.metrics))
         for name, subject in result.subjects.items()
     )
     note = "With 95 % intervals by the bootstrap over samples. What could not be scored is in no number."
@@ -141,7 +141,7 @@ def _numbers(result: Result) -> ResultTable:
 
 
 def _against(result: Result, title: str, of: Callable[[SubjectResult], Against | None]) -> ResultTable:
-    rows: list[tuple[TableCell, ...]] = []
+    rows: list[tuple[ResultCell, ...]] = []
     for name, subject in result.subjects.items():
         if (against := of(subject)) is not None:
             rows += [_difference_row(name, against.name, label, each) for label, each in against.numbers.items()]
@@ -152,16 +152,16 @@ def _against(result: Result, title: str, of: Callable[[SubjectResult], Against |
     return ResultTable(f"Against {title}", heads, tuple(rows), 3, note)
 
 
-def _difference_row(name: str, other: str, label: str, each: MetricDifference) -> tuple[TableCell, ...]:
+def _difference_row(name: str, other: str, label: str, each: MetricDifference) -> tuple[ResultCell, ...]:
     return (
-        TableCell(_name(name)),
-        TableCell(_name(other)),
-        TableCell(_name(label)),
-        TableCell(_signed(each.value), each.verdict),
-        TableCell(interval_text(each)),
-        TableCell(f"{each.wins} / {each.ties} / {each.losses}"),
-        TableCell(str(each.samples)),
-        TableCell(str(each.dropped)),
+        ResultCell(_name(name)),
+        ResultCell(_name(other)),
+        ResultCell(_name(label)),
+        ResultCell(_signed(each.value), each.verdict),
+        ResultCell(interval_text(each)),
+        ResultCell(f"{each.wins} / {each.ties} / {each.losses}"),
+        ResultCell(str(each.samples)),
+        ResultCell(str(each.dropped)),
     )
 
 
@@ -172,10 +172,10 @@ def _distances(result: Result) -> ResultTable:
     lengths = any(subject.tokens is not None for _, subject in subjects)
     rows = [
         (
-            TableCell(_name(name)),
-            TableCell(_number(subject.numbers[result.headline.label].value)),
-            *(TableCell(estimate_text(column[number])) for _, column in columns),
-            *([TableCell(f"{subject.tokens:.1f}" if subject.tokens is not None else NOT_KNOWN)] if lengths else []),
+            ResultCell(_name(name)),
+            ResultCell(_number(subject.numbers[result.headline.label].value)),
+            *(ResultCell(estimate_text(column[number])) for _, column in columns),
+            *([ResultCell(f"{subject.tokens:.1f}" if subject.tokens is not None else NOT_KNOWN)] if lengths else []),
         )
         for number, (name, subject) in enumerate(subjects)
     ]
@@ -188,7 +188,7 @@ def _distances(result: Result) -> ResultTable:
 
 def _groups(result: Result, by: str) -> ResultTable:
     """Return the numbers by group, each beside its difference to the base."""
-    rows: list[tuple[TableCell, ...]] = []
+    rows: list[tuple[ResultCell, ...]] = []
     for group in dict.fromkeys(g for s in result.subjects.values() for g in s.groups.get(by, {})):
         for name, subject in result.subjects.items():
             rows += _group_rows(subject, by, group, name)
@@ -196,7 +196,7 @@ def _groups(result: Result, by: str) -> ResultTable:
     return ResultTable(f"By {by}", heads, tuple(rows), 3)
 
 
-def _group_rows(subject: SubjectResult, by: str, group: str, name: str) -> list[tuple[TableCell, ...]]:
+def _group_rows(subject: SubjectResult, by: str, group: str, name: str) -> list[tuple[ResultCell, ...]]:
     found = subject.groups.get(by, {}).get(group)
     if found is None:
         return []
@@ -206,11 +206,11 @@ def _group_rows(subject: SubjectResult, by: str, group: str, name: str) -> list[
         cells = (_signed(change.value), interval_text(change)) if change else (NOT_KNOWN, NOT_KNOWN)
         rows.append(
             (
-                *(TableCell(_name(text)) for text in (group, label, name)),
-                TableCell(_number(number.value)),
-                TableCell(cells[0], change.verdict if change else ""),
-                TableCell(cells[1]),
-                TableCell(str(number.samples)),
+                *(ResultCell(_name(text)) for text in (group, label, name)),
+                ResultCell(_number(number.value)),
+                ResultCell(cells[0], change.verdict if change else ""),
+                ResultCell(cells[1]),
+                ResultCell(str(number.samples)),
             )
         )
     return rows
@@ -219,7 +219,12 @@ def _group_rows(subject: SubjectResult, by: str, group: str, name: str) -> list[
 def _unscored(result: Result) -> ResultTable:
     """Return the reasons for unscored rows, and for invalid answers, which count as the worst."""
     rows = [
-        (TableCell(_name(name)), TableCell(_name(value)), TableCell(one_line(reason, LONGEST)), TableCell(str(count)))
+        (
+            ResultCell(_name(name)),
+            ResultCell(_name(value)),
+            ResultCell(one_line(reason, LONGEST)),
+            ResultCell(str(count)),
+        )
         for name, subject in result.subjects.items()
         for counted in (subject.unscored, subject.invalid)
         for value, reasons in counted.items()
@@ -250,7 +255,7 @@ def _name(text: str) -> str:
     return one_line(text, LONGEST)
 
 
-def _marked(cell: TableCell) -> str:
+def _marked(cell: ResultCell) -> str:
     text = _escaped(cell.text)
     return f"**{text}**" if cell.verdict in ("up", "down", "regression") else text
 

@@ -61,7 +61,7 @@ class SubjectStore:
     """The rows, samples and pictures of one subject in the folder of a comparison."""
 
     def __init__(self, folder: Path, subject: str) -> None:
-        """`subject` is a file name that is unique in the folder: see `file_name`."""
+        """Set the paths; `subject` is a file name that is unique in the folder: see `file_name`."""
         self.rows_path = folder / "rows" / f"{subject}.jsonl"
         self.samples_path = folder / "samples" / f"{subject}.jsonl"
         self.pictures = folder / "pictures" / subject

@@ -36,7 +36,7 @@ ZOOM = (
 
 @dataclass(frozen=True)
 class PromptOrder:
-    """Numbers of prompts, each in one of three lists."""
+    """The numbers of prompts, each in one of three lists."""
 
     rose: list[int]  # the largest rise first; at most MOST
     fell: list[int]  # the largest fall first; at most MOST

@@ -17,7 +17,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
 from mmrl.rewards.core.routing import RoutedRewards, Scorer
-from mmrl.statistics.diversity import group_diversity
+from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, branch_credit, shared_rows
 from mmrl.training.rollouts.collect import (

@@ -34,7 +34,7 @@ from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.image_grid import prompt_image
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
-from mmrl.statistics.diversity import Distances
+from mmrl.statistics.distances import Distances
 from mmrl.training.run.run_folder import only_writer
 from mmrl.workflows.compare.answers import CompareJob, ScoredBy, generate_answers
 from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, find_models, share_settings

@@ -13,7 +13,7 @@ from PIL import Image
 from mmrl.build.schemes import IMAGE_EMBEDDERS, scheme_of
 from mmrl.rewards import Reward
 from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder
-from mmrl.statistics.diversity import Embedder
+from mmrl.statistics.distances import Embedder
 
 
 @dataclass(frozen=True)

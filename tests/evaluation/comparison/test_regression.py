@@ -22,7 +22,7 @@ from mmrl.evaluation.comparison import (
     write_result,
 )
 from mmrl.evaluation.comparison.regression import regression_verdict
-from mmrl.statistics.diversity import Distances
+from mmrl.statistics.distances import Distances
 
 QUESTIONS = 30
 NOISE = np.random.default_rng(0).normal(0, 0.3, QUESTIONS)
