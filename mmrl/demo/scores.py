@@ -54,7 +54,7 @@ class DemoScorer:
                     reward_input(sample, generated, group=0, id=f"{sample.id}/{row}", tokens=written)
                     for row, (generated, written) in enumerate(zip(media, tokens, strict=True))
                 ]
-                with closing(build_rewards(config, [sample], self._load, watched=extra)) as suite:
+                with closing(build_rewards(config, [sample], self._load, monitored=extra)) as suite:
                     output = suite.score(inputs, RewardContext(progress=1.0))
             except (RewardError, ConfigError, OSError) as err:
                 return [AnswerScores() for _ in media], f"Rewards cannot be computed: {error_text(err)}"
