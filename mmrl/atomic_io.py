@@ -1,38 +1,74 @@
-"""Files that survive a kill and a power cut: whole and on the disk, or not there."""
+"""Atomic and durable writes.
+
+A file is written under a temporary name beside its place and renamed, so that a reader finds the old content or the new
+one, never a part of it. A durable write is also synced to disk, so that this holds after a power cut.
+"""
 
 from __future__ import annotations
 
+import io
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Write a text file at once: whoever reads it, even after a crash, finds the old text or the new one."""
-    draft = path.with_name(f".{path.name}.tmp")
+@contextmanager
+def replacing(path: Path, durable: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to; rename it to `path` on success and delete it on an error.
+
+    Several processes may replace a file at once, but only one durably: its temporary name is the same in every process,
+    so that the next write removes what a killed process left.
+    """
+    draft = path.with_name(f".{path.name}.tmp" if durable else f".{path.name}.{os.getpid()}")
     try:
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield draft
+        if durable:
+            _sync_file(draft)
         draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
+    except BaseException:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if durable:
+        sync_folder(path.parent)
+
+
+def replace_text(path: Path, text: str, durable: bool = False, errors: str = "strict") -> Path:
+    """Write a text file atomically in UTF-8 and return its path; `errors` is that of `str.encode`."""
+    with replacing(path, durable) as draft:
+        draft.write_text(text, encoding="utf-8", errors=errors)
+    return path
+
+
+def append_durably(path: Path, content: bytes) -> None:
+    """Append to a file and sync it to disk.
+
+    Raises:
+        OSError: the content cannot be written; the file ends where it ended before.
+    """
+    with path.open("ab", buffering=0) as file:
+        size = file.seek(0, os.SEEK_END)
+        try:
+            _write_all(file, content)
+            os.fsync(file.fileno())
+        except OSError:
+            with suppress(OSError):
+                file.truncate(size)
+            raise
 
 
 def sync_tree(folder: Path) -> None:
-    """Put all files and folders below on the disk, and the folder itself."""
+    """Sync all files and folders below a folder to disk, and the folder itself."""
     for here, _, names in os.walk(folder):
         for name in names:
-            with open(os.path.join(here, name), "rb+") as file:
-                os.fsync(file.fileno())
+            _sync_file(Path(here, name))
         sync_folder(Path(here))
 
 
 def sync_folder(folder: Path) -> None:
-    """Put a folder's list of names on the disk: a rename is lasting only then."""
-    if os.name == "nt":  # which opens no folders, and writes renames through
+    """Sync a folder's list of names to disk, without which a rename is not durable."""
+    if os.name == "nt":  # Windows opens no folders, and writes renames through
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -41,12 +77,11 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# Files of results, which may be read while they are written.
+def _sync_file(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
 
 
-def replace_file(path: Path, text: str) -> Path:
-    """Write a text at once: a reader finds the old one or the new one. Half a letter of a prompt is escaped."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8", errors="backslashreplace")
-    draft.replace(path)
-    return path
+def _write_all(file: io.FileIO, content: bytes) -> None:
+    while content:
+        content = content[file.write(content) :]

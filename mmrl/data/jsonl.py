@@ -17,7 +17,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replacing
 from mmrl.data.media.conditions import KEYS as CONDITIONS
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import DataError
@@ -108,15 +108,12 @@ def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines = []
-    for sample in samples:
-        try:
-            line = json.dumps(sample_line(sample), ensure_ascii=False)
-            line.encode()  # raises for half of a surrogate pair
-        except (TypeError, ValueError) as err:
-            raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
-        lines.append(f"{line}\n")
-    replace_file(path, "".join(lines))
+    with replacing(path) as draft, draft.open("w", encoding="utf-8") as file:
+        for sample in samples:
+            try:
+                file.write(json.dumps(sample_line(sample), ensure_ascii=False) + "\n")
+            except (TypeError, ValueError) as err:
+                raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
 
 
 def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import random
 import threading
 import time
@@ -25,6 +24,7 @@ from typing import Any, Literal, get_args
 
 from PIL import Image
 
+from mmrl.atomic_io import append_durably, replacing
 from mmrl.data.jsonl import sample_line
 from mmrl.data.media.conditions import is_video, map_media
 from mmrl.data.media.decode import load_image
@@ -149,9 +149,8 @@ class VoteFile:
         self._media.mkdir(parents=True, exist_ok=True)
         file = self._media / f"{hashlib.sha256(content).hexdigest()[:32]}.png"
         if not file.exists():
-            draft = file.with_suffix(f".{os.getpid()}.tmp")
-            draft.write_bytes(content)
-            draft.replace(file)
+            with replacing(file) as draft:
+                draft.write_bytes(content)
         return f"{self._media.name}/{file.name}"
 
 
@@ -187,10 +186,7 @@ def _append(path: Path, sample: Sample) -> None:
         line = json.dumps(sample_line(sample), ensure_ascii=False)
     except (TypeError, ValueError) as err:
         raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
-    with path.open("a", encoding="utf-8") as file:
-        file.write(line + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+    append_durably(path, f"{line}\n".encode())
 
 
 def _lines(path: Path) -> int:

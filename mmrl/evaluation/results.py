@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replace_text
 from mmrl.errors import EvaluationError
 from mmrl.evaluation.image_grid import first_of_each_source
 from mmrl.rewards.core.reward_errors import Status
@@ -136,7 +136,7 @@ class Evaluation:
         path = _file(folder, self.step)
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(self._line(row), ensure_ascii=False) for row in range(len(self.ids) * self.draws))
-        return replace_file(path, "".join(line + "\n" for line in lines))
+        return replace_text(path, "".join(f"{line}\n" for line in lines), errors="backslashreplace")
 
     @classmethod
     def load(cls, folder: Path, step: int, images: bool = True) -> Evaluation:

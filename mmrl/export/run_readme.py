@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mmrl.atomic_io import replace_text
 from mmrl.build.policies import resolve_model_path
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, VLMConfig
 from mmrl.config.train import TrainConfig
@@ -54,9 +55,7 @@ Trained from `{config.policy.model}` with mmrl.
 The whole configuration is in `config.yaml`, the curves and examples are in `report.html`. `mmrl export` writes
 the model to a folder that loads without mmrl.
 """
-    path = run / "README.md"
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")  # a source may hold half a letter
-    return path
+    return replace_text(run / "README.md", text, errors="backslashreplace")  # a source may hold a lone surrogate
 
 
 def _code(run: Path, policy: AnyPolicyConfig) -> str:

@@ -93,7 +93,7 @@ def train(
         if resume is None:
             create_run_folder(run, dump_config(config))
         else:
-            replace_text(run / CONFIG, dump_config(config))
+            replace_text(run / CONFIG, dump_config(config), durable=True)
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display)
         display.message(str(policy.attention))

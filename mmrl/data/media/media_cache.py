@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replace_text, replacing
 from mmrl.config.media import MediaConfig
 from mmrl.data.media.bad_media import Medium, media_of
 from mmrl.data.media.budget import MediaBudget, fit_image
@@ -170,7 +170,7 @@ def write_cache(
             done.made, done.kept, done.bytes = done.made + (not there), done.kept + there, done.bytes + size
             if source is not None:
                 index["sources"][name] = source
-    replace_file(folder / INDEX, json.dumps(index))
+    replace_text(folder / INDEX, json.dumps(index))
     return done
 
 
@@ -187,9 +187,8 @@ def _save(path: Path, tensors: dict[str, NDArray[Any]]) -> None:
     from safetensors.numpy import save_file
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, draft)
-    draft.replace(path)
+    with replacing(path) as draft:
+        save_file({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}, draft)
 
 
 def _key(kind: str, content: str, budget: MediaBudget) -> str:
@@ -227,7 +226,7 @@ def _new_index(folder: Path, budget: MediaBudget) -> dict[str, Any]:
         raise DataError(f"{folder}: exists and is not a cache of `mmrl data prepare`; take another folder")
     folder.mkdir(parents=True, exist_ok=True)
     index: dict[str, Any] = {"format": FORMAT, "budget": asdict(budget), "sources": {}}
-    replace_file(folder / INDEX, json.dumps(index))
+    replace_text(folder / INDEX, json.dumps(index))
     return index
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replace_text
 from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.evaluation.comparison.estimates import MeasuredMetric
 from mmrl.evaluation.comparison.result import Result, SubjectResult
@@ -60,8 +60,12 @@ class _Side:
 
 def write_pages(result: Result, folder: Path, prompt_images: PromptImages | None = None) -> None:
     """Write result.md and result.html into the folder of the comparison."""
-    replace_file(folder / "result.md", result_markdown(result))
-    replace_file(folder / "result.html", page(title_of(result), result_html(result, folder, prompt_images)))
+    replace_text(folder / "result.md", result_markdown(result), errors="backslashreplace")
+    replace_text(
+        folder / "result.html",
+        page(title_of(result), result_html(result, folder, prompt_images)),
+        errors="backslashreplace",
+    )
 
 
 def result_html(result: Result, folder: Path, prompt_images: PromptImages | None = None) -> str:

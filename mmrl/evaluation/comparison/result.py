@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replace_text
 from mmrl.errors import ResultError
 from mmrl.evaluation.comparison.estimates import Estimate, MetricDifference
 
@@ -92,7 +92,7 @@ _RESULT = TypeAdapter(Result)
 def write_result(result: Result, folder: Path) -> Path:
     """Write result.json atomically and return its path."""
     text = _RESULT.dump_json(result, indent=1)
-    return replace_file(folder / RESULT, text.decode() + "\n")
+    return replace_text(folder / RESULT, text.decode() + "\n", errors="backslashreplace")
 
 
 def read_result(path: Path) -> Result:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -24,6 +23,7 @@ from typing import Annotated, Any
 from PIL import Image
 from pydantic import AliasChoices, Field, TypeAdapter, ValidationError
 
+from mmrl.atomic_io import append_durably
 from mmrl.benchmarks.metrics import Row
 from mmrl.data.jsonl import read_samples, write_samples
 from mmrl.data.sample import Sample
@@ -93,10 +93,7 @@ class SubjectStore:
         """Append the rows of a batch and flush them to disk."""
         self.rows_path.parent.mkdir(parents=True, exist_ok=True)
         text = "".join(json.dumps(_plain(asdict(line)), ensure_ascii=False) + "\n" for line in lines)
-        with self.rows_path.open("ab") as file:
-            file.write(text.encode("utf-8", errors="backslashreplace"))
-            file.flush()
-            os.fsync(file.fileno())
+        append_durably(self.rows_path, text.encode("utf-8", errors="backslashreplace"))
 
     def lines(self) -> list[ComparisonRow]:
         """Return all rows.

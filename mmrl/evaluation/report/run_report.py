@@ -9,7 +9,7 @@ from pathlib import Path
 
 import yaml
 
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replace_text
 from mmrl.evaluation.report.cards import example_cards
 from mmrl.evaluation.report.page import charts_section, facts_list, number_cell, page, section, wide_table
 from mmrl.evaluation.report.run_charts import (
@@ -76,7 +76,9 @@ def write_report(run: Path) -> Path:
         time_table(record),
         f"<details><summary>Configuration</summary><pre>{escape(_yaml(record.config))}</pre></details>",
     ]
-    return replace_file(run / "report.html", page(record.name, "\n".join(part for part in body if part)))
+    return replace_text(
+        run / "report.html", page(record.name, "\n".join(part for part in body if part)), errors="backslashreplace"
+    )
 
 
 def _head(record: RunRecord) -> str:

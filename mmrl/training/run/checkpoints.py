@@ -176,7 +176,7 @@ class Checkpoints:
         """Write the index, then delete checkpoints that need not be kept."""
         path, text = self._folder / INDEX, json.dumps(index, indent=2, allow_nan=False)
         if not path.exists() or path.read_bytes() != text.encode():
-            replace_text(path, text)
+            replace_text(path, text, durable=True)
         self._keep(index.get("best"), *(f"step-{step}" for step in self._steps()[-2:]))
 
     def _steps(self) -> list[int]:

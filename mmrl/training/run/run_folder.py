@@ -101,7 +101,7 @@ def create_run_folder(folder: Path, config_text: str) -> Path:
     """
     check_run_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    replace_text(folder / CONFIG, config_text)
+    replace_text(folder / CONFIG, config_text, durable=True)
     return folder
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
-from mmrl.atomic_io import replace_text
+from mmrl.atomic_io import append_durably, replace_text
 from mmrl.errors import RunError
 
 METRICS = "metrics.jsonl"
@@ -76,15 +74,7 @@ class JsonlTracker:
             OSError: the line cannot be written; the file ends with the previous line.
         """
         row = {"kind": kind, "step": step} | {name: _finite(value) for name, value in metrics.items()}
-        with self._path.open("ab", buffering=0) as file:
-            whole = file.seek(0, os.SEEK_END)
-            try:
-                _write_all(file, (json.dumps(row) + "\n").encode())
-                os.fsync(file.fileno())
-            except OSError:
-                with suppress(OSError):
-                    file.truncate(whole)
-                raise
+        append_durably(self._path, (json.dumps(row) + "\n").encode())
 
     def close(self) -> None:
         """Do nothing: every line is on disk."""
@@ -93,7 +83,7 @@ class JsonlTracker:
         """Drop lines of later steps."""
         if self._path.exists():
             lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-            replace_text(self._path, "".join(line for line in lines if _step(line) <= step))
+            replace_text(self._path, "".join(line for line in lines if _step(line) <= step), durable=True)
 
 
 class TensorBoardTracker:
@@ -189,11 +179,6 @@ def build_trackers(run: Path, names: Sequence[str], name: str, config: Mapping[s
 
 def _finite(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
-
-
-def _write_all(file: io.FileIO, content: bytes) -> None:
-    while content:
-        content = content[file.write(content) :]
 
 
 def _step(line: str) -> int:

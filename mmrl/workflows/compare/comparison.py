@@ -21,7 +21,7 @@ import torch
 from PIL import Image
 
 import mmrl
-from mmrl.atomic_io import replace_file
+from mmrl.atomic_io import replace_text
 from mmrl.benchmarks.metrics import build_metric
 from mmrl.benchmarks.protocol import ProtocolConfig, load_protocol
 from mmrl.build.checkpoint_pool import ModelKind
@@ -219,7 +219,7 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write the settings into a new folder; raise ConfigError if the folder holds a comparison with other settings."""
     path = folder / SETTINGS
     if not path.exists():
-        replace_file(path, json.dumps(settings, indent=1) + "\n")
+        replace_text(path, json.dumps(settings, indent=1) + "\n", errors="backslashreplace")
         return
     try:
         existing = dict(json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,75 @@
+"""Atomic writes leave the old content or the new one, and no temporary file."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mmrl.atomic_io import append_durably, replace_text, replacing, sync_tree
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_is_replaced_as_a_whole(tmp_path, durable):
+    path = tmp_path / "a.txt"
+    assert replace_text(path, "old", durable) == path and path.read_text() == "old"
+    with replacing(path, durable) as draft:
+        draft.write_text("new")
+        assert path.read_text() == "old" and draft.parent == tmp_path
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
+def test_after_an_error_the_old_content_stays_and_the_draft_is_deleted(tmp_path, durable, error):
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    with pytest.raises(type(error)), replacing(path, durable) as draft:
+        draft.write_text("half")
+        raise error
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_the_draft_of_a_killed_process_is_overwritten_by_the_next_durable_write(tmp_path):
+    (tmp_path / ".a.txt.tmp").write_text("half")
+    replace_text(tmp_path / "a.txt", "new", durable=True)
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_text_that_is_not_utf8_is_an_error_unless_it_may_be_escaped(tmp_path):
+    with pytest.raises(UnicodeEncodeError):
+        replace_text(tmp_path / "a.txt", "\ud800")
+    assert not os.listdir(tmp_path)
+    assert replace_text(tmp_path / "a.txt", "\ud800", errors="backslashreplace").read_text() == "\\ud800"
+
+
+def test_durable_writes_are_synced_before_they_are_renamed(tmp_path, monkeypatch):
+    events = []
+    monkeypatch.setattr(os, "fsync", lambda handle: events.append("sync"))
+    monkeypatch.setattr("pathlib.Path.replace", lambda self, target: events.append("rename"))
+    replace_text(tmp_path / "a.txt", "x", durable=True)
+    assert events == (["sync", "rename"] if os.name == "nt" else ["sync", "rename", "sync"])
+
+
+def test_an_append_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "a.jsonl"
+    append_durably(path, b"1\n")
+    append_durably(path, b"2\n")
+
+    def full(handle):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="disk full"):
+        append_durably(path, b"3\n")
+    assert path.read_bytes() == b"1\n2\n"
+
+
+def test_all_files_of_a_tree_are_synced(tmp_path, monkeypatch):
+    (tmp_path / "b").mkdir()
+    for name in ("a", "b/c"):
+        (tmp_path / name).write_text("x")
+    handles = []
+    monkeypatch.setattr(os, "fsync", handles.append)
+    sync_tree(tmp_path)
+    assert len(handles) == (2 if os.name == "nt" else 4)
