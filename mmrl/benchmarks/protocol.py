@@ -1,4 +1,4 @@
-"""How a benchmark is taken: a file of configs/evaluation/."""
+"""`ProtocolConfig`: the data, question, rewards, metrics and sampling of a benchmark, from a YAML file."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from mmrl.errors import ConfigError
 
 
 class MetricConfig(Section):
-    """One number over all rows."""
+    """A metric over all answers."""
 
     name: str
-    """In `mmrl.benchmarks.metrics`: mean, share_at_least, ..."""
+    """A name in `mmrl.benchmarks.metrics` (mean, share_at_least, ...), or `path/to/file.py:Name`."""
     label: str
-    """What tables call it, such as `accuracy@0.5`."""
+    """Its name in tables, such as `accuracy@0.5`."""
     of: str | None = None
-    """The value that it is made of: a reward, or one of the values that a reward gives beside its own
-    (`geneval/graded`). Unset: the metric reads answers itself."""
+    """The value that it aggregates: a reward, or an additional value of a reward (`geneval/graded`). Unset: the metric
+    reads the answers themselves."""
     args: Mapping[str, Any] = {}
-    """Its own settings."""
+    """Settings of the metric."""
 
 
 class ProtocolConfig(Section):
-    """A benchmark as its paper takes it: which data in which format, how it is answered, scored and summed up."""
+    """A benchmark with the settings of its paper: data format, question, rewards and metrics."""
 
     name: str
     title: str
     paper: str
-    """Where it was published."""
+    """The publication of the benchmark."""
     suits: Annotated[tuple[Literal["pipeline", "vlm", "image_tokens"], ...], Field(min_length=1)]
-    """The kinds of policy that it is for."""
+    """The kinds of policy that it applies to."""
     format: str
-    """In `mmrl.benchmarks.readers`: how its public files are read."""
+    """The reader of its public files: a name in `mmrl.benchmarks.readers`, or `path/to/file.py:read`."""
     files: str
-    """What its public files are called and where they come from, for whoever gives none."""
+    """The names and the origin of its public files, for the message when none are given."""
     ask: str = "{prompt}"
-    """What is asked of each sample, with the words of its file at `{prompt}`."""
+    """The question of each sample, with the words of its file at `{prompt}`."""
     task: str | None = None
-    """Of VLMs: how they are told to answer and how their answers are read."""
+    """The task of VLMs, which sets the answer format."""
     rewards: Annotated[tuple[RewardConfig, ...], Field(min_length=1)]
     metrics: Annotated[tuple[MetricConfig, ...], Field(min_length=1)]
-    """The first is the one that the paper reports."""
+    """The first is the headline number of the benchmark."""
     draws: PositiveInt = 1
-    """Of each sample."""
+    """Number of answers to each sample."""
     sampling: Mapping[str, Any] = {}
-    """What of a subject's own sampling is set, such as {temperature: 0.0}."""
+    """Keys of a model's own sampling that the protocol sets, such as {temperature: 0.0}."""
 
     @field_validator("ask")
     @classmethod
@@ -80,15 +80,15 @@ class ProtocolConfig(Section):
 
 
 def protocol_names() -> list[str]:
-    """The protocols that ship, sorted."""
+    """Return the names of the shipped protocols, sorted."""
     return sorted(path.stem for path in (recipes_folder() / PROTOCOLS).glob("*.yaml"))
 
 
 def load_protocol(name_or_path: str) -> ProtocolConfig:
-    """A protocol that ships, by its name, or one of your own, by the path of its YAML file.
+    """Return a shipped protocol by name, or one of your own by the path of its YAML file.
 
     Raises:
-        ConfigError: there is none, or its file has an unknown key or a wrong value: all of them, a line each.
+        ConfigError: there is no such protocol, or its file has unknown keys or wrong values, each on its own line.
     """
     path = _find(name_or_path)
     try:
@@ -130,5 +130,5 @@ def _find(name_or_path: str) -> Path:
     if name_or_path not in names:
         near = difflib.get_close_matches(name_or_path, names, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, and YAML files of your own"
-        raise ConfigError(f"no protocol is called {name_or_path}: {hint}")
+        raise ConfigError(f"there is no protocol {name_or_path}: {hint}")
     return recipes_folder() / PROTOCOLS / f"{name_or_path}.yaml"

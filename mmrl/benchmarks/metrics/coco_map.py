@@ -1,11 +1,10 @@
-"""COCO's mean average precision over all pictures: matched by pycocotools, summed up here so that it can be resampled.
+"""COCO's mean average precision over all images: matched by pycocotools, accumulated here so that it can be resampled.
 
-A picture that is drawn twice counts twice, which is a weight of 2 on its boxes: matching is done once, and a resample
-costs one cumulative sum. With scores that all differ the number is that of pycocotools.
+An image that a resample contains twice has a weight of 2 on its boxes: matching is done once, and a resample costs one
+cumulative sum. If all scores differ, the result equals that of pycocotools.
 
-Boxes of equal score are one point of the curve, as in `mmrl.rewards.rules.detection`: answers of models that
-state no scores are then measured by precision x recall, whatever the order of the pictures, where pycocotools would
-rank them in that order.
+Boxes of equal score are one point of the curve, as in `mmrl.rewards.rules.detection`: answers without
+scores are then measured by precision x recall for any order of the images, while pycocotools ranks them in that order.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.benchmarks.metrics.counts import final_answer
-from mmrl.benchmarks.metrics.metric import Direction, Over, Row
+from mmrl.benchmarks.metrics.metric import Direction, MetricFunction, Row
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, convert_box, parse_labelled_boxes, true_boxes
@@ -27,8 +26,8 @@ from mmrl.rewards.rules.detection import suppress_output
 
 THRESHOLDS = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 RECALLS = np.linspace(0, 1, 101)
-MOST = 100
-"""Boxes of one category on one picture that count, the surest first (COCO's maxDets)."""
+MAX_DETECTIONS = 100
+"""Number of boxes of one category on one image that count, in order of falling score (COCO's maxDets)."""
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -37,16 +36,16 @@ Ints = NDArray[np.int64]
 class CocoMAP:
     """Mean over categories and IoU thresholds of the average precision, in [0, 1].
 
-    `iou`: one threshold (AP50: 0.5); unset: COCO's ten from 0.50 to 0.95. Categories are those of which any picture
-    has a thing. True boxes are the samples' answers; those of `metadata["crowd"]` (in shares of the picture) are
-    COCO's crowds, where boxes count neither way. An answer that cannot be read has no boxes.
+    `iou`: one threshold (AP50: 0.5); unset: COCO's ten from 0.50 to 0.95. Categories are those with an
+    object in any image. True boxes are the samples' answers; those of `metadata["crowd"]` (in [0, 1]) are COCO's
+    crowds, where boxes are neither hits nor misses. An answer that cannot be read has no boxes.
     """
 
     iou: float | None = None
     direction: ClassVar[Direction] = "higher"
 
-    def prepare(self, rows: Sequence[Row]) -> Over:
-        """See `Metric`."""
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row; see `Metric.prepare`."""
         thresholds = THRESHOLDS if self.iou is None else (self.iou,)
         sides = [_sides(row) for row in rows]
         labels = sorted({str(box.label) for true, _, _ in sides for box in true})
@@ -58,19 +57,21 @@ class CocoMAP:
 
 @dataclass(frozen=True)
 class _Matched:
-    """All answered boxes, by category and the surest first; runs of equal scores are blocks."""
+    """All D answered boxes, sorted by category and falling score; each run of equal scores is one of B blocks."""
 
     picture: Ints  # [D]
-    begins: Ints  # [B]; where each block begins
-    category: Ints  # [B]; of each block
+    begins: Ints  # [B]; index of the first box of each block
+    category: Ints  # [B]; category of each block
     hits: Floats  # [T, D]
     misses: Floats  # [T, D]; neither where a box lies on a crowd
     true_picture: Ints  # [G]
     true_category: Ints  # [G]
 
     def precision(self, weights: Floats) -> float:
-        """The mean over categories and thresholds, each picture with its weight; NaN where nothing is true."""
-        things = np.bincount(self.true_category, weights[self.true_picture])  # every category has a thing somewhere
+        """Return the mean over categories and thresholds with weighted images; NaN if there are no true boxes."""
+        things = np.bincount(
+            self.true_category, weights[self.true_picture]
+        )  # every category has an object in some image
         there = things > 0
         if not there.any():
             return math.nan
@@ -80,7 +81,7 @@ class _Matched:
         hits, misses = (self._counted(each * weights[self.picture], first) for each in (self.hits, self.misses))
         answered = hits + misses
         precision = np.divide(hits, answered, out=np.zeros_like(hits), where=answered > 0)
-        lift = 2.0 * (len(things) - self.category)  # so that the best of what follows stays inside of a category
+        lift = 2.0 * (len(things) - self.category)  # keeps the running maximum from crossing into the next category
         best = np.maximum.accumulate((precision + lift)[:, ::-1], axis=1)[:, ::-1] - lift
         reached = np.searchsorted(RECALLS, hits / np.where(there, things, 1.0)[self.category], side="right")
         new = np.diff(reached, axis=1, prepend=0)
@@ -89,21 +90,21 @@ class _Matched:
         return float(counted / (len(self.hits) * len(RECALLS) * there.sum()))
 
     def _counted(self, values: Floats, first: Ints) -> Floats:
-        """[T, B]; the sum of a category's values up to the end of each block."""
+        """Return the cumulative sum [T, B] of a category's values up to the end of each block."""
         sums = np.add.reduceat(values, self.begins, axis=1).cumsum(axis=1)
         before = np.concatenate([np.zeros((len(sums), 1)), sums], axis=1)[:, first]
         counted: Floats = sums - before
         return counted
 
 
-_Sides = tuple[list[LabelledBox], list[LabelledBox], list[LabelledBox]]  # true, crowds, answered: in shares
+_Sides = tuple[list[LabelledBox], list[LabelledBox], list[LabelledBox]]  # true, crowds, answered; all in [0, 1]
 
 
 def _sides(row: Row) -> _Sides:
     sample = row.sample
     references: Mapping[str, Any] = {**sample.metadata, "answer": sample.answer}
-    asked = next((choice.args["space"] for choice in sample.rewards if "space" in choice.args), None)
-    space: Space = asked or sample.metadata.get("space", "pixel")
+    requested = next((choice.args["space"] for choice in sample.rewards if "space" in choice.args), None)
+    space: Space = requested or sample.metadata.get("space", "pixel")
     size: Size | None = tuple(sample.metadata["size"]) if "size" in sample.metadata else None
     try:
         truth = true_boxes(references)
@@ -137,7 +138,7 @@ def _match(sides: Sequence[_Sides], labels: Sequence[str], thresholds: Sequence[
     for picture, (true, crowds, answered) in enumerate(sides):
         for boxes, onto, crowd in ((true, truth, 0), (crowds, truth, 1), (answered, answers, 0)):
             for box in boxes:
-                if box.label in numbers:  # a category of which no picture has a thing has no precision
+                if box.label in numbers:  # a category without objects has no precision
                     onto.append(_annotation(box, len(onto) + 1, picture, numbers[box.label], crowd))
     pair = []
     for boxes_of_side in (truth, answers):
@@ -151,14 +152,14 @@ def _match(sides: Sequence[_Sides], labels: Sequence[str], thresholds: Sequence[
         pair.append(coco)
     run = COCOeval(*pair, "bbox")
     run.params.iouThrs = np.array(thresholds)
-    run.params.maxDets = [MOST]
+    run.params.maxDets = [MAX_DETECTIONS]
     run.params.areaRng, run.params.areaRngLbl = [[0, float("inf")]], ["all"]
     suppress_output(COCOeval.evaluate)(run)
     return _sorted([each for each in run.evalImgs if each is not None], len(thresholds))
 
 
 def _sorted(found: Sequence[Mapping[str, Any]], thresholds: int) -> _Matched:
-    """What pycocotools found for each category in each picture, in the order of the curves."""
+    """Return the matches of pycocotools, sorted by category and falling score."""
     boxes = [len(each["dtScores"]) for each in found]
     things = [int((each["gtIgnore"] == 0).sum()) for each in found]
     pictures, categories = (np.array([each[key] for each in found], np.int64) for key in ("image_id", "category_id"))

@@ -1,4 +1,4 @@
-"""Means of values that rewards gave."""
+"""Means and shares of the values of rewards."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.benchmarks.metrics.metric import Direction, Over, Row
+from mmrl.benchmarks.metrics.metric import Direction, MetricFunction, Row
 from mmrl.errors import EvaluationError
 
 Values = NDArray[np.float64]
@@ -17,14 +17,14 @@ Values = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of a value. With `tag`, over the samples that have it, as VBench takes each of its dimensions."""
+    """The mean of a value; with `tag`, over the samples with that tag, as for each dimension of VBench."""
 
     of: str
     tag: str | None = None
     direction: Direction = "higher"
 
-    def prepare(self, rows: Sequence[Row]) -> Over:
-        """See `Metric`."""
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row; see `Metric.prepare`."""
         values = values_of(rows, self.of)
         if self.tag is not None:
             values = np.where([self.tag in tags_of(row) for row in rows], values, math.nan)
@@ -33,32 +33,32 @@ class Mean:
 
 @dataclass(frozen=True)
 class ShareAtLeast:
-    """The share of answers whose value reaches a threshold: accuracy@0.5 of an IoU, R@1 at an IoU."""
+    """The share of answers with a value >= `threshold`: accuracy@0.5 of an IoU, R@1 at an IoU."""
 
     of: str
     threshold: float
     direction: Direction = "higher"
 
-    def prepare(self, rows: Sequence[Row]) -> Over:
-        """See `Metric`."""
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row; see `Metric.prepare`."""
         values = values_of(rows, self.of)
-        least = min(self.threshold, float(np.float32(self.threshold)))  # values were float32 once
+        least = min(self.threshold, float(np.float32(self.threshold)))  # values may have been rounded to float32
         reached = np.where(np.isnan(values), math.nan, (values >= least).astype(float))
         return lambda indices: mean_of_scored(reached[indices])
 
 
 @dataclass(frozen=True)
 class MeanOverTags:
-    """The mean over tags of each tag's mean, as GenEval's overall score weighs its six kinds of prompts.
+    """The mean over tags of each tag's mean, like GenEval's overall score over its six kinds of prompts.
 
-    A sample's tag is its first. Where a resampling leaves a tag without samples, the mean is over the others.
+    Only the first tag of a sample counts. Tags without samples in a resample are left out of the mean.
     """
 
     of: str
     direction: Direction = "higher"
 
-    def prepare(self, rows: Sequence[Row]) -> Over:
-        """See `Metric`."""
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row; see `Metric.prepare`."""
         values = values_of(rows, self.of)
         if bare := [row.id for row in rows if not tags_of(row)]:
             raise EvaluationError(f"{len(bare)} samples have no tags to take a mean over: {bare[0]!r} is one")
@@ -76,10 +76,10 @@ class MeanOverTags:
 
 
 def values_of(rows: Sequence[Row], name: str) -> Values:
-    """[N]; one value of each row, NaN where it was not scored or not asked for.
+    """Return one value of each row [N]; NaN if it was not scored or does not apply.
 
     Raises:
-        EvaluationError: no row has it.
+        EvaluationError: no row has the value.
     """
     if rows and not any(name in row.values for row in rows):
         known = ", ".join(dict.fromkeys(value for row in rows for value in row.values)) or "none"
@@ -88,12 +88,12 @@ def values_of(rows: Sequence[Row], name: str) -> Values:
 
 
 def tags_of(row: Row) -> Sequence[str]:
-    """What a sample is counted under."""
+    """Return the tags of a row's sample."""
     tags: Sequence[str] = row.sample.metadata.get("tags", ())
     return tags
 
 
 def mean_of_scored(values: Values) -> float:
-    """The mean without NaN; NaN where nothing is left."""
+    """Return the mean of the values that are not NaN; NaN if there are none."""
     scored = values[~np.isnan(values)]
     return float(scored.mean()) if scored.size else math.nan

@@ -1,4 +1,4 @@
-"""What a metric is."""
+"""Interface of a metric, and the rows that it reads."""
 
 from __future__ import annotations
 
@@ -12,44 +12,41 @@ from numpy.typing import NDArray
 from mmrl.data.sample import Sample
 
 Direction: TypeAlias = Literal["higher", "lower"]
-Over: TypeAlias = Callable[[NDArray[np.int64]], float]
-"""The number over the rows of these indices [N], any of which may come several times; NaN: nothing there was scored."""
+MetricFunction: TypeAlias = Callable[[NDArray[np.int64]], float]
+"""Maps row indices [N] int64, with repetitions, to the metric of those rows; NaN if none of them was scored."""
 
 
 class Metric(Protocol):
-    """One number over any number of rows."""
+    """A number over any number of answers."""
 
     @property
     def direction(self) -> Direction:
-        """Which numbers are better."""
+        """The direction of better values."""
         ...
 
-    def prepare(self, rows: Sequence[Row]) -> Over:
-        """Read every row once, so that many choices of them can be summed up.
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row once, and return the metric as a function of row indices, for resampling.
 
         Raises:
-            EvaluationError: the rows do not hold what the metric reads.
+            EvaluationError: the rows lack a value or text that the metric reads.
         """
         ...
 
 
-# What metrics read: one row an answer.
-
-
 @dataclass(frozen=True)
 class Row:
-    """One answer to one sample, and what it was scored."""
+    """An answer to a sample, with its scores."""
 
     sample: Sample
-    """As it was asked: with its task's instruction, and boxes in the coordinates that answers count in."""
+    """The sample with its task's instruction, and with true boxes in the coordinates of the answers."""
     text: str | None = None
-    """The answer of a VLM; None where it is a picture or a video, which rewards alone look at."""
+    """The text of the answer; None if it is an image or a video."""
     values: Mapping[str, float] = field(default_factory=dict)
-    """By reward, and by the names of what a reward gives beside its own value; NaN: the scorer failed."""
+    """{name of a reward or of an additional value of a reward: score}; NaN if the scorer failed."""
     draw: int = 0
-    """Which of the answers to this sample."""
+    """The index of the answer among those to this sample."""
 
     @property
     def id(self) -> str:
-        """Of the sample: what is resampled is samples, with all their answers."""
+        """The id of the sample; samples are resampled with all their answers."""
         return self.sample.id

@@ -1,4 +1,4 @@
-"""Charades-STA: when something happens in a video (arXiv:1705.02101)."""
+"""Charades-STA: temporal grounding in videos (arXiv:1705.02101)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import re
 from pathlib import Path
 
-from mmrl.benchmarks.readers.files import files_in, inside, text_lines
+from mmrl.benchmarks.records import files_in, inside, text_lines
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
@@ -17,13 +17,13 @@ _FOLDERS = ("videos", "Charades_v1_480", "Charades_v1")
 _SUFFIXES = (".mp4", ".gif", ".mkv", ".webm", ".avi")
 
 
-def read_charades_sta(folder: Path) -> list[Sample]:
-    """`charades_sta_test.txt` beside `videos/`, `Charades_v1_480/` or `Charades_v1/`.
+def read(folder: Path) -> list[Sample]:
+    """Read `charades_sta_test.txt` beside `videos/`, `Charades_v1_480/` or `Charades_v1/`.
 
         3MSZA 24.3 30.4##person turn a light on.
 
-    A line is the name of a video, start and end in seconds, and the sentence. Lines whose stretch has no length are
-    left out, and how many is logged.
+    A line is the name of a video, start and end in seconds, and the sentence. Lines whose end is not after their start
+    are left out, and their number is logged.
     """
     path = files_in(folder, "charades_sta_test.txt", "*sta*test*.txt")[0]
     videos = next((folder / name for name in _FOLDERS if (folder / name).is_dir()), None)
@@ -31,21 +31,21 @@ def read_charades_sta(folder: Path) -> list[Sample]:
         raise DataError(f"{folder}: there is no folder {' or '.join(_FOLDERS)} with the videos in it")
     samples, empty = [], 0
     for number, line in text_lines(path):
-        read = _LINE.fullmatch(line)
-        if read is None:
-            raise DataError(f"{path}:{number}: is {line!r:.60}; VIDEO START END##SENTENCE is due")
+        found = _LINE.fullmatch(line)
+        if found is None:
+            raise DataError(f"{path}:{number}: is {line!r:.60}; expected VIDEO START END##SENTENCE")
         try:
-            start, end = float(read["start"]), float(read["end"])
+            start, end = float(found["start"]), float(found["end"])
         except ValueError:
-            raise DataError(f"{path}:{number}: {read['start']} and {read['end']} are due to be seconds") from None
+            raise DataError(f"{path}:{number}: expected seconds, got {found['start']} and {found['end']}") from None
         if start >= end:
             empty += 1
             continue
         samples.append(
             Sample(
                 id=f"charades-{number:05d}",
-                prompt=read["sentence"].strip(),
-                videos=(_video(videos, read["video"], f"{path}:{number}"),),
+                prompt=found["sentence"].strip(),
+                videos=(_video(videos, found["video"], f"{path}:{number}"),),
                 answer=[start, end],
                 source="charades_sta",
                 metadata={"tags": []},

@@ -1,4 +1,4 @@
-"""COCO's object detection, and whatever else is annotated in its format (arXiv:1405.0312)."""
+"""COCO object detection, and other data sets in its format (arXiv:1405.0312)."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from mmrl.benchmarks.readers.files import Entry, entries_of, files_in, inside, json_value
+from mmrl.benchmarks.records import JsonRecord, files_in, inside, json_value, records_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
 log = logging.getLogger(__name__)
 
 
-def read_coco(folder: Path) -> list[Sample]:
-    """One `annotations/instances_SPLIT.json` with its pictures in `SPLIT/`, `images/SPLIT/` or `images/`.
+def read(folder: Path) -> list[Sample]:
+    """Read one `annotations/instances_SPLIT.json` with its images in `SPLIT/`, `images/SPLIT/` or `images/`.
 
     Its `images` have `id`, `file_name`, `width`, `height`; its `categories` `id` and `name`; its `annotations`
-    `image_id`, `category_id`, `bbox` (x, y, width, height in pixels) and perhaps `iscrowd`. A picture is one sample,
-    also where nothing is in it; its prompt is the names of all categories. Crowds stand in `metadata["crowd"]`, their
-    boxes in shares of the picture. Boxes without area are left out, and how many is logged.
+    `image_id`, `category_id`, `bbox` (x, y, width, height in pixels) and optionally `iscrowd`. Each image is a sample,
+    also without objects; its prompt is the names of all categories. Crowds are in `metadata["crowd"]`, with boxes in
+    [0, 1]. Boxes without area are left out, and their number is logged.
     """
     found = files_in(folder, "annotations/instances_*.json", "instances_*.json")
     if len(found) > 1:
-        raise DataError(f"{folder}: holds {', '.join(path.name for path in found)}; one split at a time is due")
+        raise DataError(f"{folder}: holds {', '.join(path.name for path in found)}; expected one split")
     path = found[0]
     whole = json_value(path)
     if not isinstance(whole, dict):
-        raise DataError(f"{path}: is {whole!r:.60}; an object with images, annotations and categories is due")
-    tables = Entry(str(path), whole)
-    names = {each.count("id"): each.text("name") for each in tables.entries("categories")}
+        raise DataError(f"{path}: is {whole!r:.60}; expected an object with images, annotations and categories")
+    tables = JsonRecord(str(path), whole)
+    names = {each.count("id"): each.text("name") for each in tables.records("categories")}
     boxes = _boxes(tables, names, path)
     pictures = _pictures(folder, path.stem.removeprefix("instances_"))
     samples = []
-    for image in tables.entries("images"):
+    for image in tables.records("images"):
         width, height = image.number("width"), image.number("height")
         things = boxes.get(image.count("id"), [])
         samples.append(
@@ -59,15 +59,15 @@ def read_coco(folder: Path) -> list[Sample]:
     return samples
 
 
-_Thing = tuple[list[float], str, bool]  # x1, y1, x2, y2; category; whether it is a crowd
+_Thing = tuple[list[float], str, bool]  # box x1, y1, x2, y2; category; True for a crowd
 
 
-def _boxes(tables: Entry, names: dict[int, str], path: Path) -> dict[int, list[_Thing]]:
-    """The things of each picture."""
-    known: set[Any] = {image.count("id") for image in entries_of(tables.fields.get("images"), f"{path}, images")}
+def _boxes(tables: JsonRecord, names: dict[int, str], path: Path) -> dict[int, list[_Thing]]:
+    """Return {image id: its objects}."""
+    known: set[Any] = {image.count("id") for image in records_of(tables.fields.get("images"), f"{path}, images")}
     boxes: dict[int, list[_Thing]] = defaultdict(list)
     flat = 0
-    for each in tables.entries("annotations"):
+    for each in tables.records("annotations"):
         if each.count("image_id") not in known:
             raise each.wrong("image_id", "the id of one of the images")
         if each.count("category_id") not in names:

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmrl.benchmarks.readers.files import files_in, json_lines
+from mmrl.benchmarks.records import files_in, json_lines
 from mmrl.data.sample import Sample
 
 
-def read_geneval(folder: Path) -> list[Sample]:
-    """`evaluation_metadata.jsonl` of djghosh13/geneval, a line a prompt.
+def read(folder: Path) -> list[Sample]:
+    """Read `evaluation_metadata.jsonl` of djghosh13/geneval, with one prompt per line.
 
         {"tag": "position", "prompt": "a photo of a dog right of a bench", "include": [{"class": "bench", "count": 1},
          {"class": "dog", "count": 1, "position": ["right of", 0]}], "exclude": [{"class": "dog", "count": 2}]}
 
-    `include`, `exclude` and `tag` are what the reward `geneval` reads; `color` may stand in a clause.
+    `include`, `exclude` and `tag` are the references of the reward `geneval`; a clause may have a `color`.
     """
     samples = []
     for path in files_in(folder, "evaluation_metadata.jsonl", "prompts/evaluation_metadata.jsonl"):
         for number, entry in enumerate(json_lines(path)):
-            clauses = {key: entry.entries(key) for key in ("include", "exclude") if key in entry.fields}
+            clauses = {key: entry.records(key) for key in ("include", "exclude") if key in entry.fields}
             if not clauses.get("include"):
                 raise entry.wrong("include", "a list of {class, count}")
             for clause in (clause for lists in clauses.values() for clause in lists):

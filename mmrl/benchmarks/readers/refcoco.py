@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mmrl.benchmarks.readers.files import files_in, inside, json_lines
+from mmrl.benchmarks.records import files_in, inside, json_lines
 from mmrl.data.sample import Sample
 
 
-def read_refcoco(folder: Path) -> list[Sample]:
-    """All `*.jsonl` of the folder, in the form that Qwen-VL published them in (refcoco_val.jsonl, refcoco_testA.jsonl).
+def read(folder: Path) -> list[Sample]:
+    """Read all `*.jsonl` of the folder, in the form published by Qwen-VL (refcoco_val.jsonl, refcoco_testA.jsonl).
 
         {"image": "data/coco/train2014/COCO_train2014_000000581857.jpg", "sent": "the woman in front",
          "bbox": [103.5, 300.0, 238.2, 476.4], "height": 640, "width": 480}
 
-    A line is one sentence. `bbox` is x1, y1, x2, y2 in pixels; the path of the image counts from the folder.
+    A line is one sentence. `bbox` is x1, y1, x2, y2 in pixels; the path of the image is relative to the folder.
     """
     samples = []
     for path in files_in(folder, "*.jsonl"):

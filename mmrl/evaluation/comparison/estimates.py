@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BeforeValidator
 
-from mmrl.benchmarks.metrics import Metric, Over, Row, build_metric
+from mmrl.benchmarks.metrics import Metric, MetricFunction, Row, build_metric
 from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.statistics.intervals import Floats, Ints, Verdict, bootstrap, bootstrap_mean, percentile_interval, verdict
 
@@ -51,7 +51,7 @@ class MeasuredMetric:
     config: MetricConfig
     answers: Answers
     metric: Metric = field(init=False)
-    over: Over = field(init=False, repr=False)
+    over: MetricFunction = field(init=False, repr=False)
     known: Bools = field(init=False, repr=False)  # [N * draws]; rows that have the value that the metric reads
     scored: Bools = field(init=False, repr=False)  # [N * draws]; those rows, of samples that the metric counts
 

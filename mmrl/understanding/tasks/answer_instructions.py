@@ -24,6 +24,7 @@ class AnswerSpec:
     request: str
     """The content of the answer, in words that continue "Answer with nothing but"."""
     reward: RewardChoice
+    """A reward by name; one of a task's own file is made known by `mmrl.rewards.register`."""
     boxed: bool = False
     """True if the answer is written in \\boxed{}."""
     has_coordinates: bool = False

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from mmrl.benchmarks.protocol import MetricConfig, ProtocolConfig
-from mmrl.benchmarks.readers import read
+from mmrl.benchmarks.readers import read_benchmark
 from mmrl.build.checkpoint_pool import ModelKind, ModelRef
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import prepare_samples
@@ -109,8 +109,8 @@ def read_samples(
     if source.is_generated:
         assert folder is not None
         _generate(source.path, protocol.format, folder, source.limit or GENERATED_SAMPLES, seed)
-        return read(protocol.format, folder)[: source.limit]
-    samples = read(protocol.format, source.path)
+        return read_benchmark(protocol.format, folder)[: source.limit]
+    samples = read_benchmark(protocol.format, source.path)
     check_media_files(samples)
     return samples[: source.limit]
 

@@ -28,7 +28,7 @@ def test_the_expected_format_of_an_answer_is_enforced():
 
 def test_a_picture_and_a_truth_that_is_no_count_raise():
     metric = build_metric(MetricConfig(name="count_error", label="x"))
-    with pytest.raises(EvaluationError, match="'a' was not answered in text"):
+    with pytest.raises(EvaluationError, match="'a' has no answer in text"):
         metric.prepare([Row(Sample(id="a", answer=3))])
     with pytest.raises(EvaluationError, match=r"'a': references\['answer'\]"):
         metric.prepare([Row(Sample(id="a", answer=2.5), "3")])

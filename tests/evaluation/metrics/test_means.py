@@ -58,7 +58,7 @@ def test_a_resample_is_the_metric_of_the_rows_drawn():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"name": "maen", "of": "a"}, "no metric is called maen: did you mean mean?"),
+        ({"name": "maen", "of": "a"}, "there is no metric 'maen': did you mean mean"),
         ({"name": "mean"}, "missing a required argument: 'of'"),
         ({"name": "share_at_least", "of": "a"}, "missing a required argument: 'threshold'"),
         ({"name": "coco_map", "of": "a"}, "unexpected keyword argument 'of'"),
@@ -80,6 +80,6 @@ def test_a_value_that_no_reward_gave_is_an_error_and_one_that_some_lack_is_not()
 
 def test_every_metric_says_which_way_is_better():
     needed = {"mean": {"of": "a"}, "share_at_least": {"of": "a", "threshold": 0.5}, "mean_over_tags": {"of": "a"}}
-    directions = {name: METRICS[name](**needed.get(name, {})).direction for name in METRICS}
+    directions = {name: METRICS.load(name)(**needed.get(name, {})).direction for name in METRICS.names()}
     assert {name for name, way in directions.items() if way == "lower"} == {"count_error"}
     assert metric("mean", direction="lower").direction == "lower"
