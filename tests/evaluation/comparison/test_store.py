@@ -33,6 +33,7 @@ def test_what_is_appended_is_read_and_what_is_null_is_not_a_number(store):
     found = store.lines()
     assert [each.sample for each in found] == [0, 1, 2] and found[2].answer == "four\u2028●"
     assert math.isnan(found[1].scores["x"]) and found[1].reasons == {"x": "down"}
+    assert '"why": {"x": "down"}' in store.rows_path.read_text(), "the key in files"
     answers = store.answers()
     np.testing.assert_array_equal(answers.values("x"), [0, math.nan, 2 / 3])
     assert answers.rows[2].sample == Sample(id="s2", prompt="?", answer=2)  # without its media
