@@ -72,15 +72,15 @@ def test_long_runs_and_runs_of_nothing_are_read():
     ],
 )
 def test_shapes_are_filled_and_joined(text):
-    due = np.zeros((10, 20), np.uint8)
-    due[3:8, 2:6] = 1
-    np.testing.assert_array_equal(coco.decode(parse_mask(text, SMALL)), due)
+    expected = np.zeros((10, 20), np.uint8)
+    expected[3:8, 2:6] = 1
+    np.testing.assert_array_equal(coco.decode(parse_mask(text, SMALL)), expected)
 
 
 def test_shapes_may_be_in_any_space():
-    due = coco.decode(parse_mask("[2, 3, 6, 8]", SMALL))
+    expected = coco.decode(parse_mask("[2, 3, 6, 8]", SMALL))
     for text, space in (("[0.1, 0.3, 0.3, 0.8]", "norm_1"), ("[100, 300, 300, 800]", "norm_1000")):
-        np.testing.assert_array_equal(coco.decode(parse_mask(text, Canvas(20, 10, space))), due)
+        np.testing.assert_array_equal(coco.decode(parse_mask(text, Canvas(20, 10, space))), expected)
     with pytest.raises(ScoringFailed, match="space"):
         parse_mask("[2, 3, 6, 8]", Canvas(20, 10, None))
 

@@ -44,7 +44,7 @@ def test_a_thousand_random_answers_agree_with_the_published_formula():
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "due"),
+    ("text", "answer", "expected"),
     [
         ("105", 100, 1),
         ("105.01", 100, 0),
@@ -67,8 +67,8 @@ def test_a_thousand_random_answers_agree_with_the_published_formula():
         ("nan", "12", 0),
     ],
 )
-def test_relaxed_answers_by_hand(text, answer, due):
-    assert value(ChartRelaxed(), text, answer) == due
+def test_relaxed_answers_by_hand(text, answer, expected):
+    assert value(ChartRelaxed(), text, answer) == expected
 
 
 def test_years_are_exact_if_asked_for():
@@ -157,8 +157,8 @@ def test_500_random_tables_agree_with_rms():
         truth = random_chart(rng)
         answer = noisy(truth, rng) if rng.random() < 0.7 else random_chart(rng)
         turned = {(column, row): cell for (row, column), cell in answer.items()}
-        due = max(rms_f1(truth, answer), rms_f1(truth, turned))
-        assert value(ChartTable(), lines(answer), lines(truth)) == pytest.approx(due, abs=1e-6), (answer, truth)
+        expected = max(rms_f1(truth, answer), rms_f1(truth, turned))
+        assert value(ChartTable(), lines(answer), lines(truth)) == pytest.approx(expected, abs=1e-6), (answer, truth)
 
 
 TABLE = "Country | 2010 | 2020\nPeru | 10 | 20\nChile | 30 | 40"
@@ -180,7 +180,7 @@ def test_tables_that_say_the_same_are_perfect(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "due"),
+    ("text", "expected"),
     [
         (TABLE.replace("40", "42"), 3.95 / 4),
         (TABLE.replace("40", "44"), 3 / 4),
@@ -190,9 +190,9 @@ def test_tables_that_say_the_same_are_perfect(text):
         (TABLE.replace("2010", "2100"), 0.5 + 0.5),
     ],
 )
-def test_tables_by_hand(text, due):
+def test_tables_by_hand(text, expected):
     score = value(ChartTable(), text, TABLE)
-    assert score < 1 and (score == pytest.approx(due) or due == 1)
+    assert score < 1 and (score == pytest.approx(expected) or expected == 1)
 
 
 def test_cells_that_are_empty_or_missing_count():

@@ -36,8 +36,8 @@ def test_500_random_counts_agree_with_numpys_relative_error():
     rng = np.random.default_rng(0)
     counts, truths = rng.integers(0, 30, 500), rng.integers(0, 30, 500)
     items = [ask(f"I see {count}.", int(truth)) for count, truth in zip(counts, truths, strict=True)]
-    due = (1 - np.abs(counts - truths) / np.maximum(truths, 1)).clip(0)
-    np.testing.assert_allclose(CountGraded().score(items).values["count_graded"], due, atol=1e-6)
+    expected = (1 - np.abs(counts - truths) / np.maximum(truths, 1)).clip(0)
+    np.testing.assert_allclose(CountGraded().score(items).values["count_graded"], expected, atol=1e-6)
     np.testing.assert_array_equal(CountExact().score(items).values["count_exact"], counts == truths)
 
 

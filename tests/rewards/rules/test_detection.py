@@ -282,7 +282,7 @@ def test_scores_rank_boxes_if_asked_for_and_each_box_must_have_one():
         return json.dumps([{"box": box[0], "label": "dog", "score": score} for box, score in boxes])
 
     scored = DetectionMAP(scored=True)
-    assert score(scored, text(0.9, 0.1), [DOG]) == 1  # COCO's rule, and why odLength exists
+    assert score(scored, text(0.9, 0.1), [DOG]) == 1  # COCO's rule, which odLength corrects
     assert score(scored, text(0.1, 0.9), [DOG]) == score(scored, text(0.5, 0.5), [DOG]) == pytest.approx(0.5)
     assert score(DetectionMAP(), text(0.9, 0.1), [DOG]) == pytest.approx(0.5)
     assert score(ODLength(scored=True), text(0.9, 0.1), [DOG]) == pytest.approx(0.5)
@@ -308,14 +308,14 @@ def test_map_prints_nothing_and_leaves_stdout_to_other_threads(capsys):
 
 
 def test_arguments_that_make_no_sense_are_refused():
-    for build, why in [
+    for build, reason in [
         (lambda: DetectionF1(threshold=0.0), "threshold is 0.0"),
         (lambda: DetectionF1(threshold=1.5), "threshold is 1.5"),
         (lambda: WeightedPrecisionRecall(precision_weight=1.0), "precision_weight is 1.0"),
         (lambda: VisionR1(tighten_at=2.0), "tighten_at is 2.0"),
         (lambda: ODLength(space="pixels"), "space is 'pixels'"),
     ]:
-        with pytest.raises(RewardError, match=why):
+        with pytest.raises(RewardError, match=reason):
             build()
 
 

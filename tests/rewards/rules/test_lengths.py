@@ -60,10 +60,12 @@ def test_500_random_lengths_agree_with_numpys_interpolation():
     rng = np.random.default_rng(0)
     for _ in range(500):
         length, target, slack = rng.integers(1, 3000, 3).tolist()
-        due = np.interp(length, [0, target, 2 * target], [0, 1, 0])
-        assert value(Length(target=target), "x", metadata=tokens(length)) == pytest.approx(due, abs=1e-6)
-        due = np.interp(length, [target, target + slack], [1, 0])
-        assert value(Length(limit=target, slack=slack), "x", metadata=tokens(length)) == pytest.approx(due, abs=1e-6)
+        expected = np.interp(length, [0, target, 2 * target], [0, 1, 0])
+        assert value(Length(target=target), "x", metadata=tokens(length)) == pytest.approx(expected, abs=1e-6)
+        expected = np.interp(length, [target, target + slack], [1, 0])
+        assert value(Length(limit=target, slack=slack), "x", metadata=tokens(length)) == pytest.approx(
+            expected, abs=1e-6
+        )
 
 
 def test_1000_random_lengths_agree_with_trls_soft_overlong_punishment():
@@ -72,10 +74,10 @@ def test_1000_random_lengths_agree_with_trls_soft_overlong_punishment():
     for _ in range(1000):
         limit = int(rng.integers(1, 200))
         cache, length = int(rng.integers(0, limit + 1)), int(rng.integers(0, 300))
-        due = get_soft_overlong_punishment(limit, cache)([[0] * length])[0]
+        expected = get_soft_overlong_punishment(limit, cache)([[0] * length])[0]
         score = value(SoftOverlong(limit, cache), "x", metadata={"tokens": [0] * length})
-        assert score == pytest.approx(due, abs=1e-6)
-        seen.add(-1 if due == -1 else 0 if due == 0 else 0.5)
+        assert score == pytest.approx(expected, abs=1e-6)
+        seen.add(-1 if expected == -1 else 0 if expected == 0 else 0.5)
     assert seen == {-1, 0, 0.5}
 
 

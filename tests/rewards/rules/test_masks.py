@@ -34,7 +34,7 @@ def blobs(rng, shape):
 
 def test_500_random_pairs_of_masks_agree_with_numpy_in_every_form_of_reference(tmp_path):
     rng = np.random.default_rng(0)
-    items, due = [], []
+    items, expected = [], []
     for row in range(500):
         shape = tuple(rng.integers(1, 40, 2).tolist())
         answered, truth = blobs(rng, shape), blobs(rng, shape)
@@ -54,16 +54,16 @@ def test_500_random_pairs_of_masks_agree_with_numpy_in_every_form_of_reference(t
             as_text(truth),
         ]
         items.append(ask(as_text(answered), forms[row % len(forms)]))
-        due.append(overlap(answered, truth))
+        expected.append(overlap(answered, truth))
     output = MaskIoU().score(items)
-    np.testing.assert_allclose(output.values["mask_iou"], due, atol=1e-6)
-    np.testing.assert_array_equal(output.values["mask_iou"] == 1, np.array(due) == 1)
-    assert 30 < (np.array(due) == 1).sum() < 200
+    np.testing.assert_allclose(output.values["mask_iou"], expected, atol=1e-6)
+    np.testing.assert_array_equal(output.values["mask_iou"] == 1, np.array(expected) == 1)
+    assert 30 < (np.array(expected) == 1).sum() < 200
 
 
 def test_500_random_boxes_and_polygons_agree_with_pycocotools_and_numpy():
     rng = np.random.default_rng(1)
-    items, due = [], []
+    items, expected = [], []
     height, width = 60, 80
     for _ in range(500):
         masks, shapes = [], []
@@ -84,8 +84,8 @@ def test_500_random_boxes_and_polygons_agree_with_pycocotools_and_numpy():
             masks.append(mask)
             shapes.append(shape)
         items.append(ask(json.dumps(shapes[0]), shapes[1], space="pixel", size=[width, height]))
-        due.append(overlap(*masks))
-    np.testing.assert_allclose(MaskIoU().score(items).values["mask_iou"], due, atol=1e-6)
+        expected.append(overlap(*masks))
+    np.testing.assert_allclose(MaskIoU().score(items).values["mask_iou"], expected, atol=1e-6)
 
 
 def test_large_circles_overlap_as_geometry_says():

@@ -116,7 +116,7 @@ def scores(reward, pairs):
 
 def test_forms_of_the_right_answer_are_perfect(reward):
     values, status, detail = scores(reward, EQUAL)
-    wrong = [(pair, why) for pair, v, why in zip(EQUAL, values, detail, strict=True) if v != 1]
+    wrong = [(pair, reason) for pair, v, reason in zip(EQUAL, values, detail, strict=True) if v != 1]
     assert not wrong and set(status) == {Status.OK}
 
 
@@ -149,15 +149,15 @@ def test_random_fractions_agree_with_exact_ones(reward):
         forms += [f"{100 * above // below}\\%"] if (100 * value).denominator == 1 and value.denominator > 1 else []
         return rng.choice(forms)
 
-    pairs, due = [], []
+    pairs, expected = [], []
     for _ in range(120):
         truth = Fraction(rng.randint(-9, 9), rng.choice([1, 2, 3, 4, 5, 7]))
         answer = truth if rng.random() < 0.5 else Fraction(rng.randint(-9, 9), rng.choice([1, 2, 3, 4, 5, 7]))
         pairs.append((f"\\boxed{{{written(answer)}}}", written(truth)))
-        due.append(float(answer == truth))
+        expected.append(float(answer == truth))
     values, status, _ = scores(reward, pairs)
     assert set(status) == {Status.OK}
-    assert [(pair, v) for pair, v, d in zip(pairs, values, due, strict=True) if v != d] == []
+    assert [(pair, v) for pair, v, d in zip(pairs, values, expected, strict=True) if v != d] == []
 
 
 def test_a_formula_is_rewritten_to_what_it_means():

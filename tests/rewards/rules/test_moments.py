@@ -50,7 +50,7 @@ def random_spans(rng, cells):
 def test_500_random_answers_agree_with_a_fine_grid():
     """Spans end on eighths of a second, so that cells of that width measure them exactly."""
     rng = np.random.default_rng(0)
-    items, due = [], []
+    items, expected = [], []
     for _ in range(500):
         grids = []
         spans = [random_spans(rng, 80) for _ in range(2)]
@@ -59,13 +59,13 @@ def test_500_random_answers_agree_with_a_fine_grid():
             for start, end in ends:
                 grid[start:end] = True
             grids.append(grid)
-        due.append((grids[0] & grids[1]).sum() / (grids[0] | grids[1]).sum())
+        expected.append((grids[0] & grids[1]).sum() / (grids[0] | grids[1]).sum())
         answered, truth = ((ends / 8).tolist() for ends in spans)
         text = json.dumps(answered) if rng.random() < 0.5 else ", ".join(f"{a}s to {b}s" for a, b in answered)
         items.append(ask(text, truth))
     output = TemporalIoU().score(items)
-    np.testing.assert_allclose(output.values["temporal_iou"], due, atol=1e-6)
-    np.testing.assert_array_equal(output.values["temporal_iou"] == 1, np.array(due) == 1)
+    np.testing.assert_allclose(output.values["temporal_iou"], expected, atol=1e-6)
+    np.testing.assert_array_equal(output.values["temporal_iou"] == 1, np.array(expected) == 1)
 
 
 SPANS = st.lists(
@@ -117,7 +117,7 @@ def test_tube_iou_by_hand(tube, truth, score):
 
 def test_500_random_tubes_agree_with_torchvision():
     rng = np.random.default_rng(0)
-    items, due = [], []
+    items, expected = [], []
     for _ in range(500):
         tubes = []
         for _ in range(2):
@@ -128,9 +128,9 @@ def test_500_random_tubes_agree_with_torchvision():
             tubes.append(dict(zip(frames, corners.reshape(-1, 4).tolist(), strict=True)))
         shared, either = tubes[0].keys() & tubes[1].keys(), tubes[0].keys() | tubes[1].keys()
         boxes = [torch.tensor([tube[frame] for frame in shared]).double().reshape(-1, 4) for tube in tubes]
-        due.append(float(ops.box_iou(*boxes).diagonal().sum()) / len(either))
+        expected.append(float(ops.box_iou(*boxes).diagonal().sum()) / len(either))
         items.append(ask(json.dumps(tubes[0]), tubes[1], space="norm_1000"))
-    np.testing.assert_allclose(TubeIoU().score(items).values["tube_iou"], due, atol=1e-6)
+    np.testing.assert_allclose(TubeIoU().score(items).values["tube_iou"], expected, atol=1e-6)
 
 
 def test_a_perfect_tube_in_another_space_is_perfect_and_one_off_by_a_hair_is_not():

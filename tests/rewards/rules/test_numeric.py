@@ -13,7 +13,7 @@ from .asking import ask, outcome, value
 
 
 @pytest.mark.parametrize(
-    ("text", "answer", "tolerances", "due"),
+    ("text", "answer", "tolerances", "expected"),
     [
         ("0.5", "1/2", {}, 1),
         ("\\boxed{\\frac{1}{2}}", 0.5, {}, 1),
@@ -30,8 +30,8 @@ from .asking import ask, outcome, value
         ("1e300", 1e300, {}, 1),
     ],
 )
-def test_tolerances_by_hand(text, answer, tolerances, due):
-    assert value(Numeric(**tolerances), text, answer) == due
+def test_tolerances_by_hand(text, answer, tolerances, expected):
+    assert value(Numeric(**tolerances), text, answer) == expected
 
 
 def test_a_unit_may_be_left_out_but_not_replaced():
@@ -64,9 +64,9 @@ def test_1000_random_numbers_agree_with_fractions():
         truth, off = Fraction(rng.randint(-999, 999), 10), Fraction(rng.randint(-20, 20), 100)
         answered = truth + off * (abs(truth) if rng.random() < 0.5 else 1)
         relative, absolute = rng.choice([0, 0.125]), rng.choice([0, 0.125])
-        due = abs(answered - truth) <= max(Fraction(absolute), Fraction(relative) * abs(truth))
+        expected = abs(answered - truth) <= max(Fraction(absolute), Fraction(relative) * abs(truth))
         text = f"{answered.numerator}/{answered.denominator}"
-        agreed += value(Numeric(relative, absolute), text, float(truth)) == due
+        agreed += value(Numeric(relative, absolute), text, float(truth)) == expected
     assert agreed == 1000
 
 

@@ -41,9 +41,9 @@ def test_500_random_points_agree_with_numpy():
         for (x, y), box in zip(points, corners, strict=True)
     ]
     output = reward.score([item for item, kept in zip(items, keep, strict=True) if kept])
-    due = ((corners[:, 0] <= points) & (points <= corners[:, 1])).all(-1)[keep]
-    np.testing.assert_array_equal(output.values["point_in_box"], due)
-    assert keep.sum() > 490 and 20 < due.sum() < 200
+    expected = ((corners[:, 0] <= points) & (points <= corners[:, 1])).all(-1)[keep]
+    np.testing.assert_array_equal(output.values["point_in_box"], expected)
+    assert keep.sum() > 490 and 20 < expected.sum() < 200
 
 
 def test_answers_may_count_otherwise_than_the_reference():

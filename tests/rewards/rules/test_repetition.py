@@ -36,11 +36,11 @@ def test_1000_random_answers_agree_with_trl_in_tokens_words_and_chinese():
     for _ in range(1000):
         ngram = int(rng.integers(1, 6))
         ids = rng.integers(0, rng.integers(1, 9), rng.integers(0, 40)).tolist()
-        due = get_repetition_penalty_reward(ngram, -1.0)([ids])[0]
-        assert value(Repetition(ngram, "tokens"), "x", metadata={"tokens": ids}) == pytest.approx(due, abs=1e-6)
-        assert value(Repetition(ngram), " ".join(f"w{i}" for i in ids)) == pytest.approx(due, abs=1e-6)
-        assert value(Repetition(ngram), "".join(letters[i] for i in ids)) == pytest.approx(due, abs=1e-6)
-        scores.append(due)
+        expected = get_repetition_penalty_reward(ngram, -1.0)([ids])[0]
+        assert value(Repetition(ngram, "tokens"), "x", metadata={"tokens": ids}) == pytest.approx(expected, abs=1e-6)
+        assert value(Repetition(ngram), " ".join(f"w{i}" for i in ids)) == pytest.approx(expected, abs=1e-6)
+        assert value(Repetition(ngram), "".join(letters[i] for i in ids)) == pytest.approx(expected, abs=1e-6)
+        scores.append(expected)
     assert min(scores) < -0.9 and max(scores) == 0 and len(set(scores)) > 100
 
 

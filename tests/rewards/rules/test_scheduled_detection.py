@@ -61,13 +61,13 @@ def test_thresholds_are_arguments_and_checked():
     reward = DynamicIoU(thresholds=(0.5, 0.75), until=(0.5,))
     assert score(reward, [40, 0, 100, 100], [0, 0, 100, 100], 0.5) == pytest.approx(0.6)
     assert score(reward, [40, 0, 100, 100], [0, 0, 100, 100], 0.6) == 0
-    for build, why in [
+    for build, reason in [
         (lambda: DynamicIoU(thresholds=(0.5, 0.75), until=(0.1, 0.2)), "2 thresholds"),
         (lambda: DynamicIoU(until=(0.25, 0.1)), "rising"),
         (lambda: DynamicIoU(thresholds=(0.0, 0.5, 0.9)), "a threshold is 0.0"),
         (lambda: ReachableIoU(decimals=-1), "decimals is -1"),
     ]:
-        with pytest.raises(RewardError, match=why):
+        with pytest.raises(RewardError, match=reason):
             build()
 
 

@@ -52,12 +52,12 @@ def test_500_random_tables_agree_with_the_formula_over_apted():
         answer, truth = random_table(rng), random_table(rng)
         first, second = table_tree(parse_table(answer)), table_tree(parse_table(truth))
         nodes = max(first.size(), second.size()) - 1
-        due = 1 - APTED(first, second, OfTables()).compute_edit_distance() / nodes
-        assert value(TEDS(), answer, truth) == pytest.approx(max(0, due), abs=1e-6)
+        expected = 1 - APTED(first, second, OfTables()).compute_edit_distance() / nodes
+        assert value(TEDS(), answer, truth) == pytest.approx(max(0, expected), abs=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("answer", "due", "structure"),
+    ("answer", "expected", "structure"),
     [
         (HTML, 1, 1),
         (HTML.replace("2", "3"), 1 - 1 / 8, 1),
@@ -72,10 +72,10 @@ def test_500_random_tables_agree_with_the_formula_over_apted():
         ("| a | b |\n|---|---|\n| 1 | 2 |", 1 - 2 / 8, 1 - 2 / 8),  # Markdown's header is of <th>
     ],
 )
-def test_scores_by_hand(answer, due, structure):
-    assert value(TEDS(), answer, HTML) == pytest.approx(due)
+def test_scores_by_hand(answer, expected, structure):
+    assert value(TEDS(), answer, HTML) == pytest.approx(expected)
     assert value(TEDS(structure_only=True), answer, HTML) == pytest.approx(structure)
-    assert (value(TEDS(), answer, HTML) == 1) == (due == 1)
+    assert (value(TEDS(), answer, HTML) == 1) == (expected == 1)
 
 
 def test_forms_that_mean_the_same_tree_are_perfect():
