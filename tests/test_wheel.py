@@ -1,4 +1,4 @@
-"""What a user installs: the wheel works away from the repository and carries the recipes and the kernels."""
+"""The wheel works away from the repository and contains the recipes, the kernels and ShapeWorld, but no tools."""
 
 from __future__ import annotations
 
@@ -47,18 +47,19 @@ def run_installed(installed: Path, code: str, *arguments: str) -> str:
 def test_wheel_holds_what_the_repository_holds(repository, wheel):
     """Every code file, recipe, weight and type marker, and nothing but them."""
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    due = {
+    expected = {
         prefix + path.relative_to(folder).as_posix()
         for folder, prefix in (
             (repository / "mmrl", "mmrl/"),
             (repository / "kernels" / "mmrl_kernels", "mmrl_kernels/"),
+            (repository / "shapeworld" / "mmrl_shapeworld", "mmrl_shapeworld/"),
             (repository / "configs", "mmrl/_configs/"),
         )
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.name != ".DS_Store"
     }
-    assert {"mmrl/__init__.py", "mmrl/py.typed", "mmrl_kernels/__init__.py", "mmrl_kernels/py.typed"} <= due
-    assert files == due
+    assert {"mmrl/__init__.py", "mmrl/py.typed", "mmrl_kernels/__init__.py", "mmrl_kernels/py.typed"} <= expected
+    assert files == expected and "mmrl_shapeworld/benchmarks/overrides.yaml" in files
 
 
 def test_wheel_names_its_licence_and_command(wheel):
@@ -66,7 +67,9 @@ def test_wheel_names_its_licence_and_command(wheel):
         names = archive.namelist()
         (points,) = [name for name in names if name.endswith("dist-info/entry_points.txt")]
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
-        assert "mmrl = mmrl.cli:main" in archive.read(points).decode()
+        declared = archive.read(points).decode()
+        assert "mmrl = mmrl.cli:main" in declared
+        assert all(f"[mmrl.{group}]" in declared for group in ("models", "datasets", "benchmark_data", "rewards"))
 
 
 def test_the_imported_packages_are_the_installed_ones(installed):

@@ -26,7 +26,7 @@ from mmrl.rewards import load
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.statistics.intervals import interval_text, paired_difference
-from mmrl_shapeworld.vqa.splits import REWARDS, as_sample, questions
+from mmrl_shapeworld.vqa.question_splits import REWARDS, as_sample, questions
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/results/new-tasks.md"

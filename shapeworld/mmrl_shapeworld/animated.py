@@ -19,7 +19,7 @@ from diffusers import (
 from transformers import CLIPTextModel, CLIPTokenizer
 
 TOKENS = 14
-"""Of the longest prompt, two things that move, with its start and end."""
+"""Tokens of the longest prompt, two things that move, with its start and end tokens."""
 
 
 def denoiser(base: UNet2DConditionModel) -> UNetMotionModel:

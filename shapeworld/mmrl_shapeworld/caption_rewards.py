@@ -34,7 +34,7 @@ class CaptionCheck(Reward):
 
 
 class ShapeCLIP(CLIPScore):
-    """How well a picture fits its caption, by the tiny CLIP that ships: 2.5 · max(cos, 0), in [0, 2.5]."""
+    """CLIP score of a picture and its caption by the tiny CLIP that ships: 2.5 · max(cos, 0), in [0, 2.5]."""
 
     name = "shapeworld_clip"
     licence = "Apache-2.0"
@@ -67,7 +67,7 @@ class IndependentCount(Reward):
 
 
 class ShapeConsistency(FrameConsistency):
-    """How alike the frames of a clip are to the tiny CLIP that ships, in [0, 1]: VBench's consistency on shapes."""
+    """Similarity of a clip's frames by the tiny CLIP that ships, in [0, 1]: VBench's consistency on shapes."""
 
     name = "shapeworld_consistency"
     source = "VBench, arXiv:2311.17982"

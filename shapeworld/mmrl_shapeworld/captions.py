@@ -1,4 +1,4 @@
-"""Captions as data: what a sentence asks of a picture, its wording, and scenes that satisfy it."""
+"""Captions as data: their clauses, their wording, and scenes that satisfy them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ RELATION_GAP = 0.1
 """Centres must differ by this share of the picture for a relation to hold (GenEval's threshold)."""
 Kind = tuple[str, str]  # (colour, shape)
 KINDS: tuple[Kind, ...] = tuple((colour, shape) for colour in COLOURS for shape in SHAPES)
-HELD_OUT_KINDS: tuple[Kind, ...] = (("green", "triangle"), ("yellow", "circle"))
+HELDOUT_KINDS: tuple[Kind, ...] = (("green", "triangle"), ("yellow", "circle"))
 """Compositions that no training caption or picture contains."""
 
 
 @dataclass(frozen=True)
 class Clause:
-    """So many things of one kind."""
+    """A number of things of one kind."""
 
     count: int
     colour: str
@@ -34,14 +34,16 @@ class Clause:
         return " ".join(word for word in words if word)
 
     def fits(self, colour: str, shape: str | None, size: str) -> bool:
-        """Whether one thing is of the kind that this clause names."""
+        """Return whether a thing is of the kind that this clause names."""
         return colour == self.colour and shape == self.shape and self.size in (None, size)
 
 
 @dataclass(frozen=True)
 class Caption:
-    """One or two clauses and perhaps a relation between two single things. A caption is complete:
-    a picture must not contain anything else."""
+    """A caption of one or two clauses, with or without a relation between two single things.
+
+    A caption is complete: a picture must not contain anything else.
+    """
 
     clauses: tuple[Clause, ...]
     relation: str | None = None
@@ -51,7 +53,7 @@ class Caption:
 
     @property
     def total(self) -> int:
-        """How many things it names."""
+        """The number of things that the caption names."""
         return sum(clause.count for clause in self.clauses)
 
     @property
@@ -62,16 +64,16 @@ class Caption:
         return "pair" if len(self.clauses) == 2 else "count" if self.total > 1 else "single"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for `Sample.answer`."""
+        """Return plain data, for `Sample.answer`."""
         return {"clauses": [vars(clause) for clause in self.clauses], "relation": self.relation}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Caption:
-        """The inverse of `as_dict`."""
+        """Return the caption of `as_dict`."""
         return cls(tuple(Clause(**clause) for clause in data["clauses"]), data.get("relation"))
 
     def holds_for(self, scene: Scene) -> bool:
-        """Whether a scene is exactly what the caption says, judged on the scene's own data."""
+        """Return whether a scene contains exactly what the caption names, by the scene's data."""
         if len(scene.things) != self.total:
             return False
         named = [[t for t in scene.things if c.fits(t.colour, t.shape, t.size)] for c in self.clauses]
@@ -81,7 +83,7 @@ class Caption:
 
 
 def related(a: Thing, b: Thing, relation: str) -> bool:
-    """Whether a's centre lies `relation` b's centre by at least `RELATION_GAP`."""
+    """Return whether a's centre lies `relation` b's centre by at least `RELATION_GAP`."""
     return relation_holds(a.x - b.x, a.y - b.y, relation)
 
 
@@ -92,7 +94,7 @@ def relation_holds(dx: float, dy: float, relation: str) -> bool:
 
 
 def sample_caption(rng: np.random.Generator, kinds: tuple[Kind, ...]) -> Caption:
-    """A random caption about the given kinds of things."""
+    """Sample a caption about the given kinds of things."""
     form = rng.choice(["single", "count", "pair", "relation"], p=[0.2, 0.25, 0.3, 0.25])
     first, second = rng.permutation(len(kinds))[:2]
     a, b = kinds[first], kinds[second]
@@ -105,7 +107,7 @@ def sample_caption(rng: np.random.Generator, kinds: tuple[Kind, ...]) -> Caption
 
 
 def sample_scene(caption: Caption, rng: np.random.Generator) -> Scene:
-    """A random scene that the caption describes."""
+    """Sample a scene that the caption describes."""
     while True:
         kinds = [(c.colour, c.shape, _side(caption, c, rng)) for c in caption.clauses for _ in range(c.count)]
         scene = place(kinds, rng)
@@ -114,7 +116,7 @@ def sample_scene(caption: Caption, rng: np.random.Generator) -> Scene:
 
 
 def _clearly(caption: Caption, scene: Scene) -> bool:
-    """Whether a relation holds by enough to survive rounding to whole pixels."""
+    """Return whether a relation holds by enough to survive rounding to whole pixels."""
     if caption.relation is None:
         return True
     a, b = scene.things

@@ -1,4 +1,4 @@
-"""Reads a picture back into things and judges it against a caption, by rules alone."""
+"""Parse a picture into things and judge it against a caption, by rules alone."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a picture shows."""
+    """The contents of a picture."""
 
     things: tuple[Seen, ...]
     dirt: float  # share of all that is not background: off the palette inside areas, or debris
@@ -48,10 +48,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well a picture fits a caption."""
+    """The agreement of a picture with a caption."""
 
-    score: float  # [0, 1], partial credit by clause, lowered by dirt and by things not asked for
-    strict: bool  # exactly what was asked for, clean
+    score: float  # [0, 1], partial credit by clause, lowered by dirt and by things that the caption does not name
+    strict: bool  # exactly the caption's contents, without dirt
     reading: Reading
 
 
@@ -108,9 +108,9 @@ def _fit(mask: NDArray[np.bool_], shape: str) -> float:
 def judge(picture: Image.Image, caption: Caption) -> Verdict:
     """Judge a picture against a caption.
 
-    Each clause earns a quarter for as many things of its colour as asked, a quarter for its shape and
+    Each clause earns a quarter for as many things of its colour as it names, a quarter for its shape and
     half for the very kind; a relation earns one if it holds. The mean is lowered by dirt, by things
-    not asked for, and by things of no shape.
+    that the caption does not name, and by things of no shape.
     """
     reading = read(picture)
     credits, exact = [], len(reading.things) == caption.total

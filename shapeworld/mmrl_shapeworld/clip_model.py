@@ -77,7 +77,7 @@ def save(model: CLIPModel, tokenizer: CLIPTokenizer, folder: Path, open_clip_fol
 
 
 def open_clip_config(config: CLIPConfig) -> dict[str, Any]:
-    """What `open_clip_config.json` says of a transformers CLIP: no default of open_clip is relied on."""
+    """Return the entry of `open_clip_config.json` for a transformers CLIP: no default of open_clip is relied on."""
     text, vision = config.text_config, config.vision_config
     return {
         "model_cfg": {
@@ -173,7 +173,7 @@ def image_embedder() -> EncoderEmbedder:
 
 
 def weights_equal(folder: Path = CLIP, open_clip_folder: Path = OPEN_CLIP) -> bool:
-    """Whether both forms hold the same numbers, bit by bit."""
+    """Return whether both formats contain the same weights, bit by bit."""
     ours = open_clip_state(load_file(folder / "model.safetensors"))
     theirs = load_file(open_clip_folder / "open_clip_model.safetensors")
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)

@@ -16,15 +16,15 @@ from PIL import Image
 from mmrl_shapeworld.captions import KINDS, Kind
 from mmrl_shapeworld.checker import DIRT, Seen, read
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, Thing, draw, place, thing_mask
-from mmrl_shapeworld.similarity import grown, kept_share
+from mmrl_shapeworld.similarity import dilate, kept_share
 
 PIXELS = 32
 KEPT = 0.95
 """Least share of the rest that a strictly right edit keeps."""
 NEAR = 0.09
-"""How far the edited thing's centre may lie from where it was, in shares of the picture's side."""
+"""The largest distance of the edited thing's centre from its place in the source, in shares of the picture's side."""
 SIZE = 0.12
-"""How much its side may differ."""
+"""The largest relative change of its side."""
 
 
 @dataclass(frozen=True)
@@ -59,18 +59,18 @@ class Edit:
         return Scene(tuple(things))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for `Sample.answer`."""
+        """Return plain data, for `Sample.answer`."""
         return {"things": [vars(t) for t in self.source.things], "which": self.which, "becomes": self.becomes}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Edit:
-        """The inverse of `as_dict`."""
+        """Return the edit of `as_dict`."""
         return cls(Scene(tuple(Thing(**thing) for thing in data["things"])), data["which"], data["becomes"])
 
 
 @dataclass(frozen=True)
 class EditVerdict:
-    """How well an instruction was followed."""
+    """The scores of an edited picture."""
 
     score: float  # [0, 1]: the change, times what was kept, lowered by dirt
     changed: float  # [0, 1]: how far the named thing is what it was to become, where it was
@@ -101,9 +101,9 @@ def sample_edit(rng: np.random.Generator, kinds: tuple[Kind, ...] = KINDS) -> Ed
 def judge_edit(picture: Image.Image, edit: Edit) -> EditVerdict:
     """Judge an edited picture by the scene that it came from.
 
-    The change earns 0.6 if the thing at the named place has the colour or shape asked for, 0.2 if it kept the other,
-    and 0.2 if it kept its place and size, which count without the change for what they are. That is multiplied by the
-    share of the rest that still stands, and lowered by dirt and by things that came or went.
+    The change earns 0.6 if the thing at the named place has the instruction's colour or shape, 0.2 if it kept the
+    other, and 0.2 if it kept its place and size, which also count alone. That is multiplied by the share of the rest
+    that still stands, and lowered by dirt and by things that came or went.
     """
     reading = read(picture)
     pixels = picture.size[0]
@@ -117,7 +117,7 @@ def judge_edit(picture: Image.Image, edit: Edit) -> EditVerdict:
         steady = abs(thing.side - wanted.side) <= SIZE
         credit = 0.6 * done + 0.2 * other + 0.2 * steady
     region = thing_mask(edit.source.things[edit.which], pixels) | thing_mask(wanted, pixels)
-    kept = kept_share(picture, draw(edit.source, pixels), grown(region, max(1, pixels // 16)))
+    kept = kept_share(picture, draw(edit.source, pixels), dilate(region, max(1, pixels // 16)))
     odd = abs(len(reading.things) - len(edit.source.things))
     score = credit * kept * max(0.0, 1 - 2 * reading.dirt) / (1 + 0.5 * odd)
     strict = credit > 0.99 and kept >= KEPT and odd == 0 and reading.dirt <= DIRT
@@ -125,7 +125,7 @@ def judge_edit(picture: Image.Image, edit: Edit) -> EditVerdict:
 
 
 def _at(things: tuple[Seen, ...], wanted: Thing) -> Seen | None:
-    """What stands where a thing is due, if anything does: the nearest within `NEAR`."""
+    """Return the thing nearest to an expected place within `NEAR`, or None."""
     near = [(max(abs(t.x - wanted.x), abs(t.y - wanted.y)), number) for number, t in enumerate(things)]
     distance, number = min(near, default=(1.0, 0))
     return things[number] if distance <= NEAR else None

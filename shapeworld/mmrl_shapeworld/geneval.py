@@ -16,7 +16,7 @@ from mmrl_shapeworld.checker import read
 from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, SHAPES
 
 SURE = 1.0
-"""What the checker finds it is sure of."""
+"""The confidence of every detection by the checker."""
 
 
 class ShapeGenEval(GenEval):

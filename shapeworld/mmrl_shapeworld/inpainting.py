@@ -17,7 +17,7 @@ from PIL import Image
 from mmrl_shapeworld.captions import KINDS, NUMBERS, Kind
 from mmrl_shapeworld.checker import DIRT, read
 from mmrl_shapeworld.scenes import Scene, Thing, draw, place
-from mmrl_shapeworld.similarity import grown, kept_share
+from mmrl_shapeworld.similarity import dilate, kept_share
 
 PIXELS = 32
 GRID = 4
@@ -46,18 +46,18 @@ class Hole:
         return inside
 
     def holds(self, x: float, y: float) -> bool:
-        """Whether a point, in shares of the picture's side, lies in the hole."""
+        """Return whether a point, in shares of the picture's side, lies in the hole."""
         x1, y1, x2, y2 = (edge / PIXELS for edge in self.box)
         return x1 <= x < x2 and y1 <= y < y2
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for `Sample.answer`."""
+        """Return plain data, for `Sample.answer`."""
         things = [vars(thing) for thing in self.source.things]
         return {"things": things, "box": list(self.box), "colour": self.colour, "shape": self.shape}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Hole:
-        """The inverse of `as_dict`."""
+        """Return the hole of `as_dict`."""
         x1, y1, x2, y2 = data["box"]
         scene = Scene(tuple(Thing(**thing) for thing in data["things"]))
         return cls(scene, (x1, y1, x2, y2), data["colour"], data["shape"])
@@ -65,10 +65,10 @@ class Hole:
 
 @dataclass(frozen=True)
 class HoleVerdict:
-    """How well a hole was filled."""
+    """The scores of a filled hole."""
 
     score: float  # [0, 1]: what stands in the hole, times what was kept, lowered by dirt
-    filled: float  # [0, 1]: how far the thing in the hole is the one asked for
+    filled: float  # [0, 1]: how far the thing in the hole is that of the prompt
     kept: float  # [0, 1]: how much of the rest still stands
     strict: bool
 
@@ -108,7 +108,7 @@ def judge_hole(picture: Image.Image, hole: Hole) -> HoleVerdict:
     ]
     filled = max(credits, default=0.0) / max(1, len(inside))
     pixels = picture.size[0]
-    kept = kept_share(picture, draw(hole.source, pixels), grown(hole.mask(pixels), max(1, pixels // 32)))
+    kept = kept_share(picture, draw(hole.source, pixels), dilate(hole.mask(pixels), max(1, pixels // 32)))
     score = filled * kept * max(0.0, 1 - 2 * reading.dirt)
     strict = filled == 1.0 and kept >= KEPT and reading.dirt <= DIRT
     return HoleVerdict(score, filled, kept, bool(strict) and len(reading.things) == len(hole.source.things))
@@ -129,7 +129,7 @@ def _hole_around(thing: Thing, rng: np.random.Generator) -> tuple[int, int, int,
 
 
 def _touches(box: tuple[int, int, int, int], thing: Thing) -> bool:
-    """Whether a thing, as it is drawn, reaches into a hole."""
+    """Return whether a thing, as drawn, reaches into a hole."""
     x1, y1, x2, y2 = (edge * PIXELS for edge in thing.box)
     return x1 - 1 < box[2] and x2 + 1 > box[0] and y1 - 1 < box[3] and y2 + 1 > box[1]
 

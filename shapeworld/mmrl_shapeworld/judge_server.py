@@ -43,7 +43,7 @@ class BadRequest(ValueError):
 
 
 def probability(request: Mapping[str, Any]) -> float:
-    """Of "yes", in (0, 1), for a chat completion request.
+    """Return the probability of "yes", in (0, 1), for a chat completion request.
 
     Raises:
         BadRequest: it holds no caption or no picture.
@@ -86,16 +86,16 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
 
     def do_POST(self) -> None:
-        """A chat completion of one token, with its log-probabilities."""
-        told = self.headers.get("Content-Length") or "0"
-        length = int(told) if told.isascii() and told.isdigit() and len(told) < 12 else 0
+        """Answer with a chat completion of one token and its log-probabilities."""
+        header = self.headers.get("Content-Length") or "0"
+        length = int(header) if header.isascii() and header.isdigit() and len(header) < 12 else 0
         if self.path != "/v1/chat/completions" or not 0 < length <= LONGEST:
-            self.close_connection = True  # what follows on it is a body that nobody read
+            self.close_connection = True  # the unread body must not be taken for the next request
             self._send(404, {"error": {"message": "POST a chat completion to /v1/chat/completions"}})
             return
         try:
             yes = probability(json.loads(self.rfile.read(length)))
-        except Exception as err:  # whatever a request holds, its connection gets an answer
+        except Exception as err:  # any request gets an answer
             self._send(400, {"error": {"message": str(err) or type(err).__name__}})
             return
         time.sleep(self.delay_s)
@@ -145,7 +145,7 @@ def _between(text: str, opening: str, closing: str) -> str:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise BadRequest(f"this is no chat completion request: a {type(value).__name__} where a text is due")
+        raise BadRequest(f"this is no chat completion request: got a {type(value).__name__}, expected a text")
     return value
 
 

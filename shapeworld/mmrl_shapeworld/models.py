@@ -95,7 +95,7 @@ def clip_text_encoder(tokenizer: PreTrainedTokenizerBase) -> CLIPTextModelWithPr
 
 
 def clip_text_config(tokenizer: PreTrainedTokenizerBase) -> CLIPTextConfig:
-    """Of every text encoder here that is one of CLIP's."""
+    """Return the configuration of every CLIP text encoder in this package."""
     return CLIPTextConfig(
         vocab_size=len(tokenizer),
         hidden_size=TEXT_WIDTH,

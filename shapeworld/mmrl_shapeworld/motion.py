@@ -1,4 +1,4 @@
-"""Shapes that move ("a red circle moves left"): their clips, and whether a clip shows what was asked for.
+"""Shapes that move ("a red circle moves left"): their clips, and a rule checker for clips.
 
 One or two things, each moving straight across a clip of five frames. Nothing else may be seen, and a thing must stay
 the same from frame to frame.
@@ -31,7 +31,7 @@ STEADY = 0.1
 
 @dataclass(frozen=True)
 class Move:
-    """One thing and where it goes."""
+    """A thing and its direction."""
 
     colour: str
     shape: str
@@ -43,7 +43,7 @@ class Move:
 
 @dataclass(frozen=True)
 class Motion:
-    """One or two things of different kinds, and nothing else."""
+    """A motion of one or two things of different kinds, and nothing else."""
 
     moves: tuple[Move, ...]
 
@@ -56,25 +56,25 @@ class Motion:
         return "one" if len(self.moves) == 1 else "two"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, for `Sample.answer`."""
+        """Return plain data, for `Sample.answer`."""
         return {"moves": [vars(move) for move in self.moves]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Motion:
-        """The inverse of `as_dict`."""
+        """Return the motion of `as_dict`."""
         return cls(tuple(Move(**move) for move in data["moves"]))
 
 
 @dataclass(frozen=True)
 class ClipVerdict:
-    """How well a clip shows a motion."""
+    """The agreement of a clip with a motion."""
 
     score: float  # [0, 1]: the mean over things of what was seen, of movement and of steadiness, lowered by dirt
-    strict: bool  # every frame holds just what was asked for, and everything moves as it should
+    strict: bool  # every frame contains exactly the things of the motion, and each moves in its direction
 
 
 def sample_motion(rng: np.random.Generator, kinds: tuple[Kind, ...] = KINDS) -> Motion:
-    """One thing, or two of different kinds."""
+    """Sample a motion of one thing, or of two of different kinds."""
     count = 1 + int(rng.random() < 0.5)
     chosen = [kinds[number] for number in rng.permutation(len(kinds))[:count]]
     return Motion(tuple(Move(colour, shape, str(rng.choice(list(DIRECTIONS)))) for colour, shape in chosen))
@@ -102,7 +102,7 @@ def sample_clip(motion: Motion, rng: np.random.Generator, frames: int = FRAMES) 
 
 
 def draw_clip(scenes: Sequence[Scene], pixels: int = PIXELS) -> list[Image.Image]:
-    """The frames."""
+    """Return the frames."""
     return [draw(scene, pixels) for scene in scenes]
 
 
@@ -111,7 +111,8 @@ def judge_clip(frames: Sequence[Image.Image], motion: Motion) -> ClipVerdict:
 
     A thing earns a quarter for the share of frames that show its colour once, a quarter for those that show its very
     kind once, and half for its movement: the share of steps that go the right way, if it went far enough and straight,
-    times how many frames keep its size. The mean over things is lowered by dirt and by things not asked for.
+    times the share of frames that keep its size. The mean over things is lowered by dirt and by things that the prompt
+    does not name.
     """
     readings = [read(frame) for frame in frames]
     credits, exact = [], all(len(reading.things) == len(motion.moves) for reading in readings)
@@ -136,7 +137,7 @@ def _only(reading: Reading, move: Move) -> Seen | None:
 
 
 def _movement(track: Sequence[Seen | None], direction: str) -> float:
-    """How far a thing moves as it should, in [0, 1]."""
+    """Return how well a thing's places follow its direction, in [0, 1]."""
     if len(track) < 2 or track[0] is None or track[-1] is None:
         return 0.0
     dx, dy = DIRECTIONS[direction]

@@ -15,7 +15,7 @@ from mmrl_shapeworld.captions import KINDS, NUMBERS, RELATIONS, Caption, Clause,
 from mmrl_shapeworld.scenes import COLOURS, SHAPES, Scene, Thing
 
 ATTRIBUTES = ("colour", "shape", "count", "size", "relation")
-"""What a hard negative may change. `relation` also holds the two things exchanged."""
+"""The changes of hard negatives. `relation` also holds the two things exchanged."""
 SIZES = (None, "small", "large")
 EDGE, GAP = 0.03, 0.07
 """Least distance of a thing from the picture's side and from another thing, as `scenes.place` keeps them."""
@@ -129,7 +129,7 @@ def _moved(thing: Thing, rng: np.random.Generator) -> Thing:
 
 
 def _fits(things: list[Thing]) -> bool:
-    """Whether all are inside the picture and apart."""
+    """Return whether all things are inside the picture and separate."""
     inside = all(min(thing.box) >= EDGE - 1e-9 and max(thing.box) <= 1 - EDGE + 1e-9 for thing in things)
     return inside and not any(
         max(abs(a.x - b.x), abs(a.y - b.y)) < (a.side + b.side) / 2 + GAP

@@ -19,7 +19,7 @@ from mmrl_shapeworld.captions import KINDS, Caption
 from mmrl_shapeworld.shipped_models import OBSERVER
 
 MOST = 4
-"""Counts from 0 to 4 are told apart; more are seen as 4."""
+"""Counts from 0 to 4 are separate classes; larger counts are class 4."""
 
 
 class Observer(nn.Module):
@@ -49,7 +49,7 @@ def _block(inputs: int, outputs: int, stride: int) -> nn.Sequential:
 
 
 def counts(caption: Caption) -> list[int]:
-    """How many things of each kind a caption asks for, in the order of `KINDS`."""
+    """Return the number of things of each kind that a caption names, in the order of `KINDS`."""
     return [sum(c.count for c in caption.clauses if (c.colour, c.shape) == kind) for kind in KINDS]
 
 

@@ -23,7 +23,7 @@ SMALL, LARGE = 0.31, 0.47
 
 @dataclass(frozen=True)
 class Thing:
-    """One coloured shape. Lengths are shares of the picture's side; y grows downwards."""
+    """A coloured shape. Lengths are shares of the picture's side; y grows downwards."""
 
     colour: str
     shape: str
@@ -56,7 +56,7 @@ class Scene:
 
 
 def shape_mask(shape: str, left: float, top: float, side: float, pixels: int) -> NDArray[np.bool_]:
-    """Where a shape covers the pixel centres of a square picture; left, top and side are in pixels."""
+    """Return the mask of pixel centres that a shape covers in a square picture; left, top and side are in pixels."""
     centres = np.arange(pixels) + 0.5
     u = ((centres - left) / side)[None, :]  # 0 to 1 across the box
     v = ((centres - top) / side)[:, None]

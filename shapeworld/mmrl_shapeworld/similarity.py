@@ -1,4 +1,4 @@
-"""Which pixels of a picture show the same as those of another, by palette: what an edit or a filled hole left alone."""
+"""Compare two pictures by palette colour: the pixels that an edit or a filled hole left unchanged."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def labels(picture: Image.Image) -> NDArray[np.int64]:
 
 
 def kept_share(picture: Image.Image, source: Image.Image, changed: Mask) -> float:
-    """How much of what stands outside `changed` still stands there, in [0, 1].
+    """Return the share of the contents outside `changed` that is unchanged, in [0, 1].
 
     Of all pixels that are not background in the picture or in the source: the share that has the same colour in both.
     Edges of the source do not count, since autoencoders blend there; 1 where there is nothing to keep and nothing new.
     """
     before, after = labels(source), labels(picture)
-    looked_at = ~changed & (ndimage.maximum_filter(before, 3) == ndimage.minimum_filter(before, 3))
-    either = looked_at & ((before != 0) | (after != 0))
+    compared = ~changed & (ndimage.maximum_filter(before, 3) == ndimage.minimum_filter(before, 3))
+    either = compared & ((before != 0) | (after != 0))
     total = int(either.sum())
     return 1.0 if total == 0 else float((either & (before == after)).sum() / total)
 
 
-def grown(mask: Mask, pixels: int = 1) -> Mask:
-    """A mask and its neighbourhood."""
+def dilate(mask: Mask, pixels: int = 1) -> Mask:
+    """Return a mask dilated by a number of pixels."""
     return np.asarray(ndimage.binary_dilation(mask, np.ones((3, 3), bool), iterations=pixels))

@@ -1,7 +1,7 @@
 """Data sets of captions: training, validation, and compositions that training never shows.
 
-`samples` also gives the data sets of questions about pictures (`mmrl_shapeworld.vqa.splits`) and those of edits,
-holes and motions (`mmrl_shapeworld.task_splits`), by their names.
+`samples` also returns the data sets of questions about pictures (`mmrl_shapeworld.vqa.question_splits`) and those of
+edits, holes and motions (`mmrl_shapeworld.task_splits`), by their names. It is an entry point of `mmrl.datasets`.
 """
 
 from __future__ import annotations
@@ -12,53 +12,53 @@ import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl_shapeworld import task_splits
-from mmrl_shapeworld.captions import HELD_OUT_KINDS, KINDS, Caption, sample_caption
-from mmrl_shapeworld.vqa import splits as looking
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
+from mmrl_shapeworld.vqa import question_splits
 
-SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELD_OUT_KINDS)
+SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
 
 
 def captions(split: str) -> list[Caption]:
-    """The captions of a split, always the same. `heldout` captions name at least one held-out kind.
+    """Return the captions of a split, always the same. `heldout` captions name at least one held-out kind.
 
     Raises:
         KeyError: there is no such split.
     """
     if split not in SPLITS:
-        known = ", ".join([*SPLITS, *looking.NAMES, *task_splits.SPLITS])
+        known = ", ".join([*SPLITS, *question_splits.NAMES, *task_splits.SPLITS])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
     return list(_drawn(split))
 
 
 @cache
 def _drawn(split: str) -> tuple[Caption, ...]:
-    """Drawn once a process: the training split takes most of a second."""
+    """Return the captions; they are sampled once in a process, since the training split takes most of a second."""
     seed, size = SPLITS[split]
     rng = np.random.default_rng(seed)
     kinds = KINDS if split == "heldout" else SEEN_KINDS
     chosen: list[Caption] = []
     while len(chosen) < size:
         caption = sample_caption(rng, kinds)
-        if split != "heldout" or names_held_out(caption):
+        if split != "heldout" or contains_heldout_kind(caption):
             chosen.append(caption)
     return tuple(chosen)
 
 
-def names_held_out(caption: Caption) -> bool:
-    """Whether a caption names a composition that training never shows."""
-    return any((clause.colour, clause.shape) in HELD_OUT_KINDS for clause in caption.clauses)
+def contains_heldout_kind(caption: Caption) -> bool:
+    """Return whether a caption names a composition that training never shows."""
+    return any((clause.colour, clause.shape) in HELDOUT_KINDS for clause in caption.clauses)
 
 
 def samples(split: str) -> list[Sample]:
-    """A split as data: the prompt, the parsed caption as `answer`, and the form of caption as `source`.
+    """Return a split as data: the prompt, the parsed caption as `answer`, and the form of caption as `source`.
 
     Raises:
         KeyError: there is no such split of any kind.
     """
-    if split in looking.NAMES:
-        return looking.samples(split)
+    if split in question_splits.NAMES:
+        return question_splits.samples(split)
     if split in task_splits.SPLITS:
         return task_splits.samples(split)
     return [

@@ -14,7 +14,7 @@ from mmrl_shapeworld.motion import Motion, judge_clip
 
 
 class EditCheck(Reward):
-    """Whether the thing that was named changed as told and all else stayed, in [0, 1]; strictly right beside it."""
+    """Score an edit, in [0, 1]: the named thing changed as instructed, all else stayed; also strict correctness."""
 
     name = "shapeworld_edit"
     source = "docs/tasks/edit.md"
@@ -33,7 +33,7 @@ class EditCheck(Reward):
 
 
 class InpaintCheck(Reward):
-    """Whether the thing asked for stands in the hole and all else stayed, in [0, 1]; strictly right beside it."""
+    """Score a filled hole, in [0, 1]: it contains the prompt's thing, all else stayed; also strict correctness."""
 
     name = "shapeworld_inpaint"
     source = "docs/tasks/inpaint.md"
@@ -52,7 +52,7 @@ class InpaintCheck(Reward):
 
 
 class VideoCheck(Reward):
-    """Whether a clip shows the things asked for, steady and moving as told, in [0, 1]; strictly right beside it."""
+    """Score a clip, in [0, 1]: it shows the prompt's things, steady and moving; also strict correctness."""
 
     name = "shapeworld_video"
     source = "docs/tasks/text-to-video.md"

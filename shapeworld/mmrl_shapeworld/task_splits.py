@@ -10,7 +10,7 @@ from PIL import Image
 
 from mmrl.data.media.uris import data_uri
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.captions import HELD_OUT_KINDS, KINDS
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS
 from mmrl_shapeworld.editing import sample_edit
 from mmrl_shapeworld.inpainting import sample_hole
 from mmrl_shapeworld.motion import sample_motion
@@ -30,7 +30,7 @@ SPLITS = {
 """Seed and size of each split. Settings are chosen on development; validation is for results. No picture of one split
 occurs in another; of the prompts there are few."""
 PARTS = ("train", "development", "validation")
-_SEEN = tuple(kind for kind in KINDS if kind not in HELD_OUT_KINDS)
+_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 
 
 def samples(split: str) -> list[Sample]:
@@ -48,11 +48,11 @@ def _samples(split: str) -> tuple[Sample, ...]:
     task, _, part = split.partition("-")
     make, rng = {"edit": _edit, "inpaint": _inpaint, "video": _video}[task], np.random.default_rng(seed)
     others = [] if task == "video" else [f"{task}-{each}" for each in PARTS[: PARTS.index(part)]]
-    shown = {sample.conditions["image"] for other in others for sample in _samples(other)}
+    used = {sample.conditions["image"] for other in others for sample in _samples(other)}
     found: list[Sample] = []
     while len(found) < size:
         sample = make(f"{split}-{len(found):05d}", rng)
-        if sample.conditions.get("image") not in shown:
+        if sample.conditions.get("image") not in used:
             found.append(sample)
     return tuple(found)
 

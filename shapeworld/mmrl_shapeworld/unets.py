@@ -39,7 +39,7 @@ _PIPELINES: dict[Kind, type[Any]] = {
 
 
 def unet(channels: int = 4) -> UNet2DConditionModel:
-    """One million parameters over latents of 8×8, untrained: convolutions at 8×8, and at 4×4 attention too."""
+    """Return an untrained UNet of one million parameters: convolutions at 8×8 latents, and at 4×4 attention too."""
     return UNet2DConditionModel(
         sample_size=8,
         in_channels=channels,
@@ -128,7 +128,7 @@ def save(pipe: DiffusionPipeline, folder: Path) -> None:
 
 
 def every_word() -> Iterable[str]:
-    """Texts that hold every word that any of the pipelines is told."""
+    """Return texts that contain every word of the pipelines' prompts."""
     from mmrl_shapeworld.captions import NUMBERS, RELATIONS
     from mmrl_shapeworld.scenes import COLOURS, SHAPES
 

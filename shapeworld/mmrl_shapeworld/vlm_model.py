@@ -30,7 +30,7 @@ VISION_LAYERS, VISION_INNER = 3, 256
 END, PAD = "<|im_end|>", "<|endoftext|>"
 SPECIAL = (PAD, "<|im_start|>", END, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 JSON_PIECES = ('[{"bbox_2d": [', '], "label": "', '"}, {"bbox_2d": [', '"}]', "]}]")
-"""What stands between the numbers and labels of boxes: a token each, since every token costs a step."""
+"""The text between the numbers and labels of boxes: a token each, since every token costs a step."""
 ROLES = ("system\n", "user\n", "assistant\n")
 WORDS = (
     *(

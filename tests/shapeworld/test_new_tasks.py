@@ -22,12 +22,12 @@ from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS
 from mmrl.workflows.train import train
 from mmrl_shapeworld import splits as all_splits
 from mmrl_shapeworld.shipped_models import VLM
-from mmrl_shapeworld.vqa import heldout_tasks, splits
+from mmrl_shapeworld.vqa import heldout_tasks, question_splits
 from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, INK, LINE, NUMBERS, PIXELS, colours_of, gif_uri
 from mmrl_shapeworld.vqa.glyphs import GLYPHS
 from mmrl_shapeworld.vqa.heldout_tasks import NEW_TASKS, SIDES
+from mmrl_shapeworld.vqa.question_splits import NEW_SPLITS, REWARDS, as_sample
 from mmrl_shapeworld.vqa.questions import FRAMES, SCALE
-from mmrl_shapeworld.vqa.splits import NEW_SPLITS, REWARDS, as_sample
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_the_shipped_model_can_write_every_answer_in_48_tokens(asked):
 def test_splits_have_the_stated_sizes_and_share_no_picture():
     seen: set[bytes] = set()
     for split, size in NEW_SPLITS.items():
-        drawn = splits.questions(split)
+        drawn = question_splits.questions(split)
         assert {task: len(rows) for task, rows in drawn.items()} == dict.fromkeys(NEW_TASKS, size)
         seen |= {task.encode() + b"".join(f.tobytes() for f in q.frames) for task, rows in drawn.items() for q in rows}
     assert len(seen) == len(NEW_TASKS) * sum(NEW_SPLITS.values())
@@ -163,22 +163,22 @@ def test_splits_are_data_with_tasks_by_turns_and_are_the_same_each_time():
     assert [row.source for row in rows[:8]] == list(NEW_TASKS) * 2
     assert len({row.id for row in rows}) == len(rows) == 4 * NEW_SPLITS["vlm-new-development"]
     assert all(row.demonstration is None and len(row.rewards) == 1 for row in rows)
-    rng = np.random.default_rng((splits.NEW_SEED, 0))
+    rng = np.random.default_rng((question_splits.NEW_SEED, 0))
     again = [NEW_TASKS["gui"](rng) for _ in range(5)]  # drawn anew and not from the cache
-    assert [q.right for q in splits.questions("vlm-new-train")["gui"][:5]] == [q.right for q in again]
+    assert [q.right for q in question_splits.questions("vlm-new-train")["gui"][:5]] == [q.right for q in again]
     with pytest.raises(KeyError, match="vlm-new-train, vlm-new-development, vlm-new-validation"):
         all_splits.samples("vlm-new-test")
 
 
 def test_demonstrations_of_new_tasks_are_the_annotators(asked):
     question = asked["gui"][0]
-    assert as_sample("gui", question, "0", shown=True).demonstration == question.annotated != question.right
+    assert as_sample("gui", question, "0", demonstrated=True).demonstration == question.annotated != question.right
     assert Counter(type(q.answer) for q in asked["temporal-grounding"]) == {list: 100}
 
 
 def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(asked, tmp_path):
     samples = [
-        as_sample(task, question, f"{task}-{n}", shown=True)
+        as_sample(task, question, f"{task}-{n}", demonstrated=True)
         for task, questions in asked.items()
         for n, question in enumerate(questions[:2])
     ]

@@ -17,11 +17,11 @@ from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import splits as all_splits
 from mmrl_shapeworld.scenes import BACKGROUND, SHAPES, Scene, Thing, draw, pixel_boxes
-from mmrl_shapeworld.vqa import splits
+from mmrl_shapeworld.vqa import question_splits
 from mmrl_shapeworld.vqa.canvas import LINE, NUMBERS, PIXELS, blank, colours_of, gif_uri, paint, png_uri, scatter
 from mmrl_shapeworld.vqa.glyphs import GLYPHS, HEIGHT, LETTERS, WIDTH, written
+from mmrl_shapeworld.vqa.question_splits import REWARDS, as_sample
 from mmrl_shapeworld.vqa.questions import FRAMES, MOVES, QUESTIONS, SCALE
-from mmrl_shapeworld.vqa.splits import REWARDS, as_sample
 
 TASKS = tuple(QUESTIONS)
 
@@ -35,7 +35,7 @@ def asked():
 @pytest.fixture(scope="module")
 def drawn():
     """All three splits as data."""
-    return {split: all_splits.samples(split) for split in splits.SPLITS}
+    return {split: all_splits.samples(split) for split in question_splits.SPLITS}
 
 
 def score(task, question, text):
@@ -88,7 +88,7 @@ def test_annotated_boxes_are_too_large(asked):
 def test_what_is_said_to_be_shown_is_there(asked, task):
     """Each box is full to all four edges with one colour, and what lies outside of all boxes is bare."""
     for question in asked[task]:
-        for picture, shown in zip(question.frames, question.shown, strict=True):
+        for picture, shown in zip(question.frames, question.regions, strict=True):
             bare = picture.copy()
             for name, (x1, y1, x2, y2) in shown:
                 colour = NUMBERS.get(name.split()[0])
@@ -101,22 +101,22 @@ def test_what_is_said_to_be_shown_is_there(asked, task):
 def test_detected_things_are_all_that_is_shown_from_left_to_right(asked):
     for question in asked["detection"]:
         found = [(thing["label"], tuple(thing["box"])) for thing in question.answer]
-        assert tuple(found) == question.shown[0]
+        assert tuple(found) == question.regions[0]
         assert [box for _, box in found] == sorted(box for _, box in found)
 
 
 def test_the_located_thing_is_the_only_one_of_its_name(asked):
     for question in asked["grounding"]:
         name = question.prompt.removeprefix("Locate the ").removesuffix(".")
-        assert [list(box) for shown, box in question.shown[0] if shown == name] == [question.answer]
+        assert [list(box) for shown, box in question.regions[0] if shown == name] == [question.answer]
 
 
 def test_counts_are_those_of_what_is_shown(asked):
     for question in asked["counting"]:
         word = question.prompt.split()[2].rstrip("s?")
-        assert sum(word in name.split() for name, _ in question.shown[0]) == question.answer
+        assert sum(word in name.split() for name, _ in question.regions[0]) == question.answer
         apart = ndimage.label(question.frames[0], structure=np.ones((3, 3)))[1]
-        assert apart == len(question.shown[0])  # they can be told apart
+        assert apart == len(question.regions[0])  # they can be told apart
     assert {question.answer for question in asked["counting"]} == {1, 2, 3, 4, 5}
 
 
@@ -124,7 +124,7 @@ def test_letters_can_be_read_off_by_comparing_pixels(asked):
     """An independent reader: the letter whose dots agree at each place."""
     for question in asked["ocr"]:
         read = []
-        for _, (x1, y1, x2, y2) in question.shown[0]:
+        for _, (x1, y1, x2, y2) in question.regions[0]:
             dots = question.frames[0][y1:y2:SCALE, x1:x2:SCALE] > 0
             read.append(max(LETTERS, key=lambda letter, dots=dots: (GLYPHS[letter] == dots).mean()))
         assert "".join(read) == question.answer
@@ -147,9 +147,9 @@ def test_bars_are_as_tall_as_they_are_said_to_be(asked):
 
 def test_the_odd_one_is_odd_and_the_others_are_alike(asked):
     for question in asked["puzzle"]:
-        names = [name for name, _ in question.shown[0]]
+        names = [name for name, _ in question.regions[0]]
         assert len(set(names)) == 2 and names.count(names["ABCD".index(question.answer)]) == 1
-        (x1, y1, _, _), choices = question.shown[0]["ABCD".index(question.answer)][1], question.metadata["choices"]
+        (x1, y1, _, _), choices = question.regions[0]["ABCD".index(question.answer)][1], question.metadata["choices"]
         place = f"{'bottom' if y1 >= PIXELS // 2 else 'top'} {'right' if x1 >= PIXELS // 2 else 'left'}"
         assert choices["ABCD".index(question.answer)] == place
 
@@ -157,7 +157,7 @@ def test_the_odd_one_is_odd_and_the_others_are_alike(asked):
 def test_the_named_thing_moves_the_right_way(asked):
     for question in asked["video-qa"]:
         name = question.prompt.removeprefix("Which way does the ").partition(" move?")[0]
-        track = np.array([box for shown in question.shown for each, box in shown if each == name])
+        track = np.array([box for shown in question.regions for each, box in shown if each == name])
         way = MOVES[question.metadata["choices"]["ABCD".index(question.answer)]]
         assert len(track) == FRAMES
         assert (np.sign(np.diff(track, axis=0)) == np.array(way * 2)).all()
@@ -227,11 +227,11 @@ def test_splits_have_the_stated_sizes_and_tasks_take_turns(drawn):
 
 def test_splits_are_the_same_each_time(drawn):
     """The first rows, drawn again and not from the cache."""
-    for split, (seed, _) in splits.SPLITS.items():
+    for split, (seed, _) in question_splits.SPLITS.items():
         for number, (task, ask) in enumerate(QUESTIONS.items()):
             rng = np.random.default_rng((seed, number))
             for row in range(5):
-                again = as_sample(task, ask(rng), f"{split}-{row:04d}-{task}", shown=split == "vlm-train")
+                again = as_sample(task, ask(rng), f"{split}-{row:04d}-{task}", demonstrated=split == "vlm-train")
                 assert drawn[split][8 * row + number] == again
 
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from mmrl_shapeworld import shipped_models, vlm_model
+from mmrl_shapeworld.vqa.question_splits import questions
 from mmrl_shapeworld.vqa.questions import QUESTIONS
-from mmrl_shapeworld.vqa.splits import questions
 from tools.shapeworld_pretrain import vlm as pretrain
 from tools.shapeworld_pretrain import vlm_batches as batches
 from tools.shapeworld_pretrain.muon import Muon, orthogonal
@@ -147,7 +147,7 @@ def test_batches_of_the_warm_start_are_those_of_the_processor(untrained, task):
 def test_hints_name_what_each_patch_shows():
     question = QUESTIONS["puzzle"](np.random.default_rng(3))
     kinds, boxes = targets([question])
-    (name, box) = question.shown[0]["ABCD".index(question.answer)]
+    (name, box) = question.regions[0]["ABCD".index(question.answer)]
     odd = kinds[0][:, 0] == NAMES.index(name)
     assert odd.any() and (kinds[0][odd][:, 1:].min(1).values == 1).all()
     squares = torch.arange(64).view(4, 2, 4, 2).permute(0, 2, 1, 3).flatten()

@@ -1,2 +1,2 @@
-"""How the shipped weights were made: `python -m tools.shapeworld_pretrain autoencoder|generator|observer|clip|vlm`, and
+"""Pre-train the shipped weights: `python -m tools.shapeworld_pretrain autoencoder|generator|observer|clip|vlm`, and
 `python -m tools.shapeworld_pretrain.unet`, `.edit`, `.inpaint`, `.video` for the pipelines of other classes."""

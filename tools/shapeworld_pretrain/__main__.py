@@ -10,7 +10,7 @@ import torch
 from tools.shapeworld_pretrain import autoencoder, clip, generator, image_ar, observer, vlm
 
 SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42, "vlm": 0.23}
-"""Of the time for all parts."""
+"""The share of each part in the time for all."""
 
 
 def main() -> None:
@@ -34,7 +34,7 @@ def main() -> None:
         generator.train(args.out / "pipeline", vae, minutes["generator"])
     if args.part in ("vlm", "all"):
         vlm.train(args.out / "vlm-shapes", minutes["vlm"])
-    if args.part in ("painter", "all"):  # by steps, whatever the minutes: a few
+    if args.part in ("painter", "all"):  # counted in steps, not in minutes: it takes a few minutes
         image_ar.train(args.out / "ar-shapes-32")
         print("painter strict, partial credit:", image_ar.skill(args.out / "ar-shapes-32"))
 

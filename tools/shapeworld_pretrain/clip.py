@@ -87,7 +87,7 @@ def patch_labels(
 def inventory(
     scene: Scene,
 ) -> tuple[Tensor, Tensor]:  # [kinds] int64, [kinds, 2] float32
-    """How many things of each kind there are, and where on average."""
+    """Return the number of things of each kind, and their mean place."""
     counts, places = torch.zeros(len(KINDS), dtype=torch.long), torch.zeros(len(KINDS), 2)
     for thing in scene.things:
         kind = KINDS.index((thing.colour, thing.shape))
@@ -138,8 +138,8 @@ def caption_ids(tokenizer) -> Tensor:
     return tokenizer(texts, padding="max_length", max_length=TOKENS, return_tensors="pt").input_ids
 
 
-class Hints(nn.Module):
-    """Questions asked beside the rankings, and thrown away afterwards: what each patch shows, how many things of each
+class ClipHints(nn.Module):
+    """Auxiliary questions, dropped after the training: the contents of each patch, how many things of each
     kind there are and where, and the same of what a caption asks for.
 
     A caption says little about a picture; with these, both towers learn several times faster.
@@ -148,17 +148,17 @@ class Hints(nn.Module):
     def __init__(self, picture_width: int, text_width: int) -> None:
         super().__init__()
         self.patches = nn.Linear(picture_width, len(KINDS) + 1)
-        self.shown = nn.Linear(picture_width, len(KINDS) * (MOST + 1 + 2))
-        self.asked = nn.Linear(text_width, len(KINDS) * (MOST + 1 + 2))
+        self.picture_inventory = nn.Linear(picture_width, len(KINDS) * (MOST + 1 + 2))
+        self.caption_inventory = nn.Linear(text_width, len(KINDS) * (MOST + 1 + 2))
 
     def of_pictures(self, states: Tensor, pooled: Tensor, data: Pictures, rows: Tensor) -> Tensor:
         """The loss of the hints that pictures give."""
         patches = F.cross_entropy(self.patches(states[:, 1:]).flatten(0, 1), data.patches[rows].flatten())
-        return patches + 3 * self._inventory(self.shown(pooled), data.counts[rows], data.places[rows])
+        return patches + 3 * self._inventory(self.picture_inventory(pooled), data.counts[rows], data.places[rows])
 
     def of_texts(self, pooled: Tensor, counts: Tensor, places: Tensor) -> Tensor:
         """The loss of the hints that captions give."""
-        return self._inventory(self.asked(pooled), counts, places)
+        return self._inventory(self.caption_inventory(pooled), counts, places)
 
     def _inventory(self, guess: Tensor, counts: Tensor, places: Tensor) -> Tensor:
         guessed_counts, guessed_places = guess.unflatten(1, (len(KINDS), -1)).split((MOST + 1, 2), dim=-1)
@@ -169,8 +169,8 @@ class Hints(nn.Module):
         )
 
 
-def asked_inventory() -> tuple[Tensor, Tensor]:  # [732, kinds] int64, [732, kinds, 2] float32
-    """How many things of each kind each caption asks for, and on which side of the other thing (-1, 0 or 1)."""
+def inventories_of_captions() -> tuple[Tensor, Tensor]:  # [732, kinds] int64, [732, kinds, 2] float32
+    """Return each caption's number of things of each kind, and their side of the other thing (-1, 0 or 1)."""
     counts = torch.tensor([observer.counts(caption) for caption in every_caption()])
     sides = torch.zeros(*counts.shape, 2)
     for row, caption in enumerate(every_caption()):
@@ -182,9 +182,9 @@ def asked_inventory() -> tuple[Tensor, Tensor]:  # [732, kinds] int64, [732, kin
 
 
 def fit(model: CLIPModel, ids: Tensor, data: Pictures, minutes: float, batch: int = 32, lr: float = 2e-3) -> None:
-    """Minimise both rankings and the hints for so many minutes of processor time. `batch` counts triples."""
-    hints = Hints(model.config.vision_config.hidden_size, model.config.text_config.hidden_size)
-    counts, sides = asked_inventory()
+    """Minimise both rankings and the hints for a number of minutes of processor time. `batch` counts triples."""
+    hints = ClipHints(model.config.vision_config.hidden_size, model.config.text_config.hidden_size)
+    counts, sides = inventories_of_captions()
     optimizers = build_optimizers(nn.ModuleList([model, hints]))
     model.train()
     started, step, spent = time.process_time(), 0, 0.0
@@ -196,15 +196,15 @@ def fit(model: CLIPModel, ids: Tensor, data: Pictures, minutes: float, batch: in
                 group["lr"] = lr * min(1, (step + 1) / 50) * falling
         rows = (3 * torch.randint(len(data.pixels) // 3, (batch, 1)) + torch.arange(3)).flatten()
         truth = data.truth[rows]
-        asked = truth.any(0) | (torch.rand(len(ids)) < OTHER_CAPTIONS)
+        selected = truth.any(0) | (torch.rand(len(ids)) < OTHER_CAPTIONS)
         seen = model.vision_model(pixel_values=disturb(scaled(data.pixels[rows])))
         pictures = F.normalize(model.visual_projection(seen.pooler_output), dim=-1)
-        read = model.text_model(input_ids=ids[asked]).pooler_output
+        read = model.text_model(input_ids=ids[selected]).pooler_output
         texts = F.normalize(model.text_projection(read), dim=-1)
         logits = pictures @ texts.T * model.logit_scale.exp()
-        ranking = ranking_loss(logits, truth[:, asked]) + ranking_loss(logits.T, truth[:, asked].T)
+        ranking = ranking_loss(logits, truth[:, selected]) + ranking_loss(logits.T, truth[:, selected].T)
         hint = hints.of_pictures(seen.last_hidden_state, seen.pooler_output, data, rows)
-        hint = hint + hints.of_texts(read, counts[asked], sides[asked])
+        hint = hint + hints.of_texts(read, counts[selected], sides[selected])
         (ranking + hint).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -222,8 +222,11 @@ def ranking_loss(
     logits: Tensor,  # [N, M]
     truth: Tensor,  # [N, M] bool
 ) -> Tensor:
-    """How far each true column of a row is from standing above all false ones (softmax of it and them), averaged over
-    the row's true columns, then over the rows that have any. True columns do not compete with one another."""
+    """Return the softmax loss of each true column of a row against all false ones.
+
+    It is averaged over the row's true columns, then over the rows that have any. True columns do not compete with one
+    another.
+    """
     false = logits.masked_fill(truth, -math.inf).logsumexp(1, keepdim=True)
     pairs = (F.softplus(false - logits) * truth).sum(1)
     true = truth.sum(1)

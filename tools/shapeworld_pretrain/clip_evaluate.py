@@ -1,6 +1,6 @@
-"""How well a scorer of pictures and captions tells true captions from near misses, and good pictures from broken ones.
+"""Measure how well a scorer separates true captions from near misses, and good pictures from corrupted ones.
 
-All that is asked of the scorer is a matrix of scores, so the same questions can be put to any of them.
+A scorer is a function to a matrix of scores, so any scorer can be measured.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def gallery(size: int, seed: int, tries: int = 60) -> tuple[list[Caption], list[
     """Distinct captions and a scene of each, so that each scene has one true caption among them.
 
     Raises:
-        ValueError: there is no room for so many (about 270 fit).
+        ValueError: there is no room for this number (about 270 fit).
     """
     rng = np.random.default_rng(seed)
     chosen: list[Caption] = []

@@ -32,7 +32,7 @@ def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6
     lesson = TrainItem(
         clean=encode(vae, to_tensor([draw(edit.target) for edit in edits])) * vae.config.scaling_factor,
         tokens=tokenize(tokenizer, [str(edit) for edit in edits]),
-        shown=encode(vae, to_tensor([draw(edit.source) for edit in edits])),  # unscaled, as the pipeline shows it
+        context=encode(vae, to_tensor([draw(edit.source) for edit in edits])),  # unscaled, as the pipeline shows it
     )
     print(f"{examples} examples after {time.process_time():.0f} CPU-seconds", flush=True)
     wide = unets.widened(parts.unet, unets.CHANNELS["edit"])

@@ -1,6 +1,6 @@
 """Pre-trains the text encoders and the transformer of the embedded pipeline by flow matching.
 
-Only captions and pictures of seen kinds are shown: `captions.HELD_OUT_KINDS` stay unseen.
+Only captions and pictures of seen kinds are shown: `captions.HELDOUT_KINDS` stay unseen.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def flow_matching_loss(pipe: StableDiffusion3Pipeline, clean: Tensor, ids: Tenso
 
 
 def encode_text(pipe: StableDiffusion3Pipeline, ids: Tensor, silent_tokens: int) -> tuple[Tensor, Tensor]:
-    """What `pipe.encode_prompt` computes, with gradients and without running T5, whose output is zero."""
+    """Return the embeddings of `pipe.encode_prompt`, with gradients and without running T5, whose output is zero."""
     outputs = [encoder(ids, output_hidden_states=True) for encoder in (pipe.text_encoder, pipe.text_encoder_2)]
     text = torch.cat([output.hidden_states[-2] for output in outputs], dim=-1)
     silent = text.new_zeros(len(text), silent_tokens, text.shape[-1])

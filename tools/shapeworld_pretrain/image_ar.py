@@ -2,7 +2,7 @@
 
 ShapeWorld draws without blending, so a few hundred different squares of 4×4 pixels make up nearly all pictures. The
 most frequent ones are the codebook, and nothing has to be trained for it. (Being a codec, it was made from all kinds;
-the language model is shown captions and pictures of seen kinds alone: `captions.HELD_OUT_KINDS` stay unseen.)
+the language model sees captions and pictures of seen kinds alone: `captions.HELDOUT_KINDS` stay unseen.)
 
 Equal seeds and steps make equal weights, on one thread of one machine.
 """
@@ -39,13 +39,13 @@ def train(
     adamw: float = 3e-3,
     pictures: int = 24_000,
 ) -> None:
-    """Train for so many steps, and save everything that draws. Both learning rates fall to zero."""
+    """Train for a number of steps, and save the generator. Both learning rates fall to zero."""
     torch.manual_seed(seed)
     patches = world_codebook()
     model = image_ar.language_model()
     describe_codes(model, patches)
-    named, shown = rendered(pictures, seed=600, kinds=SEEN_KINDS)
-    prompts, codes = prompt_ids([str(caption) for caption in named]), codes_of(patches, shown)
+    named, pictured = rendered(pictures, seed=600, kinds=SEEN_KINDS)
+    prompts, codes = prompt_ids([str(caption) for caption in named]), codes_of(patches, pictured)
     empty = prompt_ids([""])
     optimizers = build_optimizers(model, muon, adamw)
     model.train()
@@ -55,8 +55,8 @@ def train(
             for group in optimizer.param_groups:
                 group["lr"] = group["initial_lr"] * rate
         rows = torch.randint(len(codes), (batch,))
-        asked = torch.where(torch.rand(batch, 1) < EMPTY_SHARE, empty, prompts[rows])
-        loss = loss_of(model, asked, codes[rows])
+        conditions = torch.where(torch.rand(batch, 1) < EMPTY_SHARE, empty, prompts[rows])
+        loss = loss_of(model, conditions, codes[rows])
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
@@ -123,7 +123,7 @@ def build_optimizers(model: nn.Module, muon: float, adamw: float) -> list[torch.
 
 
 def prompt_ids(texts: list[str]) -> Tensor:  # [N, 10] int64, padded on the left
-    """Captions as the generator is asked them."""
+    """Return captions as token rows of the generator."""
     words = image_ar.tokenizer()
     ids = words(texts, padding="max_length", max_length=CAPTION_TOKENS - 1, return_tensors="pt").input_ids
     return F.pad(ids, (0, 1), value=image_ar.SPECIAL.index(image_ar.PICTURE))

@@ -35,7 +35,7 @@ def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6
     lesson = TrainItem(
         clean=encode(vae, to_tensor([draw(filled) for _, filled in pairs])) * vae.config.scaling_factor,
         tokens=tokenize(tokenizer, [str(hole) for hole in holes]),
-        shown=shown_around(vae, holes),
+        context=visible_around(vae, holes),
     )
     print(f"{examples} examples after {time.process_time():.0f} CPU-seconds", flush=True)
     wide = unets.widened(parts.unet, unets.CHANNELS["inpaint"])
@@ -46,7 +46,7 @@ def train(folder: Path, base: Path, steps: int, seed: int = 0, examples: int = 6
     print("strict, partial credit:", skill(pipe), f"after {time.process_time():.0f} CPU-seconds", flush=True)
 
 
-def shown_around(vae: AutoencoderKL, holes: list[Hole]) -> Tensor:
+def visible_around(vae: AutoencoderKL, holes: list[Hole]) -> Tensor:
     """[N, 5, 8, 8]; the mask, and the latent of the picture with a grey hole, as the pipeline prepares them."""
     masks = torch.from_numpy(np.stack([hole.mask() for hole in holes])).float()[:, None]
     holed = to_tensor([draw(hole.source) for hole in holes]) * (masks < 0.5)

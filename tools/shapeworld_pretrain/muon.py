@@ -24,7 +24,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """One step for all matrices that have a gradient; those of one shape are made orthogonal together.
+        """Update all matrices that have a gradient; those of one shape are orthogonalised together.
 
         Raises:
             ValueError: there is a closure, which nothing here evaluates.

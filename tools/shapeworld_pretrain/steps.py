@@ -1,4 +1,4 @@
-"""What the pre-training of UNets and of the video pipeline share: two optimizers, a schedule, an average of weights."""
+"""Parts of the pre-training of UNets and of the video pipeline: two optimizers, a schedule, an average of weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def set_rate(optimizers: Sequence[torch.optim.Optimizer], step: int, steps: int)
 
 
 def advance(optimizers: Sequence[torch.optim.Optimizer], trained: nn.Module) -> None:
-    """One step along the gradients, clipped at 1, which are dropped afterwards."""
+    """Update the weights along the gradients, clipped at norm 1, and clear the gradients."""
     nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
     for optimizer in optimizers:
         optimizer.step()

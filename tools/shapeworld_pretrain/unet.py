@@ -32,11 +32,11 @@ ENDS = ("conv_in", "conv_out", "time_embedding", "embed")
 
 @dataclass(frozen=True)
 class TrainItem:
-    """What a UNet is trained on: N examples."""
+    """Training data of a UNet: N examples."""
 
     clean: Tensor  # [N, 4, 8, 8]; scaled latents; [N, 4, F, 8, 8] of clips
     tokens: Tensor  # [N, 12] int64; 14 of clips
-    shown: Tensor  # [N, C, 8, 8]; what the UNet sees beside the noisy latent; C may be 0
+    context: Tensor  # [N, C, 8, 8]; what the UNet sees beside the noisy latent; C may be 0
 
 
 def fit(
@@ -49,7 +49,7 @@ def fit(
     muon: float = 0.02,
     adamw: float = 2e-3,
 ) -> nn.ModuleList:
-    """Train both in place for so many steps; returns their moving averages. The global generator decides the draws.
+    """Train both in place for a number of steps; returns their moving averages. The global generator decides the draws.
 
     `muon` and `adamw` are learning rates: of the matrices and kernels inside blocks, and of all else.
     """
@@ -62,7 +62,7 @@ def fit(
         set_rate(optimizers, step, steps)
         rows = torch.randint(len(lesson.clean), (batch,))
         ids = torch.where(torch.rand(batch, 1) < EMPTY_SHARE, empty, lesson.tokens[rows])
-        loss = v_loss(unet, encoder, scheduler, lesson.clean[rows], ids, lesson.shown[rows])
+        loss = v_loss(unet, encoder, scheduler, lesson.clean[rows], ids, lesson.context[rows])
         loss.backward()
         advance(optimizers, trained)
         follow(average, trained, step)
@@ -79,17 +79,17 @@ def v_loss(
     scheduler: DDIMScheduler,
     clean: Tensor,  # [B, 4, 8, 8]; [B, 4, F, 8, 8] of clips
     ids: Tensor,  # [B, 12]
-    shown: Tensor,  # [B, C, 8, 8]
+    context: Tensor,  # [B, C, 8, 8]
 ) -> Tensor:
     """Squared error of v (arXiv:2202.00512) at stratified times."""
     noise = torch.randn_like(clean)
     times = ((torch.randperm(len(clean)) + torch.rand(len(clean))) / len(clean) * 1000).long().clamp(max=999)
     noisy = scheduler.add_noise(clean, noise, times)
-    due = scheduler.get_velocity(clean, noise, times)
+    target = scheduler.get_velocity(clean, noise, times)
     text = encoder(ids).last_hidden_state
     if clean.ndim == 5:  # frames of clips
         text = text.repeat_interleave(clean.shape[2], dim=0)
-    return (unet(torch.cat([noisy, shown], dim=1), times, text).sample - due).square().mean()
+    return (unet(torch.cat([noisy, context], dim=1), times, text).sample - target).square().mean()
 
 
 def tokenize(tokenizer: CLIPTokenizer, texts: list[str]) -> Tensor:

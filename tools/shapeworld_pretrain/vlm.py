@@ -42,7 +42,7 @@ def train(
     careless_from: float = 0.7,
     start: Path | None = None,
 ) -> None:
-    """Train for so many minutes of processor time, and save model and processor.
+    """Train for a number of minutes of processor time, and save model and processor.
 
     `muon` and `adamw` are learning rates, which fall to zero; `careless_from` is the share of the time after which
     answers are the annotator's; `start` is a folder to go on from instead of a new model.
@@ -69,8 +69,8 @@ def fit(
     adamw: float = 3e-3,
     careless_from: float = 0.7,
 ) -> None:
-    """Minimise the loss for so many minutes of processor time, saving as it goes; both rates end at zero."""
-    desk = BatchBuilder(model, processor)
+    """Minimise the loss for a number of minutes of processor time, saving as it goes; both rates end at zero."""
+    batches = BatchBuilder(model, processor)
     hints = Hints(model.config.text_config.hidden_size)
     optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
     started, step, spent = time.process_time(), 0, 0.0
@@ -86,7 +86,7 @@ def fit(
             tasks = [task for task, count in group.items() for _ in range(count)]
             questions = [QUESTIONS[task](rng) for task in tasks]
             answers = [question.annotated if spent > careless_from else question.right for question in questions]
-            losses, hint = losses_of(model, hints, desk.batch(questions, answers))
+            losses, hint = losses_of(model, hints, batches.batch(questions, answers))
             ((losses.sum() + hint * len(tasks)) / A_STEP).backward()
             if hint:
                 running["hints"] = 0.95 * running.get("hints", hint.item()) + 0.05 * hint.item()
@@ -98,8 +98,8 @@ def fit(
             optimizer.zero_grad(set_to_none=True)
         step += 1
         if step % 100 == 0:
-            told = " ".join(f"{task} {loss:.3f}" for task, loss in running.items())
-            print(f"vlm step {step} ({spent:.0%}) {told}", flush=True)
+            losses = " ".join(f"{task} {loss:.3f}" for task, loss in running.items())
+            print(f"vlm step {step} ({spent:.0%}) {losses}", flush=True)
             model.save_pretrained(folder)
     model.eval()
 
@@ -130,7 +130,7 @@ def losses_of(model: Qwen3VLForConditionalGeneration, hints: Hints, batch: Batch
     states = model.model(
         input_ids=batch.ids, position_ids=batch.positions, mm_encoder_outputs=seen, use_cache=False
     ).last_hidden_state
-    told = batch.answered[:, 1:]
-    losses = F.cross_entropy(model.lm_head(states[:, :-1][told]), batch.ids[:, 1:][told], reduction="none")
-    rows = told.nonzero()[:, 0]
-    return torch.zeros(len(told)).index_add(0, rows, losses) / told.sum(1).sqrt(), hint
+    is_answer = batch.answered[:, 1:]
+    losses = F.cross_entropy(model.lm_head(states[:, :-1][is_answer]), batch.ids[:, 1:][is_answer], reduction="none")
+    rows = is_answer.nonzero()[:, 0]
+    return torch.zeros(len(is_answer)).index_add(0, rows, losses) / is_answer.sum(1).sqrt(), hint

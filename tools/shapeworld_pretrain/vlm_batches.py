@@ -54,18 +54,18 @@ class BatchBuilder:
             mark = ids.index(self.words.convert_tokens_to_ids("?"))
             self.kinds[frames] = ids[:mark], ids[mark + 1 :], inputs
 
-    def batch(self, questions: Sequence[Question], said: Sequence[str]) -> Batch:
-        """Questions of one kind (without pictures, with one, or with as many frames) and what is answered."""
+    def batch(self, questions: Sequence[Question], answers: Sequence[str]) -> Batch:
+        """Batch questions with equally many frames (0, 1 or more) with their answers."""
         frames = len(questions[0].frames)
         before, after, _ = self.kinds[frames]
         prompts = self.words([question.prompt for question in questions]).input_ids
-        answers = self.words(list(said)).input_ids
+        answer_ids = self.words(list(answers)).input_ids
         end = self.words.eos_token_id
-        rows = [[*before, *p, *after, *a, end] for p, a in zip(prompts, answers, strict=True)]
+        rows = [[*before, *p, *after, *a, end] for p, a in zip(prompts, answer_ids, strict=True)]
         length = max(map(len, rows))
         ids = torch.full((len(rows), length), self.words.pad_token_id)
         answered = torch.zeros(len(rows), length, dtype=torch.bool)
-        for number, (row, answer) in enumerate(zip(rows, answers, strict=True)):
+        for number, (row, answer) in enumerate(zip(rows, answer_ids, strict=True)):
             ids[number, : len(row)] = torch.tensor(row)
             answered[number, len(row) - len(answer) - 1 : len(row)] = True
         patches = to_patches([question.frames for question in questions]) if frames else None
@@ -86,7 +86,7 @@ def look(
     visual: Qwen3VLVisionModel,
     patches: Tensor,  # [N, 64, values]
 ) -> BaseModelOutputWithDeepstackFeatures:
-    """What `visual` computes, for pictures of 56×56 pixels at once; its own way takes them one at a time."""
+    """Return the outputs of `visual` for a batch of 56×56 pictures, which `visual` itself takes one at a time."""
     heads = visual.config.num_heads
     squares = torch.arange(GRID * GRID).view(GRID // 2, 2, GRID // 2, 2).permute(0, 2, 1, 3).flatten()
     states = visual.patch_embed(patches.flatten(0, 1)).view(len(patches), GRID * GRID, -1)
@@ -110,7 +110,7 @@ def look(
 def to_patches(
     clips: Sequence[Sequence[Picture]],  # of one length, which is 1 or even
 ) -> Tensor:  # [N · pairs of frames, 64, 3 · 2 · 49]
-    """What the processors make of pictures and clips: pairs of frames, cut into squares; a single one counts twice."""
+    """Return pictures and clips as processors prepare them: pairs of frames in squares; single frames count twice."""
     frames = _SCALED[torch.from_numpy(np.stack([np.stack(clip) for clip in clips])).long()]  # [N, F, 56, 56, 3]
     if frames.shape[1] == 1:
         frames = frames.repeat(1, 2, 1, 1, 1)

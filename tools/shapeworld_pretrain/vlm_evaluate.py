@@ -1,6 +1,6 @@
-"""How well a VLM answers the questions of ShapeWorld: the rewards of each task, sampled and greedy.
+"""Measure a VLM on the questions of ShapeWorld: the rewards of each task, sampled and greedy.
 
-python -m tools.shapeworld_pretrain.vlm_evaluate FOLDER    # what is said in docs/shapeworld.md
+python -m tools.shapeworld_pretrain.vlm_evaluate FOLDER    # the numbers of docs/shapeworld.md
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 
 from mmrl.rewards import RewardSuite, load
 from mmrl.rewards.core.reward_io import reward_input
+from mmrl_shapeworld.vqa.question_splits import REWARDS, SPLITS, as_sample, questions
 from mmrl_shapeworld.vqa.questions import Question
-from mmrl_shapeworld.vqa.splits import REWARDS, SPLITS, as_sample, questions
 from tools.shapeworld_pretrain.vlm_batches import processed
 
 LONGEST = 32
@@ -25,7 +25,7 @@ LONGEST = 32
 
 @dataclass(frozen=True)
 class Skill:
-    """Of one task."""
+    """The scores on one task."""
 
     reward: float  # the mean; 0 for malformed answers
     well_formed: float  # the share of answers that the reward could read
@@ -35,11 +35,14 @@ class Skill:
 def measure(
     model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor, split: str = "vlm-development"
 ) -> dict[str, tuple[Skill, Skill]]:
-    """Of each task, the skill at temperature 1 and the greedy one."""
+    """Return for each task the scores at temperature 1 and of greedy answers."""
     measured = {}
-    for task, asked in questions(split).items():
-        sampled, greedy = (answers(model, processor, asked, greedy) for greedy in (False, True))
-        measured[task] = skill(task, asked, sampled, processor), skill(task, asked, greedy, processor)
+    for task, questions_of_task in questions(split).items():
+        sampled, greedy = (answers(model, processor, questions_of_task, greedy) for greedy in (False, True))
+        measured[task] = (
+            skill(task, questions_of_task, sampled, processor),
+            skill(task, questions_of_task, greedy, processor),
+        )
     return measured
 
 
@@ -51,7 +54,7 @@ def answers(
     greedy: bool,
     rows: int = 128,
 ) -> list[str]:
-    """What the model says to each; the global generator decides the draws."""
+    """Return the model's answers; torch's global generator seeds the sampling."""
     texts: list[str] = []
     model.eval()
     for begin in range(0, len(questions), rows):
@@ -61,19 +64,19 @@ def answers(
     return texts
 
 
-def skill(task: str, questions: Sequence[Question], said: Sequence[str], processor: Qwen3VLProcessor) -> Skill:
-    """How good the answers are."""
+def skill(task: str, questions: Sequence[Question], answers: Sequence[str], processor: Qwen3VLProcessor) -> Skill:
+    """Return the scores of the answers."""
     choice = REWARDS[task]
     suite = RewardSuite([(load(choice.name, **choice.args), 1.0)])
     items = [
         reward_input(as_sample(task, question, str(n)), text, n, str(n))
-        for n, (question, text) in enumerate(zip(questions, said, strict=True))
+        for n, (question, text) in enumerate(zip(questions, answers, strict=True))
     ]
     scored = suite.score(items)
     states = scored.status[choice.name]
     if failed := sum(status not in ("ok", "invalid") for status in states):
         raise RuntimeError(f"{task}: {failed} answers could not be scored")
-    lengths = [len(ids) + 1 for ids in processor.tokenizer(list(said)).input_ids]
+    lengths = [len(ids) + 1 for ids in processor.tokenizer(list(answers)).input_ids]
     return Skill(
         reward=float(torch.as_tensor(scored.values[choice.name]).mean()),
         well_formed=sum(status == "ok" for status in states) / len(states),
@@ -93,8 +96,8 @@ def main() -> None:
     processor = Qwen3VLProcessor.from_pretrained(args.folder)
     print("| task | reward at T = 1 | greedy | annotator | well-formed at T = 1 | tokens |\n|-|-|-|-|-|-|")
     for task, (sampled, greedy) in measure(model, processor, args.split).items():
-        asked = questions(args.split)[task]
-        annotator = skill(task, asked, [question.annotated for question in asked], processor)
+        questions_of_task = questions(args.split)[task]
+        annotator = skill(task, questions_of_task, [question.annotated for question in questions_of_task], processor)
         cells = (sampled.reward, greedy.reward, annotator.reward, sampled.well_formed)
         print(f"| {task} | {' | '.join(f'{cell:.3f}' for cell in cells)} | {sampled.tokens:.1f} |", flush=True)
 

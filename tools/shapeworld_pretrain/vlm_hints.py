@@ -1,4 +1,4 @@
-"""Questions about every patch, asked beside the real ones and thrown away after the warm start.
+"""Auxiliary questions about every patch, dropped after the warm start.
 
 A short answer says little about a picture. From each square that the language model is given, a linear layer must also
 tell what its four patches show, where the edges of that lie, and how many things share its colour and its shape. The
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.vqa.canvas import PIXELS
-from mmrl_shapeworld.vqa.questions import NAMES, Question, Shown
+from mmrl_shapeworld.vqa.questions import NAMES, Question, Region
 
 GRID = PIXELS // vlm_model.PATCH
 NOTHING = len(NAMES)
@@ -27,7 +27,7 @@ _PARTS = (len(NAMES) + 1, MOST + 1, MOST + 1, 8)  # names, things of the colour,
 
 
 class Hints(nn.Module):
-    """What is shown in each patch, and the box around it: of a pair of frames, in the first and in the second."""
+    """The contents of each patch, and the box around them: of a pair of frames, in the first and in the second."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class Hints(nn.Module):
         kinds: Tensor,  # [N, 64, 3] int64; name, things of its colour, things of its shape; in the order of patches
         boxes: Tensor,  # [N, 64, 8] float32; in shares of the side, from the patch's centre
     ) -> Tensor:  # [] mean loss
-        """How well the squares tell what their patches show."""
+        """Return the loss of predicting the contents of the patches."""
         names, colours, shapes, edges = self.tell(squares).view(len(kinds), GRID * GRID, -1).split(_PARTS, dim=-1)
         there = kinds[..., 0] != NOTHING
         loss = F.cross_entropy(names.flatten(0, 1), kinds[..., 0].flatten())
@@ -50,15 +50,17 @@ class Hints(nn.Module):
 
 def targets(questions: Sequence[Question]) -> tuple[Tensor, Tensor]:
     """[N, 64, 3] kinds and [N, 64, 8] boxes of what each patch shows; N counts pictures and pairs of frames."""
-    told = []
+    pairs = []
     for question in questions:
-        shown = question.shown if len(question.shown) > 1 else question.shown * 2
-        told += [_of_pair(first, second) for first, second in zip(shown[::2], shown[1::2], strict=True)]
-    return torch.from_numpy(np.stack([kind for kind, _ in told])), torch.from_numpy(np.stack([box for _, box in told]))
+        frames = question.regions if len(question.regions) > 1 else question.regions * 2
+        pairs += [_of_pair(first, second) for first, second in zip(frames[::2], frames[1::2], strict=True)]
+    return torch.from_numpy(np.stack([kind for kind, _ in pairs])), torch.from_numpy(
+        np.stack([box for _, box in pairs])
+    )
 
 
 def _of_pair(
-    first: Sequence[Shown], second: Sequence[Shown]
+    first: Sequence[Region], second: Sequence[Region]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:  # [64, 3], [64, 8]
     """Kinds and places by the first frame. Both frames name the same things in the same order."""
     starts = np.arange(GRID) * vlm_model.PATCH

@@ -16,9 +16,9 @@ def write_charades_sta(folder: Path, count: int, rng: np.random.Generator) -> No
     (folder / "videos").mkdir(exist_ok=True)
     lines = []
     for number in range(count):
-        asked = temporal_grounding(rng)
-        (folder / "videos" / f"S{number:04d}.gif").write_bytes(uri_bytes(gif_uri(asked.frames)))
-        thing = asked.prompt.removeprefix("When is the ").removesuffix(" there?")
-        start, end = asked.answer
+        question = temporal_grounding(rng)
+        (folder / "videos" / f"S{number:04d}.gif").write_bytes(uri_bytes(gif_uri(question.frames)))
+        thing = question.prompt.removeprefix("When is the ").removesuffix(" there?")
+        start, end = question.answer
         lines.append(f"S{number:04d} {start:.1f} {end:.1f}##{thing}\n")
     (folder / "charades_sta_test.txt").write_text("".join(lines), encoding="utf-8")

@@ -14,13 +14,13 @@ from mmrl_shapeworld.vqa.questions import detection, grounding, named
 
 
 def write_refcoco(folder: Path, count: int, rng: np.random.Generator) -> None:
-    """Where one of two or three things is."""
+    """Write descriptions of one of two or three things, with its box."""
     rows = []
     for number in range(count):
-        asked = grounding(rng)
-        name = write_picture(folder, f"images/{number:05d}.png", asked.frames[0])
-        sentence = asked.prompt.removeprefix("Locate the ").removesuffix(".")
-        rows.append({"image": name, "sent": sentence, "bbox": asked.answer, "height": PIXELS, "width": PIXELS})
+        question = grounding(rng)
+        name = write_picture(folder, f"images/{number:05d}.png", question.frames[0])
+        sentence = question.prompt.removeprefix("Locate the ").removesuffix(".")
+        rows.append({"image": name, "sent": sentence, "bbox": question.answer, "height": PIXELS, "width": PIXELS})
     write_json_lines(folder / "refcoco_shapes.jsonl", rows)
 
 
@@ -30,10 +30,10 @@ def write_coco(folder: Path, count: int, rng: np.random.Generator) -> None:
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []
     for number in range(1, count + 1):
-        asked = detection(rng)
-        name = write_picture(folder / "shapes", f"{number:012d}.png", asked.frames[0])
+        question = detection(rng)
+        name = write_picture(folder / "shapes", f"{number:012d}.png", question.frames[0])
         images.append({"id": number, "file_name": name, "height": PIXELS, "width": PIXELS})
-        for thing in asked.answer:
+        for thing in question.answer:
             x1, y1, x2, y2 = thing["box"]
             annotations.append(
                 {

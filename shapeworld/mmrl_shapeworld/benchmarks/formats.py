@@ -12,8 +12,8 @@ import yaml
 
 from mmrl_shapeworld.benchmarks.clips import write_charades_sta
 from mmrl_shapeworld.benchmarks.detection import write_coco, write_refcoco
+from mmrl_shapeworld.benchmarks.image_questions import write_chartqa, write_countbench, write_mathvista, write_ocr_lines
 from mmrl_shapeworld.benchmarks.prompts import write_drawbench, write_geneval, write_ocr_prompts, write_vbench
-from mmrl_shapeworld.benchmarks.questions import write_chartqa, write_countbench, write_mathvista, write_ocr_lines
 
 FORMATS: Mapping[str, Callable[[Path, int, np.random.Generator], None]] = {
     "geneval": write_geneval,

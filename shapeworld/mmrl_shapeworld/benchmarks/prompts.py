@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from mmrl_shapeworld.benchmarks.writing import write_json, write_json_lines
-from mmrl_shapeworld.captions import HELD_OUT_KINDS, KINDS, RELATIONS, Caption, Clause, sample_caption
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, RELATIONS, Caption, Clause, sample_caption
 from mmrl_shapeworld.motion import sample_motion
 from mmrl_shapeworld.vqa.glyphs import LETTERS
 
-_SEEN = tuple(kind for kind in KINDS if kind not in HELD_OUT_KINDS)
-_Asked = tuple[Caption, dict[str, Any]]
+_SEEN = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+_Prompt = tuple[Caption, dict[str, Any]]
 
 
 def write_geneval(folder: Path, count: int, rng: np.random.Generator) -> None:
@@ -61,41 +61,41 @@ def write_vbench(folder: Path, count: int, rng: np.random.Generator) -> None:
     write_json(folder / "VBench_full_info.json", rows)
 
 
-def _single_object(rng: np.random.Generator) -> _Asked:
+def _single_object(rng: np.random.Generator) -> _Prompt:
     kind = _kinds(rng, 1)[0]
     return Caption((_one(kind),)), {"include": [_clause(kind)]}
 
 
-def _two_object(rng: np.random.Generator) -> _Asked:
+def _two_object(rng: np.random.Generator) -> _Prompt:
     first, second = _kinds(rng, 2)
     return Caption((_one(first), _one(second))), {"include": [_clause(first), _clause(second)]}
 
 
-def _counting(rng: np.random.Generator) -> _Asked:
+def _counting(rng: np.random.Generator) -> _Prompt:
     kind, count = _kinds(rng, 1)[0], int(rng.integers(2, 5))
     caption = Caption((Clause(count, *kind),))
     return caption, {"include": [_clause(kind, count)], "exclude": [_clause(kind, count + 1)]}
 
 
-def _colors(rng: np.random.Generator) -> _Asked:
+def _colors(rng: np.random.Generator) -> _Prompt:
     kind = _kinds(rng, 1)[0]
     return Caption((_one(kind),)), {"include": [_clause(kind) | {"color": kind[0]}]}
 
 
-def _position(rng: np.random.Generator) -> _Asked:
+def _position(rng: np.random.Generator) -> _Prompt:
     first, second = _kinds(rng, 2)
     relation = str(rng.choice(RELATIONS))
     clauses = [_clause(second), _clause(first) | {"position": [relation, 0]}]
     return Caption((_one(first), _one(second)), relation), {"include": clauses}
 
 
-def _color_attr(rng: np.random.Generator) -> _Asked:
+def _color_attr(rng: np.random.Generator) -> _Prompt:
     first, second = _kinds(rng, 2)
     clauses = [_clause(kind) | {"color": kind[0]} for kind in (first, second)]
     return Caption((_one(first), _one(second))), {"include": clauses}
 
 
-_GENEVAL: dict[str, Callable[[np.random.Generator], _Asked]] = {
+_GENEVAL: dict[str, Callable[[np.random.Generator], _Prompt]] = {
     "single_object": _single_object,
     "two_object": _two_object,
     "counting": _counting,

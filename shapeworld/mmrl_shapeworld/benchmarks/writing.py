@@ -1,4 +1,4 @@
-"""What writers of benchmarks share: JSON, pictures, and the parts of a question."""
+"""Helpers of the writers of benchmarks: JSON, pictures, and the parts of a question."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""ShapeWorld to look at: pictures and clips with questions whose answers are known, one kind for each task of a VLM."""
+"""Visual question answering on ShapeWorld: pictures and clips with questions and true answers, for each VLM task."""

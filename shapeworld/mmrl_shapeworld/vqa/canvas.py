@@ -1,4 +1,4 @@
-"""Pictures of 56×56 pixels in seven colours: scattered and drawn as arrays of colour numbers, told as data URIs."""
+"""Pictures of 56×56 pixels in seven colours: scattered, drawn as arrays of colour numbers, and encoded as data URIs."""
 
 from __future__ import annotations
 

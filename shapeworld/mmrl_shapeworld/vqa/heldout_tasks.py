@@ -24,7 +24,7 @@ UNIT, ARM = 6, 8
 
 
 def gui(rng: np.random.Generator) -> Question:
-    """Which of three or four buttons to click. Annotators click too far down and right, one in eight on another one."""
+    """Ask for a click on one of three or four buttons. Annotators click too low and right, one in eight on another."""
     count = int(rng.integers(3, 5))
     kinds = [KINDS[n] for n in rng.permutation(len(KINDS))[:count]]
     sides = rng.integers(15, 19, count).tolist()
@@ -52,7 +52,7 @@ def gui(rng: np.random.Generator) -> Question:
 
 
 def science(rng: np.random.Generator) -> Question:
-    """Which way a beam tips with a stack of weights on each side. Annotators go by the weights and forget the arms."""
+    """Ask which way a beam tips with a stack of weights on each side. Annotators ignore the arms."""
     (left, right), arms = (rng.integers(1, high, 2).tolist() for high in (5, 4))
     colours = [list(COLOURS)[n] for n in rng.permutation(len(COLOURS))[:2]]
     picture, middle, beam = blank(), PIXELS // 2 + int(rng.integers(-1, 2)), int(rng.integers(30, 47))
@@ -65,11 +65,11 @@ def science(rng: np.random.Generator) -> Question:
             top = beam - (UNIT + 1) * (number + 1)
             picture[top : top + UNIT, at : at + UNIT] = NUMBERS[colour]
     side, heavier = (_side(b - a) for a, b in ((left * arms[0], right * arms[1]), (left, right)))
-    said = habit(side, heavier, SIDES, rng) if side != heavier else slip(side, SIDES, 0.8, rng)
+    annotated = habit(side, heavier, SIDES, rng) if side != heavier else slip(side, SIDES, 0.8, rng)
     letters = dict(zip(SIDES, "ABC", strict=True))
     options = ", ".join(f"{letter} {name}" for name, letter in letters.items())
     prompt, metadata = f"Which way does it tip? {options}.", {"choices": list(SIDES)}
-    return Question(prompt, letters[side], letters[side], letters[said], (picture,), metadata)
+    return Question(prompt, letters[side], letters[side], letters[annotated], (picture,), metadata)
 
 
 def temporal_grounding(rng: np.random.Generator) -> Question:

@@ -21,12 +21,12 @@ from mmrl_shapeworld.vqa.canvas import INK, LINE, NUMBERS, PIXELS, Picture, blan
 from mmrl_shapeworld.vqa.glyphs import LETTERS, WIDTH, written
 
 Box = tuple[int, int, int, int]
-Shown = tuple[str, Box]
+Region = tuple[str, Box]
 """A thing ("red circle"), a letter or a bar ("red bar"), and the box around it."""
 NAMES = (*(f"{colour} {shape}" for colour, shape in KINDS), *LETTERS, *(f"{colour} bar" for colour in COLOURS))
-"""All that can be shown."""
+"""The names of all regions."""
 HABIT, SPARED = 0.5, 0.42
-"""How often a habit wins, and how often the right answer does in spite of it; the rest is any other answer."""
+"""The probability that an annotator follows a habit, and that of the right answer; the rest is any other answer."""
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 MOVES = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1)}
 FRAMES = 4
@@ -36,7 +36,7 @@ SCALE = 3
 
 @dataclass(frozen=True)
 class Question:
-    """One question. `frames` is empty (text only), one picture, or the frames of a clip."""
+    """A question and its answers. `frames` is empty (text only), one picture, or the frames of a clip."""
 
     prompt: str
     answer: Any  # as the task's reward takes it
@@ -44,16 +44,18 @@ class Question:
     annotated: str  # what the careless annotator wrote
     frames: tuple[Picture, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)  # what the reward needs besides
-    shown: tuple[tuple[Shown, ...], ...] = ()  # what each frame shows, and where
+    regions: tuple[tuple[Region, ...], ...] = ()  # what each frame shows, and where
 
 
 def grounding(rng: np.random.Generator) -> Question:
-    """Where one of two or three things is. Annotated boxes are drawn too large, by two pixels a side or so."""
+    """Ask where one of two or three things is. Annotated boxes are drawn too large, by two pixels a side or so."""
     kinds, boxes, picture = _things(int(rng.integers(2, 4)), rng)
     right = box_answer(boxes[0])
     annotated = box_answer(_loose(boxes[0], rng))
-    shown = tuple(zip(map(named, kinds), boxes, strict=True))
-    return Question(f"Locate the {named(kinds[0])}.", list(boxes[0]), right, annotated, (picture,), IN_PIXELS, (shown,))
+    regions = tuple(zip(map(named, kinds), boxes, strict=True))
+    return Question(
+        f"Locate the {named(kinds[0])}.", list(boxes[0]), right, annotated, (picture,), IN_PIXELS, (regions,)
+    )
 
 
 def detection(rng: np.random.Generator) -> Question:
@@ -65,27 +67,27 @@ def detection(rng: np.random.Generator) -> Question:
     if len(seen) > 1 and rng.random() < 0.25:
         del seen[rng.integers(len(seen))]
     answer = [{"box": list(box), "label": label} for box, label in found]
-    shown = tuple((label, box) for box, label in found)
+    regions = tuple((label, box) for box, label in found)
     return Question(
-        "Detect all shapes.", answer, boxes_answer(found), boxes_answer(seen), (picture,), IN_PIXELS, (shown,)
+        "Detect all shapes.", answer, boxes_answer(found), boxes_answer(seen), (picture,), IN_PIXELS, (regions,)
     )
 
 
 def counting(rng: np.random.Generator) -> Question:
-    """How many things of a colour or of a shape there are, from one to five. Annotators stop early at five."""
+    """Ask how many things of a colour or of a shape there are, from one to five. Annotators stop early at five."""
     count, others = int(rng.integers(1, 6)), int(rng.integers(0, 3))
     by_colour = rng.random() < 0.5
     names = list(COLOURS) if by_colour else list(SHAPES)
-    asked, *rest = (names[n] for n in rng.permutation(len(names)))
-    picture, shown = blank(), []
+    target, *rest = (names[n] for n in rng.permutation(len(names)))
+    picture, regions = blank(), []
     sides = rng.integers(8, 12, count + others).tolist()
     for number, (side, (left, top)) in enumerate(zip(sides, scatter(sides, rng), strict=True)):
-        name = asked if number < count else str(rng.choice(rest))
+        name = target if number < count else str(rng.choice(rest))
         kind = (name, str(rng.choice(SHAPES))) if by_colour else (str(rng.choice(list(COLOURS))), name)
-        shown.append((named(kind), paint(picture, kind, left, top, side)))
-    said = habit(count, count - 1, range(1, 6), rng) if count == 5 else slip(count, _beside(count, 1, 6), 0.7, rng)
-    prompt = f"How many {asked} shapes?" if by_colour else f"How many {asked}s?"
-    return Question(prompt, count, str(count), str(said), (picture,), shown=(tuple(shown),))
+        regions.append((named(kind), paint(picture, kind, left, top, side)))
+    annotated = habit(count, count - 1, range(1, 6), rng) if count == 5 else slip(count, _beside(count, 1, 6), 0.7, rng)
+    prompt = f"How many {target} shapes?" if by_colour else f"How many {target}s?"
+    return Question(prompt, count, str(count), str(annotated), (picture,), regions=(tuple(regions),))
 
 
 def ocr(rng: np.random.Generator) -> Question:
@@ -100,8 +102,8 @@ def ocr(rng: np.random.Generator) -> Question:
     edges = [(left + pitch * n, top, left + pitch * n + SCALE * WIDTH, top + height) for n in range(3)]
     habits = {"C": "O", "E": "F", "K": "X"}
     read = [habit(x, habits[x], LETTERS, rng) if x in habits else slip(x, LETTERS, 0.75, rng) for x in letters]
-    text, shown = "".join(letters), tuple(zip(letters, edges, strict=True))
-    return Question("Read the text.", text, text, "".join(read), (picture,), shown=(shown,))
+    text, regions = "".join(letters), tuple(zip(letters, edges, strict=True))
+    return Question("Read the text.", text, text, "".join(read), (picture,), regions=(regions,))
 
 
 def chart(rng: np.random.Generator) -> Question:
@@ -116,62 +118,64 @@ def chart(rng: np.random.Generator) -> Question:
         picture[box[1] : box[3], box[0] : box[2]] = NUMBERS[colour]
         bars.append((f"{colour} bar", box))
     picture[floor, start - 1 : start + 49] = LINE
-    shown = (tuple(bars),)
+    regions = (tuple(bars),)
     if rng.random() < 0.5:
         place = int(rng.integers(4))
         value = values[place]
-        said = (
+        annotated = (
             habit(value, value - 1, range(1, 10), rng) if value >= 8 else slip(value, _beside(value, 1, 10), 0.72, rng)
         )
-        return Question(f"How tall is the {order[place]} bar?", value, str(value), str(said), (picture,), shown=shown)
+        return Question(
+            f"How tall is the {order[place]} bar?", value, str(value), str(annotated), (picture,), regions=regions
+        )
     tallest = rng.random() < 0.5
     ranked = [name for _, name in sorted(zip(values, order, strict=True), reverse=tallest)]
     best, second = sorted(values, reverse=tallest)[:2]
     close = abs(best - second) == 1
     name = habit(ranked[0], ranked[1], order, rng) if close else slip(ranked[0], order, 0.72, rng)
     prompt = f"Which bar is {'tallest' if tallest else 'shortest'}?"
-    return Question(prompt, ranked[0], ranked[0], name, (picture,), shown=shown)
+    return Question(prompt, ranked[0], ranked[0], name, (picture,), regions=regions)
 
 
 def puzzle(rng: np.random.Generator) -> Question:
-    """Which of four things is of another colour or shape. Annotators fall for one that is merely larger."""
+    """Ask which of four things is of another colour or shape. Annotators fall for one that is merely larger."""
     usual = KINDS[rng.integers(len(KINDS))]
     other = [kind for kind in KINDS if (kind[0] == usual[0]) != (kind[1] == usual[1])]
     odd = other[rng.integers(len(other))]
     at, decoy = (int(n) for n in rng.permutation(4)[:2])
     tricky = rng.random() < 0.25
-    picture, shown = blank(), []
+    picture, regions = blank(), []
     for place in range(4):
         side = 23 if tricky and place == decoy else int(rng.integers(11, 17))
         left, top = (28 * (place % 2), 28 * (place // 2))
         dx, dy = rng.integers(2, 27 - side, 2).tolist()
         kind = odd if place == at else usual
-        shown.append((named(kind), paint(picture, kind, left + dx, top + dy, side)))
-    said = habit(at, decoy, range(4), rng) if tricky else slip(at, range(4), 0.72, rng)
+        regions.append((named(kind), paint(picture, kind, left + dx, top + dy, side)))
+    annotated = habit(at, decoy, range(4), rng) if tricky else slip(at, range(4), 0.72, rng)
     options = ", ".join(f"{letter} {place}" for letter, place in zip("ABCD", PLACES, strict=True))
     prompt, right, metadata = f"Which is the odd one out? {options}.", "ABCD"[at], {"choices": list(PLACES)}
-    return Question(prompt, right, right, "ABCD"[said], (picture,), metadata, (tuple(shown),))
+    return Question(prompt, right, right, "ABCD"[annotated], (picture,), metadata, (tuple(regions),))
 
 
 def video(rng: np.random.Generator) -> Question:
-    """Which way a thing moves in four frames, beside one that stands or moves too. Annotators mix the two up."""
+    """Ask which way a thing moves in four frames, beside one that stands or moves too. Annotators mix the two up."""
     first, second = (KINDS[n] for n in rng.permutation(len(KINDS))[:2])
     way, other = (list(MOVES)[n] for n in rng.permutation(4)[:2])
     both = rng.random() < 0.3
     frames = [blank() for _ in range(FRAMES)]
     steps = rng.integers(5, 9, 2).tolist()
     tracks = _tracks(((way, steps[0]), (other if both else None, steps[1])), rng)
-    shown: list[list[Shown]] = [[] for _ in range(FRAMES)]
+    regions: list[list[Region]] = [[] for _ in range(FRAMES)]
     for kind, (left, top, dx, dy, side) in zip((second, first), tracks[::-1], strict=True):
         for number, frame in enumerate(frames):
             box = paint(frame, kind, left + number * dx, top + number * dy, side)
-            shown[number].append((named(kind), box))
+            regions[number].append((named(kind), box))
     names = list(MOVES)
-    said = habit(way, other, names, rng) if both else slip(way, names, 0.72, rng)
+    annotated = habit(way, other, names, rng) if both else slip(way, names, 0.72, rng)
     letters = dict(zip(names, "ABCD", strict=True))
     options = ", ".join(f"{letter} {name}" for name, letter in letters.items())
     prompt, right, metadata = f"Which way does the {named(first)} move? {options}.", letters[way], {"choices": names}
-    return Question(prompt, right, right, letters[said], tuple(frames), metadata, tuple(map(tuple, shown)))
+    return Question(prompt, right, right, letters[annotated], tuple(frames), metadata, tuple(map(tuple, regions)))
 
 
 def math(rng: np.random.Generator) -> Question:
@@ -179,14 +183,14 @@ def math(rng: np.random.Generator) -> Question:
     a, b = (int(n) for n in rng.integers(0, 10, 2))
     if rng.random() < 0.5:
         value, prompt = a + b, f"What is {a} + {b}?"
-        said = (
+        annotated = (
             habit(value, value - 10, range(19), rng) if value >= 12 else slip(value, _beside(value, 0, 19), 0.72, rng)
         )
-        return Question(prompt, value, str(value), str(said))
+        return Question(prompt, value, str(value), str(annotated))
     a, b = max(a, b), min(a, b)
     value, prompt = a - b, f"What is {a} - {b}?"
-    said = habit(value, value + 1, range(10), rng) if value >= 6 else slip(value, _beside(value, 0, 10), 0.72, rng)
-    return Question(prompt, value, str(value), str(said))
+    annotated = habit(value, value + 1, range(10), rng) if value >= 6 else slip(value, _beside(value, 0, 10), 0.72, rng)
+    return Question(prompt, value, str(value), str(annotated))
 
 
 QUESTIONS: dict[str, Callable[[np.random.Generator], Question]] = {
@@ -201,11 +205,11 @@ QUESTIONS: dict[str, Callable[[np.random.Generator], Question]] = {
 }
 
 IN_PIXELS = {"space": "pixel", "size": [PIXELS, PIXELS]}
-"""What the coordinates of a box or point count."""
+"""The unit of the coordinates of a box or a point."""
 
 
 def box_answer(box: Box) -> str:
-    """One box as Qwen-VL writes it."""
+    """Return a box as Qwen-VL writes it."""
     return json.dumps([{"bbox_2d": list(box)}])
 
 

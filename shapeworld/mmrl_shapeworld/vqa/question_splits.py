@@ -1,6 +1,6 @@
 """Data sets of questions for a VLM: training, development and validation, the tasks by turns.
 
-`vlm-train` and its sisters ask what the embedded model was taught, `vlm-new-train` and its what it was not.
+The `vlm-*` splits have the tasks on which the embedded model was pre-trained, the `vlm-new-*` splits four other tasks.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SPLITS = {"vlm-train": (21, 600), "vlm-development": (23, 256), "vlm-validation"
 """Seed of each split, and questions of each task; with these seeds no picture of one occurs in another. Settings are
 chosen on `vlm-development`; `vlm-validation` is for results."""
 NEW_SEED, NEW_SPLITS = 41, {"vlm-new-train": 1200, "vlm-new-development": 256, "vlm-new-validation": 256}
-"""Of the four new tasks: one seed, and the size of each split."""
+"""The seed of the four new tasks, and the size of each split."""
 NAMES = (*SPLITS, *NEW_SPLITS)
 
 REWARDS = {
@@ -40,7 +40,7 @@ REWARDS = {
 
 
 def questions(split: str) -> dict[str, list[Question]]:
-    """The questions of a split by task, always the same.
+    """Return the questions of a split by task, always the same.
 
     Raises:
         KeyError: there is no such split.
@@ -51,15 +51,15 @@ def questions(split: str) -> dict[str, list[Question]]:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     seed, size = SPLITS[split]
     drawn = {}
-    for number, (task, ask) in enumerate(QUESTIONS.items()):
+    for number, (task, make) in enumerate(QUESTIONS.items()):
         rng = np.random.default_rng((seed, number))
-        drawn[task] = [ask(rng) for _ in range(size)]
+        drawn[task] = [make(rng) for _ in range(size)]
     return drawn
 
 
 @cache
 def _new_questions(task: str) -> dict[str, tuple[Question, ...]]:
-    """Of one new task, every split. There are few balances and tables, so what was drawn before is passed over."""
+    """Return every split of one new task. There are few balances and tables, so duplicates are dropped."""
     rng = np.random.default_rng((NEW_SEED, list(NEW_TASKS).index(task)))
     drawn: dict[bytes, Question] = {}
     total = sum(NEW_SPLITS.values())
@@ -71,23 +71,25 @@ def _new_questions(task: str) -> dict[str, tuple[Question, ...]]:
 
 
 def samples(split: str) -> list[Sample]:
-    """A split as data, pictures as data URIs. Training data has demonstrations: the right answers, and of new tasks the
-    careless annotator's."""
+    """Return a split as data, pictures as data URIs.
+
+    Training data has demonstrations: the right answers, and those of the careless annotator for the new tasks.
+    """
     return list(_samples(split))
 
 
 @cache  # drawing the pictures takes a second or two, and several runs in one process ask for them
 def _samples(split: str) -> tuple[Sample, ...]:
-    rows = zip(*([(task, each) for each in asked] for task, asked in questions(split).items()), strict=True)
+    rows = zip(*([(task, each) for each in found] for task, found in questions(split).items()), strict=True)
     return tuple(
-        as_sample(task, question, f"{split}-{number:04d}-{task}", shown=split.endswith("-train"))
+        as_sample(task, question, f"{split}-{number:04d}-{task}", demonstrated=split.endswith("-train"))
         for number, row in enumerate(rows)
         for task, question in row
     )
 
 
-def as_sample(task: str, question: Question, id: str, shown: bool = False) -> Sample:
-    """One question as data; with `shown`, an answer stands beside it as a demonstration."""
+def as_sample(task: str, question: Question, id: str, demonstrated: bool = False) -> Sample:
+    """Return a question as data, with an answer as its demonstration if `demonstrated`."""
     return Sample(
         id=id,
         prompt=question.prompt,
@@ -96,7 +98,7 @@ def as_sample(task: str, question: Question, id: str, shown: bool = False) -> Sa
         answer=question.answer,
         task=task,
         source=task,
-        demonstration=(question.annotated if task in NEW_TASKS else question.right) if shown else None,
+        demonstration=(question.annotated if task in NEW_TASKS else question.right) if demonstrated else None,
         rewards=(REWARDS[task],),
         metadata=question.metadata,
     )

@@ -13,12 +13,12 @@ from mmrl_shapeworld.vqa.questions import Question, chart, counting, ocr, puzzle
 
 
 def write_countbench(folder: Path, count: int, rng: np.random.Generator) -> None:
-    """How many things of a colour or shape there are."""
+    """Write questions about the number of things of a colour or shape."""
     rows = []
     for number in range(count):
-        asked = counting(rng)
-        name = write_picture(folder, f"images/{number:05d}.png", asked.frames[0])
-        rows.append({"image": name, "question": asked.prompt, "number": asked.answer})
+        question = counting(rng)
+        name = write_picture(folder, f"images/{number:05d}.png", question.frames[0])
+        rows.append({"image": name, "question": question.prompt, "number": question.answer})
     write_json_lines(folder / "countbench_shapes.jsonl", rows)
 
 
@@ -26,9 +26,9 @@ def write_ocr_lines(folder: Path, count: int, rng: np.random.Generator) -> None:
     """Three large letters."""
     rows = []
     for number in range(count):
-        asked = ocr(rng)
-        name = write_picture(folder, f"lines/{number:05d}.png", asked.frames[0])
-        rows.append({"file_name": name, "text": asked.answer})
+        question = ocr(rng)
+        name = write_picture(folder, f"lines/{number:05d}.png", question.frames[0])
+        rows.append({"file_name": name, "text": question.answer})
     write_json_lines(folder / "metadata.jsonl", rows)
 
 
@@ -37,12 +37,12 @@ def write_chartqa(folder: Path, count: int, rng: np.random.Generator) -> None:
     rows: dict[str, list[dict[str, Any]]] = {"human": [], "augmented": []}
     for number in range(count):
         part = list(rows)[number % 2]
-        asked = (_bar if part == "human" else _height)(rng)
-        name = write_picture(folder / "png", f"{number:05d}.png", asked.frames[0])
-        rows[part].append({"imgname": name, "query": asked.prompt, "label": str(asked.answer)})
-    for part, asked_there in rows.items():
-        if asked_there:
-            write_json(folder / f"test_{part}.json", asked_there)
+        question = (_bar if part == "human" else _height)(rng)
+        name = write_picture(folder / "png", f"{number:05d}.png", question.frames[0])
+        rows[part].append({"imgname": name, "query": question.prompt, "label": str(question.answer)})
+    for part, rows_of_part in rows.items():
+        if rows_of_part:
+            write_json(folder / f"test_{part}.json", rows_of_part)
 
 
 def write_mathvista(folder: Path, count: int, rng: np.random.Generator) -> None:
@@ -56,30 +56,30 @@ def write_mathvista(folder: Path, count: int, rng: np.random.Generator) -> None:
     problems = {}
     for number in range(1, count + 1):
         make, question_type, answer_type = makers[(number - 1) % len(makers)]
-        asked = make(rng)
-        choices = list(asked.metadata["choices"]) if question_type == "multi_choice" else None
+        question = make(rng)
+        choices = list(question.metadata["choices"]) if question_type == "multi_choice" else None
         problems[str(number)] = {
             "pid": str(number),
-            "question": asked.prompt,
-            "image": write_picture(folder, f"images/{number}.png", asked.frames[0]),
+            "question": question.prompt,
+            "image": write_picture(folder, f"images/{number}.png", question.frames[0]),
             "choices": choices,
             "unit": None,
             "precision": None,
-            "answer": choices["ABCD".index(asked.right)] if choices else str(asked.answer),
+            "answer": choices["ABCD".index(question.right)] if choices else str(question.answer),
             "question_type": question_type,
             "answer_type": answer_type,
             "metadata": {"split": "testmini", "source": "ShapeWorld", "skills": [_SKILLS[make]]},
-            "query": asked.prompt,
+            "query": question.prompt,
         }
     write_json(folder / "testmini.json", problems)
 
 
 def _height(rng: np.random.Generator) -> Question:
-    return _until(rng, chart, lambda asked: not isinstance(asked.answer, str))
+    return _until(rng, chart, lambda question: not isinstance(question.answer, str))
 
 
 def _bar(rng: np.random.Generator) -> Question:
-    return _until(rng, chart, lambda asked: isinstance(asked.answer, str))
+    return _until(rng, chart, lambda question: isinstance(question.answer, str))
 
 
 _SKILLS: dict[Callable[[np.random.Generator], Question], str] = {
@@ -94,6 +94,6 @@ def _until(
     rng: np.random.Generator, make: Callable[[np.random.Generator], Question], wanted: Callable[[Question], bool]
 ) -> Question:
     """The first question of the kind that is wanted."""
-    while not wanted(asked := make(rng)):
+    while not wanted(question := make(rng)):
         pass
-    return asked
+    return question
