@@ -93,7 +93,8 @@ class Registry(Generic[C]):
         if self._base is not None:
             base = load_reference(self._base, self._error)
             if not (issubclass(found, base) if isinstance(found, type) else isinstance(found, base)):
-                raise self._error(f"{place} is not a {self.kind}: it must derive from {self._base}")
+                article = "an" if self.kind[0] in "aeio" else "a"
+                raise self._error(f"{place} is not {article} {self.kind}: it must derive from {self._base}")
         component: C = found
         return component
 

@@ -82,7 +82,9 @@ def test_every_python_block_runs(page, workplace):
             block = block.replace(large, small)
         short = any(mark in block for mark in NEEDS_MORE) or unknown_names(block, names)
         code = imports_of(block) if short else block
-        exec(compile(code, str(page), "exec"), names)  # the project's own pages, not a model's output
+        exec(
+            compile(code, f"<{page}>", "exec", dont_inherit=True), names
+        )  # the project's own pages, not a model's output
 
 
 def unknown_names(block: str, names: dict[str, Any]) -> set[str]:
