@@ -52,4 +52,4 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
-__getattr__ = exports(__name__, _HOMES)
+__getattr__ = exports(__name__, _HOMES, renamed={"TapeError": "mmrl.errors:ReplayError"})

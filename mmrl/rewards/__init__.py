@@ -8,6 +8,7 @@ as an entry point of the group `mmrl.rewards`, or use it as `path/to/file.py:nam
 is malformed, and let all other exceptions escape: a failed scorer gives NaN and is counted, never a zero.
 """
 
+from mmrl.lazy import exports
 from mmrl.rewards.core.adapters import as_trl, as_verl
 from mmrl.rewards.core.cache import ScoreCache
 from mmrl.rewards.core.executor import WeightedReward
@@ -49,3 +50,5 @@ __all__ = [
     "reward_input",
     "spec_of",
 ]
+
+__getattr__ = exports(__name__, {}, renamed={"Part": "core.executor:WeightedReward"})

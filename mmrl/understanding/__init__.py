@@ -33,4 +33,4 @@ _HOMES = {
 }
 
 __all__ = sorted(_HOMES)
-__getattr__ = exports(__name__, _HOMES)
+__getattr__ = exports(__name__, _HOMES, renamed={"Written": "rollout_engine:GeneratedTokens"})
