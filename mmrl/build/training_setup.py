@@ -48,7 +48,7 @@ from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The source of experience and the objective that a `Trainer` takes."""
+    """The source of experience and the objective that a `TrainingLoop` takes."""
 
     source: ExperienceSource
     objective: Objective

@@ -24,9 +24,9 @@ _HOMES = {
     "MicroBatch": "experience",
     "OnlineRollouts": "rollouts.online",
     "RunError": "mmrl.errors",
-    "Trainer": "trainer",
+    "TrainingLoop": "training_loop",
     "load_run": "run.run_folder",
 }
 
 __all__ = sorted(_HOMES)
-__getattr__ = exports(__name__, _HOMES)
+__getattr__ = exports(__name__, _HOMES, renamed={"Trainer": "training_loop:TrainingLoop"})

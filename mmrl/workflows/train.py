@@ -38,7 +38,7 @@ from mmrl.training.run.run_folder import (
     run_folder,
 )
 from mmrl.training.run.trackers import JsonlTracker, build_trackers
-from mmrl.training.trainer import Trainer
+from mmrl.training.training_loop import TrainingLoop
 from mmrl.workflows.validate import Evaluator
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def train(
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display)
         display.message(str(policy.attention))
-        trainer = Trainer(
+        trainer = TrainingLoop(
             policy=policy,
             objective=setup.objective,
             source=setup.source,

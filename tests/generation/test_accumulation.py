@@ -24,7 +24,7 @@ from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.run.display import QuietDisplay
-from mmrl.training.trainer import Trainer
+from mmrl.training.training_loop import TrainingLoop
 
 ROWS = 6
 FAILED = float("nan")
@@ -86,7 +86,7 @@ def update(make_policy, tmp_path) -> Callable[..., tuple[Tensor, dict[str, float
         with torch.no_grad():  # away from the old policy and the reference, so that every term has a gradient
             for parameter in parameters.values():
                 parameter += 0.1 * torch.randn_like(parameter)
-        trainer = Trainer(
+        trainer = TrainingLoop(
             policy=policy,
             objective=objective,
             source=Prepared(micro_batches(rollout, torch.tensor(rewards), calls)),

@@ -24,7 +24,7 @@ from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.trackers import JsonlTracker
-from mmrl.training.trainer import Trainer
+from mmrl.training.training_loop import TrainingLoop
 from tests.training import real_run
 from tests.training.gaussian_policy import GaussianPolicy
 from tests.training.zygote import Zygote
@@ -62,10 +62,10 @@ def straight(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 @pytest.fixture
-def make_trainer(tmp_path: Path) -> Callable[..., Trainer]:
+def make_trainer(tmp_path: Path) -> Callable[..., TrainingLoop]:
     """`build_trainer`, with a run folder of the test's own unless another is given."""
 
-    def make(run: Path = tmp_path / "run", **changes: Any) -> Trainer:
+    def make(run: Path = tmp_path / "run", **changes: Any) -> TrainingLoop:
         return build_trainer(run, **changes)
 
     return make
@@ -81,7 +81,7 @@ def build_trainer(
     groups: int = 4,
     group_size: int = 8,
     **more: Any,
-) -> Trainer:
+) -> TrainingLoop:
     run.mkdir(parents=True, exist_ok=True)
     policy = more.pop("policy", None) or GaussianPolicy()
     config = TrainingConfig(**({"iterations": 6, "save_every": 2} | (training or {})))
@@ -100,7 +100,7 @@ def build_trainer(
         history=build_history(settings.advantage),
         keep_means=settings.ratio == "guard",
     )
-    return Trainer(
+    return TrainingLoop(
         policy=policy,
         objective=objective,
         source=source,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from mmrl.training.run.display import Display, PlainDisplay, QuietDisplay
-from mmrl.training.trainer import Trainer
+from mmrl.training.training_loop import TrainingLoop
 from tests.training.conftest import build_trainer
 from tests.training.test_trainer import lines, without_timings
 
 SCORES = {0: 0.0, 1: 0.5, 2: 0.9, 3: 0.7}
 
 
-def trainer(run: Path, display: Display) -> Trainer:
+def trainer(run: Path, display: Display) -> TrainingLoop:
     """Three iterations with a moving average, a checkpoint after each, an evaluation after each but the last."""
     return build_trainer(
         run,

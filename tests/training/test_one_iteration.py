@@ -17,7 +17,7 @@ from mmrl.config import load_config
 from mmrl.data import write_samples
 from mmrl.training.experience import Experience
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.trainer import Trainer
+from mmrl.training.training_loop import TrainingLoop
 from mmrl.workflows.train import train
 from mmrl_shapeworld.splits import samples
 
@@ -73,12 +73,12 @@ def _file(frame: FrameType) -> str:
 
 
 def _files_below_iterate(frame: FrameType | None) -> set[str]:
-    """Return the files of mmrl from a call up to `Trainer.iterate`, or to the start of its thread."""
+    """Return the files of mmrl from a call up to `TrainingLoop.iterate`, or to the start of its thread."""
     files = set()
     while frame is not None:
         if _file(frame).startswith("mmrl/"):
             files.add(_file(frame))
-        if frame.f_code.co_qualname == "Trainer.iterate":
+        if frame.f_code.co_qualname == "TrainingLoop.iterate":
             return files
         frame = frame.f_back
     return files if threading.current_thread() is not threading.main_thread() else set()
@@ -110,7 +110,7 @@ def traced(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(OnlineRollouts, "collect", keep)
         patch.setattr("mmrl.workflows.train.load_samples", trace.during(load_samples))
-        patch.setattr(Trainer, "iterate", trace.during(Trainer.iterate))
+        patch.setattr(TrainingLoop, "iterate", trace.during(TrainingLoop.iterate))
         train(config)
     return trace, experiences[0]
 

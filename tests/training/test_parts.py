@@ -20,7 +20,7 @@ from mmrl.training.ema import ParameterCopy
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.run.run_folder import create_run_folder, load_run
 from mmrl.training.run.timers import Phases
-from mmrl.training.trainer import learning_rate, stop_requests
+from mmrl.training.training_loop import learning_rate, stop_requests
 from tests.training.conftest import samples
 
 

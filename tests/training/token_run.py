@@ -20,7 +20,7 @@ from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.timers import Phases
 from mmrl.training.run.trackers import JsonlTracker
-from mmrl.training.trainer import Trainer
+from mmrl.training.training_loop import TrainingLoop
 from tests.training.token_policy import TokenPolicy, questions
 
 
@@ -64,11 +64,11 @@ def collect(source: Any, iteration: int = 0, progress: float = 0.0) -> Experienc
 
 def trainer(
     run: Path, source: OnlineRollouts, algorithm: PolicyGradientConfig | None = None, **changes: Any
-) -> Trainer:
+) -> TrainingLoop:
     """Six iterations with a checkpoint after every second."""
     run.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"iterations": 6, "save_every": 2} | changes.pop("training", {})
-    return Trainer(
+    return TrainingLoop(
         policy=source.policy,
         objective=changes.pop("objective", None) or PolicyGradient(source.policy, algorithm or GRPOConfig()),
         source=source,

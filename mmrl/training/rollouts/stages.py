@@ -1,7 +1,7 @@
 """Training in stages, such as imitation before reinforcement learning.
 
     source = StagedSource([Stage(demonstrations, imitation, iterations=50), Stage(rollouts, policy_gradient)])
-    Trainer(source=source, objective=StagedObjective(source), ...)
+    TrainingLoop(source=source, objective=StagedObjective(source), ...)
 
 The number of the iteration determines the stage, so a resumed run continues in the right one. All stages share the
 policy, its reference (the parameters that the run began with), the optimizer and its schedule.

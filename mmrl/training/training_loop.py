@@ -44,7 +44,7 @@ Evaluate = Callable[[int], Mapping[str, float]]
 
 
 @dataclass
-class Trainer:
+class TrainingLoop:
     """A loop that trains one policy with one objective from one source of experience.
 
     All randomness follows from `seed` and the step, so a resumed run computes what an uninterrupted one computes.
