@@ -1,33 +1,34 @@
-"""Policies that draw: any diffusers pipeline, trained through its own `__call__`.
+"""Image and video generators as policies: diffusers pipelines and token image generators.
 
     policy = PipelinePolicy(DiffusionPipeline.from_pretrained(model), SamplingConfig(transition={"name": "flow_sde"}))
     rollout = policy.rollout([RolloutRequest(Sample("0", prompt="a red circle"), n=8, group=0)], seed=0)
-    policy.replay(rollout, columns=[0, 1], visit=lambda now: (-advantage * now.log_probs[:, 0]).mean().backward())
+    policy.replay(rollout, [0, 1], visit=lambda now: (-advantage * now.log_probs[:, 0]).mean().backward())
 
-How it works, from the outside in:
+`diffusion/` trains any diffusers pipeline through its own `__call__`:
 
-    pipeline_policy  the policy: an ordinary pipeline call, watched
-    loops            what happens at a denoiser call and at a scheduler step: record, replay, velocity
-    arguments, rows  from samples and settings to the arguments of the call
-    tape, recording  encoders and initial noise, recorded once and played back; what else a rollout leaves
-    scheduler_hook, denoiser_hook  where a loop is watched; nothing stays patched afterwards
-    guiders, joint   guidance with memory; latents that are denoised together
-    families         which transitions a scheduler allows, and its noise levels
-    transitions      the Gaussian of one step: flow-SDE, Dance-SDE, CPS, DDIM, the scheduler's own
-    windows, branches  which steps explore, and which rows share a path until they part
-    learned_noise    noise levels that are trained with the policy
-    live, noising    the last steps once more, with gradients from the picture back to the denoiser
-    guidance         RL guidance and LoRA strength, on any pipeline; reward_guidance steers by rewards' gradients
-    best_of          several drawings, ordered by what they score
-    trainables       adapters or all parameters, the reference, checkpoints
-    seeds            every random stream, from one seed
-    coverage         which pipeline classes can be policies
-    estimate         the memory of a run, from the model's configuration alone
+    pipeline_policy       `PipelinePolicy`: rollout, replay and velocity are intercepted calls of the pipeline
+    loops                 the denoiser calls and scheduler steps of a call: record, replay, probe, velocity
+    differentiable_loop   the last steps with gradients from the images back to the denoiser
+    call_arguments        from samples and sampling settings to the arguments of the call
+    encode_images         existing images to latents
+    replay_cache, pytree  encoder outputs and initial noise, computed once; structures of tensors
+    recording             the other data of a rollout; latents that are denoised together
+    scheduler_hook, denoiser_hook  interception of steps, denoisers and guiders; nothing stays patched afterwards
+    scheduler_families    noise levels of schedulers, and the moments of a step
+    transitions           the Gaussian of one step: flow-SDE, Dance-SDE, CPS, DDIM, the scheduler's own
+    learned_noise         noise levels that are trained with the policy
+    windows, branching    the stochastic steps; rows that share a path
+    noise_levels          adding noise, predicting x_0, and conversion to a flow's terms
+    support               the pipeline classes that can be policies
 
-To add a transition: a frozen dataclass with `moments` and `log_prob`, named in its family and in `TransitionConfig`.
+`image_tokens/` trains autoregressive models, `inference/` has RL guidance, reward guidance and best of N, and `memory/`
+estimates the memory of a run from the model's configuration files.
 
-Gotchas: a log-probability is the *mean* over latent dimensions. A replay must have the batch shape of its rollout: rows
-computed in another shape differ in the last bits. `visit` may call `backward()`, but not the policy.
+To add a transition: a frozen dataclass that derives from `Transition` (docs/transitions.md). To add an image-token
+model: a class that derives from `ImageTokenModel` (docs/image-tokens.md). Neither needs a change in this package.
+
+A log-probability is the *mean* over latent dimensions. A replay must have the batch shape of its rollout: rows computed
+in another shape differ in the last bits. `visit` may call `backward()`, but not the policy.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ _HOMES = {
     "DanceSDE": "diffusion.transitions",
     "FlowSDE": "diffusion.transitions",
     "GenerationError": "mmrl.errors",
+    "ImageTokenModel": "image_tokens.image_token_model",
+    "ImageTokenPolicy": "image_tokens.image_token_policy",
     "NoisyODE": "diffusion.transitions",
     "ODE": "diffusion.transitions",
     "PipelinePolicy": "diffusion.pipeline_policy",

@@ -47,10 +47,10 @@ def test_proven_is_what_the_tests_run(monkeypatch):
     ("name", "reason"),
     [
         ("StableCascadePriorPipeline", "no transformer, transformer_2"),
-        ("StableAudioPipeline", "makes sound"),
-        ("DDPMPipeline", "neither a prompt nor pictures"),
+        ("StableAudioPipeline", "makes only sound"),
+        ("DDPMPipeline", "neither a prompt nor images"),
         ("CosmosTextToWorldPipeline", "EDMEulerScheduler, is of no covered family"),
-        ("TextToVideoSDPipeline", "every frame as a row"),
+        ("TextToVideoSDPipeline", "every frame as a separate row"),
     ],
 )
 def test_what_cannot_work_is_refused_with_the_reason(name, reason):

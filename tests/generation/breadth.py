@@ -1,6 +1,7 @@
-"""What is asked of every tiny pipeline. The classes here are those that `mmrl doctor --pipelines` calls proven.
+"""The checks of every tiny pipeline, whose classes are those that `mmrl doctor --pipelines` calls proven.
 
-A pipeline is built once, for all questions; it is guided, and asked again without guidance where it has any.
+A pipeline is built once for all checks, and checked with guidance and, if it has any, without. The representatives of
+`representatives.py` run every day; the others run under the marker `breadth`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from representatives import representatives
 from tiny import (
     cogvideox,
     edits,
@@ -43,7 +45,7 @@ STEPS = 4
 FLOW_IMAGES = (flow_images, single_stream, edits)
 NOISE_IMAGES = (unets, sdxl, kandinsky, noise_transformers)
 VIDEOS = (wan, ltx, hunyuan_video, cogvideox, videos, unet_videos)
-"""A test file each, so that workers share them out."""
+"""The tables of the three test files, which workers can share."""
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,11 @@ class Built:
 
 
 def names(*tables: ModuleType) -> list[Any]:
-    """Each pipeline of some tables once."""
+    """Return a parameter for each pipeline of these tables, marked `breadth` unless it is a representative."""
     return [
-        pytest.param(name, marks=[pytest.mark.slow] * each.slow)
+        pytest.param(
+            name, marks=[pytest.mark.slow] * each.slow + [pytest.mark.breadth] * (name not in representatives())
+        )
         for table in tables
         for name, each in table.PIPELINES.items()
     ]

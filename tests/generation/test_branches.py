@@ -71,9 +71,9 @@ def test_a_model_of_noise_branches_as_well(make_policy):
     assert policy.replay_gap(rollout) == 0
 
 
-def test_what_is_no_tree_is_refused(make_policy):
+def test_rows_that_do_not_form_trees_raise(make_policy):
     policy = make_policy("sd3", steps=4, branch={"at": (0, 1)})
-    with pytest.raises(ValueError, match="no whole trees of 4"):
+    with pytest.raises(ValueError, match="not whole trees of 4"):
         policy.rollout(group(6), seed=0)
     late = make_policy("sd3", steps=4, branch={"at": (3,)})
     with pytest.raises(ConfigError, match="there are 3 decisions, counted from 0"):

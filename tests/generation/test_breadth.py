@@ -1,4 +1,4 @@
-"""No tiny pipeline is left out of `breadth`; and the gradient of each is that of finite differences."""
+"""Every tiny pipeline is in the breadth tests, and its gradient equals the finite difference."""
 
 from __future__ import annotations
 
@@ -6,11 +6,19 @@ import pytest
 import tiny
 import torch
 from breadth import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, calls, names, roll
+from representatives import features, representatives
 
 
 def test_every_tiny_pipeline_is_in_one_of_the_three_files():
     found = [name for table in (*FLOW_IMAGES, *NOISE_IMAGES, *VIDEOS) for name in table.PIPELINES]
     assert sorted(found) == sorted(tiny.PIPELINES)
+
+
+def test_representatives_have_every_combination_of_features_once():
+    chosen = [features(name) for name in representatives()]
+    everyday = {features(name) for name, each in tiny.PIPELINES.items() if not (each.slow or each.heavy)}
+    assert len(chosen) == len(set(chosen)) and set(chosen) == everyday
+    assert 35 <= len(chosen) <= 55
 
 
 @pytest.mark.slow

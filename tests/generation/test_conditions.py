@@ -35,7 +35,7 @@ def test_a_picture_a_row_where_the_pipeline_looks_one_up(tmp_path):
 def test_samples_with_pictures_share_no_call(tmp_path):
     policy = PipelinePolicy(tiny.build("flux_img2img"), tiny.sampling("flux_img2img"))
     requests = [RolloutRequest(edit(tmp_path, id), n=1, group=0) for id in "ab"]
-    with pytest.raises(ValueError, match="a call of their own each"):
+    with pytest.raises(ValueError, match="need a separate call each"):
         policy.rollout(requests, seed=0)
 
 

@@ -117,7 +117,7 @@ def test_state_is_what_the_optimizer_holds(tmp_path):
     optimizer.step()
     moments = [each for state in optimizer.state.values() for each in state.values() if each.ndim]
     held = [*parameters, *(p.grad for p in parameters), *moments, *parameters]  # the last: a moving average
-    assert estimate.state == sum(each.numel() * each.element_size() for each in held)
+    assert estimate.training_state == sum(each.numel() * each.element_size() for each in held)
     assert estimate.copies == ("moving average",)
 
 
@@ -218,7 +218,7 @@ def test_every_recipe_has_an_estimate(recipe):
     estimate = estimated(config)
     weights = count_weights(find_architecture(config.policy.model), torch.bfloat16)
     assert estimate.frozen == tuple(weights)
-    assert 2**30 < estimate.standing < 140 * 2**30  # of an H200
+    assert 2**30 < estimate.resident < 140 * 2**30  # of an H200
     assert estimate.plain.peak > 4 * estimate.recomputed.peak > 0
     assert 10**5 < estimate.trained < 10**9
     assert all(figures for _, figures in estimate.rows())

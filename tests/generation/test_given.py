@@ -35,7 +35,7 @@ def test_rows_on_their_own_have_the_velocities_that_they_had_together(name, make
 def test_latents_of_another_shape_are_refused(make_policy, requests):
     policy = make_policy("sd3")
     sample = requests[0].sample
-    with pytest.raises(GenerationError, match=r"the given latents are \[1, 4, 3, 3\], the pipeline's own are"):
+    with pytest.raises(GenerationError, match=r"the latents are \[1, 4, 3, 3\], the pipeline's own are"):
         policy.rollout_from_latents([sample], [0], torch.zeros(1, 4, 3, 3), [None])
 
 
@@ -63,5 +63,5 @@ def test_an_encoded_picture_is_what_the_pipelines_own_arithmetic_decodes(name, m
 
 
 def test_classes_whose_latents_are_made_otherwise_are_refused_by_name(make_policy):
-    with pytest.raises(UnsupportedError, match="WanPipeline: encoding given pictures is known for StableDiffusion"):
+    with pytest.raises(UnsupportedError, match="WanPipeline: existing images can be encoded for StableDiffusion"):
         make_policy("wan").encode([])

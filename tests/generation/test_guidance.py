@@ -79,7 +79,7 @@ def test_the_base_may_be_a_pipeline_of_its_own():
             drawn = draw(tuned)
         assert torch.equal(drawn, due) == (scale == 1.0)
     with (
-        pytest.raises(ConfigError, match="in one of the two pipelines alone"),
+        pytest.raises(ConfigError, match="in only one of the two pipelines"),
         rl_guidance(tuned, 0.5, tiny.build("sd15")),
     ):
         pass
@@ -112,7 +112,7 @@ def test_the_strength_of_a_lora_is_exact_at_0_and_1_and_scales_what_was_learnt(m
 
 def test_without_a_lora_there_is_nothing_to_compare_or_to_weaken(make_policy):
     pipeline = tiny.build("sd3")
-    with pytest.raises(ConfigError, match="load a LoRA, or hand over the base"), rl_guidance(pipeline, 0.5):
+    with pytest.raises(ConfigError, match="load a LoRA, or pass the base"), rl_guidance(pipeline, 0.5):
         pass
     with pytest.raises(ConfigError, match="no LoRA whose strength"), lora_strength(pipeline, 0.5):
         pass

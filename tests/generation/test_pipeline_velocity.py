@@ -91,11 +91,11 @@ def test_a_single_step_schedule_still_answers(make_policy, requests):
     assert policy.replay_gap(rollout) == 0
 
 
-def test_what_cannot_be_asked_is_refused(make_policy, requests):
+def test_invalid_velocity_queries_raise(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     for sigma in (0.0, 1.5):
-        with pytest.raises(ValueError, match="due in"):
+        with pytest.raises(ValueError, match="expected in"):
             policy.predict_velocity(rollout, rollout.clean, sigma)
     with pytest.raises(GenerationError, match=r"noisy is \[2, 4, 8, 8\]"):
         policy.predict_velocity(rollout, rollout.clean[:2], 0.5)

@@ -12,7 +12,7 @@ import torch
 
 from mmrl.data.sample import Sample
 from mmrl.generation import DDIM, ODE
-from mmrl.generation.diffusion.noise_levels import noised, signal_of
+from mmrl.generation.diffusion.noise_levels import add_noise, signal_of
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, VPFamily
 from mmrl.generation.inference.best_of import rank
 from mmrl.generation.inference.reward_guidance import guided_rollout, steering_gain
@@ -63,7 +63,7 @@ def test_steering_draws_from_the_tilted_density(family, step):
     levels = torch.linspace(0.999, 0, 2001, dtype=torch.float64).tolist()
     torch.manual_seed(0)
     clean, noise = (torch.randn(4000, dtype=torch.float64) for _ in range(2))
-    x = noised(family, spread * clean, noise, levels[0])
+    x = add_noise(family, spread * clean, noise, levels[0])
     for pair in pairwise(levels):
         sigma = pair[0]
         signal = signal_of(family, sigma)

@@ -50,7 +50,7 @@ def test_outermost_calls_are_played_back_without_computing():
     assert [entry.name for entry in call_cache.entries] == ["encode_prompt", "prepare_latents"]
     parts.computed.clear()
     generator = torch.Generator().manual_seed(99)
-    with intercept_calls([(parts, name, name) for name in TARGETS], call_cache.player([generator])):
+    with intercept_calls([(parts, name, name) for name in TARGETS], call_cache.replayer([generator])):
         prompt, latents = parts.encode_prompt("another"), parts.prepare_latents(generator)
     assert parts.computed == []
     assert prompt["length"] == 3 and prompt["embeds"].tolist() == [3, 3]
@@ -63,19 +63,19 @@ def test_what_is_played_may_be_changed_in_place():
     parts = Parts()
     call_cache, _ = recorded(parts)
     for _ in range(2):
-        play = call_cache.player([])
+        play = call_cache.replayer([])
         call_cache.entries[:] = [type(e)(e.name, e.value, ()) for e in call_cache.entries]
         assert play("encode_prompt", pytest.fail)["embeds"].mul_(5).tolist() == [15, 15]
 
 
 def test_a_call_out_of_turn_names_both():
     call_cache, _ = recorded(Parts())
-    play = call_cache.player([torch.Generator()])
+    play = call_cache.replayer([torch.Generator()])
     with pytest.raises(
         ReplayError, match=r"entry 0: the rollout made encode_prompt\(\) here, the replay calls prepare_l"
     ):
         play("prepare_latents", pytest.fail)
-    play = call_cache.player([torch.Generator()])
+    play = call_cache.replayer([torch.Generator()])
     play("encode_prompt", pytest.fail)
     play("prepare_latents", pytest.fail)
     with pytest.raises(ReplayError, match="entry 2: the rollout made no further call here"):

@@ -23,12 +23,12 @@ def package(tmp_path, monkeypatch):
     sys.modules.pop("other_package", None)
 
 
-def offer(folder, name: str, *lines: str) -> None:
+def offer(folder, name: str, *lines: str, group: str = GROUP) -> None:
     """Write the metadata of an installed distribution with these entry points."""
     info = folder / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("\n".join([f"[{GROUP}]", *lines, ""]))
+    (info / "entry_points.txt").write_text("\n".join([f"[{group}]", *lines, ""]))
 
 
 def shapes(**built_in: str) -> Registry:

@@ -1,4 +1,10 @@
-"""From a sampling configuration to the arguments of a pipeline's `__call__`, checked against its signature."""
+"""The arguments of a pipeline's `__call__`, from a sampling configuration and samples, checked against its signature.
+
+Samples with images are requested in one of two layouts. Most pipelines take one prompt, its images and a number of
+outputs. Those that take no number, and those in `IMAGE_PER_ROW`, which ignore it or look up an image for every row, get
+the prompt and the images once per row. That cannot be the rule: to other pipelines several images are all references of
+every row (Flux.2, Qwen-Image-Edit-Plus). The lists were read off the source of diffusers 0.42.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +35,13 @@ _SET_BY = {
     "eta": "sampling.transition.noise_level",
 }
 _OF_A_SAMPLE = ("height", "width", "num_frames")
-"""What a sample may also say for itself."""
+"""Arguments that a sample may set too."""
 _OURS = {
     "prompt": "prompts come from the samples",
     "generator": "seeds are the run's",
     "latents": "initial noise comes from the run's seed",
-    "num_images_per_prompt": "each trajectory is a row of its own: set data.group_size",
-    "num_videos_per_prompt": "each trajectory is a row of its own: set data.group_size",
+    "num_images_per_prompt": "each trajectory is a separate row: set data.group_size",
+    "num_videos_per_prompt": "each trajectory is a separate row: set data.group_size",
     "output_type": "rewards take PIL images",
     "return_dict": "the policy reads the output",
     "timesteps": "the schedule is sampling.steps'",
@@ -43,21 +49,21 @@ _OURS = {
 
 
 def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: Sequence[Sample]) -> dict[str, Any]:
-    """Keywords for `pipeline(...)`, one row a sample; generators are the caller's to add.
+    """Return keywords for `pipeline(...)`, one row per sample; the caller adds generators.
 
-    Samples with conditions must all be the same one: what a list of pictures means differs between pipelines (one for
-    each row, or several for every row), while one prompt, its pictures and a number of outputs mean the same to all.
+    Samples with conditions must all be the same one: a list of images means one per row to some pipelines and several
+    for every row to others, while one prompt, its images and a number of outputs mean the same to all.
 
     Raises:
         ConfigError: an argument that this pipeline does not take, or that is set elsewhere.
         ValueError: samples with conditions that differ.
-        DataError: a picture or video that cannot be read.
+        DataError: an image or video cannot be read.
     """
     known = inspect.signature(type(pipeline).__call__).parameters
-    alone = any(sample.conditions for sample in samples)
-    if alone and any(sample != samples[0] for sample in samples):
-        raise ValueError("samples with pictures or other conditions are drawn in a call of their own each")
-    layout = make_layout(type(pipeline).__name__, known, len(samples), pictured=alone)
+    conditioned = any(sample.conditions for sample in samples)
+    if conditioned and any(sample != samples[0] for sample in samples):
+        raise ValueError("samples with images or other conditions need a separate call each")
+    layout = make_layout(type(pipeline).__name__, known, len(samples), conditioned=conditioned)
     chosen: dict[str, Any] = {
         "num_inference_steps": sampling.steps,
         "guidance_scale": sampling.guidance_scale,
@@ -79,12 +85,12 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
         arguments[name] = value
     if "prompt" in known:
         arguments["prompt"] = [sample.prompt for sample in samples[: layout.prompts]]
-    if alone:
+    if conditioned:
         _check_no_state_before_loop(pipeline, samples[0].conditions)
-        arguments |= load_conditions(samples[0], layout.pictures, alpha=type(pipeline).__name__ in WITH_ALPHA)
+        arguments |= load_conditions(samples[0], layout.images, alpha=type(pipeline).__name__ in WITH_ALPHA)
     if layout.count:
         arguments[layout.count] = len(samples)
-    if "eta" in known and sampling.transition.name == "native":  # TCD draws noise by it; no other native scheduler asks
+    if "eta" in known and sampling.transition.name == "native":  # read by TCD alone
         arguments["eta"] = sampling.transition.noise_level
     if "output_type" in known:
         arguments["output_type"] = "pil"
@@ -92,13 +98,13 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
 
 
 def guiders_take_scale(pipeline: DiffusionPipeline) -> bool:
-    """Whether the guidance scale is set on the pipeline's guider, and is no argument of its call."""
+    """Return whether the guidance scale is set on the pipeline's guider instead of its call."""
     known = inspect.signature(type(pipeline).__call__).parameters
     return "guidance_scale" not in known and bool(guiders_of(pipeline))
 
 
 _WRITTEN_BEFORE_THE_LOOP = {"GlmImagePipeline": "image"}
-"""Conditions for which the denoiser is called before the loop, to leave something that every step reads."""
+"""Conditions for which the pipeline calls the denoiser before the loop and every step reads the result."""
 
 
 def _check_no_state_before_loop(pipeline: DiffusionPipeline, conditions: Iterable[str]) -> None:
@@ -110,14 +116,14 @@ def _check_no_state_before_loop(pipeline: DiffusionPipeline, conditions: Iterabl
 
 
 def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> None:
-    """Whether the pipeline takes what the samples give, and gets all that it needs.
+    """Check that the pipeline takes the samples' conditions and gets all that it requires.
 
     Raises:
         ConfigError: a condition that is no argument of the pipeline or that the run sets; a condition that is missing,
             or that some samples have and others do not.
     """
     known = inspect.signature(type(pipeline).__call__).parameters
-    needed = {name for name, each in known.items() if name != "self" and _must_be_given(name, each)}
+    needed = {name for name, each in known.items() if name != "self" and _is_required(name, each)}
     name = type(pipeline).__name__
     first: Sample | None = None
     for sample in samples:
@@ -129,7 +135,7 @@ def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> Non
             raise ConfigError(f"samples {first.id!r} and {sample.id!r} differ in what they give: {odd}")
 
 
-def _must_be_given(name: str, argument: inspect.Parameter) -> bool:
+def _is_required(name: str, argument: inspect.Parameter) -> bool:
     ours = name in _OURS or name in _SET_BY
     return not ours and argument.default is inspect.Parameter.empty and argument.kind is not argument.VAR_KEYWORD
 
@@ -147,7 +153,7 @@ def _check_conditions(sample: Sample, pipeline: str, known: Mapping[str, Any]) -
 
 
 def load_conditions(sample: Sample, copies: int | None, alpha: bool = False) -> dict[str, Any]:
-    """A sample's conditions with pictures as PIL images and videos as lists of them; `copies` of each in a list."""
+    """Return a sample's conditions with PIL images and videos as lists of them; `copies` of each in a list."""
 
     def load(kind: MediaKind, path: str) -> Any:
         if is_video(kind, path):
@@ -175,16 +181,8 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f": did you mean {near[0]}?" if near else ""
 
 
-# How many outputs of one sample are asked for, where the sample has pictures.
-#
-# Most pipelines take one prompt, its pictures and a number of outputs. Those that take no number, and those named here,
-# which ignore it or look up a picture for every row, get the prompt and the pictures once a row. That cannot be the
-# rule, for to others several pictures are all references of every row (Flux.2, Qwen-Image-Edit-Plus). Read in the
-# source of diffusers 0.42.
-
-
 COUNTS = ("num_images_per_prompt", "num_videos_per_prompt")
-"""What pipelines call the number of outputs of one prompt."""
+"""The names of the argument for the number of outputs per prompt."""
 
 IMAGE_PER_ROW = frozenset(
     {
@@ -224,10 +222,10 @@ IMAGE_FOR_ALL = frozenset(
         "SanaImageToVideoPipeline",
     }
 )
-"""Classes whose one picture serves every row, each with a prompt of its own."""
+"""Classes whose single image serves every row, while each row has a prompt."""
 
 WITH_ALPHA = frozenset({"QwenImageLayeredPipeline"})
-"""Classes whose pictures have four channels, and that convert none."""
+"""Classes that require images with four channels and convert none."""
 
 SINGLE_GENERATOR = frozenset(
     {
@@ -238,53 +236,50 @@ SINGLE_GENERATOR = frozenset(
         "LTXImageToVideoPipeline",
     }
 )
-"""Classes that take no list of random generators: one draws the noise of all rows, in order."""
+"""Classes that take no list of random generators: a single one generates the noise of all rows, in order."""
 
 
 @dataclass(frozen=True)
 class BatchLayout:
-    """How one call asks for several rows."""
+    """The arguments by which one call requests several rows."""
 
     prompts: int
-    """How often the prompt is handed over."""
+    """The number of copies of the prompt."""
     count: str | None = None
     """The argument that takes the number of rows; None: there are as many rows as prompts."""
-    pictures: int | None = None
-    """How often each picture is handed over; None: by itself, not in a list."""
+    images: int | None = None
+    """The number of copies of each image; None: the image itself, not a list."""
 
 
-def make_layout(pipeline: str, arguments: Container[str], rows: int, pictured: bool) -> BatchLayout:
-    """For a class of this name, whose call takes these arguments; `pictured`: samples give more than a prompt."""
-    if not pictured or pipeline in IMAGE_FOR_ALL:
+def make_layout(pipeline: str, arguments: Container[str], rows: int, conditioned: bool) -> BatchLayout:
+    """Return the layout for a class of this name with these arguments; `conditioned`: samples are not only prompts."""
+    if not conditioned or pipeline in IMAGE_FOR_ALL:
         return BatchLayout(prompts=rows)
     count = next((name for name in COUNTS if name in arguments), None)
     if count is None or pipeline in IMAGE_PER_ROW:
-        return BatchLayout(prompts=rows, pictures=rows)
+        return BatchLayout(prompts=rows, images=rows)
     return BatchLayout(prompts=1, count=count)
-
-
-# Prompts that no text encoder of a pipeline reads to the end. diffusers cuts them; here they are counted and named.
 
 
 UNLIMITED = 10**6  # tokens; transformers writes 1e30 where a tokenizer states no limit
 SPECIAL = 8  # tokens around a prompt, at most
-SHOWN = 3  # prompts named in the report
+MAX_NAMED = 3  # prompts in the warning
 
 logger = logging.getLogger(__name__)
 
 
 def token_limits(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> dict[str, int]:
-    """Tokens that each tokenizer with a text encoder passes on, by component name.
+    """Return the maximal number of tokens of each tokenizer with a text encoder, by component name.
 
-    CLIP reads what its positions allow, whatever the call says; other encoders read `max_sequence_length`, where the
-    pipeline has it.
+    CLIP's limit is its number of positions; other encoders read `max_sequence_length` tokens, if the pipeline has that
+    argument.
     """
     argument = inspect.signature(type(pipeline).__call__).parameters.get("max_sequence_length")
-    asked = sampling.pipeline_args.get("max_sequence_length", argument.default if argument else None)
+    requested = sampling.pipeline_args.get("max_sequence_length", argument.default if argument else None)
     limits: dict[str, int] = {}
     for name, tokenizer in _tokenizers(pipeline).items():
-        if isinstance(asked, int) and not isinstance(tokenizer, CLIPTokenizer):
-            limits[name] = asked
+        if isinstance(requested, int) and not isinstance(tokenizer, CLIPTokenizer):
+            limits[name] = requested
         else:
             limits[name] = int(tokenizer.model_max_length)
     return limits
@@ -293,39 +288,41 @@ def token_limits(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> dict[
 def find_truncated_prompts(
     pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: Iterable[Sample]
 ) -> tuple[dict[str, int], int]:
-    """Tokens of each prompt that every text encoder cuts, by sample id, and the tokens that are read at most.
+    """Return the length in tokens of each prompt that every text encoder truncates, by sample id, and the limit.
 
-    A prompt that one encoder reads to the end is not cut: SD3's and Flux's T5 sees what their CLIP does not.
+    A prompt that one encoder reads completely is not truncated: SD3's and Flux's T5 reads what their CLIP does not.
     """
     limits = token_limits(pipeline, sampling)
     if not limits or (most := max(limits.values())) >= UNLIMITED:
         return {}, UNLIMITED
     tokenizers = _tokenizers(pipeline)
-    left = {s.id: s.prompt for s in samples if len(s.prompt.encode()) + SPECIAL > most}  # a token is a byte or more
+    candidates = {
+        s.id: s.prompt for s in samples if len(s.prompt.encode()) + SPECIAL > most
+    }  # a token is a byte or more
     lengths: dict[str, int] = {}  # in tokens of the encoder that reads the most
     for name in sorted(limits, key=lambda name: -limits[name]):
-        if left:
-            ids = tokenizers[name](list(left.values()), verbose=False).input_ids
-            counts = dict(zip(left, map(len, ids), strict=True))
+        if candidates:
+            ids = tokenizers[name](list(candidates.values()), verbose=False).input_ids
+            counts = dict(zip(candidates, map(len, ids), strict=True))
             lengths = counts | lengths
-            left = {id: prompt for id, prompt in left.items() if counts[id] > limits[name]}
-    return {id: lengths[id] for id in left}, most
+            candidates = {id: prompt for id, prompt in candidates.items() if counts[id] > limits[name]}
+    return {id: lengths[id] for id in candidates}, most
 
 
 def warn_truncated_prompts(pipeline: DiffusionPipeline, sampling: SamplingConfig, samples: list[Sample]) -> None:
-    """Warn once, with the number of prompts that are cut and the first of them."""
+    """Log one warning with the number of truncated prompts and the first of them, if there are any."""
     cut, most = find_truncated_prompts(pipeline, sampling, samples)
     if cut:
-        first = ", ".join(f"{name!r} ({tokens} tokens)" for name, tokens in list(cut.items())[:SHOWN])
+        first = ", ".join(f"{name!r} ({tokens} tokens)" for name, tokens in list(cut.items())[:MAX_NAMED])
         logger.warning(
             "%d of %d prompts are longer than the %d tokens that the text encoders read, and what is beyond has no "
             "effect on the pictures, though rewards see it: %s%s",
-            len(cut), len(samples), most, first, ", ..." if len(cut) > SHOWN else "",
+            len(cut), len(samples), most, first, ", ..." if len(cut) > MAX_NAMED else "",
         )  # fmt: skip
 
 
 def _tokenizers(pipeline: DiffusionPipeline) -> Mapping[str, PreTrainedTokenizerBase]:
-    """Those whose text encoder is loaded: `tokenizer_3` belongs to `text_encoder_3`."""
+    """Return the tokenizers whose text encoder is loaded: `tokenizer_3` belongs to `text_encoder_3`."""
     return {
         name: component
         for name, component in pipeline.components.items()

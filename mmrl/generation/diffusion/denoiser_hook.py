@@ -1,7 +1,11 @@
-"""Denoisers whose calls can be counted, computed with gradients, or answered without computing.
+"""The components that a pipeline calls in every step: denoisers, networks beside them (ControlNets), and guiders.
 
-The module is never wrapped or replaced: pipelines read its `config` and `dtype`, and FSDP keeps hooks on it. Only its
-`forward` is replaced, on the instance, while a loop is watched.
+Denoiser calls are intercepted: they can be counted, computed with gradients, or answered without computation. The
+module is never wrapped: pipelines read its `config` and `dtype`, and FSDP keeps hooks on it. Only `forward` is
+replaced, on the instance, during one call of the pipeline.
+
+A guider may have state: adaptive projected guidance averages its corrections over steps (arXiv:2410.02416). The state
+is read after every step of a rollout, and restored after every step that a replay skips.
 """
 
 from __future__ import annotations
@@ -21,34 +25,36 @@ from mmrl_kernels.integrations.diffusers import use_attention
 from mmrl_kernels.registry import KernelError
 
 DENOISERS = ("transformer", "transformer_2", "unconditional_transformer", "unet")
-"""The names that pipelines give to the networks of their denoising loop."""
-
+"""The component names of denoisers in pipelines."""
 
 BRANCHES = ("controlnet",)
-"""Networks whose answer only goes into the next call of a denoiser."""
+"""The component names of networks whose output is only an input of the next denoiser call."""
+
+GuidanceState = list[Any]
+"""The running average of each buffer: a tensor, or 0 before its first step."""
 
 
 class DenoiserHandler(Protocol):
-    """Who decides what the denoisers of a loop answer."""
+    """The interface of an object that provides the outputs of a loop's denoiser calls."""
 
     def on_denoiser_call(self) -> None:
-        """A denoiser is about to be called; its own hooks come after."""
+        """Handle the beginning of a denoiser call, before the module's own hooks."""
         ...
 
     def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
-        """The denoiser's answer, given a way to compute it and what it is called with."""
+        """Return the denoiser's output; `compute` calls the denoiser with `arguments`."""
         ...
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        """The answer of a network that goes into the next denoiser call, given a way to compute it."""
+        """Return the output of a network beside the denoiser; `compute` calls it."""
         ...
 
 
 def find_denoisers(pipeline: DiffusionPipeline) -> dict[str, ModelMixin]:
-    """The denoisers that a pipeline has, by component name.
+    """Return the denoisers of a pipeline by component name.
 
     Raises:
-        UnsupportedError: it has none under a known name.
+        UnsupportedError: the pipeline has no component of a known name.
     """
     found = {name: getattr(pipeline, name, None) for name in DENOISERS}
     denoisers = {name: module for name, module in found.items() if isinstance(module, nn.Module)}
@@ -58,13 +64,13 @@ def find_denoisers(pipeline: DiffusionPipeline) -> dict[str, ModelMixin]:
 
 
 def find_branches(pipeline: DiffusionPipeline) -> list[nn.Module]:
-    """The networks beside the denoisers that a pipeline calls in every step."""
+    """Return the networks beside the denoisers that a pipeline calls in every step."""
     return [each for name in BRANCHES if isinstance(each := getattr(pipeline, name, None), nn.Module)]
 
 
 @contextmanager
 def restore_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
-    """Afterwards, denoisers attend as before: PAG pipelines clean up only where they end by themselves."""
+    """Restore the attention processors on exit: PAG pipelines do so only if their call is not interrupted."""
     layers: list[Any] = [
         layer for each in denoisers.values() for layer in each.modules() if hasattr(type(layer), "set_processor")
     ]
@@ -81,30 +87,30 @@ def restore_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
 def intercept_denoisers(
     denoisers: Mapping[str, ModelMixin],
     branches: Sequence[nn.Module],
-    watcher: DenoiserHandler,
+    handler: DenoiserHandler,
     precision: Callable[[], AbstractContextManager[Any]],
 ) -> Iterator[None]:
-    """While open, `watcher` decides what each denoiser call returns; what is computed is computed under `precision`."""
+    """While open, `handler` provides the output of each denoiser call; computations run under `precision`."""
 
-    def watched(forward: Callable[..., Any]) -> Callable[..., Any]:
+    def intercepted(forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             def compute() -> Any:
                 with precision():
                     return forward(*args, **kwargs)
 
-            return watcher.on_denoise(compute, (args, kwargs))
+            return handler.on_denoise(compute, (args, kwargs))
 
         return call
 
-    def aside(forward: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: watcher.on_branch(lambda: forward(*args, **kwargs))
+    def intercepted_branch(forward: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *args, **kwargs: handler.on_branch(lambda: forward(*args, **kwargs))
 
     modules = list(denoisers.values())
-    replaced = [(module, "forward", watched(module.forward)) for module in modules]
-    replaced += [(module, "forward", aside(module.forward)) for module in branches]
+    replaced = [(module, "forward", intercepted(module.forward)) for module in modules]
+    replaced += [(module, "forward", intercepted_branch(module.forward)) for module in branches]
     with replaced_attributes(replaced):
-        # A hook, and the first of all: those of FSDP and DDP look at the grad mode, which the watcher sets.
-        handles = [m.register_forward_pre_hook(lambda *_: watcher.on_denoiser_call(), prepend=True) for m in modules]
+        # This hook must be the first: those of FSDP and DDP read the grad mode, which the handler sets.
+        handles = [m.register_forward_pre_hook(lambda *_: handler.on_denoiser_call(), prepend=True) for m in modules]
         try:
             yield
         finally:
@@ -112,63 +118,50 @@ def intercept_denoisers(
                 handle.remove()
 
 
-# Guidance that is a component of its own, and remembers: a replay that skips steps puts back what those left behind.
-#
-# Adaptive projected guidance averages its corrections over steps (arXiv:2410.02416). Its buffer is read after every
-# step of a rollout, and set after every step that a replay goes past.
-
-
-GuidanceState = list[Any]
-"""The running average of each buffer: a tensor, or 0 before its first step."""
-
-
 def guiders_of(pipeline: DiffusionPipeline) -> list[BaseGuidance]:
-    """The guiders among a pipeline's components."""
+    """Return the guiders among a pipeline's components."""
     return [each for each in pipeline.components.values() if isinstance(each, BaseGuidance)]
 
 
 class Guiders:
-    """The guiders of a pipeline."""
+    """The guiders of a pipeline, with their scale and state."""
 
     def __init__(self, pipeline: DiffusionPipeline) -> None:
         self._guiders = guiders_of(pipeline)
 
     @contextmanager
     def at_scale(self, guidance_scale: float | None) -> Iterator[None]:
-        """While open, they guide at this scale; None: at their own. Pipelines with guiders take no `guidance_scale`."""
+        """While open, the guiders use this scale; None: their own. Pipelines with guiders take no `guidance_scale`."""
         scaled = [each for each in self._guiders if hasattr(each, "guidance_scale") and guidance_scale is not None]
         with replaced_attributes((each, "guidance_scale", guidance_scale) for each in scaled):
             yield
 
     def read(self) -> GuidanceState:
-        """What they remember now."""
+        """Return a copy of the current state."""
         return [_copied(buffer.running_average) for buffer in self._buffers()]
 
-    def write(self, memory: Sequence[Any]) -> None:
-        """Make them remember what they did then."""
-        for buffer, average in zip(self._buffers(), memory, strict=True):
+    def write(self, state: GuidanceState) -> None:
+        """Restore a state that `read` returned."""
+        for buffer, average in zip(self._buffers(), state, strict=True):
             buffer.running_average = _copied(average)
 
     def _buffers(self) -> list[Any]:
-        held = [value for guider in self._guiders for value in vars(guider).values()]
-        return [value for value in held if hasattr(value, "running_average")]
+        values = [value for guider in self._guiders for value in vars(guider).values()]
+        return [value for value in values if hasattr(value, "running_average")]
 
 
 def _copied(average: Any) -> Any:
     return average.detach().clone() if isinstance(average, Tensor) else average
 
 
-# Who computes the attention of a pipeline's denoisers, and why.
-
-
-def set_attention(denoisers: Mapping[str, Any], wanted: PipelineAttention) -> str:
-    """Install what a configuration names, and tell what was chosen.
+def set_attention(denoisers: Mapping[str, Any], backend: PipelineAttention) -> str:
+    """Install the configured attention backend; return a line with the choice for each denoiser and its reason.
 
     Raises:
-        ConfigError: what was asked for by name cannot serve a denoiser.
+        ConfigError: the requested backend does not support a denoiser.
     """
     try:
-        chosen = {name: use_attention(denoiser, wanted) for name, denoiser in denoisers.items()}
+        chosen = {name: use_attention(denoiser, backend) for name, denoiser in denoisers.items()}
     except KernelError as err:
         raise ConfigError(f"policy.attention: {err}") from err
     return "; ".join(f"attention of {name}: {choice.name} ({choice.reason})" for name, choice in chosen.items())

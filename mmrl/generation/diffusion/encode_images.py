@@ -1,7 +1,7 @@
-"""Pictures that a policy did not draw just now: their latents, and a recording to ask for velocities with.
+"""Encode existing images to latents, and record one step so that velocity losses can be computed on them.
 
-A velocity needs what a pipeline computes before its loop (prompts, sizes, the shapes of its denoiser's answers), and
-nothing of the loop itself. So the recording of given latents is one of the first step alone.
+A velocity depends on the computations before a pipeline's loop (prompts, sizes, the structure of its denoiser's
+outputs) and on nothing in the loop itself. So the recording for existing latents contains the first step only.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ ENCODABLE = (
     "StableDiffusion3Pipeline",
     "FluxPipeline",
 )
-"""Pipelines whose pictures can be encoded: an `AutoencoderKL`, whose latents the loop takes scaled, shifted and, in
-Flux's case, packed. Read in the source of diffusers 0.42."""
+"""Pipelines whose images can be encoded: they have an `AutoencoderKL`, whose latents the loop takes scaled, shifted
+and, for Flux, packed. Read off the source of diffusers 0.42."""
 
 
 class FirstStepLoop(RecordLoop):
-    """Records one step, and leaves: enough for `VelocityLoop`, and for a probe of that step."""
+    """A loop that records one step and stops, enough for `VelocityLoop` and for a probe of that step."""
 
     def on_denoiser_call(self) -> None:
         super().on_denoiser_call()
@@ -40,41 +40,38 @@ class FirstStepLoop(RecordLoop):
 
     def advance(self, step: Step) -> Tensor:
         following = super().advance(step)
-        if self.latent_stream == 0:  # guidance that remembers begins every step as the first
+        if self.latent_stream == 0:  # every later step starts from the guiders' first state
             self.recording.guidance *= len(step.levels)
         return following
 
     def check_latents(self, clean: Tensor) -> None:
-        """
-        Raises:
-            GenerationError: the latents are not of the loop's shape.
-        """
-        due = join(self.recording.next_latents[0]).shape
-        if clean.shape != due:
-            raise GenerationError(f"the given latents are {list(clean.shape)}, the pipeline's own are {list(due)}")
+        """Raise GenerationError unless the latents have the loop's shape."""
+        expected = join(self.recording.next_latents[0]).shape
+        if clean.shape != expected:
+            raise GenerationError(f"the latents are {list(clean.shape)}, the pipeline's own are {list(expected)}")
 
 
 @torch.no_grad()
-def encoded(pipeline: DiffusionPipeline, sampling: SamplingConfig, pictures: Sequence[Image.Image]) -> Tensor:
-    """[B, ...]: the latents that the pipeline's loop would have ended with, had it drawn these pictures.
+def encode_images(pipeline: DiffusionPipeline, sampling: SamplingConfig, images: Sequence[Image.Image]) -> Tensor:
+    """Return the final latents [B, ...] of the pipeline's loop that correspond to these images.
 
-    Pictures are scaled to cover the size that is drawn and cropped about their centre. The autoencoder's posterior mean
-    is taken, not a draw, so that a picture has one encoding.
+    Images are resized to cover the sampling size and centre-cropped. The latents are the mean of the autoencoder's
+    posterior, not a sample, so the encoding is deterministic.
 
     Raises:
-        UnsupportedError: latents of this class of pipeline are made in a way that is not known here.
+        UnsupportedError: the pipeline is not in `ENCODABLE`, or overflows in float16.
     """
     name, parts = type(pipeline).__name__, pipeline.components
     if name not in ENCODABLE:
-        raise UnsupportedError(f"{name}: encoding given pictures is known for {', '.join(ENCODABLE)} alone; other "
-                               "pipelines learn from their own pictures (experience from rollouts)")  # fmt: skip
+        raise UnsupportedError(f"{name}: existing images can be encoded for {', '.join(ENCODABLE)} only; other "
+                               "pipelines train on rollouts (experience: rollouts)")  # fmt: skip
     vae, processor = parts["vae"], vars(pipeline)["image_processor"]
     if vae.config.get("force_upcast") and vae.dtype == torch.float16:
         raise UnsupportedError(f"{name}: its autoencoder overflows in float16: set policy.dtype to float32 or bfloat16")
-    if not pictures:
+    if not images:
         return torch.empty(0)
     width, height = _size(pipeline, sampling)
-    fitted = [ImageOps.fit(picture.convert("RGB"), (width, height)) for picture in pictures]
+    fitted = [ImageOps.fit(image.convert("RGB"), (width, height)) for image in images]
     pixels = processor.preprocess(fitted).to(vae.device, vae.dtype)
     latents = vae.encode(pixels).latent_dist.mode()
     latents = (latents - (vae.config.get("shift_factor") or 0.0)) * vae.config.scaling_factor
@@ -85,10 +82,10 @@ def encoded(pipeline: DiffusionPipeline, sampling: SamplingConfig, pictures: Seq
 
 
 def _size(pipeline: Any, sampling: SamplingConfig) -> tuple[int, int]:
-    """Width and height of what is drawn, by default the square that the denoiser was made for."""
+    """Return the sampling width and height, by default the denoiser's sample size."""
     side = getattr(pipeline, "default_sample_size", None) or pipeline.unet.config.sample_size
     if not isinstance(side, int):
-        raise UnsupportedError(f"{type(pipeline).__name__} draws {side} latents by default: set sampling.height and "
+        raise UnsupportedError(f"{type(pipeline).__name__} has {side} latents by default: set sampling.height and "
                                "sampling.width to encode pictures")  # fmt: skip
-    usual = side * pipeline.vae_scale_factor
-    return sampling.width or usual, sampling.height or usual
+    default = side * pipeline.vae_scale_factor
+    return sampling.width or default, sampling.height or default

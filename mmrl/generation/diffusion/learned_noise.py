@@ -1,10 +1,10 @@
 """Noise levels that are trained with the policy: ReinFlow (arXiv:2505.22094), Flow-Noise of pi_RL (arXiv:2510.25889).
 
-The log-probability of a step depends on its spread as well as on its mean, so the policy gradient says where to
-explore more and where less. Rollout and replay ask one network, at the parameters of the moment.
+The log-probability of a step depends on its spread as well as on its mean, so the policy gradient raises or lowers the
+exploration of each step. Rollout and replay evaluate one network with its current parameters.
 
-ReinFlow's network also sees the observation, and gives each dimension a spread of its own; here the noise level
-follows from sigma alone, and scales what the transition would add.
+ReinFlow's network also reads the observation and has one output per dimension; here the noise level is a function of
+sigma only, and scales the transition's noise.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from mmrl.generation.diffusion.transitions import Level, Transition
 
 FILE = "exploration_noise.safetensors"
 NAME = "exploration_noise"
-"""What its parameters' names begin with."""
+"""The prefix of the network's parameter names."""
 
 
 class NoiseLevelNetwork(nn.Module):
-    """sigma -> the noise level there, between `low` and `high`, and `start` everywhere before it is trained."""
+    """A network from sigma to a noise level between `low` and `high`; untrained, its output is `start`."""
 
     def __init__(self, low: float, high: float, start: float, hidden: int) -> None:
-        """
+        """Create an untrained network with `hidden` units.
+
         Raises:
             ConfigError: `start` does not lie between the bounds.
         """
@@ -47,39 +48,38 @@ class NoiseLevelNetwork(nn.Module):
 
     @classmethod
     def from_config(cls, config: TransitionConfig) -> NoiseLevelNetwork | None:
-        """None where the noise level is not trained."""
+        """Return the configured network; None if the noise level is not trained."""
         learned = config.learned
         return None if learned is None else cls(learned.low, learned.high, config.noise_level, learned.hidden)
 
     def forward(self, sigma: Tensor) -> Tensor:  # [N] -> [N]
-        """Squashed in its logarithm, as ReinFlow's is."""
+        """Return noise levels; like ReinFlow's they are bounded by a tanh in their logarithm."""
         share = (self.outer(self.inner(sigma[:, None]).tanh())[:, 0].tanh() + 1) / 2
         return (self._low + (self._high - self._low) * share).exp()
 
     def save(self, folder: Path) -> None:
-        """Beside what else is saved of a policy."""
+        """Write the network next to the other files of a checkpoint."""
         save_file({name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / FILE)
 
     def load(self, folder: Path) -> None:
-        """Read back what `save` wrote.
+        """Load what `save` wrote.
 
         Raises:
-            ConfigError: it is not there, or of another size.
+            ConfigError: the file is missing, or the network has another size.
         """
         path = folder / FILE
         if not path.is_file():
             raise ConfigError(f"{path} is missing: the policy in this folder was trained without "
                               "sampling.transition.learned")  # fmt: skip
-        held = load_file(path)
-        due = self.state_dict()
-        if {k: v.shape for k, v in held.items()} != {k: v.shape for k, v in due.items()}:
+        saved = load_file(path)
+        if {k: v.shape for k, v in saved.items()} != {k: v.shape for k, v in self.state_dict().items()}:
             raise ConfigError(f"{path} was trained with another sampling.transition.learned.hidden")
-        self.load_state_dict(held)
+        self.load_state_dict(saved)
 
 
 @dataclass(frozen=True)
 class LearnedNoiseTransition(Transition):
-    """A transition whose noise level is asked of a network at each step."""
+    """A transition whose noise level is the output of a network at each step."""
 
     families: ClassVar[frozenset[str]] = frozenset()  # never chosen by name
     base: Transition
@@ -97,10 +97,10 @@ class LearnedNoiseTransition(Transition):
 
 
 def with_learned_noise(transition: Transition, levels: NoiseLevelNetwork | None) -> Transition:
-    """The transition, with its noise level from a network if there is one.
+    """Return the transition with its noise level from `levels`; without a network, unchanged.
 
     Raises:
-        ConfigError: this transition's score does not depend on a noise level of ours.
+        ConfigError: the transition has no `noise_field`.
     """
     if levels is None:
         return transition

@@ -1,8 +1,8 @@
-"""The three things that can happen in a pipeline's denoising loop: it is recorded, replayed, or asked for a velocity.
+"""The modes of a pipeline's denoising loop: record a rollout, replay decisions, probe a step, predict a velocity.
 
-Each watches the same two events: a denoiser is called, and the scheduler takes a step. Pipelines run under
-`torch.no_grad`; a loop that wants gradients turns them on when the denoiser is called and off when its step is done,
-so that everything between, such as guidance, is differentiated and nothing else is.
+Each mode handles the same two events: a denoiser is called, and the scheduler takes a step. Pipelines run under
+`torch.no_grad`; a loop that computes gradients enables them at the denoiser call and disables them after the step, so
+that everything in between, such as guidance, is differentiated and nothing else is.
 """
 
 from __future__ import annotations
@@ -37,45 +37,44 @@ from mmrl.seeds import stream_seed
 
 
 class StopPipeline(BaseException):
-    """All that was wanted is computed: the rest of the pipeline's call is not. No error, hence no Exception."""
+    """Raised to end a pipeline's call once the required steps are computed. It is no error, hence no Exception."""
 
 
 class Loop:
-    """Counts steps and the denoiser calls of each. A step is over when the next denoiser call begins."""
+    """A base class that counts steps and the denoiser calls of each. A step ends when the next denoiser call begins."""
 
     def __init__(self, guiders: Guiders) -> None:
         self.step = 0
         self.calls = 0
         self._guiders = guiders
-        self._stepped: list[Any] = []  # the schedulers that took this step
+        self._stepped: list[Any] = []  # the schedulers that have taken this step
         self._with_grad = torch.is_grad_enabled()
 
     def on_denoiser_call(self) -> None:
-        """A denoiser is about to be called."""
+        """Count a denoiser call, and enable gradients if its step needs them."""
         if self._stepped:
             self.step, self.calls, self._stepped = self.step + 1, 0, []
         torch.set_grad_enabled(self._with_grad and self.needs_grad())
 
     def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
-        """Answer a denoiser call."""
-        answer = self.denoise(compute, arguments)
+        """Return the output of a denoiser call."""
+        output = self.denoise(compute, arguments)
         self.calls += 1
-        return answer
+        return output
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        """Answer a network that prepares the next denoiser call."""
+        """Return the output of a network whose output is an input of the next denoiser call."""
         raise NotImplementedError
 
     @property
     def next_step(self) -> int:
-        """The step that the next denoiser call belongs to."""
+        """The step of the next denoiser call."""
         return self.step + bool(self._stepped)
 
     def on_step(self, step: Step) -> Tensor:
-        """Answer a step of a scheduler."""
+        """Return x' for a step of a scheduler."""
         if not self.calls:
-            raise UnsupportedError("the pipeline took a step without calling a denoiser that is known: it cannot be "
-                                   "replayed")  # fmt: skip
+            raise UnsupportedError("the pipeline took a step without calling a known denoiser: it cannot be replayed")
         if any(step.scheduler is each for each in self._stepped):
             raise UnsupportedError("the pipeline took two steps of one scheduler for one denoiser call: they cannot be "
                                    "replayed")  # fmt: skip
@@ -84,80 +83,78 @@ class Loop:
 
     @property
     def latent_stream(self) -> int:
-        """Which of the latents that are denoised together the present step is of."""
+        """The index of the latent stream that the current scheduler step belongs to."""
         return len(self._stepped) - 1
 
     def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
-        """A schedule was set."""
+        """Handle a new schedule."""
 
     def needs_grad(self) -> bool:
-        """Whether this step is computed with gradients, if the caller wants any."""
+        """Return whether this step is computed with gradients, if they are enabled at all."""
         return False
 
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
-        """The denoiser's answer."""
+        """Return the denoiser's output."""
         raise NotImplementedError
 
     def advance(self, step: Step) -> Tensor:
-        """x'."""
+        """Return x' of a scheduler step."""
         raise NotImplementedError
 
 
 class RecordLoop(Loop):
-    """Samples, and writes down what replays need."""
+    """A loop that samples and fills a recording."""
 
     def __init__(
         self, guiders: Guiders, recording: Recording, sampling: SamplingConfig, noise: NoiseLevelNetwork | None = None
     ) -> None:
-        """`noise` gives the noise level of each step, where it is trained."""
+        """`noise` computes the noise level of each step, if that is trained."""
         super().__init__(guiders)
         self.recording, self.sampling, self._noise = recording, sampling, noise
-        self._log_probs: list[list[Tensor]] = []  # of each decision and part
-        self._sizes: list[list[int]] = []  # the latent dimensions of each
-        self._stds: list[Level] = []  # of the present decision
-        self._means: list[list[Tensor]] = []  # of each decision and part, where they are kept
+        self._log_probs: list[list[Tensor]] = []  # [decision][stream]
+        self._sizes: list[list[int]] = []  # [decision][stream]: the number of latent dimensions
+        self._stds: list[Level] = []  # [stream] of the current decision
+        self._means: list[list[Tensor]] = []  # [decision][stream], if they are kept
         self._new_schedule = False
-        self._last: list[Tensor] = []  # what the last step returned
-        self._explorer: torch.Generator | None = None
-        self._last_replayed: float = (
-            math.inf if recording.keeps_latents else 0
-        )  # without decisions: the probe is step 1
+        self._last: list[Tensor] = []  # [stream]: x' of the last step
+        self._noise_generator: torch.Generator | None = None
+        self._last_replayed: float = math.inf if recording.keeps_latents else 0  # 0: the probe is step 1
 
     def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
         self._new_schedule = bool(self._stepped)  # counts if a step follows
 
     def clean(self) -> Tensor:
-        """[B, ...] x_0, all parts of it."""
+        """Return x_0 [B, ...], all streams joined."""
         if not self._last:
             raise UnsupportedError("the pipeline called no scheduler: there is nothing to train")
         return join(self._last)
 
     def log_probs(self) -> Tensor:
-        """[B, T] float32."""
+        """Return the log-probabilities of all decisions, [B, T] float32."""
         if not self._log_probs:
             return self.clean().new_zeros(len(self._last[0]), 0, dtype=torch.float32)
         joined = [join_log_probs(each, sizes) for each, sizes in zip(self._log_probs, self._sizes, strict=True)]
         return torch.stack(joined, dim=1)
 
     def means(self) -> Tensor | None:
-        """[B, T, ...] float32, if they were to be kept and there are any."""
-        return torch.stack([join(parts) for parts in self._means], dim=1) if self._means else None
+        """Return the means of all decisions, [B, T, ...] float32; None if they are not kept or there are none."""
+        return torch.stack([join(streams) for streams in self._means], dim=1) if self._means else None
 
     def denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
-        answer = compute()
-        if kind := find_unsupported_leaf(answer) or find_tensor_holder(arguments):
+        output = compute()
+        if kind := find_unsupported_leaf(output) or find_tensor_holder(arguments):
             raise UnsupportedError(f"a denoiser keeps a {kind} from step to step, which a replay that skips steps does "
-                                   "not have; if the pipeline has an argument that turns it off (use_kv_cache: false), "
+                                   "not have; if the pipeline has an argument that disables it (use_kv_cache: false), "
                                    "set it in sampling.pipeline_args")  # fmt: skip
         if self.calls == 0:
             self.recording.output_specs.append([])
-        self.recording.output_specs[self.step].append(tree_spec(answer))
-        return answer
+        self.recording.output_specs[self.step].append(tree_spec(output))
+        return output
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        answer = compute()
-        self.recording.branch_specs.append(tree_spec(answer))
-        return answer
+        output = compute()
+        self.recording.branch_specs.append(tree_spec(output))
+        return output
 
     def advance(self, step: Step) -> Tensor:
         recording = self.recording
@@ -175,22 +172,22 @@ class RecordLoop(Loop):
         else:
             mean, _ = step.family.moments(deterministic, step)
             following = mean.to(step.sample.dtype)
-        kept = following.clone()  # pipelines may change in place what they are handed
+        copied = following.clone()  # pipelines may change the returned latents in place
         if self.latent_stream == 0:
             self._last = []
             recording.guidance.append(self._guiders.read())
-        self._last.append(kept)
+        self._last.append(copied)
         if not recording.decisions and self.step <= 1:
             others = recording.probe[1] if recording.probe is not None and self.latent_stream else []
             recording.probe = (self.step, [*others, step.output.detach().clone()])
         if self.step <= self._last_replayed:
             if self.latent_stream == 0:
                 recording.next_latents.append([])
-            recording.next_latents[self.step].append(kept)
+            recording.next_latents[self.step].append(copied)
         return following
 
     def _plan(self, step: Step) -> None:
-        """Now the loop's length is known, which `strength` arguments shorten: decide which steps explore."""
+        """Choose the transition and the stochastic steps, once the loop's length is known (`strength` shortens it)."""
         config, recording = self.sampling.transition, self.recording
         check_transition(config, step.family)
         if config.name == "ode" or (config.noise_level == 0 and config.name != "native"):
@@ -201,11 +198,11 @@ class RecordLoop(Loop):
         window = draw_window(self.sampling.window, steps, recording.shared_seed, recording.iteration)
         recording.decisions = tuple(window)
         if any(at >= len(window) for at in recording.branches.config.at):
-            raise ConfigError(f"sampling.branch.at: there are {len(window)} decisions, counted from 0, so a branch "
-                              f"cannot part at {max(recording.branches.config.at)}")  # fmt: skip
+            raise ConfigError(f"sampling.branch.at: there are {len(window)} decisions, counted from 0, so rows "
+                              f"cannot branch at {max(recording.branches.config.at)}")  # fmt: skip
         self._last_replayed = max(self._last_replayed, *recording.decisions, 0)
         device = step.sample.device
-        self._explorer = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))
+        self._noise_generator = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))
 
     def _explore(self, step: Step) -> Tensor:
         transition = self.recording.transition
@@ -214,8 +211,9 @@ class RecordLoop(Loop):
         if isinstance(std, float) and not std > 0:  # NaN too
             raise UnsupportedError(f"step {self.step + 1} of the pipeline adds no noise under this transition: leave "
                                    "it out of sampling.window, or raise noise_level")  # fmt: skip
-        noise = torch.randn(mean.shape, generator=self._explorer, device=mean.device)
-        following = self._followed((mean + std * noise).to(step.sample.dtype))
+        noise = torch.randn(mean.shape, generator=self._noise_generator, device=mean.device)
+        decision = sum(each <= self.step for each in self.recording.decisions) - 1
+        following = self.recording.branches.expand_to_branches((mean + std * noise).to(step.sample.dtype), decision)
         if self.latent_stream == 0:
             self._log_probs.append([])
             self._sizes.append([])
@@ -230,14 +228,9 @@ class RecordLoop(Loop):
         self._sizes[-1].append(following[0].numel())
         return following
 
-    def _followed(self, drawn: Tensor) -> Tensor:
-        """x', with each row as the one that it goes with."""
-        decision = sum(each <= self.step for each in self.recording.decisions) - 1
-        return self.recording.branches.expand_to_branches(drawn, decision)
-
 
 class PartialReplayLoop(Loop):
-    """The past is played back: steps that are not asked for return what they did, and their denoisers are skipped."""
+    """A loop that computes only some steps; the others return the recorded latents, and their denoisers are skipped."""
 
     def __init__(self, guiders: Guiders, recording: Recording) -> None:
         super().__init__(guiders)
@@ -245,7 +238,7 @@ class PartialReplayLoop(Loop):
         self._branches = iter(recording.branch_specs)
 
     def is_computed(self, step: int) -> bool:
-        """Whether this step is computed."""
+        """Return whether this step is computed."""
         raise NotImplementedError
 
     def needs_grad(self) -> bool:
@@ -255,42 +248,42 @@ class PartialReplayLoop(Loop):
         return compute() if self.is_computed(self.step) else zeros(self.recording.output_spec(self.step, self.calls))
 
     def on_branch(self, compute: Callable[[], Any]) -> Any:
-        due, asked = next(self._branches, None), self.is_computed(self.next_step)
-        if due is not None and not asked:
-            return zeros(due)
-        with torch.set_grad_enabled(self._with_grad and asked):  # it may share layers with what is trained (Z-Image)
+        spec, is_computed = next(self._branches, None), self.is_computed(self.next_step)
+        if spec is not None and not is_computed:
+            return zeros(spec)
+        with torch.set_grad_enabled(self._with_grad and is_computed):  # it may share trained layers (Z-Image)
             return compute()
 
     def replay_step(self) -> Tensor:
-        """What this step returned in the rollout."""
-        parts = self.recording.next_latents[self.step]
-        if self.latent_stream == len(parts) - 1:
+        """Return the recorded x' of this step, and restore the guiders after its last stream."""
+        streams = self.recording.next_latents[self.step]
+        if self.latent_stream == len(streams) - 1:
             torch.set_grad_enabled(False)
             self._guiders.write(self.recording.guidance[self.step])
-        return parts[self.latent_stream].clone()
+        return streams[self.latent_stream].clone()
 
 
 class ReplayLoop(PartialReplayLoop):
-    """Computes the steps behind some columns, and hands each to a visitor."""
+    """A loop that computes the steps of some decisions and passes each to a callback."""
 
     def __init__(
         self, guiders: Guiders, recording: Recording, step_indices: Sequence[int], visit: DecisionCallback
     ) -> None:
         super().__init__(guiders, recording)
         self.visit = visit
-        self._column_of = {recording.decisions[column]: column for column in step_indices}
-        self._last = max(self._column_of)
+        self._decision_of = {recording.decisions[index]: index for index in step_indices}
+        self._last = max(self._decision_of)
         self._streams: list[_StreamOutputs] = []
 
     def is_computed(self, step: int) -> bool:
-        return step in self._column_of
+        return step in self._decision_of
 
     def advance(self, step: Step) -> Tensor:
         if self.is_computed(self.step):
             self._streams.append(self._score(step))
             if len(self._streams) == len(self.recording.next_latents[self.step]):
-                parts, self._streams = self._streams, []
-                self.visit(_decisions(self._column_of[self.step], parts))
+                streams, self._streams = self._streams, []
+                self.visit(_step_outputs(self._decision_of[self.step], streams))
                 if self.step == self._last:
                     raise StopPipeline
         return self.replay_step()
@@ -306,7 +299,7 @@ class ReplayLoop(PartialReplayLoop):
 
 
 class ProbeLoop(PartialReplayLoop):
-    """Fast-forwards to one step and takes its model output: the gauge of rollouts without decisions."""
+    """A loop that recomputes the model output of one step, to check the replay of rollouts without decisions."""
 
     def __init__(self, guiders: Guiders, recording: Recording, probe: int) -> None:
         super().__init__(guiders, recording)
@@ -326,14 +319,14 @@ class ProbeLoop(PartialReplayLoop):
 
 
 class VelocityLoop(PartialReplayLoop):
-    """Asks for the model's output at any (x_t, sigma), as the pipeline would use it.
+    """A loop that computes the guided model output at any (x_t, sigma), as a flow's velocity noise - x_0.
 
-    It is a flow's velocity, noise - x_0, of models that predict noise, v or x_0 too: what they predict is brought to a
-    flow's terms, as is `noisy`, (1 - sigma) x_0 + sigma noise, to theirs.
+    For models that predict noise, v or x_0, `noisy`, (1 - sigma) x_0 + sigma noise, is converted to their terms and the
+    output to a flow's.
 
-    Every step of the schedule is set to sigma. The steps before the one that would have come nearest to sigma are
-    not computed, the last of them hands over x_t, and that one's output is taken: guidance that depends on the step's
-    number (skipped layers, truncation) is what the sampler would apply at this noise level.
+    Every step of the schedule is set to sigma. The steps before the one that was nearest to sigma are not computed, the
+    last of them returns x_t, and the nearest one's output is the result: guidance that depends on the step number
+    (skipped layers, truncation) is what the sampler would apply at this noise level.
     """
 
     def __init__(self, guiders: Guiders, recording: Recording, noisy: Tensor, sigma: float) -> None:
@@ -370,6 +363,8 @@ class VelocityLoop(PartialReplayLoop):
 
 @dataclass(frozen=True)
 class _StreamOutputs:
+    """The outputs of one latent stream at a decision."""
+
     log_prob: Tensor  # [B]
     mean: Tensor  # [B, ...]
     std: Level
@@ -377,14 +372,16 @@ class _StreamOutputs:
     gain: float | None
 
 
-def _decisions(column: int, parts: list[_StreamOutputs]) -> StepOutputs:
-    means = [part.mean for part in parts]
-    std = torch.as_tensor(shared_std([part.std for part in parts]), dtype=torch.float32, device=means[0].device)
+def _step_outputs(decision: int, streams: list[_StreamOutputs]) -> StepOutputs:
+    means = [stream.mean for stream in streams]
+    std = torch.as_tensor(shared_std([stream.std for stream in streams]), dtype=torch.float32, device=means[0].device)
     return StepOutputs(
-        step_indices=(column,),
-        log_probs=join_log_probs([part.log_prob for part in parts], [mean[0].numel() for mean in means])[:, None],
+        step_indices=(decision,),
+        log_probs=join_log_probs([stream.log_prob for stream in streams], [mean[0].numel() for mean in means])[:, None],
         mean=join(means)[:, None],
         std=std.reshape(-1, 1).expand(len(means[0]), 1),
-        velocity=join([part.output for part in parts])[:, None],
-        gain=None if parts[0].gain is None else torch.full((len(means[0]), 1), parts[0].gain, device=means[0].device),
+        velocity=join([stream.output for stream in streams])[:, None],
+        gain=None
+        if streams[0].gain is None
+        else torch.full((len(means[0]), 1), streams[0].gain, device=means[0].device),
     )

@@ -1,4 +1,4 @@
-"""How much of a picture is left in its latents at a noise level, and how a picture is brought to one and back."""
+"""Signal and noise at a noise level: adding noise to x_0, predicting x_0, and conversion to and from a flow's terms."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from mmrl.generation.diffusion.scheduler_hook import Step
 
 
 def signal_of(family: SchedulerFamily, sigma: float) -> float:
-    """The share of x_0 in latents at noise level sigma in [0, 1]: 1 - sigma of flows, sqrt(1 - sigma²) of the others.
+    """Return the factor of x_0 in latents at noise level sigma in [0, 1]: 1 - sigma in flows, else sqrt(1 - sigma²).
 
     Raises:
-        UnsupportedError: the family's schedulers draw their noise themselves, and do not say how much.
+        UnsupportedError: the noise level of the family's latents is not known.
     """
     if isinstance(family, FlowFamily):
         return 1 - sigma
@@ -25,21 +25,18 @@ def signal_of(family: SchedulerFamily, sigma: float) -> float:
                            "policy.scheduler=DDIMScheduler")  # fmt: skip
 
 
-def noised(family: SchedulerFamily, clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
-    """[B, ...] latents at noise level sigma, in the terms of the family's schedulers.
-
-    Those of the ve family count x over its signal.
-    """
+def add_noise(family: SchedulerFamily, clean: Tensor, noise: Tensor, sigma: float) -> Tensor:
+    """Return latents [B, ...] at noise level sigma in the family's terms; the ve family divides x by its signal."""
     signal = signal_of(family, sigma)
     mixed = signal * clean + sigma * noise
     return mixed / signal if isinstance(family, VEFamily) else mixed
 
 
 def predict_clean(step: Step) -> Tensor:
-    """[B, ...] float32 x_0, as the denoiser's answer at this step predicts it.
+    """Return x_0 [B, ...] float32 as predicted by the denoiser's output at this step.
 
     Raises:
-        UnsupportedError: the scheduler draws its noise itself, and does not say how much.
+        UnsupportedError: the noise level of the scheduler's latents is not known.
     """
     deterministic = step.family.deterministic(step.scheduler)
     if deterministic is None:
@@ -51,7 +48,7 @@ def predict_clean(step: Step) -> Tensor:
 
 
 def from_flow_latents(step: Step, noisy: Tensor, sigma: float) -> Tensor:
-    """[B, ...] latents as the step takes them, with the noise and picture of (1 - sigma) x_0 + sigma noise."""
+    """Return the latents [B, ...] of the step's family with the x_0 and noise of (1 - sigma) x_0 + sigma noise."""
     family = step.family
     if not isinstance(family, VPFamily):
         return noisy
@@ -60,11 +57,11 @@ def from_flow_latents(step: Step, noisy: Tensor, sigma: float) -> Tensor:
 
 
 def flow_velocity(step: Step) -> Tensor:
-    """[B, ...]: noise - x_0, as the denoiser's answer at this step predicts both."""
+    """Return noise - x_0 [B, ...] as predicted by the denoiser's output at this step."""
     family = step.family
     if isinstance(family, FlowFamily):
         return family.velocity(step)
     share, _ = step.levels[step.index]
     clean, signal = predict_clean(step), signal_of(family, share)
-    seen = step.sample.float() * (signal if isinstance(family, VEFamily) else 1)
-    return (seen - signal * clean) / share - clean
+    preserving = step.sample.float() * (signal if isinstance(family, VEFamily) else 1)
+    return (preserving - signal * clean) / share - clean

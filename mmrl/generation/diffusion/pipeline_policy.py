@@ -28,7 +28,7 @@ from mmrl.generation.diffusion.denoiser_hook import (
     set_attention,
 )
 from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
-from mmrl.generation.diffusion.encode_images import FirstStepLoop, encoded
+from mmrl.generation.diffusion.encode_images import FirstStepLoop, encode_images
 from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevelNetwork
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves
@@ -58,16 +58,16 @@ _HALF: dict[torch.dtype, Precision] = {torch.float16: "float16", torch.bfloat16:
 _ONE_AT_A_TIME = ("AutoencoderKLHunyuanVideo15",)
 """Autoencoders that fail on a batch of two (diffusers 0.42: the attention mask does not broadcast)."""
 _IN_TILES = ("AutoencoderKLAllegro",)
-"""Autoencoders that decode in no other way."""
+"""Autoencoders that can decode only with tiling."""
 
 
 class PipelinePolicy:
-    """Any diffusers pipeline with a covered scheduler, trained through its own `__call__`.
+    """A policy from any diffusers pipeline with a supported scheduler, trained through the pipeline's `__call__`.
 
-    A rollout is the unmodified pipeline, recorded. A replay calls it again with the same arguments: encoders and
-    initial noise come from a tape, untrained denoiser calls are skipped, and only the trained ones are computed, with
-    gradients. Guidance, latent packing and the choice between two transformers are the pipeline's own arithmetic, so a
-    replay under unchanged parameters repeats the rollout's log-probabilities exactly.
+    A rollout is a recorded call of the unmodified pipeline. A replay calls it again with the same arguments: encoder
+    outputs and initial noise come from a cache, untrained denoiser calls are skipped, and only the trained ones are
+    computed, with gradients. Guidance, latent packing and the choice between two transformers are the pipeline's own
+    arithmetic, so a replay under unchanged parameters repeats the rollout's log-probabilities exactly.
 
     >>> pipeline = DiffusionPipeline.from_pretrained("stabilityai/stable-diffusion-3.5-medium")  # doctest: +SKIP
     >>> policy = PipelinePolicy(pipeline, SamplingConfig(transition={"name": "flow_sde"}))  # doctest: +SKIP
@@ -100,8 +100,7 @@ class PipelinePolicy:
             gradient_checkpointing: True recomputes activations in the backward pass.
 
         Raises:
-            UnsupportedError: the class is one that cannot work, the scheduler's family is not covered, or there is no
-                known denoiser.
+            UnsupportedError: the pipeline's class or scheduler is not supported, or there is no known denoiser.
             ConfigError: the sampling does not fit the pipeline.
         """
         adapters = train if isinstance(train, LoraConfig) else lora or LoraConfig()
@@ -115,17 +114,18 @@ class PipelinePolicy:
             dtype=_HALF.get(pipeline.dtype, "float32"),
             gradient_checkpointing=gradient_checkpointing,
         )
-        self.attention = "as the pipeline came"  # who computes it, and why
+        self.attention = "as the pipeline came"  # the backend of each denoiser, and the reason for it
         self.sampling = sampling
         self.version = 0
-        if why := next((REFUSED[each.__name__] for each in type(pipeline).__mro__ if each.__name__ in REFUSED), None):
-            raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {why}")
+        classes = [each.__name__ for each in type(pipeline).__mro__]
+        if reason := next((REFUSED[name] for name in classes if name in REFUSED), None):
+            raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {reason}")
         self._denoisers, self._branches = find_denoisers(pipeline), find_branches(pipeline)
         for branch in self._branches:
             if not hasattr(branch, "gradient_checkpointing"):  # Z-Image's reads it, and its class does not set it
                 vars(branch)["gradient_checkpointing"] = False
         self._check(sampling)
-        chosen = _chosen(self._denoisers, denoisers)
+        chosen = _select_denoisers(self._denoisers, denoisers)
         for component in pipeline.components.values():
             if isinstance(component, nn.Module):
                 component.requires_grad_(False).eval()
@@ -149,7 +149,7 @@ class PipelinePolicy:
 
     @classmethod
     def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
-        """Load a pipeline from a folder or the hub: safetensors only, none of its code."""
+        """Load a pipeline from a folder or the Hub: safetensors only, and none of its code."""
         if policy.scheduler:
             scheduler_class(policy.scheduler)  # refused before anything is loaded
         pipeline = DiffusionPipeline.from_pretrained(
@@ -178,21 +178,21 @@ class PipelinePolicy:
         return made
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
-        """Draw sum(r.n) trajectories. What row i starts from depends on (seed, i) alone, i being its tree's first."""
+        """Sample sum(r.n) trajectories. A row's initial noise depends only on the seed and its tree's first row."""
         sampling = self._sampling_of(requests)
         self._check(sampling)
         samples = [request.sample for request in requests for _ in range(request.n)]
         groups = [request.group for request in requests for _ in range(request.n)]
         arguments = call_arguments(self.pipeline, sampling, samples)
-        asked = requests[0]
+        request = requests[0]
         recording = Recording(
             arguments,
             seed,
             rows=len(samples),
-            shared_seed=seed if asked.shared_seed is None else asked.shared_seed,
+            shared_seed=seed if request.shared_seed is None else request.shared_seed,
             branches=self._branches_of(requests, sampling),
-            iteration=asked.iteration,
-            keep_means=asked.keep_means,
+            iteration=request.iteration,
+            keep_means=request.keep_means,
         )
         recording.keeps_latents = self._keeps_latents
         if guiders_take_scale(self.pipeline):
@@ -207,7 +207,7 @@ class PipelinePolicy:
             branches = branches.to(mask.device)
             mask = branches[:, 1:] == torch.arange(len(mask), device=mask.device)[:, None]
         name = type(self.pipeline).__name__
-        if odd := {type(frame).__name__ for made in media for frame in _frames(made) if not isinstance(frame, Image)}:
+        if odd := {type(frame).__name__ for each in media for frame in _frames(each) if not isinstance(frame, Image)}:
             raise UnsupportedError(f"{name} makes {', '.join(sorted(odd))}; rewards take PIL images and lists of them")
         if not len(media) == len(clean) == len(samples):
             raise GenerationError(f"{name} gave {len(media)} outputs from {len(clean)} latents for {len(samples)} rows")
@@ -226,7 +226,7 @@ class PipelinePolicy:
         )
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
-        """Recompute the named decisions in order, one at a time, in a single call of the pipeline."""
+        """Recompute these decisions in order, one at a time, in a single call of the pipeline."""
         recording = _recording(rollout)
         if list(step_indices) != sorted(set(step_indices)) or any(
             not 0 <= c < len(recording.decisions) for c in step_indices
@@ -238,19 +238,19 @@ class PipelinePolicy:
             self._replay_call(ReplayLoop(self._guiders, recording, step_indices, visit), recording)
 
     def noise_level(self, place: float) -> float:
-        """In (0, 1]; a flow's levels are uniform, the others' are those of their training timesteps."""
+        """Return the noise level in (0, 1] at quantile `place`: of a flow `place`, else that of a training timestep."""
         scheduler = self.pipeline.scheduler
         return noise_level_family(scheduler).noise_level(scheduler, place)
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
-        """[B, ...]; one denoiser step of the pipeline at (noisy, sigma), guided as its rollout was.
+        """Return the velocity [B, ...] of one denoiser step at (noisy, sigma), guided as in the rollout.
 
-        `noisy` is (1 - sigma) x_0 + sigma noise in the loop's own packing, that of `rollout.clean`, and the velocity is
-        noise - x_0, of pipelines that predict noise too. Of models that are also told where a step ends
-        (mean flows), this is the velocity at sigma itself.
+        `noisy` is (1 - sigma) x_0 + sigma noise in the packing of `rollout.clean`, and the velocity is noise - x_0,
+        also for pipelines that predict noise. For models that take the end of a step as an input (mean flows), it is
+        the velocity at sigma itself.
         """
         if not 0 < sigma <= 1:
-            raise ValueError(f"sigma is {sigma}, due in (0, 1]")
+            raise ValueError(f"sigma is {sigma}, expected in (0, 1]")
         recording = _recording(rollout)
         if recording.num_schedules > 1:
             raise UnsupportedError(f"{type(self.pipeline).__name__} generates in {recording.num_schedules} sections, "
@@ -258,13 +258,13 @@ class PipelinePolicy:
         loop = VelocityLoop(self._guiders, recording, noisy, sigma)
         self._replay_call(loop, recording)
         if loop.velocity is None:
-            raise GenerationError("the pipeline took a single step, which leaves none to ask for a velocity")
+            raise GenerationError("the pipeline took a single step, and a velocity needs two")
         return loop.velocity
 
     def rollout_from_latents(
         self, samples: Sequence[Sample], groups: Sequence[int], clean: Tensor, media: Sequence[Any]
     ) -> Rollout:
-        """A rollout without decisions that ends in the given latents, at the price of one step of the pipeline."""
+        """Return a rollout without decisions that ends in the latents `clean`, at the cost of one pipeline step."""
         sampling = self.sampling.model_copy(update={"transition": TransitionConfig(), "window": WindowConfig()})
         arguments = call_arguments(self.pipeline, sampling, samples)
         branches = BranchTrees(BranchConfig(), len(samples))
@@ -288,14 +288,14 @@ class PipelinePolicy:
         )
 
     def encode(self, pictures: Sequence[Image]) -> Tensor:
-        """[B, ...]: the latents that end in these pictures; for `given.ENCODABLE` alone."""
-        return encoded(self.pipeline, self.sampling, pictures)
+        """Return the clean latents [B, ...] of these images; supported for `encode_images.ENCODABLE`."""
+        return encode_images(self.pipeline, self.sampling, pictures)
 
     @contextmanager
     def keep_latents(self) -> Iterator[None]:
-        """While open, rollouts keep the latents of every step, and follow the family's deterministic transition.
+        """While open, rollouts keep the latents of every step and use the family's deterministic transition.
 
-        A solver's own step, which remembers those before it, could not be taken up in the middle.
+        A solver's own step depends on earlier steps, so a replay could not start from the middle.
         """
         before, self._keeps_latents = self._keeps_latents, True
         try:
@@ -303,30 +303,30 @@ class PipelinePolicy:
         finally:
             self._keeps_latents = before
 
-    def decode_with_grad(self, rollout: Rollout, live: BackpropSteps) -> Tensor:
-        """[B, 3, H, W], or [B, F, 3, H, W] of videos, float32 in [0, 1]: the rollout's media through live steps.
+    def decode_with_grad(self, rollout: Rollout, steps: BackpropSteps) -> Tensor:
+        """Return the media, [B, 3, H, W] or videos [B, F, 3, H, W], float32 in [0, 1], with gradients through `steps`.
 
-        All graphs of the live steps and of the autoencoder are held until `backward()`.
+        The graphs of all these steps and of the autoencoder stay in memory until `backward()`.
 
         Raises:
-            ValueError: the rollout was not drawn under `keep_latents`.
-            UnsupportedError: the pipeline hands out no tensors, or cuts their graph.
+            ValueError: the rollout was not sampled under `keep_latents`.
+            UnsupportedError: the pipeline returns no tensors, or detaches them.
         """
         recording = _recording(rollout)
         if not recording.keeps_latents or rollout.clean is None:
-            raise ValueError("this rollout did not keep its path: draw it under `policy.keep_latents()`")
-        loop = BackpropLoop(self._guiders, recording, live, rollout.clean)
+            raise ValueError("this rollout did not keep its latents: sample it under `policy.keep_latents()`")
+        loop = BackpropLoop(self._guiders, recording, steps, rollout.clean)
         return self.run_to_tensor(loop, recording)
 
     def run_to_tensor(self, loop: Loop, recording: Recording) -> Tensor:
-        """What the pipeline makes of a loop that lets it come to its end, as a tensor in [0, 1]."""
+        """Call the pipeline under a loop that does not stop it; return its media as a tensor in [0, 1]."""
         name = type(self.pipeline).__name__
         if "output_type" not in recording.arguments:
-            raise UnsupportedError(f"{name} takes no output_type, so it hands out no tensors to differentiate")
+            raise UnsupportedError(f"{name} takes no output_type, so it returns no tensors to differentiate")
         try:
-            made = self._call(loop, recording, recording.call_cache.player, output_type="pt")[0]
+            made = self._call(loop, recording, recording.call_cache.replayer, output_type="pt")[0]
         except RuntimeError as err:
-            if "requires grad" not in str(err):  # of Tensor.numpy(), by which a pipeline leaves the graph
+            if "requires grad" not in str(err):  # raised by Tensor.numpy(), by which a pipeline leaves the graph
                 raise
             raise UnsupportedError(f"{name} makes its pictures outside of torch, without gradients") from err
         if not isinstance(made, Tensor) or made.ndim not in (4, 5) or made.shape[-3] != 3:
@@ -338,30 +338,30 @@ class PipelinePolicy:
         return made.float()
 
     def run_to_media(self, loop: Loop, recording: Recording) -> list[Any]:
-        """What the pipeline makes of a loop that lets it come to its end, as media."""
-        return list(self._call(loop, recording, recording.call_cache.player)[0])
+        """Call the pipeline under a loop that does not stop it; return its media."""
+        return list(self._call(loop, recording, recording.call_cache.replayer)[0])
 
     @property
     def guiders(self) -> Guiders:
-        """What remembers from step to step, which every loop looks after."""
+        """The pipeline's guiders, whose state every loop reads and restores."""
         return self._guiders
 
     def reference(self) -> AbstractContextManager[None]:
-        """While open, the policy computes with the parameters that training started from."""
+        """Return a context in which the policy computes with the parameters that training started from."""
         return self._trainable.reference()
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """`transformer.blocks...` and so on; float32 whatever the model computes in."""
+        """Return the trainable parameters by name (`transformer.blocks...`); they are always float32."""
         noise = {} if self._noise is None else dict(self._noise.named_parameters(prefix=NAME))
         return self._trainable.parameters() | noise
 
     def lr_scale(self, name: str) -> float:
-        """All at one, but for noise levels that are trained too."""
+        """Return the learning-rate factor: 1, or `learned.lr_scale` for trained noise levels."""
         learned = self.sampling.transition.learned
         return learned.lr_scale if learned is not None and name.startswith(f"{NAME}.") else 1.0
 
     def save(self, folder: Path) -> None:
-        """Adapters as `pipeline.load_lora_weights(folder)` takes them, or each denoiser in a folder of its name."""
+        """Write adapters for `pipeline.load_lora_weights(folder)`, or each denoiser to a folder of its name."""
         self._trainable.save(Path(folder))
         if self._noise is not None:
             self._noise.save(folder)
@@ -371,14 +371,14 @@ class PipelinePolicy:
         return ReferencePolicy(self)
 
     def load(self, folder: Path) -> None:
-        """Read back what `save` wrote, into the same parameters."""
+        """Load what `save` wrote into the same parameters."""
         self._trainable.load(folder)
         if self._noise is not None:
             self._noise.load(folder)
 
     @torch.no_grad()
     def replay_gap(self, rollout: Rollout) -> float:
-        """max |log-prob difference| over decisions, or max |velocity difference| at the probe; 0 where exact."""
+        """Return max |log-prob difference| over decisions, or max |velocity difference| at the probe; 0 if exact."""
         recording = _recording(rollout)
         gaps: list[Tensor] = []
 
@@ -397,14 +397,20 @@ class PipelinePolicy:
         return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
 
     def _replay_call(self, loop: Loop, recording: Recording) -> None:
-        self._call(loop, recording, recording.call_cache.player)
+        self._call(loop, recording, recording.call_cache.replayer)
 
     def _call(
-        self, loop: Loop, recording: Recording, deck: Callable[[list[torch.Generator]], CallHandler], **changes: Any
+        self,
+        loop: Loop,
+        recording: Recording,
+        handler: Callable[[list[torch.Generator]], CallHandler],
+        **changes: Any,
     ) -> Any:
-        """One call of the pipeline under a loop, with some arguments changed; None if the loop left early."""
+        """Call the pipeline once under a loop, with `changes` to its arguments; None if the loop stopped it."""
         if self._busy:
-            raise GenerationError("the pipeline is in the middle of a call: keep what `visit` is given, and ask later")
+            raise GenerationError(
+                "the pipeline is in the middle of a call: use the policy after `replay`, not in `visit`"
+            )
         device = self.pipeline._execution_device
         one = type(self.pipeline).__name__ in SINGLE_GENERATOR
         generators = row_generators(recording.seed, [0] if one else recording.branches.roots, device if one else "cpu")
@@ -412,9 +418,9 @@ class PipelinePolicy:
         try:
             with ExitStack() as stack:
                 stack.enter_context(torch.no_grad())
-                # some pipelines draw the latents of a picture without being told from which generator
+                # some pipelines sample the latents of an input image from the global generator
                 ambient = stack.enter_context(global_generators(recording.seed, device))
-                stack.enter_context(intercept_calls(self._targets, deck([*generators, *ambient])))
+                stack.enter_context(intercept_calls(self._targets, handler([*generators, *ambient])))
                 stack.enter_context(restore_attention(self._denoisers))
                 stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
                 stack.enter_context(
@@ -441,11 +447,11 @@ class PipelinePolicy:
     def _branches_of(self, requests: Sequence[RolloutRequest], sampling: SamplingConfig) -> BranchTrees:
         leaves = sampling.branch.num_leaves
         if any(request.n % leaves for request in requests):
-            raise ValueError(f"sampling.branch: {[request.n for request in requests]} rows of a sample are asked for, "
-                             f"which are no whole trees of {leaves}")  # fmt: skip
+            raise ValueError(f"sampling.branch: {[request.n for request in requests]} rows of a sample are requested, "
+                             f"which are not whole trees of {leaves}")  # fmt: skip
         if leaves > 1 and type(self.pipeline).__name__ in SINGLE_GENERATOR:
-            raise UnsupportedError(f"{type(self.pipeline).__name__} draws the noise of all rows from one generator, so "
-                                   "rows cannot begin alike: leave sampling.branch out")  # fmt: skip
+            raise UnsupportedError(f"{type(self.pipeline).__name__} samples the noise of all rows from one generator, "
+                                   "so rows cannot share initial noise: leave sampling.branch out")  # fmt: skip
         return BranchTrees(sampling.branch, sum(request.n for request in requests))
 
     def _check(self, sampling: SamplingConfig) -> None:
@@ -453,14 +459,14 @@ class PipelinePolicy:
         call_arguments(self.pipeline, sampling, [])
 
 
-def _frames(made: Any) -> list[Any]:
-    return made if isinstance(made, list) else [made]
+def _frames(medium: Any) -> list[Any]:
+    return medium if isinstance(medium, list) else [medium]
 
 
-def _chosen(found: dict[str, ModelMixin], wanted: Sequence[str]) -> dict[str, ModelMixin]:
-    if missing := [name for name in wanted if name not in found]:
+def _select_denoisers(found: dict[str, ModelMixin], names: Sequence[str]) -> dict[str, ModelMixin]:
+    if missing := [name for name in names if name not in found]:
         raise ConfigError(f"policy.denoisers: the pipeline has no {', '.join(missing)}; it has {', '.join(found)}")
-    return {name: found[name] for name in wanted or found}
+    return {name: found[name] for name in names or found}
 
 
 def _recording(rollout: Rollout) -> Recording:

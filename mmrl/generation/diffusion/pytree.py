@@ -1,4 +1,4 @@
-"""Walking over what pipelines pass around: tensors in tuples, lists, dicts and model outputs."""
+"""Functions on nested structures of tensors: tuples, lists, dicts and model outputs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def map_leaves(kind: type, change: Callable[[Any], Any], value: Any) -> Any:
-    """The same structure with every instance of `kind` changed. What is no container stays the same object."""
+    """Return the structure with `change` applied to every instance of `kind`; other leaves stay the same objects."""
     if isinstance(value, kind):
         return change(value)
     if isinstance(value, tuple):
@@ -28,35 +28,35 @@ def map_leaves(kind: type, change: Callable[[Any], Any], value: Any) -> Any:
 
 
 def clone(value: Any) -> Any:
-    """Tensors copied and cut from any graph, everything else shared."""
+    """Return the structure with tensors copied and detached; other leaves are shared."""
     return map_leaves(Tensor, lambda tensor: tensor.detach().clone(), value)
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """A tensor without its numbers."""
+    """The shape, dtype and device of a tensor."""
 
     shape: torch.Size
     dtype: torch.dtype
     device: torch.device
 
     def zeros(self) -> Tensor:
-        """A tensor of this outline."""
+        """Return a tensor of zeros."""
         return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
 
 
 def tree_spec(value: Any) -> Any:
-    """The structure with each tensor replaced by its outline."""
+    """Return the structure with each tensor replaced by its `TensorSpec`."""
     return map_leaves(Tensor, lambda tensor: TensorSpec(tensor.shape, tensor.dtype, tensor.device), value)
 
 
 def zeros(specs: Any) -> Any:
-    """The structure that `tree_spec` saw, filled with zeros."""
+    """Return the structure of a `tree_spec`, filled with zeros."""
     return map_leaves(TensorSpec, TensorSpec.zeros, specs)
 
 
 def find_tensor_holder(value: Any, depth: int = 3) -> str | None:
-    """The type of an object in the structure that is no container and holds tensors, such as a cache; None: none."""
+    """Return the type name of an object in the structure that holds tensors and is no container, such as a cache."""
     if value is None or isinstance(value, Tensor | str | int | float | torch.nn.Module):
         return None
     if isinstance(value, dict | list | tuple):
@@ -74,7 +74,7 @@ def _holds_tensor(value: Any, depth: int) -> bool:
 
 
 def find_unsupported_leaf(value: Any) -> str | None:
-    """The type of something that is neither tensor, number, text nor container of them; None: all of it is."""
+    """Return the type name of a leaf that is no tensor, number or string; None: there is none."""
     if isinstance(value, dict | list | tuple):
         inside = value.values() if isinstance(value, dict) else value
         return next((kind for each in inside if (kind := find_unsupported_leaf(each))), None)

@@ -1,9 +1,9 @@
-"""What a pipeline computes before and beside its denoiser, recorded once and played back.
+"""A cache of the computations around the denoiser (encoders, initial noise): recorded by a rollout, reused by replays.
 
-Prompts, images and initial noise do not change while a denoiser learns. A rollout records what every encoder,
-`encode_*`, `prepare_*` and `_get_*` method and the VAE's `encode` returned, outermost calls only, and where the
-random generators stood afterwards; replays and velocity queries get clones of it. A call that comes out of turn
-raises: the replay has left the path of its rollout.
+Prompts, images and initial noise do not change while a denoiser is trained. A rollout records the results of every
+encoder, of every `encode_*`, `prepare_*` and `_get_*` method and of the VAE's `encode`, outermost calls only, and the
+states of the random generators afterwards. Replays and velocity queries get clones. A call out of order raises: the
+replay has left the path of its rollout.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from mmrl.errors import ReplayError
 from mmrl.generation.diffusion.pytree import clone
 
 _PREPARE = ("encode_", "_encode_", "prepare_", "_get_")
-_WRITE = ("rewire_prompt", "_enhance_", "upsample_prompt", "generate_prior", "get_image_caption")  # language models do
-METHODS = _PREPARE + _WRITE
-"""Prefixes of pipeline methods that return the same for the same rollout. Those of `DiffusionPipeline` itself are not
-among them: they describe the pipeline."""
+_REWRITE = ("rewire_prompt", "_enhance_", "upsample_prompt", "generate_prior", "get_image_caption")  # language models
+METHODS = _PREPARE + _REWRITE
+"""Prefixes of the pipeline methods whose results are cached. Methods of `DiffusionPipeline` itself are excluded: they
+describe the pipeline."""
 
 Compute = Callable[..., Any]
 CallHandler = Callable[[str, Compute], Any]
-"""Answers a call, given its name and a way to compute it."""
+"""A function that returns the result of a call from its name and a function that computes it."""
 
 
 @dataclass(frozen=True)
 class CachedCall:
-    """One outermost call: its name, what it returned, and where the generators stood afterwards."""
+    """The record of an outermost call: its name, its result, and the states of the generators afterwards."""
 
     name: str
     value: Any
@@ -47,7 +47,7 @@ class CallCache:
     entries: list[CachedCall] = field(default_factory=list)
 
     def recorder(self, generators: Sequence[torch.Generator]) -> CallHandler:
-        """A deck that appends each call."""
+        """Return a handler that computes each call and appends it to the cache."""
 
         def record(name: str, compute: Compute) -> Any:
             value = compute()
@@ -57,35 +57,35 @@ class CallCache:
 
         return record
 
-    def player(self, generators: Sequence[torch.Generator]) -> CallHandler:
-        """A deck that answers each call from the tape, without computing it."""
-        coming = iter(self.entries)
+    def replayer(self, generators: Sequence[torch.Generator]) -> CallHandler:
+        """Return a handler that returns clones of the cached results, in order, and restores the generators."""
+        remaining = iter(self.entries)
         position = 0
 
-        def play(name: str, compute: Compute) -> Any:
+        def replay(name: str, compute: Compute) -> Any:
             nonlocal position
-            entry = next(coming, None)
+            entry = next(remaining, None)
             if entry is None or entry.name != name:
-                due = "no further call" if entry is None else f"{entry.name}()"
-                raise ReplayError(f"the tape is out of step at entry {position}: the rollout made {due} here, "
-                                f"the replay calls {name}(). Was the pipeline changed since?")  # fmt: skip
+                recorded = "no further call" if entry is None else f"{entry.name}()"
+                raise ReplayError(f"the call cache is out of step at entry {position}: the rollout made {recorded} "
+                                f"here, the replay calls {name}(). Was the pipeline changed since?")  # fmt: skip
             position += 1
             for generator, state in zip(generators, entry.generators, strict=True):
                 generator.set_state(state)
             return clone(entry.value)
 
-        return play
+        return replay
 
 
 Target = tuple[Any, str, str]
-"""Something to tape: its owner, the attribute, and the name it has on the tape."""
+"""A callable to cache: its owner, the attribute, and its name in the cache."""
 
 
 def cache_targets(pipeline: DiffusionPipeline) -> list[Target]:
-    """What belongs on a tape of this pipeline."""
+    """Return the callables of a pipeline whose results are cached."""
     targets: list[Target] = [(pipeline, method, method) for method in _methods(type(pipeline))]
     for name, component in pipeline.components.items():
-        # text_encoder, text_encoder_2, image_encoder, and the prior that some pipelines draw first
+        # text_encoder, text_encoder_2, image_encoder, and the prior that some pipelines sample first
         if ("encoder" in name or name.startswith("prior_")) and isinstance(component, nn.Module):
             targets.append((component, "forward", name))
         if name in ("vae", "movq", "vqvae") and hasattr(component, "encode"):
@@ -94,8 +94,8 @@ def cache_targets(pipeline: DiffusionPipeline) -> list[Target]:
 
 
 @contextmanager
-def intercept_calls(targets: Sequence[Target], deck: CallHandler) -> Iterator[None]:
-    """While open, every outermost call of a target goes through `deck`."""
+def intercept_calls(targets: Sequence[Target], handler: CallHandler) -> Iterator[None]:
+    """While open, `handler` provides the result of every outermost call of a target."""
     inside = False
 
     def through(label: str, original: Compute) -> Compute:
@@ -105,7 +105,7 @@ def intercept_calls(targets: Sequence[Target], deck: CallHandler) -> Iterator[No
                 return original(*args, **kwargs)
             inside = True
             try:
-                return deck(label, lambda: original(*args, **kwargs))
+                return handler(label, lambda: original(*args, **kwargs))
             finally:
                 inside = False
 
@@ -117,7 +117,7 @@ def intercept_calls(targets: Sequence[Target], deck: CallHandler) -> Iterator[No
 
 @contextmanager
 def replaced_attributes(replacements: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Instance attributes set while open. An earlier instance attribute (an offloading hook's) comes back after."""
+    """Set instance attributes while open, and restore earlier ones on exit (such as an offloading hook's)."""
     undo: list[tuple[dict[str, Any], str, bool, Any]] = []
     try:
         for owner, name, value in replacements:
@@ -138,7 +138,7 @@ def _methods(pipeline: type) -> tuple[str, ...]:
         name
         for name in dir(pipeline)
         if name.startswith(METHODS)
-        and not name.endswith("extra_step_kwargs")  # hands over the call's own generators
+        and not name.endswith("extra_step_kwargs")  # returns the generators of the call itself
         and callable(getattr(pipeline, name))
         and not hasattr(DiffusionPipeline, name)
     )

@@ -1,11 +1,11 @@
-"""Which pipelines of the installed diffusers can be policies: proven, expected or refused, and why.
+"""The pipeline classes of the installed diffusers that can be policies, and the reasons why others cannot.
 
-    proven    a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test
-    expected  nothing stands in the way: a known denoiser, a scheduler of a covered family, pictures or videos come out
-    refused   it cannot work; `PipelinePolicy` says so too
+    proven    a test records and replays a tiny pipeline of the class exactly, with gradients
+    expected  all requirements are met: a known denoiser, a supported scheduler, images or videos as output
+    refused   the class cannot work; `PipelinePolicy` raises
 
-The first is a list that a test compares with the pipelines it ran; the others are read off the class, or stand in
-`REFUSED` where reading does not tell.
+`PROVEN` is a list that a test compares with the pipelines it ran. The other states are derived from the class, or
+listed in `REFUSED` where that is not possible.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from mmrl.generation.diffusion.scheduler_families import supported_schedulers
 State = Literal["proven", "expected", "refused"]
 
 PROVEN = frozenset(Path(__file__).with_name("proven_pipelines.txt").read_text(encoding="utf-8").split())
-"""The pipeline classes that the tests prove: those of the tiny pipelines in tests/generation/tiny."""
+"""The classes of the tiny pipelines in tests/generation/tiny, which the tests record and replay."""
 
-_FOLDED = "it steps every frame as a row of its own, which leaves a row without one log-probability"
-_REMEMBERS = "its guidance has momentum that a replay cannot put back"
-_LOOKS_INSIDE = "it reads attention maps inside its denoiser, which a replay that skips steps does not compute"
+_FRAMES_AS_ROWS = "it steps every frame as a separate row, so a video has no single log-probability"
+_MOMENTUM = "its guidance has momentum that a replay cannot restore"
+_READS_ATTENTION = "it reads attention maps inside its denoiser, which a replay that skips steps does not compute"
 REFUSED: dict[str, str] = {
     "AnimateDiffControlNetPipeline": "one control video serves one row alone",
     "AnimateDiffSparseControlNetPipeline": "one control video serves one row alone",
@@ -45,41 +45,41 @@ REFUSED: dict[str, str] = {
             "StableDiffusionPix2PixZeroPipeline",
             "StableDiffusionSAGPipeline",
         ),
-        _LOOKS_INSIDE,
+        _READS_ATTENTION,
     ),
-    "I2VGenXLPipeline": _FOLDED,
+    "I2VGenXLPipeline": _FRAMES_AS_ROWS,
     "CycleDiffusionPipeline": "it chooses the noise of its steps itself",
     "ChromaInpaintPipeline": "diffusers 0.42 reads a setting that its transformer does not have",
     "DreamLiteMobilePipeline": "it takes one prompt a call, as text",
     "DreamLitePipeline": "it takes one prompt a call, as text",
     "EasyAnimateControlPipeline": "diffusers 0.42 calls its encoder with an argument that this does not take",
     "EasyAnimateInpaintPipeline": "it takes its video as tensors only",
-    "JoyImageEditPlusPipeline": "it takes lists of lists of pictures",
-    "LTX2HDRPipeline": "it makes arrays of high dynamic range, no pictures",
-    "LDMSuperResolutionPipeline": "it takes one picture a call",
-    "MarigoldDepthPipeline": "it makes depth maps, no pictures",
-    "MarigoldIntrinsicsPipeline": "it makes maps of materials, no pictures",
-    "MarigoldNormalsPipeline": "it makes maps of normals, no pictures",
+    "JoyImageEditPlusPipeline": "it takes lists of lists of images",
+    "LTX2HDRPipeline": "it makes arrays of high dynamic range, no images",
+    "LDMSuperResolutionPipeline": "it takes one image a call",
+    "MarigoldDepthPipeline": "it makes depth maps, no images",
+    "MarigoldIntrinsicsPipeline": "it makes maps of materials, no images",
+    "MarigoldNormalsPipeline": "it makes maps of normals, no images",
     "MotifVideoImage2VideoPipeline": "it makes one video a call",
     "SanaWMPipeline": "it takes one prompt a call, as text",
-    "SemanticStableDiffusionPipeline": _REMEMBERS,
+    "SemanticStableDiffusionPipeline": _MOMENTUM,
     "StableDiffusionLDM3DPipeline": "diffusers cannot convert its depth maps under NumPy 2",
-    "StableDiffusionPanoramaPipeline": "it denoises overlapping views in turn, each with steps of its own",
-    "StableDiffusionPipelineSafe": _REMEMBERS,
-    "TextToVideoSDPipeline": _FOLDED,
+    "StableDiffusionPanoramaPipeline": "it denoises overlapping views in turn, each with separate steps",
+    "StableDiffusionPipelineSafe": _MOMENTUM,
+    "TextToVideoSDPipeline": _FRAMES_AS_ROWS,
     "TextToVideoZeroPipeline": "it draws one frame and warps it into the others",
     "TextToVideoZeroSDXLPipeline": "it draws one frame and warps it into the others",
-    "VideoToVideoSDPipeline": _FOLDED,
+    "VideoToVideoSDPipeline": _FRAMES_AS_ROWS,
     "WanVACEPipeline": "it makes one video a call",
     "VisualClozeGenerationPipeline": "its task stands in other arguments than the prompt",
     "VisualClozePipeline": "its task stands in other arguments than the prompt",
 }
-"""Classes that would run and be trained wrongly, or that cannot run at all, by name and why."""
+"""Classes that cannot run, or would be trained wrongly without an error, with the reason."""
 
 
 @dataclass(frozen=True)
 class PipelineSupport:
-    """What is known of one pipeline class."""
+    """The state of a pipeline class."""
 
     name: str
     state: State
@@ -87,14 +87,14 @@ class PipelineSupport:
 
 
 def list_support() -> list[PipelineSupport]:
-    """One for every pipeline class of the installed diffusers, by name."""
+    """Return the state of every pipeline class of the installed diffusers, sorted by name."""
     return [support_of(kind) for kind in pipeline_classes()]
 
 
 def pipeline_classes() -> Iterator[type[DiffusionPipeline]]:
-    """Every pipeline class that diffusers exports and this installation can import.
+    """Yield every pipeline class that diffusers exports and this installation can import.
 
-    Those of ONNX are left out: they run outside of torch. Beside onnxruntime, diffusers 0.42 names one that it has not.
+    ONNX classes are left out: they run outside of torch, and diffusers 0.42 exports one that it does not have.
     """
     for name in sorted(dir(diffusers)):
         if "Onnx" in name:
@@ -105,33 +105,33 @@ def pipeline_classes() -> Iterator[type[DiffusionPipeline]]:
 
 
 def support_of(kind: type[DiffusionPipeline]) -> PipelineSupport:
-    """Whether a pipeline of this class can be a policy."""
+    """Return the state of a pipeline class."""
     name = kind.__name__
     if name in PROVEN:
         return PipelineSupport(name, "proven")
-    if why := unsupported_class_reason(kind):
-        return PipelineSupport(name, "refused", why)
+    if reason := unsupported_class_reason(kind):
+        return PipelineSupport(name, "refused", reason)
     return PipelineSupport(name, "expected")
 
 
 def unsupported_class_reason(kind: type[DiffusionPipeline]) -> str | None:
-    """Why no pipeline of this class can be a policy, or None."""
-    if why := REFUSED.get(kind.__name__):
-        return why
+    """Return the reason why no pipeline of this class can be a policy, or None."""
+    if reason := REFUSED.get(kind.__name__):
+        return reason
     components = inspect.signature(kind.__init__).parameters
     arguments = inspect.signature(kind.__call__).parameters
     if not any(each in components for each in DENOISERS):
         return f"it has no {', '.join(DENOISERS[:-1])} or {DENOISERS[-1]}"
     if _makes_sound(kind):
-        return "it makes sound alone; rewards take pictures and videos"
+        return "it makes only sound; rewards take images and videos"
     if "prompt" not in arguments and not any(media_kind(each) for each in arguments):
-        return "it takes neither a prompt nor pictures"
-    if needed := [name for name, each in arguments.items() if _cannot_be_given(name, each)]:
-        return f"it needs {', '.join(needed)}, which no line of a data set can hold"
+        return "it takes neither a prompt nor images"
+    if needed := [name for name, each in arguments.items() if _is_required_tensor(name, each)]:
+        return f"it needs {', '.join(needed)}, which a line of a data set cannot contain"
     return _unsupported_scheduler_reason(components)
 
 
-def _cannot_be_given(name: str, argument: inspect.Parameter) -> bool:
+def _is_required_tensor(name: str, argument: inspect.Parameter) -> bool:
     tensors = {"embeds", "embeddings", "latents"} & set(name.split("_"))
     return bool(tensors) and argument.default is argument.empty
 

@@ -1,7 +1,7 @@
-"""Which denoising steps explore and are trained; the others follow the ODE.
+"""The window of denoising steps that are stochastic and trained; the other steps follow the ODE.
 
-A short window that moves trains every step in the end at a fraction of the cost. Where it stands follows from the
-configuration, the iteration and a seed alone, so a resumed run finds it where it was.
+A short window that moves trains every step eventually, at a fraction of the cost. Its position depends only on the
+configuration, the iteration and a seed, so a resumed run continues with the same window.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from mmrl.seeds import stream_seed
 
 
 def draw_window(window: WindowConfig, steps: int, seed: int, iteration: int = 0) -> range:
-    """The stochastic steps of one rollout: drawn uniformly from where the window fits, or as it moves by then.
+    """Return the stochastic steps of one rollout: at a uniformly random position, or where the moving window is.
 
-    The last of `steps` never explores: it adds no noise. One step alone gives an empty window.
+    The last of `steps` is never stochastic: it adds no noise. A single step gives an empty window.
 
     Raises:
         ConfigError: the window does not fit into the steps.
@@ -45,12 +45,12 @@ def draw_window(window: WindowConfig, steps: int, seed: int, iteration: int = 0)
 
 
 def _slid(window: WindowConfig, latest: int, iteration: int) -> int:
-    """The first step of a sliding window (MixGRPO, arXiv:2507.21802); past the last place it begins again."""
-    places = [*range(window.low, latest, window.stride), latest]
-    stays = [math.ceil(window.every * math.exp(-window.decay * max(0, place - window.decay_from))) for place in places]
-    left = iteration % sum(stays)
-    for place, stay in zip(places, stays, strict=True):
-        if left < stay:
-            return place
-        left -= stay
+    """Return the first step of a sliding window (MixGRPO, arXiv:2507.21802); after the last position it restarts."""
+    starts = [*range(window.low, latest, window.stride), latest]
+    counts = [math.ceil(window.every * math.exp(-window.decay * max(0, start - window.decay_from))) for start in starts]
+    remainder = iteration % sum(counts)
+    for start, count in zip(starts, counts, strict=True):
+        if remainder < count:
+            return start
+        remainder -= count
     raise AssertionError("the remainder is less than the sum")

@@ -1,4 +1,4 @@
-"""Best of N: draw several, score them, keep the best."""
+"""Best of N: order several generated media of each prompt by their rewards."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mmrl.rewards.core.suite import RewardSuite
 
 @dataclass(frozen=True)
 class Ranking:
-    """Pictures or videos, and what they scored."""
+    """The scores of images or videos, and their order within each group."""
 
-    scores: list[dict[str, float]]  # of each, by reward, `total` last; NaN = could not be scored
-    order: list[list[int]]  # of each group, in the order of its first member: its members from the best to the worst
+    scores: list[dict[str, float]]  # of each medium, by reward, `total` last; NaN = could not be scored
+    order: list[list[int]]  # for each group, in the order of first members: its rows from the best to the worst
 
 
 def rank(samples: Sequence[Sample], media: Sequence[Any], groups: Sequence[int], suite: RewardSuite) -> Ranking:
-    """Score all media and order each group by the total. What could not be scored comes last; ties stay as they came.
+    """Score all media and order each group by the total. Unscored media come last; ties keep their order.
 
     Raises:
         TooFewScored: less than `suite.min_valid_share` could be scored.

@@ -1,4 +1,4 @@
-"""What a trained model can be turned up or down by while it draws, without training it again.
+"""Adjust the effect of training at inference: RL guidance and LoRA strength.
 
     pipeline.load_lora_weights("runs/mine/seed-0")
     with rl_guidance(pipeline, scale=1.5):
@@ -6,7 +6,7 @@
     with lora_strength(pipeline, 0.7):
         pipeline("a red circle")
 
-Both serve any diffusers pipeline whose denoiser is known, and leave nothing behind.
+Both support any diffusers pipeline with a known denoiser, and restore the pipeline on exit.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
 
 Base: TypeAlias = DiffusionPipeline | Callable[[], AbstractContextManager[None]]
-"""The model before training: a pipeline of its own, or what makes this one compute as it did (`policy.reference`)."""
+"""The model before training: a separate pipeline, or a function whose context restores it (`policy.reference`)."""
 
 
 @contextmanager
 def rl_guidance(pipeline: DiffusionPipeline, scale: float, base: Base | None = None) -> Iterator[None]:
-    """While open, denoisers answer base + scale * (tuned - base): RL guidance (RLG, arXiv:2508.21016).
+    """While open, denoisers return base + scale * (tuned - base): RL guidance (RLG, arXiv:2508.21016).
 
-    A scale between 0 and 1 lies between the two models, above 1 beyond the trained one; in the paper it rescales the
-    KL coefficient of training. 0 and 1 are the base and the trained model, to the bit, at the price of one call;
-    others take two. Classifier-free guidance acts on what comes out of it.
+    A scale between 0 and 1 interpolates between the two models, above 1 it extrapolates beyond the trained one; in the
+    paper it rescales the KL coefficient of training. 0 and 1 are exactly the base and the trained model, at the cost of
+    one denoiser call; other scales need two. Classifier-free guidance acts on the result.
 
     Args:
-        base: None: this pipeline without its LoRA.
+        base: the model before training; None: this pipeline without its LoRA.
 
     Raises:
-        ConfigError: there is no base to compare with.
+        ConfigError: `base` is None and no LoRA is loaded, or the two pipelines have different denoisers.
     """
     denoisers = find_denoisers(pipeline)
     others: dict[str, Any] = dict(denoisers)
     as_base: Callable[[], AbstractContextManager[None]]
     if base is None:
-        layers = lora_layers(pipeline, "rl_guidance has no base to compare with: load a LoRA, or hand over the base")
+        layers = lora_layers(pipeline, "rl_guidance has no base to compare with: load a LoRA, or pass the base")
         as_base = lambda: adapters_disabled(layers)  # noqa: E731
     elif isinstance(base, DiffusionPipeline):
         others, as_base = dict(find_denoisers(base)), nullcontext
         if missing := ", ".join(denoisers.keys() ^ others.keys()):
-            raise ConfigError(f"rl_guidance: {missing} is in one of the two pipelines alone")
+            raise ConfigError(f"rl_guidance: {missing} is in only one of the two pipelines")
     else:
         as_base = base
 
@@ -72,7 +72,7 @@ def rl_guidance(pipeline: DiffusionPipeline, scale: float, base: Base | None = N
 
 
 def extrapolate_outputs(base: Any, tuned: Any, scale: float) -> Any:
-    """base + scale * (tuned - base) of every tensor in two answers of one structure; in float32, back to its dtype."""
+    """Return base + scale * (tuned - base) for every tensor of two equal structures, computed in float32."""
     before: list[Tensor] = []
     map_leaves(Tensor, before.append, base)
     following = iter(before)
@@ -88,14 +88,14 @@ def extrapolate_outputs(base: Any, tuned: Any, scale: float) -> Any:
 
 @contextmanager
 def lora_strength(pipeline: DiffusionPipeline, strength: float) -> Iterator[None]:
-    """While open, the LoRA of the denoisers counts `strength` times: 0 is the model without it, 1 as it was trained.
+    """While open, the denoisers' LoRA is scaled by `strength`: 0 is the base model, 1 the trained model.
 
     Raises:
         ConfigError: no LoRA is loaded.
     """
     layers = lora_layers(pipeline, "the pipeline has no LoRA whose strength could be set (a whole model was trained?)")
     if strength == 0:
-        with adapters_disabled(layers):  # not times 0: to the bit
+        with adapters_disabled(layers):  # exact, unlike a factor of 0
             yield
         return
     before = [dict(layer.scaling) for layer in layers]
@@ -109,7 +109,7 @@ def lora_strength(pipeline: DiffusionPipeline, strength: float) -> Iterator[None
 
 
 def lora_layers(pipeline: DiffusionPipeline, otherwise: str) -> list[Any]:
-    """peft's layers in the denoisers.
+    """Return the peft layers of the denoisers.
 
     Raises:
         ConfigError: there are none; `otherwise` is its message.

@@ -1,11 +1,11 @@
-"""Drawing towards rewards at inference: their gradient on noisy latents, each with a weight of its own.
+"""Guidance by the gradient of rewards at inference, with a weight for each reward.
 
-Flow-NRG (arXiv:2501.13918) draws from p(x) exp(sum of w r(x)): the score of each noise level is moved by the gradient
-of the weighted rewards. There a reward model reads noisy latents; here any differentiable reward looks at the picture
-that the denoiser predicts from them in one step, and the gradient goes back through autoencoder and denoiser.
+Flow-NRG (arXiv:2501.13918) samples from p(x) exp(sum of w r(x)): the score at each noise level is shifted by the
+gradient of the weighted rewards. There a reward model reads noisy latents; here any differentiable reward scores the
+image that the denoiser predicts from them in one step, and the gradient flows back through autoencoder and denoiser.
 
-A guided step is one replay of the pipeline that plays back what was drawn so far: so it serves every pipeline that can
-be a policy, and costs about three of its steps.
+A guided step is one replay of the pipeline up to this step, so every pipeline that can be a policy is supported, at the
+cost of about three steps.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from mmrl.rewards.core.reward_io import reward_input
 def guided_rollout(
     policy: PipelinePolicy, requests: Sequence[RolloutRequest], seed: int, rewards: Sequence[tuple[Reward, float]]
 ) -> Rollout:
-    """An ordinary rollout, steered from its second step on: at the first there is nothing to see yet.
+    """Return a rollout that is guided from its second step on; at the first, pure noise predicts no image.
 
     Args:
-        rewards: differentiable ones, with their weights: how strongly the density of pictures is tilted towards each.
+        rewards: differentiable rewards with their weights w.
 
     Raises:
         RewardError: a reward has no gradient.
-        UnsupportedError: the pipeline cannot be differentiated, or its scheduler does not say how noisy latents are.
+        UnsupportedError: the pipeline cannot be differentiated, or the noise level of its latents is not known.
     """
-    if flat := ", ".join(reward.name for reward, _ in rewards if not reward.differentiable):
-        raise RewardError(f"{flat} has no gradient to be guided by; `mmrl rewards show NAME` says which have one")
+    if missing := ", ".join(reward.name for reward, _ in rewards if not reward.differentiable):
+        raise RewardError(f"{missing} has no gradient for guidance; `mmrl rewards show NAME` says which have one")
     with policy.keep_latents(), torch.no_grad():
         rollout = policy.rollout(requests, seed)
     recording: Recording = rollout.recording
@@ -59,44 +59,44 @@ def guided_rollout(
             total = pictures.new_zeros(())
             for reward, weight in rewards:
                 total = total + weight * reward.spec.sign * reward.score_tensor(pictures, inputs).sum().to(pictures)
-            slopes = torch.autograd.grad(total, loop.leaves, allow_unused=True)
-        if all(slope is None for slope in slopes):
+            gradients = torch.autograd.grad(total, loop.leaves, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
             raise UnsupportedError(f"{type(policy.pipeline).__name__} cuts the graph between latents and pictures")
-        recording.next_latents[number] = loop.steered(slopes)
+        recording.next_latents[number] = loop.guided_latents(gradients)
     media = policy.run_to_media(ReplayAllLoop(policy.guiders, recording), recording)
     return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
 
 
 class GuidedStepLoop(BackpropLoop):
-    """Computes one step from latents that gradients can be taken of, and shows the picture that it predicts."""
+    """A loop that computes one step from leaf latents, and lets the pipeline decode the image that it predicts."""
 
     def __init__(self, guiders: Guiders, recording: Recording, number: int) -> None:
-        left = len(recording.next_latents) - 1 - number
-        super().__init__(guiders, recording, BackpropSteps(count=1, num_skipped_last=left), torch.empty(0))
+        skipped = len(recording.next_latents) - 1 - number
+        super().__init__(guiders, recording, BackpropSteps(count=1, num_skipped_last=skipped), torch.empty(0))
         self.leaves: list[Tensor] = []
         self._following: list[Tensor] = []
         self._gains: list[float] = []
 
     def advance(self, step: Step) -> Tensor:
-        answer = super().advance(step)
+        latents = super().advance(step)
         if self.step == self.first - 1:
-            answer = answer.requires_grad_()
-            self.leaves.append(answer)
+            latents = latents.requires_grad_()
+            self.leaves.append(latents)
         elif self.step == self.first:
             self._following.append(self.differentiable_step(step).detach())
             self._gains.append(steering_gain(step))
             if self.latent_stream == len(self.leaves) - 1:
                 self.recording.guidance[self.step] = self._guiders.read()
-        return answer
+        return latents
 
-    def steered(self, slopes: Sequence[Tensor | None]) -> list[Tensor]:
-        """x' of each part, moved uphill."""
-        moved = zip(self._following, self._gains, slopes, strict=True)
-        return [x if slope is None else (x.float() + gain * slope.float()).to(x.dtype) for x, gain, slope in moved]
+    def guided_latents(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return x' of each stream, shifted along the gradient of the rewards."""
+        streams = zip(self._following, self._gains, gradients, strict=True)
+        return [x if grad is None else (x.float() + gain * grad.float()).to(x.dtype) for x, gain, grad in streams]
 
 
 class ReplayAllLoop(PartialReplayLoop):
-    """Plays back every step."""
+    """A loop that replays every step."""
 
     def is_computed(self, step: int) -> bool:
         return False
@@ -106,12 +106,14 @@ class ReplayAllLoop(PartialReplayLoop):
 
 
 def steering_gain(step: Step) -> float:
-    """What x' moves by for each unit of the reward's gradient at x.
+    """Return the shift of x' per unit of the reward's gradient at x.
 
-    By Tweedie's formula a score moved by g moves x_0 by sigma² / signal g; x' = signal' x_0 + sigma' noise, where noise
-    is (x - signal x_0) / sigma. Of flows that is the paper's sigma / (1 - sigma) g on the velocity.
+    By Tweedie's formula a score shifted by g shifts x_0 by sigma² / signal g; x' = signal' x_0 + sigma' noise, where
+    noise is (x - signal x_0) / sigma. For flows that is the paper's sigma / (1 - sigma) g on the velocity.
     """
     sigma, sigma_next = step.levels[step.index]
     signal, signal_next = signal_of(step.family, sigma), signal_of(step.family, sigma_next)
     gain = (signal_next - sigma_next * signal / sigma) * sigma**2 / signal
-    return gain / (signal * signal_next) if isinstance(step.family, VEFamily) else gain  # whose x is over its signal
+    return (
+        gain / (signal * signal_next) if isinstance(step.family, VEFamily) else gain
+    )  # its x is divided by the signal

@@ -1,9 +1,7 @@
-"""What a training run will need, from a model's configuration files alone.
+"""The memory of a training run, estimated from a model's configuration files without its weights.
 
-architecture     a pipeline's classes and sizes, from JSON files; built on torch's meta device
-on_paper         such a pipeline as one that runs, with networks that compute shapes only
-live_bytes       how many bytes live at once while it does
-repeated_blocks  a model of many equal layers from the same model with two and three of them
-memory           the sums, and how they are told
-dry_run          all of it for one configuration
+architecture   a pipeline's classes and sizes, from JSON files; its components on torch's meta device
+meta_run       a pipeline that runs with such components; the allocations that they would make
+estimate       `estimate_memory`: a rollout and an update of a policy on the meta device
+memory_report  `MemoryEstimate`: the sums by purpose, as text
 """

@@ -1,8 +1,8 @@
-"""A pipeline from its configuration files alone: the real classes of diffusers and transformers, without weights.
+"""A pipeline's components from its configuration files: the real classes of diffusers and transformers, no weights.
 
-Where the files come from, in this order: a local folder, the hub's local cache, the architectures that ship in this
-package (`architectures/`), the hub. Only JSON is ever fetched. Modules are built on torch's meta device, where
-tensors have a shape and a type and take no memory, so that a model of any size is there in a second.
+The sources of the files, in this order: a local folder, the Hub's local cache, the architectures shipped in this
+package (`architectures/`), the Hub. Only JSON files are downloaded. Modules are built on torch's meta device, where
+tensors have a shape and a dtype but no memory, so a model of any size is built within seconds.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from torch import nn
 from mmrl.errors import UnsupportedError
 
 SHIPPED = Path(__file__).parent / "architectures"
-"""One JSON file a model: where its facts come from, published sizes, model_index.json, each component's config.json."""
+"""A folder with a JSON file per model: sources, published sizes, model_index.json and each component's config.json."""
 
 _FILES = ("config.json", "scheduler_config.json", "guider_config.json")
 _PATTERNS = ["model_index.json", *(f"*/{name}" for name in _FILES)]
 
 
 class ArchitectureNotFound(LookupError):
-    """The configuration files of a model cannot be had here and now; the message is why."""
+    """The configuration files of a model cannot be found or downloaded; the message has the reason."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What a pipeline is made of."""
+    """The configuration files of a pipeline."""
 
     origin: str
-    """Where the files came from, for people to read."""
+    """The source of the files, as text."""
     index: Mapping[str, Any]
-    """model_index.json."""
+    """The content of model_index.json."""
     configs: Mapping[str, Mapping[str, Any]]
-    """By component, its configuration; tokenizers and processors have none."""
+    """The configuration of each component; tokenizers and processors have none."""
 
     @property
     def pipeline(self) -> type[diffusers.DiffusionPipeline]:
@@ -54,21 +54,21 @@ class Architecture:
         return found
 
     def classes(self) -> Iterator[tuple[str, type | None]]:
-        """Each component with its class, or None where the pipeline leaves it empty."""
+        """Yield each component with its class, or None if the pipeline leaves it empty."""
         for name, home in self.index.items():
             if isinstance(home, list) and len(home) == 2:
                 yield name, _find_class(name, *home)
 
     def settings(self) -> dict[str, Any]:
-        """What the pipeline is given beside its components."""
+        """Return the pipeline's arguments that are not components."""
         return {name: value for name, value in self.index.items() if name[0] != "_" and not isinstance(value, list)}
 
 
 def find_architecture(model: str, revision: str | None = None) -> Architecture:
-    """The architecture of a folder or a Hugging Face id.
+    """Return the architecture of a folder or a Hugging Face id.
 
     Raises:
-        ArchitectureNotFound: it is nowhere to be had.
+        ArchitectureNotFound: no source has its files.
     """
     if Path(model).is_dir():
         return _from_folder(Path(model), f"the folder {model}")
@@ -83,13 +83,13 @@ def find_architecture(model: str, revision: str | None = None) -> Architecture:
 
 
 def build_component(architecture: Architecture, name: str, kind: type, dtype: torch.dtype, device: str = "meta") -> Any:
-    """One component as `from_pretrained(dtype=dtype)` would make it, with random weights where there are any."""
+    """Return a component as `from_pretrained(dtype=dtype)` would build it, with random weights."""
     config = dict(architecture.configs.get(name, {}))
-    narrow = dtype if device != "meta" else torch.get_default_dtype()  # a real one should not be float32 on its way
+    narrow = dtype if device != "meta" else torch.get_default_dtype()  # a real module is never float32 temporarily
     with torch.device(device if issubclass(kind, nn.Module) else "cpu"), _default_dtype(narrow):
-        ours = hasattr(kind, "from_config")  # a class of diffusers; those of transformers take a config object
-        made = kind.from_config(config) if ours else kind(kind.config_class.from_dict(config))  # type: ignore[attr-defined]
-    return _cast(made, dtype) if isinstance(made, nn.Module) else made
+        is_diffusers = hasattr(kind, "from_config")  # classes of transformers take a config object
+        component = kind.from_config(config) if is_diffusers else kind(kind.config_class.from_dict(config))  # type: ignore[attr-defined]
+    return _cast(component, dtype) if isinstance(component, nn.Module) else component
 
 
 @contextmanager
@@ -103,19 +103,19 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
 
 
 def _cast(module: nn.Module, dtype: torch.dtype) -> nn.Module:
-    """Every floating-point tensor in `dtype`, but for those that the class keeps in float32."""
-    kept = set(getattr(module, "_keep_in_fp32_modules_strict", None) or ())
-    if isinstance(module, diffusers.ModelMixin) or dtype == torch.float16:  # transformers: in float16 alone
-        kept |= set(getattr(module, "_keep_in_fp32_modules", None) or ())
+    """Cast every floating-point tensor to `dtype`, except those that the class keeps in float32."""
+    float32 = set(getattr(module, "_keep_in_fp32_modules_strict", None) or ())
+    if isinstance(module, diffusers.ModelMixin) or dtype == torch.float16:  # transformers: only in float16
+        float32 |= set(getattr(module, "_keep_in_fp32_modules", None) or ())
     for path, owner in module.named_modules():
         for name, tensor in [*owner._parameters.items(), *owner._buffers.items()]:
             if tensor is None or not tensor.is_floating_point():
                 continue
             place = f"{path}.{name}".split(".")
-            cast = tensor.data.to(torch.float32 if any(each in place for each in kept) else dtype)
+            cast = tensor.data.to(torch.float32 if any(each in place for each in float32) else dtype)
             if name in owner._parameters:
                 tensor.data = cast
-            elif name not in owner._non_persistent_buffers_set:  # those are no weights: loading leaves them alone
+            elif name not in owner._non_persistent_buffers_set:  # loading leaves non-persistent buffers unchanged
                 owner._buffers[name] = cast
     return module.eval()
 
@@ -133,7 +133,7 @@ def _find_class(name: str, library: str | None, kind: str | None) -> type | None
 def _from_folder(folder: Path, origin: str) -> Architecture:
     index = folder / "model_index.json"
     if not index.is_file():
-        raise ArchitectureNotFound(f"{folder} holds no model_index.json")
+        raise ArchitectureNotFound(f"{folder} has no model_index.json")
     components = json.loads(index.read_text(encoding="utf-8"))
     configs = {}
     for name in components:
@@ -142,8 +142,8 @@ def _from_folder(folder: Path, origin: str) -> Architecture:
             configs[name] = json.loads(written.read_text(encoding="utf-8"))
     found = Architecture(origin, components, configs)
     for name, kind in found.classes():
-        if kind is not None and issubclass(kind, nn.Module) and name not in configs:  # a cache that is not complete
-            raise ArchitectureNotFound(f"{folder} holds no {name}/config.json")
+        if kind is not None and issubclass(kind, nn.Module) and name not in configs:  # an incomplete cache
+            raise ArchitectureNotFound(f"{folder} has no {name}/config.json")
     return found
 
 

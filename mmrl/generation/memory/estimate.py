@@ -1,7 +1,9 @@
-"""The memory of a training run, from the model's configuration files alone.
+"""Estimate the memory of a training run from the model's configuration files.
 
-A rollout and the update of one denoising step are run on paper (`on_paper`), by the policy that would run them: what
-it records, which denoiser calls its guidance makes and what autograd keeps are observed, not derived.
+The policy runs a rollout and the update of one denoising step on the meta device (`meta_run`): its recording, the
+denoiser calls of its guidance and the tensors that autograd keeps are measured, not derived.
+
+Most of a denoiser is one block, repeated: the cost of a block is measured with two and three of them, and extrapolated.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from diffusers import DiffusionPipeline
@@ -38,18 +40,18 @@ from mmrl.generation.memory.meta_run import meta_pipeline
 from mmrl.policy import Rollout, RolloutRequest
 
 WORDS = 64
-"""Of the prompt that is assumed."""
+"""The number of words of the assumed prompt."""
 
 _EDITORS = ("Kontext", "Edit")
-"""In the names of pipelines that edit a picture, though their signature says that it may be left out."""
+"""Parts of the names of pipelines that edit an image although their signature makes it optional."""
 
 
 def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEstimate:
-    """The memory of a run.
+    """Return the estimated memory of a run.
 
     Raises:
         ConfigError: the configuration does not fit the pipeline.
-        UnsupportedError: the pipeline cannot be trained, or not on paper.
+        UnsupportedError: the pipeline cannot be trained, or cannot run on the meta device.
     """
     policy, geometry = config.policy, BatchPlan.of(config)
     dtype = getattr(torch, policy.dtype)
@@ -65,7 +67,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
         if dtype != torch.float32:
             copies = trial.parameters * dtype.itemsize
             plain, recomputed = _with_copies(plain, copies), recomputed and _with_copies(recomputed, copies)
-    rollout_at, rollout = max(trial.paper.peaks.items(), key=lambda peak: peak[1])
+    rollout_at, rollout = max(trial.recorder.peaks.items(), key=lambda peak: peak[1])
     return MemoryEstimate(
         frozen=tuple(frozen),
         trained=trial.parameters,
@@ -86,7 +88,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
 
 
 def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[ComponentWeights]:
-    """The networks of a pipeline, all of which are loaded."""
+    """Return the sizes of all networks of a pipeline."""
     counted = []
     for name, kind in architecture.classes():
         if kind is not None and issubclass(kind, nn.Module):
@@ -96,17 +98,17 @@ def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[Compon
 
 
 def module_bytes(module: nn.Module) -> int:
-    """Of parameters and buffers."""
+    """Return the bytes of a module's parameters and buffers."""
     return sum(each.numel() * each.element_size() for each in [*module.parameters(), *module.buffers()])
 
 
 class Trial:
-    """One rollout call of a policy on paper, and its update."""
+    """A rollout call of a policy on the meta device, and its update."""
 
     def __init__(self, config: TrainConfig, architecture: Architecture, dtype: torch.dtype) -> None:
         policy, self._sampling = config.drawing()
         self._config = config
-        self._pipeline, self.paper = meta_pipeline(architecture, dtype)
+        self._pipeline, self.recorder = meta_pipeline(architecture, dtype)
         if policy.scheduler:
             self._pipeline.scheduler = convert_scheduler(self._pipeline.scheduler, policy.scheduler)
         self._denoisers = find_denoisers(self._pipeline)
@@ -120,14 +122,14 @@ class Trial:
         )
         parameters = self.policy.parameters_to_train().values()
         self.parameters = sum(p.numel() for p in parameters)
-        for parameter in parameters:  # counted for themselves; from the second micro-batch on, they are there
+        for parameter in parameters:  # counted separately; they exist from the second micro-batch on
             parameter.grad = torch.zeros_like(parameter)
         self.recording = 0
-        """Bytes that the rollout call left for its replays."""
+        """The bytes that the rollout call keeps for its replays."""
         self._rollout: Rollout | None = None
 
     def updates(self) -> tuple[UpdateMemory, UpdateMemory | None]:
-        """Without and with gradient checkpointing; None where a denoiser has none."""
+        """Return the update's memory without and with gradient checkpointing; None if a denoiser has none."""
         runs = [run for denoiser in self._denoisers.values() for run in find_block_runs(denoiser)]
         figures = extrapolate(runs, self._measure)
         pairs = [UpdateMemory(*figures[i : i + 2]) for i in range(0, len(figures), 2)]
@@ -154,13 +156,13 @@ class Trial:
         return rollout
 
     def _update(self, rollout: Rollout) -> list[int]:
-        counter = self.paper.bytes
+        counter = self.recorder.bytes
         counter.restart()
         before, seen = counter.now, []
 
         def backward(_: Any = None) -> None:
             seen.append(counter.now - before)
-            self.paper.backward()
+            self.recorder.backward()
 
         with torch.enable_grad():
             if rollout.log_probs.shape[1]:
@@ -173,7 +175,7 @@ class Trial:
 
 @contextmanager
 def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> Iterator[Sample]:
-    """A prompt of `WORDS` words, with pictures of the sampling's size where the pipeline needs them."""
+    """Yield a sample with a prompt of `WORDS` words, and images of the sampling size if the pipeline needs them."""
     kind = type(pipeline)
     edits = any(editor in kind.__name__ for editor in _EDITORS)
     arguments = inspect.signature(kind.__call__).parameters
@@ -182,7 +184,7 @@ def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) ->
         ["image"] if edits and "image" not in media else []
     )
     if "video" in media.values():
-        raise UnsupportedError(f"{kind.__name__} needs a video beside the prompt, and there is none on paper")
+        raise UnsupportedError(f"{kind.__name__} needs a video beside the prompt, which the estimate does not have")
     with TemporaryDirectory() as folder:
         picture = Path(folder) / "picture.png"
         if needed:
@@ -191,7 +193,7 @@ def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) ->
 
 
 def recording_bytes(rollout: Rollout) -> int:
-    """What a rollout keeps on its device until its replays are done."""
+    """Return the bytes that a rollout keeps on its device for its replays."""
     storages: dict[int, int] = {}
 
     def add(tensor: Tensor) -> None:
@@ -201,13 +203,13 @@ def recording_bytes(rollout: Rollout) -> int:
     recording = rollout.recording
     assert isinstance(recording, Recording)
     entries = [entry.value for entry in recording.call_cache.entries]
-    held = [entries, recording.next_latents, recording.probe, rollout.clean, rollout.log_probs, rollout.mask]
-    map_leaves(Tensor, add, held)
+    tensors = [entries, recording.next_latents, recording.probe, rollout.clean, rollout.log_probs, rollout.mask]
+    map_leaves(Tensor, add, tensors)
     return sum(storages.values())
 
 
 def _buffers(networks: Mapping[str, nn.Module]) -> list[ComponentWeights]:
-    """What of fully trained denoisers stays as it was loaded."""
+    """Return the sizes of the buffers of fully trained denoisers, which keep their dtype."""
     found = {name: list(network.buffers()) for name, network in networks.items()}
     return [
         ComponentWeights(
@@ -228,42 +230,37 @@ def _assumptions(config: TrainConfig, architecture: Architecture) -> Iterator[st
         yield f"Full training: as in float32, with a {config.policy.dtype} copy of the weights while a graph lives."
     yield "Not counted: reward models, pictures on their way to the CPU, CUDA's own memory, fragmentation."
     if config.data.validation:
-        yield f"Not counted: evaluation, which draws evaluation.batch = {config.evaluation.batch} at once."
+        yield f"Not counted: evaluation, which generates evaluation.batch = {config.evaluation.batch} at once."
 
-
-# Most of a denoiser is one block, many times over: what each adds can be learned from two of them.
-
-
-T = TypeVar("T")
 
 SHORT = 2
-"""Blocks that stay of each run. The first may differ: nothing before it asks for gradients."""
+"""The number of blocks of each run in the shortened model. The first may differ: its input needs no gradient."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """Equal neighbours in a list of blocks."""
+class BlockRun:
+    """Consecutive equal blocks in a list of blocks."""
 
     blocks: nn.ModuleList
     names: tuple[str, ...]
 
 
-def find_block_runs(module: nn.Module) -> list[Run]:
-    """The runs of equal blocks, longer than `SHORT`, among the lists that are the module's own."""
+def find_block_runs(module: nn.Module) -> list[BlockRun]:
+    """Return the runs of more than `SHORT` equal blocks in the module's direct block lists."""
     found = []
     for blocks in module.children():
         if isinstance(blocks, nn.ModuleList):
             for _, run in groupby(blocks.named_children(), key=lambda named: _shape(named[1])):
                 names = tuple(name for name, _ in run)
                 if len(names) > SHORT:
-                    found.append(Run(blocks, names))
+                    found.append(BlockRun(blocks, names))
     return found
 
 
-def extrapolate(runs: Sequence[Run], measure: Callable[[], Sequence[int]]) -> list[int]:
-    """What `measure` would say of the whole module, if every block of a run adds the same to each figure.
+def extrapolate(runs: Sequence[BlockRun], measure: Callable[[], Sequence[int]]) -> list[int]:
+    """Return the result of `measure` for the whole module, given that each block of a run adds the same amount.
 
-    It is called with all runs short, then once for each run with one block more.
+    `measure` is called with all runs shortened, then once for each run with one block more.
     """
     lengths = [SHORT] * len(runs)
     with _cut(runs, lengths):
@@ -278,8 +275,8 @@ def extrapolate(runs: Sequence[Run], measure: Callable[[], Sequence[int]]) -> li
 
 
 @contextmanager
-def _cut(runs: Sequence[Run], lengths: Sequence[int]) -> Iterator[None]:
-    """While open, each run has only so many blocks."""
+def _cut(runs: Sequence[BlockRun], lengths: Sequence[int]) -> Iterator[None]:
+    """While open, each run has `lengths` blocks."""
     before = [(run.blocks, dict(run.blocks._modules)) for run in runs]
     try:
         for run, length in zip(runs, lengths, strict=True):
@@ -290,7 +287,7 @@ def _cut(runs: Sequence[Run], lengths: Sequence[int]) -> Iterator[None]:
         for blocks, modules in before:
             blocks._modules.update(modules)
             for name in modules:
-                blocks._modules[name] = blocks._modules.pop(name)  # in their old order
+                blocks._modules[name] = blocks._modules.pop(name)  # restores the order
 
 
 def _shape(block: nn.Module) -> tuple[object, ...]:

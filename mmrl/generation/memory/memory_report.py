@@ -1,4 +1,4 @@
-"""What one process of a training run holds in memory at once: sums of bytes, and how they are told."""
+"""The memory of one training process by purpose: sums of bytes, and their text."""
 
 from __future__ import annotations
 
@@ -10,82 +10,82 @@ ADAM_MOMENTS = 2
 
 @dataclass(frozen=True)
 class ComponentWeights:
-    """A component as it is loaded."""
+    """The size of a component as it is loaded."""
 
     name: str
     parameters: int
     bytes: int
-    """Of its parameters and buffers."""
+    """The bytes of its parameters and buffers."""
 
 
 @dataclass(frozen=True)
 class UpdateMemory:
-    """The forward and backward pass of one denoising step, all denoiser calls of its guidance together."""
+    """The memory of one denoising step's forward and backward pass, with all denoiser calls of its guidance."""
 
     kept: int
-    """Bytes that the forward pass leaves for the backward pass."""
+    """The bytes that the forward pass keeps for the backward pass."""
     peak: int
-    """The most bytes that live at once, temporary tensors of both passes included."""
+    """The maximal number of bytes at any time, with the temporary tensors of both passes."""
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes by purpose. Everything is on one device: the whole pipeline, and all recordings of an iteration."""
+    """The bytes by purpose. Everything is on one device: the whole pipeline, and all recordings of an iteration."""
 
     frozen: tuple[ComponentWeights, ...]
-    """Components that are not trained; with adapters, the denoisers too."""
+    """The components that are not trained; with adapters, also the denoisers."""
     trained: int
-    """Parameters that are trained, in float32."""
+    """The number of trained parameters, all float32."""
     copies: tuple[str, ...]
-    """What else is held of every trained parameter, in float32: a moving average, an old policy."""
+    """The further float32 copies of every trained parameter: a moving average, an old policy."""
     reference: int
-    """A frozen copy of fully trained denoisers; adapters need none."""
+    """The bytes of a frozen copy of fully trained denoisers; adapters need none."""
     recording: int
-    """What one rollout call leaves for its replays."""
+    """The bytes that one rollout call keeps for its replays."""
     micro_batches: int
-    """Rollout calls of an iteration; their recordings are held together."""
+    """The number of rollout calls of an iteration, whose recordings are all kept."""
     rollout: int
     rollout_at: str
-    """The most that lives at once while a rollout computes, and where."""
+    """The network and method of the largest rollout call; `rollout` is its peak."""
     plain: UpdateMemory
     recomputed: UpdateMemory | None
-    """With gradient checkpointing; None: the denoiser has none."""
+    """The update with gradient checkpointing; None: the denoiser does not support it."""
     checkpointing: bool
-    """Whether the run uses it."""
+    """True if the run uses gradient checkpointing."""
     assumptions: tuple[str, ...]
 
     @property
-    def state(self) -> int:
-        """Trained parameters, gradients, Adam's moments and further copies."""
+    def training_state(self) -> int:
+        """The bytes of trained parameters, gradients, Adam's moments and further copies."""
         return self.trained * FLOAT32 * (2 + ADAM_MOMENTS + len(self.copies))
 
     @property
-    def standing(self) -> int:
-        """What is there all the time."""
-        return sum(each.bytes for each in self.frozen) + self.state + self.reference
+    def resident(self) -> int:
+        """The bytes that are in use all the time."""
+        return sum(each.bytes for each in self.frozen) + self.training_state + self.reference
 
     @property
     def recordings(self) -> int:
-        """Of a whole iteration."""
+        """The bytes of all recordings of an iteration."""
         return self.recording * self.micro_batches
 
     @property
     def update(self) -> UpdateMemory:
-        """As the run is configured."""
+        """The update as configured."""
         return self.recomputed if self.checkpointing and self.recomputed else self.plain
 
     @property
     def saving(self) -> int:
-        """Copies that writing a checkpoint takes: all of `state` but for the gradients."""
+        """The bytes of copies for writing a checkpoint: `training_state` without the gradients."""
         return self.trained * FLOAT32 * (1 + ADAM_MOMENTS + len(self.copies))
 
     @property
     def total(self) -> int:
-        """The most at any time."""
-        return self.standing + self.recordings + max(self.rollout, self.update.peak, self.saving)
+        """The maximal number of bytes at any time."""
+        return self.resident + self.recordings + max(self.rollout, self.update.peak, self.saving)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and figures for people to read."""
+        """Return the name and text of each line."""
         one = self.trained * FLOAT32
         parts = [f"parameters {size(one)}", f"gradients {size(one)}", f"Adam's moments {size(ADAM_MOMENTS * one)}"]
         parts += [f"{copy} {size(one)}" for copy in self.copies]
@@ -96,12 +96,12 @@ class MemoryEstimate:
             ("trained", f"{count(self.trained)} parameters: {', '.join(parts)}"),
             ("recordings", f"{size(self.recordings)}: {self.micro_batches:,} x {size(self.recording)}"),
             ("rollout", f"{size(self.rollout)} at most, in {self.rollout_at}"),
-            ("update", self._tell_update()),
-            ("in all", f"{size(self.total)}, of which {size(self.standing)} all the time"),
+            ("update", self._describe_update()),
+            ("in all", f"{size(self.total)}, of which {size(self.resident)} all the time"),
         ]
         return rows
 
-    def _tell_update(self) -> str:
+    def _describe_update(self) -> str:
         plain = f"{size(self.plain.peak)} without gradient checkpointing"
         if self.recomputed is None:
             return f"{plain}; this denoiser has none"
@@ -110,7 +110,8 @@ class MemoryEstimate:
 
 
 def size(bytes_: int) -> str:
-    """
+    """Format a number of bytes.
+
     >>> size(5 * 2**20), size(3 * 2**30 // 2), size(40 * 2**30)
     ('5 MiB', '1.5 GiB', '40 GiB')
     """
@@ -120,7 +121,8 @@ def size(bytes_: int) -> str:
 
 
 def count(number: int) -> str:
-    """
+    """Format a number of parameters.
+
     >>> count(23_887_872), count(2_243_171_520), count(900)
     ('23.9M', '2.24B', '900')
     """

@@ -1,8 +1,8 @@
-"""A pipeline on paper: it runs as it always does, but its networks compute shapes only.
+"""Run a pipeline whose networks are on torch's meta device, and count what they would allocate.
 
-The pipeline's own code and its scheduler compute on the CPU, with zeros for what networks return. The networks are on
-the meta device: a call goes there and back, and what it would have allocated is counted. So a policy can be rolled
-out and replayed without weights, at any size, and no formula has to be kept for each model.
+The pipeline's own code and its scheduler compute on the CPU, with zeros for the outputs of networks. A call of a
+network moves its inputs to the meta device and its outputs back, and its allocations are counted. So a policy can be
+rolled out and replayed without weights, at any size, and no memory formula has to be maintained per model.
 """
 
 from __future__ import annotations
@@ -29,73 +29,73 @@ from mmrl.generation.diffusion.replay_cache import replaced_attributes
 from mmrl.generation.memory.architecture import Architecture, build_component
 
 _METHODS = ("forward", "encode", "decode")
-"""What pipelines call on a network."""
+"""The methods that pipelines call on a network."""
 
 _LEFT_OUT = ("safety_checker", "feature_extractor", "image_encoder")
-"""Components that look at pixels, of which there are none; pipelines work without."""
+"""Components that read pixels, which a meta run does not have; pipelines work without them."""
 
 
 class MetaRecorder:
-    """What the networks of one pipeline have allocated, by network."""
+    """The allocations and waiting graphs of a pipeline's networks."""
 
     def __init__(self) -> None:
         self.bytes = AllocationTracker()
         self.peaks: dict[str, int] = {}
-        """By `component.method`, the most that lived at once in one call without gradients."""
+        """The peak of the calls without gradients, by `component.method`."""
         self.graphs: list[Tensor] = []
-        """Answers that wait for their backward pass."""
-        self._known: dict[tuple[str, str] | None, Any] = {}  # without gradients, equal shapes get equal answers
+        """The outputs that wait for their backward pass."""
+        self._known: dict[tuple[str, str] | None, Any] = {}  # without gradients, equal shapes have equal outputs
         self._inside = False
 
     def compute(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call `method` on the meta device; zeros of its answer's shape on the CPU."""
+        """Call `method` on the meta device; return zeros of its output's structure on the CPU."""
         if self._inside:
             return method(*args, **kwargs)
-        asked = None if torch.is_grad_enabled() else (name, repr(tree_spec((args, kwargs))))
-        if asked in self._known:
-            return zeros(self._known[asked])
+        key = None if torch.is_grad_enabled() else (name, repr(tree_spec((args, kwargs))))
+        if key in self._known:
+            return zeros(self._known[key])
         self._inside = True
-        if asked:
+        if key:
             self.bytes.restart()
         start = self.bytes.now
         try:
             with fused_attention(), self.bytes, FullMaskMode():
-                answer = method(*_moved(args, "meta"), **_moved(kwargs, "meta"))
+                output = method(*_moved(args, "meta"), **_moved(kwargs, "meta"))
         finally:
             self._inside = False
-        shown = _moved(answer, "cpu")
-        if asked is None:
-            map_leaves(Tensor, self._keep, answer)
+        on_cpu = _moved(output, "cpu")
+        if key is None:
+            map_leaves(Tensor, self._keep, output)
         else:
             self.peaks[name] = max(self.peaks.get(name, 0), self.bytes.peak - start)
-            self._known[asked] = tree_spec(shown)
-        return shown
+            self._known[key] = tree_spec(on_cpu)
+        return on_cpu
 
     def backward(self) -> None:
-        """Of all answers that wait."""
+        """Run the backward pass of all waiting outputs."""
         with fused_attention(), self.bytes, FullMaskMode():  # recomputed activations attend too
             torch.autograd.backward(self.graphs, [torch.empty_like(each) for each in self.graphs])
         self.graphs.clear()
 
-    def _keep(self, answer: Tensor) -> None:
-        if answer.requires_grad:
-            self.graphs.append(answer)
+    def _keep(self, output: Tensor) -> None:
+        if output.requires_grad:
+            self.graphs.append(output)
 
 
 def meta_pipeline(architecture: Architecture, dtype: torch.dtype) -> tuple[DiffusionPipeline, MetaRecorder]:
-    """The pipeline, ready to be called, and the record of what its networks do."""
-    paper = MetaRecorder()
+    """Return a pipeline with networks on the meta device, and the recorder of their calls."""
+    recorder = MetaRecorder()
     components: dict[str, Any] = {}
     for name, kind in architecture.classes():
         if kind is None or name in _LEFT_OUT:
             components[name] = None
         elif issubclass(kind, nn.Module):
             module = build_component(architecture, name, kind, dtype)
-            if "vae" in name:  # pipelines themselves compute with its latents' mean and spread
-                _bring_buffers(module)
+            if "vae" in name:  # pipelines compute with the mean and spread of its latents
+                _materialize_buffers(module)
             original: Any = kind
             module.__class__ = _shapes_only(original)
-            vars(module)["_mmrl_paper"] = (name, paper)
+            vars(module)["_mmrl_meta"] = (name, recorder)
             components[name] = module
         elif "tokenizer" in name:
             encoder = architecture.configs.get(name.replace("tokenizer", "text_encoder"), {})
@@ -106,10 +106,10 @@ def meta_pipeline(architecture: Architecture, dtype: torch.dtype) -> tuple[Diffu
             components[name] = None
     pipeline = architecture.pipeline(**components, **architecture.settings())
     pipeline.set_progress_bar_config(disable=True)
-    return pipeline, paper
+    return pipeline, recorder
 
 
-def _bring_buffers(module: nn.Module) -> None:
+def _materialize_buffers(module: nn.Module) -> None:
     for owner in module.modules():
         owner._buffers.update(
             {name: torch.ones_like(b, device="cpu") for name, b in owner._buffers.items() if b is not None}
@@ -117,9 +117,9 @@ def _bring_buffers(module: nn.Module) -> None:
 
 
 def placeholder_tokenizer(longest: int | None) -> PreTrainedTokenizerFast:
-    """Knows no word: every one is the same token. Lengths are all that counts on paper.
+    """Return a tokenizer that maps every word to the same token: a meta run depends on lengths only.
 
-    `longest` is what its text encoder has positions for; None: any length.
+    `longest` is the number of positions of its text encoder; None: any length.
     """
     backend = Tokenizer(models.WordLevel({"<unk>": 0, "<pad>": 1, "</s>": 2}, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -129,20 +129,20 @@ def placeholder_tokenizer(longest: int | None) -> PreTrainedTokenizerFast:
         unk_token="<unk>",
         pad_token="<pad>",
         eos_token="</s>",
-        model_max_length=longest or 512,  # where a pipeline asks for more, it says so
+        model_max_length=longest or 512,  # a pipeline that needs more passes max_length
         chat_template="{% for message in messages %}{{ message['content'] }} {% endfor %}",
     )
 
 
 @functools.cache
 def _shapes_only(original: type) -> type:
-    """A subclass whose networks are called through `MetaRecorder.compute` and say that they are on the CPU."""
+    """Return a subclass whose methods run through `MetaRecorder.compute` and whose `device` is the CPU."""
 
     def through(method: Callable[..., Any], called: str) -> Callable[..., Any]:
         @functools.wraps(method)  # pipelines look for arguments in its signature
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-            name, paper = self._mmrl_paper
-            return paper.compute(f"{name}.{called}", functools.partial(method, self), args, kwargs)
+            name, recorder = self._mmrl_meta
+            return recorder.compute(f"{name}.{called}", functools.partial(method, self), args, kwargs)
 
         return call
 
@@ -152,7 +152,7 @@ def _shapes_only(original: type) -> type:
 
 
 def _moved(value: Any, device: str) -> Any:
-    """The structure with its tensors on `device`; zeros, where they come from the meta device."""
+    """Return the structure with its tensors on `device`; tensors from the meta device become zeros."""
 
     def move(tensor: Tensor) -> Tensor:
         if tensor.is_meta and device != "meta":
@@ -167,14 +167,11 @@ def _moved(value: Any, device: str) -> Any:
     return map_leaves(Tensor, move, map_leaves(DiagonalGaussianDistribution, move_distribution, value))
 
 
-# How much memory operations need: the bytes that live, and the most that lived at once.
-
-
 class AllocationTracker(TorchDispatchMode):
-    """Counts what is allocated while it is open, until it is freed, be that after it was closed.
+    """A mode that counts the bytes allocated while it is open, until they are freed, even after it is closed.
 
-    Sees what an allocator would: storages, not tensors, so that views are free and what autograd keeps is counted.
-    What was there before is not. It may be opened again and again.
+    Like an allocator it counts storages, not tensors: views are free, and tensors that autograd keeps are counted.
+    Storages from before are not. It may be opened repeatedly.
 
     >>> with AllocationTracker() as bytes_:
     ...     _ = torch.zeros(256) + torch.zeros(256)
@@ -189,7 +186,7 @@ class AllocationTracker(TorchDispatchMode):
         self._sizes: dict[int, int] = {}  # by address of a storage's handle
 
     def restart(self) -> None:
-        """Forget the peak; what lives stays counted."""
+        """Reset the peak to the current number of bytes."""
         self.peak = self.now
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -215,10 +212,10 @@ class AllocationTracker(TorchDispatchMode):
 
 
 class FullMaskMode(TorchDispatchMode):
-    """Answers what the meta device cannot: masks select everything and their complements nothing; no mask is skipped.
+    """A mode for values that the meta device lacks: masks select everything, their complements nothing.
 
-    Text encoders ask whether any token is padding, to do without a mask; joint attention gathers the tokens that are
-    none.
+    Text encoders test whether any token is padding, to skip a mask (the answer is no); joint attention gathers the
+    tokens that are not padding.
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -234,16 +231,16 @@ class FullMaskMode(TorchDispatchMode):
 
 @contextmanager
 def fused_attention() -> Iterator[None]:
-    """While open, attention on the meta device is what a GPU computes: without the matrix of all scores.
+    """While open, attention on the meta device is fused as on a GPU, without the matrix of all scores.
 
-    Left to itself, torch takes the plain formula there, which holds [B, heads, N, N].
+    By default torch uses the plain formula there, which allocates [B, heads, N, N].
     """
     plain = torch.nn.functional.scaled_dot_product_attention
 
     def attend(query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         return (_fused if query.is_meta else plain)(query, *args, **kwargs)
 
-    # The function itself, for a mode is not active while autograd recomputes activations.
+    # The function itself is replaced: a mode is not active while autograd recomputes activations.
     with replaced_attributes([(torch.nn.functional, "scaled_dot_product_attention", attend)]):
         yield
 

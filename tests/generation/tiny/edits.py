@@ -377,6 +377,7 @@ PIPELINES["hunyuan_image_refiner"] = replace(
     conditions=PICTURE,
     tokenizers=("tokenizer",),
     attributes={"tokenizer_max_length": 16},
+    heavy=True,
 )
 PIPELINES["joy_image_edit"] = Tiny(
     "JoyImageEditPipeline",

@@ -39,7 +39,8 @@ class Tiny:
     bfloat16: tuple[str, ...] = ()  # components that must be, since their pipeline casts what it hands them
     reads_prompt: bool = True
     own_rows: bool = True  # False: by diffusers' own arithmetic a row depends on the longest prompt of its call
-    slow: bool = False  # tested behind the marker
+    slow: bool = False  # tested under the marker `slow`
+    heavy: bool = False  # tested under the marker `breadth`, even if it is the only one of its features
 
 
 def make(tiny: Tiny, seed: int = 0) -> diffusers.DiffusionPipeline:
@@ -90,7 +91,7 @@ def word_tokenizer(padding_side: str = "right") -> transformers.PreTrainedTokeni
 
 
 class AllowAll:
-    """Where Cosmos puts its guardrail, a package and weights of its own: every prompt and picture passes."""
+    """A replacement for the guardrail of Cosmos, a separate package with weights: every prompt and image passes."""
 
     def to(self, device: Any) -> AllowAll:
         return self
@@ -114,7 +115,7 @@ def _wake(module: torch.nn.Module) -> None:
 
 @contextmanager
 def _marked_memory() -> Iterator[None]:
-    """While open, memory that nobody filled is NaN."""
+    """While open, uninitialised memory is NaN."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True, warn_only=True)
     try:

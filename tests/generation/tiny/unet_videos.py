@@ -107,5 +107,6 @@ PIPELINES = {
         reads_prompt=False,
         conditions=IMAGE,
         tokenizers=(),
+        heavy=True,
     ),
 }

@@ -1,0 +1,67 @@
+"""Choose one tiny pipeline per combination of features, so that the everyday tests cover all of them.
+
+The features are read off the table of `tiny.PIPELINES`, so a new pipeline with a new combination becomes a
+representative by itself. Its siblings run under the marker `breadth`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import diffusers
+import tiny
+from tiny import cogvideox, hunyuan_video, ltx, unet_videos, videos, wan
+from tiny.factory import Tiny, component
+
+from mmrl.data.media.conditions import media_kind
+from mmrl.generation.diffusion.scheduler_families import family_of
+
+
+@dataclass(frozen=True)
+class Features:
+    """The properties of a pipeline that select code paths of a policy."""
+
+    family: str
+    """The class of its scheduler's family."""
+    packed: bool
+    """True if its latents are packed into tokens."""
+    guidance: Literal["none", "scale", "perturbed attention", "guider"]
+    video: bool
+    conditions: Literal["prompt", "media", "mask"]
+
+
+def features(name: str) -> Features:
+    """Return the features of a tiny pipeline."""
+    pipeline = tiny.PIPELINES[name]
+    kind = getattr(diffusers, pipeline.pipeline)
+    media = {media_kind(each) for each in pipeline.conditions} - {None}
+    return Features(
+        family=type(family_of(component(pipeline.components["scheduler"]))).__name__,
+        packed=hasattr(kind, "_pack_latents"),
+        guidance=_guidance(pipeline),
+        video=any(name in table.PIPELINES for table in _VIDEOS),
+        conditions="mask" if "mask" in media else "media" if media else "prompt",
+    )
+
+
+_VIDEOS = (cogvideox, hunyuan_video, ltx, unet_videos, videos, wan)
+
+
+def _guidance(pipeline: Tiny) -> Literal["none", "scale", "perturbed attention", "guider"]:
+    if pipeline.unguided is None:
+        return "none"
+    if "guider" in pipeline.components:
+        return "guider"
+    return "perturbed attention" if "PAG" in pipeline.pipeline else "scale"
+
+
+@cache
+def representatives() -> frozenset[str]:
+    """Return the first pipeline of each combination of features that is neither slow nor heavy."""
+    first: dict[Features, str] = {}
+    for name, pipeline in tiny.PIPELINES.items():
+        if not (pipeline.slow or pipeline.heavy):
+            first.setdefault(features(name), name)
+    return frozenset(first.values())
