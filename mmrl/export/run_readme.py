@@ -62,11 +62,11 @@ def _code(run: Path, policy: AnyPolicyConfig) -> str:
     checkpoint = Checkpoints(run).path()
     if isinstance(policy, ImageTokenConfig):
         return IMAGE_TOKENS.format(run=run)
-    model = resolve_model_path(policy).model
     if isinstance(policy, VLMConfig):
         if policy.train == "lora":
-            return vlm_lora_code(model, str(run), policy.revision)
+            return vlm_lora_code(resolve_model_path(policy).model, str(run), policy.revision)
         return VLM_FULL.format(checkpoint=checkpoint)
+    model = resolve_model_path(policy).model
     if policy.train == "lora":
         return pipeline_lora_code(model, str(run), policy.revision)
     denoisers = sorted(p.name for p in checkpoint.iterdir() if p.is_dir() and p.name != "trainer")

@@ -98,8 +98,8 @@ def fit(
             optimizer.zero_grad(set_to_none=True)
         step += 1
         if step % 100 == 0:
-            losses = " ".join(f"{task} {loss:.3f}" for task, loss in running.items())
-            print(f"vlm step {step} ({spent:.0%}) {losses}", flush=True)
+            summary = " ".join(f"{task} {loss:.3f}" for task, loss in running.items())
+            print(f"vlm step {step} ({spent:.0%}) {summary}", flush=True)
             model.save_pretrained(folder)
     model.eval()
 
