@@ -12,7 +12,7 @@ __getattr__ = exports(
         "check": "mmrl.build.objectives:check",
         "evaluate_run": "mmrl.workflows.train:evaluate_run",
         "load_samples": "mmrl.build.datasets:load_samples",
-        "sample_images": "mmrl.workflows.sample:sample_images",
+        "sample_images": "mmrl.workflows.generate_images:sample_images",
         "train": "mmrl.workflows.train:train",
     },
 )

@@ -18,7 +18,7 @@ from mmrl.cli import app
 from mmrl.config import load_config
 from mmrl.errors import ConfigError, RunError
 from mmrl.policy import batch_requests
-from mmrl.workflows.sample import sample_images
+from mmrl.workflows.generate_images import sample_images
 from mmrl.workflows.train import train
 from mmrl_shapeworld.shipped_models import PIPELINE
 

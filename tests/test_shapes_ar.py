@@ -15,7 +15,7 @@ from mmrl.config import load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
-from mmrl.workflows.sample import sample_images
+from mmrl.workflows.generate_images import sample_images
 from mmrl.workflows.train import train as train_run
 from mmrl_shapeworld import splits
 

@@ -71,7 +71,7 @@ def sample(
 ) -> None:
     """Generate pictures with a trained run or a model."""
     from mmrl.config.loading.overrides import parse_override
-    from mmrl.workflows.sample import InferenceOptions, generate_images
+    from mmrl.workflows.generate_images import InferenceOptions, generate_images
 
     arguments = {".".join(map(str, path)): value for path, value in map(parse_override, conditions or [])}
     guides, ranking = weighted_rewards(guide or [], "--guide"), weighted_rewards(reward or [], "--reward", unset=1.0)

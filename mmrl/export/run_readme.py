@@ -25,7 +25,7 @@ VLM_FULL = """from transformers import AutoModelForImageTextToText, AutoProcesso
 
 model = AutoModelForImageTextToText.from_pretrained("{checkpoint}")
 processor = AutoProcessor.from_pretrained("{checkpoint}")"""
-IMAGE_TOKENS = """from mmrl.workflows.sample import sample_images
+IMAGE_TOKENS = """from mmrl.workflows.generate_images import sample_images
 
 pictures = sample_images("{run}", prompts=["..."], n=4, seed=0)"""
 SETS = (("", "Results"), ("heldout_", "Results on held-out prompts"), ("greedy_", "Results, greedy"))

@@ -62,7 +62,12 @@ class FakeWorkflows(ModuleType):
 @pytest.fixture
 def workflows(monkeypatch, tmp_path) -> FakeWorkflows:
     fake = FakeWorkflows(tmp_path / "it")
-    for name in ("mmrl.build.objectives", "mmrl.build.policies", "mmrl.workflows.train", "mmrl.workflows.sample"):
+    for name in (
+        "mmrl.build.objectives",
+        "mmrl.build.policies",
+        "mmrl.workflows.train",
+        "mmrl.workflows.generate_images",
+    ):
         monkeypatch.setitem(sys.modules, name, fake)
     return fake
 

@@ -101,7 +101,7 @@ def serve() -> None:
     """Import everything, then fork for every line."""
     for name in (
         "mmrl.workflows.train",
-        "mmrl.workflows.sample",
+        "mmrl.workflows.generate_images",
         "mmrl.cli",
         "mmrl.evaluation.final_summary",
         "tests.training.conftest",
