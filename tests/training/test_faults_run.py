@@ -128,7 +128,7 @@ def test_an_unreadable_picture_is_named_before_training(zygote, tmp_path):
     (folder / "pictures/2.png").write_bytes(b"no picture")
     rows = [Sample(id=str(n), prompt="make it red", conditions={"image": f"pictures/{n}.png"}) for n in (1, 2, 3)]
     write_samples(rows, folder / "edits.jsonl")
-    unreadable = "cannot be read as a picture (cannot identify image file): mend it, or leave it out"
+    unreadable = "cannot be read as a picture (cannot identify image file): repair it, or leave it out"
     assert error_of(train(zygote, folder, "edits.jsonl")).splitlines() == [
         f"pictures/2.png: {unreadable} (sample '2')",
         "pictures/3.png: there is no such file (sample '3')",

@@ -30,7 +30,7 @@ FORWARDERS = {
     "mmrl/generation/diffusion/scheduler_hook.py",
     "mmrl/generation/diffusion/scheduler_families.py",
     "mmrl/rewards/core/executor.py",
-    "mmrl/training/objectives/surrogates.py",
+    "mmrl/config/algorithms/advantage.py",
 }
 """Files on the call stack that the page describes in its last section and that only forward a call."""
 GROUPS, ANSWERS, ROWS, DECISIONS = 2, 4, 4, 4
@@ -86,7 +86,7 @@ def _files_below_iterate(frame: FrameType | None) -> set[str]:
 
 @pytest.fixture(scope="module")
 def traced(tmp_path_factory):
-    """One traced iteration on a small version of the recipe, and its experience."""
+    """Return the trace of an iteration of a small version of the recipe, and its experience."""
     folder, trace = tmp_path_factory.mktemp("iteration"), Trace()
     experiences: list[Experience] = []
     write_samples(samples("development")[:5], folder / "data.jsonl")
