@@ -57,7 +57,7 @@ def train(
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:
     from mmrl.config import ConfigError, load_config
-    from mmrl.config.loading.overrides import refuse_changes_on_resume
+    from mmrl.config.loading.overrides import check_resume_overrides
     from mmrl.config.recipes import kebab_case
 
     if resume is None:
@@ -66,7 +66,7 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
         return load_config(recipe, overrides)
     if recipe is not None and "=" in recipe and not Path(recipe).is_file():
         overrides, recipe = [recipe, *overrides], None
-    refuse_changes_on_resume(overrides)
+    check_resume_overrides(overrides)
     written = resume / "config.yaml"
     if not written.is_file():
         raise ConfigError(f"{resume} is not a run: it holds no config.yaml")

@@ -2,9 +2,9 @@
 
     ConfigError(ValueError)    a configuration that cannot be used; one line a problem
 
-Each section is a file of its own (`policy`, `sampling`, `algorithm`, ...), and the text under a field is that field's
-help. To add a key, add a field with a default and its reason: loading, overrides, suggestions for misspelt keys and
-the resolved `config.yaml` of a run follow from the type.
+Each section is one file (`policy`, `sampling`, ...), and the text under a field is that field's help. To add
+a key, add a field with a default and its reason: loading, overrides, suggestions for misspelt keys and the resolved
+`config.yaml` of a run follow from the type.
 
 Gotchas:
 

@@ -1,4 +1,4 @@
-"""How many images, pipeline calls and optimizer updates a configuration asks for. Arithmetic alone; no model."""
+"""The numbers of images, pipeline calls and optimizer updates of a configuration, without a model."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class BatchPlan:
 
     @classmethod
     def of(cls, config: TrainConfig) -> BatchPlan:
-        """The geometry of a run.
+        """Return the sizes of a run.
 
         Raises:
             ConfigError: sizes that do not divide, or parts that cannot work together; all of them, one a line.
@@ -52,7 +52,7 @@ class BatchPlan:
         algorithm, sampling = config.algorithm, config.sampling
         draws = isinstance(sampling, SamplingConfig)
         group_size = {"rollouts": data.group_size, "demonstrations": 1, "pairs": 2}[algorithm.experience]
-        geometry = cls(
+        plan = cls(
             groups=data.groups,
             group_size=group_size,
             steps=sampling.steps if isinstance(sampling, SamplingConfig) else 0,
@@ -71,13 +71,13 @@ class BatchPlan:
             precision=config.policy.dtype,
             max_replay_gap=training.replay_gap_bound(config.policy.dtype, sampling.kind),
         )
-        if problems := geometry.refusals() + validation_errors(config):
+        if problems := plan.errors() + validation_errors(config):
             raise ConfigError("\n".join(problems))
-        return geometry
+        return plan
 
     @property
     def trajectories(self) -> int:
-        """In one iteration."""
+        """The trajectories of one iteration."""
         return self.groups * self.group_size
 
     @property
@@ -87,7 +87,7 @@ class BatchPlan:
 
     @property
     def micro_batches_per_update(self) -> int:
-        """Whose gradients are summed before the optimizer moves."""
+        """The micro-batches whose gradients are summed for one optimizer update."""
         return self.micro_batches // self.updates_per_epoch
 
     @property
@@ -97,7 +97,7 @@ class BatchPlan:
 
     @property
     def total_trajectories(self) -> int:
-        """Sampled for training in the whole run."""
+        """The trajectories sampled for training in the whole run."""
         return self.trajectories * self.iterations
 
     @property
@@ -105,8 +105,8 @@ class BatchPlan:
         """Optimizer updates in the whole run."""
         return self.updates * self.iterations
 
-    def refusals(self) -> list[str]:
-        """Why these sizes cannot be run; empty if they can."""
+    def errors(self) -> list[str]:
+        """Return one message for each size that does not divide."""
         if self.trajectories % self.micro_batch:
             fits = _nearest_divisors(self.trajectories, self.micro_batch)
             return [
@@ -128,7 +128,7 @@ class BatchPlan:
         return []
 
     def rows(self) -> list[tuple[str, str]]:
-        """Names and figures for people to read."""
+        """Return names and figures for a table."""
         trained = (
             f"{_count(self.decisions, 'of them a trained decision', 'of them trained decisions')}"
             if self.decisions
@@ -167,12 +167,12 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _evaluations(iterations: int, every: int | None) -> int:
-    """Before training, every so many iterations, and after the last."""
+    """Return the number of evaluations: before training, each `every` iterations, and after the last."""
     return 1 + (1 if every is None else -(-iterations // every))
 
 
 def _evaluation_size(config: TrainConfig) -> int:
-    """The validation set, the held-out set of as many prompts, and the groups that show diversity."""
+    """Return the trajectories of one evaluation: validation set, held-out set, and groups that measure diversity."""
     evaluation, sets = config.evaluation, 1 if config.data.heldout is None else 2
     return sets * evaluation.prompts * evaluation.samples + evaluation.diversity_prompts * evaluation.diversity_draws
 

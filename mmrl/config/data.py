@@ -1,4 +1,4 @@
-"""Prompts, how they are grouped into batches, and what becomes of groups that teach little.
+"""Prompts, their grouping into batches, and the treatment of groups without a learning signal.
 
 The slots `prompts`, `group_sampling`, `replay`, `weighting` and `demonstrations` combine freely: docs/samplers.md.
 """
@@ -26,11 +26,11 @@ class VarianceAwarePromptsConfig(Section):
 
     name: Literal["variance_aware"] = "variance_aware"
     share: Share = 0.5
-    """Of a batch that is drawn by score; the rest is the next of a shuffled epoch."""
+    """The share of a batch that is drawn by score; the rest is the next of a shuffled epoch."""
     outcome: NonNegativeFloat = 0.8
-    """What the variance of an answer's reward counts in the score."""
+    """The weight of the variance of an answer's reward in the score."""
     diversity: NonNegativeFloat = 0.2
-    """What the difference between the texts of a group counts."""
+    """The weight of the difference between the texts of a group."""
 
 
 class FixedGroupSamplingConfig(Section):
@@ -44,7 +44,7 @@ class DynamicGroupSamplingConfig(Section):
 
     name: Literal["dynamic"] = "dynamic"
     max_rounds: PositiveInt = 8
-    """Of drawing in one iteration; what is still missing then is filled up with groups that say nothing."""
+    """The sampling rounds of one iteration; groups of equal rewards fill up what is still missing then."""
 
 
 class AdaptiveGroupSamplingConfig(Section):
@@ -53,7 +53,7 @@ class AdaptiveGroupSamplingConfig(Section):
 
     name: Literal["adaptive"] = "adaptive"
     max_rounds: PositiveInt = 4
-    """Of drawing for one prompt."""
+    """The sampling rounds of one prompt."""
     per_round: PositiveInt | None = None
     """Answers of a prompt in one round; unset: `group_size`."""
     success: float = 1.0
@@ -65,7 +65,7 @@ class AdaptiveGroupSamplingConfig(Section):
 
 
 class SelectiveReplayConfig(Section):
-    """Past answers with an advantage fill the places of groups that say nothing (VL-Rethinker, arXiv:2504.08837)."""
+    """Past answers with an advantage fill the places of groups of equal rewards (VL-Rethinker, arXiv:2504.08837)."""
 
     name: Literal["selective"] = "selective"
     capacity: PositiveInt = 1024
@@ -90,17 +90,17 @@ class DifficultyWeightingConfig(Section):
 
     name: Literal["difficulty"] = "difficulty"
     stages: Annotated[tuple[Curve, ...], Field(min_length=1)] = ("easy", "medium", "hard")
-    """Which groups count in full, stage after stage, each for an equal part of training. VL-Cogito's: `easy` (success
-    above a half), `medium` (near a half), `hard` (below a half); `parabola` is Observe-R1's 4p(1 - p)."""
+    """The groups that count in full, stage after stage, each for an equal part of training. VL-Cogito's: `easy`
+    (success above a half), `medium` (near a half), `hard` (below a half); `parabola` is Observe-R1's 4p(1 - p)."""
     success: float = 1.0
     """An answer is good if its total reward is at least this."""
 
 
 class MixedDemonstrationsConfig(Section):
-    """One answer of a group is the sample's demonstration (LUFFY, arXiv:2504.14945; EasyVideoR1, arXiv:2604.16893)."""
+    """A sample's demonstration as an answer of its group (LUFFY, arXiv:2504.14945; EasyVideoR1, arXiv:2604.16893)."""
 
     share: Share = 1.0
-    """Of the groups whose samples have one."""
+    """The share of groups with a demonstration, of those whose samples have one."""
     shaping: PositiveFloat | None = None
     """LUFFY's gamma (0.1 there): a token of probability p counts gamma p / (p + gamma)^2. Unset: each counts 1."""
 
@@ -122,7 +122,7 @@ ReplayConfig = Annotated[
 
 
 class DataConfig(Section):
-    """Where samples come from and the geometry of one iteration."""
+    """The samples, and the sizes of one iteration."""
 
     path: str
     """A JSON Lines file, or `shapeworld:train` for an embedded split."""
@@ -138,12 +138,12 @@ class DataConfig(Section):
     """Trajectories in one pipeline call, the same for rollout and update; must divide groups x group_size.
     Unset: all in one call."""
     prompts: PromptsConfig = ShuffledPromptsConfig()
-    """Which prompts come."""
+    """The order of prompts."""
     group_sampling: GroupSamplingConfig = FixedGroupSamplingConfig()
-    """How many answers are drawn, and which of them stay."""
+    """The number of answers that are sampled for each prompt, and those that are kept."""
     replay: ReplayConfig | None = None
-    """What is trained on again; unset: nothing."""
+    """The past answers that are trained on again; unset: none."""
     weighting: DifficultyWeightingConfig | None = None
-    """How much each group counts; unset: all alike."""
+    """The weight of each group; unset: all alike."""
     demonstrations: MixedDemonstrationsConfig | None = None
     """Demonstrations among the policy's own answers; unset: none."""

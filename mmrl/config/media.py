@@ -35,7 +35,7 @@ class VideoConfig(Section):
     max_pixels: PositiveInt = 602_112
     """Width x height of one frame."""
     total_pixels: PositiveInt = 19_267_584
-    """Of all frames of a video together: the more frames, the smaller each."""
+    """The pixels of all frames of a video together: the more frames, the smaller each."""
     decoder: Literal["auto", "decord", "pyav"] = "auto"
     """`auto`: decord where it is installed (Linux x86-64), PyAV elsewhere and for what decord cannot decode."""
 
@@ -54,8 +54,8 @@ class MediaConfig(Section):
     image: ImageConfig = ImageConfig()
     video: VideoConfig = VideoConfig()
     on_error: Literal["fail", "exclude"] = "fail"
-    """What a picture or video that cannot be decoded does. `fail`: the run stops and names it, before training where
-    opening the file shows it, else where it is met (`mmrl data check` decodes everything). `exclude`: all media are
-    decoded once before training, and samples with bad ones are left out and named. None is swapped for another."""
+    """The action on a picture or video that cannot be decoded. `fail`: the run stops and names it, before training
+    where opening the file shows it, else when it is read (`mmrl data check` decodes everything). `exclude`: all media
+    are decoded once before training, and samples with bad ones are left out and named. None is swapped for another."""
     cache: Annotated[str, Field(min_length=1)] | None = None
     """A folder that `mmrl data prepare` wrote under this very budget; unset: media are decoded each time."""

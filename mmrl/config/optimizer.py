@@ -1,4 +1,4 @@
-"""How gradients become updates."""
+"""The optimizer and its learning-rate schedule."""
 
 from __future__ import annotations
 

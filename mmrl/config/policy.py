@@ -1,4 +1,4 @@
-"""What is trained, and which of its parameters."""
+"""The model, and the parameters of it that are trained."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LoraConfig(Section):
 
 
 class PolicyConfig(Section):
-    """A generator that learns to draw."""
+    """A diffusion or flow model, which generates images or videos."""
 
     kind: Literal["pipeline"] = "pipeline"
     """`pipeline`: any diffusers text-to-image or text-to-video pipeline."""
@@ -57,14 +57,14 @@ class PolicyConfig(Section):
     denoisers: tuple[str, ...] = ()
     """Pipeline components to train; empty: every denoiser (`transformer`, `transformer_2` or `unet`)."""
     dtype: Precision = "float32"
-    """Of the frozen weights and of the denoiser's computation; trained parameters, transitions and log-probabilities
-    are always float32. float16 rounds eight times finer than bfloat16, but overflows at 65504; its losses are
-    scaled."""
+    """The precision of the frozen weights and of the denoiser's computation; trained parameters, transitions and
+    log-probabilities are always float32. float16 rounds eight times finer than bfloat16, but overflows at 65504; its
+    losses are scaled."""
     attention: PipelineAttention = "auto"
-    """Of the denoisers. `auto`: xformers on a GPU where it is installed and the model is in half precision, else sdpa,
-    torch's own; the run says which, and why. One asked for by name is refused where it cannot serve."""
+    """The attention of the denoisers. `auto`: xformers on a GPU where it is installed and the model is in half
+    precision, else torch's sdpa; the run prints the choice and its reason. A name raises an error where it is not supported."""
     safety_checker: bool = False
-    """Whether a model's own filter stays on: it turns the pictures that it flags black, and rewards score the black."""
+    """True keeps a model's built-in filter, which turns the pictures that it flags black; rewards score the black."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     device: str = "auto"
@@ -75,13 +75,13 @@ class ModelPartConfig(Section):
     """A part of a vision-language model beside its language model."""
 
     train: bool = False
-    """Whether it learns too: with `policy.train: lora` by adapters of its own."""
+    """True trains this part too; with `policy.train: lora`, through separate adapters."""
     lr_scale: PositiveFloat = 1.0
     """Its learning rate, as a share of `optimizer.lr`."""
 
 
 class VLMConfig(Section):
-    """A vision-language model that learns to look."""
+    """A vision-language model, which writes text."""
 
     kind: Literal["vlm"] = "vlm"
     """`vlm`: any model that transformers loads with `AutoModelForImageTextToText`."""
@@ -95,25 +95,26 @@ class VLMConfig(Section):
     vision: ModelPartConfig = ModelPartConfig()
     """The vision tower."""
     connector: ModelPartConfig = ModelPartConfig()
-    """What turns the tower's features into the language model's tokens (projector, merger, resampler)."""
+    """The part that turns the tower's features into the language model's tokens (projector, merger, resampler)."""
     dtype: Precision = "float32"
-    """Of the frozen weights and of the computation; trained parameters and log-probabilities are always float32."""
+    """The precision of the frozen weights and of the computation; trained parameters and log-probabilities are always
+    float32."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time. Without `attention: mmrl` a
     prompt is then computed once for each of its answers."""
     attention: TokenAttention = "auto"
-    """Of the language model. `mmrl`: a group's answers share one copy of their prompt, when they are written and when
-    they are learnt from; the others are transformers' own, with a copy of the prompt's keys for each answer. `auto`:
-    mmrl where the model allows it, else sdpa; the run says which, and why."""
+    """The attention of the language model. `mmrl`: a group's answers share one copy of their prompt, in rollouts and in
+    updates; the others are those of transformers, with a copy of the prompt's keys for each answer. `auto`: mmrl where
+    the model allows it, else sdpa; the run prints the choice and its reason."""
     fused_log_probs: Literal["auto"] | bool = "auto"
-    """Whether log-probabilities are computed a few rows at a time and once more in the backward pass, so that the
-    logits of all tokens are never held. `auto`: where those would take more than a quarter of a GiB."""
+    """True computes log-probabilities a few rows at a time, and again in the backward pass, so that the logits of all
+    tokens are never in memory. `auto`: True where those would take more than a quarter of a GiB."""
     device: str = "auto"
     """`auto`: CUDA where there is one, else the CPU."""
 
 
 class ImageTokenConfig(Section):
-    """A generator that draws a picture token by token."""
+    """An autoregressive model, which generates an image token by token."""
 
     kind: Literal["image_tokens"] = "image_tokens"
     """`image_tokens`: Janus, Emu3, or a folder of a causal language model and a codec (docs/image-tokens.md)."""
@@ -124,22 +125,23 @@ class ImageTokenConfig(Section):
     """The class that loads the model: `janus`, `emu3`, `vq_causal_lm`, an installed one, or `path/to/file.py:Name`.
     Unset: the class that is registered for the folder's `model_type`."""
     train: Literal["lora", "full"] = "lora"
-    """`lora`: adapters alone, the reference is the model with adapters off. `full`: all weights that draw, the
-    reference is a frozen copy. What turns codes into pictures is never trained, nor a tower that only looks."""
+    """`lora`: adapters alone, the reference is the model with adapters off. `full`: all weights that generate, the
+    reference is a frozen copy. The decoder of codes and the vision encoder are never trained."""
     lora: LoraConfig = LoraConfig()
     size: tuple[PositiveInt, PositiveInt] | None = None
     """Height and width in pixels, of models that draw several sizes (Emu3). Unset: the model's own."""
     dtype: Precision = "float32"
-    """Of the frozen weights and of the computation; trained parameters and log-probabilities are always float32."""
+    """The precision of the frozen weights and of the computation; trained parameters and log-probabilities are always
+    float32."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     attention: TokenAttention = "auto"
-    """Of the language model. `mmrl`: a group's answers share one copy of their prompt, when they are written and when
-    they are learnt from; the others are transformers' own, with a copy of the prompt's keys for each answer. `auto`:
-    mmrl where the model allows it, else sdpa; the run says which, and why."""
+    """The attention of the language model. `mmrl`: a group's answers share one copy of their prompt, in rollouts and in
+    updates; the others are those of transformers, with a copy of the prompt's keys for each answer. `auto`: mmrl where
+    the model allows it, else sdpa; the run prints the choice and its reason."""
     fused_log_probs: Literal["auto"] | bool = "auto"
-    """Whether log-probabilities are computed a few rows at a time and once more in the backward pass, so that the
-    logits of all tokens are never held. `auto`: where those would take more than a quarter of a GiB."""
+    """True computes log-probabilities a few rows at a time, and again in the backward pass, so that the logits of all
+    tokens are never in memory. `auto`: True where those would take more than a quarter of a GiB."""
     device: str = "auto"
     """`auto`: CUDA where there is one, else the CPU."""
 

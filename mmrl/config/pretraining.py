@@ -1,4 +1,4 @@
-"""Learning offline before learning online."""
+"""Offline training before online training."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PretrainingAlgorithm = Annotated[
 
 
 class PretrainingConfig(Section):
-    """The first iterations of a run learn from what samples hold, all others as `algorithm` says."""
+    """An offline stage: the first iterations train on the samples' answers, all others as `algorithm` configures."""
 
     iterations: PositiveInt
-    """Of `training.iterations`, from the first."""
+    """The number of pretraining iterations, which are the first of `training.iterations`."""
     algorithm: PretrainingAlgorithm = SFTConfig()
-    """What they minimise: imitation of demonstrations, or preference of the chosen over the rejected."""
+    """Their loss: imitation of demonstrations, or preference of the chosen over the rejected answer."""
     path: str | None = None
     """Their samples; unset: those of `data.path`."""

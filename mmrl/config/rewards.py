@@ -1,4 +1,4 @@
-"""What is rewarded."""
+"""The rewards and their weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class LagrangeConfig(Section):
     """The multiplier of a constraint: how much it weighs beside the objective, whose weight is 1."""
 
     start: NonNegativeFloat = 0.0
-    """What it is at first."""
+    """The initial multiplier."""
     rate: PositiveFloat = 0.1
     """After each iteration it grows by rate * (at_least - mean), and never falls below 0."""
     max: PositiveFloat = 5.0
@@ -22,23 +22,23 @@ class LagrangeConfig(Section):
 
 
 class RewardConfig(Section):
-    """One named reward."""
+    """A reward by name, with its weight and its settings."""
 
     name: str
     """As registered (`mmrl rewards list`), or `path/to/file.py:function` for one of your own."""
     weight: float = 1.0
-    """0: watched, and no part of the total. Rewards whose direction is "lower" are subtracted."""
+    """0: measured, and no part of the total. Rewards whose direction is "lower" are subtracted."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the reward's constructor."""
     gate: float | None = None
-    """An answer that does not reach this value gets the lowest total there is, whatever else it earned."""
+    """An answer that does not reach this value gets the lowest total that is possible, independent of its other rewards."""
     at_least: float | None = None
     """A constraint, and no part of the total: the other rewards are maximised as long as this one's mean over an
     iteration reaches the threshold (MVC-ZigAL, arXiv:2505.20107). Its advantages are added, times a multiplier."""
     lagrange: LagrangeConfig = LagrangeConfig()
-    """Of `at_least`: how its multiplier moves."""
+    """The update of the multiplier of `at_least`."""
     retries: Annotated[int, Field(ge=0)] = 3
-    """How often answers whose scoring failed for a reason that may pass (a busy server) are scored again."""
+    """The number of times that scoring is repeated after a transient failure (a busy server)."""
     deadline_s: PositiveFloat | None = None
     """A call that takes longer is given up: its answers are unscored, with the status `timeout`, for good."""
     batch_size: PositiveInt | None = None
@@ -58,10 +58,10 @@ def summed(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:
 
 
 class ScoringConfig(Section):
-    """How rewards are put together."""
+    """The combination of rewards."""
 
     cache: str | None = None
     """A file that keeps scores from batch to batch and run to run; unset: none."""
     renormalise: bool = False
-    """Where some rewards could not be scored, take the others, scaled up by the weight of what is missing. Unset, such
-    an answer is unscored."""
+    """True: if some rewards could not be scored, the others are scaled up by the missing weight. False: such an answer is
+    unscored."""

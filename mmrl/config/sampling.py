@@ -1,4 +1,4 @@
-"""How a policy draws: steps, guidance, the noise it explores with."""
+"""The sampler of a policy: steps, guidance, exploration noise, temperature."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LearnedNoiseConfig(Section):
 
 
 class TransitionConfig(Section):
-    """How the sampler draws x' from x."""
+    """The transition with which the sampler draws x' given x."""
 
     name: Annotated[str, registered(TRANSITIONS)] = "ode"
     """`ode`, `flow_sde`, `dance_sde`, `noisy_ode`, `cps`, `ddim`, `native`, an installed transition, or
@@ -49,7 +49,7 @@ class TransitionConfig(Section):
     log-probabilities. `noisy_ode` is the same step plus noise (ReinFlow)."""
     noise_level: NonNegativeFloat = 0.7
     """flow_sde: a; dance_sde, noisy_ode: eta; cps: a in [0, 1]; ddim: eta. `native` (DDPM, LCM, Euler ancestral, SCM)
-    draws the scheduler's own noise, whatever this says; to TCD it is gamma."""
+    draws the scheduler's own noise and ignores this; to TCD it is gamma."""
     args: dict[str, Any] = Field(default_factory=dict)
     """Further fields of a transition of your own, by name."""
     learned: LearnedNoiseConfig | None = None
@@ -58,14 +58,14 @@ class TransitionConfig(Section):
 
 
 class WindowConfig(Section):
-    """Which denoising steps are stochastic and trained; the others follow the ODE."""
+    """The denoising steps that are stochastic and trained; the others follow the ODE."""
 
     size: PositiveInt | None = None
     """Steps in the window; unset: all of them."""
     low: Annotated[int, Field(ge=0)] = 0
     """First step that a window may begin at."""
     high: PositiveInt | None = None
-    """One past the last step that a window may cover; unset: the last stochastic step."""
+    """The end (exclusive) of the steps that a window may cover; unset: the last stochastic step."""
     move: Literal["random", "slide", "grow"] = "random"
     """`random`: drawn anew in each iteration (Flow-GRPO-Fast). `slide`: from the noisiest step to the last, and again
     from the first (MixGRPO). `grow`: it holds the last `size` steps, and reaches back to earlier ones until it holds
@@ -82,13 +82,13 @@ class WindowConfig(Section):
 
 
 class BranchConfig(Section):
-    """Rows of a group share a path and part: what is different in the end is due to the decisions after that."""
+    """Rows of a group share their first steps and then branch, so that differences result from later decisions."""
 
     at: tuple[Annotated[int, Field(ge=0)], ...] = ()
     """The decisions at which every branch parts, counted from the window's first. Rows of a tree begin with the same
-    noise and take the same steps until then. Empty: each row has a path of its own."""
+    noise and take the same steps until then. Empty: rows share no steps."""
     branching_factor: Annotated[int, Field(ge=2)] = 2
-    """Into how many a branch parts; a tree has branching_factor ** len(at) rows, and a group one tree or several."""
+    """The number of branches after each branching step; a tree has branching_factor ** len(at) rows, and a group one tree or several."""
 
     @property
     def num_leaves(self) -> int:
@@ -97,7 +97,7 @@ class BranchConfig(Section):
 
 
 class SamplingConfig(Section):
-    """One call of a generator's sampler."""
+    """The sampler of a diffusion or flow model."""
 
     kind: Literal["denoising"] = "denoising"
     """As the policy says; it need not be written."""
@@ -116,7 +116,7 @@ class SamplingConfig(Section):
 
 
 class TokenSamplingConfig(Section):
-    """How a policy writes: token by token, from the model's distribution at a temperature."""
+    """The sampler of texts: token by token, from the model's distribution at a temperature."""
 
     kind: Literal["tokens"] = "tokens"
     """As the policy says; it need not be written."""
@@ -126,14 +126,13 @@ class TokenSamplingConfig(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Only the likeliest tokens that hold this share of the probability; log-probabilities stay those of all tokens."""
     top_k: PositiveInt | None = None
-    """Only so many of the likeliest tokens."""
+    """The number of likeliest tokens that are sampled from; unset: all."""
     max_new_tokens: PositiveInt = 256
     """Longer answers are cut off."""
 
 
 class ImageTokenSamplingConfig(Section):
-    """How a policy draws a picture token by token: as it writes, and guided. A picture always has the same number of
-    tokens, which its model knows."""
+    """The sampler of images of tokens: as of texts, with guidance. The model knows the number of tokens of an image."""
 
     kind: Literal["image_tokens"] = "image_tokens"
     """As the policy says; it need not be written."""
@@ -143,7 +142,7 @@ class ImageTokenSamplingConfig(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Only the likeliest tokens that hold this share of the probability; log-probabilities stay those of all tokens."""
     top_k: PositiveInt | None = None
-    """Only so many of the likeliest tokens."""
+    """The number of likeliest tokens that are sampled from; unset: all."""
     guidance_scale: NonNegativeFloat = 1.0
     """s in l = u + s * (c - u): logits after the prompt (c) and after an empty one (u). Log-probabilities and gradients
     are those of the mixture, at twice the computation. 1: after the prompt alone. Janus was made for 5, Emu3 for 3."""

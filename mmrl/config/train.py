@@ -17,7 +17,7 @@ from mmrl.errors import ConfigError
 
 
 class TrainConfig(Section):
-    """One run of `mmrl train`."""
+    """The configuration of one run of `mmrl train`."""
 
     name: str
     """Names the run folder and the model card."""
@@ -27,7 +27,7 @@ class TrainConfig(Section):
     algorithm: AlgorithmConfig = GRPOConfig()
     pretraining: PretrainingConfig | None = None
     rewards: tuple[RewardConfig, ...] = ()
-    """Of every sample that names none itself, and whose task has none."""
+    """The rewards of every sample that names none itself and whose task has none."""
     scoring: ScoringConfig = ScoringConfig()
     answers: AnswersConfig = AnswersConfig()
     media: MediaConfig = MediaConfig()

@@ -1,4 +1,4 @@
-"""How long to train, how often to look, where to write."""
+"""The length of training, the interval of evaluations and the output folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ the tests, a forward pass that is rounded differently moves log-probabilities by
 clip range: past it, rounding alone would clip."""
 
 MAX_TOKEN_REPLAY_GAP: dict[Precision, float] = {"float32": 1e-4, "float16": 0.05, "bfloat16": 0.3}
-"""Of tokens: a rollout reads them one by one and a replay all at once, which is rounded differently. On tiny models of
+"""The bounds for tokens: a rollout reads them one by one and a replay all at once, which is rounded differently. On tiny models of
 eleven families that is at most 5e-6 in float32 and 0.07 in bfloat16."""
 
 
@@ -44,7 +44,7 @@ class TrainingConfig(Section):
     """Iterations between checkpoints; the best and the last two are kept."""
 
     def replay_gap_bound(self, precision: Precision, sampling: SamplingKind = "denoising") -> float:
-        """How far a replay may be from its rollout."""
+        """Return the largest permitted difference between a replay and its rollout."""
         if self.max_replay_gap is not None:
             return self.max_replay_gap
         return (MAX_REPLAY_GAP if sampling == "denoising" else MAX_TOKEN_REPLAY_GAP)[precision]
@@ -56,7 +56,7 @@ class EvaluationConfig(Section):
     every: PositiveInt | None = None
     """Iterations between evaluations; unset: only before and after training."""
     prompts: PositiveInt = 64
-    """How many validation prompts, from the first."""
+    """The number of validation prompts, from the first."""
     samples: PositiveInt = 1
     """Draws per prompt."""
     batch: PositiveInt = 64
@@ -67,15 +67,15 @@ class EvaluationConfig(Section):
     """Draws of each of those."""
     seed: int = 1234
     rewards: tuple[str, ...] = ()
-    """Rewards that are watched and never trained on."""
+    """Rewards that are measured and never trained on."""
     sampling: AnySamplingConfig | None = None
     """Unset: as in training, but along the ODE. Set: it stands alone, and takes nothing from the training's."""
     greedy: bool = False
-    """Of policies that write tokens: evaluate once more with the likeliest token each time."""
+    """True evaluates policies that write tokens once more, with the likeliest token each time."""
 
 
 class RunConfig(Section):
-    """Where results go."""
+    """The output of a run."""
 
     dir: str = "runs/{name}/seed-{seed}"
     """The run folder; `{name}` and `{seed}` are filled in."""

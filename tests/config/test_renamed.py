@@ -9,7 +9,7 @@ import yaml
 
 from mmrl.config import ConfigError, TrainConfig, dump_config
 from mmrl.config.loading.load import parse_config
-from mmrl.config.loading.overrides import refuse_changes_on_resume
+from mmrl.config.loading.overrides import check_resume_overrides
 from mmrl.config.loading.renamed import RENAMED_KEYS, rename_keys
 from mmrl.config.loading.schema import dotted, key_paths
 
@@ -95,7 +95,7 @@ def test_an_override_takes_the_place_of_an_old_key_in_the_file():
 
 
 def test_what_may_change_on_resume_may_change_under_its_old_name():
-    refuse_changes_on_resume(["training.kl_budget=1", "training.max_kl=1"])
+    check_resume_overrides(["training.kl_budget=1", "training.max_kl=1"])
 
 
 def test_a_document_keeps_its_order_and_other_keys():

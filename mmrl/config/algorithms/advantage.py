@@ -126,7 +126,7 @@ class AdvantageConfig(ComponentSection):
 
     @property
     def has_choice_of_spread(self) -> bool:
-        """Whether `std` has an effect."""
+        """True if `std` has an effect."""
         return "std" in self.arguments()
 
     def _several_rewards_errors(self, config: TrainConfig) -> Iterator[str]:

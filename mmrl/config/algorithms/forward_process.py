@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OldPolicyConfig(Section):
-    """How fast the sampling policy follows the trained one: old = decay * old + (1 - decay) * new, every iteration.
+    """The rate at which the sampling policy follows: old = decay * old + (1 - decay) * new, after each iteration.
 
     DiffusionNFT's decay types: 0 is `{rate: 0}`, 1 the default, 2 `{flat: 75, rate: 0.0075, cap: 0.999}`.
     """
@@ -61,7 +61,7 @@ class DiffusionNFTConfig(ForwardProcessConfig):
     name: Literal["diffusion_nft"] = "diffusion_nft"
     advantage: AdvantageConfig = AdvantageConfig(clip=5.0)
     beta: PositiveFloat = 1.0
-    """How far the implicit good and bad policies lie from the old one."""
+    """The distance of the implicit good and bad policies from the old one."""
     negatives: bool = True
     """False: bad samples are not pushed away from, the paper's ablation."""
     old: OldPolicyConfig = OldPolicyConfig()
@@ -77,7 +77,7 @@ class DiffusionNFTConfig(ForwardProcessConfig):
 
 
 class RatioLimitsConfig(Section):
-    """How far an update may move what stands for a sample's probability."""
+    """The bounds on the ratio of a sample's likelihoods within an update."""
 
     low: Annotated[float, Field(gt=0, le=1)] = 1.0
     """The ratio's floor is 1 - low."""

@@ -38,11 +38,11 @@ class ClipConfig(Section):
     high: PositiveFloat | None = None
     """The ratio's ceiling is 1 + high; unset, as `low`. DAPO's clip-higher sets it apart."""
     dual: Annotated[float, Field(gt=1)] | None = None
-    """Where the advantage is negative, the ratio counts for no more than this (dual clip; trl's `delta`)."""
+    """The bound on the ratio of decisions with a negative advantage (dual clip; trl's `delta`)."""
 
 
 class TemperatureConfig(Section):
-    """How steeply SAPO's gate closes as a ratio leaves 1."""
+    """The steepness with which SAPO's gate closes as a ratio leaves 1."""
 
     positive: PositiveFloat = 1.0
     """For advantages above 0."""
@@ -61,10 +61,10 @@ class GammaConfig(Section):
 
 
 class MismatchConfig(Section):
-    """Truncated importance sampling, for rollouts whose engine computes otherwise than the trainer does."""
+    """Truncated importance sampling, for rollouts whose engine computes other log-probabilities than the trainer."""
 
     cap: PositiveFloat = 2.0
-    """No decision counts for more than this, however much likelier it is to the trainer than it was to the engine."""
+    """The largest weight of a decision, which is its probability under the trainer over that under the engine."""
 
 
 class PolicyGradientConfig(AlgorithmConfig):
@@ -74,27 +74,27 @@ class PolicyGradientConfig(AlgorithmConfig):
     objective: ClassVar[str] = "mmrl.training.objectives.policy_gradient:PolicyGradient"
     advantage: AdvantageConfig = AdvantageConfig()
     surrogate: PolicyLossConfig = PolicyLossConfig()
-    """What is minimised: PPO's clipped ratio; the log-prob, weighted by a limited ratio (cispo, topr, vespo); or a
-    ratio behind a soft gate (sapo)."""
+    """The policy loss: PPO's clipped ratio (clip); the log-prob, weighted by a limited ratio (cispo, topr, vespo); a
+    ratio behind a soft gate (sapo); an installed loss, or `{name: path/to/file.py:Name, ...}` with its settings."""
     importance: Importance = "token"
-    """Whose ratio of new to old probability: each decision's; the geometric mean over a trajectory's decisions
-    (GSPO); or their product, the ratio of the whole trajectory."""
+    """The ratio of new to old probability: of each decision; the geometric mean over a trajectory's decisions (GSPO);
+    or their product, the ratio of the whole trajectory."""
     ratio: Ratio = "plain"
-    """guard: of denoising steps, normalised so that its logarithm has mean 0 and no step has more spread than others
+    """guard: for denoising steps, normalised so that its logarithm has mean 0 and no step has more spread than others
     for its noise; and each step's term is divided by how far its mean moves with the velocity, so that late, short
     steps learn as fast as early ones (GRPO-Guard)."""
     clip: ClipConfig = ClipConfig()
-    """Of the surrogates clip and cispo."""
+    """The bounds on the ratio, for the surrogates clip and cispo."""
     temperature: TemperatureConfig = TemperatureConfig()
-    """Of the surrogate sapo."""
+    """The gate of the surrogate sapo."""
     gamma: GammaConfig = GammaConfig()
-    """Of the surrogate vespo."""
+    """The weights of the surrogate vespo."""
     kl: KLConfig = KLConfig()
     aggregate: Aggregate = "sequence"
     """Mean over trajectories of the mean over each one's decisions; mean over all decisions of the update; mean over
     each micro-batch's decisions, then over micro-batches (trl's bnpo); or each trajectory's sum over `length`."""
     length: PositiveInt | None = None
-    """What `aggregate: constant` divides by; unset: the most decisions that a trajectory may have."""
+    """The divisor of `aggregate: constant`; unset: the most decisions that a trajectory may have."""
     mismatch: MismatchConfig | None = None
     """Set: the trainer recomputes the log-probabilities of every rollout before it learns from it, ratios begin there,
     and decisions are weighted by how much likelier they are to the trainer than to the engine. Unset: both must agree
@@ -192,7 +192,7 @@ class DrGRPOConfig(PolicyGradientConfig):
 
 
 class BNPOConfig(PolicyGradientConfig):
-    """What trl calls bnpo: GRPO with the mean over each micro-batch's tokens. Not the BNPO of arXiv:2506.02864."""
+    """GRPO with the mean over each micro-batch's tokens, as trl's bnpo. Not the BNPO of arXiv:2506.02864."""
 
     name: Literal["bnpo"] = "bnpo"
     aggregate: Aggregate = "micro_batch"

@@ -30,7 +30,7 @@ class DPOConfig(MatchingConfig):
     """DPO's own; IPO (arXiv:2310.12036), on the means over tokens; BCO (arXiv:2404.04656) and KTO (arXiv:2402.01306,
     arXiv:2404.04465), on pairs."""
     beta: PositiveFloat | None = None
-    """How dear it is to leave the reference; 1 over twice the margin that ipo aims at. Unset: 0.1 for texts; 100 for
+    """The price of leaving the reference; 1 over twice the margin that ipo aims at. Unset: 0.1 for texts; 100 for
     pictures, whose log-ratio is a difference of *mean* squared errors. Published: 2000 (SD 1.5) and 5000 (SDXL) with
     `weighting: epsilon`."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
@@ -49,7 +49,7 @@ class OnlineDPOConfig(DPOConfig):
     experience: ClassVar[ExperienceKind] = "rollouts"
     name: Literal["online_dpo"] = "online_dpo"  # type: ignore[assignment]
     advantage: AdvantageConfig = AdvantageConfig(name="dr_grpo")
-    """Which of two answers is better, and by how much; as it stands, by the difference of their rewards."""
+    """The measure of how much better an answer is than another; by default the difference of their rewards."""
     pairing: Literal["best_worst", "all"] = "best_worst"
     """The best of each group against the worst, or every answer against every worse one."""
     margin: NonNegativeFloat = 0.0

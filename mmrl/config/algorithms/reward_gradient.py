@@ -21,15 +21,15 @@ class RewardGradientConfig(AlgorithmConfig):
     objective: ClassVar[str] = "mmrl.training.objectives.reward_gradient:RewardGradient"
     advantage: ClassVar[AdvantageConfig] = AdvantageConfig(name="dr_grpo")  # of rollouts; nothing is learnt from it
     steps: PositiveInt | None = 1
-    """How many of the last denoising steps gradients flow through (DRaFT-K's K); unset: all of them."""
+    """The number of last denoising steps that gradients flow through (DRaFT-K's K); unset: all of them."""
     truncation: Literal["fixed", "random"] = "fixed"
     """fixed: always `steps`. random: from 1 to `steps`, drawn for each micro-batch, all equally likely (AlignProp)."""
     jump: PositiveInt | None = None
     """Stop where 0 to jump - 1 steps are left, all equally likely, and take x_0 as predicted there (ReFL). Unset: go on
     to the end."""
     renoised: PositiveInt | None = None
-    """The last step anew from so many copies of x_0, each with noise of its own, for a gradient of lower variance
-    (DRaFT-LV). Unset: from the latents that the rollout had there."""
+    """The number of copies of x_0, each noised separately, from which the last step is computed again, for a gradient
+    of lower variance (DRaFT-LV). Unset: from the latents that the rollout had there."""
     detach: bool = False
     """No gradient into the denoiser's inputs, so that many steps neither explode nor vanish (DRTune): each step learns
     from the gradient at the end of the sampler, as if later steps did not answer to it."""

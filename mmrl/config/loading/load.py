@@ -29,7 +29,7 @@ from mmrl.config.section import STRICT, Section
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 
-_DUE = {
+_EXPECTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
     "float_type": "a number",
@@ -61,7 +61,7 @@ def parse_config(text: str, source: str, overrides: Sequence[str] = ()) -> Train
     document, lines = parse_yaml(text, source)
     document = {} if document is None else document
     if not isinstance(document, dict):
-        raise ConfigError(f"{source}: got {_shown(document)}, expected a map with the keys of TrainConfig")
+        raise ConfigError(f"{source}: got {_to_text(document)}, expected a map with the keys of TrainConfig")
     places: dict[Path, str] = {(): source} | {path: f"{source}:{line}" for path, line in lines.items()}
     problems: list[str] = []
     document, renamed = rename_keys(document)
@@ -161,20 +161,20 @@ def _explain(error: Any, document: Any) -> tuple[Path, str]:
         return path, f"{dotted(path)} is missing" + (f": {help_text}" if help_text else "")
     if kind == "union_tag_invalid":
         path = (*path, tag_key(sections_in(annotation)))
-        choices, given = re.findall(r"'([^']*)'", context["expected_tags"]), context["tag"]
+        choices, value = re.findall(r"'([^']*)'", context["expected_tags"]), context["tag"]
     elif kind == "unknown_component":
         choices = re.findall(r"'([^']*)'", context["expected"])
-        if isinstance(given := error["input"], dict):
-            path, given = (*path, "name"), given.get("name")
+        if isinstance(value := error["input"], dict):
+            path, value = (*path, "name"), value.get("name")
     elif kind == "component_error":
         return (*path, "name"), f"{dotted((*path, 'name'))}: {context['message']}"
     elif kind == "literal_error":
-        choices, given = re.findall(r"'([^']*)'", context["expected"]), error["input"]
+        choices, value = re.findall(r"'([^']*)'", context["expected"]), error["input"]
     else:
-        due = _DUE.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-        return path, f"{dotted(path)}: got {_shown(error['input'])}, expected {due}"
-    due = " or ".join(choices) if choices else context["expected"]
-    return path, f"{dotted(path)}: got {_shown(given)}, expected {due}{_nearest_choice(given, choices)}"
+        expected = _EXPECTED.get(kind) or error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+        return path, f"{dotted(path)}: got {_to_text(error['input'])}, expected {expected}"
+    expected = " or ".join(choices) if choices else context["expected"]
+    return path, f"{dotted(path)}: got {_to_text(value)}, expected {expected}{_nearest_choice(value, choices)}"
 
 
 def _without_variant_tags(loc: tuple[str | int, ...], document: Any) -> tuple[Path, str, Any]:
@@ -202,16 +202,16 @@ def _without_variant_tags(loc: tuple[str | int, ...], document: Any) -> tuple[Pa
     return tuple(path), help_text, annotation
 
 
-def _nearest_choice(given: Any, choices: Sequence[str]) -> str:
+def _nearest_choice(value: Any, choices: Sequence[str]) -> str:
     from rapidfuzz.distance import OSA  # a C extension, needed on errors alone
 
-    if not isinstance(given, str) or not choices:
+    if not isinstance(value, str) or not choices:
         return ""
-    nearest = min(choices, key=lambda choice: OSA.distance(given.lower(), choice))
-    return f": did you mean {nearest}?" if OSA.distance(given.lower(), nearest) <= max(1, len(given) / 3) else ""
+    nearest = min(choices, key=lambda choice: OSA.distance(value.lower(), choice))
+    return f": did you mean {nearest}?" if OSA.distance(value.lower(), nearest) <= max(1, len(value) / 3) else ""
 
 
-def _shown(value: Any) -> str:
+def _to_text(value: Any) -> str:
     if isinstance(value, dict):
         return "a map"
     if isinstance(value, list | tuple):

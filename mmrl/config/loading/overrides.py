@@ -23,7 +23,7 @@ _MAY_CHANGE_ON_RESUME = (
 
 
 def parse_override(text: str) -> tuple[Path, Any]:
-    """`rewards.0.weight=2` as a path and a value. The value is YAML; nothing after `=` is null."""
+    """Return the path and the value of `rewards.0.weight=2`. The value is YAML; an empty one is null."""
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
@@ -34,23 +34,23 @@ def parse_override(text: str) -> tuple[Path, Any]:
 
 
 def apply_override(document: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """A copy of `document` with `value` at `path`; sections and lists on the way come into being."""
+    """Return a copy of `document` with `value` at `path`; missing sections and lists above it are created."""
 
-    def put(annotation: Any, held: Any, done: Path) -> Any:
+    def put(annotation: Any, present: Any, done: Path) -> Any:
         if done == path:
             return value
         key = path[len(done)]
         here = (*done, key)
-        if (section := section_for(annotation, held)) is not None:
+        if (section := section_for(annotation, present)) is not None:
             field = section.model_fields.get(str(key))
             if field is None:
                 raise ConfigError(f"{COMMAND_LINE}: {unknown_key(document, section, here)}")
-            entries = _as_map({"name": held} if isinstance(held, str) and _is_short(section) else held, done)
+            entries = _as_map({"name": present} if isinstance(present, str) and _is_short(section) else present, done)
             default = list(field.default) if isinstance(field.default, tuple) else None
             entries[str(key)] = put(field.annotation, entries.get(str(key), default), here)
             return entries
-        if is_list(annotation) or isinstance(held, list):
-            items = _as_list(held, done)
+        if is_list(annotation) or isinstance(present, list):
+            items = _as_list(present, done)
             if not isinstance(key, int) or key > len(items):
                 raise ConfigError(f"{COMMAND_LINE}: {dotted(here)}: {dotted(done)} is a list of {len(items)}; "
                                   f"its entries are numbered from 0, and {len(items)} adds one")  # fmt: skip
@@ -58,7 +58,7 @@ def apply_override(document: Mapping[str, Any], path: Path, value: Any) -> dict[
             items[key : key + 1] = [put(inner, items[key] if key < len(items) else None, here)]
             return items
         if is_free_map(annotation):
-            entries = _as_map(held, done)
+            entries = _as_map(present, done)
             entries[str(key)] = put(Any, entries.get(str(key)), here)
             return entries
         raise ConfigError(f"{COMMAND_LINE}: {dotted(here)}: {dotted(done)} is a single value and has no keys")
@@ -67,8 +67,8 @@ def apply_override(document: Mapping[str, Any], path: Path, value: Any) -> dict[
     return changed
 
 
-def refuse_changes_on_resume(overrides: Iterable[str]) -> None:
-    """Raise for every override that a run under way cannot take."""
+def check_resume_overrides(overrides: Iterable[str]) -> None:
+    """Raise a ConfigError that names every override that cannot change on resume."""
     refused = [
         f"{COMMAND_LINE}: {key} cannot change on resume: optimizer state and data order belong to the old value"
         for key in (dotted(rename_path(tuple(text.partition("=")[0].strip().split(".")))[0]) for text in overrides)
@@ -79,11 +79,13 @@ def refuse_changes_on_resume(overrides: Iterable[str]) -> None:
         raise ConfigError("\n".join(refused))
 
 
-def refuse_edits_on_resume(trained: TrainConfig, asked: TrainConfig, source: str) -> None:
-    """Raise for every key of a run's configuration, the file `source`, that is not as it was trained with."""
-    before, after = _leaves(trained.model_dump(mode="json")), _leaves(asked.model_dump(mode="json"))
+def check_resume_config(trained: TrainConfig, requested: TrainConfig, source: str) -> None:
+    """Raise a ConfigError that names every key of `source`, a run's config.yaml, that changed since it was trained."""
+    before, after = _leaves(trained.model_dump(mode="json")), _leaves(requested.model_dump(mode="json"))
     free = [
-        key for key in _MAY_CHANGE_ON_RESUME if key != "training.iterations" or asked.optimizer.schedule == "constant"
+        key
+        for key in _MAY_CHANGE_ON_RESUME
+        if key != "training.iterations" or requested.optimizer.schedule == "constant"
     ]
     refused = [
         f"{source}: {key} is {after.get(key)!r:.80}, and the run was trained with {before.get(key)!r:.80}"
@@ -96,7 +98,7 @@ def refuse_edits_on_resume(trained: TrainConfig, asked: TrainConfig, source: str
 
 
 def _leaves(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Values by dotted key; a list is a value."""
+    """Return the values by dotted key; a list is a value."""
     found: dict[str, Any] = {}
     for key, value in section.items():
         here = f"{above}{key}"
@@ -105,21 +107,21 @@ def _leaves(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _is_short(section: type[Section]) -> bool:
-    """Whether a component's name alone stands for the section."""
+    """Return whether a component's name alone stands for the section."""
     return issubclass(section, ComponentSection) and section.shorthand
 
 
-def _as_map(held: Any, path: Path) -> dict[str, Any]:
-    if held is None:
+def _as_map(present: Any, path: Path) -> dict[str, Any]:
+    if present is None:
         return {}
-    if isinstance(held, Mapping):
-        return dict(held)
-    raise ConfigError(f"{COMMAND_LINE}: {dotted(path)} is {held!r}, not a map, so nothing can be set below it")
+    if isinstance(present, Mapping):
+        return dict(present)
+    raise ConfigError(f"{COMMAND_LINE}: {dotted(path)} is {present!r}, not a map, so nothing can be set below it")
 
 
-def _as_list(held: Any, path: Path) -> list[Any]:
-    if held is None:
+def _as_list(present: Any, path: Path) -> list[Any]:
+    if present is None:
         return []
-    if isinstance(held, list):
-        return list(held)
-    raise ConfigError(f"{COMMAND_LINE}: {dotted(path)} is {held!r}, not a list, so no entry of it can be set")
+    if isinstance(present, list):
+        return list(present)
+    raise ConfigError(f"{COMMAND_LINE}: {dotted(path)} is {present!r}, not a list, so no entry of it can be set")

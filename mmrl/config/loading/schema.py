@@ -1,4 +1,4 @@
-"""What keys there are: walking the sections by type, and naming the right key where a wrong one came."""
+"""The keys of the configuration: walk the sections by type, and suggest the right key for an unknown one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CALLED_ELSEWHERE = {
 
 
 def alternatives(annotation: Any) -> list[Any]:
-    """The types that an annotation allows, without `None` and metadata."""
+    """Return the types that an annotation allows, without `None` and metadata."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return alternatives(get_args(annotation)[0])
@@ -35,12 +35,12 @@ def alternatives(annotation: Any) -> list[Any]:
 
 
 def sections_in(annotation: Any) -> list[type[Section]]:
-    """The sections among the types that an annotation allows; the first is the default."""
+    """Return the sections among the types that an annotation allows; the first is the default."""
     return [each for each in alternatives(annotation) if isinstance(each, type) and issubclass(each, Section)]
 
 
 def section_for(annotation: Any, value: Any) -> type[Section] | None:
-    """The section that `value` is meant to fill. Several are told apart by their tag; None: none has that one."""
+    """Return the section that `value` fills, chosen by its tag; None if no section has that tag."""
     sections = sections_in(annotation)
     if len(sections) == 1 and issubclass(sections[0], ComponentSection):
         return sections[0].class_for(value)
@@ -50,34 +50,34 @@ def section_for(annotation: Any, value: Any) -> type[Section] | None:
 
 
 def tag_key(sections: list[type[Section]]) -> str:
-    """What tells several sections apart: their `kind`, or their `name`."""
+    """Return the key that tells several sections apart: `kind` or `name`."""
     return "kind" if all("kind" in each.model_fields for each in sections) else "name"
 
 
 def section_tagged(sections: list[type[Section]], tag: Any) -> type[Section] | None:
-    """The section whose `kind`, or `name`, is `tag`."""
+    """Return the section whose `kind`, or `name`, is `tag`."""
     key = tag_key(sections)
     return next((each for each in sections if each.model_fields[key].default == tag), None)
 
 
 def is_list(annotation: Any) -> bool:
-    """Whether a YAML list is due (a tuple in the frozen sections)."""
+    """Return whether a YAML list is expected (a tuple in the frozen sections)."""
     return any(get_origin(each) is tuple for each in alternatives(annotation))
 
 
 def entry_type(annotation: Any, index: int) -> Any:
-    """The type of one entry of a list."""
+    """Return the type of one entry of a list."""
     args = next(get_args(each) for each in alternatives(annotation) if get_origin(each) is tuple)
     return args[0] if args[-1] is Ellipsis else args[min(index, len(args) - 1)]
 
 
 def is_free_map(annotation: Any) -> bool:
-    """Whether any key may come, as in a reward's `args`."""
+    """Return whether any key is allowed, as in a reward's `args`."""
     return any(each is Any or get_origin(each) is dict for each in alternatives(annotation))
 
 
 def key_paths(annotation: Any, value: Any = None, path: Path = ()) -> Iterator[Path]:
-    """Every key there is, section keys included; lists stand with one entry. `value` tells variants apart."""
+    """Yield every key, section keys included; lists have one entry. `value` selects the variants of sections."""
     section = section_for(annotation, value)
     if section is not None:
         for key, field in section.model_fields.items():
@@ -88,7 +88,7 @@ def key_paths(annotation: Any, value: Any = None, path: Path = ()) -> Iterator[P
 
 
 def unknown_key(data: Any, section: type[Section], path: Path) -> str:
-    """Say that the last key of `path` is none of `section`'s, and which was probably meant."""
+    """Return the message that the last key of `path` is not a key of `section`, with the likely one."""
     nearest = nearest_keys(data, path)
     wrong = f"{dotted(path)} is not a key of {section.__name__}"
     if nearest:
@@ -97,7 +97,7 @@ def unknown_key(data: Any, section: type[Section], path: Path) -> str:
 
 
 def nearest_keys(data: Any, path: Path) -> list[Path]:
-    """The keys that `path` may have been meant for: at most three, all equally near, none if all are far.
+    """Return the known keys nearest to `path`: at most three, all equally near; none if all are far.
 
     Distance is optimal string alignment of the last key, a third of whose letters may be wrong. A key of another
     section must be nearer by more than one letter, or be spelt right, to be preferred.
@@ -118,7 +118,7 @@ def nearest_keys(data: Any, path: Path) -> list[Path]:
 
 
 def dotted(path: Path) -> str:
-    """A path as it is written on the command line."""
+    """Return a path as it is written on the command line."""
     return ".".join(map(str, path))
 
 

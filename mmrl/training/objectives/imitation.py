@@ -1,4 +1,4 @@
-"""Imitation: of demonstrations, or of the policy's own best answers."""
+"""Imitation of demonstrations, or of the policy's own best answers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mmrl.training.objectives.base import MetricAccumulator, Objective, trained_
 
 
 class SupervisedLearning(Objective):
-    """The cross-entropy of answers, weighted by their credit: SFT, and rejection sampling with RAFT's or RFT's choice.
+    """The cross-entropy of answers, weighted by their advantages: SFT, and rejection sampling (RAFT, RFT).
 
-    Rows without credit are left out of the mean, and where the policy allows it out of the computation.
+    Rows with advantage 0 are left out of the mean, and of the computation if the policy can select rows.
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
@@ -27,7 +27,7 @@ class SupervisedLearning(Objective):
         self._config = config
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """Tokens or rows to imitate."""
+        """Return the number of tokens or rows to imitate."""
         return aggregation_total(_imitated(batch), self._config.aggregate)
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
@@ -65,12 +65,12 @@ class SupervisedLearning(Objective):
 
 
 def _imitated(batch: MicroBatch) -> Tensor:
-    """[B, T] bool: decisions in scored rows that have credit.
+    """Return [B, T] bool: decisions in scored rows with an advantage above 0.
 
     Raises:
-        ValueError: a credit is negative.
+        ValueError: an advantage is negative.
     """
     trained = trained_decisions(batch)
     if bool((batch.step_advantages[trained] < 0).any()):
-        raise ValueError("imitation takes credit >= 0, and some is negative: such advantages are for a policy gradient")
+        raise ValueError("imitation takes advantages >= 0, and some are negative: those are for a policy gradient")
     return trained & (batch.step_advantages > 0)

@@ -53,13 +53,13 @@ class PolicyGradient(Objective):
         return cls(policy, config, policy.codes_per_image if is_image else decisions_per_trajectory(sampling))
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """Rows or decisions, as the loss is a mean over these or those; with `micro_batch`, each counts the same."""
+        """Return the number of rows or decisions that the loss is the mean over; with `micro_batch`, 1."""
         total = aggregation_total(trained_decisions(batch), self._settings.how)
         return min(total, 1) if self._config.aggregate == "micro_batch" else total
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
         """Replay the micro-batch's decisions and backpropagate each block as soon as it is computed."""
-        part = self._learnt_from(batch, share)
+        part = self._slice_of(batch, share)
         step_indices = part.step_indices
         if not step_indices:
             return
@@ -75,19 +75,19 @@ class PolicyGradient(Objective):
             whole = partial(part.surrogate, step_indices=step_indices)
             backpropagate_coupled(self._policy, part.rollout, step_indices, whole, part.penalty)
         else:
-            with torch.enable_grad(), self._foreseeing(part):
+            with torch.enable_grad(), self._fused_loss(part):
                 self._policy.replay(part.rollout, step_indices, visit)
         metrics.absorb(part.metrics)
         metrics.mean("loss", part.loss / share, weight=share)
 
-    def _foreseeing(self, part: _Part) -> AbstractContextManager[None]:
-        """The loss of a decision follows from its own log-prob, so what its derivative will be can be told."""
+    def _fused_loss(self, part: _ReplaySlice) -> AbstractContextManager[None]:
+        """Pass the derivative of the loss to the replay: the loss of a decision depends on its own log-prob alone."""
         if Capability.FUSED_LOSS not in self._policy.capabilities:
             return nullcontext()
         return cast(FusedLossPolicy, self._policy).fused_loss(part.slope)
 
-    def _learnt_from(self, batch: MicroBatch, share: float) -> _Part:
-        """The micro-batch with its weights; without rows that have no gradient, if its policy can leave rows out."""
+    def _slice_of(self, batch: MicroBatch, share: float) -> _ReplaySlice:
+        """Return the micro-batch with its weights, without rows that have no gradient if the policy can select rows."""
         settings, rollout = self._settings, batch.rollout
         trained = trained_decisions(batch)
         weights = share * aggregation_weights(trained, settings.how, settings.constant)
@@ -103,10 +103,10 @@ class PolicyGradient(Objective):
             if len(rows) < rollout.rows:
                 rollout, trained, credit = rollout.select(rows), trained[rows], credit[rows]
         fresh = rollout.policy_version == self._policy.version
-        return _Part(settings, self._config.kl.coef, rollout, trained, weights, credit, copies, fresh)
+        return _ReplaySlice(settings, self._config.kl.coef, rollout, trained, weights, credit, copies, fresh)
 
     def _reference(self, rollout: Rollout, step_indices: Sequence[int]) -> dict[int, Tensor]:
-        """Per column, what the reference would have done: its log-prob, its mean or its velocity."""
+        """Return the reference's log-prob, mean or velocity at each decision, as the penalty compares."""
         found: dict[int, Tensor] = {}
 
         def visit(now: StepOutputs) -> None:
@@ -119,8 +119,8 @@ class PolicyGradient(Objective):
 
 
 @dataclass
-class _Part:
-    """A micro-batch while it is learnt from."""
+class _ReplaySlice:
+    """The state of one micro-batch during its backward pass."""
 
     settings: SurrogateSettings
     coef: float  # of the penalty
@@ -129,28 +129,28 @@ class _Part:
     weights: Tensor  # [B, T]
     credit: Tensor  # [B, T]
     copies: Tensor  # [B]; how many answers of the rollout each row stands for
-    fresh: bool  # whether the parameters are still those that the rollout was drawn with
+    fresh: bool  # whether the parameters are still those that the rollout was sampled with
     reference: dict[int, Tensor] = field(default_factory=dict)  # column -> [B, ...]
     metrics: MetricAccumulator = field(default_factory=MetricAccumulator)
     loss: float = 0.0
 
     @property
     def step_indices(self) -> list[int]:
-        """Those that any row learns from."""
+        """The decisions that any row is trained on."""
         return self.trained.any(0).nonzero()[:, 0].tolist()
 
     def surrogate(self, log_probs: Tensor, step_indices: Sequence[int]) -> Tensor:
-        """Of some columns [B, K], weighted and summed."""
+        """Return the weighted sum of the loss over some decisions; `log_probs` are [B, K]."""
         here = list(step_indices)
         mask, old = self.trained[:, here], self.rollout.log_probs[:, here]
         terms = self.settings.surrogate(log_probs, old, self.credit[:, here], mask)
         loss = (self.weights[:, here] * terms.loss).sum()
-        self._look(terms, log_probs.detach() - old, mask)
+        self._log(terms, log_probs.detach() - old, mask)
         self.loss += loss.item()
         return loss
 
     def guarded(self, now: StepOutputs) -> Tensor:
-        """The same of ratios that are normalised by their step's moments, for each step as large a gradient."""
+        """Return `surrogate` with ratios normalised by their step's moments, so that all steps have equal gradients."""
         here, means = list(now.step_indices), self.rollout.means
         if means is None or now.mean is None or now.std is None or now.gain is None:
             raise ValueError("algorithm.ratio guard needs rollouts that keep their means, of steps whose gain is known")
@@ -158,12 +158,12 @@ class _Part:
         ratio = guarded_log_ratio(now.log_probs, old, now.mean, means[:, here], now.std, mask)
         terms = self.settings.surrogate(ratio, torch.zeros_like(old), self.credit[:, here], mask)
         loss = (self.weights[:, here] / now.gain * terms.loss).sum()
-        self._look(terms, now.log_probs.detach() - old, mask)
+        self._log(terms, now.log_probs.detach() - old, mask)
         self.loss += loss.item()
         return loss
 
     def slope(self, log_probs: Tensor, rows: Tensor, step_indices: Tensor) -> Tensor:
-        """[M]: the derivative of surrogate and penalty in the log-probs of some decisions."""
+        """Return [M] the derivative of surrogate and penalty in the log-probs of M decisions."""
         at = rows, step_indices
         old, credit, mask = (each[at][None] for each in (self.rollout.log_probs, self.credit, self.trained))
         with torch.enable_grad():
@@ -176,13 +176,13 @@ class _Part:
 
     @cached_property
     def _reference_log_probs(self) -> Tensor:
-        """[B, T]; 0 in columns that nothing is learnt from."""
+        """The reference's log-probs [B, T]; 0 at decisions that are not trained on."""
         table = torch.zeros_like(self.rollout.log_probs)
         table[:, list(self.reference)] = torch.stack(list(self.reference.values()), dim=1)
         return table
 
     def penalty(self, now: StepOutputs) -> Tensor | None:
-        """The distance from the reference, weighted and summed; looks at the entropy in passing."""
+        """Return the weighted sum of the distance from the reference, or None; log the entropy too."""
         kind, here = self.settings.distance, list(now.step_indices)
         mask = self.trained[:, here]
         if now.entropy is not None:
@@ -196,7 +196,7 @@ class _Part:
         self.loss += penalty.item()
         return penalty
 
-    def _look(self, terms: PolicyLoss, moved: Tensor, mask: Tensor) -> None:
+    def _log(self, terms: PolicyLoss, moved: Tensor, mask: Tensor) -> None:
         self._mean("ratio_mean", terms.ratio, mask)
         self.metrics.maximum("ratio_max", terms.ratio[mask].max().item())
         self._mean("clip_fraction", terms.clipped.float(), mask)
@@ -204,24 +204,24 @@ class _Part:
             self.metrics.maximum("log_prob_change_max", moved[mask].abs().max().item())
 
     def _mean(self, name: str, values: Tensor, mask: Tensor) -> None:
-        """Of all decisions that were drawn, also those that are computed once for several rows."""
+        """Log the mean over all sampled decisions; one that stands for several rows counts as often."""
         counts = (mask * self.copies[:, None])[mask]
         total = counts.sum().item()
         self.metrics.mean(name, (values[mask] * counts).sum().item() / total, weight=total)
 
 
 def _compared(now: StepOutputs, kind: Distance | None) -> Tensor:
-    """[B, K, ...]; what a penalty compares."""
+    """Return [B, K, ...] the quantity that a penalty compares."""
     if kind in ("k2", "k3", "weighted_k3"):
         return now.log_probs
     compared = now.velocity if kind == "velocity_mse" else now.mean
     if compared is None:
-        raise ValueError(f"the policy's replay gave nothing for kl.kind {kind}")
+        raise ValueError(f"the policy's replay has no output for kl.kind {kind}")
     return compared
 
 
 def _distance(now: StepOutputs, reference: Tensor, old: Tensor, kind: Distance, mask: Tensor) -> Tensor:
-    """[B, K]."""
+    """Return the distance [B, K] of each decision from the reference."""
     mine = _compared(now, kind)
     if kind == "k2":
         return kl_k2(mine, reference, mask)
@@ -239,16 +239,13 @@ def _distance(now: StepOutputs, reference: Tensor, old: Tensor, kind: Distance, 
     return torch.stack(each, dim=1)
 
 
-# Answers that a group gave more than once, computed once.
-
-
 def merge_duplicates(
     rollout: Rollout,
     trained: Tensor,  # [B, T] bool
     weights: Tensor,  # [B, T] of each decision's term in the loss
     credit: Tensor,  # [B, T]
 ) -> tuple[list[int], Tensor, Tensor]:  # K rows of the B that differ, in order; [K, T] weights; [K] how many each is
-    """One row for all of a group that wrote the same tokens and deserve the same, with their weights added up.
+    """Merge rows of a group with the same tokens and the same advantages into one, whose weight is their sum.
 
     The loss and its gradient stay what they were, up to rounding; short answers (a letter, a count) often repeat, and
     cost a fraction. Rollouts without token ids keep all their rows.
@@ -259,7 +256,7 @@ def merge_duplicates(
     place_of: list[int] = []
     places: dict[tuple[object, ...], int] = {}
     written = [tuple(ids) for ids in rollout.token_ids]
-    deserved = [tuple(row) for row in credit.where(trained, torch.inf).tolist()]  # an unscored one is nobody's twin
+    deserved = [tuple(row) for row in credit.where(trained, torch.inf).tolist()]  # unscored rows are never merged
     keys = zip(rollout.group_index.tolist(), written, deserved, strict=True)
     for row, key in enumerate(keys):
         place = places.setdefault(key, len(rows))

@@ -1,4 +1,4 @@
-"""Learning from pairs of texts: DPO, IPO, BCO, KTO and MPO. Of pictures: `velocity_losses`."""
+"""Preference learning on pairs of texts: DPO, IPO, BCO, KTO and MPO. For media see `velocity_losses`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXT_BETA = 0.1
 
 
 class PreferenceLearning(Objective):
-    """Makes chosen answers likelier than rejected ones, compared with the reference.
+    """A loss that makes chosen answers likelier than rejected ones, relative to the reference.
 
     Rows 2i and 2i + 1 of a micro-batch are a pair of one group: chosen, rejected. A pair of which one could not be
     used (`scored` False) is left out.
@@ -34,7 +34,7 @@ class PreferenceLearning(Objective):
         self._pair_terms = PairTerms(config, config.beta or TEXT_BETA)
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """Pairs."""
+        """Return the number of usable pairs."""
         return int(_pairs(batch).sum())
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
@@ -59,11 +59,11 @@ class PreferenceLearning(Objective):
         backpropagate_coupled(self._policy, rollout, step_indices, loss)
 
     def finish_iteration(self, updates: int) -> None:
-        """What rewards are usual is known now."""
+        """Commit the running mean of rewards, which BCO and KTO compare with."""
         self._pair_terms.commit()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The usual reward, which BCO and KTO judge answers by."""
+        """Return the running mean of rewards, the baseline of BCO and KTO."""
         return self._pair_terms.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -73,7 +73,7 @@ class PreferenceLearning(Objective):
     def _terms(
         self, log_probs: Tensor, reference: Tensor, mask: Tensor, pairs: Tensor, metrics: MetricAccumulator
     ) -> Tensor:
-        """[P] of the pairs that are left."""
+        """Return the terms [P] of the usable pairs."""
         ratio = partial(sequence_log_ratio, log_probs, reference, mask)
         (chosen, rejected), per_token = (_sides(ratio(mean=mean), pairs) for mean in (False, True))
         written = None
@@ -100,15 +100,12 @@ def _pairs(batch: MicroBatch) -> Tensor:
     return usable[0::2] & usable[1::2]
 
 
-# The losses on pairs, as a configuration names them: of texts and of pictures alike.
-
-
 class PairTerms:
-    """From log-ratios of both sides of each pair to terms [P], and what rewards are usual."""
+    """A loss on pairs of texts or images: from the log-ratios of both answers to terms [P]; keeps a mean of rewards."""
 
     def __init__(self, config: DPOConfig | MPOConfig, beta: float) -> None:
         self._config, self._beta = config, beta
-        self._usual = _RunningMean()
+        self._baseline = _RunningMean()
 
     def __call__(
         self,
@@ -118,19 +115,19 @@ class PairTerms:
         per_part: tuple[Tensor, Tensor] | None = None,  # the same per token, [P] each; unset: as they are
         written: Tensor | None = None,  # [P] mean log-probs of the chosen answers, which mpo needs
     ) -> Tensor:
-        """[P]. Remembers the rewards for `commit`."""
+        """Return the terms [P], and remember the rewards for `commit`."""
         config, beta, count = self._config, self._beta, len(chosen)
         rewards = beta * torch.stack([chosen, rejected]).detach()
-        self._usual.see(rewards)
+        self._baseline.update(rewards)
         metrics.mean("reward_chosen", rewards[0].mean().item(), weight=count)
         metrics.mean("reward_rejected", rewards[1].mean().item(), weight=count)
         metrics.mean("preference_accuracy", (rewards[0] > rewards[1]).float().mean().item(), weight=count)
-        usual = self._usual.value
+        baseline = self._baseline.value
         if isinstance(config, MPOConfig):
             if written is None:
                 raise ValueError("mpo needs the log-probabilities of the chosen answers")
             weights = {name: getattr(config, name) for name in ("preference", "quality", "generation")}
-            parts = mpo_loss(chosen, rejected, written, beta, usual, **weights)
+            parts = mpo_loss(chosen, rejected, written, beta, baseline, **weights)
             for name in weights:
                 metrics.mean(f"loss_{name}", getattr(parts, name).mean().item(), weight=count)
             return parts.loss
@@ -140,37 +137,37 @@ class PairTerms:
             case "ipo":
                 return ipo_loss(*(per_part or (chosen, rejected)), beta)
             case "bco":
-                return bco_loss(chosen, rejected, beta, usual)
+                return bco_loss(chosen, rejected, beta, baseline)
             case "kto":
-                return kto_loss(chosen, rejected, beta, max(usual, 0.0))
+                return kto_loss(chosen, rejected, beta, max(baseline, 0.0))
 
     def commit(self) -> None:
-        """What rewards are usual is taken from whole iterations, so that it does not depend on micro-batches."""
-        self._usual.commit()
+        """Commit the running mean of rewards once an iteration, so that it does not depend on micro-batches."""
+        self._baseline.commit()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The usual reward, which BCO and KTO judge answers by."""
-        return {"usual_reward": torch.tensor([self._usual.value, self._usual.count], dtype=torch.float64)}
+        """Return the running mean of rewards, the baseline of BCO and KTO."""
+        return {"usual_reward": torch.tensor([self._baseline.value, self._baseline.count], dtype=torch.float64)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue exactly where `state_dict` was taken."""
-        self._usual = _RunningMean(*state["usual_reward"].tolist())
+        self._baseline = _RunningMean(*state["usual_reward"].tolist())
 
 
 class _RunningMean:
-    """The mean of all numbers seen before this iteration; 0 before any."""
+    """The mean of all values of earlier iterations; 0 before any."""
 
     def __init__(self, value: float = 0.0, count: float = 0.0) -> None:
         self.value, self.count = value, count
         self._sum, self._new = 0.0, 0
 
-    def see(self, values: Tensor) -> None:
-        """Remember some for the next `commit`."""
+    def update(self, values: Tensor) -> None:
+        """Remember values for the next `commit`."""
         self._sum += values.double().sum().item()
         self._new += values.numel()
 
     def commit(self) -> None:
-        """Take in what was seen."""
+        """Add the remembered values to the mean."""
         if self._new:
             self.count += self._new
             self.value += (self._sum - self._new * self.value) / self.count

@@ -1,4 +1,4 @@
-"""What objectives ask of a replay beyond one block of decisions at a time."""
+"""Replays for losses that depend on all decisions of a row at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mmrl.policy import Policy, Rollout, StepOutputs
 
 
 def replayed_log_probs(policy: Policy, rollout: Rollout, step_indices: Sequence[int]) -> Tensor:
-    """[B, len(columns)] log-probabilities under the parameters that the policy has now, without gradients."""
+    """Return the log-probabilities [B, K] of K decisions under the present parameters, without gradients."""
     parts: list[Tensor] = []
     with torch.no_grad():
         policy.replay(rollout, step_indices, lambda now: parts.append(now.log_probs))
@@ -25,7 +25,7 @@ def backpropagate_coupled(
     coupled: Callable[[Tensor], Tensor],
     alone: Callable[[StepOutputs], Tensor | None] = lambda now: None,
 ) -> None:
-    """Backpropagate `coupled` of all log-probs [B, len(columns)] at once, plus `alone` of each block of decisions.
+    """Backpropagate `coupled` of all log-probs [B, K] at once, plus `alone` of each block of decisions.
 
     A policy that visits all decisions in one call is differentiated in one go. One that visits them in parts holds
     only one part's graph at a time: there the log-probs are collected first, `coupled` is differentiated with respect

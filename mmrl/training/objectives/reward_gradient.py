@@ -35,7 +35,7 @@ class DifferentiableReward:
 
 
 class RewardGradient(Objective):
-    """Minimises minus the weighted sum of rewards, of pictures that are differentiated down to the denoiser.
+    """A loss of minus the weighted sum of rewards, differentiated through the media down to the denoiser.
 
     Rollouts are ordinary ones; only their last steps are computed again, with gradients.
     """
@@ -62,21 +62,21 @@ class RewardGradient(Objective):
         """Return the objective on a run's rewards.
 
         Raises:
-            ConfigError: samples choose rewards of their own.
+            ConfigError: samples name other rewards than the recipe.
         """
         rewards, sampling = inputs.rewards, inputs.sampling
         if not isinstance(rewards, RewardSuite) or not isinstance(sampling, SamplingConfig):
             raise ConfigError(f"algorithm: {config.name} follows the gradient of the recipe's rewards, but samples ask "
-                              "for rewards of their own: choose grpo or diffusion_nft")  # fmt: skip
+                              "for other rewards: choose grpo or diffusion_nft")  # fmt: skip
         weighted = [DifferentiableReward(part.reward, rewards.weights[part.reward.name]) for part in rewards.parts]
         return cls(inputs.policy, config, [each for each in weighted if each.weight], sampling.steps)
 
     def sampling_weights(self) -> AbstractContextManager[None]:
-        """The live parameters sample, and their latents are kept."""
+        """Return a context in which rollouts keep their latents."""
         return self._policy.keep_latents()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """Scored rows."""
+        """Return the number of scored rows."""
         return batch.scored_rows
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
@@ -102,7 +102,7 @@ class RewardGradient(Objective):
             self._penalise(batch, share, seed, metrics)
 
     def total(self, pictures: Tensor, inputs: Sequence[RewardInput], metrics: MetricAccumulator) -> Tensor:
-        """[B] float32, with a graph."""
+        """Return the weighted sum of rewards [B] float32, with a graph."""
         total = pictures.new_zeros(len(pictures))
         for each in self._rewards:
             scores = each.reward.score_tensor(pictures, inputs).to(total)
@@ -111,7 +111,7 @@ class RewardGradient(Objective):
         return total
 
     def live_steps(self, seed: int) -> Iterator[BackpropSteps]:
-        """What is differentiated in a micro-batch: one choice, or one for each noised copy."""
+        """Yield the steps that are differentiated in a micro-batch: one choice, or one for each noised copy."""
         config, chance = self._config, random.Random(fold_in(seed, 0))
         left = 0 if config.jump is None else chance.randrange(min(config.jump, self._steps))
         most = min(config.steps or self._steps, self._steps - left)

@@ -1,7 +1,7 @@
-"""What a velocity at one noise level costs: one small loss for each algorithm that learns on noised samples.
+"""The losses of velocities at one noise level: one class for each algorithm on noised samples.
 
-`VelocityRegression` draws noise levels, asks for velocities and backpropagates; a loss says which rows it learns from,
-what they are compared with, and the terms whose mean is minimised.
+`VelocityRegression` samples noise levels, computes velocities and backpropagates; a loss selects rows and returns the
+terms whose mean is minimised.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ PICTURE_BETA = 100.0
 
 @dataclass(frozen=True)
 class Noised:
-    """A micro-batch at one noise level, and what policies say there."""
+    """A micro-batch at one noise level, with the velocities of up to three policies."""
 
     clean: Tensor  # [B, ...] float32
     noise: Tensor  # [B, ...] float32
     noisy: Tensor  # [B, ...] as the policies saw it
     sigma: float
     velocity: Tensor  # [B, ...] of the trained policy, with gradients
-    old: Tensor | None  # [B, ...] of the sampling policy, where there is one of its own
-    reference: Tensor | None  # [B, ...] where it was asked for
+    old: Tensor | None  # [B, ...] of the sampling policy, where it differs from the trained one
+    reference: Tensor | None  # [B, ...] where `needs_reference`
 
     def error(self, velocity: Tensor) -> Tensor:
-        """[B]: how far a velocity is from the samples' own."""
+        """Return [B] the matching error of a velocity."""
         return matching_error(velocity, self.clean, self.noise)
 
 
@@ -56,15 +56,15 @@ class VelocityLoss(Protocol):
     needs_reference: bool
 
     def rows(self, batch: MicroBatch) -> Tensor:
-        """[B] bool: which are learnt from."""
+        """Return [B] bool: the rows that are trained on."""
         ...
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """How many terms there are."""
+        """Return the number of terms."""
         ...
 
     def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
-        """[N], their mean is minimised."""
+        """Return the terms [N]; their mean is minimised."""
         ...
 
 
@@ -91,7 +91,7 @@ class NFTLoss(_OnRows):
 
     def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         rho, config = optimality(batch.advantages, self._clip).to(at.clean.device), self._config
-        old = _given(at.old, "the sampling policy's velocity")
+        old = _provided(at.old, "the sampling policy's velocity")
         each = nft_loss(at.velocity, old, at.noisy, at.sigma, at.clean, rho, config.beta, negatives=config.negatives)
         return each[batch.scored.to(each.device)]
 
@@ -99,7 +99,7 @@ class NFTLoss(_OnRows):
 class AWMLoss(_OnRows):
     """Advantage-weighted matching (arXiv:2509.25050): minus the matching error is the log-prob of a policy gradient.
 
-    As in scxue/advantage_weighted_matching scripts/train_sd3_awm.py@12b1397: each noise level has a ratio of its own
+    As in scxue/advantage_weighted_matching scripts/train_sd3_awm.py@12b1397: each noise level has a separate ratio
     (`exp_first`), advantages are divided by their clip, and old and new errors are taken on the same noise. There, a
     second, slow policy is what `old_kl` keeps near while the trained one samples; here it is the one that samples.
     """
@@ -109,7 +109,7 @@ class AWMLoss(_OnRows):
 
     def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         config, scored = self._config, batch.scored.to(at.clean.device)
-        old_velocity = _given(at.old, "the sampling policy's velocity")
+        old_velocity = _provided(at.old, "the sampling policy's velocity")
         now, old = (
             -weighted_error(at.error(velocity)[scored], at.sigma, config.weighting)[:, None]
             for velocity in (at.velocity, old_velocity)
@@ -170,7 +170,7 @@ class PairLoss:
         return len(self._pairs(batch)[0])
 
     def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
-        reference = _given(at.reference, "the reference's velocity")
+        reference = _provided(at.reference, "the reference's velocity")
         now, before = (
             weighted_error(at.error(velocity), at.sigma, self._config.weighting)
             for velocity in (at.velocity, reference)
@@ -182,7 +182,7 @@ class PairLoss:
         return self.pair_terms(log_ratio[chosen], log_ratio[rejected], metrics)
 
     def _pairs(self, batch: MicroBatch) -> tuple[Tensor, Tensor]:
-        """[P], [P] int64: rows of the better and of the worse."""
+        """Return [P], [P] int64: the rows of the better and of the worse answers."""
         advantages, group, scored = batch.advantages.cpu(), batch.rollout.group_index.cpu(), batch.scored.cpu()
         better = advantages[:, None] - advantages[None, :] > self._margin
         both = scored[:, None] & scored[None, :] & (group[:, None] == group[None, :])
@@ -190,7 +190,7 @@ class PairLoss:
         return chosen, rejected
 
 
-def _given(velocity: Tensor | None, what: str) -> Tensor:
+def _provided(velocity: Tensor | None, what: str) -> Tensor:
     if velocity is None:
-        raise ValueError(f"{what} was not asked for")
+        raise ValueError(f"{what} was not computed")
     return velocity

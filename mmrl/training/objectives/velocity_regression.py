@@ -24,10 +24,10 @@ EARLIEST, LATEST = 0.02, 0.98
 
 
 class VelocityRegression(Objective):
-    """Noises finished samples again and compares velocities there: no log-probabilities, any sampler will do.
+    """A regression of velocities on finished samples that are noised again; it needs no log-probabilities.
 
     Noise levels are shared by a micro-batch, and each one's backward pass runs before the next, so that one graph of
-    the model lives at a time. What is compared with what is the loss's to say (`velocity_losses`).
+    the model lives at a time. The loss determines what is compared (`velocity_losses`).
     """
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.PREDICT_VELOCITY})
@@ -42,11 +42,11 @@ class VelocityRegression(Objective):
         self._old = None if self._schedule is None else ParameterCopy(policy.parameters_to_train())
 
     def sampling_weights(self) -> AbstractContextManager[None]:
-        """The old policy samples where there is one, and else the live parameters."""
+        """Return a context in which the old policy samples, if there is one."""
         return nullcontext() if self._old is None else self._old.in_place()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """Rows that are learnt from, or pairs."""
+        """Return the number of rows that are trained on, or of pairs."""
         return self._loss.loss_normalizer(batch)
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
@@ -59,10 +59,10 @@ class VelocityRegression(Objective):
             return
         sources = _noise_sources(batch.rollout) if self._loss.shares_noise else None
         like = clean if sources is None else clean[: int(sources.max()) + 1]
-        for sigma, drawn in self.draws(like, seed):
+        for sigma, drawn in self.noise_levels(like, seed):
             noise = drawn if sources is None else drawn[sources]
             with torch.enable_grad():
-                at = self._ask(batch.rollout, clean, noise, sigma)
+                at = self._velocities(batch.rollout, clean, noise, sigma)
                 loss = self._loss.terms(batch, at, metrics).mean()
                 if self._kl and at.reference is not None:
                     distance = velocity_mse(at.velocity, at.reference)[rows].mean()
@@ -73,7 +73,7 @@ class VelocityRegression(Objective):
             if at.old is not None:
                 metrics.mean("old_distance", velocity_mse(at.velocity.detach(), at.old).mean().item())
 
-    def draws(self, like: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
+    def noise_levels(self, like: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
         """`num_noise_levels` noise levels, spread evenly over the range (stratified), with float32 noise for each."""
         generator, count = torch.Generator(device="cpu").manual_seed(seed), self._num_noise_levels
         for number in range(count):
@@ -82,7 +82,7 @@ class VelocityRegression(Objective):
             yield sigma, torch.randn(like.shape, generator=generator).to(like.device)
 
     def finish_iteration(self, updates: int) -> None:
-        """The old policy follows, and what rewards are usual is known."""
+        """The old policy follows, and the running mean of rewards is committed."""
         if self._old is not None and self._schedule is not None:
             schedule = self._schedule
             self._old.follow(nft_old_decay(updates, flat=schedule.flat, rate=schedule.rate, cap=schedule.cap))
@@ -90,7 +90,7 @@ class VelocityRegression(Objective):
             self._loss.pair_terms.commit()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The old policy's parameters, or what the loss remembers."""
+        """Return the old policy's parameters, or the state of the loss."""
         if isinstance(self._loss, PairLoss):
             return self._loss.pair_terms.state_dict()
         return {} if self._old is None else self._old.state_dict()
@@ -102,8 +102,8 @@ class VelocityRegression(Objective):
         elif self._old is not None:
             self._old.load_state_dict(state)
 
-    def _ask(self, rollout: Rollout, clean: Tensor, noise: Tensor, sigma: float) -> Noised:
-        """The velocities that the loss compares. Those of other parameters first: they leave no graph behind."""
+    def _velocities(self, rollout: Rollout, clean: Tensor, noise: Tensor, sigma: float) -> Noised:
+        """Return the velocities that the loss compares; those without gradients are computed first."""
         policy, single = self._policy, clean.float()
         noisy = interpolate(single, noise, sigma).to(clean.dtype)
         old = reference = None
@@ -121,5 +121,5 @@ class VelocityRegression(Objective):
 
 
 def _noise_sources(rollout: Rollout) -> Tensor:
-    """[B] int64: which noise each row takes, one for each group."""
+    """Return [B] int64: the index of the noise of each row, one for each group."""
     return torch.unique(rollout.group_index, return_inverse=True)[1]

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.load import load_config
-from mmrl.config.loading.overrides import refuse_edits_on_resume
+from mmrl.config.loading.overrides import check_resume_config
 from mmrl.config.loading.renamed import rename_keys
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError, RunError
@@ -120,7 +120,7 @@ def check_unedited(folder: Path, config: TrainConfig) -> None:
             key = ".".join(map(str, first["loc"]))
             raise ConfigError(f"{folder} was trained with another version of mmrl ({key}: {first['msg']}): "
                               "go on with that version, or start a new run") from None  # fmt: skip
-        refuse_edits_on_resume(trained, config, str(folder / CONFIG))
+        check_resume_config(trained, config, str(folder / CONFIG))
 
 
 @contextmanager

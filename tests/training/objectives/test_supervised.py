@@ -92,7 +92,7 @@ def test_credit_weighs():
 
 def test_bad_examples_are_refused():
     policy = TokenPolicy()
-    with pytest.raises(ValueError, match="imitation takes credit >= 0, and some is negative"):
+    with pytest.raises(ValueError, match="imitation takes advantages >= 0, and some are negative"):
         SupervisedLearning(policy, SFTConfig()).loss_normalizer(batch_of(policy, [1.0, -1.0, 0.0, 0.0]))
 
 

@@ -117,7 +117,7 @@ def test_awm_on_policy_is_the_policy_gradient_of_the_error():
     objective = VelocityRegression(policy, AWMConfig(num_noise_levels=1))
     batch = given(policy, [2.0, 1.0, -1.0, -2.0])
     found, gauges = gradient(objective, policy, batch)
-    ((sigma, noise),) = objective.draws(batch.rollout.clean, 3)
+    ((sigma, noise),) = objective.noise_levels(batch.rollout.clean, 3)
     noisy = (1 - sigma) * batch.rollout.clean + sigma * noise
     error = matching_error(policy.predict_velocity(batch.rollout, noisy, sigma), batch.rollout.clean, noise)
     policy.mean.grad = None
@@ -179,7 +179,7 @@ def test_dpo_starts_towards_what_was_chosen_and_its_weight_is_half_at_first():
     batch.rollout.clean[:] = torch.tensor([[1.0], [-1.0]])
     objective = VelocityRegression(policy, DPOConfig(num_noise_levels=1, beta=2.0, weighting="epsilon"))
     found, gauges = gradient(objective, policy, batch)
-    ((sigma, noise),) = objective.draws(batch.rollout.clean[:1], 3)
+    ((sigma, noise),) = objective.noise_levels(batch.rollout.clean[:1], 3)
     noisy = (1 - sigma) * batch.rollout.clean + sigma * noise
     velocity = policy.predict_velocity(batch.rollout, noisy, sigma)
     w, low = weighted_error(matching_error(velocity, batch.rollout.clean, noise.expand(2, 1)), sigma, "epsilon")
