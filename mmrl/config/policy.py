@@ -62,7 +62,8 @@ class PolicyConfig(Section):
     losses are scaled."""
     attention: PipelineAttention = "auto"
     """The attention of the denoisers. `auto`: xformers on a GPU where it is installed and the model is in half
-    precision, else torch's sdpa; the run prints the choice and its reason. A name raises an error where it is not supported."""
+    precision, else torch's sdpa; the run prints the choice and its reason. A name that is not
+    supported raises an error."""
     safety_checker: bool = False
     """True keeps a model's built-in filter, which turns the pictures that it flags black; rewards score the black."""
     gradient_checkpointing: bool = False

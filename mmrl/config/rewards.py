@@ -31,7 +31,7 @@ class RewardConfig(Section):
     args: dict[str, Any] = Field(default_factory=dict)
     """Passed to the reward's constructor."""
     gate: float | None = None
-    """An answer that does not reach this value gets the lowest total that is possible, independent of its other rewards."""
+    """An answer that does not reach this value gets the lowest possible total, independent of its other rewards."""
     at_least: float | None = None
     """A constraint, and no part of the total: the other rewards are maximised as long as this one's mean over an
     iteration reaches the threshold (MVC-ZigAL, arXiv:2505.20107). Its advantages are added, times a multiplier."""
@@ -63,5 +63,5 @@ class ScoringConfig(Section):
     cache: str | None = None
     """A file that keeps scores from batch to batch and run to run; unset: none."""
     renormalise: bool = False
-    """True: if some rewards could not be scored, the others are scaled up by the missing weight. False: such an answer is
-    unscored."""
+    """True: if some rewards could not be scored, the others are scaled up by the missing weight. False: such an answer
+    is unscored."""

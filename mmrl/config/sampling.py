@@ -88,7 +88,8 @@ class BranchConfig(Section):
     """The decisions at which every branch parts, counted from the window's first. Rows of a tree begin with the same
     noise and take the same steps until then. Empty: rows share no steps."""
     branching_factor: Annotated[int, Field(ge=2)] = 2
-    """The number of branches after each branching step; a tree has branching_factor ** len(at) rows, and a group one tree or several."""
+    """The number of branches after each branching step; a tree has
+    branching_factor ** len(at) rows, and a group one tree or several."""
 
     @property
     def num_leaves(self) -> int:

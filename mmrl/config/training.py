@@ -17,8 +17,8 @@ the tests, a forward pass that is rounded differently moves log-probabilities by
 clip range: past it, rounding alone would clip."""
 
 MAX_TOKEN_REPLAY_GAP: dict[Precision, float] = {"float32": 1e-4, "float16": 0.05, "bfloat16": 0.3}
-"""The bounds for tokens: a rollout reads them one by one and a replay all at once, which is rounded differently. On tiny models of
-eleven families that is at most 5e-6 in float32 and 0.07 in bfloat16."""
+"""The bounds for tokens: a rollout reads them one by one and a replay all at once, which is rounded differently.
+On tiny models of eleven families that is at most 5e-6 in float32 and 0.07 in bfloat16."""
 
 
 class TrainingConfig(Section):
