@@ -1,0 +1,1 @@
+"""The work behind each command: train, validate, sample, compare; `Trainer` for Python."""

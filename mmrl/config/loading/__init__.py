@@ -1,0 +1,1 @@
+"""Loading of recipes: YAML, overrides, the schema of keys, and renamed keys."""

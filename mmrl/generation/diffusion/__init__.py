@@ -1,0 +1,1 @@
+"""Diffusers pipelines as policies: hooks, loops, transitions, replay."""

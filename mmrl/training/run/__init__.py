@@ -1,0 +1,1 @@
+"""The run folder: checkpoints, trackers, displays, timers, the lock."""

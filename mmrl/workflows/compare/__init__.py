@@ -1,0 +1,1 @@
+"""Comparison of checkpoints: entries, inputs, answers, results; `compare` for policies in memory."""
