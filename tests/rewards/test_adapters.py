@@ -10,7 +10,17 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import GRPOConfig, GRPOTrainer
 
-from mmrl.rewards import GroupReward, InvalidAnswer, Reward, RewardError, RewardSuite, ScoringFailed, TooFewScored
+from mmrl.rewards import (
+    GroupReward,
+    InvalidAnswer,
+    Reward,
+    RewardError,
+    RewardSuite,
+    ScoringFailed,
+    TooFewScored,
+    as_trl,
+    as_verl,
+)
 
 WORDS = ["<pad>", "<eos>", "<unk>", "how", "many", *"0123456789"]
 
@@ -76,7 +86,7 @@ def test_trls_own_trainer_learns_from_one_of_our_rewards(tmp_path):
     trainer = GRPOTrainer(
         model=model,
         processing_class=tokenizer,
-        reward_funcs=[Threes().as_trl(answer="solution")],
+        reward_funcs=[as_trl(Threes(), answer="solution")],
         train_dataset=Dataset.from_dict({"prompt": ["how many"] * 32, "solution": ["3"] * 32}),
         args=GRPOConfig(
             output_dir=str(tmp_path),
@@ -107,7 +117,7 @@ def test_trls_own_trainer_learns_from_one_of_our_rewards(tmp_path):
 
 def test_trl_gets_none_for_what_could_not_be_scored_and_the_minimum_for_garbage():
     logged = {}
-    reward = Scripted().as_trl()
+    reward = as_trl(Scripted())
     totals = reward(
         prompts=["a", "a", "b"],
         completions=["broken", "garbage", "fine"],
@@ -133,7 +143,7 @@ def test_trl_conversations_and_columns_reach_the_reward():
     prompt = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "how many?"}]}]
     answers = [[{"role": "assistant", "content": "3"}], [{"role": "assistant", "content": "4"}]]
     suite = RewardSuite([(Looking(), 2.0), (Crowd(), 1.0)])
-    totals = suite.as_trl("solution")(
+    totals = as_trl(suite, "solution")(
         prompts=[prompt, prompt], completions=answers, solution=["3", "3"], completion_ids=[[7, 8], [7]]
     )
     assert totals == [4.0, 4.0]  # twice 1, and a group of two
@@ -144,13 +154,13 @@ def test_trl_conversations_and_columns_reach_the_reward():
 
 
 def test_trl_stops_where_too_few_answers_could_be_scored():
-    reward = RewardSuite([(Scripted(), 1.0)], min_valid_share=0.5).as_trl()
+    reward = as_trl(RewardSuite([(Scripted(), 1.0)], min_valid_share=0.5))
     with pytest.raises(TooFewScored, match="http_503"):
         reward(prompts=["a", "a", "a"], completions=["broken", "broken", "fine"])
 
 
 def test_verl_gets_a_score_with_its_parts_and_an_exception_for_a_broken_scorer():
-    compute_score = RewardSuite([(Threes(), 1.0), (Scripted(), 0.5)]).as_verl()
+    compute_score = as_verl(RewardSuite([(Threes(), 1.0), (Scripted(), 0.5)]))
     scored = compute_score("numbers", "3 3 4 5", "3", {"index": 7, "question": "how many"})
     assert scored == {"score": 0.5, "threes": 0.5, "scripted": 0.0, "invalid": 0.0}
     assert (
@@ -165,7 +175,7 @@ def test_verl_gets_a_score_with_its_parts_and_an_exception_for_a_broken_scorer()
 def test_verl_is_refused_a_suite_that_compares_and_given_lists_for_arrays():
     for suite in (RewardSuite([(Crowd(), 1.0)]), RewardSuite([(Threes(), 1.0)], aggregation="gdpo")):
         with pytest.raises(RewardError, match="verl scores answers one by one"):
-            suite.as_verl()
+            as_verl(suite)
     seen = []
 
     class Looking(Reward):
@@ -176,10 +186,17 @@ def test_verl_is_refused_a_suite_that_compares_and_given_lists_for_arrays():
             return 1.0
 
     box = np.array([np.array([1, 2, 3, 4])], dtype=object)
-    Looking().as_verl()("boxes", "[]", box, {"choices": np.array(["a", "b"])})
+    as_verl(Looking())("boxes", "[]", box, {"choices": np.array(["a", "b"])})
     assert seen == [{"choices": ["a", "b"], "answer": [[1, 2, 3, 4]]}]
 
 
 @pytest.mark.parametrize("nothing", [None, [], [{"role": "assistant", "content": None}], [{"role": "assistant"}]])
 def test_trl_completions_without_text_are_empty_answers(nothing):
-    assert Threes().as_trl("solution")(prompts=["a"], completions=[nothing], solution=["3"]) == [0.0]
+    assert as_trl(Threes(), "solution")(prompts=["a"], completions=[nothing], solution=["3"]) == [0.0]
+
+
+def test_methods_of_the_last_release_warn_and_give_the_same():
+    with pytest.warns(FutureWarning, match=r"the method as_trl is now the function mmrl\.rewards\.as_trl"):
+        old = Scripted().as_trl()
+    arguments = {"prompts": ["a"], "completions": ["3"]}
+    assert old(**arguments) == as_trl(Scripted())(**arguments)

@@ -7,12 +7,13 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
+from mmrl.rewards.core.deprecated import TrainerMethods
 from mmrl.rewards.core.hashing import Unhashable, digest_of, digest_of_source
 from mmrl.rewards.core.reward_errors import Failure, InvalidAnswer, RewardError, ScoringFailed, Status, failure_record
 from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardContext, RewardInput, RewardOutput, rows_by_group
@@ -25,7 +26,7 @@ Scored: TypeAlias = float | Mapping[str, float] | Exception
 """The result of scoring one answer: a value, several values by name, or the exception that was raised."""
 
 
-class Reward(ABC):
+class Reward(TrainerMethods, ABC):
     """A reward that scores one answer at a time; batching, statuses and timing are implemented here.
 
         class Brightness(Reward):
@@ -162,18 +163,6 @@ class Reward(ABC):
     def source_digest(cls) -> str:
         """Return the hash of the class's source file; "" for a class of mmrl, which has a `version` instead."""
         return "" if cls.__module__.startswith("mmrl.") else digest_of_source(cls)
-
-    def as_trl(self, answer: str = "answer") -> Callable[..., list[float | None]]:
-        """Return a reward function for trl's trainers: see `mmrl.rewards.as_trl`."""
-        from mmrl.rewards.core.adapters import as_trl
-
-        return as_trl(self, answer)
-
-    def as_verl(self) -> Callable[..., dict[str, float]]:
-        """Return a `compute_score` for verl: see `mmrl.rewards.as_verl`."""
-        from mmrl.rewards.core.adapters import as_verl
-
-        return as_verl(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the JSON-like state of a reward that keeps any between batches."""

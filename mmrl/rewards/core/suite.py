@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.cache import ScoreCache
+from mmrl.rewards.core.deprecated import TrainerMethods
 from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated
@@ -62,7 +63,7 @@ class ScoreStatistics:
             )
 
 
-class RewardSuite(ScoreStatistics):
+class RewardSuite(TrainerMethods, ScoreStatistics):
     """Several rewards that score a batch concurrently, and their total.
 
         suite = RewardSuite([(load("shapeworld"), 1.0), WeightedReward(load("judge", ...), 0.5, deadline_s=20)])
@@ -139,18 +140,6 @@ class RewardSuite(ScoreStatistics):
     def needs_full_groups(self) -> bool:
         """True if every batch must hold whole groups, as a reward or the aggregation compares answers."""
         return self._aggregation != "sum" or any(part.reward.scope is not Scope.SAMPLE for part in self.parts)
-
-    def as_trl(self, answer: str = "answer") -> Callable[..., list[float | None]]:
-        """Return a reward function for trl's trainers: see `mmrl.rewards.as_trl`."""
-        from mmrl.rewards.core.adapters import as_trl
-
-        return as_trl(self, answer)
-
-    def as_verl(self) -> Callable[..., dict[str, float]]:
-        """Return a `compute_score` for verl: see `mmrl.rewards.as_verl`."""
-        from mmrl.rewards.core.adapters import as_verl
-
-        return as_verl(self)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the JSON-like state of the rewards that keep any between batches."""
