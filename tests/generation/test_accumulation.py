@@ -60,7 +60,7 @@ class GivenNoise(VelocityRegression):
         self.here = list(next(self.rows))
         super().backward(*args)
 
-    def draws(self, clean: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
+    def noise_levels(self, clean: Tensor, seed: int) -> Iterator[tuple[float, Tensor]]:
         for number, sigma in enumerate((0.3, 0.8)):
             generator = torch.Generator().manual_seed(number)
             yield sigma, torch.randn(ROWS, *clean.shape[1:], generator=generator)[self.here]
