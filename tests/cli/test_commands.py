@@ -100,7 +100,7 @@ def test_every_recipe_passes_the_real_check(recipe, monkeypatch):
     from mmrl.build import policies
 
     def left_out(config: object) -> None:
-        raise LookupError("it takes seconds a recipe: tests/generation/test_dry_run.py")
+        raise LookupError("it takes seconds a recipe: tests/generation/test_memory_estimate.py")
 
     monkeypatch.setattr(policies, "estimate_memory", left_out)
     run("train", recipe, "--dry-run")

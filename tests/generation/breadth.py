@@ -70,13 +70,13 @@ def names(*tables: ModuleType) -> list[Any]:
 
 def build(name: str, folder: Path) -> Built:
     """The samples' pictures go to `folder`."""
-    torch.manual_seed(0)  # decides the adapters, whatever was tested before
+    torch.manual_seed(0)  # initialises the adapters, independent of earlier tests
     policy = PipelinePolicy(tiny.build(name), tiny.sampling(name, steps=STEPS), lora=LoraConfig(rank=4, alpha=8))
     return Built(name, policy, tiny.samples(name, folder))
 
 
 def check_replays(built: Built) -> None:
-    """A replay repeats its rollout exactly, with gradients; and what they teach is seen in every decision."""
+    """Check that a replay repeats its rollout exactly, with gradients, and that an update changes every decision."""
     name, policy = built.name, built.policy
     guided, other = tiny.sampling(name, steps=STEPS), tiny.sampling(name, steps=STEPS, **unguided(name))
     parts = calls(built.samples)
@@ -87,7 +87,7 @@ def check_replays(built: Built) -> None:
     for rollout in drawn:
         assert rollout.log_probs.shape[0] == len(rollout.media) == len(rollout.clean) == 2
         assert rollout.log_probs.shape[1] >= 1 and rollout.log_probs.isfinite().all()
-        assert not torch.equal(rollout.clean[0], rollout.clean[1])  # each row has noise of its own
+        assert not torch.equal(rollout.clean[0], rollout.clean[1])  # each row has different noise
         replayed, gradients = replay(policy, rollout)
         assert (replayed - rollout.log_probs).abs().max() <= EXACT
         assert all(gradient.isfinite().all() for gradient in gradients) and any(each.any() for each in gradients)
@@ -100,14 +100,14 @@ def check_replays(built: Built) -> None:
         moved = look(policy, rollout, step_indices)
         assert ((moved - replayed).abs().amax(0) > 0).all()  # what was learned reaches every decision
         alone = look(policy, rollout, step_indices[-1:])
-        assert (alone[:, 0] - moved[:, -1]).abs().max() <= EXACT  # whatever was skipped before it
+        assert (alone[:, 0] - moved[:, -1]).abs().max() <= EXACT  # independent of the skipped steps
     with torch.no_grad():
         for path, parameter in policy.parameters_to_train().items():
             parameter.copy_(kept[path])
 
 
 def check_velocity(policy: PipelinePolicy, rollout: Rollout) -> None:
-    """It can be asked for at any noise level, and differs between two, but where schedulers keep the level secret."""
+    """Check that velocities at two noise levels are finite and differ, unless the levels are not known."""
     scheduler = policy.pipeline.scheduler
     cosmos = family_of(scheduler).name == "ve" and not hasattr(scheduler, "alphas_cumprod")
     if cosmos or family_of(scheduler).name == "native" or scheduler.config.get("timestep_type") == "continuous":
@@ -122,28 +122,30 @@ def check_velocity(policy: PipelinePolicy, rollout: Rollout) -> None:
 
 
 def check_answers(built: Built) -> None:
-    """A row answers its own prompt, each of its pictures, guidance where there is any; and nobody else's prompt."""
+    """Check that a row depends on its prompt, on each of its images and on guidance, and on no other row's prompt."""
     name, policy = built.name, built.policy
     first, second = built.samples
     sampling = tiny.sampling(name, steps=2)
     both = [first, first] if first.conditions else [first, second]
-    given = roll(policy, both, sampling)
+    original = roll(policy, both, sampling)
     for condition in first.conditions:
         changed = replace(first, conditions={**first.conditions, condition: second.conditions[condition]})
         if changed != first:
-            assert differs(shown(roll(policy, [changed, changed], sampling)), shown(given)), condition
+            assert differs(
+                pixels_and_latents(roll(policy, [changed, changed], sampling)), pixels_and_latents(original)
+            ), condition
     if first.conditions:
         changed = replace(first, prompt=second.prompt)
-        reads = differs(shown(roll(policy, [changed, changed], sampling)), shown(given))
+        reads = differs(pixels_and_latents(roll(policy, [changed, changed], sampling)), pixels_and_latents(original))
         assert reads == tiny.PIPELINES[name].reads_prompt
     else:
         others = roll(policy, [first, first], sampling).clean
-        assert differs(given.clean[1], others[1])
+        assert differs(original.clean[1], others[1])
         if tiny.PIPELINES[name].own_rows:
-            torch.testing.assert_close(given.clean[0], others[0], rtol=1e-4, atol=1e-4)
+            torch.testing.assert_close(original.clean[0], others[0], rtol=1e-4, atol=1e-4)
     if tiny.PIPELINES[name].unguided is not None:
         plain = roll(policy, both, tiny.sampling(name, steps=2, **unguided(name)))
-        assert differs(shown(plain), shown(given))
+        assert differs(pixels_and_latents(plain), pixels_and_latents(original))
 
 
 def unguided(name: str) -> Mapping[str, Any]:
@@ -192,7 +194,7 @@ def learn(policy: PipelinePolicy) -> None:
             parameter += 0.5 * parameter.grad.sign()
 
 
-def shown(rollout: Rollout) -> torch.Tensor:
+def pixels_and_latents(rollout: Rollout) -> torch.Tensor:
     """Latents and pictures end to end: what is masked out is put back after the last step."""
     frames = [frame for made in rollout.media for frame in (made if isinstance(made, list) else [made])]
     pixels = [torch.from_numpy(np.array(frame)).flatten().float() for frame in frames]

@@ -1,4 +1,4 @@
-"""What the tests of pipelines share."""
+"""Helpers of the pipeline tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def assert_untouched(policy: PipelinePolicy) -> None:
 
 
 def count_denoiser_calls(policy: PipelinePolicy, do: Callable[[], Any]) -> int:
-    """How often a denoiser is really computed."""
+    """Count the computed calls of a denoiser."""
     calls: list[int] = []
     blocks = [
         next(module for path, module in denoiser.named_modules() if path.endswith("blocks.0"))
@@ -40,7 +40,7 @@ def count_denoiser_calls(policy: PipelinePolicy, do: Callable[[], Any]) -> int:
 
 
 def plain_arguments(rollout: Rollout) -> dict[str, Any]:
-    """Of a call of the plain pipeline that starts from a rollout's initial noise and returns latents."""
+    """Return the arguments of a plain pipeline call with a rollout's initial noise and latents as output."""
     recording = rollout.recording
     generators = row_generators(recording.seed, recording.branches.roots)
     return {**recording.arguments, "generator": generators, "output_type": "latent"}

@@ -1,4 +1,4 @@
-"""Some rows of a recorded rollout, as if they had been drawn by a call of their own."""
+"""Some rows of a recorded rollout, as if they had been sampled by a separate call."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Prepared:
         pass
 
 
-class GivenNoise(VelocityRegression):
+class FixedNoise(VelocityRegression):
     """Each row meets the same noise at the same levels, whichever micro-batch it is in."""
 
     rows: Iterator[range]  # of each micro-batch
@@ -81,7 +81,7 @@ def update(make_policy, tmp_path) -> Callable[..., tuple[Tensor, dict[str, float
             objective = PolicyGradient(policy, config)
         else:
             nft = DiffusionNFTConfig(advantage=AdvantageConfig(clip=5.0), kl={"coef": 0.1}, num_noise_levels=2)
-            objective = GivenNoise(policy, nft)
+            objective = FixedNoise(policy, nft)
             objective.rows = iter(calls)
         with torch.no_grad():  # away from the old policy and the reference, so that every term has a gradient
             for parameter in parameters.values():

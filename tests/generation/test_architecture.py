@@ -65,15 +65,15 @@ def test_a_saved_pipeline_is_built_as_it_would_be_loaded(name, dtype, tmp_path):
     assert counted.keys() == networks.keys()
     for name, network in networks.items():
         assert counted[name].parameters == sum(p.numel() for p in network.parameters())
-        # transformers makes the odd scalar of its own while the default type is another
+        # transformers makes some scalars itself while the default dtype is another
         assert counted[name].bytes == pytest.approx(module_bytes(network), rel=0, abs=4), name
 
 
-def test_what_cannot_be_had_is_said(tmp_path):
+def test_a_missing_architecture_raises(tmp_path):
     with pytest.raises(ArchitectureNotFound, match=r"model_index\.json"):
         find_architecture(str(tmp_path))
     with pytest.raises(ArchitectureNotFound):
-        find_architecture("nobody/nothing")
+        find_architecture("no-such-owner/nothing")
     with pytest.raises(ArchitectureNotFound):  # what ships is the present state of a model, not any revision
         find_architecture("Qwen/Qwen-Image", revision="0" * 40)
     with pytest.raises(UnsupportedError, match="no pipeline Wan99Pipeline"):
@@ -83,7 +83,7 @@ def test_what_cannot_be_had_is_said(tmp_path):
 
 
 def stored_numbers(network: nn.Module) -> int:
-    """What a checkpoint holds: parameters, and buffers that are saved."""
+    """Return the tensors of a checkpoint: parameters, and buffers that are saved."""
     parameters = {id(each): each for each in network.parameters()}  # tied ones once
     saved = [each for name, each in network.state_dict(keep_vars=True).items() if id(each) not in parameters]
     return sum(each.numel() for each in [*parameters.values(), *saved])

@@ -123,13 +123,13 @@ def test_noise_of_the_rollout_is_drawn_again(name, sampling, make_policy, reques
 def test_only_live_steps_are_computed(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)
-    for live, due in (
+    for live, expected in (
         (BackpropSteps(1), 1),
         (BackpropSteps(2), 2),
         (BackpropSteps(None), 4),
         (BackpropSteps(1, num_skipped_last=3), 1),
     ):
-        assert count_denoiser_calls(policy, partial(policy.decode_with_grad, rollout, live)) == due
+        assert count_denoiser_calls(policy, partial(policy.decode_with_grad, rollout, live)) == expected
     assert_untouched(policy)
     assert torch.is_grad_enabled()
 

@@ -24,8 +24,8 @@ def learn(policy, seed=0, by=0.05):
 def draw(pipeline) -> Tensor:
     """[1, ...] latents of a plain call of the pipeline."""
     generator = torch.Generator().manual_seed(1)
-    given = {"num_inference_steps": 2, "height": 32, "width": 32, "output_type": "latent"}
-    return pipeline(PROMPT, generator=generator, **given)[0]
+    arguments = {"num_inference_steps": 2, "height": 32, "width": 32, "output_type": "latent"}
+    return pipeline(PROMPT, generator=generator, **arguments)[0]
 
 
 @pytest.mark.parametrize(("name", "train"), [("sd3", "lora"), ("sd3", "full"), ("sd15", "lora")])
@@ -73,11 +73,11 @@ def test_each_answer_of_the_denoiser_lies_on_the_line_through_both_models(make_p
 def test_the_base_may_be_a_pipeline_of_its_own():
     base, tuned = tiny.build("sd3", seed=0), tiny.build("sd3", seed=1)
     before, after = draw(base), draw(tuned)
-    for scale, due in ((0.0, before), (1.0, after)):
+    for scale, expected in ((0.0, before), (1.0, after)):
         with rl_guidance(tuned, scale, base):
             # the text encoders stay the tuned pipeline's own, so only the denoiser's part can be the base's
             drawn = draw(tuned)
-        assert torch.equal(drawn, due) == (scale == 1.0)
+        assert torch.equal(drawn, expected) == (scale == 1.0)
     with (
         pytest.raises(ConfigError, match="in only one of the two pipelines"),
         rl_guidance(tuned, 0.5, tiny.build("sd15")),
@@ -98,9 +98,9 @@ def test_the_strength_of_a_lora_is_exact_at_0_and_1_and_scales_what_was_learnt(m
     policy = make_policy("sd3")
     learn(policy)
     after = draw(policy.pipeline)
-    for strength, due in ((0.0, before), (1.0, after)):
+    for strength, expected in ((0.0, before), (1.0, after)):
         with lora_strength(policy.pipeline, strength):
-            assert torch.equal(draw(policy.pipeline), due)
+            assert torch.equal(draw(policy.pipeline), expected)
     with lora_strength(policy.pipeline, 0.7):
         weaker = draw(policy.pipeline)
     assert torch.equal(draw(policy.pipeline), after)

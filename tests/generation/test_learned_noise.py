@@ -34,7 +34,7 @@ def policy() -> PipelinePolicy:
     return PipelinePolicy(tiny.build("sd3"), sampling, train="full")
 
 
-def test_it_begins_where_it_is_told_and_stays_within_its_bounds():
+def test_the_network_starts_at_its_start_and_stays_within_its_bounds():
     network, sigma = levels(), torch.linspace(0, 1, 5)
     torch.testing.assert_close(network(sigma), torch.full((5,), 0.3))
     for push, bound in ((1e3, 0.9), (-1e3, 0.1)):
@@ -48,9 +48,9 @@ def test_it_begins_where_it_is_told_and_stays_within_its_bounds():
 def test_an_untrained_network_is_the_plain_transition(base):
     x, velocity = torch.randn(2, 3, 4, 2).unbind(0)
     mean, std = LearnedNoiseTransition(base, levels()).moments(x, velocity, 0.6, 0.45)
-    due_mean, due_std = base.moments(x, velocity, 0.6, 0.45)
-    torch.testing.assert_close(mean, due_mean, atol=1e-6, rtol=1e-5)
-    assert std.item() == pytest.approx(due_std, rel=1e-5)
+    expected_mean, expected_std = base.moments(x, velocity, 0.6, 0.45)
+    torch.testing.assert_close(mean, expected_mean, atol=1e-6, rtol=1e-5)
+    assert std.item() == pytest.approx(expected_std, rel=1e-5)
 
 
 @pytest.mark.parametrize("base", BASES, ids=repr)
@@ -69,11 +69,11 @@ def test_log_probs_have_the_slope_in_the_noise_that_finite_differences_have(base
         each = torch.distributions.Normal(mean, std).log_prob(x_next)  # torch's density, in float64
         return each.mean((1, 2)).sum()
 
-    due = (log_prob(1e-5) - log_prob(-1e-5)).item() / 2e-5
+    expected = (log_prob(1e-5) - log_prob(-1e-5)).item() / 2e-5
     mean, std = LearnedNoiseTransition(base, network.float()).moments(x.float(), velocity.float(), 0.6, 0.45)
     (slope,) = torch.autograd.grad(base.log_prob(x_next.float(), mean, std).sum(), network.outer.bias)
-    assert abs(due) > 1e-3
-    assert slope.item() == pytest.approx(due, rel=2e-4)
+    assert abs(expected) > 1e-3
+    assert slope.item() == pytest.approx(expected, rel=2e-4)
 
 
 def test_rollout_and_replay_agree_and_the_reward_reaches_the_noise(policy):
@@ -123,12 +123,12 @@ def test_it_is_saved_and_read_back_beside_the_weights(policy, tmp_path):
     bias = trained_noise(policy)["exploration_noise.outer.bias"]
     with torch.no_grad():
         bias += 0.25
-    due = bias.item()
+    expected = bias.item()
     policy.save(tmp_path)
     with torch.no_grad():
         bias -= 1.0
     policy.load(tmp_path)
-    assert bias.item() == due
+    assert bias.item() == expected
     (tmp_path / FILE).unlink()
     with pytest.raises(ConfigError, match=r"trained without sampling\.transition\.learned"):
         policy.load(tmp_path)

@@ -38,12 +38,12 @@ def make(case: str, guidance: float = 1.0, **sampling: Any) -> PipelinePolicy:
     kind, settings = CASES[case]
     pipeline = tiny.build("sd15")
     pipeline.scheduler = getattr(diffusers, kind)(**BETAS, **settings)
-    asked = tiny.sampling("sd15", guidance_scale=guidance, transition={"name": "ode"}, steps=6, **sampling)
-    return PipelinePolicy(pipeline, asked, lora=LoraConfig(rank=4, alpha=8))
+    sampling = tiny.sampling("sd15", guidance_scale=guidance, transition={"name": "ode"}, steps=6, **sampling)
+    return PipelinePolicy(pipeline, sampling, lora=LoraConfig(rank=4, alpha=8))
 
 
 def text(rollout: Any) -> torch.Tensor:
-    """What the text encoder said, as the UNet is shown it."""
+    """Return the text encoder's output, as the UNet gets it."""
     return next(
         entry.value[0] for entry in rollout.recording.call_cache.entries if isinstance(entry.value, tuple | list)
     )
@@ -58,15 +58,15 @@ def test_the_velocity_is_noise_minus_picture_as_the_unet_and_diffusers_own_step_
     plain = diffusers.DDIMScheduler(**BETAS, **(DDIM | CASES[case][1]))  # the plainest arithmetic of these timesteps
     clean = rollout.clean
     noise = torch.randn(clean.shape, generator=torch.Generator().manual_seed(0))
-    shown = plain.add_noise(clean, noise, torch.tensor([timestep]))
+    noisy = plain.add_noise(clean, noise, torch.tensor([timestep]))
     with torch.no_grad():
-        output = policy.pipeline.unet(shown, timestep, encoder_hidden_states=text(rollout)).sample
+        output = policy.pipeline.unet(noisy, timestep, encoder_hidden_states=text(rollout)).sample
         plain.set_timesteps(1000)
-        picture = plain.step(output, timestep, shown).pred_original_sample
+        picture = plain.step(output, timestep, noisy).pred_original_sample
         kept = plain.alphas_cumprod[timestep]
-        due = (shown - kept.sqrt() * picture) / (1 - kept).sqrt() - picture
+        expected = (noisy - kept.sqrt() * picture) / (1 - kept).sqrt() - picture
         velocity = policy.predict_velocity(rollout, (1 - sigma) * clean + sigma * noise, sigma)
-    torch.testing.assert_close(velocity, due, rtol=2e-4, atol=2e-4)
+    torch.testing.assert_close(velocity, expected, rtol=2e-4, atol=2e-4)
     assert sigma / (1 - sigma) == pytest.approx(((1 - kept) / kept).sqrt().item(), rel=1e-4)
 
 
@@ -83,14 +83,14 @@ def test_pure_noise_has_a_velocity(case, requests):
 
 
 @pytest.mark.parametrize(("place", "calls"), [(0.02, 7), (0.2, 5), (0.6, 2), (0.98, 2)])
-def test_a_loop_that_begins_in_the_middle_of_the_schedule_is_asked_at_its_own_steps(place, calls, tmp_path):
-    """`strength` 0.7 leaves out the first three of ten steps; DDIM is not told where the loop begins."""
-    asked = tiny.sampling("sd15_img2img", steps=10, transition={"name": "ode"}, pipeline_args={"strength": 0.7})
-    policy = PipelinePolicy(tiny.build("sd15_img2img"), asked, lora=LoraConfig(rank=4, alpha=8))
+def test_a_loop_that_starts_in_the_middle_of_the_schedule(place, calls, tmp_path):
+    """`strength` 0.7 leaves out the first three of ten steps; DDIM does not know where the loop begins."""
+    sampling = tiny.sampling("sd15_img2img", steps=10, transition={"name": "ode"}, pipeline_args={"strength": 0.7})
+    policy = PipelinePolicy(tiny.build("sd15_img2img"), sampling, lora=LoraConfig(rank=4, alpha=8))
     requests = [RolloutRequest(sample, 1, 0) for sample in tiny.samples("sd15_img2img", tmp_path)[:1]]
     rollout = policy.rollout(requests, seed=3)
     seen = []
-    hook = policy.pipeline.unet.register_forward_pre_hook(lambda module, given: seen.append(float(given[1])))
+    hook = policy.pipeline.unet.register_forward_pre_hook(lambda module, inputs: seen.append(float(inputs[1])))
     velocity = policy.predict_velocity(rollout, rollout.clean, policy.noise_level(place))
     hook.remove()
     assert velocity.shape == rollout.clean.shape and seen == calls * [round(place * 999)]
@@ -118,14 +118,14 @@ def test_it_has_gradients_and_depends_on_all_that_it_should(case, requests):
 
 
 @pytest.mark.parametrize("case", ["noise", "variance exploding"])
-def test_given_pictures_have_the_velocities_of_their_rollout(case, requests):
+def test_encoded_images_have_the_velocities_of_their_rollout(case, requests):
     policy = make(case)
     rollout = policy.rollout(requests, seed=3)
     alone = policy.rollout_from_latents([rollout.samples[2]], [7], rollout.clean[2:], [rollout.media[2]])
     noisy = torch.randn(rollout.clean.shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        due = policy.predict_velocity(rollout, noisy, 0.5)[2:]
-        torch.testing.assert_close(policy.predict_velocity(alone, noisy[2:], 0.5), due, rtol=1e-4, atol=1e-4)
+        expected = policy.predict_velocity(rollout, noisy, 0.5)[2:]
+        torch.testing.assert_close(policy.predict_velocity(alone, noisy[2:], 0.5), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_levels_are_those_of_training_timesteps_and_rise():

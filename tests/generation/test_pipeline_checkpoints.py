@@ -99,12 +99,12 @@ def test_load_reads_back_into_the_same_parameters(name, train, make_policy, tmp_
     policy, fresh = make_policy(name, train), make_policy(name, train)
     shake(policy)
     policy.save(tmp_path)
-    held = fresh.parameters_to_train()  # as an optimizer holds them
+    parameters = fresh.parameters_to_train()  # as an optimizer holds them
     fresh.load(tmp_path)
-    assert list(held) == list(policy.parameters_to_train())
+    assert list(parameters) == list(policy.parameters_to_train())
     for path, parameter in policy.parameters_to_train().items():
-        assert held[path] is fresh.parameters_to_train()[path]
-        assert torch.equal(held[path], parameter)
+        assert parameters[path] is fresh.parameters_to_train()[path]
+        assert torch.equal(parameters[path], parameter)
 
 
 def test_another_adapter_is_refused(make_policy, tmp_path):
@@ -161,7 +161,7 @@ def test_from_config_loads_a_folder(requests, tmp_path):
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
 
 
-def test_a_safety_checker_is_off_unless_asked_for(tmp_path):
+def test_a_safety_checker_is_off_by_default(tmp_path):
     pipeline = tiny.build("sd15")
     vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.CLIPConfig(vision_config={**vision, "image_size": 8, "patch_size": 4}, projection_dim=8)
@@ -169,10 +169,10 @@ def test_a_safety_checker_is_off_unless_asked_for(tmp_path):
         safety_checker=StableDiffusionSafetyChecker(config), feature_extractor=transformers.CLIPImageProcessor()
     )
     pipeline.save_pretrained(tmp_path)
-    for asked in (False, True):
-        config = PolicyConfig(model=str(tmp_path), device="cpu", safety_checker=asked)
+    for checker in (False, True):
+        config = PolicyConfig(model=str(tmp_path), device="cpu", safety_checker=checker)
         policy = PipelinePolicy.from_config(config, tiny.sampling("sd15"))
-        assert (policy.pipeline.safety_checker is not None) == asked
+        assert (policy.pipeline.safety_checker is not None) == checker
 
 
 def test_pickled_weights_are_not_loaded(tmp_path):

@@ -56,7 +56,7 @@ def test_rollout_has_one_row_a_trajectory(name, make_policy, requests):
 
 
 @pytest.mark.parametrize("name", ["sd3", "qwen_image", "wan22"])
-def test_only_the_columns_asked_for_are_computed(name, make_policy, requests):
+def test_only_the_requested_decisions_are_computed(name, make_policy, requests):
     policy = make_policy(name)
     rollout = policy.rollout(requests, seed=3)
     calls = count_denoiser_calls(policy, lambda: policy.replay(rollout, [1, 3], lambda now: None))
@@ -222,7 +222,7 @@ def test_nothing_stays_patched(make_policy, requests):
     assert policy.replay_gap(rollout) <= EXACT
 
 
-def test_the_policy_cannot_be_asked_from_inside_a_visit(make_policy, requests):
+def test_the_policy_cannot_be_called_inside_a_visit(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     with pytest.raises(GenerationError, match="in the middle of a call"):

@@ -34,13 +34,13 @@ def test_velocity_is_the_transformers_own(make_policy, requests):
     noisy = torch.randn_like(rollout.clean)
     prompt, _, pooled, _ = rollout.recording.call_cache.entries[0].value
     for sigma in (0.02, 0.437, 1.0):
-        due = policy.pipeline.transformer(
+        expected = policy.pipeline.transformer(
             hidden_states=noisy,
             timestep=torch.full((3,), sigma * 1000),
             encoder_hidden_states=prompt,
             pooled_projections=pooled,
         ).sample
-        assert torch.equal(policy.predict_velocity(rollout, noisy, sigma), due)
+        assert torch.equal(policy.predict_velocity(rollout, noisy, sigma), expected)
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -70,7 +70,7 @@ def test_velocity_depends_on_noise_level_latents_and_guidance(make_policy, reque
 
 
 def test_guidance_that_depends_on_the_step_is_that_of_the_noise_level(make_policy, requests):
-    """SD3 skips layers in a band of steps: a velocity asked for inside of the band pays for the third branch."""
+    """SD3 skips layers in a band of steps: a velocity inside of the band needs the third branch."""
     band = {"skip_guidance_layers": [1], "skip_layer_guidance_start": 0.3, "skip_layer_guidance_stop": 0.8}
     extra = tiny.PIPELINES["sd3"].sampling["pipeline_args"] | band
     policy = make_policy("sd3", pipeline_args=extra)

@@ -36,7 +36,7 @@ def velocity(theta: Tensor, x: Tensor, sigma: float) -> Tensor:
 
 
 def trajectories(kind: str, theta: Tensor, noise: Tensor) -> tuple[list[Tensor], Tensor]:
-    """What is sampled from given noise [steps, N, D], and its rewards [N]."""
+    """Return the samples from noise [steps, N, D], and their rewards [N]."""
     transition, last, levels = TOYS[kind]
     path = [noise[0]]
     for step, (sigma, sigma_next) in enumerate(pairwise(levels[:-1])):
@@ -67,10 +67,10 @@ def test_score_function_gradient_is_the_finite_difference(kind):
     terms = (reward - reward.mean())[:, None] * slopes
     estimate, error = D * terms.mean(0), D * terms.std(0) / N**0.5
 
-    due = finite_difference(kind, noise)
-    assert (error < 0.03 * due.abs().max()).all()
-    assert ((estimate - due).abs() < 4 * error).all()
-    assert ((terms.mean(0) - due).abs() > 8 * error).any()  # the control: the mean's gradient is not the score
+    expected = finite_difference(kind, noise)
+    assert (error < 0.03 * expected.abs().max()).all()
+    assert ((estimate - expected).abs() < 4 * error).all()
+    assert ((terms.mean(0) - expected).abs() > 8 * error).any()  # the control: the mean's gradient is not the score
 
 
 def test_pipeline_gradient_is_the_finite_difference():
@@ -94,10 +94,10 @@ def test_pipeline_gradient_is_the_finite_difference():
         shift_all_but_the_last_step(policy.pipeline.transformer, shift)
         return torch.stack([reward_of(policy.rollout(group(32), seed).clean).mean() for seed in seeds[:4]]).mean()
 
-    due = (mean_reward(0.05) - mean_reward(-0.05)) / 0.1
-    assert error < 0.15 * due.abs()
-    assert (estimates.mean() - due).abs() < 4 * error
-    assert (estimates.mean() / 256 - due).abs() > 4 * error  # the control
+    expected = (mean_reward(0.05) - mean_reward(-0.05)) / 0.1
+    assert error < 0.15 * expected.abs()
+    assert (estimates.mean() - expected).abs() < 4 * error
+    assert (estimates.mean() / 256 - expected).abs() > 4 * error  # the control
 
 
 def tiny_policy(noise_level: float) -> PipelinePolicy:

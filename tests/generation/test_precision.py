@@ -70,10 +70,10 @@ def test_gradients_agree_with_float32(precision, train):
     half, single = make("sd3", precision, train), make("sd3", "float32", train)
     rollout = half.rollout(group(), seed=3)
     assert {parameter.dtype for parameter in half.parameters_to_train().values()} == {torch.float32}
-    ours, due = gradient(half, rollout), gradient(single, as_float32(rollout))
-    assert cosine(ours, due) > 0.99
-    assert 0.95 < ours.norm() / due.norm() < 1.05
-    assert cosine(gradient(half, rollout, first=3.0), due) < 0.99  # the control: another row's advantage
+    ours, expected = gradient(half, rollout), gradient(single, as_float32(rollout))
+    assert cosine(ours, expected) > 0.99
+    assert 0.95 < ours.norm() / expected.norm() < 1.05
+    assert cosine(gradient(half, rollout, first=3.0), expected) < 0.99  # the control: another row's advantage
 
 
 def test_scaling_saves_what_float16_cannot_hold():
@@ -81,11 +81,11 @@ def test_scaling_saves_what_float16_cannot_hold():
     share, scale = 1e-4, LossScale("float16")
     half, single = make("sd3", "float16"), make("sd3", "float32")
     rollout = half.rollout(group(), seed=3)
-    due = gradient(single, as_float32(rollout), share)
+    expected = gradient(single, as_float32(rollout), share)
     plain = gradient(half, rollout, share)
     scaled = gradient(half, rollout, share * scale.factor) / scale.factor
-    assert cosine(scaled, due) > 0.99
-    assert not cosine(plain, due) > 0.99  # mostly zeros
+    assert cosine(scaled, expected) > 0.99
+    assert not cosine(plain, expected) > 0.99  # mostly zeros
     assert (plain == 0).float().mean() > 2 * (scaled == 0).float().mean()
 
 
@@ -94,7 +94,7 @@ def group() -> list[RolloutRequest]:
 
 
 def gradient(policy: PipelinePolicy, rollout: Rollout, share: float = 1.0, first: float = 1.0) -> Tensor:
-    """Of the policy-gradient loss at the first update, in one vector."""
+    """Return the gradient of the policy-gradient loss at the first update, as one vector."""
     parameters = policy.parameters_to_train()
     for parameter in parameters.values():
         parameter.grad = None

@@ -35,7 +35,7 @@ TINY = {
 """By recipe, its pipeline made small."""
 
 ROWS = {"hunyuan-video15-lora": 1}
-"""Of a call, where two would be refused; the recipe says why."""
+"""The rows of a call in recipes that do not allow two; the recipe gives the reason."""
 
 REWARD = """
 from PIL import ImageStat
@@ -44,7 +44,7 @@ from PIL import ImageStat
 def brightness(image=None, video=None):
     return ImageStat.Stat((image or video[0]).convert("L")).mean[0] / 255
 """
-"""Of the first picture, in [0, 1]."""
+"""A reward file: the brightness of the first image in [0, 1]."""
 
 
 def test_every_recipe_has_its_tiny_pipeline():

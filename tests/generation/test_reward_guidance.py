@@ -23,7 +23,7 @@ ONE = {"transition": {"name": "ode"}, "steps": 3, "guidance_scale": 1.0}
 
 
 class Channel(Reward):
-    """How much of one colour there is."""
+    """A reward for the amount of one colour."""
 
     range, differentiable = (0.0, 1.0), True
     needs = ("image",)
@@ -112,8 +112,8 @@ def test_rewards_without_a_gradient_are_refused_by_name(make_policy, requests):
 
 def test_the_best_of_a_group_come_first_and_what_failed_last(make_policy):
     policy = make_policy("sd3", **ONE)
-    asked = [Sample("0", prompt="a red circle"), Sample("1", prompt="a big blue square")]
-    rollout = policy.rollout([RolloutRequest(s, 3, group) for group, s in enumerate(asked)], seed=3)
+    samples = [Sample("0", prompt="a red circle"), Sample("1", prompt="a big blue square")]
+    rollout = policy.rollout([RolloutRequest(s, 3, group) for group, s in enumerate(samples)], seed=3)
     media = [*rollout.media[:4], None, rollout.media[5]]
 
     class Picky(Red):

@@ -26,7 +26,7 @@ def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, message",
     [
         ("DDIM", "did you mean DDIMScheduler?"),
         ("DDIMSheduler", "did you mean DDIMScheduler?"),
@@ -34,12 +34,12 @@ def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
         ("SchedulerMixin", "SchedulerMixin is no scheduler of diffusers"),
     ],
 )
-def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, said):
+def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, message):
     with pytest.raises(ConfigError) as caught:
         scheduler_class(name)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     with pytest.raises(ConfigError):
-        PipelinePolicy.from_config(PolicyConfig(model="nobody/nothing", scheduler=name), tiny.sampling("sd15"))
+        PipelinePolicy.from_config(PolicyConfig(model="no-such-owner/nothing", scheduler=name), tiny.sampling("sd15"))
 
 
 def test_clipping_is_not_inherited_from_a_default():

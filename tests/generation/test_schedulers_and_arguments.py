@@ -1,4 +1,4 @@
-"""What is refused before anything is trained wrongly, and what a hooked scheduler still is."""
+"""Unsupported schedulers and arguments raise before training, and an intercepted scheduler keeps its interface."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mmrl.policy import RolloutRequest
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "settings", "why"),
+    ("scheduler", "settings", "reason"),
     [
         ("PNDMScheduler", {}, "family is not covered.*policy.scheduler=DDIMScheduler"),
         ("FlowMatchHeunDiscreteScheduler", {}, "family is not covered"),
@@ -38,10 +38,10 @@ from mmrl.policy import RolloutRequest
         ("DDIMScheduler", {"thresholding": True}, "couples the pixels"),
     ],
 )
-def test_schedulers_that_cannot_work_are_refused_by_name(scheduler, settings, why):
+def test_schedulers_that_cannot_work_are_refused_by_name(scheduler, settings, reason):
     pipeline = tiny.build("sd3")
     pipeline.scheduler = getattr(diffusers, scheduler)(**settings)
-    with pytest.raises(UnsupportedError, match=f"{scheduler} cannot be trained through: .*{why}"):
+    with pytest.raises(UnsupportedError, match=f"{scheduler} cannot be trained through: .*{reason}"):
         PipelinePolicy(pipeline, tiny.sampling("sd3"))
 
 
@@ -64,7 +64,7 @@ def test_a_transition_of_another_family_is_refused(name, transition, family):
 
 
 @pytest.mark.parametrize("name", ["sd3", "wan", "sd15"])
-def test_a_watched_scheduler_looks_like_itself(name, tmp_path):
+def test_an_intercepted_scheduler_keeps_its_class_and_signatures(name, tmp_path):
     class Nobody:
         def on_schedule(self, scheduler, family):
             """Nothing."""

@@ -77,7 +77,7 @@ def begin(scheduler: Any) -> None:
 
 
 def own_steps(scheduler: Any, walked: Walk, **step_arguments: Any) -> list[Tensor]:
-    """What a plain scheduler makes of the same samples and outputs."""
+    """Return the results of a plain scheduler for the same samples and outputs."""
     begin(scheduler)
     steps = zip(scheduler.timesteps, walked.outputs, walked.samples, strict=False)
     return [scheduler.step(output, t, x, **step_arguments, return_dict=False)[0] for t, output, x in steps]
@@ -104,11 +104,13 @@ def own_steps(scheduler: Any, walked: Walk, **step_arguments: Any) -> list[Tenso
     ],
 )
 def test_without_noise_a_step_is_the_schedulers_own(name, settings, arguments):
-    """Of solvers with a memory: what they do in the first order."""
+    """Multistep solvers are compared in their first order."""
     walked = walk(make(name, **settings), DDIM)
-    for (mean, std), due in zip(walked.moments, own_steps(make(name, **settings), walked, **arguments), strict=True):
+    for (mean, std), expected in zip(
+        walked.moments, own_steps(make(name, **settings), walked, **arguments), strict=True
+    ):
         assert std == 0
-        close(mean, due)
+        close(mean, expected)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +123,13 @@ def test_without_noise_a_step_is_the_schedulers_own(name, settings, arguments):
     ],
 )
 def test_ddim_with_all_its_noise_is_the_ancestral_step(name, settings, native, own):
-    """Two ways to one Gaussian: the formula here, and the moments that diffusers' own step is asked for."""
+    """Two ways to one Gaussian: the formula here, and the moments that diffusers' own step is native_moments for."""
     walked = walk(make(name, **settings), ANCESTRAL)
-    asked = ask(make(native, **own), walked)
-    for (mean, std), (due_mean, due_std) in zip(walked.moments, asked, strict=True):
-        assert std == pytest.approx(due_std, rel=1e-3, abs=1e-6)
-        close(mean, due_mean)
-    assert all(std > 0 for _, std in asked[:-1])
+    native_moments = ask(make(native, **own), walked)
+    for (mean, std), (expected_mean, expected_std) in zip(walked.moments, native_moments, strict=True):
+        assert std == pytest.approx(expected_std, rel=1e-3, abs=1e-6)
+        close(mean, expected_mean)
+    assert all(std > 0 for _, std in native_moments[:-1])
 
 
 @pytest.mark.parametrize("settings", [{}, V, KARRAS], ids=str)
@@ -135,8 +137,8 @@ def test_ddim_with_all_its_noise_is_the_sde_of_dpm_solver(settings):
     walked = walk(make("DPMSolverMultistepScheduler", **settings), ANCESTRAL)
     stochastic = make("DPMSolverMultistepScheduler", algorithm_type="sde-dpmsolver++", **FIRST_ORDER, **settings)
     noise = torch.randn(2, 4, 4, 4)
-    for (mean, std), due in zip(walked.moments, own_steps(stochastic, walked, variance_noise=noise), strict=True):
-        close(mean + std * noise, due)
+    for (mean, std), expected in zip(walked.moments, own_steps(stochastic, walked, variance_noise=noise), strict=True):
+        close(mean + std * noise, expected)
 
 
 @pytest.mark.parametrize(
@@ -152,10 +154,10 @@ def test_ddim_with_all_its_noise_is_the_sde_of_dpm_solver(settings):
 def test_native_moments_and_the_schedulers_noise_are_its_step(name, settings):
     walked = walk(make(name, **settings), NATIVE)
     random, again = torch.Generator().manual_seed(7), torch.Generator().manual_seed(7)
-    for (mean, std), due in zip(
+    for (mean, std), expected in zip(
         walked.moments, own_steps(make(name, **settings), walked, generator=random), strict=True
     ):
-        close(mean + (std * torch.randn(mean.shape, generator=again) if std else 0), due)
+        close(mean + (std * torch.randn(mean.shape, generator=again) if std else 0), expected)
     assert all(std > 0 for _, std in walked.moments[:-1]) and walked.moments[-1][1] == 0
 
 
@@ -217,13 +219,13 @@ def test_stable_diffusion_replays_under_any_of_them(name, settings, transition, 
 
 def ask(scheduler: Any, walked: Walk) -> list[tuple[Tensor, float]]:
     """The moments that a stochastic scheduler has at the samples and outputs of another's walk."""
-    asked = Walk(NATIVE)
-    with intercept_scheduler(scheduler, asked):
+    handler = Walk(NATIVE)
+    with intercept_scheduler(scheduler, handler):
         begin(scheduler)
         for timestep, output, x in zip(scheduler.timesteps, walked.outputs, walked.samples, strict=True):
             scheduler.step(output, timestep, x)
-    return asked.moments
+    return handler.moments
 
 
-def close(mean: Tensor, due: Tensor) -> None:
-    torch.testing.assert_close(mean, due, atol=1e-4 * due.abs().max().item(), rtol=1e-4)
+def close(mean: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(mean, expected, atol=1e-4 * expected.abs().max().item(), rtol=1e-4)

@@ -19,8 +19,8 @@ DATA_STD = 0.5
 def test_log_prob_is_the_mean_of_the_normal_density(transition):
     x, velocity, x_next = torch.randn(3, 4, 2, 5, 5).unbind(0)
     mean, std = transition.moments(x, velocity, 0.6, 0.45)
-    due = Normal(mean, std).log_prob(x_next).mean((1, 2, 3))
-    torch.testing.assert_close(transition.log_prob(x_next, mean, std), due, atol=1e-6, rtol=1e-6)
+    expected = Normal(mean, std).log_prob(x_next).mean((1, 2, 3))
+    torch.testing.assert_close(transition.log_prob(x_next, mean, std), expected, atol=1e-6, rtol=1e-6)
 
 
 def test_log_prob_is_float32_and_takes_a_std_per_row():
@@ -45,9 +45,9 @@ def test_levels_may_be_tensors(transition):
     levels = torch.tensor([[0.8, 0.6], [0.5, 0.3]]).double().reshape(2, 2, 1, 1)
     mean, std = transition.moments(x.double(), velocity.double(), levels[:, 0:1, :, 0], levels[:, 1:2, :, 0])
     for row, (sigma, sigma_next) in enumerate([(0.8, 0.6), (0.5, 0.3)]):
-        due_mean, due_std = transition.moments(x[row].double(), velocity[row].double(), sigma, sigma_next)
-        torch.testing.assert_close(mean[row], due_mean, atol=1e-6, rtol=1e-6)
-        assert std[row].item() == pytest.approx(due_std, abs=1e-6)
+        expected_mean, expected_std = transition.moments(x[row].double(), velocity[row].double(), sigma, sigma_next)
+        torch.testing.assert_close(mean[row], expected_mean, atol=1e-6, rtol=1e-6)
+        assert std[row].item() == pytest.approx(expected_std, abs=1e-6)
 
 
 @pytest.mark.parametrize("transition", [FlowSDE(0.7, 0.99), DanceSDE(0.3)], ids=repr)
@@ -114,8 +114,8 @@ def test_ddim_is_the_schedulers_own_step(prediction, clip):
         torch.testing.assert_close(mean, scheduler.step(output, timestep, x).prev_sample, atol=1e-9, rtol=1e-9)
         mean, std = DDIM(1.0, prediction, bound).moments(x, output, sigma, sigma_next)
         assert std**2 == pytest.approx(scheduler._get_variance(int(timestep), before).item(), rel=1e-9)
-        due = scheduler.step(output, timestep, x, eta=1.0, variance_noise=noise).prev_sample
-        torch.testing.assert_close(mean + std * noise, due, atol=1e-9, rtol=1e-9)
+        expected = scheduler.step(output, timestep, x, eta=1.0, variance_noise=noise).prev_sample
+        torch.testing.assert_close(mean + std * noise, expected, atol=1e-9, rtol=1e-9)
 
 
 def noise_levels(scheduler: DDIMScheduler, timestep: int, before: int) -> tuple[float, float]:

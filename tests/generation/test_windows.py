@@ -1,11 +1,10 @@
-"""Which steps explore."""
+"""The window of stochastic steps."""
 
 from __future__ import annotations
 
 import pytest
 
-from mmrl.config.sampling import SamplingConfig, WindowConfig
-from mmrl.config.validation.checks import decisions_per_trajectory
+from mmrl.config.sampling import SamplingConfig, WindowConfig, decisions_per_trajectory
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.windows import draw_window
 
@@ -24,9 +23,9 @@ def test_windows_fit_move_and_match_the_config(window):
     drawn = [draw_window(window, steps, seed) for seed in range(200)]
     high = window.high or steps - 1
     assert all(window.low <= each.start and each.stop <= high for each in drawn)
-    due = decisions_per_trajectory(SamplingConfig(steps=steps, window=window, transition={"name": "flow_sde"}))
-    assert {len(each) for each in drawn} == {due}
-    assert len({each.start for each in drawn}) == high - window.low - due + 1  # every place is drawn
+    expected = decisions_per_trajectory(SamplingConfig(steps=steps, window=window, transition={"name": "flow_sde"}))
+    assert {len(each) for each in drawn} == {expected}
+    assert len({each.start for each in drawn}) == high - window.low - expected + 1  # every place is drawn
     assert drawn == [draw_window(window, steps, seed) for seed in range(200)]
 
 

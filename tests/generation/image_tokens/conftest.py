@@ -16,7 +16,7 @@ from mmrl.generation.image_tokens import ImageTokenPolicy
 from mmrl.policy import RolloutRequest
 from tests.generation.image_tokens.tiny import build, size_of
 
-ASKED = [
+REQUESTS = [
     RolloutRequest(Sample("short", prompt="a dog"), n=2, group=0),
     RolloutRequest(Sample("long", prompt="two big red cats on a mat"), n=3, group=1),
 ]
@@ -32,7 +32,7 @@ def painter_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], 
 
 @pytest.fixture(scope="session")
 def painter_of(painter_folder: Callable[[str], Path]) -> Callable[..., ImageTokenPolicy]:
-    """From a family's name to a policy of its own."""
+    """From a family's name to a new policy."""
 
     def make(name: str, sampling: dict[str, Any] | None = None, **settings: Any) -> ImageTokenPolicy:
         config = ImageTokenConfig(

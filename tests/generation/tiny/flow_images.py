@@ -1,4 +1,4 @@
-"""Tiny text-to-image pipelines of flow models, as data: text and picture have weights of their own."""
+"""Tiny text-to-image pipelines of flow models, as data: text and image have separate weights."""
 
 from __future__ import annotations
 

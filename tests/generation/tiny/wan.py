@@ -110,7 +110,7 @@ PIPELINES["helios"] = Tiny(
     unguided={"guidance_scale": 1.0},
 )
 WAN = PIPELINES["wan"]
-WAN_TEXT = {"pipeline_args": {"max_sequence_length": 512}}  # whatever precedes the last 512 tokens is the picture
+WAN_TEXT = {"pipeline_args": {"max_sequence_length": 512}}  # all but the last 512 tokens are the image
 WAN_IMAGE = {**WAN_TRANSFORMER, "in_channels": 36}
 CLIP_TOWER = {"image_encoder": ("CLIPVisionModel", VISION), "image_processor": CLIP_IMAGES}
 PIPELINES["wan_image"] = replace(

@@ -17,7 +17,7 @@ from mmrl.generation.diffusion.call_arguments import find_truncated_prompts, tok
 from mmrl_shapeworld.shipped_models import PIPELINE
 from mmrl_shapeworld.splits import samples
 
-LONG = "two red circles " * 3 + "and a blue square"  # CLIP reads 12 tokens here, the T5 what it is told to
+LONG = "two red circles " * 3 + "and a blue square"  # CLIP reads 12 tokens here, the T5 max_sequence_length
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,12 @@ def test_rows_on_their_own_have_the_velocities_that_they_had_together(name, make
     noisy = torch.randn(rollout.clean.shape, generator=torch.Generator().manual_seed(0))
     for sigma in (0.05, 0.5, 0.95):
         with torch.no_grad():
-            due = policy.predict_velocity(rollout, noisy, sigma)[rows]
-            torch.testing.assert_close(policy.predict_velocity(alone, noisy[rows], sigma), due, rtol=1e-4, atol=1e-4)
+            expected = policy.predict_velocity(rollout, noisy, sigma)[rows]
+            torch.testing.assert_close(
+                policy.predict_velocity(alone, noisy[rows], sigma), expected, rtol=1e-4, atol=1e-4
+            )
             other = policy.predict_velocity(alone, noisy[rows[::-1]], sigma)
-        assert not torch.allclose(other, due, rtol=1e-2, atol=1e-2)
+        assert not torch.allclose(other, expected, rtol=1e-2, atol=1e-2)
     assert policy.predict_velocity(alone, noisy[rows], 0.5).requires_grad
 
 
@@ -56,8 +58,8 @@ def test_an_encoded_picture_is_what_the_pipelines_own_arithmetic_decodes(name, m
     shift = getattr(vae.config, "shift_factor", None) or 0.0
     seen = torch.stack([torch.from_numpy(np.array(picture)).float() for picture in pictures])
     with torch.no_grad():
-        due = vae.encode(seen.permute(0, 3, 1, 2) / 127.5 - 1).latent_dist.mean
-    torch.testing.assert_close(latents / vae.config.scaling_factor + shift, due, rtol=1e-4, atol=1e-4)
+        expected = vae.encode(seen.permute(0, 3, 1, 2) / 127.5 - 1).latent_dist.mean
+    torch.testing.assert_close(latents / vae.config.scaling_factor + shift, expected, rtol=1e-4, atol=1e-4)
     larger = [picture.resize((size[0] * 2, size[1] * 3)) for picture in pictures]  # scaled and cropped
     assert policy.encode(larger).shape == rollout.clean.shape
 

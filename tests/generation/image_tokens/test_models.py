@@ -23,16 +23,16 @@ from mmrl.generation.image_tokens.codecs import PatchCodec, load_codec
 from mmrl.generation.image_tokens.image_token_model import to_images, to_pixels
 from mmrl.generation.image_tokens.load_model import load_image_token_model
 from mmrl.policy import RolloutRequest
-from tests.generation.image_tokens.conftest import ASKED
+from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny import CODES, seeded
 
 CPU = torch.device("cpu")
-TEXTS = [request.sample.prompt for request in ASKED]
+TEXTS = [request.sample.prompt for request in REQUESTS]
 
 
 def greedy(policy, scale: float = 1.0, negative: str | None = None):
     sampling = ImageTokenSamplingConfig(temperature=0, guidance_scale=scale, negative_prompt=negative)
-    return policy.rollout([RolloutRequest(r.sample, 1, r.group, sampling=sampling) for r in ASKED], seed=0)
+    return policy.rollout([RolloutRequest(r.sample, 1, r.group, sampling=sampling) for r in REQUESTS], seed=0)
 
 
 def test_janus_draws_greedily_what_its_own_generate_does(shared_painter, painter_folder):
@@ -43,10 +43,10 @@ def test_janus_draws_greedily_what_its_own_generate_does(shared_painter, painter
     turns = [[{"role": "user", "content": [{"type": "text", "text": text}]}] for text in TEXTS]
     texts = [processor.apply_chat_template(turn, add_generation_prompt=True) for turn in turns]
     inputs = processor(text=texts, generation_mode="image", padding=True, return_tensors="pt")
-    due = model.generate(**inputs, generation_mode="image", do_sample=False, guidance_scale=3.0, use_cache=True)
+    expected = model.generate(**inputs, generation_mode="image", do_sample=False, guidance_scale=3.0, use_cache=True)
     came = greedy(shared_painter("janus"), scale=3.0)
-    assert came.token_ids == due.tolist()
-    pixels = model.decode_image_tokens(due).detach().permute(0, 3, 1, 2)
+    assert came.token_ids == expected.tolist()
+    pixels = model.decode_image_tokens(expected).detach().permute(0, 3, 1, 2)
     assert [picture.tobytes() for picture in came.media] == [picture.tobytes() for picture in to_images(pixels)]
 
 
@@ -89,9 +89,9 @@ def test_emu3_asks_for_the_size_that_its_processor_would(painter_folder):
     folder = painter_folder("emu3")
     family = load_image_token_model(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
     processor = AutoProcessor.from_pretrained(folder)
-    due = processor(text=["a dog"], return_for_image_generation=True, return_tensors="pt")
-    assert family.prompt("a dog", None).cond == tuple(due["input_ids"][0].tolist())
-    assert list(family.grid) == [int(side) for side in due["image_sizes"][0]]
+    expected = processor(text=["a dog"], return_for_image_generation=True, return_tensors="pt")
+    assert family.prompt("a dog", None).cond == tuple(expected["input_ids"][0].tolist())
+    assert list(family.grid) == [int(side) for side in expected["image_sizes"][0]]
     with pytest.raises(ConfigError, match=r"policy\.size: \[20, 24\] must be multiples of 8"):
         load_image_token_model(ImageTokenConfig(model=str(folder), size=(20, 24), device="cpu"), CPU)
 
@@ -100,11 +100,11 @@ def test_a_composite_draws_greedily_what_its_own_generate_does(shared_painter, p
     policy, folder = shared_painter("composite"), painter_folder("composite")
     model = AutoModelForCausalLM.from_pretrained(folder / "language_model").eval()
     words = AutoTokenizer.from_pretrained(folder / "tokenizer")
-    told = json.loads((folder / "image_tokens.json").read_text())
-    first, came = told["first_code"], greedy(policy)
+    spec = json.loads((folder / "image_tokens.json").read_text())
+    first, came = spec["first_code"], greedy(policy)
     outside = [n for n in range(model.config.vocab_size) if not first <= n < first + CODES]
     for row, text in enumerate(TEXTS):
-        ids = torch.tensor([[*words(text)["input_ids"], told["start"]]])
+        ids = torch.tensor([[*words(text)["input_ids"], spec["start"]]])
         out = model.generate(
             ids,
             attention_mask=torch.ones_like(ids),
@@ -146,12 +146,12 @@ def test_an_autoencoder_decodes_as_diffusers_does(painter_folder):
     pictures = to_images(pixels)
     codes = codec.encode(pictures, 2, 3)
     with torch.no_grad():
-        due = model(to_pixels(pictures, 4, 6)).sample
-    assert [p.tobytes() for p in codec.decode(codes)] == [p.tobytes() for p in to_images(due)]
+        expected = model(to_pixels(pictures, 4, 6)).sample
+    assert [p.tobytes() for p in codec.decode(codes)] == [p.tobytes() for p in to_images(expected)]
 
 
 @pytest.mark.parametrize(
-    "told, why",
+    "content, message",
     [
         ("{", "cannot be read"),
         ('{"grid": [8, 8]}', "expected a map with the keys"),
@@ -161,13 +161,13 @@ def test_an_autoencoder_decodes_as_diffusers_does(painter_folder):
         ('{"grid": [8, 8], "first_code": 900, "start": 2}', "codes are tokens 900 to 919 .* has 283 tokens"),
     ],
 )
-def test_a_wrong_description_is_refused_by_name(painter_folder, tmp_path: Path, told, why):
+def test_a_wrong_description_is_refused_by_name(painter_folder, tmp_path: Path, content, message):
     folder = tmp_path / "broken"
     folder.mkdir()
     for part in ("language_model", "tokenizer", "vqvae"):
         (folder / part).symlink_to(painter_folder("composite") / part)
-    (folder / "image_tokens.json").write_text(told)
-    with pytest.raises(ConfigError, match=rf"image_tokens\.json.*{why}"):
+    (folder / "image_tokens.json").write_text(content)
+    with pytest.raises(ConfigError, match=rf"image_tokens\.json.*{message}"):
         load_image_token_model(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
 
 

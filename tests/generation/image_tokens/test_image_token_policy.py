@@ -16,15 +16,15 @@ from mmrl.errors import DataError
 from mmrl.policy import Capability, RolloutRequest, TargetText
 from mmrl.tokens.attention import Attention
 from mmrl_kernels.ops.linear_logprob import autograd
-from tests.generation.image_tokens.conftest import ASKED
+from tests.generation.image_tokens.conftest import REQUESTS
 from tests.generation.image_tokens.tiny import CODES, FAMILIES
 
 GUIDED = ImageTokenSamplingConfig(guidance_scale=3.0, temperature=0.7)
 SMALL = LoraConfig(rank=2, alpha=4)
 
 
-def asked(sampling: ImageTokenSamplingConfig) -> list[RolloutRequest]:
-    return [replace(request, sampling=sampling) for request in ASKED]
+def requests_with(sampling: ImageTokenSamplingConfig) -> list[RolloutRequest]:
+    return [replace(request, sampling=sampling) for request in REQUESTS]
 
 
 def scored(policy, rollout):
@@ -65,9 +65,9 @@ def plain_log_probs(policy, rollout, sampling) -> torch.Tensor:
 @pytest.mark.parametrize("name", FAMILIES)
 def test_log_probs_are_those_of_a_plain_forward_pass_and_replay_repeats_them(shared_painter, name, sampling):
     policy = shared_painter(name)
-    rollout = policy.rollout(asked(sampling), seed=0)
-    due = plain_log_probs(policy, rollout, sampling)
-    torch.testing.assert_close(rollout.log_probs.double(), due, rtol=0, atol=2e-5)
+    rollout = policy.rollout(requests_with(sampling), seed=0)
+    expected = plain_log_probs(policy, rollout, sampling)
+    torch.testing.assert_close(rollout.log_probs.double(), expected, rtol=0, atol=2e-5)
     assert policy.replay_gap(rollout) < 2e-5
     wrong = plain_log_probs(policy, rollout, sampling.model_copy(update={"guidance_scale": 1.5}))
     assert (rollout.log_probs - wrong).abs().max() > 1e-2  # a negative control: another mixture is seen
@@ -76,10 +76,10 @@ def test_log_probs_are_those_of_a_plain_forward_pass_and_replay_repeats_them(sha
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_rollout_is_decided_by_its_seed_and_depends_on_the_prompt(shared_painter, name):
     policy = shared_painter(name)
-    first, again, other = (policy.rollout(ASKED, seed=seed) for seed in (3, 3, 4))
+    first, again, other = (policy.rollout(REQUESTS, seed=seed) for seed in (3, 3, 4))
     assert first.token_ids == again.token_ids and first.token_ids != other.token_ids
     assert torch.equal(first.log_probs, again.log_probs)
-    greedy = policy.rollout(asked(ImageTokenSamplingConfig(temperature=0)), seed=0)
+    greedy = policy.rollout(requests_with(ImageTokenSamplingConfig(temperature=0)), seed=0)
     assert greedy.token_ids[0] == greedy.token_ids[1] != greedy.token_ids[2]
     assert greedy.media[0].tobytes() == greedy.media[1].tobytes() != greedy.media[2].tobytes()
     assert all(0 <= code < CODES for row in first.token_ids for code in row)
@@ -90,7 +90,7 @@ def test_a_rollout_is_decided_by_its_seed_and_depends_on_the_prompt(shared_paint
 @pytest.mark.parametrize("name", FAMILIES)
 def test_gradients_reach_all_that_trains_and_nothing_else(painter_of, name, sampling):
     policy = painter_of(name)
-    rollout = policy.rollout(asked(sampling), seed=0)
+    rollout = policy.rollout(requests_with(sampling), seed=0)
     policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.sum().backward())
     trained = policy.parameters_to_train()
     untouched = [path for path, p in trained.items() if p.grad is None or not p.grad.any()]
@@ -107,7 +107,7 @@ def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
     """Against a finite difference of the log-probabilities themselves, along a random direction."""
     policy = painter_of(name)
     policy.image_model.network.double()
-    rollout = policy.rollout(asked(GUIDED), seed=0)
+    rollout = policy.rollout(requests_with(GUIDED), seed=0)
     policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.double().sum().backward())
     named = policy.parameters_to_train()
     trained, generator = list(named.values()), torch.Generator().manual_seed(2)
@@ -132,7 +132,7 @@ def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
 def test_the_reference_is_the_model_before_training_and_weights_come_back(painter_of, train, tmp_path):
     for name in FAMILIES:
         policy = painter_of(name, train=train, lora=SMALL)
-        rollout = policy.rollout(ASKED, seed=0)
+        rollout = policy.rollout(REQUESTS, seed=0)
         wriggle(policy)
         assert policy.replay_gap(rollout) > 1e-3  # the gauge sees moved parameters
         with policy.reference():
@@ -152,7 +152,7 @@ def test_what_a_full_run_saves_can_be_named_as_a_model(painter_of, name, tmp_pat
     policy.save(tmp_path)
     config = policy.config.model_copy(update={"model": str(tmp_path)})
     again = type(policy).from_config(config, policy.sampling)
-    assert again.rollout(ASKED, seed=0).token_ids == policy.rollout(ASKED, seed=0).token_ids
+    assert again.rollout(REQUESTS, seed=0).token_ids == policy.rollout(REQUESTS, seed=0).token_ids
 
 
 def test_adapters_go_to_the_language_model_alone(painter_of):
@@ -169,7 +169,7 @@ def test_gradient_checkpointing_changes_no_gradient(painter_of, name):
     grads = []
     for checkpointing in (False, True):
         policy = painter_of(name, gradient_checkpointing=checkpointing)
-        rollout = policy.rollout(asked(GUIDED), seed=0)
+        rollout = policy.rollout(requests_with(GUIDED), seed=0)
         policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.sum().backward())
         grads.append({path: p.grad for path, p in policy.parameters_to_train().items()})
         assert not policy.image_model.network.training
@@ -181,7 +181,7 @@ def test_gradient_checkpointing_changes_no_gradient(painter_of, name):
 def test_rows_stand_on_their_own(shared_painter, name):
     policy = shared_painter(name)
     assert Capability.SELECT_ROWS in policy.capabilities
-    rollout = policy.rollout(asked(GUIDED), seed=0)
+    rollout = policy.rollout(requests_with(GUIDED), seed=0)
     cut = rollout.select([4, 0])
     torch.testing.assert_close(scored(policy, cut).log_probs, rollout.log_probs[[4, 0]], rtol=0, atol=2e-5)
     some = []
@@ -191,16 +191,16 @@ def test_rows_stand_on_their_own(shared_painter, name):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_given_pictures_are_read_as_their_codes(shared_painter, name, tmp_path):
+def test_target_images_are_encoded_to_their_codes(shared_painter, name, tmp_path):
     policy = shared_painter(name)
-    drawn = policy.rollout(ASKED, seed=0)
-    drawn.media[2].save(tmp_path / "given.png")
-    sample = ASKED[1].sample
-    given = [
-        TargetText(sample, str(tmp_path / "given.png"), 0),
+    drawn = policy.rollout(REQUESTS, seed=0)
+    drawn.media[2].save(tmp_path / "targets.png")
+    sample = REQUESTS[1].sample
+    targets = [
+        TargetText(sample, str(tmp_path / "targets.png"), 0),
         TargetText(sample, "", 1, token_ids=tuple(drawn.token_ids[2])),
     ]
-    forced = policy.score_targets(given)
+    forced = policy.score_targets(targets)
     assert forced.token_ids[0] == policy.image_model.encode([drawn.media[2]])[0].tolist()
     torch.testing.assert_close(forced.log_probs[1], drawn.log_probs[2], rtol=0, atol=2e-5)
     assert policy.replay_gap(forced) < 2e-5
@@ -214,13 +214,13 @@ def test_given_pictures_are_read_as_their_codes(shared_painter, name, tmp_path):
 
 def test_top_k_and_top_p_limit_what_is_drawn_and_not_what_is_scored(shared_painter):
     policy = shared_painter("composite")
-    greedy = policy.rollout(asked(ImageTokenSamplingConfig(temperature=0)), seed=0)
+    greedy = policy.rollout(requests_with(ImageTokenSamplingConfig(temperature=0)), seed=0)
     for limit in (dict(top_k=1), dict(top_p=1e-6)):
         sampling = ImageTokenSamplingConfig(**limit)
-        drawn = policy.rollout(asked(sampling), seed=0)
+        drawn = policy.rollout(requests_with(sampling), seed=0)
         assert drawn.token_ids == greedy.token_ids
-        due = plain_log_probs(policy, drawn, ImageTokenSamplingConfig())
-        torch.testing.assert_close(drawn.log_probs.double(), due, rtol=0, atol=2e-5)
+        expected = plain_log_probs(policy, drawn, ImageTokenSamplingConfig())
+        torch.testing.assert_close(drawn.log_probs.double(), expected, rtol=0, atol=2e-5)
         assert (drawn.log_probs < 0).all()
 
 
@@ -231,12 +231,12 @@ def test_samples_that_cannot_be_drawn_are_refused(shared_painter):
     with pytest.raises(DataError, match="sample 'x' comes with"):
         policy.check_sample(Sample("x", prompt="p", conditions={"image": "a.png"}))
     with pytest.raises(DataError, match="sample 'short': the beginning"):
-        policy.rollout([replace(ASKED[0], prefix="once")], seed=0)
+        policy.rollout([replace(REQUESTS[0], prefix="once")], seed=0)
 
 
 def test_half_precision_keeps_what_trains_in_float32(painter_of, tmp_path: Path):
     policy = painter_of("composite", dtype="bfloat16")
-    rollout = policy.rollout(asked(GUIDED), seed=0)
+    rollout = policy.rollout(requests_with(GUIDED), seed=0)
     assert rollout.log_probs.dtype == torch.float32
     assert all(p.dtype == torch.float32 for p in policy.parameters_to_train().values())
     policy.save(tmp_path)
@@ -248,7 +248,7 @@ def test_half_precision_keeps_what_trains_in_float32(painter_of, tmp_path: Path)
 def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared_painter, name, sampling):
     """The requests name one prompt in two groups, apart from one another."""
     policy = shared_painter(name)
-    requests = asked(sampling)
+    requests = requests_with(sampling)
     rollout = policy.rollout([*requests, replace(requests[0], group=9)], seed=0)
     plain = policy.attention, policy.config
     found = {}
@@ -271,18 +271,18 @@ def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared
 
 
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
-def test_a_loss_that_is_told_before_has_its_logits_computed_once(shared_painter, sampling, monkeypatch):
+def test_a_fused_loss_computes_logits_once(shared_painter, sampling, monkeypatch):
     policy = shared_painter("composite")
-    rollout = policy.rollout(asked(sampling), seed=0)
+    rollout = policy.rollout(requests_with(sampling), seed=0)
     weights = ramp(rollout.log_probs)
     monkeypatch.setattr(policy, "config", policy.config.model_copy(update={"fused_log_probs": True}))
     parameters = list(policy.parameters_to_train().values())
-    due = torch.autograd.grad((scored(policy, rollout).log_probs * weights).sum(), parameters, allow_unused=True)
+    expected = torch.autograd.grad((scored(policy, rollout).log_probs * weights).sum(), parameters, allow_unused=True)
     monkeypatch.setattr(autograd, "_backward", None)
     with policy.fused_loss(lambda log_probs, rows, step_indices: weights[rows, step_indices]):
         now = scored(policy, rollout)
     found = torch.autograd.grad((now.log_probs * weights).sum(), parameters, allow_unused=True)
-    torch.testing.assert_close(found, due, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 def ramp(like: torch.Tensor) -> torch.Tensor:

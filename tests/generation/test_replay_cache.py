@@ -85,7 +85,7 @@ def test_a_call_out_of_turn_names_both():
 def test_a_failing_call_leaves_the_next_one_outermost():
     class Fails:
         def encode_prompt(self, fail: bool) -> int:
-            """Fails if told to."""
+            """Fails on request."""
             if fail:
                 raise OSError("no text")
             return 1

@@ -62,7 +62,7 @@ def estimated(config: TrainConfig) -> MemoryEstimate:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_the_estimate_is_what_is_held(name, tmp_path):
+def test_the_estimate_equals_the_measured_bytes(name, tmp_path):
     config = configured(name, tmp_path)
     estimate = estimated(config)
     policy = PipelinePolicy.from_config(config.policy, config.sampling)
@@ -75,13 +75,13 @@ def test_the_estimate_is_what_is_held(name, tmp_path):
 
     for parameter in parameters:
         parameter.grad = torch.zeros_like(parameter)
-    for recompute, due in ((False, estimate.plain), (True, estimate.recomputed)):
+    for recompute, expected in ((False, estimate.plain), (True, estimate.recomputed)):
         for denoiser in policy._denoisers.values():
             denoiser.enable_gradient_checkpointing() if recompute else denoiser.disable_gradient_checkpointing()
         kept, peak, inputs = measured_update(policy, rollout)
         # The estimate has the denoiser's inputs, as far as they are kept. Masked attention of a GPU pads its log-sums.
-        assert 0.999 * kept <= due.kept <= 1.005 * (kept + inputs)
-        assert 0.999 * peak <= due.peak <= 1.06 * (peak + inputs)
+        assert 0.999 * kept <= expected.kept <= 1.005 * (kept + inputs)
+        assert 0.999 * peak <= expected.peak <= 1.06 * (peak + inputs)
 
 
 def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int, int]:
@@ -116,8 +116,8 @@ def test_state_is_what_the_optimizer_holds(tmp_path):
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()
     moments = [each for state in optimizer.state.values() for each in state.values() if each.ndim]
-    held = [*parameters, *(p.grad for p in parameters), *moments, *parameters]  # the last: a moving average
-    assert estimate.training_state == sum(each.numel() * each.element_size() for each in held)
+    copies = [*parameters, *(p.grad for p in parameters), *moments, *parameters]  # the last: a moving average
+    assert estimate.training_state == sum(each.numel() * each.element_size() for each in copies)
     assert estimate.copies == ("moving average",)
 
 

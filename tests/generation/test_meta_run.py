@@ -40,7 +40,7 @@ def test_a_forward_pass_keeps_what_autograd_says(device):
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), AllocationTracker() as counted:
         out = model(inputs)
-    out_bytes = out.numel() * 4  # nobody saves the last answer
+    out_bytes = out.numel() * 4  # the last output is not saved
     assert counted.now == out_bytes + sum(size for handle, size in saved.items() if handle not in owned)
     with counted:
         out.sum().backward()
@@ -90,11 +90,11 @@ def test_attention_on_the_meta_device_holds_no_matrix():
 
 def test_grouped_queries_and_values_on_the_cpu_are_left_alone():
     query, key = torch.randn(1, 4, 8, 16), torch.randn(1, 2, 8, 16)
-    due = torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
+    expected = torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
     with fused_attention():
-        assert torch.equal(torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True), due)
+        assert torch.equal(torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True), expected)
         small = [each.to("meta") for each in (query, key, key)]
-        assert torch.nn.functional.scaled_dot_product_attention(*small, enable_gqa=True).shape == due.shape
+        assert torch.nn.functional.scaled_dot_product_attention(*small, enable_gqa=True).shape == expected.shape
 
 
 def test_masks_on_the_meta_device_are_full():
