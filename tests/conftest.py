@@ -19,7 +19,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests.training.zygote import Zygote
+from tests.training.fork_server import ForkServer
 
 torch.set_num_threads(1)
 
@@ -44,8 +44,8 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
-def zygote() -> Iterator[Zygote]:
+def fork_server() -> Iterator[ForkServer]:
     """Starts the real program at the price of a fork; everything heavy is imported once a worker."""
-    server = Zygote()
+    server = ForkServer()
     yield server
     server.close()

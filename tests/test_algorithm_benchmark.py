@@ -60,10 +60,10 @@ def test_the_page_pairs_prompts_and_averages_seeds(bench, tmp_path):
     }
     data = {"clock_s": 0.1, "pilots": {"flow_grpo": {"key": "k", "cost_s": 24.0, "clock_s": 0.1}}, "runs": written}
     (tmp_path / "algorithms.json").write_text(json.dumps(data))
-    held = results.Results(tmp_path)
-    results.write_page(held)
+    store = results.Results(tmp_path)
+    results.write_page(store)
     page = (tmp_path / "algorithms.md").read_text()
-    gain = results.over_seeds(held.runs("flow_grpo"))
+    gain = results.over_seeds(store.runs("flow_grpo"))
     assert gain.mean == pytest.approx(0.375) and gain.n == 4, "each prompt's mean over the seeds: 0, 0, 1, 1/2"
     half = 3.182446 * np.std([0, 0, 1, 0.5], ddof=1) / 2
     assert gain.low == pytest.approx(0.375 - half, rel=1e-6)
@@ -77,8 +77,8 @@ def test_the_page_pairs_prompts_and_averages_seeds(bench, tmp_path):
 
 def test_numbers_of_a_changed_arm_are_not_taken_for_its_own(bench, tmp_path):
     arms, results = bench
-    held = results.Results(tmp_path)
-    held.keep("flow_grpo", "old", 240.0, 0, run(0, "1111"))
+    store = results.Results(tmp_path)
+    store.keep("flow_grpo", "old", 240.0, 0, run(0, "1111"))
     again = results.Results(tmp_path)
     assert again.run("flow_grpo", "old", 240.0, 0)["strict"] == "1111"
     assert again.run("flow_grpo", "new", 240.0, 0) is None and again.run("flow_grpo", "old", 120.0, 0) is None

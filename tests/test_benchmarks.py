@@ -24,22 +24,22 @@ def replay(repository) -> ModuleType:
 
 
 @pytest.fixture
-def bench(zygote, repository, tmp_path) -> Callable[[str], str]:
+def bench(fork_server, repository, tmp_path) -> Callable[[str], str]:
     """Runs a benchmark at its small size, as `python benchmarks/NAME.py --smoke`, and gives what it prints."""
 
     def run(name: str) -> str:
-        child = zygote.script(tmp_path / name, repository / "benchmarks" / f"{name}.py", "--smoke")
-        assert child.wait() == 0, child.said()
-        return child.said()
+        child = fork_server.script(tmp_path / name, repository / "benchmarks" / f"{name}.py", "--smoke")
+        assert child.wait() == 0, child.output_text()
+        return child.output_text()
 
     return run
 
 
 def test_replay_runs(bench):
-    said = bench("replay")
-    assert "pictures none" in said
+    output = bench("replay")
+    assert "pictures none" in output
     for phase in ("rollout", "update", "both"):
-        assert len(re.findall(rf"^{phase} +(?:CPU|wall) s(?: +[\d.]+){{3}}", said, re.MULTILINE)) == 2
+        assert len(re.findall(rf"^{phase} +(?:CPU|wall) s(?: +[\d.]+){{3}}", output, re.MULTILINE)) == 2
 
 
 def test_replay_refuses_to_time_what_is_not_equal(replay, monkeypatch, capsys):
@@ -69,9 +69,9 @@ def test_replay_compares_turn_by_turn(replay, capsys):
 
 
 def test_full_size_runs_at_a_small_size(bench):
-    said = bench("full_size")
-    assert re.search(r"^replay gap  0.0e\+00$", said, re.MULTILINE)
-    assert "pictures/s" in said and "estimated in all" in said
+    output = bench("full_size")
+    assert re.search(r"^replay gap  0.0e\+00$", output, re.MULTILINE)
+    assert "pictures/s" in output and "estimated in all" in output
 
 
 def test_rewards_runs_and_scores_the_same_both_ways(bench):
@@ -80,24 +80,26 @@ def test_rewards_runs_and_scores_the_same_both_ways(bench):
 
 
 def test_vlm_step_does_the_same_work_as_trl(bench):
-    said = bench("vlm_step")
-    assert "2 prompts of 34 tokens, 4 answers of 8 tokens to each" in said
-    assert re.search(r"^ratio [\d.]+ ", said, re.MULTILINE)
+    output = bench("vlm_step")
+    assert "2 prompts of 34 tokens, 4 answers of 8 tokens to each" in output
+    assert re.search(r"^ratio [\d.]+ ", output, re.MULTILINE)
 
 
 def test_vlm_update_compares_paths_that_agree(bench):
-    said = bench("vlm_update")
-    cells = next(line for line in said.splitlines() if line.startswith("| smoke")).split("|")
+    output = bench("vlm_update")
+    cells = next(line for line in output.splitlines() if line.startswith("| smoke")).split("|")
     assert float(cells[9]) < 2e-5 and float(cells[10]) < 1e-4  # log-probabilities, and gradients
     assert float(cells[6]) == pytest.approx(4 * (34 + 8) / (34 + 4 * 8), abs=0.01)
 
 
-def test_the_kernels_are_measured_against_their_baselines(zygote, repository, tmp_path):
+def test_the_kernels_are_measured_against_their_baselines(fork_server, repository, tmp_path):
     script = repository / "kernels" / "benchmarks" / "run.py"
     out = tmp_path / "results"
-    child = zygote.script(tmp_path / "run", script, "--smoke", "--only", "linear", "shared_prompt", "--out", str(out))
-    assert child.wait() == 0, child.said()
-    assert "| `linear_logprob` |" in child.said() and "| `shared_prompt` |" in child.said()
+    child = fork_server.script(
+        tmp_path / "run", script, "--smoke", "--only", "linear", "shared_prompt", "--out", str(out)
+    )
+    assert child.wait() == 0, child.output_text()
+    assert "| `linear_logprob` |" in child.output_text() and "| `shared_prompt` |" in child.output_text()
     kept = json.loads((out / "kernels-cpu.json").read_text())
     assert {line["op"] for line in kept["lines"]} == {"linear_logprob", "shared_prompt"}
     assert (out / "kernels-cpu.md").read_text().count("\n| `") == len(kept["lines"])

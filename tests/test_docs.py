@@ -19,21 +19,21 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```bash\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def shown_commands(text: str) -> list[list[str]]:
+def documented_commands(text: str) -> list[list[str]]:
     """The commands of the fenced bash blocks that start with mmrl or make, split into words."""
     lines = [line for block in FENCED.findall(text) for line in block.replace("\\\n", " ").splitlines()]
     commands = [shlex.split(line, comments=True) for line in lines]
     return [words for words in commands if words and words[0] in ("mmrl", "make")]
 
 
-def refusal(words: list[str]) -> str:
+def command_error(words: list[str]) -> str:
     """What is wrong with a command, or an empty text. It is parsed, and a recipe is read; no work is done."""
     if words[0] == "make":
         done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
         return done.stderr if done.returncode else ""
-    shown = CliRunner().invoke(app, [*words[1:], "--help"])  # unknown names are refused before the help is shown
-    if shown.exit_code:
-        return shown.output or repr(shown.exception)
+    result = CliRunner().invoke(app, [*words[1:], "--help"])  # unknown names are refused before the help is shown
+    if result.exit_code:
+        return result.output or repr(result.exception)
     if words[1:2] != ["train"] or "--resume" in words:
         return ""
     recipe, *overrides = [word for word in words[2:] if not word.startswith("--")]
@@ -45,15 +45,15 @@ def refusal(words: list[str]) -> str:
 
 
 def test_readme_shows_the_two_commands():
-    commands = shown_commands(PAGES[0].read_text(encoding="utf-8"))
+    commands = documented_commands(PAGES[0].read_text(encoding="utf-8"))
     assert ["make", "quickstart"] in commands
     assert ["make", "test"] in commands
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_shown_command_parses(page):
-    found = {shlex.join(words): refusal(words) for words in shown_commands(page.read_text(encoding="utf-8"))}
-    assert {command: why for command, why in found.items() if why} == {}
+    found = {shlex.join(words): command_error(words) for words in documented_commands(page.read_text(encoding="utf-8"))}
+    assert {command: reason for command, reason in found.items() if reason} == {}
 
 
 @pytest.mark.parametrize(
@@ -67,5 +67,5 @@ def test_every_shown_command_parses(page):
     ],
 )
 def test_a_wrong_command_is_refused(line):
-    ((*words,),) = shown_commands(f"```bash\n{line}  # as a reader would type it\n```\n")
-    assert refusal(words)
+    ((*words,),) = documented_commands(f"```bash\n{line}  # as a reader would type it\n```\n")
+    assert command_error(words)

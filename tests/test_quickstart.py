@@ -184,17 +184,17 @@ def test_a_window_is_the_same_for_all_calls_of_an_iteration():
     assert len(windows) > 1
 
 
-def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, zygote, tmp_path):
+def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, fork_server, tmp_path):
     """SIGTERM to the real program in the middle of training: it ends by itself, and loses nothing."""
     run, _ = finished
     stopped = tmp_path / "run"
     name = load_config(str(run / "config.yaml")).name
     changes = [*SHORT, *BLIND, "training.save_every=50", f"run.dir={stopped}"]
-    child = zygote.start(tmp_path / "work", "train", name, *changes)
+    child = fork_server.start(tmp_path / "work", "train", name, *changes)
     child.await_text("step    1/3")
     child.send(signal.SIGTERM)
-    assert child.wait() == 130, child.said()
-    rest = child.said()
+    assert child.wait() == 130, child.output_text()
+    rest = child.output_text()
     assert "SIGTERM: finishing this iteration" in rest and f"mmrl train --resume {stopped}" in rest
     assert not (stopped / "report.html").exists()
     mmrl("train", "--resume", stopped)

@@ -62,8 +62,8 @@ def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     again = train(tmp_path / "again", "training.save_every=1", *STEADY, "training.iterations=1")
     train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
     file = "checkpoints/step-2/language_model/model.safetensors"
-    due, came = (load_file(each / file) for each in (run, again))
-    assert all(torch.equal(due[name], came[name]) for name in due)
+    expected, came = (load_file(each / file) for each in (run, again))
+    assert all(torch.equal(expected[name], came[name]) for name in expected)
 
 
 def test_what_was_trained_draws_for_a_person(run):
@@ -111,12 +111,12 @@ def test_pairs_of_pictures_are_preferred(tmp_path):
 
 
 def test_a_run_that_cannot_work_is_refused_before_a_model_is_loaded():
-    for override, said in (
+    for override, message in (
         ("sampling.temperature=0", r"sampling\.temperature: at 0"),
         ("algorithm={name: diffusion_nft}", r"ImageTokenPolicy"),
         ("rewards=[]", r"rewards: name at least one"),
     ):
-        with pytest.raises(ConfigError, match=said):
+        with pytest.raises(ConfigError, match=message):
             check(load_config("shapes-ar", [override]))
 
 

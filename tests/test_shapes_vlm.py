@@ -81,8 +81,8 @@ def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     changes = ("data.groups=8", "training.save_every=1", "training.iterations=1")
     again = train(tmp_path / "again", *changes, *STEADY, *BLIND)
     train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
-    due, came = (load_file(each / "checkpoints/step-2/model.safetensors") for each in (run, again))
-    assert all(torch.equal(due[name], came[name]) for name in due)
+    expected, came = (load_file(each / "checkpoints/step-2/model.safetensors") for each in (run, again))
+    assert all(torch.equal(expected[name], came[name]) for name in expected)
 
 
 def test_adapters_are_saved_as_peft_loads_them(tmp_path):

@@ -121,8 +121,8 @@ def test_linear_best_of_is_what_a_line_through_the_scores_says_of_the_best(batch
             assert not advantages[rows].any()
             continue
         line = scipy.stats.linregress(r, s)
-        due = line.intercept + line.slope * r.max() - s.mean()
-        assert (advantages[rows] * score[rows]).mean().item() == pytest.approx(due, abs=1e-9)
+        expected = line.intercept + line.slope * r.max() - s.mean()
+        assert (advantages[rows] * score[rows]).mean().item() == pytest.approx(expected, abs=1e-9)
 
 
 def test_linear_best_of_is_max_rl_where_rewards_are_right_or_wrong():
@@ -173,8 +173,8 @@ def test_rloo_leaves_one_out(batch):
     rewards, index = batch
     for row, (reward, group) in enumerate(zip(rewards.tolist(), index.tolist(), strict=True)):
         others = [r for i, r in enumerate(rewards.tolist()) if i != row and index[i] == group and r == r]
-        due = reward - np.mean(others) if others and reward == reward else 0.0
-        assert rloo_advantages(rewards, index)[row].item() == pytest.approx(due)
+        expected = reward - np.mean(others) if others and reward == reward else 0.0
+        assert rloo_advantages(rewards, index)[row].item() == pytest.approx(expected)
 
 
 @given(batch=batches(), seed=st.integers(0, 99))

@@ -80,9 +80,9 @@ def test_nft_by_hand():
 
 @given(st.integers(0, 1000), st.sampled_from([0.1, 0.5, 1.0, 2.0]), st.sampled_from([(1, 1), (3, 5), (2, 2, 3, 2)]))
 def test_nft_against_numpy(seed, beta, shape):
-    given_inputs = inputs(shape, seed)
-    truth, _ = by_numpy(*as_numpy(given_inputs), beta)
-    np.testing.assert_allclose(nft_loss(*given_inputs, beta).detach().numpy(), truth, rtol=1e-10)
+    all_inputs = inputs(shape, seed)
+    truth, _ = by_numpy(*as_numpy(all_inputs), beta)
+    np.testing.assert_allclose(nft_loss(*all_inputs, beta).detach().numpy(), truth, rtol=1e-10)
 
 
 @pytest.mark.parametrize("beta", [0.1, 1.0])
@@ -218,16 +218,16 @@ def test_nft_direction_is_the_reward_weighted_velocity():
 
 
 @pytest.mark.parametrize(
-    ("schedule", "due"),
+    ("schedule", "expected"),
     [
         ((0, 0.0, 0.0), {0: 0.0, 500: 0.0}),
         ((0, 0.001, 0.5), {0: 0.0, 1: 0.001, 300: 0.3, 500: 0.5, 9000: 0.5}),
         ((75, 0.0075, 0.999), {0: 0.0, 74: 0.0, 75: 0.0, 76: 0.0075, 175: 0.75, 9000: 0.999}),
     ],
 )
-def test_published_decay_schedules(schedule, due):
+def test_published_decay_schedules(schedule, expected):
     flat, rate, cap = schedule
-    for step, decay in due.items():
+    for step, decay in expected.items():
         assert nft_old_decay(step, flat=flat, rate=rate, cap=cap) == pytest.approx(decay)
 
 

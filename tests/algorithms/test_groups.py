@@ -52,10 +52,10 @@ def test_against_numpy_one_group_at_a_time(batch):
         assert group_counts(values, index)[row] == len(scored)
         assert group_sum(values, index)[row] == pytest.approx(scored.sum())
         for ddof in (0, 1):
-            due = scored.std(ddof=ddof) if len(scored) > ddof else NAN
-            assert group_std(values, index, ddof)[row].item() == pytest.approx(due, nan_ok=True)
-        due = scored.mean() if len(scored) else NAN
-        assert group_mean(values, index)[row].item() == pytest.approx(due, nan_ok=True)
+            expected = scored.std(ddof=ddof) if len(scored) > ddof else NAN
+            assert group_std(values, index, ddof)[row].item() == pytest.approx(expected, nan_ok=True)
+        expected = scored.mean() if len(scored) else NAN
+        assert group_mean(values, index)[row].item() == pytest.approx(expected, nan_ok=True)
         assert group_spread(values, index)[row].item() == (np.ptp(scored) if len(scored) else 0)
 
 

@@ -38,9 +38,9 @@ def test_it_is_the_step_times_the_noise():
 def test_under_the_old_policy_it_has_mean_0_and_the_same_spread_at_each_step():
     new, old, mean, old_mean, _ = sampled_under_the_old(0.1)
     ratio, plain = guarded(new, old, mean, old_mean), new - old
-    due = 0.1 / D  # |d| / D
-    assert ratio.mean(0).abs().max() < 4 * due / N**0.5
-    torch.testing.assert_close(ratio.std(0), torch.full((3,), due, dtype=torch.float64), rtol=0.03, atol=0)
+    expected = 0.1 / D  # |d| / D
+    assert ratio.mean(0).abs().max() < 4 * expected / N**0.5
+    torch.testing.assert_close(ratio.std(0), torch.full((3,), expected, dtype=torch.float64), rtol=0.03, atol=0)
     # the control: the plain log-ratio is below 0, and 16 times as spread where there is least noise
     torch.testing.assert_close(plain.mean(0), -(0.1**2) / D / (2 * STDS**2), rtol=0.2, atol=2e-4)
     assert (plain.mean(0) < 0).all()

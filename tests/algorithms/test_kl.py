@@ -64,9 +64,9 @@ def test_values_and_gradients_in_closed_form():
         parameter.grad = None
         terms = estimator(p.log_prob(draws), q.log_prob(draws), torch.ones(n, 1, dtype=torch.bool))
         terms.sum().backward(retain_graph=True)
-        for got, due in ((terms.detach(), value), (parameter.grad, gradient)):
-            if due is not None:
-                assert abs(got.mean().item() - due) < 4 * got.std().item() / n**0.5
+        for got, expected in ((terms.detach(), value), (parameter.grad, gradient)):
+            if expected is not None:
+                assert abs(got.mean().item() - expected) < 4 * got.std().item() / n**0.5
                 assert got.std().item() / n**0.5 < 0.01  # twenty times less than what tells the two gradients apart
 
     check(kl_k1, reverse.item(), 0.0)
@@ -85,8 +85,8 @@ def test_the_weighted_estimator_may_use_an_older_policys_draws():
     (gradient,) = torch.autograd.grad(truth, scalar)
     terms = kl_weighted_k3(p.log_prob(draws), older.log_prob(draws), q.log_prob(draws), mask)
     terms.sum().backward()
-    for got, due in ((terms.detach(), truth.item()), (parameter.grad, gradient.item())):
-        assert abs(got.mean().item() - due) < 4 * got.std().item() / n**0.5
+    for got, expected in ((terms.detach(), truth.item()), (parameter.grad, gradient.item())):
+        assert abs(got.mean().item() - expected) < 4 * got.std().item() / n**0.5
     plain = kl_k3(p.log_prob(draws), q.log_prob(draws), mask).detach()  # the control: biased on those draws
     assert abs(plain.mean().item() - truth.item()) > 20 * plain.std().item() / n**0.5
 
@@ -94,8 +94,8 @@ def test_the_weighted_estimator_may_use_an_older_policys_draws():
 def test_the_weighted_estimator_by_hand_and_against_finite_differences():
     one, mask = torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]])
     old, reference = torch.tensor([[0.0, 1.0]]), torch.tensor([[-0.5, torch.nan]])
-    due = torch.tensor([[0.36787944 * 1.6487213, 0.0]])  # (1/e - 1 + 1) times e^0.5
-    torch.testing.assert_close(kl_weighted_k3(one, old, reference, mask), due)
+    expected = torch.tensor([[0.36787944 * 1.6487213, 0.0]])  # (1/e - 1 + 1) times e^0.5
+    torch.testing.assert_close(kl_weighted_k3(one, old, reference, mask), expected)
     whole = torch.ones(2, 3, dtype=torch.bool)
     inputs = (random(2, 3).requires_grad_(), random(2, 3, seed=1), random(2, 3, seed=2), whole)
     assert torch.autograd.gradcheck(kl_weighted_k3, inputs)

@@ -39,10 +39,10 @@ def test_the_error_by_hand():
 
 def test_weightings_by_hand():
     error = torch.tensor([16.0], dtype=torch.float64)
-    due = {"uniform": 16, "sigma": 4, "sigma_squared": 1, "epsilon": 9, "huber": 1, "ghuber": 2}
-    for weighting, value in due.items():
+    expected = {"uniform": 16, "sigma": 4, "sigma_squared": 1, "epsilon": 9, "huber": 1, "ghuber": 2}
+    for weighting, value in expected.items():
         assert weighted_error(error, 0.25, weighting).item() == pytest.approx(value, abs=1e-2)
-    assert set(due) == set(WEIGHTINGS)
+    assert set(expected) == set(WEIGHTINGS)
     with pytest.raises(ValueError, match="weighting: expected one of uniform"):
         weighted_error(error, 0.25, "cubic")
     with pytest.raises(ValueError, match="sigma: expected a number in"):
@@ -83,10 +83,10 @@ def test_diffusion_dpo_is_the_published_expression():
     errors = np.abs(np.random.default_rng(0).normal(size=(4, 5)))
     w, low, ref_w, ref_l = errors
     inside = -0.5 * 7.0 * ((w - low) - (ref_w - ref_l))
-    due = np.log1p(np.exp(-inside))
+    expected = np.log1p(np.exp(-inside))
     now_w, now_l, before_w, before_l = (torch.tensor(each, requires_grad=True) for each in errors)
     loss = dpo_loss(matching_log_ratio(now_w, before_w), matching_log_ratio(now_l, before_l), beta=7.0)
-    np.testing.assert_allclose(loss.detach().numpy(), due, rtol=1e-12)
+    np.testing.assert_allclose(loss.detach().numpy(), expected, rtol=1e-12)
     loss.sum().backward()
     assert (now_w.grad > 0).all() and (now_l.grad < 0).all()  # descent fits what was chosen, and unfits the other
     assert before_w.grad is None and before_l.grad is None

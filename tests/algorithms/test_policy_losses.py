@@ -63,7 +63,7 @@ TERMS = torch.tensor([[1.0, 2.0, 3.0], [10.0, torch.nan, torch.inf], [torch.nan,
 
 
 @pytest.mark.parametrize(
-    ("how", "constant", "total", "due"),
+    ("how", "constant", "total", "expected"),
     [
         ("token", None, None, (1 + 2 + 3 + 10) / 4),
         ("sequence", None, None, ((1 + 2 + 3) / 3 + 10) / 2),
@@ -72,8 +72,8 @@ TERMS = torch.tensor([[1.0, 2.0, 3.0], [10.0, torch.nan, torch.inf], [torch.nan,
         ("token", None, 8, (1 + 2 + 3 + 10) / 8),
     ],
 )
-def test_aggregation_by_hand(how, constant, total, due):
-    assert aggregate(TERMS, MASK, how, constant, total).item() == pytest.approx(due)
+def test_aggregation_by_hand(how, constant, total, expected):
+    assert aggregate(TERMS, MASK, how, constant, total).item() == pytest.approx(expected)
 
 
 def test_nothing_to_aggregate_is_zero():
@@ -174,8 +174,8 @@ def test_a_slice_has_the_terms_of_the_whole(how, constant):
     for t in range(5):
         c = (slice(None), slice(t, t + 1))
         part = clipped_policy_loss(log_probs[c], old[c], advantages[c], mask[c], 0.1, 0.3)
-        for got, due in zip(part, whole, strict=True):
-            assert torch.equal(got, due[c])
+        for got, expected in zip(part, whole, strict=True):
+            assert torch.equal(got, expected[c])
 
 
 # The policy gradient in closed form ----------------------------------------------------------------------------------

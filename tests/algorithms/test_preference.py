@@ -41,9 +41,9 @@ def test_dpo_is_logistic_regression_on_who_won():
 def test_bco_is_logistic_regression_on_each_answer():
     chosen, rejected = (t.detach() for t in pairs())
     good, bad = Bernoulli(logits=0.3 * chosen - 0.2), Bernoulli(logits=0.3 * rejected - 0.2)
-    due = -good.log_prob(torch.ones(5).double()) - bad.log_prob(torch.zeros(5).double())
-    torch.testing.assert_close(bco_loss(chosen, rejected, 0.3, shift=0.2), due)
-    assert not torch.allclose(bco_loss(chosen, rejected, 0.3), due)
+    expected = -good.log_prob(torch.ones(5).double()) - bad.log_prob(torch.zeros(5).double())
+    torch.testing.assert_close(bco_loss(chosen, rejected, 0.3, shift=0.2), expected)
+    assert not torch.allclose(bco_loss(chosen, rejected, 0.3), expected)
 
 
 def test_ipo_by_hand():
@@ -64,8 +64,8 @@ def test_imitation_is_cross_entropy():
     mask = torch.tensor([[True, True, True], [True, False, False]])
     log_probs = Categorical(logits=logits).log_prob(tokens)
     terms = imitation_loss(log_probs, torch.ones(2, 3).double(), mask)
-    due = torch.nn.functional.cross_entropy(logits[mask], tokens[mask], reduction="none")
-    torch.testing.assert_close(terms[mask], due)
+    expected = torch.nn.functional.cross_entropy(logits[mask], tokens[mask], reduction="none")
+    torch.testing.assert_close(terms[mask], expected)
     assert (terms[~mask] == 0).all()
     halved = imitation_loss(log_probs, torch.full((2, 3), 0.5).double(), mask)
     torch.testing.assert_close(halved, terms / 2)

@@ -5,9 +5,11 @@ from mmrl.algorithms.rows import at_least_float32, row_mean, sigma_per_row
 from mmrl.checks import ShapeError
 
 
-@pytest.mark.parametrize(("given", "due"), [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")])
-def test_only_half_precision_is_widened(given, due):
-    assert at_least_float32(torch.ones(1, dtype=getattr(torch, given))).dtype is getattr(torch, due)
+@pytest.mark.parametrize(
+    ("input_dtype", "expected"), [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")]
+)
+def test_only_half_precision_is_widened(input_dtype, expected):
+    assert at_least_float32(torch.ones(1, dtype=getattr(torch, input_dtype))).dtype is getattr(torch, expected)
 
 
 def test_row_mean_by_hand():

@@ -25,8 +25,8 @@ def test_the_front_shares_the_group_and_all_others_get_nothing():
     groups = torch.tensor([3, 3, 3, 3, 7, 7])
     got = pareto_advantages(rewards, front(rewards, groups), groups, [3.0, 1.0])
     thirds = 4 / 3
-    due = torch.tensor([0.75 * thirds, 0.25 * thirds, 0.5 * thirds, 0.0, 2.0, 0.0]).double()
-    torch.testing.assert_close(got, due)
+    expected = torch.tensor([0.75 * thirds, 0.25 * thirds, 0.5 * thirds, 0.0, 2.0, 0.0]).double()
+    torch.testing.assert_close(got, expected)
 
 
 def test_a_row_without_a_score_is_no_part_of_its_group():
@@ -60,14 +60,14 @@ def test_weights_that_cannot_weigh_are_refused():
 
 
 def test_constraints_weigh_as_their_multipliers_say():
-    objective, held = torch.tensor([2.0, -1.0]).double(), torch.tensor([-4.0, 3.0]).double()
-    torch.testing.assert_close(lagrangian_advantages(objective, [held], [0.0]), objective)
+    objective, constrained = torch.tensor([2.0, -1.0]).double(), torch.tensor([-4.0, 3.0]).double()
+    torch.testing.assert_close(lagrangian_advantages(objective, [constrained], [0.0]), objective)
     torch.testing.assert_close(
-        lagrangian_advantages(objective, [held, objective], [0.5, 1.5]), torch.tensor([3.0, -1.0]).double() / 3
+        lagrangian_advantages(objective, [constrained, objective], [0.5, 1.5]), torch.tensor([3.0, -1.0]).double() / 3
     )
     for multipliers in ([], [-0.1]):
         with pytest.raises(ValueError, match="one multiplier >= 0 is due"):
-            lagrangian_advantages(objective, [held], multipliers)
+            lagrangian_advantages(objective, [constrained], multipliers)
 
 
 def test_dual_ascent_finds_the_multiplier_of_a_problem_solved_on_paper():

@@ -153,12 +153,12 @@ def test_sequence_ratios_have_the_gradient_of_gspo(name):
     loss = aggregate(terms, mask, "sequence")
     loss.backward()
     assert loss.item() == pytest.approx(gspo(log_probs.detach()).item())
-    due = differences(gspo, log_probs.detach())
-    torch.testing.assert_close(log_probs.grad, due, atol=1e-7, rtol=1e-6)
-    assert due.abs().max() > 0.01
+    expected = differences(gspo, log_probs.detach())
+    torch.testing.assert_close(log_probs.grad, expected, atol=1e-7, rtol=1e-6)
+    assert expected.abs().max() > 0.01
     other = SURROGATES[name](log_probs, old, row.expand_as(mask), mask).loss  # the control: each token's own ratio
     (unlike,) = torch.autograd.grad(aggregate(other, mask, "sequence"), log_probs)
-    assert (unlike - due).abs().max() > 1e-3
+    assert (unlike - expected).abs().max() > 1e-3
 
 
 def test_trajectory_ratios_have_the_gradient_of_their_product():
@@ -170,8 +170,8 @@ def test_trajectory_ratios_have_the_gradient_of_their_product():
 
     terms = clipped_policy_loss(log_probs, old, row.expand_as(mask), mask, 0.999, 1e9, importance="trajectory").loss
     aggregate(terms, mask, "constant", constant=1.0).backward()
-    due = differences(importance_sampled, log_probs.detach())
-    torch.testing.assert_close(log_probs.grad, due, atol=1e-7, rtol=1e-6)
+    expected = differences(importance_sampled, log_probs.detach())
+    torch.testing.assert_close(log_probs.grad, expected, atol=1e-7, rtol=1e-6)
 
 
 def test_in_gspo_token_each_decision_keeps_its_own_advantage():

@@ -45,17 +45,17 @@ def test_each_node_is_worth_its_leaves_and_compared_with_its_depth(values, split
             worth = {node: statistics.fmean(below) for node, below in nodes.items()}
             spread = statistics.pstdev(worth.values())
             for row in (group == each).nonzero()[:, 0].tolist():
-                due = 0.0
+                expected = 0.0
                 if row in worth and max(worth.values()) > min(worth.values()):
-                    due = (worth[row] - statistics.fmean(worth.values())) / spread
-                assert got[row, column].item() == pytest.approx(due, abs=1e-9)
+                    expected = (worth[row] - statistics.fmean(worth.values())) / spread
+                assert got[row, column].item() == pytest.approx(expected, abs=1e-9)
 
 
 def test_without_shared_decisions_it_is_grpo_at_every_step():
     rewards, group = torch.tensor([1.0, 3.0, NAN, 2.0, 2.0, 7.0]), torch.tensor([0, 0, 0, 4, 4, 4])
     alone = torch.arange(6)[:, None].expand(6, 3)
-    due = grpo_advantages(rewards, group, std="group", ddof=1)
-    torch.testing.assert_close(branch_advantages(rewards, group, alone, ddof=1), due[:, None].expand(6, 3))
+    expected = grpo_advantages(rewards, group, std="group", ddof=1)
+    torch.testing.assert_close(branch_advantages(rewards, group, alone, ddof=1), expected[:, None].expand(6, 3))
 
 
 def test_a_leaf_without_a_score_is_no_part_of_its_nodes():
@@ -73,6 +73,6 @@ def test_a_shared_decision_counts_once():
 def test_extremes_are_the_best_and_the_worst_beyond_a_bar():
     advantages = torch.tensor([0.9, -0.1, 0.4, -0.6, 0.7, 0.8, 2.0, 2.0])
     index = torch.tensor([3, 3, 3, 3, 5, 5, 9, 9])
-    due = torch.tensor([0.9, 0, 0, -0.6, 0, 0.8, 0, 0])  # 5: the worst is not below the bar; 9: nothing differs
-    torch.testing.assert_close(extreme_advantages(advantages, index, 0.5), due)
+    expected = torch.tensor([0.9, 0, 0, -0.6, 0, 0.8, 0, 0])  # 5: the worst is not below the bar; 9: nothing differs
+    torch.testing.assert_close(extreme_advantages(advantages, index, 0.5), expected)
     assert not extreme_advantages(advantages, index, 3.0).any()

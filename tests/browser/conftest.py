@@ -16,7 +16,7 @@ import pytest
 
 from tests.demo.app_process import Started, started
 from tests.demo.made_runs import make_run
-from tests.training.zygote import Zygote
+from tests.training.fork_server import ForkServer
 
 CHROMIUM = os.environ.get("MMRL_CHROMIUM", "/usr/bin/chromium")
 PATIENCE_MS = 60_000
@@ -60,13 +60,13 @@ def video_model(folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def site(runs: Path, zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
+def site(runs: Path, fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Started]:
     """The app, as the command starts it."""
     if not Path(CHROMIUM).exists():
         pytest.skip(f"there is no browser at {CHROMIUM}: name one in MMRL_CHROMIUM")
     pytest.importorskip("playwright")
     subjects = [runs / name / "seed-0" for name in ("draw", "look", "film", "broken")]
-    with started(zygote, tmp_path_factory.mktemp("site"), subjects) as app:
+    with started(fork_server, tmp_path_factory.mktemp("site"), subjects) as app:
         yield app
 
 

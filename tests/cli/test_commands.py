@@ -258,9 +258,9 @@ def test_recipes_are_listed_shown_and_copied(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = run("recipes", "list").stdout
     assert all(recipe.name in listed for recipe in list_recipes())
-    shown = run("recipes", "show", "quickstart").stdout
+    output = run("recipes", "show", "quickstart").stdout
     assert run("recipes", "copy", "quickstart").stdout == "quickstart.yaml\n"
-    assert (tmp_path / "quickstart.yaml").read_text() == shown
+    assert (tmp_path / "quickstart.yaml").read_text() == output
     refused = run("recipes", "copy", "quickstart", code=1)
     assert "File exists" in refused.stderr
     assert "quickstart.yaml" in refused.stderr
@@ -284,8 +284,8 @@ def test_help_opens_from_the_shell_without_anything_heavy():
         "except SystemExit: print('loaded:', *sorted(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    shown, _, loaded = done.stdout.partition("loaded:")
-    assert all(command in shown for command in ("train", "sample", "evaluate", "recipes", "rewards", "doctor"))
+    output, _, loaded = done.stdout.partition("loaded:")
+    assert all(command in output for command in ("train", "sample", "evaluate", "recipes", "rewards", "doctor"))
     assert not {"torch", "pydantic", "yaml", "numpy", "PIL", "diffusers", "mmrl.config"} & set(loaded.split())
     assert len(loaded.split()) < 600
 

@@ -17,11 +17,11 @@ def run(*words: str):
 
 
 def test_help_shows_what_it_takes_and_its_other_command():
-    shown = run("--help").output
+    result = run("--help").output
     assert (
-        "--protocol" in shown
-        and "mmrl evaluate diff A B" in shown
-        and "Usage: mmrl evaluate " in " ".join(shown.split())
+        "--protocol" in result
+        and "mmrl evaluate diff A B" in result
+        and "Usage: mmrl evaluate " in " ".join(result.split())
     )
     about_diff = " ".join(run("diff", "--help").output.split())
     assert "--tolerance" in about_diff and "exit code is 1 on a regression" in about_diff
@@ -36,8 +36,8 @@ def test_a_run_may_be_called_as_a_command(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("words", [[], ["--fresh"], ["--protocol", "geneval"]])
 def test_without_a_subject_it_says_what_is_missing(words):
-    shown = run(*words)
-    assert shown.exit_code == 2 and "Missing argument 'SUBJECT...'" in shown.stderr
+    result = run(*words)
+    assert result.exit_code == 2 and "Missing argument 'SUBJECT...'" in result.stderr
 
 
 def test_results_that_cannot_be_used_have_an_exit_code_of_their_own():
@@ -45,12 +45,12 @@ def test_results_that_cannot_be_used_have_an_exit_code_of_their_own():
 
 
 def test_progress_without_a_terminal_is_a_line_a_batch():
-    said, clock = [], iter([0.0, 2.0, 3.0])
-    display = PlainComparisonDisplay(said.append, lambda: next(clock))
+    lines, clock = [], iter([0.0, 2.0, 3.0])
+    display = PlainComparisonDisplay(lines.append, lambda: next(clock))
     display.start("run@base", 20, 60)
     display.advance(20, "shapeworld", 0.25)
     display.advance(20, "shapeworld", 0.5)
-    assert said == [
+    assert lines == [
         "run@base  20/60 rows are there already",
         "run@base  40/60 rows  mean shapeworld 0.2500  2 s left",
         "run@base  60/60 rows  mean shapeworld 0.5000  0 s left",

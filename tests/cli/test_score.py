@@ -52,18 +52,18 @@ def kept(drawn):
 @pytest.mark.parametrize("prompts", ["prompts.jsonl", "prompts.txt"])
 def test_a_judge_scores_a_folder(drawn, prompts):
     with StubJudge(redness) as judge:
-        told = run(*arguments(drawn, judge, prompts), "-r", "compressibility", "-a", "compressibility.quality=50")
+        output = run(*arguments(drawn, judge, prompts), "-r", "compressibility", "-a", "compressibility.quality=50")
     assert [row["scores"]["judge"] for row in kept(drawn)] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
     assert all(row["status"] == {"judge": "ok", "compressibility": "ok"} for row in kept(drawn))
     assert sorted(between(request, "prompt")[0] for request in judge.requests) == sorted(
         row["prompt"] for row in kept(drawn)
     )
-    line = next(line for line in told.stdout.splitlines() if line.strip().startswith("judge"))
+    line = next(line for line in output.stdout.splitlines() if line.strip().startswith("judge"))
     assert line.split() == ["judge", "0.5", "0", "1", "6", "0", "0", "0"]
     page = (drawn / "out" / "index.html").read_text()
     best = page[page.index("<h2>judge</h2>") :]
     assert best.index("s5.png") < best.index("s0.png") and "model=stub" in page and "quality=50" in page
-    assert str(drawn / "out" / "index.html") in told.stdout.replace("\n", "")
+    assert str(drawn / "out" / "index.html") in output.stdout.replace("\n", "")
 
 
 def test_failures_are_counted_and_shown_and_are_no_reason_to_fail(drawn):
@@ -72,8 +72,8 @@ def test_failures_are_counted_and_shown_and_are_no_reason_to_fail(drawn):
 
     (drawn / "drawn" / "s1.png").write_bytes(b"no picture")
     with StubJudge(answer) as judge:
-        told = run(*arguments(drawn, judge))
-    line = next(line for line in told.stdout.splitlines() if line.strip().startswith("judge"))
+        output = run(*arguments(drawn, judge))
+    line = next(line for line in output.stdout.splitlines() if line.strip().startswith("judge"))
     assert line.split()[4:8] == ["4", "0", "2", "0"] and "http_400 1" in line and "unreadable 1" in line
     assert [row["scores"]["judge"] for row in kept(drawn)][1::2] == [None, None, pytest.approx(1.0)]
     assert "Not scored" in (drawn / "out" / "index.html").read_text()
@@ -81,8 +81,8 @@ def test_failures_are_counted_and_shown_and_are_no_reason_to_fail(drawn):
 
 def test_nothing_scored_is_a_failure_that_says_why(drawn):
     with StubJudge(Refuses(404, b"no such model")) as judge:
-        told = run(*arguments(drawn, judge), code=1)
-    assert "nothing could be scored" in told.stderr and "no such model" in told.stderr
+        output = run(*arguments(drawn, judge), code=1)
+    assert "nothing could be scored" in output.stderr and "no such model" in output.stderr
     assert len(kept(drawn)) == 6, "what is known is written all the same"
 
 
@@ -143,7 +143,7 @@ def test_a_reward_of_ones_own_has_settings_too(drawn):
 
 
 @pytest.mark.parametrize(
-    ("changes", "told", "code"),
+    ("changes", "output", "code"),
     [
         (["--arg", "jugde.model=x"], "the rewards are judge", 2),
         (["--arg", "judge=x"], "the rewards are judge", 2),
@@ -157,14 +157,14 @@ def test_a_reward_of_ones_own_has_settings_too(drawn):
         (["--prompts", "nowhere.txt"], "cannot be read", 1),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_scored(drawn, changes, told, code):
+def test_what_cannot_work_is_refused_before_anything_is_scored(drawn, changes, output, code):
     with StubJudge(redness) as judge:
-        assert told in run(*arguments(drawn, judge), *changes, code=code).stderr
+        assert output in run(*arguments(drawn, judge), *changes, code=code).stderr
     assert not judge.requests and not (drawn / "out").exists()
 
 
 def test_help_is_there_without_torch():
     code = "import sys\nfrom mmrl.cli import app\ntry:\n    app(['score', '--help'])\nexcept SystemExit:\n    pass\n"
     heavy = "print([m for m in ('torch', 'numpy', 'openai', 'PIL', 'mmrl.rewards') if m in sys.modules])"
-    told = subprocess.run([sys.executable, "-c", code + heavy], capture_output=True, text=True, check=True).stdout
-    assert "--reward" in told and told.strip().endswith("[]")
+    output = subprocess.run([sys.executable, "-c", code + heavy], capture_output=True, text=True, check=True).stdout
+    assert "--reward" in output and output.strip().endswith("[]")

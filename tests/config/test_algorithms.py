@@ -46,10 +46,10 @@ def row(algorithm: type[Any]) -> str:
     sentence, *_ = (algorithm.__doc__ or "").split("\n\n")
     sentence = " ".join(sentence.split())
     papers = re.findall(r"arXiv:\d{4}\.\d{5}", sentence)
-    told = re.sub(r" ?\((?:[^()]*, )?arXiv:[^()]*\)", "", sentence)
+    text = re.sub(r" ?\((?:[^()]*, )?arXiv:[^()]*\)", "", sentence)
     keys = set_keys(algorithm(), GRPOConfig()) if issubclass(algorithm, PolicyGradientConfig) else []
     name = algorithm.model_fields["name"].default
-    return f"| `{name}` | {told.rstrip('.')} | {', '.join(keys) or '-'} | {', '.join(papers) or '-'} |"
+    return f"| `{name}` | {text.rstrip('.')} | {', '.join(keys) or '-'} | {', '.join(papers) or '-'} |"
 
 
 def test_the_page_lists_every_algorithm_with_what_it_sets():
@@ -86,7 +86,7 @@ def test_a_preset_is_a_setting_that_can_be_changed():
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "message"),
     [
         ("{name: sapo, clip: {low: 0.2}}", "algorithm.clip: the surrogate sapo clips nothing"),
         ("{name: gspo, surrogate: topr}", "algorithm.clip: the surrogate topr clips nothing"),
@@ -103,10 +103,10 @@ def test_a_preset_is_a_setting_that_can_be_changed():
         ("{name: mpo, preference: 0, quality: 0, generation: 0}", "algorithm: preference, quality and generation"),
     ],
 )
-def test_keys_without_effect_are_refused(algorithm, said):
+def test_keys_without_effect_are_refused(algorithm, message):
     config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={algorithm}"])
     (line,) = config.algorithm.validation_errors(config)
-    assert line.startswith(said)
+    assert line.startswith(message)
 
 
 SD = "sampling={steps: 10, transition: {name: flow_sde, noise_level: 0.7}"
@@ -114,7 +114,7 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
 
 
 @pytest.mark.parametrize(
-    ("overrides", "said"),
+    ("overrides", "message"),
     [
         ([f"{SD}, window: {{size: 2, every: 5}}}}"], "sampling.window.every: a random window is drawn anew"),
         ([f"{SD}, window: {{size: 2, move: grow, decay: 0.1}}}}"], "sampling.window.decay: only a window that slides"),
@@ -177,9 +177,9 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
         ),
     ],
 )
-def test_ways_to_explore_that_cannot_work_are_refused(overrides, said):
+def test_ways_to_explore_that_cannot_work_are_refused(overrides, message):
     lines = validation_errors(parse_config(SMALLEST, "tiny.yaml", overrides))
-    assert any(line.startswith(said) for line in lines), lines
+    assert any(line.startswith(message) for line in lines), lines
 
 
 @pytest.mark.parametrize(

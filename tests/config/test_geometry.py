@@ -26,7 +26,7 @@ def geometry(text: str, *overrides: str) -> BatchPlan:
     return BatchPlan.of(parse_config(text, "tiny.yaml", overrides))
 
 
-def refusals(text: str, *overrides: str) -> list[str]:
+def errors_of(text: str, *overrides: str) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         geometry(text, *overrides)
     return str(caught.value).splitlines()
@@ -63,8 +63,10 @@ def test_without_validation_nothing_is_evaluated():
 
 @pytest.mark.parametrize("dtype, bound", [("float32", 1e-6), ("float16", 1e-5), ("bfloat16", 1e-4)])
 def test_the_replay_gap_is_bounded_by_precision_unless_it_is_set(dtype, bound):
-    unset, given = (geometry(GRPO, f"policy.dtype={dtype}", *more) for more in ([], ["training.max_replay_gap=2e-3"]))
-    assert (unset.precision, unset.max_replay_gap, given.max_replay_gap) == (dtype, bound, 2e-3)
+    unset, explicit = (
+        geometry(GRPO, f"policy.dtype={dtype}", *more) for more in ([], ["training.max_replay_gap=2e-3"])
+    )
+    assert (unset.precision, unset.max_replay_gap, explicit.max_replay_gap) == (dtype, bound, 2e-3)
     assert dict(unset.rows())["precision"] == f"{dtype}; a replay may differ from its rollout by {bound:.0e}"
 
 
@@ -95,29 +97,29 @@ def test_what_is_accepted_divides_and_what_is_refused_does_not(groups, group_siz
     whole = groups * group_size
     fits = whole % micro_batch == 0 and (whole // micro_batch) % updates == 0
     if not fits:
-        assert refusals(NFT, *overrides)
+        assert errors_of(NFT, *overrides)
         return
     sizes = geometry(NFT, *overrides)
     assert sizes.micro_batches_per_update * sizes.updates_per_epoch * sizes.micro_batch == whole
 
 
 def test_a_micro_batch_that_does_not_divide_is_told_its_neighbours():
-    assert refusals(NFT, "data.micro_batch=7") == [
+    assert errors_of(NFT, "data.micro_batch=7") == [
         "data.micro_batch: 7 does not divide groups x group_size = 8 x 12 = 96: 6 or 8 would"
     ]
-    assert refusals(NFT, "data.micro_batch=200")[0].endswith("96: 96 would")
+    assert errors_of(NFT, "data.micro_batch=200")[0].endswith("96: 96 would")
 
 
 def test_updates_that_do_not_share_equally_are_told_what_would():
-    assert refusals(NFT, "training.updates=3") == [
+    assert errors_of(NFT, "training.updates=3") == [
         "training.updates: 3 cannot share 4 micro-batches of 24 equally: "
         "set data.micro_batch to 32 or a divisor of it, or training.updates to 2 or 4"
     ]
-    assert refusals(NFT, "data.micro_batch=") == [
+    assert errors_of(NFT, "data.micro_batch=") == [
         "training.updates: 2 cannot share 1 micro-batch of 96 equally: set data.micro_batch to 48 or a divisor of it, "
         "or training.updates to 1"
     ]
-    assert refusals(NFT, "training.updates=5")[0].endswith("equally: set training.updates to 4")
+    assert errors_of(NFT, "training.updates=5")[0].endswith("equally: set training.updates to 4")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_updates_that_do_not_share_equally_are_told_what_would():
     ],
 )
 def test_parts_that_cannot_work_together_are_refused(text, override, key, remedy):
-    (line,) = refusals(text, override)
+    (line,) = errors_of(text, override)
     assert line.startswith(key)
     assert remedy in line
 
@@ -153,7 +155,7 @@ def test_parts_that_cannot_work_together_are_refused(text, override, key, remedy
     "override, key", [("rewards.0.gate=0.5", "rewards"), ("scoring.renormalise=true", "scoring.renormalise")]
 )
 def test_gdpo_looks_at_no_total(override, key):
-    (line,) = refusals(NFT, "rewards.1.name=s", "algorithm.advantage.name=gdpo", override)
+    (line,) = errors_of(NFT, "rewards.1.name=s", "algorithm.advantage.name=gdpo", override)
     assert line.startswith(f"{key}:") and "gdpo" in line
     geometry(NFT, "rewards.1.name=s", override)
 
@@ -175,4 +177,4 @@ def test_their_near_misses_are_accepted():
 
 
 def test_all_refusals_come_at_once():
-    assert len(refusals(GRPO, "data.micro_batch=7", "sampling.transition.name=ode", "evaluation.rewards=[r]")) == 3
+    assert len(errors_of(GRPO, "data.micro_batch=7", "sampling.transition.name=ode", "evaluation.rewards=[r]")) == 3

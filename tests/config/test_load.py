@@ -115,7 +115,7 @@ def test_the_last_override_wins():
 
 
 @pytest.mark.parametrize(
-    "override, said",
+    "override, message",
     [
         ("seed", "'seed' is not an override"),
         ("=3", "'=3' is not an override"),
@@ -130,9 +130,9 @@ def test_the_last_override_wins():
         ("rewards.0.args={a: 1, a: 2}", "a is already set in line 1"),
     ],
 )
-def test_a_wrong_override_is_refused(override, said):
+def test_a_wrong_override_is_refused(override, message):
     (line,) = problems(SMALLEST, override)
-    assert said in line
+    assert message in line
     assert line.startswith("command line")
 
 
@@ -174,12 +174,12 @@ def test_an_override_takes_the_place_of_a_line():
 
 
 @pytest.mark.parametrize(
-    "value, said",
+    "value, message",
     [("8.0", "a whole number"), ("true", "a whole number"), ("'8'", "a whole number"), ("null", "a whole number")],
 )
-def test_nothing_is_converted_silently(value, said):
+def test_nothing_is_converted_silently(value, message):
     (line,) = problems(SMALLEST, f"data.groups={value}")
-    assert line.endswith(f"expected {said}")
+    assert line.endswith(f"expected {message}")
 
 
 def test_infinity_is_no_learning_rate():
@@ -205,7 +205,7 @@ def test_duplicate_keys_are_refused_with_both_lines():
 
 
 @pytest.mark.parametrize(
-    "text, said",
+    "text, message",
     [
         ("name: [", "tiny.yaml:1: not valid YAML"),
         ("name: !!python/object:os.system x", "tiny.yaml:1: not valid YAML"),
@@ -216,8 +216,8 @@ def test_duplicate_keys_are_refused_with_both_lines():
         ("1: x", "1 is not a key of TrainConfig"),
     ],
 )
-def test_what_is_no_recipe_is_refused(text, said):
-    assert any(said in line for line in problems(text))
+def test_what_is_no_recipe_is_refused(text, message):
+    assert any(message in line for line in problems(text))
 
 
 def test_an_empty_file_is_told_what_is_missing():
@@ -268,9 +268,9 @@ def typos(draw):
 def test_a_typo_of_any_key_is_refused_and_told_the_right_one(typo):
     variant, right, wrong = typo
     (line,) = problems(f"{SMALLEST[:-1]}, {VARIANTS[variant]}}}", f"{dotted(wrong)}=1")
-    said = line.removeprefix(f"command line: {dotted(wrong)} is not a key of ")
-    assert said != line
-    assert dotted(right) in said.partition("did you mean ")[2].removesuffix("?").split(" or ")
+    message = line.removeprefix(f"command line: {dotted(wrong)} is not a key of ")
+    assert message != line
+    assert dotted(right) in message.partition("did you mean ")[2].removesuffix("?").split(" or ")
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_file_of_ones_own_is_loaded_by_its_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ("title: Mine -> titel: Mine", ["mine.yaml:2: titel is not a key of ProtocolConfig: did you mean title?"]),
         ("title: Mine -> title: 3", ["mine.yaml:2: title: got 3: Input should be a valid string"]),
@@ -56,25 +56,25 @@ def test_a_file_of_ones_own_is_loaded_by_its_path(tmp_path):
         ("label: IoU,  -> ", ["mine.yaml:9: metrics.0.label is missing"]),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, wrong, said):
+def test_what_is_wrong_is_named_with_its_line(tmp_path, wrong, message):
     before, _, after = wrong.partition(" -> ")
     mine = tmp_path / "mine.yaml"
     assert before in RIGHT
     mine.write_text(RIGHT.replace(before, after), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_protocol(str(mine))
-    assert all(words in str(caught.value) for words in said), str(caught.value)
+    assert all(words in str(caught.value) for words in message), str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("gen-eval", "did you mean geneval?"),
         ("xyzzy", "there are chartqa, "),
         ("nowhere/mine.yaml", "there is no file nowhere/mine.yaml"),
     ],
 )
-def test_what_is_no_protocol_is_told_what_is(name, said):
+def test_what_is_no_protocol_is_told_what_is(name, message):
     with pytest.raises(ConfigError) as caught:
         load_protocol(name)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

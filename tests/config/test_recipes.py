@@ -36,7 +36,7 @@ def test_a_task_leads_to_a_recipe():
 
 
 @pytest.mark.parametrize(
-    "name, said",
+    "name, message",
     [
         ("reward", "no recipe ships for the task reward yet; tasks that have one: text-to-image, edit, inpaint,"),
         ("quikstart", "did you mean quickstart?"),
@@ -48,10 +48,10 @@ def test_a_task_leads_to_a_recipe():
         ),
     ],
 )
-def test_what_is_no_recipe_is_told_what_is(name, said):
+def test_what_is_no_recipe_is_told_what_is(name, message):
     with pytest.raises(ConfigError) as caught:
         find_recipe(name)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_copy_is_equal_and_overwrites_nothing(tmp_path):

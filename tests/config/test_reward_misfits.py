@@ -15,7 +15,7 @@ algorithm: {name: grpo}
 rewards: [{name: a}, {name: b}]
 data: {path: "shapeworld:train"}
 """
-HELD = "rewards.1.at_least=0.8"
+CONSTRAINT = "rewards.1.at_least=0.8"
 
 
 def refused(*overrides: str) -> list[str]:
@@ -29,11 +29,11 @@ def refused(*overrides: str) -> list[str]:
         ["algorithm.name=gdpo"],
         ["algorithm={name: diffusion_nft, advantage: {name: pareto, clip: 5.0}}", "sampling={}"],
         ["algorithm={name: diffusion_nft, advantage: {name: gdpo, clip: 5.0}}", "sampling={}"],
-        ["algorithm={name: diffusion_nft}", "sampling={}", HELD],
+        ["algorithm={name: diffusion_nft}", "sampling={}", CONSTRAINT],
         ["rewards.1.gate=0.5"],
-        [HELD],
-        [HELD, "rewards.1.lagrange={start: 1.0, rate: 0.5, max: 2.0}"],
-        [HELD, "algorithm.name=gdpo", "rewards.2={name: c}"],
+        [CONSTRAINT],
+        [CONSTRAINT, "rewards.1.lagrange={start: 1.0, rate: 0.5, max: 2.0}"],
+        [CONSTRAINT, "algorithm.name=gdpo", "rewards.2={name: c}"],
     ],
 )
 def test_these_work(overrides):
@@ -41,7 +41,7 @@ def test_these_work(overrides):
 
 
 @pytest.mark.parametrize(
-    ("overrides", "told"),
+    ("overrides", "message"),
     [
         (
             ["algorithm.advantage.name=pareto", "rewards.1.weight=0"],
@@ -56,19 +56,19 @@ def test_these_work(overrides):
             "but pareto learns from those whose",
         ),
         (["algorithm.advantage.name=pareto", "rewards.2={name: c, at_least: 1}"], "and not with pareto"),
-        (["algorithm={name: draft}", HELD], "and not with this algorithm"),
-        (["algorithm={name: rejection_sft}", HELD], "and not with best_of"),
-        (["algorithm.name=max_rl", HELD], "and not with max_rl"),
-        ([HELD, "rewards.0.at_least=0.1"], "so nothing is maximised"),
-        ([HELD, "rewards.1.weight=2"], "rewards.1.weight: with at_least, b is weighed by its multiplier"),
-        ([HELD, "rewards.1.gate=0.1"], "rewards.1.gate: b has at_least"),
+        (["algorithm={name: draft}", CONSTRAINT], "and not with this algorithm"),
+        (["algorithm={name: rejection_sft}", CONSTRAINT], "and not with best_of"),
+        (["algorithm.name=max_rl", CONSTRAINT], "and not with max_rl"),
+        ([CONSTRAINT, "rewards.0.at_least=0.1"], "so nothing is maximised"),
+        ([CONSTRAINT, "rewards.1.weight=2"], "rewards.1.weight: with at_least, b is weighed by its multiplier"),
+        ([CONSTRAINT, "rewards.1.gate=0.1"], "rewards.1.gate: b has at_least"),
         (["rewards.1.lagrange.rate=0.5"], "rewards.1.lagrange: it moves the multiplier of a constraint, and b has no"),
-        ([HELD, "rewards.1.lagrange={start: 9.0}"], "rewards.1.lagrange.start: 9 is above lagrange.max, 5"),
+        ([CONSTRAINT, "rewards.1.lagrange={start: 9.0}"], "rewards.1.lagrange.start: 9 is above lagrange.max, 5"),
         (
-            [HELD, "data.group_sampling={name: dynamic}"],
+            [CONSTRAINT, "data.group_sampling={name: dynamic}"],
             "data.group_sampling: dynamic drops groups whose totals are equal",
         ),
     ],
 )
-def test_these_do_not_and_are_told_why(overrides, told):
-    assert any(told in line for line in refused(*overrides)), refused(*overrides)
+def test_these_do_not_and_are_told_why(overrides, message):
+    assert any(message in line for line in refused(*overrides)), refused(*overrides)

@@ -19,7 +19,7 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
 
 
 @pytest.mark.parametrize(
-    ("text", "override", "said"),
+    ("text", "override", "message"),
     [
         (DRAWS, "algorithm={name: awm, kl: {kind: mean_distance, coef: 0.1}}", "which awm does not replay"),
         (DRAWS, "algorithm={name: awm, advantage: {name: branch, std: group}}", "branch gives each denoising step"),
@@ -36,10 +36,10 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs teacher_force, which PipelinePolicy does not have"),
     ],
 )
-def test_what_cannot_work_is_refused_before_a_model_is_loaded(text, override, said):
+def test_what_cannot_work_is_refused_before_a_model_is_loaded(text, override, message):
     with pytest.raises(ConfigError) as caught:
         check(parse_config(text, "tiny.yaml", [override]))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_micro_batch_must_hold_what_is_compared():

@@ -55,9 +55,9 @@ def test_frames_are_spread_from_the_first_to_the_last(total, rate, fps, least, m
     frames = VideoBudget(fps=fps, min_frames=least, max_frames=most).frames(total, rate)
     assert frames == sorted(set(frames)) and frames[0] >= 0 and frames[-1] < total
     assert min(least, total) <= len(frames) <= min(most, total)
-    asked = round(total / rate * fps)
-    if min(least, total) <= asked <= min(most, total):
-        assert len(frames) == asked
+    requested = round(total / rate * fps)
+    if min(least, total) <= requested <= min(most, total):
+        assert len(frames) == requested
     if len(frames) > 1:
         assert (frames[0], frames[-1]) == (0, total - 1)
         steps = np.diff(frames)

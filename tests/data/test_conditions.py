@@ -28,6 +28,6 @@ def test_kinds(name, kind):
 
 
 def test_only_paths_are_changed():
-    given = {"image": "a", "reference_images": ["b", "c"], "num_frames": 9, "prompt_2": "d", "mask": None}
-    changed = map_media(given, lambda kind, path: (kind, path))
-    assert changed == given | {"image": ("image", "a"), "reference_images": [("image", "b"), ("image", "c")]}
+    fields = {"image": "a", "reference_images": ["b", "c"], "num_frames": 9, "prompt_2": "d", "mask": None}
+    changed = map_media(fields, lambda kind, path: (kind, path))
+    assert changed == fields | {"image": ("image", "a"), "reference_images": [("image", "b"), ("image", "c")]}

@@ -108,8 +108,8 @@ def test_without_decord_pyav_serves_and_says_so_once(tmp_path, monkeypatch, capl
     with caplog.at_level(logging.INFO, "mmrl.data.media.video"):
         for _ in range(2):
             assert read_video(path, BUDGET).source_frames == 4
-    told = [record.message for record in caplog.records]
-    assert len(told) == 1 and told[0].startswith("videos are decoded by PyAV")
+    messages = [record.message for record in caplog.records]
+    assert len(messages) == 1 and messages[0].startswith("videos are decoded by PyAV")
     assert default_decoder() == "pyav"
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.training.zygote import Zygote
+from tests.training.fork_server import ForkServer
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,13 @@ class Started:
 
 
 @contextmanager
-def started(zygote: Zygote, folder: Path, subjects: Sequence[object]) -> Iterator[Started]:
+def started(fork_server: ForkServer, folder: Path, subjects: Sequence[object]) -> Iterator[Started]:
     """While open, `mmrl demo SUBJECTS` runs on a free port of this machine. Ctrl-C ends it, and leaves nothing."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port = int(listening.getsockname()[1])
     votes = folder / "votes.jsonl"
-    child = zygote.start(folder / "cwd", "demo", *subjects, "--no-open", "--port", port, "--votes", votes)
+    child = fork_server.start(folder / "cwd", "demo", *subjects, "--no-open", "--port", port, "--votes", votes)
     child.await_text("Ctrl-C ends it")
     (uploads,) = Path(tempfile.gettempdir()).glob(f"mmrl-demo-{child.pid}-*")
     yield Started(port, votes, uploads)

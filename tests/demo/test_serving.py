@@ -18,8 +18,8 @@ pytest.importorskip("gradio")
 
 
 @pytest.fixture(scope="module")
-def served(run, zygote, tmp_path_factory):
-    with started(zygote, tmp_path_factory.mktemp("served"), [run]) as app:
+def served(run, fork_server, tmp_path_factory):
+    with started(fork_server, tmp_path_factory.mktemp("served"), [run]) as app:
         yield app
 
 

@@ -48,10 +48,10 @@ class Answers(BaseHTTPRequestHandler):
         if not self._known():
             return
         if self.path == "/api/repos/create":
-            told = json.loads(body)
-            name = f"{told.get('organization') or 'ann'}/{told['name']}"
+            payload = json.loads(body)
+            name = f"{payload.get('organization') or 'ann'}/{payload['name']}"
             self.server.repositories[name] = {
-                "private": bool(told.get("private")) or told.get("visibility") == "private",
+                "private": bool(payload.get("private")) or payload.get("visibility") == "private",
                 "files": {},
             }
             return self._say(200, {"url": f"{self.server.url}/{name}", "id": name, "name": name})
@@ -86,8 +86,8 @@ class Answers(BaseHTTPRequestHandler):
         self._say(401, {"error": "Invalid username or password."})
         return False
 
-    def _say(self, code: int, told: Any, headers: dict[str, str] | None = None) -> None:
-        content = json.dumps(told).encode()
+    def _say(self, code: int, payload: Any, headers: dict[str, str] | None = None) -> None:
+        content = json.dumps(payload).encode()
         self.send_response(code)
         for key, value in {
             "Content-Type": "application/json",

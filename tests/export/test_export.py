@@ -56,9 +56,9 @@ class Exports:
         self.base: dict[str, torch.Tensor] = {}
         for name in names:
             run, policy = self._run(name)
-            self.own[name] = self._asked(name, policy)
+            self.own[name] = self._outputs(name, policy)
             with policy.reference():
-                self.base[name] = self._asked(name, policy)
+                self.base[name] = self._outputs(name, policy)
             export(str(run), root / name)
         Image.new("RGB", (48, 48), "red").save(root / "picture.png")
         program = Path(__file__).with_name("without_mmrl.py")
@@ -68,7 +68,7 @@ class Exports:
         assert done.returncode == 0, done.stderr[-3000:]
         self.plain = {name: load_file(root / f"{name}.safetensors")["out"] for name in names}
 
-    def _asked(self, name: str, policy: Any) -> torch.Tensor:
+    def _outputs(self, name: str, policy: Any) -> torch.Tensor:
         if name.startswith("drawing"):
             made = policy.pipeline("a red circle", generator=torch.Generator().manual_seed(7), **CALL)
             return torch.tensor(made.images)
@@ -77,9 +77,9 @@ class Exports:
                 {"type": "image", "image": Image.new("RGB", (48, 48), "red")},
                 {"type": "text", "text": "Where?"},
             ]
-            asked = dict(add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt")
+            options = dict(add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt")
             turn = {"role": "user", "content": content}
-            inputs = dict(policy.vlm.processor.apply_chat_template([turn], **asked))
+            inputs = dict(policy.vlm.processor.apply_chat_template([turn], **options))
             save_file(inputs, self.root / "question.safetensors")
             with torch.no_grad():
                 return policy.vlm.model(**policy.vlm.to_device(inputs)).logits.float().log_softmax(-1)

@@ -29,13 +29,13 @@ def hub(monkeypatch):
 
 def push(run, out, *options):
     words = ["export", str(run), "--out", str(out), "--lora-only", "--push", "ann/dots", *options]
-    shown = CliRunner().invoke(app, words)
-    return shown.exit_code, " ".join(shown.output.split())
+    result = CliRunner().invoke(app, words)
+    return result.exit_code, " ".join(result.output.split())
 
 
 def test_all_files_arrive_in_a_private_repository_after_it_was_said(hub, run, tmp_path):
-    code, said = push(run, tmp_path / "out")
-    assert code == 0, said
+    code, output = push(run, tmp_path / "out")
+    assert code == 0, output
     there = hub.repositories["ann/dots"]
     kept = {
         path.relative_to(tmp_path / "out").as_posix(): path.read_bytes()
@@ -43,48 +43,48 @@ def test_all_files_arrive_in_a_private_repository_after_it_was_said(hub, run, tm
         if path.is_file()
     }
     assert there["private"] is True and there["files"] == kept
-    told = f"Uploading {len(kept)} files (0.1 MiB) to {hub.url}/ann/dots (private: only its owner sees it)"
-    assert told in said and said.index(told) < said.index(f"{hub.url}/ann/dots/commit/")
+    message = f"Uploading {len(kept)} files (0.1 MiB) to {hub.url}/ann/dots (private: only its owner sees it)"
+    assert message in output and output.index(message) < output.index(f"{hub.url}/ann/dots/commit/")
     assert b'load_lora_weights("ann/dots")' in kept["README.md"]
 
 
 def test_public_is_public_only_when_asked(hub, run, tmp_path):
-    code, said = push(run, tmp_path / "out", "--public")
-    assert code == 0 and hub.repositories["ann/dots"]["private"] is False and "EVERYBODY sees it" in said
+    code, output = push(run, tmp_path / "out", "--public")
+    assert code == 0 and hub.repositories["ann/dots"]["private"] is False and "EVERYBODY sees it" in output
 
 
 @pytest.mark.parametrize(
-    ("there", "why"),
+    ("there", "reason"),
     [
         ({"private": True, "files": {"model.safetensors": b""}}, "ann/dots holds model.safetensors already"),
         ({"private": False, "files": {".gitattributes": b""}}, "ann/dots is there already, and public: say --public"),
     ],
 )
-def test_a_repository_that_is_in_use_or_seen_by_others_is_refused_before_the_work(there, why, hub, run, tmp_path):
+def test_a_repository_that_is_in_use_or_seen_by_others_is_refused_before_the_work(there, reason, hub, run, tmp_path):
     hub.repositories["ann/dots"] = there
-    code, said = push(run, tmp_path / "out")
-    assert code == 2 and why in said and not (tmp_path / "out").exists()
+    code, output = push(run, tmp_path / "out")
+    assert code == 2 and reason in output and not (tmp_path / "out").exists()
 
 
 def test_an_empty_repository_of_the_same_kind_is_filled(hub, run, tmp_path):
     hub.repositories["ann/dots"] = {"private": True, "files": {".gitattributes": b""}}
-    code, said = push(run, tmp_path / "out")
-    assert code == 0 and "which is empty" in said and "README.md" in hub.repositories["ann/dots"]["files"]
+    code, output = push(run, tmp_path / "out")
+    assert code == 0 and "which is empty" in output and "README.md" in hub.repositories["ann/dots"]["files"]
 
 
 def test_who_is_not_logged_in_is_told_how(hub, run, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
-    code, said = push(run, tmp_path / "out")
-    assert code == 2 and "hf auth login" in said and not (tmp_path / "out").exists()
+    code, output = push(run, tmp_path / "out")
+    assert code == 2 and "hf auth login" in output and not (tmp_path / "out").exists()
 
 
 def test_a_hub_that_fails_leaves_the_folder(hub, run, tmp_path):
     hub.full = True
-    code, said = push(run, tmp_path / "out")
-    assert code == 2 and "is written all the same" in said and (tmp_path / "out" / "README.md").is_file()
+    code, output = push(run, tmp_path / "out")
+    assert code == 2 and "is written all the same" in output and (tmp_path / "out" / "README.md").is_file()
 
 
 def test_without_push_nobody_is_asked(hub, run, tmp_path):
     hub.shutdown()
-    shown = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "out"), "--lora-only"])
-    assert shown.exit_code == 0 and not hub.repositories
+    result = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "out"), "--lora-only"])
+    assert result.exit_code == 0 and not hub.repositories

@@ -24,15 +24,15 @@ def adapted(weight: float, change: float, dtype: torch.dtype) -> nn.Sequential:
 
 def test_the_sum_takes_the_place_of_the_adapter():
     model = adapted(1.0, 0.5, torch.float32)
-    asked = torch.randn(3, 4)
-    due = model(asked)
+    inputs = torch.randn(3, 4)
+    expected = model(inputs)
     merged = merge_adapters(model)
     assert merged.layers == 1 and merged.rounded < 1e-6
     assert (
         type(model[0]) is nn.Linear
         and model.state_dict().keys() == nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).state_dict().keys()
     )
-    torch.testing.assert_close(model(asked), due)
+    torch.testing.assert_close(model(inputs), expected)
     torch.testing.assert_close(model[0].weight, torch.full((4, 4), 1.5))
 
 

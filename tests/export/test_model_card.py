@@ -80,14 +80,14 @@ def test_a_base_that_is_not_on_the_hub_is_told_in_words_and_without_folders(make
 
 
 @pytest.mark.parametrize(
-    ("held", "said"), [(0.2, "redness rose while the held-out held fell by 0.2"), (0.7, "did not diverge")]
+    ("half", "sentence"), [(0.2, "redness rose while the held-out held fell by 0.2"), (0.7, "did not diverge")]
 )
-def test_results_have_intervals_and_say_whether_rewards_parted(held, said, make_run, tmp_path):
+def test_results_have_intervals_and_say_whether_rewards_parted(half, sentence, make_run, tmp_path):
     run = make_run()
-    evaluated(run, 0, trained=0.4, watched=0.4, pictures=2)
-    evaluated(run, STEP, trained=0.6, watched=held, pictures=2)
+    evaluated(run, 0, trained=0.4, observed=0.4, pictures=2)
+    evaluated(run, STEP, trained=0.6, observed=half, pictures=2)
     text = readme(run, tmp_path / "out")
-    assert said in text and "| redness | trained | 0." in text and "| held | held out | 0." in text
+    assert sentence in text and "| redness | trained | 0." in text and "| held | held out | 0." in text
     row = next(line for line in text.splitlines() if line.startswith("| redness"))
     assert row.split("|")[5].strip().startswith("+0.") and " to +0." in row and row.endswith("| 40 |")
     for name in ("curves.svg", "before_after.png"):
@@ -97,9 +97,9 @@ def test_results_have_intervals_and_say_whether_rewards_parted(held, said, make_
 
 def test_a_step_that_was_not_evaluated_and_a_reward_that_fell_are_limits(make_run, tmp_path):
     run = make_run()
-    evaluated(run, 0, trained=0.6, watched=0.5)
-    evaluated(run, STEP - 2, trained=0.4, watched=0.5)
-    evaluated(run, STEP + 2, trained=0.9, watched=0.9)  # of a run that went on: not this model's
+    evaluated(run, 0, trained=0.6, observed=0.5)
+    evaluated(run, STEP - 2, trained=0.4, observed=0.5)
+    evaluated(run, STEP + 2, trained=0.9, observed=0.9)  # of a run that went on: not this model's
     text = readme(run, tmp_path / "out")
     assert f"The results are those of iteration {STEP - 2}; what is exported is iteration {STEP}" in text
     assert "redness ended below its base's (-0.2" in text and "0.900" not in text
@@ -173,20 +173,20 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(make_run, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("target", "why"),
+    ("target", "reason"),
     [
         ("{run}@base", "the model that training began with"),
         ("{run}@7", "kept iterations [4]"),
         ("org/model", "is no run's folder"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(target, why, make_run, tmp_path):
+def test_what_is_no_checkpoint_is_refused(target, reason, make_run, tmp_path):
     target = target.format(run=make_run())
-    shown = CliRunner().invoke(app, ["export", target, "--out", str(tmp_path / "out")])
-    assert shown.exit_code == 2 and why in " ".join(shown.output.split()) and not (tmp_path / "out").exists()
+    result = CliRunner().invoke(app, ["export", target, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2 and reason in " ".join(result.output.split()) and not (tmp_path / "out").exists()
 
 
 def test_the_command_says_what_it_wrote(make_run, tmp_path):
-    shown = CliRunner().invoke(app, ["export", str(make_run()), "--out", str(tmp_path / "out"), "--lora-only"])
-    assert shown.exit_code == 0, shown.output
-    assert "pytorch_lora_weights.safetensors" in shown.output and "load_lora_weights" in shown.output
+    result = CliRunner().invoke(app, ["export", str(make_run()), "--out", str(tmp_path / "out"), "--lora-only"])
+    assert result.exit_code == 0, result.output
+    assert "pytorch_lora_weights.safetensors" in result.output and "load_lora_weights" in result.output

@@ -45,12 +45,12 @@ def write_run(folder: Path, config: TrainConfig, policy: Any) -> Path:
     return folder
 
 
-def evaluated(run: Path, step: int, trained: float, watched: float, pictures: int = 0) -> Path:
+def evaluated(run: Path, step: int, trained: float, observed: float, pictures: int = 0) -> Path:
     """Add an evaluation of 40 prompts with about these means of `redness` and `held`."""
     random = np.random.default_rng(0)  # the same prompts each time
     values = {
         "redness": (trained + random.normal(0, 0.1, 40) + step * random.normal(0, 0.01, 40)).astype(np.float32),
-        "held": (watched + random.normal(0, 0.1, 40) + step * random.normal(0, 0.01, 40)).astype(np.float32),
+        "held": (observed + random.normal(0, 0.1, 40) + step * random.normal(0, 0.01, 40)).astype(np.float32),
     }
     values["total"] = values["redness"]
     found = Evaluation(

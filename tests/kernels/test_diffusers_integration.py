@@ -177,13 +177,13 @@ def test_flash_is_taken_by_name_alone_and_only_where_it_serves():
     with_flash = replace(ON_A_GPU, installed=frozenset({"flash_attn"}))
     assert choose_attention("auto", with_flash).name == "sdpa"
     assert choose_attention("flash", with_flash).name == "flash"
-    for broken, due in (
+    for broken, expected in (
         (ON_A_GPU, "pip install flash-attn"),
         (replace(with_flash, half=False), "half precision"),
         (replace(with_flash, device="cpu"), "is on cpu"),
         (replace(with_flash, dependents=0, others=("AttnProcessor2_0",)), "1 x AttnProcessor2_0"),
     ):
-        with pytest.raises(KernelError, match=due):
+        with pytest.raises(KernelError, match=expected):
             choose_attention("flash", broken)
 
 

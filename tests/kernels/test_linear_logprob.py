@@ -75,7 +75,7 @@ def test_values_and_gradients_are_those_of_plain_torch_in_float64(
     hidden, weight, bias, targets = make_inputs(n, h, v)
     suppressed = torch.tensor([0, v - 1]) if suppressing else None
     targets = targets.clamp(1, v - 2)
-    given = [hidden, weight, bias] if biased else [hidden, weight]
+    inputs = [hidden, weight, bias] if biased else [hidden, weight]
     options = {"bias": bias if biased else None, "temperature": temperature, "suppressed": suppressed}
     ours, entropy = linear_logprob_entropy(hidden, weight, targets, **options)
     truth, true_entropy = naive(hidden, weight, targets, **options)
@@ -85,8 +85,8 @@ def test_values_and_gradients_are_those_of_plain_torch_in_float64(
     assert torch.equal(linear_logprob(hidden, weight, targets, **options), ours)
     slope = torch.randn(n)
     slope[::3] = 0
-    gradients = torch.autograd.grad(ours, given, slope)
-    for gradient, true_gradient in zip(gradients, torch.autograd.grad(truth, given, slope.double()), strict=True):
+    gradients = torch.autograd.grad(ours, inputs, slope)
+    for gradient, true_gradient in zip(gradients, torch.autograd.grad(truth, inputs, slope.double()), strict=True):
         assert relative_error(gradient, true_gradient.double()) < 5e-6
     wrong = linear_logprob(hidden, weight, 1 + targets % (v - 2), **options)
     assert relative_error(wrong, truth) > 1e-2, "the comparison cannot fail"
@@ -284,7 +284,7 @@ def test_a_frozen_layer_costs_half_the_operations() -> None:
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, message",
     [
         ({"hidden": torch.zeros(2, 3, 4)}, r"hidden: expected \[N, H\], got \[2, 3, 4\]; flatten"),
         ({"weight": torch.zeros(5, 3)}, r"weight: expected \[V, H\] with H=4"),
@@ -298,7 +298,7 @@ def test_a_frozen_layer_costs_half_the_operations() -> None:
         ({"temperature": 0.0}, "temperature: expected a number > 0, got 0.0"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_was_due(change: dict[str, object], told: str) -> None:
-    given = {"hidden": torch.zeros(2, 4), "weight": torch.zeros(5, 4), "targets": torch.zeros(2, dtype=torch.long)}
-    with pytest.raises(ValueError, match=told):
-        linear_logprob(**{**given, **change})  # type: ignore[arg-type]
+def test_what_does_not_fit_is_refused_with_what_was_due(change: dict[str, object], message: str) -> None:
+    inputs = {"hidden": torch.zeros(2, 4), "weight": torch.zeros(5, 4), "targets": torch.zeros(2, dtype=torch.long)}
+    with pytest.raises(ValueError, match=message):
+        linear_logprob(**{**inputs, **change})  # type: ignore[arg-type]

@@ -55,10 +55,10 @@ def never_again(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("scale", [1.0, 1024.0, -0.3])
 def test_the_gradients_are_the_same_and_no_logits_are_computed_again(scale, monkeypatch):
     update = Update()
-    due = update.gradients(scale)
+    expected = update.gradients(scale)
     monkeypatch.setattr(autograd, "_backward", None)
     torch.testing.assert_close(
-        update.gradients(scale, grad_hint=update.grad_hint), due, rtol=1e-5, atol=1e-5 * abs(scale)
+        update.gradients(scale, grad_hint=update.grad_hint), expected, rtol=1e-5, atol=1e-5 * abs(scale)
     )
 
 
@@ -71,23 +71,23 @@ def test_another_gradient_than_the_foreseen_one_costs_time_alone(wrong):
 
 def test_another_gradient_is_told_of_once_and_what_was_prepared_is_dropped_first(caplog, monkeypatch):
     autograd._tell_of_another.cache_clear()
-    update, prepared, held = Update(), [], []
+    update, prepared, stored = Update(), [], []
     forward, again = autograd._forward, autograd._backward
 
-    def watched(*given):
-        found = forward(*given)
+    def recording(*arguments):
+        found = forward(*arguments)
         prepared.append(weakref.ref(found[2]))
         return found
 
-    def looked_at(*given):
-        held.append(prepared[-1]() is not None)
-        return again(*given)
+    def looked_at(*arguments):
+        stored.append(prepared[-1]() is not None)
+        return again(*arguments)
 
-    monkeypatch.setattr(autograd, "_forward", watched)
+    monkeypatch.setattr(autograd, "_forward", recording)
     monkeypatch.setattr(autograd, "_backward", looked_at)
     for _ in range(2):
         update.gradients(grad_hint=lambda log_probs, rows: torch.ones_like(log_probs))
-    assert held == [False, False]
+    assert stored == [False, False]
     assert caplog.text.count("another gradient came than was foreseen") == 1
 
 
@@ -96,9 +96,9 @@ def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
     hidden, weight = torch.randn(64, 16).half().requires_grad_(), torch.randn(57, 16).half().requires_grad_()
     targets, slope = torch.randint(57, (64,)), 1e-6 * torch.randn(64)
     scaled = 65536 * slope
-    due = torch.autograd.grad(linear_logprob(hidden, weight, targets), [hidden, weight], scaled)
-    told = linear_logprob(hidden, weight, targets, grad_hint=lambda log_probs, rows: slope[rows])
-    for found, right in zip(torch.autograd.grad(told, [hidden, weight], scaled), due, strict=True):
+    expected = torch.autograd.grad(linear_logprob(hidden, weight, targets), [hidden, weight], scaled)
+    hinted = linear_logprob(hidden, weight, targets, grad_hint=lambda log_probs, rows: slope[rows])
+    for found, right in zip(torch.autograd.grad(hinted, [hidden, weight], scaled), expected, strict=True):
         assert found.dtype == torch.float16
         assert (found - right).float().norm() < 2e-3 * right.float().norm()
 

@@ -48,34 +48,34 @@ def dense(query, key, value, mask, scale=None):
 
 
 def with_gradients(function, query, key, value, gradient):
-    given = [x.detach().clone().requires_grad_() for x in (query, key, value)]
-    out = function(*given)
-    return out.detach(), *torch.autograd.grad(out, given, gradient)
+    inputs = [x.detach().clone().requires_grad_() for x in (query, key, value)]
+    out = function(*inputs)
+    return out.detach(), *torch.autograd.grad(out, inputs, gradient)
 
 
-def worst(found, due):
-    return max(float((a.double() - b.double()).abs().max()) for a, b in zip(found, due, strict=True))
+def worst(found, expected):
+    return max(float((a.double() - b.double()).abs().max()) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_outputs_and_gradients_are_those_of_a_dense_mask(name, heads, kv_heads):
     layout = LAYOUTS[name]
-    given = tensors(layout, heads, kv_heads, 8)
+    inputs = tensors(layout, heads, kv_heads, 8)
     mask = visible(layout)
-    due = with_gradients(lambda q, k, v: dense(q, k, v, mask), *given)
-    assert worst(with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), *given), due) < 1e-12
+    expected = with_gradients(lambda q, k, v: dense(q, k, v, mask), *inputs)
+    assert worst(with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), *inputs), expected) < 1e-12
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_every_dtype_is_within_the_spec_of_float64(dtype):
     layout, bound = SharedPromptLayout((33, 17), ((21, 8, 40), (5, 5))), SPEC.tolerances[dtype]
-    given = tensors(layout, 4, 2, 24, dtype)
-    exact = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), *(x.double() for x in given))
-    found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), *given)
-    for got, due in zip(found, exact, strict=True):
+    inputs = tensors(layout, 4, 2, 24, dtype)
+    exact = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), *(x.double() for x in inputs))
+    found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), *inputs)
+    for got, expected in zip(found, exact, strict=True):
         assert got.dtype == dtype
-        torch.testing.assert_close(got.double(), due, atol=bound.absolute, rtol=bound.relative)
+        torch.testing.assert_close(got.double(), expected, atol=bound.absolute, rtol=bound.relative)
 
 
 def test_it_equals_as_many_plain_texts_each_with_a_prompt_of_its_own():
@@ -93,28 +93,28 @@ def test_it_equals_as_many_plain_texts_each_with_a_prompt_of_its_own():
         return out
 
     # A text repeats the outputs of its prompt: here the last copy of a prompt's outputs has the gradient.
-    due = with_gradients(apart, query, key, value, gradient)
+    expected = with_gradients(apart, query, key, value, gradient)
     found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), query, key, value, gradient)
-    assert worst(found, due) < 1e-12
+    assert worst(found, expected) < 1e-12
 
 
 @pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (2, 1)])
 def test_gradcheck(heads, kv_heads):
     layout = SharedPromptLayout((2, 1), ((1, 2), (2,)))
-    given = [x.requires_grad_() for x in tensors(layout, heads, kv_heads, 3)[:3]]
-    assert torch.autograd.gradcheck(lambda q, k, v: shared_prompt_attention(q, k, v, layout), given)
+    inputs = [x.requires_grad_() for x in tensors(layout, heads, kv_heads, 3)[:3]]
+    assert torch.autograd.gradcheck(lambda q, k, v: shared_prompt_attention(q, k, v, layout), inputs)
 
 
 def test_a_scale_of_ones_own_and_strange_strides_are_taken():
     layout = LAYOUTS["ragged groups"]
     query, key, value, gradient = tensors(layout, 4, 2, 8)
-    due = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout), 0.7), query, key, value, gradient)
+    expected = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout), 0.7), query, key, value, gradient)
 
     def strange(q, k, v):
         turned = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (q, k, v))
         return shared_prompt_attention(*turned, layout, 0.7)
 
-    assert worst(with_gradients(strange, query, key, value, gradient.mT.contiguous().mT), due) < 1e-12
+    assert worst(with_gradients(strange, query, key, value, gradient.mT.contiguous().mT), expected) < 1e-12
 
 
 def test_very_large_scores_neither_overflow_nor_lose_the_prompt():
@@ -123,9 +123,9 @@ def test_very_large_scores_neither_overflow_nor_lose_the_prompt():
     query, key, value, gradient = tensors(layout, 1, 1, 4)
     key[:3] *= 1000
     for signed in (key, -key):
-        due = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), query, signed, value, gradient)
+        expected = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), query, signed, value, gradient)
         found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), query, signed, value, gradient)
-        assert all(x.isfinite().all() for x in found) and worst(found, due) < 1e-9
+        assert all(x.isfinite().all() for x in found) and worst(found, expected) < 1e-9
 
 
 def test_what_is_broken_in_one_group_stays_there():
@@ -137,10 +137,10 @@ def test_what_is_broken_in_one_group_stays_there():
     for x in (query, key, value, gradient):
         x[poisoned] = torch.nan
     found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), query, key, value, gradient)
-    for got, due in zip(found, sound, strict=True):
+    for got, expected in zip(found, sound, strict=True):
         assert got[poisoned].isnan().all()
         assert torch.equal(torch.cat([got[: poisoned.start], got[poisoned.stop :]]),
-                           torch.cat([due[: poisoned.start], due[poisoned.stop :]]))  # fmt: skip
+                           torch.cat([expected[: poisoned.start], expected[poisoned.stop :]]))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -154,10 +154,10 @@ def test_what_is_broken_in_one_group_stays_there():
 def test_another_layout_gives_another_result(wrong):
     """The comparisons above can fail."""
     layout = LAYOUTS["ragged groups"]
-    given = tensors(layout, 2, 2, 8)
-    due = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), *given)
-    found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, wrong), *given)
-    assert worst(found, due) > 1e-2
+    inputs = tensors(layout, 2, 2, 8)
+    expected = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), *inputs)
+    found = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, wrong), *inputs)
+    assert worst(found, expected) > 1e-2
 
 
 def rotated(x, positions):
@@ -174,11 +174,11 @@ def test_positions_of_completions_go_on_from_their_prompt_and_must():
     assert positions.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 5, 6, 7, 8, 0, 1, 2, 3]
     text = [0, 1, 2, 3, 4, 8, 9, 10, 11]  # the first prompt and its second completion
     alone = rotated(query[text], torch.arange(9)), rotated(key[text], torch.arange(9))
-    due = dense(*alone, value[text], torch.ones(9, 9, dtype=torch.bool).tril())
+    expected = dense(*alone, value[text], torch.ones(9, 9, dtype=torch.bool).tril())
 
     def error(positions):
         found = shared_prompt_attention(rotated(query, positions), rotated(key, positions), value, layout)
-        return float((found[text] - due).abs().max())
+        return float((found[text] - expected).abs().max())
 
     assert error(positions) < 1e-12
     assert error(torch.arange(layout.tokens)) > 1e-2  # not counted anew for each completion
@@ -226,9 +226,9 @@ def test_the_tiles_of_the_kernels_cover_each_visible_pair_once(name, sizes):
         by_keys[masked_until:last, start:end] += 1
         for row in range(start, masked_until):
             by_keys[row, (start if in_prompt else max(own[row], start)) : min(row + 1, end)] += 1
-    due = visible(layout).long()
-    assert torch.equal(by_queries, due) and torch.equal(by_keys, due)
-    assert pairs(layout) == int(due.sum())
+    expected = visible(layout).long()
+    assert torch.equal(by_queries, expected) and torch.equal(by_keys, expected)
+    assert pairs(layout) == int(expected.sum())
 
 
 def test_rows_that_branch_off_see_their_prompt_without_its_padding_and_themselves():
@@ -243,8 +243,8 @@ def test_rows_that_branch_off_see_their_prompt_without_its_padding_and_themselve
     for row, prompt in enumerate((0, 0, 1)):
         key = torch.cat([prompt_key[prompt][:, ~hidden[prompt]], own_key[row]], dim=1).transpose(0, 1)
         value = torch.cat([prompt_value[prompt][:, ~hidden[prompt]], own_value[row]], dim=1).transpose(0, 1)
-        due = dense(query[row][None], key, value, torch.ones(1, len(key), dtype=torch.bool))[0]
-        torch.testing.assert_close(found[row], due, atol=1e-12, rtol=1e-12)
+        expected = dense(query[row][None], key, value, torch.ones(1, len(key), dtype=torch.bool))[0]
+        torch.testing.assert_close(found[row], expected, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("padding", [None, torch.zeros(3, 5, dtype=torch.bool)])
@@ -262,7 +262,7 @@ def test_rows_go_on_alike_when_all_those_of_other_prompts_have_ended(padding):
 
 
 @pytest.mark.parametrize(
-    ("prompts", "completions", "due"),
+    ("prompts", "completions", "expected"),
     [
         ((), (), "at least one prompt"),
         ((3, 0), ((1,), (1,)), "at least one token"),
@@ -270,13 +270,13 @@ def test_rows_go_on_alike_when_all_those_of_other_prompts_have_ended(padding):
         ((3, 2), ((2,),), "2 prompts and completions of 1 prompts"),
     ],
 )
-def test_layouts_that_cannot_be_are_refused(prompts, completions, due):
-    with pytest.raises(KernelError, match=due):
+def test_layouts_that_cannot_be_are_refused(prompts, completions, expected):
+    with pytest.raises(KernelError, match=expected):
         SharedPromptLayout(prompts, completions)
 
 
 @pytest.mark.parametrize(
-    ("query", "key", "value", "due"),
+    ("query", "key", "value", "expected"),
     [
         ((6, 2, 8), (6, 2, 4), (6, 2, 8), r"expected \[N, H, D\]"),
         ((6, 2, 8), (6, 2, 8), (6, 1, 8), r"expected \[N, H, D\]"),
@@ -285,8 +285,8 @@ def test_layouts_that_cannot_be_are_refused(prompts, completions, due):
         ((7, 2, 8), (7, 2, 8), (7, 2, 8), "7 tokens came, the layout has 6"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(query, key, value, due):
-    with pytest.raises(KernelError, match=due):
+def test_shapes_that_do_not_fit_are_refused(query, key, value, expected):
+    with pytest.raises(KernelError, match=expected):
         shared_prompt_attention(
             torch.zeros(query), torch.zeros(key), torch.zeros(value), SharedPromptLayout((3,), ((2, 1),))
         )

@@ -114,10 +114,10 @@ def test_triton_comes_first_where_it_can_serve_and_says_why_where_it_cannot(monk
     monkeypatch.delenv("MMRL_KERNELS", raising=False)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert choose(OP, torch.zeros(1, 1, 8)).backend.name == "triton"
-    for x, due in (
+    for x, expected in (
         (torch.zeros(1, 1, 8, dtype=torch.float64), "float64"),
         (torch.zeros(1, 1, 2 * MAX_WIDTH), f"heads of {2 * MAX_WIDTH} numbers"),
     ):
-        assert choose(OP, x).backend.name == "reference" and due in choose(OP, x).reason
+        assert choose(OP, x).backend.name == "reference" and expected in choose(OP, x).reason
     monkeypatch.delenv("TRITON_INTERPRET")
     assert "x is on cpu" in choose(OP, torch.zeros(1, 1, 8)).reason

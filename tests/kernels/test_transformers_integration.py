@@ -59,17 +59,17 @@ def gradients(model, loss):
 
 def test_a_pack_says_what_separate_texts_say_and_has_their_gradients(model):
     assert model.config._attn_implementation == NAME
-    mine, due = packed_log_probs(model), plain_log_probs(model)
-    torch.testing.assert_close(mine, due, atol=2e-5, rtol=0)
-    weights = torch.linspace(-1, 1, len(due))
-    expected = gradients(model, (due * weights).sum())
+    mine, wanted = packed_log_probs(model), plain_log_probs(model)
+    torch.testing.assert_close(mine, wanted, atol=2e-5, rtol=0)
+    weights = torch.linspace(-1, 1, len(wanted))
+    expected = gradients(model, (wanted * weights).sum())
     assert (gradients(model, (mine * weights).sum()) - expected).norm() < 1e-5 * expected.norm()
 
 
 def test_activations_that_are_computed_anew_give_the_same_gradients(model):
     """In the backward pass, long after the call that named the layout has returned."""
     weights = torch.linspace(-1, 1, len(LAYOUT.predicting))
-    due = gradients(model, (packed_log_probs(model) * weights).sum())
+    expected = gradients(model, (packed_log_probs(model) * weights).sum())
     # transformers renamed both on the way from 5.10 to 5.23
     begin = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     end = getattr(model, "activation_checkpointing_disable", None) or model.gradient_checkpointing_disable
@@ -80,7 +80,7 @@ def test_activations_that_are_computed_anew_give_the_same_gradients(model):
     finally:
         model.eval()
         end()
-    torch.testing.assert_close(found, due)
+    torch.testing.assert_close(found, expected)
 
 
 @torch.no_grad()
@@ -121,9 +121,9 @@ def test_rows_that_branch_off_are_written_as_if_alone(model):
 
 
 def test_without_a_pack_attention_is_sdpa(model):
-    due = LlamaForCausalLM(LlamaConfig(vocab_size=11, **SIZES)).eval()
-    due.load_state_dict(model.state_dict())
-    torch.testing.assert_close(plain_log_probs(model), plain_log_probs(due), atol=0, rtol=0)
+    expected = LlamaForCausalLM(LlamaConfig(vocab_size=11, **SIZES)).eval()
+    expected.load_state_dict(model.state_dict())
+    torch.testing.assert_close(plain_log_probs(model), plain_log_probs(expected), atol=0, rtol=0)
 
 
 def test_a_mask_that_lost_its_layout_on_the_way_is_refused(model):

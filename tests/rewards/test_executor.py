@@ -88,7 +88,7 @@ def test_calls_to_a_server_run_side_by_side_and_come_back_in_order():
 
 
 def test_scores_are_made_while_the_caller_goes_on():
-    class Held(Waiting):
+    class Blocked(Waiting):
         """Waits until it is let go."""
 
         name, go = "held", threading.Event()
@@ -97,9 +97,9 @@ def test_scores_are_made_while_the_caller_goes_on():
             assert self.go.wait(60)
             return float(item.text)
 
-    suite = RewardSuite([(Held(), 1.0)])
+    suite = RewardSuite([(Blocked(), 1.0)])
     first, second = suite.submit(rows(1, 2)), suite.submit(rows(3))
-    Held.go.set()  # the caller has gone on
+    Blocked.go.set()  # the caller has gone on
     assert suite.join([first, second]).values["total"].tolist() == [1, 2, 3]
     assert first.result().values["total"].tolist() == [1, 2]
     assert asyncio.run(suite.ascore(rows(5))).values["total"].tolist() == [5]
@@ -227,15 +227,15 @@ def test_a_closed_suite_scores_no_more():
     class Begun(Waiting):
         """Says when it is asked."""
 
-        name, asked = "begun", threading.Event()
+        name, requested = "begun", threading.Event()
 
         def score_one(self, item):
-            self.asked.set()
+            self.requested.set()
             return super().score_one(item)
 
     suite = RewardSuite([(Begun(), 1.0)])
     begun = suite.submit(rows(1))
-    assert Begun.asked.wait(60)
+    assert Begun.requested.wait(60)
     suite.close()
     assert begun.result().values["total"].tolist() == [1]
     with pytest.raises(RuntimeError, match="rewards is closed"):

@@ -151,10 +151,10 @@ def test_a_reference_is_read_as_an_answer_is(tmp_path):
     }.items():
         path = tmp_path / f"{name}.png"
         picture.save(path)
-        due = np.asarray(answer_image(picture))
-        assert np.array_equal(np.asarray(reference_image(str(path))), due), name
-        assert np.array_equal(np.asarray(reference_image(path)), due), name
-        assert np.array_equal(np.asarray(reference_image(picture)), due), name
+        expected = np.asarray(answer_image(picture))
+        assert np.array_equal(np.asarray(reference_image(str(path))), expected), name
+        assert np.array_equal(np.asarray(reference_image(path)), expected), name
+        assert np.array_equal(np.asarray(reference_image(picture)), expected), name
 
 
 def test_what_is_wrong_with_a_reference_is_a_failure_of_the_scorer(tmp_path):

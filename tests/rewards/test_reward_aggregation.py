@@ -90,7 +90,7 @@ def test_a_shut_gate_gives_the_floor_and_an_unknown_gate_is_unknown():
     np.testing.assert_array_equal(total, [5.0, -2.0, np.nan, np.nan])
 
 
-class Told(Reward):
+class Indicator(Reward):
     """Reads its value from the references."""
 
     name, range = "told", (0.0, 1.0)
@@ -99,11 +99,11 @@ class Told(Reward):
         return item.references[self.name]
 
 
-class Distance(Told):
+class Distance(Indicator):
     name, direction, range = "distance", "lower", (0.0, 4.0)
 
 
-class Endless(Told):
+class Endless(Indicator):
     name, range = "endless", (-float("inf"), 0.0)
 
 
@@ -115,34 +115,34 @@ def rows(**columns):
 
 
 def test_a_reward_whose_direction_is_lower_is_subtracted_and_gates_from_above():
-    suite = RewardSuite([WeightedReward(Told(), 1.0), WeightedReward(Distance(), 0.5, gate=2.0)])
+    suite = RewardSuite([WeightedReward(Indicator(), 1.0), WeightedReward(Distance(), 0.5, gate=2.0)])
     output = suite.score(rows(told=[1.0, 1.0], distance=[2.0, 2.1]))
     assert output.values["total"].tolist() == [0.0, -2.0]  # the floor: told at 0, distance at 4
     assert output.values["distance"].tolist() == pytest.approx([2.0, 2.1])
 
 
 def test_a_gate_may_be_no_part_of_the_sum():
-    suite = RewardSuite([WeightedReward(Told(), 0.0, gate=0.5), WeightedReward(Distance(), 1.0)])
+    suite = RewardSuite([WeightedReward(Indicator(), 0.0, gate=0.5), WeightedReward(Distance(), 1.0)])
     assert suite.score(rows(told=[1.0, 0.0], distance=[1.0, 1.0])).values["total"].tolist() == [-1.0, -4.0]
 
 
 def test_gates_without_a_lowest_total_and_settings_that_do_not_go_together_are_refused():
     with pytest.raises(RewardError, match="endless has no lowest value"):
-        RewardSuite([WeightedReward(Endless(), 1.0), WeightedReward(Told(), 1.0, gate=0.5)])
+        RewardSuite([WeightedReward(Endless(), 1.0), WeightedReward(Indicator(), 1.0, gate=0.5)])
     with pytest.raises(RewardError, match="gates go with the aggregation 'sum'"):
-        RewardSuite([WeightedReward(Told(), 1.0, gate=0.5)], aggregation="pareto")
+        RewardSuite([WeightedReward(Indicator(), 1.0, gate=0.5)], aggregation="pareto")
     with pytest.raises(RewardError, match="renormalise goes with the aggregation 'sum'"):
-        RewardSuite([WeightedReward(Told(), 1.0)], aggregation="gdpo", renormalise=True)
+        RewardSuite([WeightedReward(Indicator(), 1.0)], aggregation="gdpo", renormalise=True)
 
 
 @pytest.mark.parametrize("edge", [0.7, 0.9, 0.1])
 def test_an_answer_that_just_reaches_its_gate_passes(edge):
-    suite = RewardSuite([WeightedReward(Told(), 1.0, gate=edge)])
+    suite = RewardSuite([WeightedReward(Indicator(), 1.0, gate=edge)])
     below = float(np.nextafter(np.float32(edge), np.float32(0)))
     assert suite.score(rows(told=[edge, below])).values["total"].tolist() == [np.float32(edge), 0.0]
 
 
-class Failing(Told):
+class Failing(Indicator):
     name = "failing"
 
     def score_one(self, item):
@@ -150,6 +150,10 @@ class Failing(Told):
 
 
 def test_nothing_is_below_the_floor_of_a_gate_where_sums_are_scaled_up():
-    parts = [WeightedReward(Told(), 1.0), WeightedReward(Failing(), 1.0), WeightedReward(Distance(), 0.5, gate=2.0)]
+    parts = [
+        WeightedReward(Indicator(), 1.0),
+        WeightedReward(Failing(), 1.0),
+        WeightedReward(Distance(), 0.5, gate=2.0),
+    ]
     output = RewardSuite(parts, renormalise=True).score(rows(told=[0.0, 0.0], distance=[1.9, 4.0]))
     assert output.values["total"][1] <= output.values["total"][0]

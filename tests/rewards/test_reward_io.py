@@ -41,8 +41,8 @@ def test_media_that_no_reward_takes_are_refused(media):
 
 
 def test_what_was_shown_and_written_is_there_for_rewards_that_need_it():
-    shown = Sample(id="s", prompt="p", images=("a.png", "b.png"), videos=("c.mp4",), metadata={"space": "pixel"})
-    item = reward_input(shown, "2 3", 0, "", tokens=[7, 8, 0])
+    sample = Sample(id="s", prompt="p", images=("a.png", "b.png"), videos=("c.mp4",), metadata={"space": "pixel"})
+    item = reward_input(sample, "2 3", 0, "", tokens=[7, 8, 0])
     assert item.references == {"images": ["a.png", "b.png"], "videos": ["c.mp4"], "space": "pixel"}
     assert item.metadata == {"task": None, "source": "default", "tokens": [7, 8, 0]}
 
@@ -53,16 +53,16 @@ def test_the_rewards_that_a_sample_asks_for_go_with_its_answers():
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [("how many?", "how many?"), ([{"type": "image"}, {"type": "text", "text": "how many?"}], "how many?"), ([], "")],
 )
-def test_the_prompt_of_a_conversation_is_its_last_request(content, said):
+def test_the_prompt_of_a_conversation_is_its_last_request(content, expected):
     messages = (
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": "hi"},
         {"role": "user", "content": content},
     )
-    assert reward_input(Sample(id="s", messages=messages), "3", 0, "").prompt == said
+    assert reward_input(Sample(id="s", messages=messages), "3", 0, "").prompt == expected
     assert reward_input(Sample(id="s", messages=({"role": "system", "content": "x"},)), "3", 0, "").prompt == ""
 
 

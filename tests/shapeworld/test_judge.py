@@ -95,12 +95,12 @@ def test_what_is_no_request_is_answered_and_the_connection_goes_on(server, capfd
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("told", ["abc", "-5", "99999999999999999999", "\u00b2", str(2**24 + 1), "0"])
-def test_a_body_that_is_not_read_closes_the_connection(server, capfd, told):
+@pytest.mark.parametrize("length", ["abc", "-5", "99999999999999999999", "\u00b2", str(2**24 + 1), "0"])
+def test_a_body_that_is_not_read_closes_the_connection(server, capfd, length):
     """What follows would be taken for the next request."""
     connection = http.client.HTTPConnection(server.hostname, server.port, timeout=20)
     connection.putrequest("POST", "/v1/chat/completions")
-    connection.putheader("Content-Length", told.encode("latin-1"))
+    connection.putheader("Content-Length", length.encode("latin-1"))
     connection.endheaders()
     response = connection.getresponse()
     assert response.status == 404 and response.getheader("Connection") == "close"

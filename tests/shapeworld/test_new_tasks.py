@@ -31,7 +31,7 @@ from mmrl_shapeworld.vqa.questions import FRAMES, SCALE
 
 
 @pytest.fixture(scope="module")
-def asked():
+def question_sets():
     """100 questions of each task, of no split."""
     return {task: [ask(np.random.default_rng((7, n))) for n in range(100)] for task, ask in NEW_TASKS.items()}
 
@@ -48,8 +48,8 @@ def score(task, questions, texts):
 
 
 @pytest.mark.parametrize("task", NEW_TASKS)
-def test_right_answers_score_one_and_others_less(asked, task):
-    questions = asked[task]
+def test_right_answers_score_one_and_others_less(question_sets, task):
+    questions = question_sets[task]
     rights = [question.right for question in questions]
     assert (score(task, questions, rights) == 1).all()
     other = score(task, questions, [*rights[1:], rights[0]])
@@ -61,20 +61,20 @@ def test_right_answers_score_one_and_others_less(asked, task):
 
 
 @pytest.mark.parametrize("task", NEW_TASKS)
-def test_annotated_answers_are_well_formed_and_often_wrong(asked, task):
+def test_annotated_answers_are_well_formed_and_often_wrong(question_sets, task):
     """They are what is imitated: a reward must find something to correct, and every answer can be read."""
-    scores = score(task, asked[task], [question.annotated for question in asked[task]])
+    scores = score(task, question_sets[task], [question.annotated for question in question_sets[task]])
     assert 0.5 < scores.mean() < 0.9
 
 
 @pytest.mark.parametrize("task", NEW_TASKS)
-def test_the_rewards_are_those_of_the_tasks(asked, task):
-    for question in asked[task][:10]:
+def test_the_rewards_are_those_of_the_tasks(question_sets, task):
+    for question in question_sets[task][:10]:
         assert BUILT_IN_TASKS[task].answer_of(as_sample(task, question, "0")).reward.name == REWARDS[task].name
 
 
-def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(asked):
-    for question in asked["gui"]:
+def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(question_sets):
+    for question in question_sets["gui"]:
         picture, (x1, y1, x2, y2) = question.frames[0], question.answer["box"]
         colour = question.prompt.split()[2]
         button = picture[y1:y2, x1:x2]
@@ -84,47 +84,47 @@ def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(as
         assert around.sum() == button.size  # buttons are apart, also from the bar
 
 
-def test_a_click_beside_the_button_earns_the_action_alone(asked):
-    questions = asked["gui"]
+def test_a_click_beside_the_button_earns_the_action_alone(question_sets):
+    questions = question_sets["gui"]
     beside = [heldout_tasks.click(q.answer["box"][2] + 1, q.answer["box"][3]) for q in questions]
     assert (score("gui", questions, beside) == 0.5).all()
     assert (score("gui", questions, ["scroll('down')"] * len(questions)) == 0).all()
 
 
-def test_beams_tip_by_the_moments_of_what_lies_on_them(asked):
+def test_beams_tip_by_the_moments_of_what_lies_on_them(question_sets):
     """Every pixel of a weight, times its distance from the beam's middle."""
-    for question in asked["science"]:
+    for question in question_sets["science"]:
         picture = question.frames[0]
         middle = np.nonzero(picture == INK)[1].mean()
         weights = np.nonzero((picture > 0) & (picture < INK))[1]
         moment = (weights - middle).sum()
         side = SIDES[2] if abs(moment) < 1e-6 else SIDES[int(moment > 0)]
         assert question.metadata["choices"]["ABC".index(question.answer)] == side
-    assert {question.answer for question in asked["science"]} == set("ABC")
+    assert {question.answer for question in question_sets["science"]} == set("ABC")
 
 
-def test_a_thing_is_there_from_the_first_to_the_last_frame_that_shows_two(asked):
-    for question in asked["temporal-grounding"]:
+def test_a_thing_is_there_from_the_first_to_the_last_frame_that_shows_two(question_sets):
+    for question in question_sets["temporal-grounding"]:
         things = [ndimage.label(frame, structure=np.ones((3, 3)))[1] for frame in question.frames]
-        shown = [number for number, count in enumerate(things) if count == 2]
+        visible = [number for number, count in enumerate(things) if count == 2]
         assert set(things) <= {1, 2} and len(question.frames) == FRAMES
-        assert shown == list(range(shown[0], shown[-1] + 1))
-        assert question.answer == [shown[0] / FRAMES_PER_SECOND, (shown[-1] + 1) / FRAMES_PER_SECOND]
+        assert visible == list(range(visible[0], visible[-1] + 1))
+        assert question.answer == [visible[0] / FRAMES_PER_SECOND, (visible[-1] + 1) / FRAMES_PER_SECOND]
 
 
-def test_clips_come_back_from_their_uris_with_all_their_frames(asked):
-    for question in asked["temporal-grounding"][:20]:
+def test_clips_come_back_from_their_uris_with_all_their_frames(question_sets):
+    for question in question_sets["temporal-grounding"][:20]:
         with av.open(io.BytesIO(uri_bytes(gif_uri(question.frames)))) as container:
             decoded = list(container.decode(video=0))
         assert [frame.time for frame in decoded] == [n / FRAMES_PER_SECOND for n in range(FRAMES)]
-        for frame, due in zip(decoded, question.frames, strict=True):
-            assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(due))
+        for frame, expected in zip(decoded, question.frames, strict=True):
+            assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(expected))
 
 
-def test_cells_can_be_read_off_by_comparing_pixels(asked):
+def test_cells_can_be_read_off_by_comparing_pixels(question_sets):
     letters = {dots.tobytes(): letter for letter, dots in GLYPHS.items()}
     cell = PIXELS // 2
-    for question in asked["table2latex"]:
+    for question in question_sets["table2latex"]:
         picture = question.frames[0]
         top, left = (int(at.min()) for at in np.nonzero(picture))
         read = []
@@ -141,9 +141,11 @@ def test_cells_can_be_read_off_by_comparing_pixels(asked):
         assert heldout_tasks.tabular(read) == question.answer
 
 
-def test_the_shipped_model_can_write_every_answer_in_48_tokens(asked):
+def test_the_shipped_model_can_write_every_answer_in_48_tokens(question_sets):
     words = Qwen3VLProcessor.from_pretrained(VLM).tokenizer
-    texts = [text for questions in asked.values() for q in questions for text in (q.prompt, q.right, q.annotated)]
+    texts = [
+        text for questions in question_sets.values() for q in questions for text in (q.prompt, q.right, q.annotated)
+    ]
     ids = words(texts).input_ids
     assert words.batch_decode(ids) == texts
     assert max(map(len, ids)) < 48
@@ -170,16 +172,16 @@ def test_splits_are_data_with_tasks_by_turns_and_are_the_same_each_time():
         all_splits.samples("vlm-new-test")
 
 
-def test_demonstrations_of_new_tasks_are_the_annotators(asked):
-    question = asked["gui"][0]
+def test_demonstrations_of_new_tasks_are_the_annotators(question_sets):
+    question = question_sets["gui"][0]
     assert as_sample("gui", question, "0", demonstrated=True).demonstration == question.annotated != question.right
-    assert Counter(type(q.answer) for q in asked["temporal-grounding"]) == {list: 100}
+    assert Counter(type(q.answer) for q in question_sets["temporal-grounding"]) == {list: 100}
 
 
-def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(asked, tmp_path):
+def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(question_sets, tmp_path):
     samples = [
         as_sample(task, question, f"{task}-{n}", demonstrated=True)
-        for task, questions in asked.items()
+        for task, questions in question_sets.items()
         for n, question in enumerate(questions[:2])
     ]
     write_samples(samples, tmp_path / "data.jsonl")

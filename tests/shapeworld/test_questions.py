@@ -27,7 +27,7 @@ TASKS = tuple(QUESTIONS)
 
 
 @pytest.fixture(scope="module")
-def asked():
+def question_sets():
     """60 questions of each task, of no split."""
     return {task: [ask(np.random.default_rng((7, n))) for n in range(60)] for task, ask in QUESTIONS.items()}
 
@@ -49,19 +49,19 @@ def score(task, question, text):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_right_answers_score_one_and_others_less(asked, task):
-    rights = [score(task, question, question.right) for question in asked[task]]
+def test_right_answers_score_one_and_others_less(question_sets, task):
+    rights = [score(task, question, question.right) for question in question_sets[task]]
     assert rights == [1.0] * len(rights)
-    pairs = zip(asked[task], asked[task][1:], strict=False)
+    pairs = zip(question_sets[task], question_sets[task][1:], strict=False)
     wrong = [score(task, question, other.right) or 0.0 for question, other in pairs if question.right != other.right]
     assert max(wrong) < 1 and np.mean(wrong) < 0.4
-    assert score(task, asked[task][0], "I see nothing in here.") in (None, 0.0)
+    assert score(task, question_sets[task][0], "I see nothing in here.") in (None, 0.0)
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_annotated_answers_are_well_formed_and_often_wrong(asked, task):
+def test_annotated_answers_are_well_formed_and_often_wrong(question_sets, task):
     """Careless, not hopeless: what the warm start learns leaves something to correct."""
-    scores = [score(task, question, question.annotated) for question in asked[task]]
+    scores = [score(task, question, question.annotated) for question in question_sets[task]]
     assert None not in scores
     assert 0.4 < np.mean(scores) < 0.85
 
@@ -70,13 +70,13 @@ def test_a_habit_makes_a_wrong_answer_the_most_frequent_one():
     """So that greedy decoding has room as well: who learns from annotators forgets to carry."""
     rng = np.random.default_rng(0)
     drawn = [QUESTIONS["math"](rng) for _ in range(4000)]
-    said = Counter(question.annotated for question in drawn if question.prompt == "What is 8 + 6?")
-    assert said.most_common(1)[0][0] == "4" and said["14"] > 0.2 * said.total()
+    answers = Counter(question.annotated for question in drawn if question.prompt == "What is 8 + 6?")
+    assert answers.most_common(1)[0][0] == "4" and answers["14"] > 0.2 * answers.total()
 
 
-def test_annotated_boxes_are_too_large(asked):
+def test_annotated_boxes_are_too_large(question_sets):
     areas = []
-    for question in asked["grounding"]:
+    for question in question_sets["grounding"]:
         x1, y1, x2, y2 = json.loads(question.annotated)[0]["bbox_2d"]
         left, top, right, bottom = question.answer
         assert 0 <= x1 < x2 <= PIXELS and 0 <= y1 < y2 <= PIXELS
@@ -85,12 +85,12 @@ def test_annotated_boxes_are_too_large(asked):
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "math"])
-def test_what_is_said_to_be_shown_is_there(asked, task):
+def test_what_is_said_to_be_shown_is_there(question_sets, task):
     """Each box is full to all four edges with one colour, and what lies outside of all boxes is bare."""
-    for question in asked[task]:
-        for picture, shown in zip(question.frames, question.regions, strict=True):
+    for question in question_sets[task]:
+        for picture, region in zip(question.frames, question.regions, strict=True):
             bare = picture.copy()
-            for name, (x1, y1, x2, y2) in shown:
+            for name, (x1, y1, x2, y2) in region:
                 colour = NUMBERS.get(name.split()[0])
                 inside = picture[y1:y2, x1:x2] == colour if colour else picture[y1:y2, x1:x2] > 0
                 assert all(edge.any() for edge in (inside[0], inside[-1], inside[:, 0], inside[:, -1]))
@@ -98,31 +98,31 @@ def test_what_is_said_to_be_shown_is_there(asked, task):
             assert set(np.unique(bare)) <= {0, LINE}
 
 
-def test_detected_things_are_all_that_is_shown_from_left_to_right(asked):
-    for question in asked["detection"]:
+def test_detected_things_are_all_that_is_shown_from_left_to_right(question_sets):
+    for question in question_sets["detection"]:
         found = [(thing["label"], tuple(thing["box"])) for thing in question.answer]
         assert tuple(found) == question.regions[0]
         assert [box for _, box in found] == sorted(box for _, box in found)
 
 
-def test_the_located_thing_is_the_only_one_of_its_name(asked):
-    for question in asked["grounding"]:
+def test_the_located_thing_is_the_only_one_of_its_name(question_sets):
+    for question in question_sets["grounding"]:
         name = question.prompt.removeprefix("Locate the ").removesuffix(".")
-        assert [list(box) for shown, box in question.regions[0] if shown == name] == [question.answer]
+        assert [list(box) for region, box in question.regions[0] if region == name] == [question.answer]
 
 
-def test_counts_are_those_of_what_is_shown(asked):
-    for question in asked["counting"]:
+def test_counts_are_those_of_what_is_shown(question_sets):
+    for question in question_sets["counting"]:
         word = question.prompt.split()[2].rstrip("s?")
         assert sum(word in name.split() for name, _ in question.regions[0]) == question.answer
         apart = ndimage.label(question.frames[0], structure=np.ones((3, 3)))[1]
         assert apart == len(question.regions[0])  # they can be told apart
-    assert {question.answer for question in asked["counting"]} == {1, 2, 3, 4, 5}
+    assert {question.answer for question in question_sets["counting"]} == {1, 2, 3, 4, 5}
 
 
-def test_letters_can_be_read_off_by_comparing_pixels(asked):
+def test_letters_can_be_read_off_by_comparing_pixels(question_sets):
     """An independent reader: the letter whose dots agree at each place."""
-    for question in asked["ocr"]:
+    for question in question_sets["ocr"]:
         read = []
         for _, (x1, y1, x2, y2) in question.regions[0]:
             dots = question.frames[0][y1:y2:SCALE, x1:x2:SCALE] > 0
@@ -135,8 +135,8 @@ def test_letters_differ_from_each_other():
     assert written("AK", 2).shape == (2 * HEIGHT, 2 * (2 * WIDTH + 1))
 
 
-def test_bars_are_as_tall_as_they_are_said_to_be(asked):
-    for question in asked["chart"]:
+def test_bars_are_as_tall_as_they_are_said_to_be(question_sets):
+    for question in question_sets["chart"]:
         heights = {name: int((question.frames[0] == number).any(1).sum()) for name, number in NUMBERS.items()}
         if question.prompt.startswith("How tall"):
             assert heights[question.prompt.split()[4]] == 5 * question.answer
@@ -145,8 +145,8 @@ def test_bars_are_as_tall_as_they_are_said_to_be(asked):
             assert choose(heights, key=heights.get) == question.answer
 
 
-def test_the_odd_one_is_odd_and_the_others_are_alike(asked):
-    for question in asked["puzzle"]:
+def test_the_odd_one_is_odd_and_the_others_are_alike(question_sets):
+    for question in question_sets["puzzle"]:
         names = [name for name, _ in question.regions[0]]
         assert len(set(names)) == 2 and names.count(names["ABCD".index(question.answer)]) == 1
         (x1, y1, _, _), choices = question.regions[0]["ABCD".index(question.answer)][1], question.metadata["choices"]
@@ -154,17 +154,17 @@ def test_the_odd_one_is_odd_and_the_others_are_alike(asked):
         assert choices["ABCD".index(question.answer)] == place
 
 
-def test_the_named_thing_moves_the_right_way(asked):
-    for question in asked["video-qa"]:
+def test_the_named_thing_moves_the_right_way(question_sets):
+    for question in question_sets["video-qa"]:
         name = question.prompt.removeprefix("Which way does the ").partition(" move?")[0]
-        track = np.array([box for shown in question.regions for each, box in shown if each == name])
+        track = np.array([box for region in question.regions for each, box in region if each == name])
         way = MOVES[question.metadata["choices"]["ABCD".index(question.answer)]]
         assert len(track) == FRAMES
         assert (np.sign(np.diff(track, axis=0)) == np.array(way * 2)).all()
 
 
-def test_sums_and_differences_are_right(asked):
-    for question in asked["math"]:
+def test_sums_and_differences_are_right(question_sets):
+    for question in question_sets["math"]:
         a, sign, b = question.prompt.removeprefix("What is ").rstrip("?").split()
         assert question.answer == (int(a) + int(b) if sign == "+" else int(a) - int(b)) >= 0
         assert question.frames == ()
@@ -189,18 +189,18 @@ def test_scattered_squares_do_not_touch():
         assert taken.max() == 1
 
 
-def test_pictures_come_back_from_their_uris(asked):
+def test_pictures_come_back_from_their_uris(question_sets):
     for task in ("chart", "ocr", "detection"):
-        (picture,) = asked[task][0].frames
+        (picture,) = question_sets[task][0].frames
         with Image.open(io.BytesIO(uri_bytes(png_uri(picture)))) as opened:
             assert opened.format == "PNG"
             assert np.array_equal(np.asarray(opened.convert("RGB")), colours_of(picture))
     assert tuple(colours_of(blank())[0, 0]) == BACKGROUND
 
 
-def test_clips_come_back_from_their_uris_by_pillow_and_by_pyav(asked):
+def test_clips_come_back_from_their_uris_by_pillow_and_by_pyav(question_sets):
     """Frame by frame, at two a second: neither library may join or drop any."""
-    for question in asked["video-qa"][:20]:
+    for question in question_sets["video-qa"][:20]:
         content = uri_bytes(gif_uri(question.frames))
         with Image.open(io.BytesIO(content)) as clip:
             assert clip.n_frames == FRAMES
@@ -210,8 +210,8 @@ def test_clips_come_back_from_their_uris_by_pillow_and_by_pyav(asked):
         with av.open(io.BytesIO(content)) as container:
             decoded = list(container.decode(video=0))
         assert [frame.time for frame in decoded] == [0.0, 0.5, 1.0, 1.5]
-        for frame, due in zip(decoded, question.frames, strict=True):
-            assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(due))
+        for frame, expected in zip(decoded, question.frames, strict=True):
+            assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(expected))
 
 
 def test_splits_have_the_stated_sizes_and_tasks_take_turns(drawn):

@@ -21,10 +21,10 @@ def scored(reward, *pictures):
 
 @pytest.mark.parametrize("reward", [CaptionCheck(), IndependentCount()], ids=["check", "count"])
 def test_what_is_transparent_is_not_seen_and_what_is_opaque_is(reward):
-    hidden, shown = PICTURE.convert("RGBA"), PICTURE.convert("RGBA")
+    hidden, result = PICTURE.convert("RGBA"), PICTURE.convert("RGBA")
     hidden.putalpha(0)
     white = Image.new("RGB", PICTURE.size, "white")
-    output = scored(reward, PICTURE, shown, hidden, white)
+    output = scored(reward, PICTURE, result, hidden, white)
     plain, opaque, unseen, empty = output.values[reward.name]
     assert output.status[reward.name] == [Status.OK] * 4
     assert plain == opaque and plain > 0.9

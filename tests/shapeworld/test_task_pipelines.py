@@ -79,9 +79,9 @@ def test_a_widened_unet_begins_as_the_narrow_one(pipe):
     narrow = pipe("unet").unet
     wide = unets.widened(narrow, 9).eval()
     x, extra = torch.randn(2, 4, 8, 8), torch.randn(2, 5, 8, 8)
-    told = torch.randn(2, 12, 64)
+    condition = torch.randn(2, 12, 64)
     with torch.no_grad():
-        before, after = narrow(x, 500, told).sample, wide(torch.cat([x, extra], dim=1), 500, told).sample
+        before, after = narrow(x, 500, condition).sample, wide(torch.cat([x, extra], dim=1), 500, condition).sample
     torch.testing.assert_close(after, before)
 
 

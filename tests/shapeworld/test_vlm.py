@@ -30,7 +30,7 @@ def shipped():
 
 
 @pytest.fixture(scope="module")
-def asked():
+def question_sets():
     return {task: rows[:48] for task, rows in questions("vlm-development").items()}
 
 
@@ -54,9 +54,9 @@ def test_the_shipped_tokenizer_is_the_one_that_any_process_makes(shipped):
 
 
 @pytest.mark.parametrize("task", QUESTIONS)
-def test_every_text_of_a_split_comes_back_and_is_short(shipped, asked, task):
+def test_every_text_of_a_split_comes_back_and_is_short(shipped, question_sets, task):
     words = shipped[1].tokenizer
-    for question in asked[task]:
+    for question in question_sets[task]:
         for text in (question.prompt, question.right, question.annotated):
             assert words.decode(words(text).input_ids) == text
         assert len(words(question.right).input_ids) + 1 <= {"detection": 27, "grounding": 7}.get(task, 4)
@@ -92,22 +92,24 @@ def test_pictures_of_other_sizes_become_about_as_many_patches(shipped):
 
 
 @pytest.mark.parametrize("task", QUESTIONS)
-def test_it_answers_in_form_and_better_than_chance(shipped, asked, task):
+def test_it_answers_in_form_and_better_than_chance(shipped, question_sets, task):
     """Guessing among answers of the task would give what right answers of other questions score."""
     model, processor = shipped
-    sampled = skill(task, asked[task], answers(model, processor, asked[task], greedy=False), processor)
-    guessed = skill(task, asked[task], [q.right for q in asked[task][1:] + asked[task][:1]], processor)
+    sampled = skill(task, question_sets[task], answers(model, processor, question_sets[task], greedy=False), processor)
+    guessed = skill(
+        task, question_sets[task], [q.right for q in question_sets[task][1:] + question_sets[task][:1]], processor
+    )
     assert sampled.well_formed >= 0.93
     assert sampled.reward > guessed.reward + 0.12
 
 
-def test_answers_depend_on_the_picture(shipped, asked):
+def test_answers_depend_on_the_picture(shipped, question_sets):
     """A negative control: the same question about another picture gets another answer, and a worse score."""
     model, processor = shipped
-    rows = asked["grounding"]
+    rows = question_sets["grounding"]
     swapped = [replace(q, frames=other.frames) for q, other in zip(rows, rows[1:] + rows[:1], strict=True)]
     seen, blind = (
-        skill("grounding", rows, answers(model, processor, asked, True), processor) for asked in (rows, swapped)
+        skill("grounding", rows, answers(model, processor, questions, True), processor) for questions in (rows, swapped)
     )
     assert seen.reward > blind.reward + 0.25
 
@@ -123,25 +125,25 @@ def untrained():
 def test_batches_of_the_warm_start_are_those_of_the_processor(untrained, task):
     """Ids, patches, places and so log-probabilities: the faster way must be the same way."""
     model, processor = untrained
-    asked = [QUESTIONS[task](np.random.default_rng(n)) for n in range(4)]
-    batch = batches.BatchBuilder(model, processor).batch(asked, [question.right for question in asked])
-    inputs = batches.processed(processor, asked)
+    questions = [QUESTIONS[task](np.random.default_rng(n)) for n in range(4)]
+    batch = batches.BatchBuilder(model, processor).batch(questions, [question.right for question in questions])
+    inputs = batches.processed(processor, questions)
     seen = {}
     if batch.patches is not None:
         kind, name = ("video", "pixel_values_videos") if task == "video-qa" else ("image", "pixel_values")
         torch.testing.assert_close(batch.patches.flatten(0, 1), inputs[name], rtol=0, atol=1e-6)
         seen[kind] = batches.look(model.model.visual, batch.patches)
     with torch.no_grad():
-        due = model(**inputs).logits
+        expected = model(**inputs).logits
         states = model.model(
             input_ids=batch.ids, position_ids=batch.positions, mm_encoder_outputs=seen, use_cache=False
         ).last_hidden_state
     for row, ids in enumerate(batch.ids):
         length = int(inputs["attention_mask"][row].sum())
         assert torch.equal(ids[:length], inputs["input_ids"][row, -length:])
-        torch.testing.assert_close(model.lm_head(states[row, :length]), due[row, -length:], rtol=0, atol=1e-5)
-        told = processor.tokenizer.decode(ids[batch.answered[row]], skip_special_tokens=True)
-        assert told == asked[row].right
+        torch.testing.assert_close(model.lm_head(states[row, :length]), expected[row, -length:], rtol=0, atol=1e-5)
+        text = processor.tokenizer.decode(ids[batch.answered[row]], skip_special_tokens=True)
+        assert text == questions[row].right
 
 
 def test_hints_name_what_each_patch_shows():
@@ -180,6 +182,6 @@ def test_muon_makes_matrices_nearly_orthogonal():
 
 def test_hints_are_learnt_by_gradient():
     hints, squares = Hints(8), torch.randn(32, 8, requires_grad=True)
-    asked = [QUESTIONS["ocr"](np.random.default_rng(n)) for n in range(2)]
-    hints(squares, *targets(asked)).backward()
+    questions = [QUESTIONS["ocr"](np.random.default_rng(n)) for n in range(2)]
+    hints(squares, *targets(questions)).backward()
     assert squares.grad is not None and (squares.grad.abs().sum(1) > 0).all()

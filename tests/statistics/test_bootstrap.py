@@ -41,10 +41,10 @@ def test_of_a_mean_of_many_it_is_the_one_of_the_normal_distribution():
 @settings(max_examples=15)
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(0, 2**31))
 def test_the_fast_way_is_the_slow_one(values, seed):
-    given = np.array(values)
-    slow = bootstrap(lambda chosen: float(given[chosen].mean()), len(given), seed)
-    np.testing.assert_allclose(bootstrap_mean(given, seed), slow, rtol=1e-9, atol=1e-9)
-    assert len(slow) == resamples_for(len(given))
+    sample = np.array(values)
+    slow = bootstrap(lambda chosen: float(sample[chosen].mean()), len(sample), seed)
+    np.testing.assert_allclose(bootstrap_mean(sample, seed), slow, rtol=1e-9, atol=1e-9)
+    assert len(slow) == resamples_for(len(sample))
 
 
 def test_equal_seeds_give_equal_resamples_and_others_do_not():

@@ -32,10 +32,10 @@ def test_values_are_those_of_a_categorical_distribution(seed, temperature):
 
 def test_gradients_are_those_of_a_categorical_distribution():
     logits, tokens = drawn(0)
-    own, due = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    own, expected = logits.clone().requires_grad_(), logits.double().requires_grad_()
     token_log_probs(scored_logits(own, 0.6), tokens)[0].sum().backward()
-    Categorical(logits=due / 0.6).log_prob(tokens).sum().backward()
-    torch.testing.assert_close(own.grad.double(), due.grad, atol=1e-6, rtol=1e-6)
+    Categorical(logits=expected / 0.6).log_prob(tokens).sum().backward()
+    torch.testing.assert_close(own.grad.double(), expected.grad, atol=1e-6, rtol=1e-6)
 
 
 def test_a_suppressed_token_leaves_its_share_to_the_others():

@@ -26,8 +26,8 @@ from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.trackers import JsonlTracker
 from mmrl.training.training_loop import TrainingLoop
 from tests.training import real_run
+from tests.training.fork_server import ForkServer
 from tests.training.gaussian_policy import GaussianPolicy
-from tests.training.zygote import Zygote
 
 TARGET = 1.0
 
@@ -52,12 +52,12 @@ def samples(count: int = 8) -> list[Sample]:
 
 
 @pytest.fixture(scope="session")
-def straight(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+def straight(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """The folder of a small real run that nobody disturbed, and how long it took in seconds."""
     folder = tmp_path_factory.mktemp("straight") / "a"
     started = time.monotonic()
-    child = real_run.start(zygote, folder)
-    assert child.wait() == 0, child.said()
+    child = real_run.start(fork_server, folder)
+    assert child.wait() == 0, child.output_text()
     return folder / "run", time.monotonic() - started
 
 

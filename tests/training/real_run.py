@@ -8,7 +8,7 @@ from typing import Any
 
 from mmrl.data import write_samples
 from mmrl_shapeworld.splits import samples
-from tests.training.zygote import Child, Zygote
+from tests.training.fork_server import Child, ForkServer
 
 SMALL = [
     "data={path: data.jsonl, validation: data.jsonl, heldout: data.jsonl, groups: 2, group_size: 2, micro_batch: 4}",
@@ -22,21 +22,21 @@ SMALL = [
 TIMES = ("seconds/", "memory_mib/")
 
 
-def start(zygote: Zygote, folder: Path, *changes: str, recipe: str = "quickstart", **orders: Any) -> Child:
+def start(fork_server: ForkServer, folder: Path, *changes: str, recipe: str = "quickstart", **orders: Any) -> Child:
     """Begin in a folder; the run is `run` inside it."""
     write_samples(samples("development")[:5], folder / "data.jsonl")
     small = [
         change for change in SMALL if recipe == "quickstart" or not change.startswith("algorithm.num_noise_levels")
     ]
-    return zygote.start(folder, "train", recipe, *small, *changes, **orders)
+    return fork_server.start(folder, "train", recipe, *small, *changes, **orders)
 
 
-def finish(zygote: Zygote, folder: Path) -> str:
+def finish(fork_server: ForkServer, folder: Path) -> str:
     """Do what a user does after a crash: resume, or start where nothing was written yet."""
     words = ["train", "--resume", "run"] if (folder / "run/config.yaml").exists() else ["train", "quickstart", *SMALL]
-    child = zygote.start(folder, *words)
-    assert child.wait() == 0, child.said()
-    return child.said()
+    child = fork_server.start(folder, *words)
+    assert child.wait() == 0, child.output_text()
+    return child.output_text()
 
 
 def contents(run: Path) -> dict[str, object]:

@@ -68,8 +68,8 @@ def test_a_flipped_reward_moves_away():
 
 def test_the_penalty_holds_the_policy_back():
     free, _, _ = run(iterations=30)
-    held, _, gauges = run(iterations=30, kl=KLConfig(kind="velocity_mse", coef=20.0))
-    assert abs(held.mean.item()) < 0.6 * abs(free.mean.item())
+    regularised, _, gauges = run(iterations=30, kl=KLConfig(kind="velocity_mse", coef=20.0))
+    assert abs(regularised.mean.item()) < 0.6 * abs(free.mean.item())
     assert gauges.values()["kl"] > 0
 
 

@@ -47,14 +47,14 @@ def test_groups_without_signal_are_shown_where_there_are_any():
 
 
 def test_the_panel_shows_the_same_numbers():
-    shown = RichDisplay()
+    display = RichDisplay()
     console = Console(width=120, file=io.StringIO(), force_terminal=True, force_interactive=True, color_system=None)
-    shown._console = shown._live.console = shown._progress.live.console = console
-    shown.start("quickstart", 60)
-    shown.step(REPORT)
-    shown._live.refresh()
-    shown.message("[checkpoint] evaluation")
-    shown.close()
+    display._console = display._live.console = display._progress.live.console = console
+    display.start("quickstart", 60)
+    display.step(REPORT)
+    display._live.refresh()
+    display.message("[checkpoint] evaluation")
+    display.close()
     text = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
     for part in ("quickstart", "3/60", "+0.500", "+0.625", "0e+00", "25.0%", "1:54 left", "[checkpoint] evaluation"):
         assert part in text
@@ -62,18 +62,18 @@ def test_the_panel_shows_the_same_numbers():
 
 
 def test_plain_lines_go_to_standard_error(capsys):
-    shown = PlainDisplay()
-    shown.start("quickstart", 60)
-    shown.step(REPORT)
-    shown.close()
+    result = PlainDisplay()
+    result.start("quickstart", 60)
+    result.step(REPORT)
+    result.close()
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == ["quickstart: 60 iterations", display.status_line(REPORT)]
 
 
-@pytest.mark.parametrize("kind, due", [("plain", PlainDisplay), ("quiet", QuietDisplay), ("rich", RichDisplay)])
-def test_displays_by_name_and_lines_where_there_is_no_terminal(kind, due):
-    assert type(build_display(kind)) is due
+@pytest.mark.parametrize("kind, expected", [("plain", PlainDisplay), ("quiet", QuietDisplay), ("rich", RichDisplay)])
+def test_displays_by_name_and_lines_where_there_is_no_terminal(kind, expected):
+    assert type(build_display(kind)) is expected
     assert type(build_display("auto")) is PlainDisplay
 
 

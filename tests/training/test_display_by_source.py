@@ -17,12 +17,12 @@ def report(**metrics: float) -> StepReport:
 MIXED = {"reward_by_source/[bold]maths": 0.25, "reward_by_source/charts": 0.5, "length": 34.4}
 
 
-def panel(shown: StepReport) -> str:
+def panel(result: StepReport) -> str:
     display = RichDisplay()
     console = Console(width=120, file=io.StringIO(), force_terminal=True, force_interactive=True, color_system=None)
     display._console = display._live.console = display._progress.live.console = console
     display.start("run", 2)
-    display.step(shown)
+    display.step(result)
     display._live.refresh()
     display.close()
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())

@@ -21,9 +21,9 @@ from tests.training.real_run import assert_same, finish, start
 
 def error_of(child, code=1) -> str:
     """What the program said was wrong, after checking that it was one message."""
-    assert child.wait() == code, child.said()
-    before, _, message = f"\n{child.said()}".rpartition("\nerror: ")
-    assert message and "\nerror: " not in before and "Traceback" not in before, child.said()
+    assert child.wait() == code, child.output_text()
+    before, _, message = f"\n{child.output_text()}".rpartition("\nerror: ")
+    assert message and "\nerror: " not in before and "Traceback" not in before, child.output_text()
     return message
 
 
@@ -44,44 +44,47 @@ def small_disk(straight, tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def test_a_disk_that_fills_up_keeps_the_last_checkpoint(zygote, straight, small_disk, tmp_path):
-    said = error_of(start(zygote, small_disk / "b"))
+def test_a_disk_that_fills_up_keeps_the_last_checkpoint(fork_server, straight, small_disk, tmp_path):
+    message = error_of(start(fork_server, small_disk / "b"))
     run = small_disk / "b/run"
-    assert "No space left on device" in said and "mmrl train --resume run" in said
-    assert "step-3 is unchanged" in said and Checkpoints(run).load_state().step == 3
+    assert "No space left on device" in message and "mmrl train --resume run" in message
+    assert "step-3 is unchanged" in message and Checkpoints(run).load_state().step == 3
     assert not list((run / "checkpoints").glob(".*"))
     shutil.copytree(small_disk / "b", tmp_path / "larger")
-    finish(zygote, tmp_path / "larger")
+    finish(fork_server, tmp_path / "larger")
     assert_same(straight[0], tmp_path / "larger/run")
 
 
-def test_a_file_that_may_not_grow_stops_the_run_with_one_message(zygote, tmp_path):
+def test_a_file_that_may_not_grow_stops_the_run_with_one_message(fork_server, tmp_path):
     """Limits are enough of a full disk where none can be mounted."""
-    said = error_of(start(zygote, tmp_path / "b", largest_file=50_000))
-    assert said.startswith("the checkpoint run/checkpoints/step-1 cannot be written (") and "there is none yet" in said
+    message = error_of(start(fork_server, tmp_path / "b", largest_file=50_000))
+    assert (
+        message.startswith("the checkpoint run/checkpoints/step-1 cannot be written (")
+        and "there is none yet" in message
+    )
     assert not list((tmp_path / "b/run/checkpoints").iterdir())
 
 
-def test_metrics_that_cannot_be_written_end_with_a_whole_line(zygote, tmp_path):
+def test_metrics_that_cannot_be_written_end_with_a_whole_line(fork_server, tmp_path):
     train = "tests.training.gaussian_run:train"
-    assert zygote.call(tmp_path / "due", train, "run").wait() == 0
-    whole = tmp_path / "due/run/metrics.jsonl"
+    assert fork_server.call(tmp_path / "expected", train, "run").wait() == 0
+    whole = tmp_path / "expected/run/metrics.jsonl"
     sizes = [len(line) for line in whole.read_bytes().splitlines(keepends=True)]
     # The middle of iteration 2's metrics, the longest line: clocks have more or fewer digits from run to run.
-    full = zygote.call(tmp_path / "b", train, "run", largest_file=sum(sizes[:3]) + sizes[3] // 2)
-    assert full.wait() != 0 and "RunError: stopped after iteration 2: [Errno 27] File too large" in full.said()
+    full = fork_server.call(tmp_path / "b", train, "run", largest_file=sum(sizes[:3]) + sizes[3] // 2)
+    assert full.wait() != 0 and "RunError: stopped after iteration 2: [Errno 27] File too large" in full.output_text()
     assert len((tmp_path / "b/run/metrics.jsonl").read_text().splitlines()) == 3
-    assert zygote.call(tmp_path / "b", train, "run").wait() == 0
-    assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "due/run")
+    assert fork_server.call(tmp_path / "b", train, "run").wait() == 0
+    assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "expected/run")
 
 
-def test_pictures_that_cannot_be_written_stop_the_run_rather_than_leave_a_hole(zygote, straight, tmp_path):
+def test_pictures_that_cannot_be_written_stop_the_run_rather_than_leave_a_hole(fork_server, straight, tmp_path):
     (tmp_path / "b/run/heldout").mkdir(parents=True)
     (tmp_path / "b/run/heldout/config.yaml").symlink_to("/dev/full")
-    said = error_of(start(zygote, tmp_path / "b"))
-    assert said.startswith("stopped after iteration 0: [Errno 28] No space left on device")
+    message = error_of(start(fork_server, tmp_path / "b"))
+    assert message.startswith("stopped after iteration 0: [Errno 28] No space left on device")
     (tmp_path / "b/run/heldout/config.yaml").unlink()
-    finish(zygote, tmp_path / "b")
+    finish(fork_server, tmp_path / "b")
     assert_same(straight[0], tmp_path / "b/run")
 
 
@@ -106,16 +109,16 @@ def test_a_spare_tracker_that_fails_is_left_out(tmp_path, caplog):
 # Folders that cannot be written
 
 
-def test_a_read_only_folder_is_refused_before_a_model_is_loaded(zygote, tmp_path):
+def test_a_read_only_folder_is_refused_before_a_model_is_loaded(fork_server, tmp_path):
     """Permissions do not bind root, so root gives itself up."""
     (tmp_path / "b").mkdir()
     (tmp_path / "b").chmod(0o555)
     for folder in (tmp_path, *tmp_path.parents):
         if not folder.stat().st_mode & 0o001:
             folder.chmod(0o755)
-    child = zygote.start(tmp_path / "b", "train", "quickstart", "run.dir=runs/it", nobody=True)
-    assert error_of(child, 2).startswith("runs/it cannot be written: ") and "is read-only" in child.said()
-    assert "Loading" not in child.said()
+    child = fork_server.start(tmp_path / "b", "train", "quickstart", "run.dir=runs/it", nobody=True)
+    assert error_of(child, 2).startswith("runs/it cannot be written: ") and "is read-only" in child.output_text()
+    assert "Loading" not in child.output_text()
 
 
 def test_a_file_in_the_way_is_named(tmp_path):
@@ -135,7 +138,7 @@ def finished(tmp_path) -> Path:
 
 @pytest.mark.parametrize("part", ["parameters.safetensors", "optimizer.safetensors", "state.json"])
 def test_a_checkpoint_cut_in_half_is_named_with_the_one_to_go_on_from(finished, part):
-    due = gaussian_run.contents(finished)
+    expected = gaussian_run.contents(finished)
     path = finished / "checkpoints/step-3/trainer" / part
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(RunError) as refused:
@@ -146,7 +149,7 @@ def test_a_checkpoint_cut_in_half_is_named_with_the_one_to_go_on_from(finished, 
     assert resume == f"mmrl train --resume {finished}"
     subprocess.run(command, shell=True, check=True)  # as the message says
     gaussian_run.train(str(finished))
-    assert gaussian_run.contents(finished) == due
+    assert gaussian_run.contents(finished) == expected
 
 
 def test_a_file_that_is_gone_or_changed_within_is_named_too(finished):
@@ -176,14 +179,14 @@ def test_where_no_checkpoint_is_whole_that_is_said(finished):
 @pytest.mark.parametrize("content", [None, b"", b'{"last": "st', b'{"last": "step-1"}', b"[]", b"\xff\xfe\x80{"])
 def test_an_index_that_is_missing_cut_or_behind_is_made_up_from_the_folders(finished, content, caplog):
     index = finished / "checkpoints/index.json"
-    due = index.read_text()
+    expected = index.read_text()
     index.unlink() if content is None else index.write_bytes(content)
     with caplog.at_level(logging.WARNING):
         assert Checkpoints(finished).path("best").name == "step-2"
         assert Checkpoints(finished).load_state().step == 3
     assert "index.json" in caplog.text and "by the folders, the last is step-3" in caplog.text
     gaussian_run.trainer(finished, QuietDisplay()).resume()
-    assert index.read_text() == due and json.loads(due)["best_score"] == 0.9
+    assert index.read_text() == expected and json.loads(expected)["best_score"] == 0.9
 
 
 def test_a_best_reward_that_never_was_is_json(tmp_path, make_trainer):

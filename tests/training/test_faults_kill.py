@@ -15,71 +15,71 @@ from tests.training.real_run import assert_same, contents, finish, start
 
 
 def test_what_is_compared_holds_all_that_counts(straight):
-    held = contents(straight[0])
+    files = contents(straight[0])
     parts = ("parameters.safetensors", "optimizer.safetensors", "average.safetensors", "objective.safetensors")
-    assert {f"checkpoints/step-4/trainer/{part}" for part in (*parts, "state.json")} <= held.keys()
-    assert {"before_after.png", "evaluations/step-2.jsonl", "heldout/samples/step-4/0001-0.png"} <= held.keys()
-    assert [(row["kind"], row["step"]) for row in held["metrics.jsonl"]] == [
+    assert {f"checkpoints/step-4/trainer/{part}" for part in (*parts, "state.json")} <= files.keys()
+    assert {"before_after.png", "evaluations/step-2.jsonl", "heldout/samples/step-4/0001-0.png"} <= files.keys()
+    assert [(row["kind"], row["step"]) for row in files["metrics.jsonl"]] == [
         ("evaluation", 0), ("train", 1), ("train", 2), ("evaluation", 2), ("train", 3), ("train", 4), ("evaluation", 4),
     ]  # fmt: skip
-    assert "prompts" in json.loads(held["checkpoints/step-4/trainer/state.json"])["source"]
+    assert "prompts" in json.loads(files["checkpoints/step-4/trainer/state.json"])["source"]
 
 
 @pytest.mark.parametrize("draw", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", range(5))
-def test_killed_at_a_random_moment(zygote, straight, tmp_path, steps, draw):
+def test_killed_at_a_random_moment(fork_server, straight, tmp_path, steps, draw):
     """Before the first step and after each, so that all phases are met; the machine's mood adds its own chance."""
     run, seconds = straight
-    child = start(zygote, tmp_path / "b")
+    child = start(fork_server, tmp_path / "b")
     if steps:
         child.await_text(f"step    {steps}/4")
     time.sleep(seconds * random.Random(5 * draw + steps).random() / (10 if steps else 3))
     child.send(signal.SIGKILL)
     ended = child.wait()
     assert ended == -signal.SIGKILL or (steps == 4 and ended == 0)  # a machine in a good mood may be done by then
-    finish(zygote, tmp_path / "b")
+    finish(fork_server, tmp_path / "b")
     assert_same(run, tmp_path / "b/run")
 
 
 @pytest.mark.parametrize("at", ["os.rename run/.config.yaml.tmp", "samples/step-0/0001-0.png", ".index.json.tmp"])
-def test_killed_at_a_moment_that_is_hard_to_hit(zygote, straight, tmp_path, at):
+def test_killed_at_a_moment_that_is_hard_to_hit(fork_server, straight, tmp_path, at):
     """Before there is a configuration; in the first evaluation; between a checkpoint's rename and the index."""
-    child = start(zygote, tmp_path / "b", signals=[signal.SIGKILL], at=at)
+    child = start(fork_server, tmp_path / "b", signals=[signal.SIGKILL], at=at)
     assert child.wait() == -signal.SIGKILL
-    said = finish(zygote, tmp_path / "b")
+    output = finish(fork_server, tmp_path / "b")
     if "samples" in at:
-        assert "run has no checkpoint yet: starting from the beginning" in said
+        assert "run has no checkpoint yet: starting from the beginning" in output
     if "index" in at:
-        assert "index.json is missing: by the folders, the last is step-1" in said
+        assert "index.json is missing: by the folders, the last is step-1" in output
     assert_same(straight[0], tmp_path / "b/run")
 
 
-def test_killed_amid_saving_while_adapters_learn_by_policy_gradient(zygote, tmp_path):
+def test_killed_amid_saving_while_adapters_learn_by_policy_gradient(fork_server, tmp_path):
     changes = ["policy.train=lora", "sampling.steps=3", "sampling.window={}", "training.iterations=3"]
     for name, orders in (
         ("a", {}),
         ("b", {"signals": [signal.SIGKILL], "at": "os.rename run/checkpoints/.step-2.tmp"}),
     ):
-        child = start(zygote, tmp_path / name, *changes, recipe="flow-grpo", **orders)
-        assert child.wait() == (-signal.SIGKILL if orders else 0), child.said()
-    finish(zygote, tmp_path / "b")
+        child = start(fork_server, tmp_path / name, *changes, recipe="flow-grpo", **orders)
+        assert child.wait() == (-signal.SIGKILL if orders else 0), child.output_text()
+    finish(fork_server, tmp_path / "b")
     assert_same(tmp_path / "a/run", tmp_path / "b/run")
 
 
-def test_killed_before_every_single_change_of_a_file(zygote, tmp_path):
+def test_killed_before_every_single_change_of_a_file(fork_server, tmp_path):
     """At each of them the last checkpoint is whole and no older than a moment before, and what follows is exact."""
     run = "tests.training.gaussian_run:train"
-    count = zygote.call(tmp_path / "straight", run, "run", count_changes=True)
-    assert count.wait() == 0, count.said()
-    changes = [line for line in count.said().splitlines() if line.startswith("change ")]
-    due = gaussian_run.contents(tmp_path / "straight/run")
+    count = fork_server.call(tmp_path / "straight", run, "run", count_changes=True)
+    assert count.wait() == 0, count.output_text()
+    changes = [line for line in count.output_text().splitlines() if line.startswith("change ")]
+    expected = gaussian_run.contents(tmp_path / "straight/run")
     steps = []
     for number in range(1, len(changes) + 1):
         folder = tmp_path / f"k{number}"
-        assert zygote.call(folder, run, "run", signals=[signal.SIGKILL], at=number).wait() == -signal.SIGKILL
+        assert fork_server.call(folder, run, "run", signals=[signal.SIGKILL], at=number).wait() == -signal.SIGKILL
         checkpoints = Checkpoints(folder / "run")
         steps.append(checkpoints.load_state().step if checkpoints.any_finished() else 0)
-        again = zygote.call(folder, run, "run")
-        assert again.wait() == 0, f"{changes[number - 1]}\n{again.said()}"
-        assert gaussian_run.contents(folder / "run") == due, changes[number - 1]
+        again = fork_server.call(folder, run, "run")
+        assert again.wait() == 0, f"{changes[number - 1]}\n{again.output_text()}"
+        assert gaussian_run.contents(folder / "run") == expected, changes[number - 1]
     assert steps == sorted(steps) and set(steps) == {0, 1, 2, 3}

@@ -31,10 +31,10 @@ class Listening(QuietDisplay):
     """Remembers what was said."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.messages: list[str] = []
 
     def message(self, text: str) -> None:
-        self.said.append(text)
+        self.messages.append(text)
 
 
 # Gradients
@@ -80,7 +80,7 @@ def test_an_iteration_without_a_single_score_teaches_nothing_where_that_is_allow
     rows = lines(trainer.run)
     assert [row["reward/total"] is None for row in rows] == [True, True, False, False]
     assert [row["grad_norm"] > 0 for row in rows] == [False, False, True, True]
-    assert display.said == ["iteration 1: in every group all rewards are equal, or missing, so it taught nothing"]
+    assert display.messages == ["iteration 1: in every group all rewards are equal, or missing, so it taught nothing"]
 
 
 def test_constant_rewards_are_said_once_and_now_and_then(make_trainer):
@@ -94,34 +94,34 @@ def test_constant_rewards_are_said_once_and_now_and_then(make_trainer):
     trainer = make_trainer(reward=Constant(), display=display, training={"iterations": 25, "save_every": 50})
     trainer.train()
     assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2))
-    assert [text.partition(":")[0] for text in display.said] == ["iteration 1", "iteration 10", "iteration 20"]
-    assert "for 10 iterations in a row" in display.said[1] and "data.group_size" in display.said[1]
+    assert [text.partition(":")[0] for text in display.messages] == ["iteration 1", "iteration 10", "iteration 20"]
+    assert "for 10 iterations in a row" in display.messages[1] and "data.group_size" in display.messages[1]
 
 
 def test_a_silence_that_is_broken_begins_anew():
-    said: list[str] = []
-    watch = ZeroAdvantageMonitor(said.append)
+    messages: list[str] = []
+    watch = ZeroAdvantageMonitor(messages.append)
     for step, share in enumerate([1.0, 0.5, 1.0, 1.0, math.nan, 0.0], start=1):
         watch.update(step, share)
-    assert [text.partition(":")[0] for text in said] == ["iteration 1", "iteration 3"]
+    assert [text.partition(":")[0] for text in messages] == ["iteration 1", "iteration 3"]
 
 
 # Data
 
 
-def train(zygote, folder, data, *changes):
+def train(fork_server, folder, data, *changes):
     words = ["data.path=" + data, "data.groups=1", "data.group_size=2", "run.dir=run", *changes]
-    return zygote.start(folder, "train", "quickstart", *words)
+    return fork_server.start(folder, "train", "quickstart", *words)
 
 
-def test_an_empty_data_set_leaves_no_run_behind(zygote, tmp_path):
+def test_an_empty_data_set_leaves_no_run_behind(fork_server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/empty.jsonl").write_text("\n")
-    assert error_of(train(zygote, tmp_path / "a", "empty.jsonl")) == "empty.jsonl: holds no samples\n"
+    assert error_of(train(fork_server, tmp_path / "a", "empty.jsonl")) == "empty.jsonl: holds no samples\n"
     assert not (tmp_path / "a/run").exists()
 
 
-def test_an_unreadable_picture_is_named_before_training(zygote, tmp_path):
+def test_an_unreadable_picture_is_named_before_training(fork_server, tmp_path):
     folder = tmp_path / "a"
     (folder / "pictures").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(folder / "pictures/1.png")
@@ -129,7 +129,7 @@ def test_an_unreadable_picture_is_named_before_training(zygote, tmp_path):
     rows = [Sample(id=str(n), prompt="make it red", conditions={"image": f"pictures/{n}.png"}) for n in (1, 2, 3)]
     write_samples(rows, folder / "edits.jsonl")
     unreadable = "cannot be read as a picture (cannot identify image file): repair it, or leave it out"
-    assert error_of(train(zygote, folder, "edits.jsonl")).splitlines() == [
+    assert error_of(train(fork_server, folder, "edits.jsonl")).splitlines() == [
         f"pictures/2.png: {unreadable} (sample '2')",
         "pictures/3.png: there is no such file (sample '3')",
     ]
@@ -145,7 +145,7 @@ def test_prompts_that_were_edited_are_not_gone_on_with():
         PromptSampler(after, 2, seed=0).load_state_dict(state)
 
 
-def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(zygote, tmp_path):
+def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(fork_server, tmp_path):
     """The embedded pipeline reads 12 tokens; here its third tokenizer, which knows silence alone, reads words."""
     model = tmp_path / "model"
     model.mkdir()
@@ -159,12 +159,12 @@ def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(zygote, 
     rows[1] = replace(rows[1], prompt="a red circle" + " and a red circle" * 3)
     write_samples(rows, tmp_path / "a/data.jsonl")
     changes = ["data={path: data.jsonl, groups: 1, group_size: 2}", "evaluation={}", "training.iterations=1"]
-    child = zygote.start(
+    child = fork_server.start(
         tmp_path / "a", "train", "quickstart", *changes, "sampling.steps=2", f"policy.model={model}", "run.dir=run"
     )
-    assert child.wait() == 0, child.said()
-    assert "1 of 4 prompts are longer than the 12 tokens that the text encoders read" in child.said()
-    assert f"{rows[1].id!r} (17 tokens)" in child.said()
+    assert child.wait() == 0, child.output_text()
+    assert "1 of 4 prompts are longer than the 12 tokens that the text encoders read" in child.output_text()
+    assert f"{rows[1].id!r} (17 tokens)" in child.output_text()
 
 
 # Settings
@@ -179,21 +179,21 @@ def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(zygote, 
         ("max_sequence_length: 1", "max_sequence_length: 2", "sampling.pipeline_args.max_sequence_length is 2"),
     ],
 )
-def test_a_configuration_that_was_edited_is_refused_by_key(zygote, straight, tmp_path, old, new, named):
+def test_a_configuration_that_was_edited_is_refused_by_key(fork_server, straight, tmp_path, old, new, named):
     folder = tmp_path / "b"
     shutil.copytree(straight[0].parent, folder)
     config = folder / "run/config.yaml"
     assert old in config.read_text()
     config.write_text(config.read_text().replace(old, new))
-    said = error_of(zygote.start(folder, "train", "--resume", "run"), 2)
-    assert f"run/config.yaml: {named}" in said and "Put it back to resume the run" in said
-    assert "run/config.yaml: " in said and len(said.splitlines()) == 2
+    messages = error_of(fork_server.start(folder, "train", "--resume", "run"), 2)
+    assert f"run/config.yaml: {named}" in messages and "Put it back to resume the run" in messages
+    assert "run/config.yaml: " in messages and len(messages.splitlines()) == 2
 
 
-def test_what_may_change_may_be_edited(zygote, straight, tmp_path):
+def test_what_may_change_may_be_edited(fork_server, straight, tmp_path):
     folder = tmp_path / "b"
     shutil.copytree(straight[0].parent, folder)
     config = folder / "run/config.yaml"
     config.write_text(config.read_text().replace("save_every: 1", "save_every: 2"))
-    child = zygote.start(folder, "train", "--resume", "run")
-    assert child.wait() == 0, child.said()
+    child = fork_server.start(folder, "train", "--resume", "run")
+    assert child.wait() == 0, child.output_text()

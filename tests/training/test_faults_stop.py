@@ -20,24 +20,24 @@ TWICE = [signal.SIGINT, signal.SIGINT]
     [("run/heldout/samples/step-2", 1), ("os.rename run/checkpoints/.step-2.tmp", 1), (".index.json.tmp", 1)],
     ids=["amid an iteration", "amid saving", "between a checkpoint and the index"],
 )
-def test_a_second_ctrl_c_leaves_at_once_and_resumes_exactly(zygote, straight, tmp_path, at, step):
-    child = start(zygote, tmp_path / "b", signals=TWICE, at=at)
-    assert child.wait() == 130, child.said()
-    said = child.said()
-    assert "SIGINT: finishing this iteration, then saving; once more to leave at once" in said
-    assert "left at once" in said and "go on with: mmrl train --resume run" in said and "Traceback" not in said
+def test_a_second_ctrl_c_leaves_at_once_and_resumes_exactly(fork_server, straight, tmp_path, at, step):
+    child = start(fork_server, tmp_path / "b", signals=TWICE, at=at)
+    assert child.wait() == 130, child.output_text()
+    output = child.output_text()
+    assert "SIGINT: finishing this iteration, then saving; once more to leave at once" in output
+    assert "left at once" in output and "go on with: mmrl train --resume run" in output and "Traceback" not in output
     assert Checkpoints(tmp_path / "b/run").load_state().step == step
-    finish(zygote, tmp_path / "b")
+    finish(fork_server, tmp_path / "b")
     assert_same(straight[0], tmp_path / "b/run")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_finishes_the_iteration_even_where_nobody_reads_what_it_says(zygote, tmp_path, number):
+def test_one_signal_finishes_the_iteration_even_where_nobody_reads_what_it_says(fork_server, tmp_path, number):
     """`mmrl train 2>&1 | tee log`: Ctrl-C ends tee first, and the run must not die of its broken pipe."""
     train = "tests.training.gaussian_run:train"
-    due = zygote.call(tmp_path / "a", train, "run")
-    assert due.wait() == 0
-    child = zygote.call(
+    expected = fork_server.call(tmp_path / "a", train, "run")
+    assert expected.wait() == 0
+    child = fork_server.call(
         tmp_path / "b",
         "tests.training.gaussian_run:train",
         "run",
@@ -48,16 +48,16 @@ def test_one_signal_finishes_the_iteration_even_where_nobody_reads_what_it_says(
     )
     child.wait()
     assert Checkpoints(tmp_path / "b/run").load_state().step == 1
-    assert zygote.call(tmp_path / "b", train, "run").wait() == 0
+    assert fork_server.call(tmp_path / "b", train, "run").wait() == 0
     assert gaussian_run.contents(tmp_path / "a/run") == gaussian_run.contents(tmp_path / "b/run")
 
 
-def test_a_second_process_is_kept_out_of_the_folder(zygote, straight, tmp_path):
-    first = start(zygote, tmp_path / "b")
+def test_a_second_process_is_kept_out_of_the_folder(fork_server, straight, tmp_path):
+    first = start(fork_server, tmp_path / "b")
     first.await_text("step    1/4")
-    second = zygote.start(tmp_path / "b", "train", "--resume", "run")
+    second = fork_server.start(tmp_path / "b", "train", "--resume", "run")
     assert second.wait() == 1
-    assert f"error: run is being written by another process (process {first.pid} on " in second.said()
+    assert f"error: run is being written by another process (process {first.pid} on " in second.output_text()
     assert first.wait() == 0
     assert_same(straight[0], tmp_path / "b/run")
 

@@ -14,8 +14,8 @@ from tests.training.test_trainer import lines
 from tests.training.token_policy import TokenPolicy, questions
 
 
-class Said:
-    """A display that keeps what is said."""
+class RecordingDisplay:
+    """A display that records its messages."""
 
     def __init__(self):
         self.texts = []
@@ -29,7 +29,7 @@ class Said:
 
 
 def test_the_run_ends_saved_and_says_why_and_a_larger_budget_goes_on(make_trainer, tmp_path):
-    display = Said()
+    display = RecordingDisplay()
     changes = {"evaluate": lambda step: {"evaluation/total": float(step)}, "evaluate_every": 100}
     trainer = make_trainer(tmp_path, training={"iterations": 30, "max_kl": 0.02}, display=display, **changes)
     trainer.train()
@@ -93,9 +93,9 @@ def test_the_distance_of_rollouts_without_decisions_is_of_velocities():
     flow = GaussianFlow()
     rollout = flow.rollout([RolloutRequest(samples()[0], 8, 0)], seed=0)
     flow.mean.data = torch.tensor([0.5])
-    due = []
+    expected = []
     for s in PLACES:
         variance = (1 - s) ** 2 * SPREAD**2 + s**2
         slope = -(1 - s) * s / variance - 1 + (1 - s) ** 2 * SPREAD**2 / variance
-        due.append((0.5 * slope) ** 2)
-    assert distance_from_reference(flow, rollout, 0) == pytest.approx(sum(due) / len(due), rel=1e-5)
+        expected.append((0.5 * slope) ** 2)
+    assert distance_from_reference(flow, rollout, 0) == pytest.approx(sum(expected) / len(expected), rel=1e-5)

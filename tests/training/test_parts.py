@@ -127,18 +127,18 @@ def sigint():
 
 def test_a_signal_that_is_ignored_stays_ignored(sigint):
     sigint(signal.SIG_IGN)
-    with stop_requests(lambda text: None) as asked:
+    with stop_requests(lambda text: None) as stop_request:
         signal.raise_signal(signal.SIGINT)
-        assert not asked()
+        assert not stop_request()
 
 
 def test_the_first_signal_asks_and_the_second_acts(sigint):
-    said: list[str] = []
+    messages: list[str] = []
     before = sigint(signal.default_int_handler)
-    with stop_requests(said.append) as asked:
-        assert not asked()
+    with stop_requests(messages.append) as stop_request:
+        assert not stop_request()
         signal.raise_signal(signal.SIGINT)
-        assert asked() and said[0].startswith("SIGINT: finishing this iteration")
+        assert stop_request() and messages[0].startswith("SIGINT: finishing this iteration")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before

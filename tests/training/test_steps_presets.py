@@ -62,12 +62,12 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_preset_for_steps_learns_and_goes_on_exactly(name, make_trainer, tmp_path):
     config, policy = CASES[name]
-    asked = {"algorithm": config, "optimizer": {"lr": 0.1}}
+    settings = {"algorithm": config, "optimizer": {"lr": 0.1}}
 
     def train(folder: str, iterations: int, resume: bool = False):
         trainer = make_trainer(
             tmp_path / folder, policy=policy(), training={"iterations": iterations, "updates": 2, "save_every": 4},
-            micro_batch=16, **asked,
+            micro_batch=16, **settings,
         )  # fmt: skip
         if resume:
             trainer.resume()
@@ -90,8 +90,8 @@ def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
     (batch,) = experience.micro_batches
     rewards = torch.tensor([-sum((float(w) - 1.0) ** 2 for w in text.split()) for text in batch.rollout.media])
     worth = rewards.reshape(4, 2).mean(1)
-    due_first = (worth - worth.mean()) / (worth.std() + 1e-4)
-    torch.testing.assert_close(batch.step_advantages[::2, 0], due_first, atol=1e-4, rtol=1e-4)
+    expected_first = (worth - worth.mean()) / (worth.std() + 1e-4)
+    torch.testing.assert_close(batch.step_advantages[::2, 0], expected_first, atol=1e-4, rtol=1e-4)
     assert not batch.step_advantages[1::2, 0].any()
     torch.testing.assert_close(
         batch.step_advantages[:, 1], (rewards - rewards.mean()) / (rewards.std() + 1e-4), atol=1e-4, rtol=1e-4
@@ -99,8 +99,10 @@ def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
     objective = PolicyGradient(policy, BranchGRPOConfig(**ROOMY))
     objective.backward(batch, 1.0, 0, MetricAccumulator())
     score = (batch.rollout.recording - policy.theta.detach()) / policy.std**2
-    due = -torch.stack([(due_first * score[::2, 0]).sum(), (batch.step_advantages[:, 1] * score[:, 1]).sum()]) / 12
-    torch.testing.assert_close(policy.theta.grad, due, atol=1e-4, rtol=1e-4)
+    expected = (
+        -torch.stack([(expected_first * score[::2, 0]).sum(), (batch.step_advantages[:, 1] * score[:, 1]).sum()]) / 12
+    )
+    torch.testing.assert_close(policy.theta.grad, expected, atol=1e-4, rtol=1e-4)
 
 
 def _phases():
@@ -140,8 +142,8 @@ def test_guard_weighs_steps_by_their_gain_and_its_slope_is_a_finite_difference()
     h = 1e-5
     for k in range(2):
         shift = h * torch.eye(2, dtype=torch.float64)[k]
-        due = (loss(policy.theta.detach() + shift) - loss(policy.theta.detach() - shift)) / (2 * h)
-        assert policy.theta.grad[k].item() == pytest.approx(due.item(), rel=1e-4)
+        expected = (loss(policy.theta.detach() + shift) - loss(policy.theta.detach() - shift)) / (2 * h)
+        assert policy.theta.grad[k].item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def _samples():

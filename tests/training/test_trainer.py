@@ -167,10 +167,10 @@ def test_metrics_name_rewards_sources_phases_and_gauges(make_trainer):
 def test_the_penalty_holds_the_policy_back(make_trainer, tmp_path, kind):
     free = make_trainer(run=tmp_path / "free", training={"iterations": 25})
     algorithm = GRPOConfig(clip={"low": 0.2}, kl={"kind": kind, "coef": 20.0})
-    held = make_trainer(run=tmp_path / "held", algorithm=algorithm, training={"iterations": 25})
+    frozen = make_trainer(run=tmp_path / "held", algorithm=algorithm, training={"iterations": 25})
     free.train()
-    held.train()
-    assert held.policy.theta.abs().max() < 0.5 * free.policy.theta.abs().max()
+    frozen.train()
+    assert frozen.policy.theta.abs().max() < 0.5 * free.policy.theta.abs().max()
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])

@@ -11,7 +11,7 @@ from torch import nn
 
 from mmrl.config.algorithm import DAPOConfig
 from mmrl.training.experience import Experience
-from tests.training.objectives.given import batch_of, cut
+from tests.training.objectives.scored_batches import batch_of, cut
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import source, trainer
 
@@ -74,10 +74,10 @@ def test_paces_survive_a_checkpoint_exactly(tmp_path):
 )
 def test_micro_batches_are_dealt_evenly_and_none_is_lost(tmp_path, batches, updates, sizes):
     run = trainer(tmp_path, source(), training={"updates": updates})
-    given = [SimpleNamespace(number=n) for n in range(batches)]
-    shares = run._split(given)
+    micro_batches = [SimpleNamespace(number=n) for n in range(batches)]
+    shares = run._split(micro_batches)
     assert sorted(map(len, shares)) == sorted(sizes)
-    assert [batch for share in shares for batch in share] == given
+    assert [batch for share in shares for batch in share] == micro_batches
 
 
 def test_a_mean_over_tokens_is_one_over_all_tokens_of_the_update(tmp_path):

@@ -30,8 +30,8 @@ class Right(Reward):
     name, needs, range = "right", ("text", "references.answer"), (0.0, 1.0)
 
     def score_one(self, item: RewardInput) -> float:
-        due = str(item.references["answer"])
-        return 1.0 if item.text == due else 0.5 * (bool(item.text) and str(item.text)[0] == due[0])
+        expected = str(item.references["answer"])
+        return 1.0 if item.text == expected else 0.5 * (bool(item.text) and str(item.text)[0] == expected[0])
 
 
 class Exact(Right):

@@ -22,14 +22,14 @@ def frames(seed: int, count: int, side: int = 32) -> np.ndarray:
     return greys.repeat(3, axis=3)
 
 
-def as_png(shown: Image.Image) -> str:
+def as_png(result: Image.Image) -> str:
     file = io.BytesIO()
-    shown.save(file, "PNG")
+    result.save(file, "PNG")
     return data_uri(file.getvalue(), "image/png")
 
 
-def as_gif(shown: np.ndarray) -> str:
+def as_gif(result: np.ndarray) -> str:
     file = io.BytesIO()
-    first, *others = (Image.fromarray(frame[:, :, 0]) for frame in shown)
+    first, *others = (Image.fromarray(frame[:, :, 0]) for frame in result)
     first.save(file, "GIF", save_all=True, append_images=others, duration=round(1000 / RATE))
     return data_uri(file.getvalue(), "image/gif")

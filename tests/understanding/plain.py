@@ -26,14 +26,14 @@ def encode(
     else:
         turn = [{"role": "user", "content": [*media, {"type": "text", "text": text}]}]
         written = processor.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-    given: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     if pictures:
-        given["images"] = [list(pictures)]
+        inputs["images"] = [list(pictures)]
     if videos:
-        given["videos"] = [list(videos)]
+        inputs["videos"] = [list(videos)]
         times = [[_times(len(frames)) for frames in videos]]
-        given["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": times}
-    encoded = dict(processor(text=[written], return_tensors="pt", **given))
+        inputs["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": times}
+    encoded = dict(processor(text=[written], return_tensors="pt", **inputs))
     encoded.pop("labels", None)  # PaliGemma's: no loss is asked for
     return encoded
 

@@ -9,8 +9,8 @@ from mmrl.errors import DataError
 from mmrl.understanding.prompt_encoder import conversation, plain_text
 
 
-def text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def text(words: str) -> dict[str, str]:
+    return {"type": "text", "text": words}
 
 
 IMAGE, VIDEO = {"type": "image"}, {"type": "video"}
@@ -46,8 +46,8 @@ def test_messages_keep_their_roles_and_their_places():
 
 
 def test_media_without_places_go_to_the_first_turn_of_the_user():
-    said = ({"role": "system", "content": "Be brief."}, {"content": "What?"}, {"role": "user", "content": "And?"})
-    turns = conversation(Sample("a", messages=said, images=("1.png",)))
+    words = ({"role": "system", "content": "Be brief."}, {"content": "What?"}, {"role": "user", "content": "And?"})
+    turns = conversation(Sample("a", messages=words, images=("1.png",)))
     assert [turn["content"] for turn in turns] == [[text("Be brief.")], [IMAGE, text("What?")], [text("And?")]]
 
 
@@ -58,7 +58,7 @@ def test_a_sample_of_text_is_left_as_it_is():
 
 
 @pytest.mark.parametrize(
-    ("sample", "why"),
+    ("sample", "reason"),
     [
         (Sample("a", prompt="<image><image>", images=("1.png",)), "'a'.*places for 2 images.*comes with 1 and 0"),
         (Sample("a", prompt="<image>", videos=("1.mp4",)), "'a'.*1 images and 0 videos.*comes with 0 and 1"),
@@ -73,8 +73,8 @@ def test_a_sample_of_text_is_left_as_it_is():
         ),
     ],
 )
-def test_what_is_no_conversation_is_refused_by_the_name_of_its_sample(sample, why):
-    with pytest.raises(DataError, match=why):
+def test_what_is_no_conversation_is_refused_by_the_name_of_its_sample(sample, reason):
+    with pytest.raises(DataError, match=reason):
         conversation(sample)
 
 

@@ -122,7 +122,7 @@ TEXTS = {
 }
 
 
-def asked(name: str) -> list[Sample]:
+def samples_of(name: str) -> list[Sample]:
     """What a family takes, of the six questions above."""
     facts = TABLE[name]
     fit = {
@@ -170,7 +170,7 @@ class Ran:
 def ran(request: pytest.FixtureRequest, folder_of: Callable[[str], Path]) -> Ran:
     folder = folder_of(request.param)
     policy = a_policy(folder, train="full")
-    requests = [RolloutRequest(sample, 2, group) for group, sample in enumerate(asked(request.param))]
+    requests = [RolloutRequest(sample, 2, group) for group, sample in enumerate(samples_of(request.param))]
     model = AutoModelForImageTextToText.from_pretrained(folder)
     processor = AutoProcessor.from_pretrained(folder)
     return Ran(request.param, folder, policy, policy.rollout(requests, seed=0), model, processor)
@@ -197,8 +197,8 @@ def test_a_family_is_made_of_the_classes_that_the_table_names(ran):
 
 def test_pictures_and_videos_become_the_inputs_that_the_table_names(ran):
     text = {"input_ids", "attention_mask"}
-    shown = plain.encode(ran.processor, "What?", [picture(1), picture(2)])
-    assert set(shown) == text | {"pixel_values", *ran.facts.inputs}
+    encoded = plain.encode(ran.processor, "What?", [picture(1), picture(2)])
+    assert set(encoded) == text | {"pixel_values", *ran.facts.inputs}
     if ran.facts.video:
         assert set(plain.encode(ran.processor, "What?", videos=[frames(1, 4)])) == text | set(ran.facts.video_inputs)
 
@@ -215,18 +215,18 @@ def test_a_rollout_is_replayed_as_it_was_written(ran):
 @torch.no_grad()
 def test_log_probs_are_those_of_each_prompt_alone(ran):
     for row, answer in enumerate(ran.rollout.token_ids):
-        due = plain.log_probs(ran.model, ran.alone(row), answer, TEMPERATURE, ran.never)
-        torch.testing.assert_close(ran.rollout.log_probs[row, : len(answer)], due, atol=EXACT, rtol=0)
+        expected = plain.log_probs(ran.model, ran.alone(row), answer, TEMPERATURE, ran.never)
+        torch.testing.assert_close(ran.rollout.log_probs[row, : len(answer)], expected, atol=EXACT, rtol=0)
 
 
 @torch.no_grad()
 def test_other_media_would_have_given_other_log_probs(ran):
     """The control of the test above: it can tell one picture from another, and one frame."""
     answer = ran.rollout.token_ids[0]
-    shown = [{"pictures": [picture(seed)]} for seed in (1, 9)]
+    encoded = [{"pictures": [picture(seed)]} for seed in (1, 9)]
     if ran.facts.video:
-        shown += [{"videos": [frames(5, 4)]}, {"videos": [frames(5, 4)[::-1].copy()]}]
-    scores = [plain.log_probs(ran.model, plain.encode(ran.processor, "What?", **each), answer) for each in shown]
+        encoded += [{"videos": [frames(5, 4)]}, {"videos": [frames(5, 4)[::-1].copy()]}]
+    scores = [plain.log_probs(ran.model, plain.encode(ran.processor, "What?", **each), answer) for each in encoded]
     for one, other in zip(scores[::2], scores[1::2], strict=True):
         assert (one - other).abs().max() > 100 * EXACT
 
@@ -240,12 +240,12 @@ def test_gradients_are_those_of_plain_passes_and_reach_the_vision_tower(ran):
         parameter.grad = None
     columns = range(ran.rollout.log_probs.shape[1])
     ran.policy.replay(ran.rollout, columns, lambda decisions: decisions.log_probs.sum().backward())
-    due = {name: parameter.grad for name, parameter in ran.model.named_parameters()}
-    assert set(trained) == set(due)
+    expected = {name: parameter.grad for name, parameter in ran.model.named_parameters()}
+    assert set(trained) == set(expected)
     for part in ("vision", "connector", "language"):
-        names = [name for name in due if part_of(name) == part and due[name] is not None]
-        size = sum(due[name].square().sum() for name in names).sqrt()
-        off = sum((trained[name].grad - due[name]).square().sum() for name in names).sqrt()
+        names = [name for name in expected if part_of(name) == part and expected[name] is not None]
+        size = sum(expected[name].square().sum() for name in names).sqrt()
+        off = sum((trained[name].grad - expected[name]).square().sum() for name in names).sqrt()
         assert size > 1
         assert off < 1e-4 * size
 
@@ -253,7 +253,9 @@ def test_gradients_are_those_of_plain_passes_and_reach_the_vision_tower(ran):
 @torch.no_grad()
 def test_the_likeliest_answer_is_the_one_that_generate_gives(ran):
     sampling = TokenSamplingConfig(temperature=0, max_new_tokens=6)
-    requests = [RolloutRequest(sample, 1, group, sampling=sampling) for group, sample in enumerate(asked(ran.name))]
+    requests = [
+        RolloutRequest(sample, 1, group, sampling=sampling) for group, sample in enumerate(samples_of(ran.name))
+    ]
     rollout = ran.policy.rollout(requests, seed=0)
     for row, answer in enumerate(rollout.token_ids):
         prompt = ran.alone(2 * row)
@@ -285,8 +287,8 @@ def test_what_was_trained_is_saved_and_read_back(ran, train, tmp_path):
     trained.save(tmp_path)
     again = a_policy(ran.folder, train, connector=ran.facts.adapts_connector)
     again.load(tmp_path)
-    due = of(trained, few)
-    assert again.replay_gap(due) == 0
+    expected = of(trained, few)
+    assert again.replay_gap(expected) == 0
     if train == "lora":
         loaded = PeftModel.from_pretrained(AutoModelForImageTextToText.from_pretrained(ran.folder), tmp_path)
     else:
@@ -295,7 +297,7 @@ def test_what_was_trained_is_saved_and_read_back(ran, train, tmp_path):
     answer = ran.rollout.token_ids[0]
     with torch.no_grad():
         scores = plain.log_probs(loaded, ran.alone(0), answer, TEMPERATURE, ran.never)
-    torch.testing.assert_close(due.log_probs[0, : len(answer)], scores, atol=EXACT, rtol=0)
+    torch.testing.assert_close(expected.log_probs[0, : len(answer)], scores, atol=EXACT, rtol=0)
 
 
 def test_adapters_reach_the_vision_tower_and_the_connector(ran):

@@ -65,21 +65,21 @@ def gradients(policy, batch, config, fused, fused_loss=True):
 @pytest.mark.parametrize("name", CONFIGS)
 def test_gradients_are_those_of_whole_logits_which_are_computed_once(name, policy, batch, monkeypatch):
     config = CONFIGS[name]
-    due = gradients(policy, batch, config, fused=False)
+    expected = gradients(policy, batch, config, fused=False)
     again = gradients(policy, batch, config, fused=True, fused_loss=False)
     monkeypatch.setattr(autograd, "_backward", None)
     found = gradients(policy, batch, config, fused=True)
-    assert due.norm() > 1e-3
+    assert expected.norm() > 1e-3
     for each in (again, found):
-        assert (each - due).norm() < 2e-5 * due.norm()
+        assert (each - expected).norm() < 2e-5 * expected.norm()
     with pytest.raises(TypeError, match="NoneType"):  # without the derivative the gradients are computed again
         gradients(policy, batch, config, fused=True, fused_loss=False)
 
 
 def test_a_sequence_level_loss_is_not_fused_and_gradients_are_equal(policy, batch):
     config = GSPOConfig()
-    due, found = (gradients(policy, batch, config, fused) for fused in (False, True))
-    assert (found - due).norm() < 2e-5 * due.norm() != 0
+    expected, found = (gradients(policy, batch, config, fused) for fused in (False, True))
+    assert (found - expected).norm() < 2e-5 * expected.norm() != 0
 
 
 def test_with_adapters_the_output_layer_is_frozen_and_needs_no_gradient(folder_of, batch, monkeypatch):

@@ -18,7 +18,7 @@ READER = MediaReader(MediaBudget())
 SEEN = Sample("seen", prompt="What?", images=(as_png(picture(1)),))
 FILMED = Sample("filmed", prompt="What?", videos=(as_gif(frames(2, 4)),))
 BOTH = Sample("both", prompt="What?", images=SEEN.images, videos=FILMED.videos)
-SAID = Sample("said", prompt="What is it?")
+TEXT_ONLY = Sample("said", prompt="What is it?")
 
 
 def with_template(vlm, template):
@@ -101,7 +101,7 @@ def test_a_model_is_told_when_the_frames_were(vlm_of):
 
 def test_prompts_are_padded_on_the_left(vlm_of):
     vlm = vlm_of("qwen3_vl")
-    prompts = [PromptEncoder(vlm, READER).encode(each) for each in (SAID, BOTH)]
+    prompts = [PromptEncoder(vlm, READER).encode(each) for each in (TEXT_ONLY, BOTH)]
     short, long = (prompt.length for prompt in prompts)
     joined = collate(prompts, padding=vlm.padding)
     assert joined["attention_mask"].tolist() == [[0] * (long - short) + [1] * short, [1] * long]
@@ -126,11 +126,11 @@ def test_tiles_are_filled_up_with_zeros(vlm_of):
 def test_videos_of_one_shape_are_put_side_by_side_and_others_apart(vlm_of):
     encoder = PromptEncoder(vlm_of("llava_onevision"), READER)
     longer = replace(FILMED, videos=(as_gif(frames(3, 6)),))
-    prompts = [encoder.encode(each) for each in (SAID, FILMED, longer, SEEN, FILMED)]
+    prompts = [encoder.encode(each) for each in (TEXT_ONLY, FILMED, longer, SEEN, FILMED)]
     assert stackable(prompts) == [[0, 1, 3, 4], [2]]
     assert stackable(prompts[:1]) == [[0]]
     encoder = PromptEncoder(vlm_of("qwen3_vl"), READER)  # videos of any length are one list of patches
-    assert stackable([encoder.encode(each) for each in (SAID, FILMED, longer)]) == [[0, 1, 2]]
+    assert stackable([encoder.encode(each) for each in (TEXT_ONLY, FILMED, longer)]) == [[0, 1, 2]]
 
 
 def test_a_prompt_goes_on_with_the_beginning_of_an_answer(vlm_of):

@@ -19,8 +19,8 @@ from mmrl.understanding.vlm import VLM
 from mmrl_kernels.integrations.transformers import use_shared_prompts
 from tests.understanding.media import as_gif, as_png, frames, picture
 
-SHOWN = Sample("shown", prompt="What?", images=(as_png(picture(1)),))
-SAID = Sample("said", prompt="Two and two?")
+WITH_IMAGE = Sample("shown", prompt="What?", images=(as_png(picture(1)),))
+TEXT_ONLY = Sample("said", prompt="Two and two?")
 WARM = TokenSamplingConfig(max_new_tokens=8)
 
 
@@ -35,7 +35,7 @@ def vlm(vlm_of) -> VLM:
 
 def prompts(vlm, *samples):
     encoder = PromptEncoder(vlm, MediaReader(MediaBudget()))
-    return [encoder.encode(sample) for sample in samples or (SHOWN, SAID)]
+    return [encoder.encode(sample) for sample in samples or (WITH_IMAGE, TEXT_ONLY)]
 
 
 @torch.no_grad()
@@ -44,14 +44,14 @@ def write(vlm, encoded, counts, sampling=WARM, seed=0):
 
 
 def test_answers_that_share_a_prompts_keys_are_those_that_copy_them(vlm):
-    encoded = prompts(vlm, SHOWN, SAID, replace(SAID, prompt="A much longer question than that?"))
+    encoded = prompts(vlm, WITH_IMAGE, TEXT_ONLY, replace(TEXT_ONLY, prompt="A much longer question than that?"))
     with torch.no_grad():
         shared, copied = (
             TransformersEngine(vlm, shares).generate(encoded, [5, 1, 3], WARM, 0) for shares in (True, False)
         )
     assert shared.token_ids == copied.token_ids
-    for mine, due in zip(shared.log_probs, copied.log_probs, strict=True):
-        assert mine == pytest.approx(due, abs=2e-5)
+    for mine, expected in zip(shared.log_probs, copied.log_probs, strict=True):
+        assert mine == pytest.approx(expected, abs=2e-5)
 
 
 def test_equal_seeds_give_equal_answers_and_other_seeds_others(vlm):
@@ -65,20 +65,20 @@ def test_answers_stand_in_the_order_of_their_prompts(vlm):
     """Greedy answers to one prompt are alike, so that each tells which prompt it belongs to."""
     greedy = at(0)
     encoded = prompts(vlm)
-    shown, said = (write(vlm, [each], [1], greedy).token_ids[0] for each in encoded)
-    assert shown != said
-    assert write(vlm, encoded, [3, 1], greedy).token_ids == [shown, shown, shown, said]
-    assert write(vlm, encoded[::-1], [1, 2], greedy).token_ids == [said, shown, shown]
+    with_picture, text_only = (write(vlm, [each], [1], greedy).token_ids[0] for each in encoded)
+    assert with_picture != text_only
+    assert write(vlm, encoded, [3, 1], greedy).token_ids == [with_picture, with_picture, with_picture, text_only]
+    assert write(vlm, encoded[::-1], [1, 2], greedy).token_ids == [text_only, with_picture, with_picture]
 
 
 def test_prompts_whose_videos_differ_in_length_are_written_apart_and_put_back_in_order(vlm_of):
     vlm = vlm_of("llava_onevision")
     clips = [Sample(f"clip-{n}", prompt="What?", videos=(as_gif(frames(n, n)),)) for n in (4, 6)]
-    encoded = prompts(vlm, clips[0], SAID, clips[1], SHOWN)
+    encoded = prompts(vlm, clips[0], TEXT_ONLY, clips[1], WITH_IMAGE)
     greedy = at(0)
     alone = [write(vlm, [each], [1], greedy).token_ids[0] for each in encoded]
-    due = [alone[0], alone[1], alone[1], alone[2], alone[2], alone[2], alone[3]]
-    assert write(vlm, encoded, [1, 2, 3, 1], greedy).token_ids == due
+    expected = [alone[0], alone[1], alone[1], alone[2], alone[2], alone[2], alone[3]]
+    assert write(vlm, encoded, [1, 2, 3, 1], greedy).token_ids == expected
 
 
 def test_an_answer_ends_with_its_first_end_token_or_is_cut_off(vlm):
@@ -103,18 +103,18 @@ def test_rows_that_are_given_up_on_the_way_change_no_log_probs(vlm, temperature)
         prefix = prefill(vlm.model, vlm.family, collate([encoded[row // 12]], vlm.padding))
         logits = prefix.answer_logits(torch.tensor([answer]))[0] / (temperature or 1.0)
         logits[:, vlm.suppressed] = -torch.inf
-        due = logits.log_softmax(-1)[torch.arange(len(answer)), answer]
-        torch.testing.assert_close(torch.tensor(written.log_probs[row]), due, atol=2e-5, rtol=0)
+        expected = logits.log_softmax(-1)[torch.arange(len(answer)), answer]
+        torch.testing.assert_close(torch.tensor(written.log_probs[row]), expected, atol=2e-5, rtol=0)
 
 
 def test_rows_that_are_kept_to_the_end_would_have_been_written_alike(vlm, monkeypatch):
     greedy = at(0)
-    encoded = prompts(vlm, *(replace(SAID, prompt="?" * n) for n in range(1, 7)))
-    given_up = write(vlm, encoded, [1] * 6, greedy)
+    encoded = prompts(vlm, *(replace(TEXT_ONLY, prompt="?" * n) for n in range(1, 7)))
+    dropped = write(vlm, encoded, [1] * 6, greedy)
     monkeypatch.setattr(rollout_engine, "COMPACT_BELOW", 0)
     kept = write(vlm, encoded, [1] * 6, greedy)
     assert len(set(map(len, kept.token_ids))) > 1
-    assert given_up.token_ids == kept.token_ids
+    assert dropped.token_ids == kept.token_ids
 
 
 def test_tokens_that_stand_for_media_are_never_written(vlm_of):

@@ -15,14 +15,14 @@ from tests.understanding.media import as_png, picture
 FAMILIES = ["qwen3_vl", "gemma3", "paligemma"]
 INDEX = torch.tensor([1, 0, 1, 1])
 TOKENS = torch.randint(0, 250, (4, 5), generator=torch.Generator().manual_seed(0))
-SHOWN = (
+WITH_IMAGE = (
     Sample("a", prompt="What?", images=(as_png(picture(1)),)),
     Sample("b", prompt="Which of these is larger?", images=(as_png(picture(2)), as_png(picture(3)))),
 )
-SAID = (Sample("a", prompt="Two?"), Sample("b", prompt="Two and two, and two?"))
+TEXT_ONLY = (Sample("a", prompt="Two?"), Sample("b", prompt="Two and two, and two?"))
 
 
-def prompts(vlm, samples=SHOWN):
+def prompts(vlm, samples=WITH_IMAGE):
     encoder = PromptEncoder(vlm, MediaReader(MediaBudget()))
     return [encoder.encode(sample) for sample in samples]
 
@@ -45,9 +45,9 @@ def gradients(vlm, logits):
 def test_values_and_gradients_are_those_of_the_whole_text(vlm_of, name):
     vlm = vlm_of(name)
     encoded = prompts(vlm)
-    due, found = whole(vlm, encoded), shared(vlm, encoded)
-    torch.testing.assert_close(found, due, atol=2e-5, rtol=0)
-    expected, got = gradients(vlm, due), gradients(vlm, found)
+    wanted, found = whole(vlm, encoded), shared(vlm, encoded)
+    torch.testing.assert_close(found, wanted, atol=2e-5, rtol=0)
+    expected, got = gradients(vlm, wanted), gradients(vlm, found)
     assert (got - expected).norm() < 1e-5 * expected.norm()
 
 
@@ -56,13 +56,13 @@ def test_values_and_gradients_are_those_of_the_whole_text(vlm_of, name):
 def test_text_alone_is_not_read_at_the_positions_of_the_pictures_before(vlm_of, name):
     vlm = vlm_of(name)
     shared(vlm, prompts(vlm))  # leaves offsets behind in the modules of Qwen's models
-    encoded = prompts(vlm, SAID)
+    encoded = prompts(vlm, TEXT_ONLY)
     found = shared(vlm, encoded)
     torch.testing.assert_close(found, whole(vlm, encoded), atol=2e-5, rtol=0)
     for row, place in enumerate(INDEX):  # and each alone, counted by the model itself
         alone = torch.cat([encoded[place].inputs["input_ids"], TOKENS[row : row + 1]], dim=1)
-        due = vlm.model(input_ids=alone).logits[0, -6:-1]
-        torch.testing.assert_close(found[row], due, atol=2e-5, rtol=0)
+        expected = vlm.model(input_ids=alone).logits[0, -6:-1]
+        torch.testing.assert_close(found[row], expected, atol=2e-5, rtol=0)
 
 
 @torch.no_grad()
@@ -80,11 +80,11 @@ def test_a_prefix_serves_again_and_again(vlm_of):
 def test_token_by_token_and_rows_dropped_on_the_way_change_nothing(vlm_of, name):
     vlm = vlm_of(name)
     encoded = prompts(vlm)
-    due = shared(vlm, encoded)
+    expected = shared(vlm, encoded)
     prefix = prefill(vlm.model, vlm.family, collate(encoded, vlm.padding)).expand(INDEX)
     kept = torch.arange(4)
     for place in range(5):
-        torch.testing.assert_close(prefix.logits, due[kept, place], atol=2e-5, rtol=0)
+        torch.testing.assert_close(prefix.logits, expected[kept, place], atol=2e-5, rtol=0)
         prefix = prefix.extend(TOKENS[kept, place : place + 1])[1]
         if place == 2:
             prefix, kept = prefix.expand(torch.tensor([3, 0])), kept[[3, 0]]
@@ -95,6 +95,6 @@ def test_positions_that_count_on_from_another_place_would_be_seen(vlm_of):
     """The control: one place further gives other values."""
     vlm = vlm_of("qwen3_vl")
     prefix = prefill(vlm.model, vlm.family, collate(prompts(vlm), vlm.padding)).expand(INDEX)
-    due = prefix.expand(torch.arange(4)).answer_logits(TOKENS)
+    expected = prefix.expand(torch.arange(4)).answer_logits(TOKENS)
     prefix.next_position.add_(1)
-    assert (prefix.answer_logits(TOKENS) - due).abs().max() > 1e-2
+    assert (prefix.answer_logits(TOKENS) - expected).abs().max() > 1e-2

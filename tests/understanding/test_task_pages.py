@@ -43,8 +43,8 @@ def lines_of(page: Path) -> list[dict]:
 
 def test_every_task_has_a_page_and_every_page_a_task():
     assert set(BUILT_IN_TASKS) <= {page.stem for page in PAGES.glob("*.md")} <= set(BUILT_IN_TASKS) | set(recipes.TASKS)
-    shown = (PAGES.parent / "data.md").read_text(encoding="utf-8")
-    assert all(f"(tasks/{name}.md)" in shown for name in BUILT_IN_TASKS)
+    text = (PAGES.parent / "data.md").read_text(encoding="utf-8")
+    assert all(f"(tasks/{name}.md)" in text for name in BUILT_IN_TASKS)
 
 
 @pytest.mark.parametrize("page", [*LOOKING, PAGES.parent / "data.md"], ids=lambda page: page.stem)

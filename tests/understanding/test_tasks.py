@@ -117,16 +117,16 @@ def test_every_task_has_a_recipe_of_its_name():
     ],
 )
 @pytest.mark.parametrize(
-    "given, answer",
+    "input_space, answer",
     [("pixel", BOX), ("norm_1", [0.1, 0.1, 0.5, 0.5]), ("norm_1000", [100, 100, 500, 500])],
 )
-def test_boxes_are_compared_in_any_pair_of_spaces(space, sentence, box, given, answer):
-    sample = apply_task(sample_of("grounding", {"answer": answer, "metadata": {"space": given}}), space)
+def test_boxes_are_compared_in_any_pair_of_spaces(space, sentence, box, input_space, answer):
+    sample = apply_task(sample_of("grounding", {"answer": answer, "metadata": {"space": input_space}}), space)
     assert sentence in sample.prompt and sample.rewards[0].args == {"space": space.space}
     assert total(sample, json.dumps(box)) == pytest.approx(1, abs=1e-6)
     far = [value / 2 for value in box]
     assert total(sample, json.dumps(far)) < 0.5
-    click = sample_of("gui", {"answer": {"action": "click", "box": answer}, "metadata": {"space": given}})
+    click = sample_of("gui", {"answer": {"action": "click", "box": answer}, "metadata": {"space": input_space}})
     centre = {"action": "click", "coordinate": [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]}
     assert total(apply_task(click, space), json.dumps(centre)) == 1
 
@@ -158,9 +158,9 @@ def test_conversations_are_asked_in_their_last_request():
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]},
     )
     sample = Sample(id="a", messages=turns, images=(PICTURE,), answer=3, task="counting")
-    asked = apply_task(sample, THOUSANDTHS)
-    assert asked.messages[0] == turns[0] and turns[1]["content"] == sample.messages[1]["content"]
-    assert asked.messages[1]["content"][-1] == {
+    applied = apply_task(sample, THOUSANDTHS)
+    assert applied.messages[0] == turns[0] and turns[1]["content"] == sample.messages[1]["content"]
+    assert applied.messages[1]["content"][-1] == {
         "type": "text",
         "text": "Answer with nothing but the number, in digits.",
     }
@@ -170,9 +170,9 @@ def test_conversations_are_asked_in_their_last_request():
 
 def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
     sample = sample_of("grounding", {"answer": BOX})
-    asked = apply_task(replace(sample, prompt="the cat"), CoordinateFormat("norm_1", location_tokens=True))
-    assert asked.prompt == "detect the cat"
-    assert total(asked, "<loc0102><loc0102><loc0512><loc0512> the cat") > 0.99
+    applied = apply_task(replace(sample, prompt="the cat"), CoordinateFormat("norm_1", location_tokens=True))
+    assert applied.prompt == "detect the cat"
+    assert total(applied, "<loc0102><loc0102><loc0512><loc0512> the cat") > 0.99
 
 
 @pytest.mark.parametrize(

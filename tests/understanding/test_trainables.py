@@ -37,7 +37,7 @@ def move(model: nn.Module) -> None:
 
 
 def test_parts_are_told_by_the_names_of_parameters():
-    due = {
+    expected = {
         "model.visual.blocks.0.attn.qkv.weight": "vision",
         "model.visual.merger.linear_fc1.weight": "connector",
         "model.visual.deepstack_merger_list.0.norm.weight": "connector",
@@ -50,7 +50,7 @@ def test_parts_are_told_by_the_names_of_parameters():
         "model.text_model.embed_tokens.weight": "language",
         "lm_head.weight": "language",
     }
-    assert {name: part_of(name) for name in due} == due
+    assert {name: part_of(name) for name in expected} == expected
 
 
 @pytest.mark.parametrize("part", ["vision", "connector"])

@@ -19,9 +19,9 @@ from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import plain
 from tests.understanding.media import as_gif, as_png, frames, picture
 
-SHOWN = Sample("shown", prompt="What?", images=(as_png(picture(1)),))
+WITH_IMAGE = Sample("shown", prompt="What?", images=(as_png(picture(1)),))
 PAIR = Sample("pair", prompt="Which of both?", images=(as_png(picture(2)), as_png(picture(3))))
-SAID = Sample("said", prompt="Two and two?")
+TEXT_ONLY = Sample("said", prompt="Two and two?")
 WARM = TokenSamplingConfig(max_new_tokens=6, temperature=0.7)
 Maker = Callable[..., VLMPolicy]
 
@@ -58,7 +58,7 @@ def test_it_is_a_policy_and_says_what_it_can_do(make):
 def test_a_rollout_holds_what_was_written(make):
     policy = make()
     policy.version = 3
-    rollout = policy.rollout([RolloutRequest(SHOWN, 3, 7), RolloutRequest(SAID, 1, 9)], seed=0)
+    rollout = policy.rollout([RolloutRequest(WITH_IMAGE, 3, 7), RolloutRequest(TEXT_ONLY, 1, 9)], seed=0)
     assert rollout.group_index.tolist() == [7, 7, 7, 9]
     assert [sample.id for sample in rollout.samples] == ["shown"] * 3 + ["said"]
     assert rollout.policy_version == 3
@@ -71,7 +71,7 @@ def test_a_rollout_holds_what_was_written(make):
 
 def test_rollouts_are_equal_for_equal_seeds(make):
     policy = make()
-    first, again, other = (policy.rollout(requests(SHOWN, SAID), seed) for seed in (1, 1, 2))
+    first, again, other = (policy.rollout(requests(WITH_IMAGE, TEXT_ONLY), seed) for seed in (1, 1, 2))
     assert first.token_ids == again.token_ids
     assert first.log_probs.equal(again.log_probs)
     assert first.token_ids != other.token_ids
@@ -79,7 +79,7 @@ def test_rollouts_are_equal_for_equal_seeds(make):
 
 def test_some_columns_are_replayed_as_they_stand_among_all(make):
     policy = make()
-    rollout = policy.rollout(requests(SHOWN, SAID), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE, TEXT_ONLY), seed=0)
     whole, some = replayed(policy, rollout), replayed(policy, rollout, [4, 1])
     assert some.step_indices == (4, 1)
     assert some.log_probs.equal(whole.log_probs[:, [4, 1]])
@@ -88,19 +88,19 @@ def test_some_columns_are_replayed_as_they_stand_among_all(make):
 
 def test_entropies_are_those_of_what_was_sampled(make):
     policy = make()
-    rollout = policy.rollout(requests(SHOWN, n=1), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE, n=1), seed=0)
     entropy = replayed(policy, rollout).entropy[0]
     model, processor = policy.vlm.model, policy.vlm.processor
     answer, never = rollout.token_ids[0], policy.vlm.suppressed.tolist()
-    encoded = plain.encode(processor, SHOWN.prompt, [picture(1)])
+    encoded = plain.encode(processor, WITH_IMAGE.prompt, [picture(1)])
     words = [word for word in range(len(processor.tokenizer)) if word not in never]
     with torch.no_grad():
         for place in range(len(answer)):
             each = [plain.log_probs(model, encoded, [*answer[:place], word], 0.7, never)[-1] for word in words[::40]]
             assert entropy[place] > 0 and all(value < 0 for value in each)
             logits = model(**begun(encoded, answer[:place])).logits[0, -1, words].double() / 0.7
-            due = torch.distributions.Categorical(logits=logits).entropy()
-            assert entropy[place].item() == pytest.approx(due.item(), abs=1e-4)
+            expected = torch.distributions.Categorical(logits=logits).entropy()
+            assert entropy[place].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
 def begun(encoded: dict[str, Any], answer: list[int]) -> dict[str, Any]:
@@ -112,45 +112,45 @@ def begun(encoded: dict[str, Any], answer: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["qwen3_vl", "paligemma"])
 def test_a_beginning_that_is_forced_is_read_and_is_no_decision(make, name):
     policy = make(name)
-    rollout = policy.rollout(requests(SHOWN, PAIR, prefix="I see"), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE, PAIR, prefix="I see"), seed=0)
     assert policy.replay_gap(rollout) < 2e-5
     assert all(text.startswith("I see") for text in rollout.media)
     ahead, never = policy.vlm.encode("I see"), policy.vlm.suppressed.tolist()
-    encoded = plain.encode(policy.vlm.processor, SHOWN.prompt, [picture(1)])
+    encoded = plain.encode(policy.vlm.processor, WITH_IMAGE.prompt, [picture(1)])
     answer = rollout.token_ids[0]
     with torch.no_grad():
-        due = plain.log_probs(policy.vlm.model, encoded, [*ahead, *answer], 0.7, never)[len(ahead) :]
-    torch.testing.assert_close(rollout.log_probs[0, : len(answer)], due, atol=2e-5, rtol=0)
+        expected = plain.log_probs(policy.vlm.model, encoded, [*ahead, *answer], 0.7, never)[len(ahead) :]
+    torch.testing.assert_close(rollout.log_probs[0, : len(answer)], expected, atol=2e-5, rtol=0)
 
 
 def test_given_texts_are_scored_with_their_end_token(make):
     policy = make()
-    given = [TargetText(PAIR, "the left one", 0), TargetText(SAID, "four", 1), TargetText(PAIR, "the right", 0)]
-    rollout = policy.score_targets(given)
+    targets = [TargetText(PAIR, "the left one", 0), TargetText(TEXT_ONLY, "four", 1), TargetText(PAIR, "the right", 0)]
+    rollout = policy.score_targets(targets)
     end = policy.vlm.tokenizer.convert_tokens_to_ids("<|im_end|>")
-    assert rollout.token_ids == [[*policy.vlm.encode(each.text), end] for each in given]
+    assert rollout.token_ids == [[*policy.vlm.encode(each.text), end] for each in targets]
     assert rollout.media == ["the left one", "four", "the right"]
     assert rollout.group_index.tolist() == [0, 1, 0]
     assert policy.replay_gap(rollout) == 0
     encoded = plain.encode(policy.vlm.processor, PAIR.prompt, [picture(2), picture(3)])
     with torch.no_grad():
         never = policy.vlm.suppressed.tolist()
-        due = plain.log_probs(policy.vlm.model, encoded, rollout.token_ids[2], 0.7, never)
-    torch.testing.assert_close(rollout.log_probs[2, : len(due)], due, atol=2e-5, rtol=0)
+        expected = plain.log_probs(policy.vlm.model, encoded, rollout.token_ids[2], 0.7, never)
+    torch.testing.assert_close(rollout.log_probs[2, : len(expected)], expected, atol=2e-5, rtol=0)
 
 
 def test_what_was_written_once_can_be_given_by_its_tokens(make):
     policy = make()
-    written = policy.rollout(requests(SHOWN, n=3), seed=0)
+    written = policy.rollout(requests(WITH_IMAGE, n=3), seed=0)
     rows = zip(written.samples, written.media, written.token_ids, strict=True)
-    given = policy.score_targets([TargetText(sample, text, 0, tuple(ids)) for sample, text, ids in rows])
-    assert given.token_ids == written.token_ids
-    torch.testing.assert_close(given.log_probs, written.log_probs, atol=2e-5, rtol=0)
+    targets = policy.score_targets([TargetText(sample, text, 0, tuple(ids)) for sample, text, ids in rows])
+    assert targets.token_ids == written.token_ids
+    torch.testing.assert_close(targets.log_probs, written.log_probs, atol=2e-5, rtol=0)
 
 
 def test_a_given_text_that_nobody_could_write_is_refused(make):
     with pytest.raises(DataError) as refused:
-        make().score_targets([TargetText(SAID, "see <|image_pad|>", 0)])
+        make().score_targets([TargetText(TEXT_ONLY, "see <|image_pad|>", 0)])
     assert "'said': its target text contains <|image_pad|>" in str(refused.value)
 
 
@@ -175,7 +175,7 @@ def test_an_answer_ends_as_the_chat_template_ends_it(folder_of, tmp_path):
 def test_gradient_checkpointing_changes_neither_values_nor_gradients(make, name):
     shared, apart = make(name), make(name, gradient_checkpointing=True)
     clip = Sample("clip", prompt="What?", videos=(as_gif(frames(5, 4)),))
-    rollout = shared.rollout(requests(SHOWN, PAIR, clip, SAID), seed=0)
+    rollout = shared.rollout(requests(WITH_IMAGE, PAIR, clip, TEXT_ONLY), seed=0)
     assert apart.replay_gap(rollout) < 2e-5
     gradients = []
     for policy in (shared, apart):
@@ -192,7 +192,7 @@ def test_gradient_checkpointing_changes_neither_values_nor_gradients(make, name)
 def test_half_precision_is_replayed_to_within_its_rounding(make, name, train):
     """Up to 0.07 was seen of the eleven families, and 5e-6 in float32."""
     policy = make(name, dtype="bfloat16", train=train, connector=ModelPartConfig(train=train == "full"))
-    rollout = policy.rollout(requests(SHOWN, PAIR, SAID), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE, PAIR, TEXT_ONLY), seed=0)
     assert rollout.log_probs.dtype == torch.float32
     assert policy.replay_gap(rollout) < 0.15
     replayed(policy, rollout).log_probs.sum().backward()
@@ -203,7 +203,7 @@ def test_half_precision_is_replayed_to_within_its_rounding(make, name, train):
 
 def test_the_reference_scores_as_before_training(make):
     policy = make()
-    rollout = policy.rollout(requests(SHOWN), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE), seed=0)
     with torch.no_grad():
         for parameter in policy.parameters_to_train().values():
             parameter.mul_(1.1)
@@ -221,7 +221,7 @@ def test_parts_learn_at_their_own_pace(make):
 def test_sampling_can_be_asked_for_with_the_requests(make):
     policy = make()
     greedy = TokenSamplingConfig(temperature=0, max_new_tokens=3)
-    rollout = policy.rollout(requests(SHOWN, sampling=greedy), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE, sampling=greedy), seed=0)
     assert rollout.token_ids[0] == rollout.token_ids[1]
     assert rollout.log_probs.shape == (2, 3)
     assert policy.replay_gap(rollout) < 2e-5  # greedy answers are scored at temperature 1
@@ -230,7 +230,7 @@ def test_sampling_can_be_asked_for_with_the_requests(make):
 def test_media_are_shown_within_their_budget(folder_of):
     config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu")
     tight = MediaConfig.model_validate({"image": {"max_pixels": 32 * 32}})
-    large = replace(SHOWN, images=(as_png(picture(1, 64, 64)),))
+    large = replace(WITH_IMAGE, images=(as_png(picture(1, 64, 64)),))
     lengths = [
         VLMPolicy.from_config(config, WARM, media).rollout(requests(large, n=1), 0).recording.prompts[0].length
         for media in (None, tight)

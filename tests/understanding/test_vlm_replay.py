@@ -54,10 +54,10 @@ def gradients(vlm, scores):
 @pytest.mark.parametrize("vlm", SHARING, indirect=True)
 def test_values_entropies_and_gradients_are_those_of_rows(vlm):
     recording = recorded(vlm)
-    found, due = packed_scores(vlm, recording, fused=False), row_scores(vlm, recording, separate_prompts=False)
-    for mine, theirs in zip(found, due, strict=True):
+    found, wanted = packed_scores(vlm, recording, fused=False), row_scores(vlm, recording, separate_prompts=False)
+    for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, atol=2e-5, rtol=0)
-    expected, got = gradients(vlm, due), gradients(vlm, found)
+    expected, got = gradients(vlm, wanted), gradients(vlm, found)
     assert expected.norm() > 0
     assert (got - expected).norm() < 1e-5 * expected.norm()
 
@@ -65,10 +65,10 @@ def test_values_entropies_and_gradients_are_those_of_rows(vlm):
 @pytest.mark.parametrize("vlm", ["qwen3_vl", "llava"], indirect=True)
 def test_logits_that_are_never_held_give_the_same(vlm):
     recording = recorded(vlm)
-    found, due = packed_scores(vlm, recording, fused=True), packed_scores(vlm, recording, fused=False)
-    for mine, theirs in zip(found, due, strict=True):
+    found, wanted = packed_scores(vlm, recording, fused=True), packed_scores(vlm, recording, fused=False)
+    for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=0)
-    expected, got = gradients(vlm, due), gradients(vlm, found)
+    expected, got = gradients(vlm, wanted), gradients(vlm, found)
     assert (got - expected).norm() < 1e-5 * expected.norm()
 
 
@@ -77,7 +77,7 @@ def test_logits_that_are_never_held_give_the_same(vlm):
 def test_positions_that_are_not_begun_anew_would_be_seen(vlm, monkeypatch):
     """The negative control: were answers counted on from one another, log-probabilities would be others."""
     recording = recorded(vlm)
-    due = packed_scores(vlm, recording, fused=False)[0]
+    expected = packed_scores(vlm, recording, fused=False)[0]
     true_model = vlm.model.forward
 
     def counted_on(**inputs):
@@ -85,7 +85,7 @@ def test_positions_that_are_not_begun_anew_would_be_seen(vlm, monkeypatch):
         return true_model(**inputs | {"position_ids": torch.arange(width).expand(3, 1, width)})
 
     monkeypatch.setattr(vlm.model, "forward", counted_on)
-    assert (packed_scores(vlm, recording, fused=False)[0] - due).abs().max() > 1e-3
+    assert (packed_scores(vlm, recording, fused=False)[0] - expected).abs().max() > 1e-3
 
 
 def test_a_mask_of_shared_prompts_that_is_taken_for_numbers_is_loudly_wrong(vlm_of):

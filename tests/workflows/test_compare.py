@@ -22,7 +22,7 @@ from mmrl.evaluation import evaluate
 from mmrl.evaluation.comparison import SubjectStore, read_result
 from mmrl.rewards import RewardSuite, load
 from tests.build.test_checkpoint_pool import spoil
-from tests.test_docs import shown_commands
+from tests.test_docs import documented_commands
 from tests.workflows.compared_runs import FLAKY
 
 DATA = "shapeworld:validation"
@@ -30,9 +30,9 @@ SMALL = ["--data", DATA, "--samples", 6, "--draws", 2, "--batch", 8]
 
 
 def run(*words: object, code: int = 0):
-    shown = CliRunner().invoke(app, ["evaluate", *map(str, words)])
-    assert shown.exit_code == code, shown.output + repr(shown.exception)
-    return shown
+    result = CliRunner().invoke(app, ["evaluate", *map(str, words)])
+    assert result.exit_code == code, result.output + repr(result.exception)
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -65,13 +65,13 @@ def test_every_subject_answers_the_same_samples_with_the_same_noise(compared, dr
     policy = build_policy(own.policy, own.sampling)
     policy.load(own.checkpoint)
     suite = RewardSuite([(load("shapeworld"), 1.0)])
-    due = evaluate(policy, load_samples(DATA)[:6], suite, draws=2, batch=8, seed=1234)
+    expected = evaluate(policy, load_samples(DATA)[:6], suite, draws=2, batch=8, seed=1234)
     suite.close()
     store = SubjectStore(compared[1], result.subjects[str(drawing_run)].file)
     rows = store.lines()
     assert [line.batch for line in rows] == [0] * 8 + [1] * 4
-    np.testing.assert_allclose([line.scores["shapeworld"] for line in rows], due.values["shapeworld"], rtol=1e-6)
-    np.testing.assert_array_equal(np.asarray(store.picture(5, 1)), np.asarray(due.images[11]))
+    np.testing.assert_allclose([line.scores["shapeworld"] for line in rows], expected.values["shapeworld"], rtol=1e-6)
+    np.testing.assert_array_equal(np.asarray(store.picture(5, 1)), np.asarray(expected.images[11]))
 
 
 def test_a_result_says_what_is_due(compared, drawing_run):
@@ -88,8 +88,8 @@ def test_a_result_says_what_is_due(compared, drawing_run):
     assert "ShapeWorld's CLIP" in result.distance
     assert {"source", "tag"} <= last.groups.keys()
     circles = last.groups["tag"]["shape: circle"]
-    asked = [s for s in load_samples(DATA)[:6] if "circle" in s.prompt]
-    assert circles.samples == len(asked) == circles.difference["shapeworld"].samples
+    selected = [s for s in load_samples(DATA)[:6] if "circle" in s.prompt]
+    assert circles.samples == len(selected) == circles.difference["shapeworld"].samples
     assert {"torch", "diffusers"} <= result.provenance["versions"].keys() and result.provenance["mmrl"]
     assert result.settings["seed"] == 1234 and result.settings["samples_digest"]
 
@@ -122,8 +122,8 @@ def test_a_broken_checkpoint_is_named_and_what_others_computed_is_kept(drawing_r
     broken = Path(shutil.copytree(drawing_run, tmp_path / "broken"))
     spoil(broken / "checkpoints/step-4")
     words = [f"{broken}@4", broken, "--data", DATA, "--samples", 2, "--out", tmp_path / "out"]
-    shown = run(*words, code=1)
-    assert f"{broken}@4: " in shown.stderr
+    displayed = run(*words, code=1)
+    assert f"{broken}@4: " in displayed.stderr
     result = read_result(tmp_path / "out")
     assert list(result.subjects) == [f"{broken}@base", str(broken)] and list(result.failed) == [f"{broken}@4"]
     assert "failed" in (tmp_path / "out/result.md").read_text()
@@ -136,38 +136,38 @@ def test_what_cannot_be_scored_is_counted_and_told(drawing_run, tmp_path):
     squares = sum("square" in sample.prompt for sample in samples)
     assert 0 < squares < 6
     reward = f"{tmp_path / 'flaky.py'}:flaky"
-    shown = run(drawing_run, "--no-base", "--data", tmp_path / "data.jsonl", "-r", reward, "--out", tmp_path / "out")
+    result = run(drawing_run, "--no-base", "--data", tmp_path / "data.jsonl", "-r", reward, "--out", tmp_path / "out")
     found = read_result(tmp_path / "out").subjects[str(drawing_run)]
     assert found.numbers["flaky"].value == 0.5 and found.numbers["flaky"].unscored == squares
     assert sum(found.unscored["flaky"].values()) == squares and "the judge is down" in next(
         iter(found.unscored["flaky"])
     )
-    assert f"({squares} unscored)" in shown.output and "Could not be scored" in shown.output
+    assert f"({squares} unscored)" in result.output and "Could not be scored" in result.output
 
 
 def test_a_run_without_rewards_says_what_to_do(drawing_run, tmp_path):
     text = (drawing_run / "config.yaml").read_text()
     bare = Path(shutil.copytree(drawing_run, tmp_path / "bare"))
     (bare / "config.yaml").write_text(re.sub(r"rewards:\n- name: shapeworld\n(  .*\n)*", "rewards: []\n", text))
-    shown = run(bare, "--data", DATA, "--samples", 2, "--out", tmp_path / "out", code=2)
-    assert "has no rewards" in shown.stderr and "--reward" in shown.stderr and not (tmp_path / "out").exists()
+    result = run(bare, "--data", DATA, "--samples", 2, "--out", tmp_path / "out", code=2)
+    assert "has no rewards" in result.stderr and "--reward" in result.stderr and not (tmp_path / "out").exists()
 
 
 def test_a_protocol_runs_end_to_end_on_answers_in_text(looking_run, tmp_path):
     words = [looking_run, "--protocol", "refcoco", "--data", "shapeworld", "--samples", 4, "--out", tmp_path / "out"]
-    shown = run(*words)
+    displayed = run(*words)
     result = read_result(tmp_path / "out")
     assert result.headline.label == "accuracy@0.5" and [m.label for m in result.metrics] == ["accuracy@0.5", "mean IoU"]
     base, tuned = result.subjects.values()
     assert base.tokens and tuned.drift is not None and "edit distance" in result.distance
-    assert "samples by itself with temperature 1.0; here, as all others, with temperature 0.0" in shown.output
+    assert "samples by itself with temperature 1.0; here, as all others, with temperature 0.0" in displayed.output
     html = (tmp_path / "out/result.html").read_text()
     assert "RefCOCO" in html
     assert run("diff", tmp_path / "out", tmp_path / "out").exit_code == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["{drawing}", "{looking}", "--data", DATA], "looking is of kind vlm"),
         (["{drawing}", "--protocol", "refcoco", "--data", "shapeworld"], "refcoco is for policies of kind vlm"),
@@ -180,12 +180,12 @@ def test_a_protocol_runs_end_to_end_on_answers_in_text(looking_run, tmp_path):
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_written(
-    words, told, drawing_run, looking_run, tmp_path, monkeypatch
+    words, message, drawing_run, looking_run, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkpoint_pool, "build_policy", lambda *_: pytest.fail("a model was loaded"))
-    shown = run(*(word.format(drawing=drawing_run, looking=looking_run) for word in words), code=2)
-    assert told in " ".join(shown.stderr.split()) and not list(tmp_path.iterdir())
+    result = run(*(word.format(drawing=drawing_run, looking=looking_run) for word in words), code=2)
+    assert message in " ".join(result.stderr.split()) and not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow
@@ -194,14 +194,14 @@ def test_the_commands_of_the_page_run(drawing_run, repository, tmp_path, monkeyp
     (tmp_path / "runs/quickstart").mkdir(parents=True)
     shutil.copytree(drawing_run, tmp_path / "runs/quickstart/seed-0")
     monkeypatch.chdir(tmp_path)
-    commands = shown_commands((repository / "docs/evaluation.md").read_text())
+    commands = documented_commands((repository / "docs/evaluation.md").read_text())
     assert len(commands) >= 7
     for words in commands:
-        shown = CliRunner().invoke(app, [word.replace("200", "3") for word in words[1:]])
-        assert shown.exit_code in ((0, 1) if "diff" in words else (0,)), f"{words}: {shown.output}"
+        result = CliRunner().invoke(app, [word.replace("200", "3") for word in words[1:]])
+        assert result.exit_code in ((0, 1) if "diff" in words else (0,)), f"{words}: {result.output}"
 
 
-def test_killed_half_way_it_goes_on_where_it_stopped(zygote, drawing_run, tmp_path):
+def test_killed_half_way_it_goes_on_where_it_stopped(fork_server, drawing_run, tmp_path):
     """200 samples: killed while a picture of the sixth batch is written, and left with half a line. Every row, picture
     and number in the end is that of a comparison that nobody disturbed."""
     write_samples(load_samples("shapeworld:train")[:200], tmp_path / "data.jsonl")
@@ -210,18 +210,18 @@ def test_killed_half_way_it_goes_on_where_it_stopped(zygote, drawing_run, tmp_pa
     (run_folder / "config.yaml").write_text(config)
     words = ["evaluate", run_folder, "--data", tmp_path / "data.jsonl", "-r", "compressibility", "--batch", 20]
     words += ["--no-base", "--out", "out"]
-    straight = zygote.start(tmp_path / "straight", *words)
-    assert straight.wait() == 0, straight.said()
+    straight = fork_server.start(tmp_path / "straight", *words)
+    assert straight.wait() == 0, straight.output_text()
 
-    killed = zygote.start(tmp_path / "killed", *words, signals=[signal.SIGKILL], at="00110-0.png")
+    killed = fork_server.start(tmp_path / "killed", *words, signals=[signal.SIGKILL], at="00110-0.png")
     assert killed.wait() == -signal.SIGKILL
     (rows,) = (tmp_path / "killed/out/rows").glob("*.jsonl")
     assert len(rows.read_bytes().splitlines()) == 100 and not (tmp_path / "killed/out/result.json").exists()
     with rows.open("a") as file:
         file.write('{"batch": 5, "sample": 100, "dr')
-    last = zygote.start(tmp_path / "killed", *words)
-    assert last.wait() == 0, last.said()
-    assert "100/200 rows are there already" in last.said() and "120/200 rows  mean" in last.said()
+    last = fork_server.start(tmp_path / "killed", *words)
+    assert last.wait() == 0, last.output_text()
+    assert "100/200 rows are there already" in last.output_text() and "120/200 rows  mean" in last.output_text()
     assert contents(tmp_path / "straight/out") == contents(tmp_path / "killed/out")
 
 

@@ -195,7 +195,7 @@ CHART = {"imgname": "a.jpg", "query": "How many?", "label": "14"}
 
 
 @pytest.mark.parametrize(
-    ("format", "name", "content", "said"),
+    ("format", "name", "content", "message"),
     [
         (
             "geneval",
@@ -267,14 +267,14 @@ CHART = {"imgname": "a.jpg", "query": "How many?", "label": "14"}
         ("drawbench", "a.txt", "\n", "its drawbench files hold no samples"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_place(put, format, name, content, said):
+def test_what_is_wrong_is_told_with_file_and_place(put, format, name, content, message):
     put("a.jpg")
     put("png/a.jpg")
     if name.startswith("videos/"):
         put("videos/b.mp4", "")
     with pytest.raises(DataError) as caught:
         read_benchmark(format, put(name, content))
-    assert said in str(caught.value), str(caught.value)
+    assert message in str(caught.value), str(caught.value)
 
 
 def test_a_folder_that_is_not_there_is_told(tmp_path):

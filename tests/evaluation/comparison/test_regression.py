@@ -31,9 +31,9 @@ NOISE = np.random.default_rng(0).normal(0, 0.3, QUESTIONS)
 def write(folder, subjects, lower=(), questions=QUESTIONS, settings=None):
     """The result of subjects whose values are given, {name: [N] or a number added to the noise that all share}."""
     entrants = []
-    for name, given in subjects.items():
+    for name, scores in subjects.items():
         store = SubjectStore(folder, f"file-{name}")
-        values = NOISE[:questions] + given if np.isscalar(given) else given
+        values = NOISE[:questions] + scores if np.isscalar(scores) else scores
         status = ["ok" if math.isfinite(value) else "error" for value in values]
         reasons = [{} if math.isfinite(value) else {"x": "the judge is down"} for value in values]
         store.append(

@@ -21,14 +21,14 @@ TRUE = {"pixel": [20, 40, 400, 800], "norm_1": [0.01, 0.01, 0.2, 0.2], "norm_100
 SIZE = [2000, 4000]
 
 
-def ask(text, given="pixel"):
-    references = {"answer": TRUE[given], "space": given, "size": SIZE}
+def ask(text, input_space="pixel"):
+    references = {"answer": TRUE[input_space], "space": input_space, "size": SIZE}
     return RewardInput("0", 0, "where is it?", text=text, references=references)
 
 
-def run(reward, texts, space="pixel", given="pixel"):
+def run(reward, texts, space="pixel", input_space="pixel"):
     """Scores, statuses; with the true box at the end as the control."""
-    output = reward(space=space).score([ask(text, given) for text in [*texts, json.dumps(TRUE[space])]])
+    output = reward(space=space).score([ask(text, input_space) for text in [*texts, json.dumps(TRUE[space])]])
     values, status = output.values[reward.name], output.status[reward.name]
     assert len(values) == len(texts) + 1 and set(status) <= {Status.OK, Status.INVALID}, output.detail
     assert ((reward.range[0] <= values) & (values <= 1)).all()
@@ -45,16 +45,16 @@ X1, Y1, X2, Y2 = TRUE["pixel"]
 
 
 @pytest.mark.parametrize("reward", ALL)
-@pytest.mark.parametrize("given", SPACES)
+@pytest.mark.parametrize("input_space", SPACES)
 @pytest.mark.parametrize("space", SPACES)
-def test_every_pair_of_spaces_takes_the_true_box_for_perfect(reward, space, given):
+def test_every_pair_of_spaces_takes_the_true_box_for_perfect(reward, space, input_space):
     x1, y1, x2, y2 = TRUE[space]
     texts = [box(x2, y2, x1, y1), box(x2, y1, x1, y2), box(x1, y2, x2, y1), box(x1, y1, x1, y2), box(x1, y1, x1, y1)]
     texts += [box(x1, y1, x2, 1e9), box(-1e9, y1, x2, y2), box(-x2, -y2, -x1, -y1)]
-    _, status = run(reward, texts, space, given)
+    _, status = run(reward, texts, space, input_space)
     assert set(status) == {Status.INVALID}
     others = {json.dumps(TRUE[s]) for s in SPACES if s != space}  # right numbers, in another space
-    run(reward, sorted(others), space, given)
+    run(reward, sorted(others), space, input_space)
 
 
 @pytest.mark.parametrize("reward", ALL)
@@ -159,11 +159,11 @@ COORDINATES = st.one_of(
 
 
 @given(st.lists(COORDINATES, min_size=4, max_size=4), st.sampled_from(ALL), st.sampled_from(SPACES))
-def test_any_four_numbers(numbers, reward, given):
-    output = reward().score([ask(json.dumps(numbers), given), ask(json.dumps(TRUE[given]), given)])
+def test_any_four_numbers(numbers, reward, input_space):
+    output = reward().score([ask(json.dumps(numbers), input_space), ask(json.dumps(TRUE[input_space]), input_space)])
     value, control = output.values[reward.name]
     assert output.status[reward.name][0] in (Status.OK, Status.INVALID)
-    assert control == 1 and np.isfinite(value) and (value < 1 or numbers == TRUE[given])
+    assert control == 1 and np.isfinite(value) and (value < 1 or numbers == TRUE[input_space])
 
 
 @given(st.text(max_size=60) | st.text(st.sampled_from('[](){}<>"`,:.- 0248answerbox/'), max_size=60))

@@ -101,8 +101,8 @@ def test_words_made_to_be_slow_are_cut_before_they_are_tokenized():
 def png(width: int, height: int) -> bytes:
     """A black and white picture of any size in a few hundred bytes for each megapixel."""
 
-    def chunk(kind: bytes, held: bytes) -> bytes:
-        return len(held).to_bytes(4, "big") + kind + held + zlib.crc32(kind + held).to_bytes(4, "big")
+    def chunk(kind: bytes, payload: bytes) -> bytes:
+        return len(payload).to_bytes(4, "big") + kind + payload + zlib.crc32(kind + payload).to_bytes(4, "big")
 
     header = width.to_bytes(4, "big") + height.to_bytes(4, "big") + bytes([1, 0, 0, 0, 0])
     rows = zlib.compress(bytes((width + 7) // 8 + 1) * height, 9)

@@ -24,10 +24,10 @@ def seen(data: bytes, size: tuple[int, int]) -> Reading:
 class ShapeDetector:
     """Finds circles, squares and triangles; the larger, the surer."""
 
-    asked: list[Sequence[str]] = field(default_factory=list)
+    requested: list[Sequence[str]] = field(default_factory=list)
 
     def detect(self, image: Image.Image, classes: Sequence[str]) -> list[Detection]:
-        self.asked.append(classes)
+        self.requested.append(classes)
         size = image.width
         return [
             Detection(

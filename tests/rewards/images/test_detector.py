@@ -57,11 +57,11 @@ def test_detectors_of_fixed_classes_say_what_their_library_says(folders, name, l
     )
     with torch.no_grad():
         outputs = model.eval()(**processor(images=PICTURE, return_tensors="pt"))
-    [due] = processor.post_process_object_detection(outputs, MIN_SCORE, [(50, 70)])
-    names = [model.config.id2label[number] for number in due["labels"].tolist()]
+    [expected] = processor.post_process_object_detection(outputs, MIN_SCORE, [(50, 70)])
+    names = [model.config.id2label[number] for number in expected["labels"].tolist()]
     wanted = [
         Detection(FOLDED[label], score, tuple(box))
-        for label, score, box in zip(names, due["scores"].tolist(), due["boxes"].tolist(), strict=True)
+        for label, score, box in zip(names, expected["scores"].tolist(), expected["boxes"].tolist(), strict=True)
         if label != "N/A"
     ]
     assert wanted
@@ -103,10 +103,10 @@ def test_masks_of_a_large_picture_are_coarse_and_boxes_in_its_pixels(folders):
     small = detector.detect(large.resize((700, 500), Image.Resampling.NEAREST), CLASSES)
     found = detector.detect(large, CLASSES)
     assert found and len(found) == len(small)
-    for thing, due in zip(found, small, strict=True):
+    for thing, expected in zip(found, small, strict=True):
         assert max(thing.mask.shape) <= MAX_MASK_SIDE
-        assert thing.label == due.label
-        np.testing.assert_allclose(np.array(thing.box) / 4, due.box, atol=6)
+        assert thing.label == expected.label
+        np.testing.assert_allclose(np.array(thing.box) / 4, expected.box, atol=6)
         assert crop(large, thing).width == pytest.approx(thing.box[2] - thing.box[0], abs=1)
 
 
@@ -120,9 +120,9 @@ def test_a_zero_shot_detector_of_queries_takes_any_words(folders):
     with torch.no_grad():
         outputs = model(**processor(images=PICTURE, text=[words], return_tensors="pt"))
     scores, best = outputs.logits[0].sigmoid().max(1)
-    due = [(words[b], round(s, 4)) for s, b in zip(scores.tolist(), best.tolist(), strict=True) if s > MIN_SCORE]
-    assert len({label for label, _ in due}) > 1
-    assert sorted((d.label, round(d.score, 4)) for d in found) == sorted(due)
+    expected = [(words[b], round(s, 4)) for s, b in zip(scores.tolist(), best.tolist(), strict=True) if s > MIN_SCORE]
+    assert len({label for label, _ in expected}) > 1
+    assert sorted((d.label, round(d.score, 4)) for d in found) == sorted(expected)
 
 
 def test_grounding_dino_gives_each_box_to_its_best_phrase(folders):
@@ -140,13 +140,13 @@ def test_grounding_dino_gives_each_box_to_its_best_phrase(folders):
     scores = outputs.logits[0].sigmoid().numpy()
     each = np.stack([scores[:, 1], scores[:, 3:6].max(1), scores[:, 7]], 1)
     [whole] = processor.post_process_grounded_object_detection(outputs, threshold=0.0, target_sizes=[(50, 70)])
-    due = [
+    expected = [
         (words[row.argmax()], round(float(row.max()), 4), tuple(round(side, 2) for side in box))
         for row, box in zip(each, whole["boxes"].tolist(), strict=True)
         if row.max() > MIN_SCORE
     ]
-    assert len({label for label, *_ in due}) > 1
-    assert rows(found) == sorted(due)
+    assert len({label for label, *_ in expected}) > 1
+    assert rows(found) == sorted(expected)
 
 
 def test_phrases_are_told_apart_by_their_stops():
@@ -205,15 +205,17 @@ def test_a_colour_is_that_whose_three_sentences_are_nearest(folders):
     )
     with torch.no_grad():
         seen = [PICTURE.crop(box) for box in ((0, 0, 20, 30), (10, 6, 60, 45), (0, 0, 70, 50))]
-        due = []
+        expected = []
         crops = model.get_image_features(**processor(images=seen, return_tensors="pt")).pooler_output
         for c in COLOURS:
             sentences = [template.format(colour=c, thing="dog") for template in TEMPLATES]
             texts = model.get_text_features(
                 **processor(text=sentences, padding=True, return_tensors="pt")
             ).pooler_output
-            due.append((texts / texts.norm(dim=1, keepdim=True)).mean(0))
-        named = [COLOURS[i] for i in torch.cosine_similarity(crops[:, None], torch.stack(due)[None], dim=-1).argmax(1)]
+            expected.append((texts / texts.norm(dim=1, keepdim=True)).mean(0))
+        named = [
+            COLOURS[i] for i in torch.cosine_similarity(crops[:, None], torch.stack(expected)[None], dim=-1).argmax(1)
+        ]
     assert ClipColours(clip, device="cpu").colours(PICTURE, things) == named
     assert ClipColours(clip, device="cpu").colours(PICTURE, []) == []
 

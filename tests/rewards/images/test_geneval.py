@@ -134,7 +134,7 @@ def test_the_detector_is_asked_for_all_classes_at_once():
     reward = GenEval(detector, PaletteColours())
     include = [{"class": "square", "count": 1}, {"class": "circle", "count": 1}]
     reward.score([ask(Image.new("RGB", (32, 32), "white"), include, [{"class": "triangle", "count": 1}])])
-    assert detector.asked == [["circle", "square", "triangle"]]
+    assert detector.requested == [["circle", "square", "triangle"]]
 
 
 def found(*things):
@@ -156,7 +156,7 @@ def test_thresholds_number_order_and_overlap_of_detections():
 
 
 @pytest.mark.parametrize(
-    "centre, due",
+    "centre, expected",
     [
         ((60, 0), {"right of"}),
         ((-60, 0), {"left of"}),
@@ -171,9 +171,9 @@ def test_thresholds_number_order_and_overlap_of_detections():
         ((0, 0), set()),
     ],
 )
-def test_places_by_hand(centre, due):
+def test_places_by_hand(centre, expected):
     (x, y), half = centre, 10
-    assert relations((x - half, y - half, x + half, y + half), (-half, -half, half, half)) == due
+    assert relations((x - half, y - half, x + half, y + half), (-half, -half, half, half)) == expected
 
 
 def test_places_of_random_boxes_are_those_of_the_original_formula():
@@ -205,7 +205,7 @@ RIGHT = (100.0, 0.0, 110.0, 10.0)
 
 
 @pytest.mark.parametrize(
-    "include, things, colours, due",
+    "include, things, colours, expected",
     [
         # Flow-GRPO's credits by hand: how near the count is, 0 for a colour or place that cannot be looked at
         ([("dog", 2)], [("dog", 1.0, BOX)], [], (False, 0.5)),
@@ -222,11 +222,11 @@ RIGHT = (100.0, 0.0, 110.0, 10.0)
         ([("dog", 1), ("cat", 1, None, ["right of", 0])], [("cat", 1.0, RIGHT)], [], (False, 1 / 3)),
     ],
 )  # fmt: skip
-def test_both_verdicts_by_hand(include, things, colours, due):
+def test_both_verdicts_by_hand(include, things, colours, expected):
     keys = ("class", "count", "color", "position")
     lines = [dict(zip(keys, line, strict=False)) for line in include]
     right, grade = graded(lines, things, colours)
-    assert (right, pytest.approx(grade)) == due
+    assert (right, pytest.approx(grade)) == expected
 
 
 def test_what_is_excluded_counts_once():

@@ -24,16 +24,16 @@ def pictures(number, side=64, seed=0):
 
 
 def test_pixel_distances_are_those_of_scipy():
-    rng, items, due = np.random.default_rng(0), [], []
+    rng, items, expected = np.random.default_rng(0), [], []
     for group in range(120):
         members = pictures(int(rng.integers(2, 8)), seed=group) // int(rng.integers(1, 9))
         distances = squareform(pdist(members.reshape(len(members), -1) / 255, "cityblock")) / members[0].size
-        due += list(distances.sum(1) / (len(members) - 1))
+        expected += list(distances.sum(1) / (len(members) - 1))
         items += [ask(Image.fromarray(member), group) for member in members]
     assert len(items) > 500
     order = rng.permutation(len(items))
     output = load("diversity").score([items[row] for row in order])
-    np.testing.assert_allclose(output.values["diversity"], np.array(due)[order], rtol=1e-5)
+    np.testing.assert_allclose(output.values["diversity"], np.array(expected)[order], rtol=1e-5)
 
 
 def test_the_mean_over_a_group_is_its_mean_pairwise_distance():
@@ -86,10 +86,12 @@ def test_clip_distances_are_1_minus_the_cosine(tmp_path):
     transformers.utils.logging.enable_progress_bar()
     with torch.no_grad():
         vectors = model.get_image_features(**processor(images=members, return_tensors="pt")).pooler_output
-    due = squareform(pdist(vectors.numpy(), "cosine")).sum(1) / 3
+    expected = squareform(pdist(vectors.numpy(), "cosine")).sum(1) / 3
     reward = load("diversity", metric="clip", model=folder, device="cpu")
-    np.testing.assert_allclose(reward.score([ask(m) for m in members]).values["diversity"], due, rtol=1e-3, atol=1e-6)
-    assert due.min() > 1e-4
+    np.testing.assert_allclose(
+        reward.score([ask(m) for m in members]).values["diversity"], expected, rtol=1e-3, atol=1e-6
+    )
+    assert expected.min() > 1e-4
     assert reward.score([ask(members[0])] * 2).values["diversity"].tolist() == [0, 0]
     assert len(reward.spec.weights) == 1
 
@@ -102,9 +104,9 @@ def test_lpips_distances_are_those_of_the_reward_lpips(tmp_path):
     members = [Image.fromarray(p) for p in pictures(4, 64)]
     one = LPIPS("alex", file, device="cpu")
     pairs = [RewardInput("a", 0, "", image=a, references={"image": b}) for a in members for b in members]
-    due = one.score(pairs).values["lpips"].reshape(4, 4).sum(1) / 3
+    expected = one.score(pairs).values["lpips"].reshape(4, 4).sum(1) / 3
     reward = load("diversity", metric="lpips", model=file, device="cpu")
-    np.testing.assert_allclose(reward.score([ask(m) for m in members]).values["diversity"], due, rtol=1e-4)
+    np.testing.assert_allclose(reward.score([ask(m) for m in members]).values["diversity"], expected, rtol=1e-4)
     assert len(reward.spec.weights) == 2
 
 

@@ -119,9 +119,9 @@ def test_the_contrast_is_the_patterns_root_mean_square():
         pattern = np.random.default_rng(period).normal(size=(period, period, 3))
         pattern -= pattern.mean((0, 1))
         whole = np.tile(pattern, (-(-side // period), -(-side // period), 1))[:side, :side] / 100
-        due = np.sqrt(np.square(pattern / 100).mean((0, 1))).max()
-        assert grid_contrast(0.5 + whole, [period]) == pytest.approx(due, rel=1e-3)
-        assert grid_contrast(0.5 + whole, [period + 1]) < 0.1 * due
+        expected = np.sqrt(np.square(pattern / 100).mean((0, 1))).max()
+        assert grid_contrast(0.5 + whole, [period]) == pytest.approx(expected, rel=1e-3)
+        assert grid_contrast(0.5 + whole, [period + 1]) < 0.1 * expected
 
 
 def test_a_large_picture_is_looked_at_in_parts_that_cover_it():

@@ -55,11 +55,11 @@ def test_distances_are_those_of_torchmetrics(oracles, network_files, name, cases
     first, second = pictures(cases, side), pictures(cases, side, seed=1)
     x, y = (torch.from_numpy(p.astype(np.float32) / 255).permute(0, 3, 1, 2) for p in (first, second))
     with torch.no_grad():
-        due = oracles[name](x, y, normalize=True).flatten().numpy()
+        expected = oracles[name](x, y, normalize=True).flatten().numpy()
     output = reward.score([ask(Image.fromarray(a), Image.fromarray(b)) for a, b in zip(first, second, strict=True)])
     assert set(output.status["lpips"]) == {Status.OK}
-    np.testing.assert_allclose(output.values["lpips"], due, rtol=1e-4, atol=1e-7)
-    assert due.std() > 0.01 * due.mean()
+    np.testing.assert_allclose(output.values["lpips"], expected, rtol=1e-4, atol=1e-7)
+    assert expected.std() > 0.01 * expected.mean()
     assert reward.spec.sign == -1
 
 
@@ -90,8 +90,8 @@ def test_torchvisions_own_file_is_taken_from_torchs_cache(network_files, tmp_pat
     (tmp_path / "checkpoints").mkdir()
     torch.save(load_file(network_files / "alex.safetensors"), tmp_path / "checkpoints" / LAYOUTS["alex"].files[-1])
     first, second = (Image.fromarray(p) for p in pictures(2, 40))
-    due = LPIPS("alex", str(network_files / "alex.safetensors"), device="cpu").score([ask(first, second)])
-    assert LPIPS("alex", device="cpu").score([ask(first, second)]).values == due.values
+    expected = LPIPS("alex", str(network_files / "alex.safetensors"), device="cpu").score([ask(first, second)])
+    assert LPIPS("alex", device="cpu").score([ask(first, second)]).values == expected.values
 
 
 def test_gradients_point_to_the_reference(network_files):

@@ -106,21 +106,21 @@ def test_likeness_of_random_texts_is_that_of_the_paper():
     """max(0, 1 - edits / length of the text that was due)."""
     rng = random.Random(0)
     for _ in range(1000):
-        due = "".join(rng.choices("abCD 1!é", k=rng.randint(1, 12))) + "x"
+        expected = "".join(rng.choices("abCD 1!é", k=rng.randint(1, 12))) + "x"
         read = "".join(rng.choices("abCD 1!é", k=rng.randint(0, 12)))
         if rng.random() < 0.5:
-            place = rng.randrange(len(due))
-            read = due[:place] + rng.choice(["", "a", "zz"]) + due[place + 1 :]
-        plain = [text.replace(" ", "").casefold() for text in (due, read)]
+            place = rng.randrange(len(expected))
+            read = expected[:place] + rng.choice(["", "a", "zz"]) + expected[place + 1 :]
+        plain = [text.replace(" ", "").casefold() for text in (expected, read)]
         distance = Levenshtein.distance(*plain)
-        assert text_similarity(read, due) == pytest.approx(max(0.0, 1 - distance / len(plain[0])))
-        assert (text_similarity(read, due) == 1) == (plain[0] == plain[1])
+        assert text_similarity(read, expected) == pytest.approx(max(0.0, 1 - distance / len(plain[0])))
+        assert (text_similarity(read, expected) == 1) == (plain[0] == plain[1])
 
 
 def test_long_texts_that_differ_in_one_letter_are_not_perfect():
-    due = "a" * 10_000
-    assert np.float32(text_similarity(due, due)) == 1
-    assert np.float32(text_similarity(due[:-1] + "b", due)) < 1
+    expected = "a" * 10_000
+    assert np.float32(text_similarity(expected, expected)) == 1
+    assert np.float32(text_similarity(expected[:-1] + "b", expected)) < 1
 
 
 def test_letters_fold_case_white_space_and_forms():

@@ -34,12 +34,12 @@ def tensor(array):
 
 def test_ssim_is_that_of_scikit_image():
     rng = np.random.default_rng(0)
-    items, due = [], []
+    items, expected = [], []
     for _ in range(150):
         width, height = rng.integers(11, 30, 2)
         first, second = pair(rng, width, height)
         items.append(ask(Image.fromarray(first), Image.fromarray(second)))
-        due.append(
+        expected.append(
             structural_similarity(
                 first, second, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, data_range=255,
                 channel_axis=2,
@@ -47,8 +47,8 @@ def test_ssim_is_that_of_scikit_image():
         )  # fmt: skip
     output = load("ssim").score(items)
     assert set(output.status["ssim"]) == {Status.OK}
-    np.testing.assert_allclose(output.values["ssim"], due, atol=2e-7)
-    assert min(due) < -0.2 and max(due) > 0.95
+    np.testing.assert_allclose(output.values["ssim"], expected, atol=2e-7)
+    assert min(expected) < -0.2 and max(expected) > 0.95
 
 
 def by_torchmetrics(first, second, scales):
@@ -67,7 +67,7 @@ def by_torchmetrics(first, second, scales):
 def test_ms_ssim_is_made_of_the_parts_of_torchmetrics():
     rng = np.random.default_rng(1)
     for scales, sizes, cases in ((1, 4, 12), (2, 4, 12), (3, 2, 5), (4, 1, 3), (5, 1, 2)):
-        due, values = [], []
+        expected, values = [], []
         reward = load("ms_ssim", scales=scales)
         for _ in range(sizes):
             width, height = rng.integers(11 * 2 ** (scales - 1), 12 * 2 ** (scales - 1), 2)
@@ -76,17 +76,17 @@ def test_ms_ssim_is_made_of_the_parts_of_torchmetrics():
             assert set(output.status["ms_ssim"]) == {Status.OK}
             values += output.values["ms_ssim"].tolist()
             first, second = (torch.cat([tensor(p[i]) for p in pairs]) for i in (0, 1))
-            due += by_torchmetrics(first, second, scales)
-        np.testing.assert_allclose(values, due, atol=2e-6)
-        assert max(due) > 0.5
+            expected += by_torchmetrics(first, second, scales)
+        np.testing.assert_allclose(values, expected, atol=2e-6)
+        assert max(expected) > 0.5
 
 
 def test_ms_ssim_is_near_torchmetrics_whole():
     """The rest is the mirrored border of its coarsest scale, which is the smaller the larger the picture."""
     rng = np.random.default_rng(2)
     first, second = (tensor(picture).float() for picture in pair(rng, 400, 400, opposite=0))
-    due = float(multiscale_structural_similarity_index_measure(first, second, data_range=1.0))
-    assert float(ms_ssim(first, second)[0]) == pytest.approx(due, abs=0.01)
+    expected = float(multiscale_structural_similarity_index_measure(first, second, data_range=1.0))
+    assert float(ms_ssim(first, second)[0]) == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("name, settings, side", [("ssim", {}, 24), ("ms_ssim", {"scales": 2}, 30)])
@@ -131,15 +131,15 @@ def test_tensors_score_as_pictures_do(name, settings, tmp_path):
         Image.fromarray(second).save(tmp_path / f"{number}.png")
     reward = load(name, **settings)
     items = [ask(Image.fromarray(first), str(tmp_path / f"{n}.png")) for n, (first, _) in enumerate(pairs)]
-    due = reward.score(items).values[name]
+    expected = reward.score(items).values[name]
     images = torch.cat([tensor(first) for first, _ in pairs]).float().requires_grad_()
     scores = reward.score_tensor(images, items)
-    np.testing.assert_allclose(scores.detach(), due, atol=2e-5)
+    np.testing.assert_allclose(scores.detach(), expected, atol=2e-5)
     scores.sum().backward()
     assert all(images.grad[row].abs().sum() > 0 for row in range(4))
     half = reward.score_tensor(images.detach().bfloat16(), items)
     assert half.dtype == torch.float32
-    np.testing.assert_allclose(half, due, atol=0.05)
+    np.testing.assert_allclose(half, expected, atol=0.05)
 
 
 def test_climbing_the_gradient_makes_the_picture_more_similar():
@@ -170,8 +170,8 @@ def test_sizes_that_differ_fail_unless_the_answer_may_be_resized():
     images = tensor(np.asarray(large)).float()
     with pytest.raises(ScoringFailed, match="48 x 40"):
         load("ssim").score_tensor(images, [item])
-    due = load("ssim", resize=True).score([item]).values["ssim"][0]
-    assert load("ssim", resize=True).score_tensor(images, [item]).item() == pytest.approx(due, abs=0.01)
+    expected = load("ssim", resize=True).score([item]).values["ssim"][0]
+    assert load("ssim", resize=True).score_tensor(images, [item]).item() == pytest.approx(expected, abs=0.01)
 
 
 @pytest.mark.parametrize("name, settings, least", [

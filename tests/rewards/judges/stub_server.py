@@ -141,9 +141,9 @@ class StubJudge:
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         """One request."""
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
-        refusal = self._refusal(handler, body)
-        if refusal is not None:
-            return _send(handler, refusal.status, refusal.body, refusal.headers)
+        rejection = self._rejection(handler, body)
+        if rejection is not None:
+            return _send(handler, rejection.status, rejection.body, rejection.headers)
         request = json.loads(body)
         with self._lock:
             self.requests.append(request)
@@ -158,14 +158,14 @@ class StubJudge:
             with self._lock:
                 self._at_once -= 1
 
-    def _refusal(self, handler: BaseHTTPRequestHandler, body: bytes) -> Refuses | None:
+    def _rejection(self, handler: BaseHTTPRequestHandler, body: bytes) -> Refuses | None:
         """What a server that follows the specification would refuse."""
         if handler.path != "/v1/chat/completions":
             return Refuses(404, b'{"error": {"message": "no such path"}}')
-        given = handler.headers.get("Authorization", "")
-        if self._key and given != f"Bearer {self._key}":
-            told = json.dumps({"error": {"message": f"Incorrect API key provided: {given}"}})
-            return Refuses(401, told.encode())
+        header = handler.headers.get("Authorization", "")
+        if self._key and header != f"Bearer {self._key}":
+            output = json.dumps({"error": {"message": f"Incorrect API key provided: {header}"}})
+            return Refuses(401, output.encode())
         try:
             request = json.loads(body)
             whole = isinstance(request["model"], str) and isinstance(request["messages"], list)
@@ -242,27 +242,27 @@ def completion(request: Request, answer: Sure | Says) -> bytes:
     """A chat completion, as servers send it."""
     logprobs = None
     if isinstance(answer, Says):
-        said, finish = answer.text, answer.finish_reason
+        message, finish = answer.text, answer.finish_reason
     else:
-        said, finish = (answer.yes if answer.probability >= 0.5 else answer.no), "stop"
+        message, finish = (answer.yes if answer.probability >= 0.5 else answer.no), "stop"
         if answer.logprobs and request.get("logprobs"):
-            logprobs = {"content": [_token(said, answer)], "refusal": None}
+            logprobs = {"content": [_token(message, answer)], "refusal": None}
     choice = {"index": 0, "finish_reason": finish, "logprobs": logprobs,
-              "message": {"role": "assistant", "content": said, "refusal": None}}  # fmt: skip
+              "message": {"role": "assistant", "content": message, "refusal": None}}  # fmt: skip
     return json.dumps({
         "id": "chatcmpl-stub", "object": "chat.completion", "created": 0, "model": request["model"],
         "choices": [choice], "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }).encode()  # fmt: skip
 
 
-def _token(said: str, answer: Sure) -> dict[str, Any]:
+def _token(message: str, answer: Sure) -> dict[str, Any]:
     known = 1 - answer.other
     masses = {answer.yes: known * answer.probability, answer.no: known * (1 - answer.probability), "The": answer.other}
     entries = [
         {"token": token, "logprob": math.log(mass) if mass else -9999.0, "bytes": list(token.encode())}
         for token, mass in sorted(masses.items(), key=lambda entry: -entry[1])
     ]
-    return {**next(entry for entry in entries if entry["token"] == said), "top_logprobs": entries}
+    return {**next(entry for entry in entries if entry["token"] == message), "top_logprobs": entries}
 
 
 class _Server(ThreadingHTTPServer):

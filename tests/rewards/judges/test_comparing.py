@@ -22,7 +22,7 @@ def ranking(server, **settings):
     return JudgeRanking(model="stub", base_url=server.base_url, **{"timeout_s": 5.0} | settings)
 
 
-def said(*texts, group=0):
+def answered(*texts, group=0):
     return [RewardInput(id=f"{group}.{i}", group=group, prompt="a number", text=t) for i, t in enumerate(texts)]
 
 
@@ -48,7 +48,7 @@ def in_order(request):
 def test_an_answers_score_is_its_mean_win_rate():
     values = [3.0, 9.0, 1.0, 6.0]
     with StubJudge(larger()) as server:
-        output = pairs(server).score(said(*map(str, values)))
+        output = pairs(server).score(answered(*map(str, values)))
     expected = [0.5 + np.mean([(x - y) / 20 for j, y in enumerate(values) if j != i]) for i, x in enumerate(values)]
     np.testing.assert_allclose(output.values["judge_pairs"], expected, rtol=1e-5)
     assert len(server.requests) == 4 * 3 and set(output.status["judge_pairs"]) == {Status.OK}
@@ -58,12 +58,12 @@ def test_liking_what_stands_first_cancels_out():
     values = ["3", "4", "1"]
     with StubJudge(larger()) as fair, StubJudge(larger(first=0.3)) as biased:
         np.testing.assert_allclose(
-            pairs(fair).score(said(*values)).values["judge_pairs"],
-            pairs(biased).score(said(*values)).values["judge_pairs"],
+            pairs(fair).score(answered(*values)).values["judge_pairs"],
+            pairs(biased).score(answered(*values)).values["judge_pairs"],
             rtol=1e-5,
         )
     with StubJudge(Sure(1.0, "A", "B")) as server:
-        assert pairs(server).score(said(*values)).values["judge_pairs"].tolist() == [0.5] * 3
+        assert pairs(server).score(answered(*values)).values["judge_pairs"].tolist() == [0.5] * 3
 
 
 def test_both_pictures_are_shown_and_in_both_orders():
@@ -80,11 +80,15 @@ def test_words_are_read_where_there_are_no_log_probabilities():
         return Says("A" if a > b else "Answer: B")
 
     with StubJudge(answer) as server:
-        assert pairs(server, read="text").score(said("1", "5", "3")).values["judge_pairs"].tolist() == [0.0, 1.0, 0.5]
+        assert pairs(server, read="text").score(answered("1", "5", "3")).values["judge_pairs"].tolist() == [
+            0.0,
+            1.0,
+            0.5,
+        ]
 
 
 def test_groups_are_compared_within_themselves():
-    items = said("1", "2", group=0) + said("9", "8", group=1)
+    items = answered("1", "2", group=0) + answered("9", "8", group=1)
     order = [2, 0, 3, 1]
     with StubJudge(larger()) as server:
         output = pairs(server).score([items[i] for i in order])
@@ -95,18 +99,18 @@ def test_groups_are_compared_within_themselves():
 def test_an_answer_alone_in_its_group_has_no_score():
     with StubJudge(larger()) as server:
         for judge in (pairs(server), ranking(server)):
-            output = judge.score(said("1"))
+            output = judge.score(answered("1"))
             assert np.isnan(output.values[judge.name][0]) and output.failures[0][judge.name].kind == "alone"
     assert not server.requests
 
 
 def test_a_malformed_answer_loses_without_being_asked_about():
     with StubJudge(larger()) as server:
-        output = pairs(server).score(said("5", "", "5"))
+        output = pairs(server).score(answered("5", "", "5"))
         np.testing.assert_allclose(output.values["judge_pairs"], [0.75, 0.0, 0.75], rtol=1e-6)
         assert output.status["judge_pairs"] == [Status.OK, Status.INVALID, Status.OK]
         assert len(server.requests) == 2
-        two = pairs(server).score(said("", "5"))
+        two = pairs(server).score(answered("", "5"))
     assert two.values["judge_pairs"].tolist() == [0.0, 1.0]
     assert two.status["judge_pairs"] == [Status.INVALID, Status.OK]
 
@@ -116,7 +120,7 @@ def test_a_pair_that_failed_is_left_out_of_the_means():
         return Refuses(503) if sorted(between(request, "answer")) == ["1", "9"] else larger()(request)
 
     with StubJudge(answer) as server:
-        output = pairs(server).score(said("1", "5", "9"))
+        output = pairs(server).score(answered("1", "5", "9"))
     np.testing.assert_allclose(output.values["judge_pairs"], [0.3, 0.5, 0.7], rtol=1e-5)
 
 
@@ -125,7 +129,7 @@ def test_an_answer_all_of_whose_pairs_failed_is_not_scored():
         return Refuses(503) if "1" in between(request, "answer") else larger()(request)
 
     with StubJudge(answer) as server:
-        output = pairs(server).score(said("1", "5", "9"))
+        output = pairs(server).score(answered("1", "5", "9"))
     np.testing.assert_allclose(output.values["judge_pairs"], [np.nan, 0.3, 0.7], rtol=1e-5)
     assert output.failures[0]["judge_pairs"].kind == "http_503" and output.failures[1] == {}
 
@@ -144,7 +148,7 @@ def test_rounds_meet_every_answer_equally_often(size):
 
 def test_rounds_save_requests():
     with StubJudge(larger()) as server:
-        pairs(server, rounds=1).score(said(*map(str, range(8))))
+        pairs(server, rounds=1).score(answered(*map(str, range(8))))
     assert len(server.requests) == 2 * 8
     with pytest.raises(RewardError, match="rounds is 0"):
         pairs(server, rounds=0)
@@ -158,7 +162,7 @@ def test_rounds_save_requests():
 def test_the_best_gets_one_and_the_worst_zero_evenly_spaced(size, shuffles):
     values = random.sample(range(100), size)
     with StubJudge(in_order) as server:
-        output = ranking(server, shuffles=shuffles).score(said(*map(str, values)))
+        output = ranking(server, shuffles=shuffles).score(answered(*map(str, values)))
     expected = [sorted(values).index(value) / (size - 1) for value in values]
     np.testing.assert_allclose(output.values["judge_ranking"], expected, atol=1e-6)
     assert len(server.requests) == shuffles and not server.requests[0].get("logprobs")
@@ -167,8 +171,8 @@ def test_the_best_gets_one_and_the_worst_zero_evenly_spaced(size, shuffles):
 def test_shuffles_average_out_what_a_judge_thinks_of_places():
     """A judge that repeats the order in which answers are shown: no answer may profit in the long run."""
     with StubJudge(Says("1 > 2 > 3")) as server:
-        one = ranking(server, shuffles=1).score(said("a", "b", "c")).values["judge_ranking"]
-        many = ranking(server, shuffles=200).score(said("a", "b", "c")).values["judge_ranking"]
+        one = ranking(server, shuffles=1).score(answered("a", "b", "c")).values["judge_ranking"]
+        many = ranking(server, shuffles=200).score(answered("a", "b", "c")).values["judge_ranking"]
     assert sorted(one.tolist()) == [0, 0.5, 1]
     np.testing.assert_allclose(many, 0.5, atol=0.12)
 
@@ -182,36 +186,36 @@ def test_the_same_group_is_shown_in_the_same_order_again():
     assert all(sorted(order) == list(range(5)) for order in shuffled_orders(5, 3, "x"))
     with StubJudge(in_order) as server:
         for _ in range(2):
-            ranking(server).score(said("1", "2", "3"))
+            ranking(server).score(answered("1", "2", "3"))
     assert server.requests[0] == server.requests[1]
 
 
 @pytest.mark.parametrize("reply", ["", "1 > 2", "1 > 2 > 2", "1 > 2 > 3 > 4", "all alike", "yes"])
 def test_a_reply_that_is_no_order_fails_the_group_and_is_no_zero(reply):
     with StubJudge(Says(reply)) as server:
-        output = ranking(server).score(said("1", "2", "3"))
+        output = ranking(server).score(answered("1", "2", "3"))
     assert np.isnan(output.values["judge_ranking"]).all()
     assert {row["judge_ranking"].kind for row in output.failures} == {"unparseable"}
 
 
 def test_shuffles_that_failed_are_left_out():
     with StubJudge(in_turn(Refuses(503), Says("nonsense"), in_order)) as server:
-        output = ranking(server, shuffles=3).score(said("1", "3", "2"))
+        output = ranking(server, shuffles=3).score(answered("1", "3", "2"))
     assert output.values["judge_ranking"].tolist() == [0, 1, 0.5]
 
 
 def test_malformed_answers_are_last_and_not_shown():
     with StubJudge(in_order) as server:
-        output = ranking(server).score(said("1", "", "3", " "))
+        output = ranking(server).score(answered("1", "", "3", " "))
         np.testing.assert_allclose(output.values["judge_ranking"], [2 / 3, 0, 1, 0], atol=1e-6)
         assert output.status["judge_ranking"] == [Status.OK, Status.INVALID] * 2
-        assert ranking(server).score(said("", "1")).values["judge_ranking"].tolist() == [0, 1]
-        assert ranking(server).score(said("", " ")).status["judge_ranking"] == [Status.INVALID] * 2
+        assert ranking(server).score(answered("", "1")).values["judge_ranking"].tolist() == [0, 1]
+        assert ranking(server).score(answered("", " ")).status["judge_ranking"] == [Status.INVALID] * 2
     assert len(server.requests) == 1 and len(between(server.requests[0], "answer")) == 2
 
 
 def test_an_answer_that_cannot_be_shown_takes_no_other_with_it():
-    items = [*said("1", "2"), RewardInput(id="x", group=0, prompt="a number")]
+    items = [*answered("1", "2"), RewardInput(id="x", group=0, prompt="a number")]
     with StubJudge(in_order) as server:
         output = ranking(server).score(items)
         assert output.values["judge_ranking"][:2].tolist() == [0, 1]

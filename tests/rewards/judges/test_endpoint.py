@@ -251,7 +251,7 @@ def test_a_copy_for_another_process_asks_as_the_first_and_holds_no_key(monkeypat
 
 
 @pytest.mark.parametrize(
-    ("settings", "told"),
+    ("settings", "message"),
     [
         ({"base_url": "127.0.0.1:8000"}, "base_url is '127.0.0.1:8000'"),
         ({"base_url": "ftp://host/v1"}, "it must be a URL"),
@@ -262,8 +262,8 @@ def test_a_copy_for_another_process_asks_as_the_first_and_holds_no_key(monkeypat
         ({"base_url": "http://host/v1", "api_key_env": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is not set"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, told):
-    with pytest.raises(RewardError, match=told) as refused:
+def test_settings_that_cannot_work_are_refused(settings, message):
+    with pytest.raises(RewardError, match=message) as refused:
         endpoint(**settings)
     assert "sk-1" not in str(refused.value)
 

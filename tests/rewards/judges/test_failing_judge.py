@@ -83,13 +83,13 @@ def test_every_failure_is_counted_by_kind_and_none_becomes_a_zero():
 
 
 def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
-    asked, lock = Counter(), threading.Lock()
+    requests, lock = Counter(), threading.Lock()
 
     def better_the_third_time(request):
         name = between(request, "prompt")[0]
         with lock:
-            asked[name] += 1
-            return by_prompt(request) if asked[name] < 3 else Sure(0.6)
+            requests[name] += 1
+            return by_prompt(request) if requests[name] < 3 else Sure(0.6)
 
     names = [name for name in BEHAVIOURS if name not in ("ok", "no")]
     with StubJudge(better_the_third_time) as server:
@@ -101,9 +101,9 @@ def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
         if name == "babble":  # asked twice: for log-probabilities, and its text was read
             assert np.isnan(value)
         elif BEHAVIOURS[name][1] in kept:
-            assert np.isnan(value) and asked[name] == 1, name
+            assert np.isnan(value) and requests[name] == 1, name
         else:
-            assert value == pytest.approx(0.6) and asked[name] == 3, name
+            assert value == pytest.approx(0.6) and requests[name] == 3, name
 
 
 def test_a_judge_that_hangs_for_ever_costs_its_deadline_only():

@@ -43,11 +43,11 @@ def test_a_jpeg_is_near_and_smaller():
 
 @pytest.mark.parametrize("size", [(2000, 1000), (1000, 2000), (5000, 30), (64, 65)])
 def test_no_side_exceeds_the_limit_and_the_shape_stays(size):
-    given = Image.new("RGB", size, "red")
-    image = read(data_url(given, "png", 64))
+    picture = Image.new("RGB", size, "red")
+    image = read(data_url(picture, "png", 64))
     assert max(image.size) == 64
     assert image.size[0] == max(1, round(size[0] * 64 / max(size)))
-    assert given.size == size, "the picture itself is left as it is"
+    assert picture.size == size, "the picture itself is left as it is"
 
 
 def test_a_small_picture_is_not_enlarged():

@@ -15,8 +15,8 @@ from mmrl.rewards.judges.templates import ImagePart, JudgePrompt, escape_tags, l
 TAGS = ("prompt", "answer", "reference", "question")
 
 
-def filled(user, texts=None, shown=("SHOWN",), system=""):
-    return JudgePrompt("mine", "point", system, user).messages(texts or {}, list(shown))
+def filled(user, texts=None, pictures=("SHOWN",), system=""):
+    return JudgePrompt("mine", "point", system, user).messages(texts or {}, list(pictures))
 
 
 def test_places_are_filled_at_once_so_that_texts_stay_as_they_are():
@@ -46,7 +46,7 @@ def test_pictures_stand_where_they_are_shown():
 
 
 def test_without_pictures_a_message_is_one_text():
-    assert filled("$shown", shown=["x", "y"]) == [{"role": "user", "content": "xy"}]
+    assert filled("$shown", pictures=["x", "y"]) == [{"role": "user", "content": "xy"}]
 
 
 # breaking out
@@ -89,9 +89,9 @@ OPENED = re.compile(r"\[/?([A-Z_]{2,}|inst)\]")
 
 @pytest.mark.parametrize("text", BREAKS)
 def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
-    held = tagged("answer", text)
-    assert held.startswith("<answer>\n") and held.endswith("\n</answer>")
-    inside = held.removeprefix("<answer>\n").removesuffix("\n</answer>")
+    parts = tagged("answer", text)
+    assert parts.startswith("<answer>\n") and parts.endswith("\n</answer>")
+    inside = parts.removeprefix("<answer>\n").removesuffix("\n</answer>")
     assert not LEFT.search(inside), inside
     assert not OPENED.search(inside), inside
     assert LEFT.search(text) or OPENED.search(text), "a control: the search finds what was there"
@@ -99,11 +99,11 @@ def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
 
 @given(st.text(st.sampled_from(list("<>/|[] \n\u200b\uff1c\uff0fansweprompthikANSWER")), max_size=60))
 def test_whatever_stands_in_an_answer_it_ends_once(text):
-    held = tagged("answer", text)
+    parts = tagged("answer", text)
     for tag in TAGS:
         ours = 1 if tag == "answer" else 0
-        assert len(re.findall(rf"[<\uff1c]\s*/\s*{tag}", held, re.I)) == ours
-        assert len(re.findall(rf"[<\uff1c]\s*{tag}", held, re.I)) == ours
+        assert len(re.findall(rf"[<\uff1c]\s*/\s*{tag}", parts, re.I)) == ours
+        assert len(re.findall(rf"[<\uff1c]\s*{tag}", parts, re.I)) == ours
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_file_of_ones_own_is_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("kind: point\nuser: $shown $promt", "promt is not a slot"),
         ("kind: point\nuser: $shown $count", "count is not a slot"),
@@ -173,10 +173,10 @@ def test_a_file_of_ones_own_is_read(tmp_path):
         ("x" * 200_000, "must have the keys"),
     ],
 )
-def test_a_file_that_is_not_whole_is_refused(text, told, tmp_path):
+def test_a_file_that_is_not_whole_is_refused(text, message, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
-    with pytest.raises(RewardError, match=re.escape(told)):
+    with pytest.raises(RewardError, match=re.escape(message)):
         load_prompt(str(path), "point")
 
 

@@ -164,8 +164,8 @@ def test_prompts_are_cut_as_the_tokenizer_does_and_that_is_said_once(reward, cap
         values = reward.score([answer(0, prompt=long), answer(0, prompt=long + " red red")]).values[reward.name]
         reward.score([answer(0, prompt=long)])
     assert values[0] == values[1]
-    said = [record.getMessage() for record in caplog.records if "of a prompt" in record.getMessage()]
-    assert said == [
+    messages = [record.getMessage() for record in caplog.records if "of a prompt" in record.getMessage()]
+    assert messages == [
         f"{reward.name} reads {truncator.tokens} tokens of a prompt; longer prompts are truncated. Logged once."
     ]
 

@@ -78,8 +78,8 @@ def test_the_reward_is_the_formula_on_clips_embeddings(clip, alpha):
     processor, tokenizer = AutoImageProcessor.from_pretrained(clip, backend="pil"), AutoTokenizer.from_pretrained(clip)
     with torch.no_grad():
         seen = model.get_image_features(**processor(images=[i.image for i in items], return_tensors="pt")).pooler_output
-        told = tokenizer(["a red circle", "the photo"], padding=True, return_tensors="pt")
-        goal, baseline = functional.normalize(model.get_text_features(**told).pooler_output.double(), dim=-1)
+        prompts = tokenizer(["a red circle", "the photo"], padding=True, return_tensors="pt")
+        goal, baseline = functional.normalize(model.get_text_features(**prompts).pooler_output.double(), dim=-1)
     states = functional.normalize(seen.double(), dim=-1)
     expected = [by_geometry(state, goal, baseline, alpha) for state in states]
     reward = load("goal_baseline", model=clip, goal="a red circle", baseline="the photo", alpha=alpha)
@@ -95,8 +95,8 @@ def test_the_prompt_is_the_goal_where_none_is_given(clip):
 
 def test_contrast_is_half_the_authors_difference_at_equal_weights(clip):
     items = answers(200)
-    told = [{"prompt": text} for text in ("two green square", "a red circle")]
-    near, far = (raw_cosines(clip, [answer(int(i.id), **t) for i in items], padding=True)[0] for t in told)
+    prompts = [{"prompt": text} for text in ("two green square", "a red circle")]
+    near, far = (raw_cosines(clip, [answer(int(i.id), **t) for i in items], padding=True)[0] for t in prompts)
     reward = load("goal_contrast", model=clip, positive="two green square", negative="a red circle")
     np.testing.assert_allclose(reward.score(items).values["goal_contrast"], (near - far) / 2, atol=1e-5)
     tilted = load("goal_contrast", model=clip, positive="two green square", negative="a red circle", weight=0.8)

@@ -245,15 +245,15 @@ def test_nobody_is_asked_whether_to_run_code(clip, tmp_path, monkeypatch):
     config |= {"model_type": "own", "auto_map": {"AutoModel": "own.Own", "AutoConfig": "own.OwnConfig"}}
     (tmp_path / "clip" / "config.json").write_text(json.dumps(config))
     (tmp_path / "clip" / "own.py").write_text("open('run', 'w').close()")
-    asked = []
-    monkeypatch.setattr("builtins.input", lambda *words: asked.append(words) or "y")
+    requests = []
+    monkeypatch.setattr("builtins.input", lambda *words: requests.append(words) or "y")
     for auto in (AutoModel, AutoConfig):
         with pytest.raises(RewardError, match="cannot be loaded"):
             if auto is AutoModel:
                 load_pretrained(auto, str(tmp_path / "clip"), None, torch.float32)
             else:
                 load_component(auto, str(tmp_path / "clip"), None)
-    assert not asked and not (tmp_path / "run").exists()
+    assert not requests and not (tmp_path / "run").exists()
 
 
 def transformers_tokenizer(folder: str, clip: str, place: Path, **settings) -> Path:
@@ -335,8 +335,8 @@ def test_siglip_2_that_keeps_a_pictures_shape_is_refused(tmp_path):
 
 
 def test_files_that_hold_no_named_tensors_are_refused(tmp_path):
-    for held in ([torch.zeros(1)], {"epoch": 3}, {"state_dict": {"a": 1}}):
-        torch.save(held, tmp_path / "x.pt")
+    for content in ([torch.zeros(1)], {"epoch": 3}, {"state_dict": {"a": 1}}):
+        torch.save(content, tmp_path / "x.pt")
         with pytest.raises(RewardError, match="other content than named tensors"):
             load_tensors(ResolvedFile(tmp_path / "x.pt", "x.pt"))
     torch.save({"state_dict": {"a": torch.ones(2)}}, tmp_path / "x.pt")

@@ -38,8 +38,8 @@ def by_pil(tensor_preprocess: TensorPreprocess, picture: Image.Image) -> torch.T
 def test_tensor_operations_differ_from_pil_by_its_rounding_alone(fit):
     tensor_preprocess = TensorPreprocess(224, 224, fit, edge=224)
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (317, 401, 3), dtype=np.uint8))
-    for shown in (picture(0, 512, 384), noise, picture(1, 90, 130)):
-        gap = (tensor_preprocess(as_tensor(shown)[None])[0] - by_pil(tensor_preprocess, shown)).abs()
+    for image in (picture(0, 512, 384), noise, picture(1, 90, 130)):
+        gap = (tensor_preprocess(as_tensor(image)[None])[0] - by_pil(tensor_preprocess, image)).abs()
         levels = gap * torch.tensor(CLIP_STD)[:, None, None] * 255
         assert levels.max() < 1.2 and levels.mean() < 0.35
 
@@ -48,17 +48,17 @@ def test_tensor_operations_differ_from_pil_by_its_rounding_alone(fit):
 @given(st.integers(9, 90), st.integers(9, 90))
 def test_every_size_is_framed_as_pil_frames_it(fit, height, width):
     tensor_preprocess = TensorPreprocess(24, 24, fit, edge=24)
-    shown = Image.fromarray(np.random.default_rng(height * 100 + width).integers(0, 256, (height, width, 3), np.uint8))
-    preprocessed = tensor_preprocess(as_tensor(shown)[None])[0]
+    image = Image.fromarray(np.random.default_rng(height * 100 + width).integers(0, 256, (height, width, 3), np.uint8))
+    preprocessed = tensor_preprocess(as_tensor(image)[None])[0]
     assert preprocessed.shape == (3, 24, 24)
-    assert (preprocessed - by_pil(tensor_preprocess, shown)).abs().max() < 0.02  # a pixel off would be 1 and more
+    assert (preprocessed - by_pil(tensor_preprocess, image)).abs().max() < 0.02  # a pixel off would be 1 and more
 
 
 def test_a_shifted_crop_would_be_noticed():
     tensor_preprocess = TensorPreprocess(24, 24, "crop", edge=24)
-    shown = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), np.uint8))
-    shifted = tensor_preprocess(as_tensor(shown)[None])[0].roll(1, -1)
-    assert (shifted - by_pil(tensor_preprocess, shown)).abs().max() > 1
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), np.uint8))
+    shifted = tensor_preprocess(as_tensor(image)[None])[0].roll(1, -1)
+    assert (shifted - by_pil(tensor_preprocess, image)).abs().max() > 1
 
 
 @pytest.mark.parametrize("fit", FITS)
@@ -83,9 +83,9 @@ def test_transformers_processors_give_the_crop_their_pil_form_makes():
 
     for edge, side, size in [(32, 32, (47, 61)), (32, 32, (61, 47)), (40, 32, (47, 62)), (32, 32, (33, 32))]:
         processor = CLIPImageProcessorPil(size={"shortest_edge": edge}, crop_size={"height": side, "width": side})
-        shown = Image.fromarray(np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8))
-        theirs = processor(images=[shown], return_tensors="pt")["pixel_values"]
-        preprocessed = preprocess_of_processor(processor)(as_tensor(shown)[None])
+        image = Image.fromarray(np.random.default_rng(1).integers(0, 256, (*size, 3), np.uint8))
+        theirs = processor(images=[image], return_tensors="pt")["pixel_values"]
+        preprocessed = preprocess_of_processor(processor)(as_tensor(image)[None])
         assert theirs.shape == preprocessed.shape and (theirs - preprocessed).abs().max() < 0.02
 
 
@@ -121,8 +121,8 @@ def test_open_clip_settings_give_what_open_clip_makes(mode):
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     for size in [(47, 61), (61, 47), (32, 90), (20, 17)]:
-        shown = Image.fromarray(np.random.default_rng(2).integers(0, 256, (*size, 3), np.uint8))
+        image = Image.fromarray(np.random.default_rng(2).integers(0, 256, (*size, 3), np.uint8))
         settings = PreprocessCfg(size=32, resize_mode=mode)
-        theirs = image_transform_v2(settings, is_train=False)(shown)
-        preprocessed = preprocess_of_open_clip(vars(settings))(as_tensor(shown)[None])[0]
+        theirs = image_transform_v2(settings, is_train=False)(image)
+        preprocessed = preprocess_of_open_clip(vars(settings))(as_tensor(image)[None])[0]
         assert theirs.shape == preprocessed.shape and (theirs - preprocessed).abs().max() < 0.02

@@ -20,8 +20,8 @@ def pairs() -> list[tuple[RewardInput, RewardInput]]:
         attribute = ("colour", "shape", "count")[len(found) % 3]
         wrong = [other for other in hard_negatives(caption, attribute) if other not in true_captions(scene)]
         if wrong:
-            shown, other = draw(scene, 32), wrong[rng.integers(len(wrong))]
-            found.append(tuple(RewardInput("0", 0, str(c), image=shown) for c in (caption, other)))
+            drawn, other = draw(scene, 32), wrong[rng.integers(len(wrong))]
+            found.append(tuple(RewardInput("0", 0, str(c), image=drawn) for c in (caption, other)))
     return found
 
 

@@ -145,9 +145,9 @@ def test_hps_pads_what_is_already_224_long():
     """The published transform leaves such a picture as it is, and its network then fails."""
     from open_clip.transform import image_transform
 
-    shown = picture(0, 224, 100)
-    made = image_transform(224, is_train=False, resize_mode="longest")(shown)
-    torch.testing.assert_close(made, hps_pixels(shown, 224))
+    image = picture(0, 224, 100)
+    made = image_transform(224, is_train=False, resize_mode="longest")(image)
+    torch.testing.assert_close(made, hps_pixels(image, 224))
 
 
 def test_published_names_and_numbers():

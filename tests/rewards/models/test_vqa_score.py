@@ -27,7 +27,7 @@ def vlms(folders) -> dict:
     }
 
 
-def asked(kind: str, prompt: str) -> str:
+def chat_prompt(kind: str, prompt: str) -> str:
     """The whole text, as the model sees it."""
     question = f'Does this figure show "{prompt}"? Please answer yes or no.'
     if kind == "qwen":
@@ -44,7 +44,7 @@ def one_by_one(kind: str, folder: str, items) -> np.ndarray:
     yes = processor.tokenizer.convert_tokens_to_ids("Yes")
     found = []
     for item in items:
-        inputs = processor(text=asked(kind, item.prompt), images=item.image, return_tensors="pt")
+        inputs = processor(text=chat_prompt(kind, item.prompt), images=item.image, return_tensors="pt")
         start = {"decoder_input_ids": torch.zeros(1, 1, dtype=torch.long)} if kind == "blip2" else {}
         with torch.no_grad():
             found.append(model(**inputs, **start).logits[0, -1].double().softmax(-1)[yes].item())

@@ -33,8 +33,8 @@ def prompt(seed: int, words: int = 5) -> str:
 
 
 def answer(seed: int, **fields) -> RewardInput:
-    shown = {"image": picture(seed, 40 + seed % 3 * 17, 40 + seed % 4 * 11), "prompt": prompt(seed)}
-    return RewardInput(id=str(seed), group=seed, **(shown | fields))
+    sample = {"image": picture(seed, 40 + seed % 3 * 17, 40 + seed % 4 * 11), "prompt": prompt(seed)}
+    return RewardInput(id=str(seed), group=seed, **(sample | fields))
 
 
 def answers(count: int) -> list[RewardInput]:

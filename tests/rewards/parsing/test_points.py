@@ -109,18 +109,18 @@ def test_500_random_points_in_every_pair_of_spaces_are_inside_as_fractions_say()
     extents = {"pixel": SIZE, "norm_1": (1, 1), "norm_1000": (1000, 1000)}
     inside = 0
     for _ in range(500):
-        given, space = rng.choice(list(extents)), rng.choice(list(extents))
+        input_space, space = rng.choice(list(extents)), rng.choice(list(extents))
         # corners in hundredths of the picture, so that points often fall on an edge
         left, right = sorted(rng.sample(range(101), 2))
         top, bottom = sorted(rng.sample(range(101), 2))
         x, y = (rng.choice([left, right, rng.randrange(101)]), rng.choice([top, bottom, rng.randrange(101)]))
-        width, height = extents[given]
+        width, height = extents[input_space]
         box = [round(side / 100, 6) for side in (width * left, height * top, width * right, height * bottom)]
         width, height = extents[space]
         point = (round(width * x / 100, 6), round(height * y / 100, 6))
-        truth = true_boxes({"answer": box, "space": given, "size": SIZE}, space)
+        truth = true_boxes({"answer": box, "space": input_space, "size": SIZE}, space)
         exact = left <= x <= right and top <= y <= bottom
-        assert is_inside(point, truth) == exact, (point, space, box, given)
+        assert is_inside(point, truth) == exact, (point, space, box, input_space)
         inside += exact
     assert 100 < inside < 400
 

@@ -151,6 +151,6 @@ def test_the_union_of_spans_neither_overlaps_nor_touches():
 def test_references_may_be_tuples_but_no_other_things():
     assert spans_from_json((3, 7)) == [(3, 7)]
     assert spans_from_json(((3, 7), {"start": 9, "end": 12})) == [(3, 7), (9, 12)]
-    for given in (None, 3, "3 to 7", [3], [[3, 7], 9], {"start": 3, "end": "later"}, [3, 10**400]):
+    for value in (None, 3, "3 to 7", [3], [[3, 7], 9], {"start": 3, "end": "later"}, [3, 10**400]):
         with pytest.raises(InvalidAnswer):
-            spans_from_json(given)
+            spans_from_json(value)

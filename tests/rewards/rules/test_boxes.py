@@ -169,10 +169,10 @@ def written_in(space, thousandths):
 
 
 @given(EDGES, EDGES, st.sampled_from(list(REWARDS)), st.sampled_from(SPACES), st.sampled_from(SPACES))
-def test_the_true_box_is_perfect_whatever_the_spaces_and_no_other_is(first, second, reward, space, given_in):
+def test_the_true_box_is_perfect_whatever_the_spaces_and_no_other_is(first, second, reward, space, input_space):
     true, other = box_of(first), box_of(second)
     batch = [
-        ask(json.dumps(written_in(space, box)), written_in(given_in, true), given_in, size=[2000, 4000])
+        ask(json.dumps(written_in(space, box)), written_in(input_space, true), input_space, size=[2000, 4000])
         for box in (true, other)
     ]
     right, wrong = reward(space=space).score(batch).values[reward.name]

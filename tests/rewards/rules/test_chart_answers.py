@@ -24,9 +24,9 @@ def published(target, prediction):
         except ValueError:
             return None
 
-    said, wanted = number(prediction), number(target)
-    if said is not None and wanted:
-        return abs(said - wanted) / abs(wanted) <= 0.05
+    predicted, wanted = number(prediction), number(target)
+    if predicted is not None and wanted:
+        return abs(predicted - wanted) / abs(wanted) <= 0.05
     return prediction.lower() == target.lower()
 
 

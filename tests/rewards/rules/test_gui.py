@@ -71,14 +71,16 @@ def test_texts_may_be_compared_letter_by_letter():
 def test_500_random_texts_agree_with_the_largest_matching_of_equal_words():
     rng = random.Random(0)
     for _ in range(500):
-        given, truth = (rng.choices(["red", "Big", "box", "it's", "三"], k=rng.randrange(7)) for _ in range(2))
-        if not given and not truth:
+        answer, truth = (rng.choices(["red", "Big", "box", "it's", "三"], k=rng.randrange(7)) for _ in range(2))
+        if not answer and not truth:
             continue
-        equal = np.array([[a.lower() == b.lower() for b in truth] for a in given], int).reshape(len(given), len(truth))
+        equal = np.array([[a.lower() == b.lower() for b in truth] for a in answer], int).reshape(
+            len(answer), len(truth)
+        )
         shared = (maximum_bipartite_matching(csr_matrix(equal)) >= 0).sum() if equal.size else 0
-        score = text_match(" ".join(given), " \n".join(truth))
-        assert score == pytest.approx(2 * shared / (len(given) + len(truth)), abs=1e-6)
-        same = [word.lower() for word in given] == [word.lower() for word in truth]
+        score = text_match(" ".join(answer), " \n".join(truth))
+        assert score == pytest.approx(2 * shared / (len(answer) + len(truth)), abs=1e-6)
+        same = [word.lower() for word in answer] == [word.lower() for word in truth]
         assert (np.float32(score) == 1) == same
 
 

@@ -11,7 +11,7 @@ CHOICES = ["larger than", "equal to", "smaller than"]
 
 
 @pytest.mark.parametrize(
-    ("said", "option"),
+    ("answer", "option"),
     [
         ("B", "equal to"),
         ("b.", "equal to"),
@@ -22,15 +22,15 @@ CHOICES = ["larger than", "equal to", "smaller than"]
         ("D", "equal to"),  # no option of that letter: read as a text, whose nearest is the shortest
     ],
 )
-def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(said, option):
-    assert selected_choice(said, CHOICES) == option
+def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(answer, option):
+    assert selected_choice(answer, CHOICES) == option
     known = {"question_type": "multi_choice", "answer_type": "text", "choices": CHOICES}
-    assert value(MathVista(), said, option, **known) == 1
-    assert sum(value(MathVista(), said, other, **known) for other in CHOICES) == 1
+    assert value(MathVista(), answer, option, **known) == 1
+    assert sum(value(MathVista(), answer, other, **known) for other in CHOICES) == 1
 
 
 @pytest.mark.parametrize(
-    ("said", "answer_type", "precision", "normal"),
+    ("answer", "answer_type", "precision", "normal"),
     [
         ("7", "integer", None, "7"),
         ("7.9", "integer", None, "7"),
@@ -44,11 +44,11 @@ def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(said, option):
         ("Paris", "text", None, "Paris"),
     ],
 )
-def test_free_answers_are_normalised_by_their_type(said, answer_type, precision, normal):
-    assert normalised(said, answer_type, precision) == normal
+def test_free_answers_are_normalised_by_their_type(answer, answer_type, precision, normal):
+    assert normalised(answer, answer_type, precision) == normal
     known = {"question_type": "free_form", "answer_type": answer_type, "precision": precision}
-    assert value(MathVista(), said, normal or "7", **known) == (normal is not None and normal == (normal or "7"))
-    assert value(MathVista(), said, "8", **known) == 0
+    assert value(MathVista(), answer, normal or "7", **known) == (normal is not None and normal == (normal or "7"))
+    assert value(MathVista(), answer, "8", **known) == 0
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ def test_500_random_texts_agree_with_torchmetrics():
     cer, wer = CharErrorRate(), WordErrorRate()
     pairs = list(texts(500, seed=1))
     items = [ask(read, truth) for read, truth in pairs]
-    due = np.array([[float(metric(read, truth)) for read, truth in pairs] for metric in (cer, wer)]).clip(max=1)
-    np.testing.assert_allclose(OCRCER().score(items).values["ocr_cer"], due[0], atol=1e-6)
-    np.testing.assert_allclose(OCRWER().score(items).values["ocr_wer"], due[1], atol=1e-6)
+    expected = np.array([[float(metric(read, truth)) for read, truth in pairs] for metric in (cer, wer)]).clip(max=1)
+    np.testing.assert_allclose(OCRCER().score(items).values["ocr_cer"], expected[0], atol=1e-6)
+    np.testing.assert_allclose(OCRWER().score(items).values["ocr_wer"], expected[1], atol=1e-6)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))

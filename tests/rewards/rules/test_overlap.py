@@ -61,8 +61,8 @@ def test_the_parts_agree_with_torchmetrics():
     for _ in range(500):
         answer, truth = (rng.choices(WORDS, k=rng.randint(2, 12)) for _ in range(2))
         for variant, theirs in (("1", 1), ("2", 2)):
-            due = float(_rouge_n_score(answer, truth, theirs)["fmeasure"])
-            assert rouge_f1(answer, truth, variant) == pytest.approx(due)
+            expected = float(_rouge_n_score(answer, truth, theirs)["fmeasure"])
+            assert rouge_f1(answer, truth, variant) == pytest.approx(expected)
         assert rouge_f1(answer, truth) == pytest.approx(float(_rouge_l_score(answer, truth)["fmeasure"]))
 
 

@@ -24,7 +24,16 @@ from mmrl.policy import Capability
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.surrogates import resolve_settings
-from tests.training.objectives.given import OF_STEPS, Counting, InParts, batch_of, cut, gradient_of, log_probs_of, moved
+from tests.training.objectives.scored_batches import (
+    OF_STEPS,
+    Counting,
+    InParts,
+    batch_of,
+    cut,
+    gradient_of,
+    log_probs_of,
+    moved,
+)
 from tests.training.token_policy import TokenPolicy
 
 NAN = float("nan")
@@ -103,12 +112,12 @@ def test_the_gradient_is_that_of_the_expected_advantage():
     policy = TokenPolicy(prompts=1)
     batch = batch_of(policy, [2.0, -1.0, 0.5, 0.0])
     got, _ = gradient_of(objective(policy, DrGRPOConfig(length=3)), policy, [batch])
-    due = torch.zeros_like(policy.logits)
+    expected = torch.zeros_like(policy.logits)
     probabilities = policy.logits.detach().softmax(-1)
     for row, advantage in enumerate(batch.advantages.tolist()):
         for column, token in enumerate(batch.rollout.token_ids[row]):
-            due[0, column] -= advantage * (torch.eye(4)[token] - probabilities[0, column]) / 3 / 4
-    torch.testing.assert_close(got, due)
+            expected[0, column] -= advantage * (torch.eye(4)[token] - probabilities[0, column]) / 3 / 4
+    torch.testing.assert_close(got, expected)
 
 
 @pytest.mark.parametrize("couples", [False, True])
@@ -122,9 +131,9 @@ def test_rows_without_an_advantage_are_not_computed(couples):
         gradients.append(gradient_of(objective(moved(policy), config), policy, [batch])[0])
     torch.testing.assert_close(*gradients)
     assert cutting.replayed == [2] and whole.replayed == [8]
-    held = Counting()  # a penalty is on all rows
-    gradient_of(objective(held, GRPOConfig(kl={"coef": 0.1})), held, [batch_of(held, sparse)])
-    assert held.replayed == [8, 8]
+    counted = Counting()  # a penalty is on all rows
+    gradient_of(objective(counted, GRPOConfig(kl={"coef": 0.1})), counted, [batch_of(counted, sparse)])
+    assert counted.replayed == [8, 8]
     idle = Counting()
     gradient, gauges = gradient_of(objective(idle, GRPOConfig()), idle, [batch_of(idle, [0.0] * 8)])
     assert idle.replayed == [] and not gradient.any() and gauges.values() == {}
@@ -159,9 +168,9 @@ def test_penalties_on_tokens_have_the_gradients_of_divergences(kind):
     logits = policy.logits.detach()[0, 0].clone().requires_grad_()
     now, reference = Categorical(logits=logits), Categorical(logits=policy._start[0, 0])
     reverse, forward = kl_divergence(now, reference), kl_divergence(reference, now)
-    due = {kl: torch.autograd.grad(kl, logits, retain_graph=True)[0] for kl in (reverse, forward)}
+    expected = {kl: torch.autograd.grad(kl, logits, retain_graph=True)[0] for kl in (reverse, forward)}
     right, wrong = (forward, reverse) if kind == "k3" else (reverse, forward)
-    assert (got[0, 0] - due[right]).abs().max() < 0.03 < (got[0, 0] - due[wrong]).abs().max()
+    assert (got[0, 0] - expected[right]).abs().max() < 0.03 < (got[0, 0] - expected[wrong]).abs().max()
     if kind != "k2":
         assert gauges.values()["kl"] == pytest.approx(reverse.item(), rel=0.1)
 

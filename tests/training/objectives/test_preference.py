@@ -13,7 +13,7 @@ from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.preference_pairs import PreferenceLearning
 from tests.training.gaussian_policy import GaussianPolicy
-from tests.training.objectives.given import InParts, cut, gradient_of, log_probs_of, moved
+from tests.training.objectives.scored_batches import InParts, cut, gradient_of, log_probs_of, moved
 from tests.training.token_policy import TokenPolicy, questions
 
 PAIRS = [("1 2", "3"), ("2", "1 1 1"), ("3 1", "2 2"), ("1", "")]

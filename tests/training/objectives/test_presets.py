@@ -11,7 +11,7 @@ from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
-from tests.training.objectives.given import OF_STEPS, gradient_of
+from tests.training.objectives.scored_batches import OF_STEPS, gradient_of
 from tests.training.token_policy import TokenPolicy, questions
 
 WEIGHTS = {"begins": 1.0, "short": 0.5}
@@ -20,7 +20,7 @@ WEIGHTS = {"begins": 1.0, "short": 0.5}
 def scored(rollout) -> RewardOutput:
     """Two rewards: whether an answer begins as asked, and whether it is short."""
     texts = [(sample.answer[0], text) for sample, text in zip(rollout.samples, rollout.media, strict=True)]
-    begins = torch.tensor([float(text[:1] == due) for due, text in texts])
+    begins = torch.tensor([float(text[:1] == expected) for expected, text in texts])
     short = torch.tensor([1 - len(text.split()) / 3 for _, text in texts])
     values = {"begins": begins, "short": short, "total": begins + 0.5 * short}
     return RewardOutput(

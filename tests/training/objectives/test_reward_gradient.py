@@ -121,8 +121,8 @@ def learn(config: RewardGradientConfig, rewards, scored=(True, True, True), shar
     return painter.theta.grad, gauges.values()
 
 
-def close(found: Tensor, due: list[float]) -> None:
-    torch.testing.assert_close(found, torch.tensor(due, dtype=torch.float64), atol=1e-12, rtol=0)
+def close(found: Tensor, expected: list[float]) -> None:
+    torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
 def test_the_gradient_is_the_weighted_sum_of_the_rewards_by_hand():
@@ -168,15 +168,15 @@ def test_which_steps_are_live_is_the_papers():
     assert set(lived(DRaFTConfig(steps=4))) == {BackpropSteps(4)}
     assert set(lived(DRaFTConfig(steps=None))) == {BackpropSteps(STEPS)}
     assert set(lived(DRTuneConfig())) == {BackpropSteps(STEPS, detached=True)}
-    for config, due in (
+    for config, expected in (
         (AlignPropConfig(), {BackpropSteps(count) for count in range(1, STEPS + 1)}),
         (AlignPropConfig(steps=3), {BackpropSteps(count) for count in (1, 2, 3)}),
         (ReFLConfig(jump=4), {BackpropSteps(1, left) for left in range(4)}),
         (ReFLConfig(), {BackpropSteps(1, left) for left in range(STEPS)}),
     ):
         counted = Counter(lived(config))
-        assert counted.keys() == due  # all of them, none far from its share
-        assert min(counted.values()) > 0.5 * 400 / len(due)
+        assert counted.keys() == expected  # all of them, none far from its share
+        assert min(counted.values()) > 0.5 * 400 / len(expected)
 
 
 def test_noised_copies_are_different_and_share_the_loss():
@@ -222,7 +222,7 @@ def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_mode
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "said"),
+    ("algorithm", "message"),
     [
         ("{name: draft_lv, steps: 2}", "algorithm.renoised: noise is put on x_0 for the last step alone"),
         ("{name: refl, renoised: 2}", "algorithm.renoised"),
@@ -231,7 +231,7 @@ def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_mode
         ("{name: draft, kl: {coef: 0.1, kind: k3}}", "algorithm.kl.kind: k3 compares stochastic decisions"),
     ],
 )
-def test_keys_that_cannot_go_together_are_refused(algorithm, said):
+def test_keys_that_cannot_go_together_are_refused(algorithm, message):
     made = config(f"algorithm={algorithm}")
     (line,) = made.algorithm.validation_errors(made)
-    assert line.startswith(said)
+    assert line.startswith(message)

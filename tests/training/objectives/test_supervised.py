@@ -13,7 +13,7 @@ from mmrl.training.objectives.base import MetricAccumulator, check_compatible
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from tests.training.gaussian_policy import GaussianPolicy
-from tests.training.objectives.given import Counting, InParts, batch_of, cut, gradient_of, moved
+from tests.training.objectives.scored_batches import Counting, InParts, batch_of, cut, gradient_of, moved
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Right, source, trainer
 

@@ -298,7 +298,7 @@ def test_preference_losses_are_trls(dpo_trainer, policy, ours, theirs):
         rollout = random_rollout(policy, LENGTHS, seed, spread=0.0)
         objective, gauges = PreferenceLearning(policy, DPOConfig(loss=ours, beta=0.5)), MetricAccumulator()
         objective.backward(micro_batch(rollout, torch.ones(len(LENGTHS)).double()), 1.0, 0, gauges)
-        due = gradient(policy)
+        expected = gradient(policy)
         order = [*range(0, len(LENGTHS), 2), *range(1, len(LENGTHS), 2)]
         prompts, answers = (part[order] for part in rollout.recording)
         written = rollout.mask[order].long()
@@ -312,4 +312,4 @@ def test_preference_losses_are_trls(dpo_trainer, policy, ours, theirs):
             },
         )
         loss.backward()
-        assert_equal((gauges.values()["loss"], due), (loss.item(), gradient(policy)))
+        assert_equal((gauges.values()["loss"], expected), (loss.item(), gradient(policy)))

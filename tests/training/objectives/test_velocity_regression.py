@@ -47,10 +47,12 @@ CONFIGS = {
 SIGNED = ("nft", "awm", "dpo", "ipo", "bco", "kto")  # the others take advantages >= 0
 
 
-def given(policy, advantages, group_size=4, seed=0):
+def velocity_batch(policy, advantages, group_size=4, seed=0):
     """Rows with these advantages; NaN: could not be scored."""
-    asked = [RolloutRequest(sample, group_size, g) for g, sample in enumerate(samples(len(advantages) // group_size))]
-    rollout, worth = policy.rollout(asked, seed), torch.tensor(advantages)
+    requests = [
+        RolloutRequest(sample, group_size, g) for g, sample in enumerate(samples(len(advantages) // group_size))
+    ]
+    rollout, worth = policy.rollout(requests, seed), torch.tensor(advantages)
     return MicroBatch(rollout, worth.nan_to_num(0.0), worth.isfinite(), worth.new_zeros(len(worth), 0))
 
 
@@ -78,22 +80,22 @@ def moved_objective(name, dtype=torch.float32):
 def test_every_loss_moves_the_policy_and_a_row_that_is_not_scored_has_no_part(name):
     policy, objective = moved_objective(name)
     worth = [1.0, 0.2, -0.4, -0.8] if name in SIGNED else [1.0, 0.2, 0.4, 2.0]
-    found, gauges = gradient(objective, policy, given(policy, worth))
+    found, gauges = gradient(objective, policy, velocity_batch(policy, worth))
     assert abs(found) > 1e-4 and math.isfinite(gauges["loss"])
-    batch = given(policy, [*worth[:3], math.nan])
+    batch = velocity_batch(policy, [*worth[:3], math.nan])
     least = [
         gradient(objective, policy, replace(batch, advantages=batch.advantages + wild))[0]
         for wild in (torch.tensor([0.0, 0.0, 0.0, 0.0]), torch.tensor([0.0, 0.0, 0.0, 7.0]))
     ]
     assert least[0] == least[1] != pytest.approx(found)
-    assert gradient(objective, policy, given(policy, [math.nan] * 4))[0] == 0.0
+    assert gradient(objective, policy, velocity_batch(policy, [math.nan] * 4))[0] == 0.0
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name != "nft"])  # whose denominators are detached
 def test_the_gradient_is_that_of_finite_differences(name):
     """With the old policy, the reference and the noise held."""
     policy, objective = moved_objective(name, torch.float64)
-    batch = given(policy, [1.0, 0.2, -0.4, -0.8] if name in SIGNED else [1.0, 0.2, 0.4, 2.0])
+    batch = velocity_batch(policy, [1.0, 0.2, -0.4, -0.8] if name in SIGNED else [1.0, 0.2, 0.4, 2.0])
     exact, _ = gradient(objective, policy, batch)
     start, step, ends = policy.mean.data.clone(), 1e-3, []
     for sign in (1, -1):
@@ -107,15 +109,15 @@ def test_penalties_move_the_policy_alone():
     for penalty in ({"old_kl": 1.0}, {"kl": KLConfig(kind="velocity_mse", coef=1.0)}):
         policy = GaussianFlow()
         objective = VelocityRegression(apart(policy, 0.0), AWMConfig(num_noise_levels=2, **penalty))
-        assert gradient(objective, policy, given(policy, [0.0] * 4))[0] == 0.0
-        assert gradient(objective, apart(policy), given(policy, [0.0] * 4))[0] > 0.0
+        assert gradient(objective, policy, velocity_batch(policy, [0.0] * 4))[0] == 0.0
+        assert gradient(objective, apart(policy), velocity_batch(policy, [0.0] * 4))[0] > 0.0
 
 
 def test_awm_on_policy_is_the_policy_gradient_of_the_error():
     """Ratio 1: the gradient is that of advantage x error, whatever the clip; past the clip a good sample is left."""
     policy = GaussianFlow()
     objective = VelocityRegression(policy, AWMConfig(num_noise_levels=1))
-    batch = given(policy, [2.0, 1.0, -1.0, -2.0])
+    batch = velocity_batch(policy, [2.0, 1.0, -1.0, -2.0])
     found, gauges = gradient(objective, policy, batch)
     ((sigma, noise),) = objective.noise_levels(batch.rollout.clean, 3)
     noisy = (1 - sigma) * batch.rollout.clean + sigma * noise
@@ -131,20 +133,20 @@ def test_awm_on_policy_is_the_policy_gradient_of_the_error():
 
 def test_the_old_velocity_of_unmoved_parameters_costs_nothing_and_is_the_same():
     class Counting(GaussianFlow):
-        asked = 0
+        requests = 0
 
         def predict_velocity(self, rollout, noisy, sigma):
-            self.asked += 1
+            self.requests += 1
             return super().predict_velocity(rollout, noisy, sigma)
 
     policy = Counting()
     objective = VelocityRegression(policy, DiffusionNFTConfig(num_noise_levels=1))
-    batch = given(policy, [1.0, 0.2, -0.4, -0.8])
+    batch = velocity_batch(policy, [1.0, 0.2, -0.4, -0.8])
     saved, _ = gradient(objective, policy, batch)
-    assert policy.asked == 1
+    assert policy.requests == 1
     objective._old.is_live = lambda: False
     paid, _ = gradient(objective, policy, batch)
-    assert policy.asked == 3 and saved == paid
+    assert policy.requests == 3 and saved == paid
 
 
 def test_a_pair_shares_its_noise_and_groups_do_not():
@@ -157,7 +159,9 @@ def test_a_pair_shares_its_noise_and_groups_do_not():
 
     policy = Watching()
     gradient(
-        VelocityRegression(policy, DPOConfig(num_noise_levels=1)), policy, given(policy, [1.0, -1.0, 1.0, -1.0], 2)
+        VelocityRegression(policy, DPOConfig(num_noise_levels=1)),
+        policy,
+        velocity_batch(policy, [1.0, -1.0, 1.0, -1.0], 2),
     )
     noise = seen[0][:, 0]
     torch.testing.assert_close(noise[0::2], noise[1::2])
@@ -166,16 +170,16 @@ def test_a_pair_shares_its_noise_and_groups_do_not():
 
 def test_every_pair_of_a_group_that_differs_by_the_margin_counts():
     policy = GaussianFlow()
-    batch = given(policy, [1.0, 0.5, -1.0, 1.0, 0.0, 0.0], 3)
+    batch = velocity_batch(policy, [1.0, 0.5, -1.0, 1.0, 0.0, 0.0], 3)
     assert VelocityRegression(policy, OnlineDPOConfig()).loss_normalizer(batch) == 3 + 2
     assert VelocityRegression(policy, OnlineDPOConfig(margin=0.6)).loss_normalizer(batch) == 2 + 2
-    assert VelocityRegression(policy, DPOConfig()).loss_normalizer(given(policy, [1.0, math.nan], 2)) == 0
+    assert VelocityRegression(policy, DPOConfig()).loss_normalizer(velocity_batch(policy, [1.0, math.nan], 2)) == 0
 
 
 def test_dpo_starts_towards_what_was_chosen_and_its_weight_is_half_at_first():
     """At the reference the log-ratios are 0: the gradient is beta / 4 that of the difference of errors."""
     policy = GaussianFlow()
-    batch = given(policy, [1.0, -1.0], 2)
+    batch = velocity_batch(policy, [1.0, -1.0], 2)
     batch.rollout.clean[:] = torch.tensor([[1.0], [-1.0]])
     objective = VelocityRegression(policy, DPOConfig(num_noise_levels=1, beta=2.0, weighting="epsilon"))
     found, gauges = gradient(objective, policy, batch)
@@ -191,13 +195,13 @@ def test_dpo_starts_towards_what_was_chosen_and_its_weight_is_half_at_first():
 
 def test_what_is_usual_is_remembered_and_saved():
     policy, objective = moved_objective("kto")
-    gradient(objective, policy, given(policy, [1.0, -1.0, 0.5, -0.5]))
+    gradient(objective, policy, velocity_batch(policy, [1.0, -1.0, 0.5, -0.5]))
     objective.finish_iteration(1)
     saved = objective.state_dict()
     assert saved["usual_reward"][1] == 2 * 2 * 6  # rows of 6 pairs at 2 noise levels
     fresh = VelocityRegression(policy, CONFIGS["kto"])
     fresh.load_state_dict(saved)
-    batch = given(policy, [1.0, -1.0, 0.5, -0.5], seed=9)
+    batch = velocity_batch(policy, [1.0, -1.0, 0.5, -0.5], seed=9)
     assert gradient(fresh, policy, batch)[0] == gradient(objective, policy, batch)[0]
 
 
@@ -205,8 +209,8 @@ def test_imitation_refuses_bad_examples_and_rollouts_without_latents():
     policy = GaussianFlow()
     objective = VelocityRegression(policy, SFTConfig())
     with pytest.raises(ValueError, match="imitation takes advantages >= 0"):
-        objective.loss_normalizer(given(policy, [1.0, -1.0, 0.0, 0.0]))
-    batch = given(policy, [1.0, 1.0, 0.0, 0.0])
+        objective.loss_normalizer(velocity_batch(policy, [1.0, -1.0, 0.0, 0.0]))
+    batch = velocity_batch(policy, [1.0, 1.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="keep their last latent"):
         objective.backward(replace(batch, rollout=replace(batch.rollout, clean=None)), 1.0, 0, MetricAccumulator())
 

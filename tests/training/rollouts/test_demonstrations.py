@@ -22,10 +22,10 @@ from mmrl.training.rollouts.group_sampling import DynamicGroupSampler
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, collect, source, trainer
 
-SHOWN = [Sample(**{**vars(s), "demonstration": s.answer}) for s in questions()]
+DEMONSTRATED = [Sample(**{**vars(s), "demonstration": s.answer}) for s in questions()]
 
 
-def mixing(policy=None, reward=None, share=1.0, shaping=None, samples=SHOWN, **changes):
+def mixing(policy=None, reward=None, share=1.0, shaping=None, samples=DEMONSTRATED, **changes):
     prompts = PromptSampler(samples, 4, seed=0)
     return source(
         policy, reward or Exact(), prompts=prompts, demonstrations=MixedDemonstrations(share, shaping, 0), **changes
@@ -62,13 +62,13 @@ def test_metrics_are_of_the_policys_own_answers():
 @given(st.floats(0, 1), st.integers(0, 99))
 def test_a_share_of_the_groups_that_have_one_get_a_demonstration_once(share, seed):
     mixed = MixedDemonstrations(share, None, seed)
-    samples = [SHOWN[n % 8] if n % 3 else questions()[n % 8] for n in range(200)]
+    samples = [DEMONSTRATED[n % 8] if n % 3 else questions()[n % 8] for n in range(200)]
     requests = [RolloutRequest(sample, 4, group) for group, sample in enumerate(samples)]
-    asked, given = mixed.insert(requests, begun=set(range(20)), iteration=5)
-    assert all(each.sample.demonstration == each.text and each.group >= 20 for each in given)
-    assert sum(request.n for request in asked) + len(given) == 800
+    remaining, targets = mixed.insert(requests, begun=set(range(20)), iteration=5)
+    assert all(each.sample.demonstration == each.text and each.group >= 20 for each in targets)
+    assert sum(request.n for request in remaining) + len(targets) == 800
     having = sum(sample.demonstration is not None for sample in samples[20:])
-    assert len(given) == pytest.approx(share * having, abs=4 * (share * (1 - share) * having) ** 0.5 + 1e-9)
+    assert len(targets) == pytest.approx(share * having, abs=4 * (share * (1 - share) * having) ** 0.5 + 1e-9)
 
 
 def test_the_first_update_of_a_shaped_demonstration_is_luffys():
@@ -91,9 +91,9 @@ def test_the_first_update_of_a_shaped_demonstration_is_luffys():
 
 def mastery(policy):
     """The mean probability of the right answers."""
-    given = [(n, [*map(int, s.answer.split()), 0]) for n, s in enumerate(questions())]
+    targets = [(n, [*map(int, s.answer.split()), 0]) for n, s in enumerate(questions())]
     probabilities = policy.logits.detach().softmax(-1)
-    return sum(probabilities[n, range(3), ids].prod().item() for n, ids in given) / len(given)
+    return sum(probabilities[n, range(3), ids].prod().item() for n, ids in targets) / len(targets)
 
 
 def test_demonstrations_teach_what_is_never_found_by_trying(tmp_path):
@@ -105,7 +105,7 @@ def test_demonstrations_teach_what_is_never_found_by_trying(tmp_path):
 
     taught, alone = unlikely(), unlikely()
     for name, policy, mixed in (("taught", taught, MixedDemonstrations(1.0, None, 0)), ("alone", alone, None)):
-        prompts = PromptSampler(SHOWN, 8, seed=0)
+        prompts = PromptSampler(DEMONSTRATED, 8, seed=0)
         made = trainer(tmp_path / name, source(policy, Exact(), prompts=prompts, demonstrations=mixed), lr=2.0)
         for _ in range(8):
             made.iterate()

@@ -60,7 +60,9 @@ def test_the_advantages_of_a_group_are_scaled_by_its_weight(curve):
             mine = one.rollout.group_index == group
             right = [text == s.answer for text, s in zip(one.rollout.media, one.rollout.samples, strict=True)]
             rate = torch.tensor(right)[mine].float().mean()
-            due = one.advantages[mine] * difficulty_weights(rate[None], curve)
-            torch.testing.assert_close(other.advantages[mine], due)
-            torch.testing.assert_close(other.step_advantages[mine], due[:, None].where(other.rollout.mask[mine], 0.0))
+            expected = one.advantages[mine] * difficulty_weights(rate[None], curve)
+            torch.testing.assert_close(other.advantages[mine], expected)
+            torch.testing.assert_close(
+                other.step_advantages[mine], expected[:, None].where(other.rollout.mask[mine], 0.0)
+            )
     assert any(batch.advantages.any() for batch in plain.micro_batches)

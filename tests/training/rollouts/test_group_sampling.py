@@ -144,8 +144,8 @@ def test_adaptive_advantages_are_relative_to_all_that_was_drawn():
         for row, group in enumerate(batch.rollout.group_index.tolist()):
             drawn = np.array(seen[group])
             own = right(batch.rollout.media[row], batch.rollout.samples[row].answer)
-            due = 0.0 if drawn.std() == 0 else (own - drawn.mean()) / (drawn.std() + 1e-4)
-            assert batch.advantages[row].item() == pytest.approx(due, abs=1e-5)
+            expected = 0.0 if drawn.std() == 0 else (own - drawn.mean()) / (drawn.std() + 1e-4)
+            assert batch.advantages[row].item() == pytest.approx(expected, abs=1e-5)
 
 
 def test_adaptive_metrics_show_the_policy_and_not_the_pick():

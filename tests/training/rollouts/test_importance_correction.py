@@ -44,10 +44,10 @@ def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncate
         own = replayed_log_probs(policy, mine.rollout, range(mine.rollout.log_probs.shape[1]))
         mask = mine.rollout.mask
         torch.testing.assert_close(mine.rollout.log_probs[mask], own[mask])
-        due = (own.double() - theirs.rollout.log_probs.double()).exp().clamp(max=1.2)
-        assert (due[mask] == 1.2).any() and (due[mask] < 1.2).any()
+        expected = (own.double() - theirs.rollout.log_probs.double()).exp().clamp(max=1.2)
+        assert (expected[mask] == 1.2).any() and (expected[mask] < 1.2).any()
         torch.testing.assert_close(
-            mine.step_advantages[mask].double(), (theirs.step_advantages * due)[mask], rtol=1e-5, atol=1e-7
+            mine.step_advantages[mask].double(), (theirs.step_advantages * expected)[mask], rtol=1e-5, atol=1e-7
         )
         assert policy.replay_gap(mine.rollout) < 1e-6 < policy.replay_gap(theirs.rollout)
     assert 0 < experience.metrics["mismatch/truncated"] < 1
@@ -61,11 +61,11 @@ def test_the_gradient_is_that_of_the_trained_policy_in_expectation():
     engine = (policy.logits + torch.tensor([0.8, -0.5, 0.3, -0.2])).detach().softmax(-1)[0, 0]
     rewards = torch.tensor([0.0, 1.0, 0.3, 0.7])
     own = policy.logits.softmax(-1)[0, 0]
-    (due,) = torch.autograd.grad((own * rewards).sum(), policy.logits, retain_graph=True)
+    (expected,) = torch.autograd.grad((own * rewards).sum(), policy.logits, retain_graph=True)
     weighted = (engine * (own.detach() / engine) * rewards * own.log()).sum()
     plain = (engine * rewards * own.log()).sum()
-    torch.testing.assert_close(torch.autograd.grad(weighted, policy.logits, retain_graph=True)[0], due)
-    assert (torch.autograd.grad(plain, policy.logits)[0] - due).abs().max() > 0.01
+    torch.testing.assert_close(torch.autograd.grad(weighted, policy.logits, retain_graph=True)[0], expected)
+    assert (torch.autograd.grad(plain, policy.logits)[0] - expected).abs().max() > 0.01
 
 
 def test_where_engine_and_trainer_agree_nothing_changes():

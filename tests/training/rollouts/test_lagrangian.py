@@ -17,7 +17,7 @@ from mmrl.training.rollouts.lagrangian import Constraint, Constraints
 THRESHOLD = -0.5
 
 
-class Held(Reward):
+class Constrained(Reward):
     """The first number of an answer."""
 
     name, needs, range = "held", ("text",), (-100.0, 100.0)
@@ -26,7 +26,7 @@ class Held(Reward):
         return float(item.text.split()[0])
 
 
-class Down(Held):
+class Down(Constrained):
     """Best where the first number is -2."""
 
     name = "down"
@@ -37,7 +37,7 @@ class Down(Held):
 
 def constrained(trainer, at_least: float, start: float = 0.0):
     """The first number is to fall to -2, but its mean is to stay above a threshold."""
-    trainer.source.suite = RewardSuite([(Down(), 1.0), (Held(), 0.0)], min_valid_share=0.5)
+    trainer.source.suite = RewardSuite([(Down(), 1.0), (Constrained(), 0.0)], min_valid_share=0.5)
     constraints = Constraints([Constraint("held", at_least, start=start, rate=0.1)])
     trainer.source.advantage_estimator = AdvantageEstimator(
         AdvantageConfig(name="dr_grpo"), trainer.source.suite.weights, constraints
@@ -57,8 +57,10 @@ def test_the_objective_is_maximised_as_far_as_the_constraint_lets_it(make_traine
     numbers = learnt(trainer, 45)
     assert np.mean(numbers["reward/held"][-20:]) == pytest.approx(THRESHOLD, abs=0.3)
     assert np.mean(numbers["multiplier/held"][-20:]) == pytest.approx(3.0, abs=1.0)
-    for held, now, then in zip(numbers["reward/held"], *(numbers["multiplier/held"][n:] for n in (0, 1)), strict=False):
-        assert (then > now) == (held < THRESHOLD), "up as long as it is broken, else down"
+    for value, now, then in zip(
+        numbers["reward/held"], *(numbers["multiplier/held"][n:] for n in (0, 1)), strict=False
+    ):
+        assert (then > now) == (value < THRESHOLD), "up as long as it is broken, else down"
 
 
 def test_without_multipliers_that_move_it_falls_on(make_trainer):
@@ -114,8 +116,8 @@ def test_gdpo_is_held_too_and_ignores_the_weight_of_what_holds_it():
     scored = output(a=[1.0, 0.0], b=[0.0, 0.0], held=[0.0, 9.0], total=[1.0, 0.0])
     group, config = torch.zeros(2, dtype=torch.long), AdvantageConfig(name="gdpo", ddof=1)
     plain = AdvantageEstimator(config, {"a": 1.0, "b": 1.0, "held": 0.0}).advantages(scored, group)
-    held = AdvantageEstimator(config, {"a": 1.0, "b": 1.0, "held": 0.0}, constraints).advantages(scored, group)
-    assert plain[0] > 0.5 and held.abs().max() < 0.01, "both are z-scores, and cancel"
+    value = AdvantageEstimator(config, {"a": 1.0, "b": 1.0, "held": 0.0}, constraints).advantages(scored, group)
+    assert plain[0] > 0.5 and value.abs().max() < 0.01, "both are z-scores, and cancel"
 
 
 def test_of_a_group_only_the_front_learns():

@@ -17,7 +17,7 @@ from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect
 
 
-def shown(**fields):
+def paired_samples(**fields):
     return [
         Sample(**{**vars(s), "demonstration": s.answer, "chosen": s.answer, "rejected": "3 3", **fields})
         for s in questions()
@@ -25,11 +25,11 @@ def shown(**fields):
 
 
 def demonstrations(policy, samples=None, micro_batch=3, groups=8):
-    return Demonstrations(policy, PromptSampler(samples or shown(), groups, seed=0), micro_batch, seed=0)
+    return Demonstrations(policy, PromptSampler(samples or paired_samples(), groups, seed=0), micro_batch, seed=0)
 
 
 def pairs(policy, micro_batch=4, groups=3):
-    return PreferencePairs(policy, PromptSampler(shown(), groups, seed=0), micro_batch)
+    return PreferencePairs(policy, PromptSampler(paired_samples(), groups, seed=0), micro_batch)
 
 
 def test_demonstrations_are_read_as_they_stand_each_worth_the_same():
@@ -42,12 +42,12 @@ def test_demonstrations_are_read_as_they_stand_each_worth_the_same():
 
 
 def test_of_several_demonstrations_one_is_shown_at_a_time_and_all_in_time():
-    source = demonstrations(TokenPolicy(), shown(demonstration=["1", "2", "3"]), 8)
+    source = demonstrations(TokenPolicy(), paired_samples(demonstration=["1", "2", "3"]), 8)
     texts = [batch.rollout.media for n in range(6) for batch in collect(source, n).micro_batches]
     assert {text for each in texts for text in each} == {"1", "2", "3"}
     assert (
         texts[0]
-        == collect(demonstrations(TokenPolicy(), shown(demonstration=["1", "2", "3"]), 8))
+        == collect(demonstrations(TokenPolicy(), paired_samples(demonstration=["1", "2", "3"]), 8))
         .micro_batches[0]
         .rollout.media
     )
@@ -71,7 +71,7 @@ def test_pairs_stand_side_by_side_chosen_first_and_are_never_split():
 def probability(policy, answer):
     """The mean probability of a text of each question."""
     table = policy.logits.detach().softmax(-1)
-    texts = [[int(word) for word in answer(s).split()] + [0] for s in shown()]
+    texts = [[int(word) for word in answer(s).split()] + [0] for s in paired_samples()]
     return sum(table[n, range(len(ids)), ids].prod().item() for n, ids in enumerate(texts)) / len(texts)
 
 
@@ -96,12 +96,12 @@ def test_what_is_shown_becomes_likely(kind):
 
 
 def test_samples_that_lack_what_is_due_are_refused_all_at_once():
-    bad = [*shown(), Sample(id="x"), Sample(id="y", demonstration=3, chosen="a", rejected="a")]
+    bad = [*paired_samples(), Sample(id="x"), Sample(id="y", demonstration=3, chosen="a", rejected="a")]
     with pytest.raises(DataError, match="2 of 10 samples lack a text as 'demonstration'; the first is 'x'"):
         check_answers(bad, "demonstrations", TokenPolicy())
     with pytest.raises(DataError, match="2 of 10 samples lack a text under 'chosen' and another under 'rejected'"):
         check_answers(bad, "pairs", TokenPolicy())
-    check_answers(shown(), "pairs", TokenPolicy())
+    check_answers(paired_samples(), "pairs", TokenPolicy())
     with pytest.raises(DataError, match="sample 's0' has no demonstration"):
         collect(demonstrations(TokenPolicy(), questions(1), groups=1))
     with pytest.raises(DataError, match="needs two different texts"):

@@ -20,7 +20,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
-from tests.training.rollouts.test_offline import shown
+from tests.training.rollouts.test_offline import paired_samples
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Exact, Right, collect, source, trainer
 
@@ -31,10 +31,10 @@ SAMPLERS = {
     "selective": lambda: {"replay": SelectiveReplay(40, 1.0, 0)},
     "success": lambda: {"replay": SuccessReplay(1.0, 2, 0)},
     "difficulty": lambda: {"weighting": DifficultyWeighting(("easy", "hard"), 1.0)},
-    "variance_aware": lambda: {"prompts": VarianceAwareSampler(shown(), 4, 0)},
+    "variance_aware": lambda: {"prompts": VarianceAwareSampler(paired_samples(), 4, 0)},
     "mixed": lambda: {"demonstrations": MixedDemonstrations(0.5, 0.1, 0)},
     "all": lambda: {
-        "prompts": VarianceAwareSampler(shown(), 4, 0),
+        "prompts": VarianceAwareSampler(paired_samples(), 4, 0),
         "group_sampler": DynamicGroupSampler(4, 6, 2),
         "replay": SelectiveReplay(40, 1.0, 0),
         "weighting": DifficultyWeighting(("easy", "hard"), 1.0),
@@ -45,7 +45,8 @@ SAMPLERS = {
 
 def run(folder, kind):
     return trainer(
-        folder, source(TokenPolicy(), Right(), **({"prompts": PromptSampler(shown(), 4, 0)} | SAMPLERS[kind]()))
+        folder,
+        source(TokenPolicy(), Right(), **({"prompts": PromptSampler(paired_samples(), 4, 0)} | SAMPLERS[kind]())),
     )
 
 
@@ -118,8 +119,8 @@ def test_one_run_scores_its_samples_by_what_each_of_them_asks_for():
     plain = collect(source())  # the same answers, by `right` alone
     assert found.metrics["reward_by_source/even"] == plain.metrics["reward_by_source/even"]
     exact = collect(source(reward=Exact()))
-    due = 2 * exact.metrics["reward_by_source/odd"] + 0.5 * plain.metrics["reward_by_source/odd"]
-    assert found.metrics["reward_by_source/odd"] == pytest.approx(due)
+    expected = 2 * exact.metrics["reward_by_source/odd"] + 0.5 * plain.metrics["reward_by_source/odd"]
+    assert found.metrics["reward_by_source/odd"] == pytest.approx(expected)
     assert found.metrics["reward/exact"] == exact.metrics["reward_by_source/odd"]  # of those that asked for it
     assert not [name for name in found.metrics if name.startswith(("status/", "failure/"))]
     assert all(math.isfinite(a) for batch in found.micro_batches for a in batch.advantages.tolist())

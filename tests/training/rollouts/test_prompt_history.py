@@ -18,12 +18,12 @@ def test_it_is_the_prompt_s_own_spread_once_there_is_enough():
     history = PromptHistory(buffer=4, min_count=3)
     first = history.advantages(torch.tensor([1.0, 3.0, 8.0]), ["a", "a", "b"])
     batch = [1.0, 3.0, 8.0]
-    due = [(r - statistics.fmean(batch)) / (statistics.pstdev(batch) + 1e-6) for r in batch]
-    assert first.tolist() == pytest.approx(due, rel=1e-6)
+    expected = [(r - statistics.fmean(batch)) / (statistics.pstdev(batch) + 1e-6) for r in batch]
+    assert first.tolist() == pytest.approx(expected, rel=1e-6)
     second = history.advantages(torch.tensor([5.0, 2.0, NAN]), ["a", "a", "b"])
     own = [1.0, 3.0, 5.0, 2.0]  # the new ones count too
-    due = [(r - statistics.fmean(own)) / (statistics.pstdev(own) + 1e-6) for r in (5.0, 2.0)]
-    assert second.tolist() == pytest.approx([*due, 0.0], rel=1e-6)
+    expected = [(r - statistics.fmean(own)) / (statistics.pstdev(own) + 1e-6) for r in (5.0, 2.0)]
+    assert second.tolist() == pytest.approx([*expected, 0.0], rel=1e-6)
     third = history.advantages(torch.tensor([9.0]), ["a"])  # the oldest is forgotten
     own = [3.0, 5.0, 2.0, 9.0]
     assert third.item() == pytest.approx((9 - statistics.fmean(own)) / (statistics.pstdev(own) + 1e-6), rel=1e-6)
@@ -43,8 +43,8 @@ def test_a_history_that_was_saved_goes_on_exactly():
         cut.advantages(each, ids)
     resumed = PromptHistory(5, 3)
     resumed.load_state_dict(json.loads(json.dumps(cut.state_dict())))
-    for each, due in zip(draws[2:], before[2:], strict=True):
-        assert torch.equal(resumed.advantages(each, ids), due)
+    for each, expected in zip(draws[2:], before[2:], strict=True):
+        assert torch.equal(resumed.advantages(each, ids), expected)
     empty = PromptHistory(5, 3)
     assert not torch.equal(empty.advantages(draws[2], ids), before[2])  # the control
 

@@ -118,11 +118,11 @@ def test_a_success_goes_into_failed_groups_of_its_own_question_alone(seed):
                 rows.setdefault(group, []).append((sample.id, sample.answer, batch.rollout.media[row], past, gained))
         assert all(len(group) == 6 and len({id for id, *_ in group}) == 1 for group in rows.values())
         for group in rows.values():
-            right = [text == due for _, due, text, _, _ in group]
-            replayed = [text == due and gained > 0 for _, due, text, past, gained in group if past]
+            right = [text == expected for _, expected, text, _, _ in group]
+            replayed = [text == expected and gained > 0 for _, expected, text, past, gained in group if past]
             own = [fine for fine, (*_, past, _) in zip(right, group, strict=True) if not past]
             assert all(replayed) and len(replayed) == (not any(own) and group[0][0] in known)
-        known |= {group[0][0] for group in rows.values() if any(text == due for _, due, text, _, _ in group)}
+        known |= {group[0][0] for group in rows.values() if any(text == expected for _, expected, text, _, _ in group)}
         assert found.metrics["replay/rows"] == sum(past for group in rows.values() for *_, past, _ in group)
         policy.version += 1
 

@@ -26,7 +26,7 @@ from mmrl.training.rollouts.row_selection import (
 )
 from tests.training.conftest import samples
 from tests.training.gaussian_flow import GaussianFlow
-from tests.training.objectives.given import gradient_of
+from tests.training.objectives.scored_batches import gradient_of
 from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import collect
 
@@ -37,12 +37,12 @@ GROUPS = torch.tensor([0, 0, 0, 0, 1, 1, 7, 7])
 class Prepared:
     """Rollouts of four rows a group in two micro-batches, with advantages that are given."""
 
-    def __init__(self, policy, asked, advantages):
-        self.policy, self.asked, self.advantages = policy, asked, advantages
+    def __init__(self, policy, group_samples, advantages):
+        self.policy, self.group_samples, self.advantages = policy, group_samples, advantages
 
     def collect(self, iteration, progress, phases):
         batches = []
-        for g, sample in enumerate(self.asked):
+        for g, sample in enumerate(self.group_samples):
             rollout = self.policy.rollout([RolloutRequest(sample, 4, g)], seed=g)
             worth = torch.tensor(self.advantages[4 * g : 4 * g + 4])
             gained = worth.nan_to_num(0.0)
@@ -78,8 +78,8 @@ def test_packs_hold_whole_units_and_share_work_among_updates():
 
 @pytest.mark.parametrize("policy", [GaussianFlow(), TokenPolicy()], ids=["pictures", "texts"])
 def test_chosen_rows_stand_alone_as_they_were(policy):
-    asked = samples(2) if isinstance(policy, GaussianFlow) else questions(2)
-    before = Prepared(policy, asked, [1.0, 0.0, -1.0, math.nan, 0.5, 2.0, 0.0, 0.0])
+    group_samples = samples(2) if isinstance(policy, GaussianFlow) else questions(2)
+    before = Prepared(policy, group_samples, [1.0, 0.0, -1.0, math.nan, 0.5, 2.0, 0.0, 0.0])
     source = RowSelection(before, policy, BestAndWorst(), micro_batch=8)
     found, rollouts = collect(source), [each.rollout for each in collect(before).micro_batches]
     (batch,) = found.micro_batches
@@ -88,7 +88,7 @@ def test_chosen_rows_stand_alone_as_they_were(policy):
     assert batch.rollout.group_index.tolist() == [0, 0, 1, 1]
     places = [(0, 0), (0, 2), (1, 1), (1, 2)]
     assert batch.rollout.media == [rollouts[call].media[row] for call, row in places]
-    assert batch.rollout.samples == [asked[0]] * 2 + [asked[1]] * 2
+    assert batch.rollout.samples == [group_samples[0]] * 2 + [group_samples[1]] * 2
     if batch.rollout.clean is not None:
         assert torch.equal(batch.rollout.clean, torch.stack([rollouts[c].clean[r] for c, r in places]))
     objective = (VelocityRegression if isinstance(policy, GaussianFlow) else PreferenceLearning)(
@@ -112,7 +112,7 @@ def test_where_nothing_is_chosen_everything_is_handed_on_and_teaches_nothing():
 # Pictures that stand in the data set ----------------------------------------------------------------------------------
 
 
-def shown(folder):
+def preference_samples(folder):
     """Samples that prefer a bright picture over a dark one."""
     for name, value in (("bright", 192), ("dark", 64)):
         Image.new("RGB", (4, 4), (value,) * 3).save(folder / f"{name}.png")
@@ -121,7 +121,7 @@ def shown(folder):
 
 
 def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
-    policy, found = GaussianFlow(), shown(tmp_path)
+    policy, found = GaussianFlow(), preference_samples(tmp_path)
     check_answers(found, "pairs", policy)
     (first, second) = collect(PreferencePairs(policy, PromptSampler(found, 4, seed=0), 4)).micro_batches
     assert first.rollout.clean[:, 0].tolist() == [1.0, -1.0, 1.0, -1.0] and second.advantages.tolist() == [1, -1, 1, -1]
@@ -133,8 +133,8 @@ def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
 
 def test_answers_of_the_wrong_kind_are_refused(tmp_path):
     texts = [Sample("s0", prompt="p", chosen="a", rejected="b", demonstration="c")]
-    for kind, due in (("pairs", "a picture under 'chosen'"), ("demonstrations", "a picture as 'demonstration'")):
-        with pytest.raises(DataError, match=f"1 of 1 samples lack {due}"):
+    for kind, expected in (("pairs", "a picture under 'chosen'"), ("demonstrations", "a picture as 'demonstration'")):
+        with pytest.raises(DataError, match=f"1 of 1 samples lack {expected}"):
             check_answers(texts, kind, GaussianFlow())
     with pytest.raises(DataError, match="lack a text under 'chosen'"):
-        check_answers(shown(tmp_path), "pairs", TokenPolicy())
+        check_answers(preference_samples(tmp_path), "pairs", TokenPolicy())

@@ -19,7 +19,7 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
-from tests.training.rollouts.test_offline import shown
+from tests.training.rollouts.test_offline import paired_samples
 from tests.training.token_run import collect, source
 
 BASE = "name: a\npolicy: {kind: pipeline, model: m}\nrewards: [{name: ocr}]\n"
@@ -40,10 +40,10 @@ def test_every_line_of_yaml_is_a_configuration(page):
     for line in lines:
         rest = f"data: {{path: x}}\n{line}\n" if line.startswith("pretraining") else f"data:\n  path: x\n  {line}\n"
         parse_config(BASE + rest, "docs/samplers.md")
-    shown_keys = {word for line in lines for word in re.findall(r"\w+(?=:)", line)}
+    documented_keys = {word for line in lines for word in re.findall(r"\w+(?=:)", line)}
     for name, section in vars(sections).items():
         if name.endswith("Config") and isinstance(section, type) and section is not DataConfig:
-            assert set(section.model_fields) <= shown_keys, name
+            assert set(section.model_fields) <= documented_keys, name
 
 
 def test_every_choice_is_named(page):
@@ -68,7 +68,7 @@ def test_every_metric_is_explained(page):
         {
             "group_sampler": DynamicGroupSampler(4, 6, 2),
             "replay": SelectiveReplay(64, 1.0, 0),
-            "prompts": VarianceAwareSampler(shown(), 4, 0),
+            "prompts": VarianceAwareSampler(paired_samples(), 4, 0),
         },
         {
             "group_sampler": AdaptiveGroupSampler(6, 2, 6, 1.0, 3, 3, 0),
@@ -78,7 +78,7 @@ def test_every_metric_is_explained(page):
     ]
     metrics = set()
     for parts in samplers:
-        made = source(**({"prompts": PromptSampler(shown(), 4, 0)} | parts))
+        made = source(**({"prompts": PromptSampler(paired_samples(), 4, 0)} | parts))
         metrics |= {name for n in range(3) for name in collect(made, n).metrics}
     named = set(re.findall(r"`([\w/<>]+)`", page.partition("## What is logged")[2]))
     plain = {re.sub(r"(by_source)/.*", r"\1/<source>", name) for name in metrics if not name.startswith("reward/")}

@@ -14,7 +14,7 @@ from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from tests.training.gaussian_flow import GaussianFlow
-from tests.training.rollouts.test_offline import shown
+from tests.training.rollouts.test_offline import paired_samples
 from tests.training.test_trainer import lines
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import Exact, source, trainer
@@ -23,12 +23,12 @@ from tests.training.token_run import Exact, source, trainer
 def staged(run, pairs=False):
     """Three iterations offline, then online to the end."""
     policy = TokenPolicy()
-    prompts = PromptSampler(shown(), 8, seed=0)
+    prompts = PromptSampler(paired_samples(), 8, seed=0)
     if pairs:
         first = Stage(PreferencePairs(policy, prompts, 4), PreferenceLearning(policy, MPOConfig()), 3)
     else:
         first = Stage(Demonstrations(policy, prompts, 4, seed=0), SupervisedLearning(policy, SFTConfig()), 3)
-    online = source(policy, Exact(), prompts=PromptSampler(shown(), 4, seed=0))
+    online = source(policy, Exact(), prompts=PromptSampler(paired_samples(), 4, seed=0))
     stages = StagedSource([first, Stage(online, PolicyGradient(policy, GRPOConfig()))])
     return trainer(run, online, objective=StagedObjective(stages), lr=0.3), stages
 
@@ -58,7 +58,9 @@ def test_the_iteration_says_which_stage_it_is_and_a_resumed_run_is_the_same(tmp_
 def test_warming_up_on_demonstrations_gives_reinforcement_something_to_find(tmp_path):
     warm, stages = staged(tmp_path / "warm")
     warm.source = stages
-    cold = trainer(tmp_path / "cold", source(TokenPolicy(), Exact(), prompts=PromptSampler(shown(), 4, seed=0)), lr=0.3)
+    cold = trainer(
+        tmp_path / "cold", source(TokenPolicy(), Exact(), prompts=PromptSampler(paired_samples(), 4, seed=0)), lr=0.3
+    )
     found = []
     for run in (warm, cold):
         for _ in range(6):

@@ -1,7 +1,7 @@
 """The real program, started a hundred times for the price of one import: a server that forks itself for each run.
 
-Run as `python -m tests.training.zygote`; speaks JSON lines. What is killed is a child, which has a life of its own:
-its own files, limits and user.
+Run as `python -m tests.training.fork_server`; it speaks JSON lines. A test kills a child, which has separate files,
+limits and user.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PATIENCE_S = 300
 class Child:
     """A run of its own process."""
 
-    zygote: Zygote
+    fork_server: ForkServer
     pid: int
     output: Path
 
@@ -37,26 +37,26 @@ class Child:
 
     def wait(self) -> int:
         """The exit code, or minus the signal that ended it."""
-        return self.zygote.ask({"wait": self.pid})
+        return self.fork_server.ask({"wait": self.pid})
 
-    def said(self) -> str:
-        """All that it printed."""
+    def output_text(self) -> str:
+        """Return everything that the process printed."""
         return self.output.read_text()
 
     def await_text(self, text: str) -> None:
         """Return once it has printed this."""
         end = time.monotonic() + PATIENCE_S
-        while text not in self.said():
-            assert time.monotonic() < end, f"never said {text!r}:\n{self.said()}"
+        while text not in self.output_text():
+            assert time.monotonic() < end, f"never said {text!r}:\n{self.output_text()}"
             time.sleep(0.005)
 
 
-class Zygote:
+class ForkServer:
     """The server, seen from a test."""
 
     def __init__(self) -> None:
         self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.training.zygote"],
+            [sys.executable, "-m", "tests.training.fork_server"],
             cwd=Path(__file__).parents[2],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -81,7 +81,7 @@ class Zygote:
 
     def script(self, folder: Path, path: Path, *words: str) -> Child:
         """Start `python PATH WORDS` in a folder."""
-        return self.call(folder, "tests.training.zygote:run_script", str(path), *words)
+        return self.call(folder, "tests.training.fork_server:run_script", str(path), *words)
 
     def close(self) -> None:
         """End the server."""
@@ -122,7 +122,7 @@ def serve() -> None:
 
 
 def run_script(path: str, *words: str) -> None:
-    """What `python PATH WORDS` does."""
+    """Run a script as `python PATH WORDS` does."""
     sys.argv = [path, *words]
     sys.path.insert(0, str(Path(path).parent))  # as python does; run_path does not
     try:

@@ -53,12 +53,12 @@ class Counting(TokenPolicy):
 
 def batch_of(policy: TokenPolicy, advantages: Sequence[float], seed: int = 0, n: int = 4) -> MicroBatch:
     """Answers of unlike length to len(advantages) / n questions; NaN: could not be scored."""
-    asked = questions(len(advantages) // n)
-    rollout = policy.rollout([RolloutRequest(sample, n, group) for group, sample in enumerate(asked)], seed)
-    given = torch.tensor(advantages)
-    scored = given.isfinite()
-    given = given.where(scored, 0.0)
-    return MicroBatch(rollout, given, scored, given[:, None].where(rollout.mask, 0.0))
+    samples = questions(len(advantages) // n)
+    rollout = policy.rollout([RolloutRequest(sample, n, group) for group, sample in enumerate(samples)], seed)
+    targets = torch.tensor(advantages)
+    scored = targets.isfinite()
+    targets = targets.where(scored, 0.0)
+    return MicroBatch(rollout, targets, scored, targets[:, None].where(rollout.mask, 0.0))
 
 
 def moved(policy: TokenPolicy, by: float = 0.3) -> TokenPolicy:
