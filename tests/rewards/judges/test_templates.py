@@ -33,7 +33,7 @@ def test_any_text_comes_through_as_it_is(prompt, reference):
 
 def test_pictures_stand_where_they_are_shown():
     system, user = filled(
-        "look: $shown or not?", shown=["A:", ImagePart("data:1"), "B:", ImagePart("data:2")], system="be"
+        "look: $shown or not?", pictures=["A:", ImagePart("data:1"), "B:", ImagePart("data:2")], system="be"
     )
     assert system == {"role": "system", "content": "be"}
     assert user["content"] == [

@@ -1,9 +1,9 @@
-"""Every tiny model that draws or edits videos: what `breadth` asks of it."""
+"""Every tiny model that draws or edits videos: the checks of `pipeline_matrix`."""
 
 from __future__ import annotations
 
 import pytest
-from breadth import VIDEOS, Built, build, check_answers, check_replays, names
+from pipeline_matrix import VIDEOS, Built, build, check_answers, check_replays, names
 
 
 @pytest.fixture(scope="module", params=names(*VIDEOS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import tiny
 import torch
-from breadth import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, calls, names, roll
+from pipeline_matrix import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, calls, names, roll
 from representatives import features, representatives
 
 

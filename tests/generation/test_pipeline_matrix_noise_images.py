@@ -1,12 +1,12 @@
-"""Every tiny flow model that draws or edits pictures: what `breadth` asks of it."""
+"""Every tiny noise model that draws or edits pictures: the checks of `pipeline_matrix`."""
 
 from __future__ import annotations
 
 import pytest
-from breadth import FLOW_IMAGES, Built, build, check_answers, check_replays, names
+from pipeline_matrix import NOISE_IMAGES, Built, build, check_answers, check_replays, names
 
 
-@pytest.fixture(scope="module", params=names(*FLOW_IMAGES))
+@pytest.fixture(scope="module", params=names(*NOISE_IMAGES))
 def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(request.param, tmp_path_factory.mktemp(request.param))
 
