@@ -198,33 +198,34 @@ PAIRS: tuple[Pair, ...] = (
 )
 
 LOOKS = """\
-## Short looks on development
+## Preliminary runs on development captions
 
-Seed 10, 384 captions of `shapeworld:development`, the base at 0.404; 150 CPU-seconds each, so 20 to 45 iterations.
-Strict correctness on the way; settings above follow from these.
+Seed 10, 384 captions of `shapeworld:development`, the base at 0.404; 150 CPU-seconds each, which is 20 to 45
+iterations. Strict correctness during training; the settings above were chosen from these.
 
 | arm | setting | strict |
 |-|-|-|
-| `flow-grpo` | as it is | 0.430 at 16 |
+| `flow-grpo` | unchanged | 0.430 at 16 |
 | `flow-grpo` | lr 2e-4, average 0.95 | 0.388 at 16 |
 | `awm` | lr 3e-4 | 0.029 at 10: norms of the gradient above 100 |
-| `awm` | lr 1e-4, penalty 1 on leaving a slow old policy | 0.391 at 10, 0.432 at 20 |
+| `awm` | lr 1e-4, KL penalty 1 to a slowly updated old policy | 0.391 at 10, 0.432 at 20 |
 | `flow_dpo` | best against worst, lr 5e-5 | 0.438 at 30, 0.461 at 40 |
 | `flow_dpo` | all pairs, beta 10, lr 2e-5, average 0.95 | 0.430 at 10, 0.424 at 20 |
 | `draft` | one step, average 0.95 | 0.443 at 12, 0.464 at 24, 0.445 at 36 (the CLIP: 1.672, 1.696, 1.737, 1.751) |
 | `draft` | all steps, detached (DRTune), lr 2e-4 | 0.349 at 12, 0.242 at 24 |
 | `rejection_sft` | best 4 of 12, lr 2e-5, 3 levels, 2 epochs | 0.299 at 10, 0.167 at 20, 0.081 at 30 |
 | `rejection_sft` | best 4 of 12, lr 1e-5, 6 levels, average 0.98 | 0.370 at 10, 0.320 at 20, 0.266 at 30 |
-| `rejection_sft` | all 12 of 12, so nothing is rejected, lr 2e-5, 3 levels | 0.271 at 10, 0.154 at 20 |
-| `rejection_sft` | the same, drawn in 40 steps (the base at 0.440 then) | 0.357 at 10 |
-| `sft` | pictures that ShapeWorld rendered, lr 2e-5 | 0.396 at 10, 0.398 at 20, 0.385 at 30, 0.380 at 50 |
+| `rejection_sft` | all 12 of 12, without rejection, lr 2e-5, 3 levels | 0.271 at 10, 0.154 at 20 |
+| `rejection_sft` | the same, sampled in 40 steps (base: 0.440) | 0.357 at 10 |
+| `sft` | images rendered by ShapeWorld, lr 2e-5 | 0.396 at 10, 0.398 at 20, 0.385 at 30, 0.380 at 50 |
 
-Imitation of its best pictures makes this pipeline worse at every rate tried. The last three lines say where
-it comes from: from imitating its own pictures, whichever. What ten steps along the ODE draw is a little off what the
-velocity was trained for, each round makes that the new target, and the drift adds up. Choosing the best slows it,
-finer steps slow it more, and rendered pictures hardly drift. Losses that subtract what the other pictures of the
-group have in common (`diffusion_nft`, `flow_dpo`) subtract the drift as well, and learn from the same rollouts.
+Imitation of its best images makes this pipeline worse at every learning rate tried. The last three rows show the
+reason: any imitation of its samples makes it worse. The images of ten steps along the ODE differ slightly from those
+that the velocity was trained for; each round makes them the new target, and the drift accumulates. Selection of the
+best slows the drift, finer steps slow it more, and with rendered images there is almost none. Losses that subtract the
+common part of a group (`diffusion_nft`, `flow_dpo`) also subtract the drift, and learn from the same rollouts.
 
-The same befalls every arm in the table whose samples can only attract: `nft_no_negatives`, `nft_pareto` (rows of the
-front are above average, none is below; the paper selects under a policy gradient, which does not imitate), `flow_rwr`.
+The same happens to every arm in the table whose samples can only attract: `nft_no_negatives`, `nft_pareto` (rows of
+the front are above average, none is below; the paper selects under a policy gradient, which does not imitate),
+`flow_rwr`.
 """

@@ -131,10 +131,10 @@ def page(results: Results, arms: dict[str, list[dict[str, Any]]]) -> list[str]:
         "<!-- Written by benchmarks/algorithms.py. -->",
         "",
         f"Each run trains for {_listed(budgets)} CPU-seconds, one thread, as many iterations as a pilot's cost allows;",
-        f"evaluations are paid apart. Strict correctness on {_listed(prompts)} validation prompts, which no setting",
-        "was chosen on, 10 steps along the ODE, the same noise before and after. In brackets the paired 95 % interval",
-        "of the difference to the base; over seeds, each prompt's mean over the seeds is paired. Learning rates and",
-        "all else are the recipes', but for what the last table names.",
+        f"evaluation time is not included. Strict correctness on {_listed(prompts)} validation prompts, not used",
+        "to choose settings, 10 steps along the ODE, the same noise before and after. In brackets: the 95 % interval",
+        "of the paired difference to the base; over seeds, the means of each prompt are paired. Learning rates and",
+        "all other settings are the recipes', except for the changes in the table at the end.",
         "",
         "```bash",
         "python benchmarks/algorithms.py",
@@ -198,13 +198,13 @@ def mechanisms(arms: dict[str, list[dict[str, Any]]]) -> list[str]:
         "",
         "The difference of the two after training, paired by prompt and noise, over the seeds that both have.",
         "",
-        "| claim | with | without | seeds | difference | here |",
+        "| claim | with | without | seeds | difference | confirmed |",
         "|-|-|-|-|-|-|",
         *lines,
     ]
 
 
-_VERDICTS = {"up": "yes", "down": "the opposite", "unsure": "not told apart"}
+_VERDICTS = {"up": "yes", "down": "the opposite", "unsure": "no significant difference"}
 
 
 def against(pair: Pair, arms: dict[str, list[dict[str, Any]]]) -> tuple[Interval, int] | None:
@@ -225,7 +225,7 @@ def over_seeds(runs: Sequence[dict[str, Any]]) -> Interval:
 def settings(results: Results, arms: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Return the settings and the cost of each arm."""
     lines = [
-        "## What was run",
+        "## Settings and cost",
         "",
         "| | recipe | changed | paper | CPU-seconds an iteration | iterations | training, evaluations (CPU-seconds) |",
         "|-|-|-|-|-|-|-|",

@@ -157,7 +157,7 @@ def line(found: Found) -> str:
 
 
 HEAD = (
-    "| model | P | G | R | times as fast | ideal | share of the ideal, ≥ 0.85 | peak MiB | log-probs differ by | "
+    "| model | P | G | R | speedup | ideal | share of the ideal, ≥ 0.85 | peak MiB | log-probs differ by | "
     "gradients differ by |\n|-|-|-|-|-|-|-|-|-|-|"
 )
 
@@ -193,7 +193,7 @@ def write(folder: Path, found: list[Found]) -> None:
         "<!-- Written by benchmarks/vlm_update.py. -->",
         "",
         "One thread of a CPU, float32; forward and backward of Dr. GRPO's loss on one group, all of the language",
-        "model trained. Plain: each answer behind its own copy of the prompt and of its picture.",
+        "model trained. The baseline repeats the prompt and its image for each answer.",
         "",
         "```bash",
         "python benchmarks/vlm_update.py --out docs/results",

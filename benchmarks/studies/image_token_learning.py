@@ -23,7 +23,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/results/image-tokens.md"
 RECIPE, ARM = "shapes-ar", "grpo"
 SETS = {
     "": "Validation captions, at temperature 1",
-    HELDOUT: "Captions of compositions that training never shows, at temperature 1",
+    HELDOUT: "Captions of compositions that do not occur in training, at temperature 1",
 }
 MEASURES = {
     "shapeworld_strict": "**strictly correct**",
@@ -51,11 +51,11 @@ def page(runs: Path, seeds: int) -> str:
     """docs/results/image-tokens.md."""
     minutes = ", ".join(f"{cpu_minutes(folder(runs, ARM, seed)):.1f}" for seed in range(seeds))
     lines = [
-        "# The embedded autoregressive generator, trained by GRPO",
+        "# Training the embedded autoregressive generator with GRPO",
         "",
         "<!-- Written by benchmarks/studies/image_token_learning.py. -->",
         "",
-        "Before and after on captions that no setting was chosen on; the same noise both times. In brackets the paired",
+        "Before and after on captions that were not used to choose settings, same noise. In brackets the paired",
         "95 % interval of the difference.",
         "",
         "```bash",
@@ -80,8 +80,8 @@ def verdict(gains: list) -> str:
     mean, above = float(np.mean([gain.mean for gain in gains])), sum(gain.verdict == "up" for gain in gains)
     reached = "is" if mean >= TARGET and above == len(gains) else "is **not**"
     return (
-        f"Made for a mean gain of {TARGET} in strict correctness with every interval above 0: that {reached} reached "
-        f"({mean:+.3f}; {above} of {len(gains)} intervals above 0)."
+        f"The target was a mean gain of {TARGET} in strict correctness with all intervals above 0: that {reached} "
+        f"reached ({mean:+.3f}; {above} of {len(gains)} intervals above 0)."
     )
 
 

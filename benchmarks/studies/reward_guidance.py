@@ -26,7 +26,7 @@ def main() -> None:
     policy = PipelinePolicy(DiffusionPipeline.from_pretrained(PIPELINE), sampling)
     clip, checker = load("shapeworld_clip"), load("shapeworld")
     requests = [RolloutRequest(s, 1, i) for i, s in enumerate(splits.samples("development")[:PROMPTS])]
-    print("| `--guide shapeworld_clip=` | CLIPScore | partial credit | strictly right |\n|-|-|-|-|")
+    print("| `--guide shapeworld_clip=` | CLIPScore | partial credit | strictly correct |\n|-|-|-|-|")
     for weight in WEIGHTS:
         rollout = guided_rollout(policy, requests, SEED, [(clip, weight)])
         rows = zip(rollout.samples, rollout.media, strict=True)

@@ -30,7 +30,7 @@ ARMS = {
 }
 MEASURES = {
     "shapeworld": "partial credit",
-    "shapeworld_strict": "strictly right",
+    "shapeworld_strict": "strictly correct",
     "shapeworld_heldout": "observer",
     "shapeworld_clip": "CLIP",
     "judge": "judge",
@@ -71,7 +71,7 @@ def page(results: dict[str, list[RunSummary]], runs: Path) -> str:
         "The quickstart's pipeline and settings (DiffusionNFT, 52 iterations of 8 prompts x 12), with other rewards.",
         "768 validation prompts, the same noise before and after, 10 steps along the ODE; in brackets the paired 95 %",
         "interval of the difference. Partial credit and strict correctness are the rule checker's; the observer is a",
-        "network that no run is trained on. What a run was trained on is in italics.",
+        "network that is never a training reward. The rewards that a run was trained on are in italics.",
         "",
         "```bash",
         "python benchmarks/studies/reward_learning.py",
@@ -99,7 +99,7 @@ def page(results: dict[str, list[RunSummary]], runs: Path) -> str:
 
 def overrated(run: Path, summaries: list[RunSummary]) -> list[str]:
     """Return lines on CLIP against checker: correlations before and after, the pictures with the widest rank gap."""
-    lines = ["## Where the CLIP is fooled", ""]
+    lines = ["## Reward hacking of the CLIP", ""]
     before, after = (Evaluation.load(run, step, images=True) for step in (0, summaries[0].steps[1]))
     correlations = [correlation(each) for each in (before, after)]
     right = after.values["shapeworld_strict"] > 0.5
@@ -108,10 +108,10 @@ def overrated(run: Path, summaries: list[RunSummary]) -> list[str]:
     lines += [
         f"Rank correlation of CLIP and partial credit over the {len(before.ids)} pictures of seed 0: "
         f"{correlations[0]:.2f} before training and {correlations[1]:.2f} after it. Of the pictures that are not",
-        f"strictly right after training, {fooled:.0%} score at least as high as the median of those that are. The",
-        f"ones of low partial credit that it likes most, among the first {PICTURES}:",
+        f"strictly correct after training, {fooled:.0%} score at least as high as the median of those that are. The",
+        f"images with the highest CLIP score relative to their partial credit, among the first {PICTURES}:",
         "",
-        "![pictures that the CLIP likes and the checker does not](../images/clip_overrates.png)",
+        "![images with a high CLIP score and a low partial credit](../images/clip_overrates.png)",
     ]
     kept = [i for i, image in enumerate(after.images) if image is not None and not right[i]]
     worst = sorted(kept, key=lambda i: after.values["shapeworld"][i] - clip[i] / clip.max())[:6]

@@ -41,9 +41,9 @@ DRAWN = {"": "temperature 1", "greedy": "greedy"}
 TRIED = """\
 ## What was tried
 
-On the first 1,024 samples of `vlm-development` (2,048 in the first two rows), seed 10, the shipped base at 0.58 to 0.60
-and 0.80. Each row changes one thing of what the recipe was then: `algorithm: {name: grpo}`, 4e-4, falling to zero, 120
-iterations.
+On the first 1,024 samples of `vlm-development` (2,048 in the first two rows), seed 10, the shipped base at 0.58 to
+0.60 and 0.80. Each row changes one setting of the recipe of that time: `algorithm: {name: grpo}`, learning rate 4e-4,
+falling to zero, 120 iterations.
 
 | | iterations | temperature 1 | greedy |
 |-|-|-|-|
@@ -57,7 +57,7 @@ iterations.
 | rejection-sampling SFT, 2e-4, constant | 190 | 0.779 | 0.906 |
 
 A second round, on all 2,048 samples of `vlm-development` (the base at 0.598 and 0.804), with an average of the weights
-(`optimizer.ema: 0.98`) where it says so; the learning rate is constant there:
+(`optimizer.ema: 0.98`) and a constant learning rate in the rows with "average", unless they say "falling":
 
 | | iterations | temperature 1 | greedy |
 |-|-|-|-|
@@ -73,26 +73,28 @@ A second round, on all 2,048 samples of `vlm-development` (the base at 0.598 and
 | rejection-sampling SFT, 2e-4, average | 148 | 0.764 | 0.914 |
 | rejection-sampling SFT, 3e-4, average | 148 | 0.784 | 0.903 |
 
-The average helps both alike. On validation, seed 0, the row in bold reaches 0.778 and 0.898 and rejection-sampling SFT
-at 3e-4 with the average 0.770 and 0.909: above at temperature 1, below greedily.
+The average improves both methods similarly. On validation, seed 0, the row in bold reaches 0.778 and 0.898 and
+rejection-sampling SFT at 3e-4 with the average 0.770 and 0.909: GRPO is better at temperature 1, imitation with greedy
+decoding.
 
 A third round, after prompts were shared in updates and rollouts (`policy.attention: mmrl`), which made iterations
 cheaper; `vlm-development`, 2,048 samples:
 
 | | iterations | temperature 1 | greedy | training, CPU-seconds on a busy machine |
 |-|-|-|-|-|
-| **`linear_best_of`, 2.5e-4, average: the recipe now** | 230 | 0.817 | 0.919 | 203 |
+| **`linear_best_of`, 2.5e-4, average: the present recipe** | 230 | 0.817 | 0.919 | 203 |
 | rejection-sampling SFT, 2.5e-4, average | 260 | 0.804 | 0.917 | 181 |
 
-The runs above were made so: GRPO was trained to 200 iterations and evaluated, imitation to 254, since its iterations
-were thought to cost 1 / 1.27 of GRPO's. They cost almost as much, so that imitation had had more time, and GRPO's runs
-were resumed to the 230 of the trial; their CPU-minutes leave the evaluation at 200 out. At 200 they were at 0.801,
-0.806, 0.797 and, greedily, at 0.908, 0.909, 0.915. At temperature 1, which is what is trained, GRPO ends above
-imitation on every seed; greedily the two are not told apart.
+The runs above were made as follows. GRPO was trained for 200 iterations and evaluated, imitation for 254, because its
+iterations were estimated at 1 / 1.27 of the cost of GRPO's. They cost almost as much, so imitation had had more time,
+and the GRPO runs were resumed to 230 iterations, as in the trial; their CPU-minutes exclude the evaluation at 200. At
+200 they reached 0.801, 0.806, 0.797 and, with greedy decoding, 0.908, 0.909, 0.915. At temperature 1, which is the
+trained distribution, GRPO is better than imitation on every seed; with greedy decoding there is no significant
+difference.
 
-A prompt of success rate p pulls with about 1/p where the best of sixteen answers is imitated, and with 1/sqrt(p(1 - p))
-under GRPO: imitation turns over more of the prompts whose likeliest answer is wrong, and sharpens the others less.
-`linear_best_of` gives GRPO the same pull on hard prompts, and keeps its bad examples.
+The gradient of a prompt with success rate p is weighted by about 1/p if the best of sixteen answers is imitated, and
+by 1/sqrt(p(1 - p)) under GRPO: imitation corrects more prompts whose most likely answer is wrong, and sharpens the
+others less. `linear_best_of` gives GRPO the same weight on hard prompts, and also learns from bad answers.
 """
 
 
@@ -121,7 +123,7 @@ def page(arms: list[str], runs: Path, seeds: int) -> str:
         "",
         "<!-- Written by benchmarks/studies/vlm_learning.py. -->",
         "",
-        "Before and after on 512 validation samples of each task, which no setting was chosen on; the same noise both",
+        "Before and after on 512 validation samples of each task, not used to choose settings, the same noise both",
         "times. In brackets the paired 95 % interval of the difference. Every task has its reward, in [0, 1]:",
         "IoU, F1 of boxes, exact counts, the edit similarity of read strings, and so on.",
         "",
@@ -173,12 +175,15 @@ def fill_task_pages(runs: Path, seeds: int) -> None:
         text, marker, _ = path.read_text(encoding="utf-8").partition(f"<!-- curve: {path.stem} -->")
         if not marker:
             continue
-        ends = [f"{_mean(e, path.stem, 'before'):.2f} to {_mean(e, path.stem, 'after'):.2f}" for e in (sampled, greedy)]
+        ends = [
+            f"{_mean(e, path.stem, 'before'):.2f} and {_mean(e, path.stem, 'after'):.2f}" for e in (sampled, greedy)
+        ]
         drawn = curve_text(mean_curve(records, path.stem))
         path.write_text(
             f"{text}{marker}\n"
-            f"`mmrl train shapes-vlm`, this task among eight, mean of {seeds} seeds: {ends[0]} at temperature 1, "
-            f"{ends[1]}\ngreedily ([all numbers](../results/vision-language.md)). The reward while training:\n\n"
+            f"`mmrl train shapes-vlm` trains eight tasks at once. This task, mean of {seeds} seeds, before and after: "
+            f"{ends[0]} at\ntemperature 1, {ends[1]} with greedy decoding "
+            "([all numbers](../results/vision-language.md)). The reward during training:\n\n"
             f"```\n{drawn}\n```\n",
             encoding="utf-8",
         )

@@ -69,15 +69,15 @@ def evaluated_steps() -> tuple[int, int, int]:
 def page(runs: Sequence[Path], steps: tuple[int, int, int]) -> str:
     """docs/results/new-tasks.md."""
     lines = [
-        "# The embedded vision-language model, on four tasks that it was never taught",
+        "# The embedded vision-language model, on four tasks without pre-training",
         "",
         "<!-- Written by benchmarks/studies/vlm_new_tasks.py. -->",
         "",
         f"One run, all four tasks mixed: {steps[1]} iterations of imitation, 16 demonstrations each, and then",
-        f"{steps[2] - steps[1]} of GRPO, 16 groups of 16 answers. The demonstrations are a careless annotator's: so",
-        "imitation leaves something to correct. Measured on 256 validation samples of each task, which no setting was",
-        "chosen on; the same noise each time. In brackets the paired 95 % interval of what GRPO adds to imitation.",
-        "Rewards are those of the tasks' own recipes, in [0, 1].",
+        f"{steps[2] - steps[1]} of GRPO, 16 groups of 16 answers. The demonstrations are a careless annotator's, so",
+        "GRPO can improve on imitation. Measured on 256 validation samples of each task, which were not used to",
+        "choose settings, the same noise each time. In brackets the paired 95 % interval of the gain of GRPO.",
+        "Rewards are those of the tasks' recipes, in [0, 1].",
         "",
         "```bash",
         f"mmrl train {RECIPE}",
@@ -90,8 +90,8 @@ def page(runs: Sequence[Path], steps: tuple[int, int, int]) -> str:
     for name, title in DRAWN.items():
         lines += ["", f"## {title}", ""]
         lines.append(
-            f"| | annotator | untaught | {' '.join(f'seed {n}: imitation, then GRPO |' for n in range(len(runs)))} "
-            "GRPO adds |"
+            "| | annotator | before training | "
+            f"{' '.join(f'seed {n}: imitation, then GRPO |' for n in range(len(runs)))} GRPO adds |"
         )
         lines.append(f"|-|-|-|{'-|' * len(runs)}-|")
         sources = ("", *annotators)
@@ -158,22 +158,23 @@ def fill_task_pages(runs: Sequence[Path], steps: tuple[int, int, int]) -> None:
             continue
         sentences = []
         for name in DRAWN:
-            untaught, added = (
+            imitated, added = (
                 [change(run / name, *pair, path.stem) for run in runs] for pair in (steps[:2], steps[1:])
             )
             means = (
-                np.mean([c.before for c in untaught]),
+                np.mean([c.before for c in imitated]),
                 np.mean([c.before for c in added]),
                 np.mean([c.after for c in added]),
             )
-            sentences.append("{:.2f} untaught, {:.2f} after imitation, {:.2f} after GRPO".format(*means))
+            sentences.append("{:.2f} before training, {:.2f} after imitation, {:.2f} after GRPO".format(*means))
         counted = f"mean of {len(runs)} seeds" if len(runs) > 1 else "one seed"
         drawn = curve_text(mean_curve(records, path.stem))
         path.write_text(
             f"{text}{marker}\n"
-            f"`mmrl train {RECIPE}` imitates a careless annotator, then goes on with GRPO, this task among four.\n"
-            f"At temperature 1: {sentences[0]};\ngreedily: {sentences[1]}\n"
-            f"({counted}, [all numbers](../results/new-tasks.md)). The reward while GRPO trains:\n\n"
+            f"`mmrl train {RECIPE}` imitates the answers of a careless annotator, then trains with GRPO, on four tasks "
+            "at once.\n"
+            f"At temperature 1: {sentences[0]};\ngreedy: {sentences[1]}\n"
+            f"({counted}, [all numbers](../results/new-tasks.md)). The reward during GRPO:\n\n"
             f"```\n{drawn}\n```\n",
             encoding="utf-8",
         )

@@ -40,27 +40,27 @@ ARMS = {
     "shapes-edit": RecipeArm(
         "Edit: `shapes-edit`, DDPO on a tiny InstructPix2Pix",
         {
-            "shapeworld_edit_strict": "strictly right",
+            "shapeworld_edit_strict": "strictly correct",
             "shapeworld_edit": "partial credit (trained)",
-            "shapeworld_edit_changed": "the named thing changed",
-            "shapeworld_edit_kept": "all else kept",
+            "shapeworld_edit_changed": "the named object changed",
+            "shapeworld_edit_kept": "the rest kept",
         },
         task="edit",
     ),
     "shapes-inpaint": RecipeArm(
         "Inpaint: `shapes-inpaint`, DDPO on a tiny 9-channel UNet",
         {
-            "shapeworld_inpaint_strict": "strictly right",
+            "shapeworld_inpaint_strict": "strictly correct",
             "shapeworld_inpaint": "partial credit (trained)",
-            "shapeworld_inpaint_filled": "the right thing in the hole",
-            "shapeworld_inpaint_kept": "all else kept",
+            "shapeworld_inpaint_filled": "the right object in the hole",
+            "shapeworld_inpaint_kept": "the rest kept",
         },
         task="inpaint",
     ),
     "shapes-video": RecipeArm(
         "Text to video: `shapes-video`, DiffusionNFT on a tiny AnimateDiff",
         {
-            "shapeworld_video_strict": "strictly right",
+            "shapeworld_video_strict": "strictly correct",
             "shapeworld_video": "partial credit (trained)",
         },
         task="text-to-video",
@@ -68,7 +68,7 @@ ARMS = {
     "shapes-ddpo": RecipeArm(
         "Text to image: `shapes-ddpo`, DDPO on a tiny UNet",
         {
-            "shapeworld_strict": "strictly right",
+            "shapeworld_strict": "strictly correct",
             "shapeworld": "partial credit (trained)",
             "shapeworld_heldout": "observer (held out)",
         },
@@ -102,11 +102,11 @@ def finished_seeds(runs: Path, arm: str) -> list[int]:
 def page(runs: Path) -> str:
     """docs/results/edit-inpaint-video.md."""
     lines = [
-        "# The embedded edit, inpaint, video and UNet pipelines, trained",
+        "# Training the embedded edit, inpaint, video and UNet pipelines",
         "",
         "<!-- Written by benchmarks/studies/worlds_learning.py. -->",
         "",
-        "One core, float32, one thread. Means over validation samples, which no setting was chosen on; in brackets",
+        "One core, float32, one thread. Means over validation samples, not used to choose settings; in brackets",
         "the paired difference to the base under the same prompts and noise, with its 95 % interval. Along the ODE,",
         "without guidance.",
         "",
@@ -125,7 +125,7 @@ def page(runs: Path) -> str:
         minutes = ", ".join(f"{cpu_minutes(folder(runs, name, seed)):.1f}" for seed in seeds)
         evaluation = config.evaluation
         drawn = f"{evaluation.prompts} validation samples" + (
-            f", {evaluation.samples} draws of each" if evaluation.samples > 1 else ""
+            f", {evaluation.samples} answers to each" if evaluation.samples > 1 else ""
         )
         lines += [
             f"{config.training.iterations} iterations of {config.data.groups} × {config.data.group_size}. CPU-minutes "
@@ -135,8 +135,8 @@ def page(runs: Path) -> str:
         ]
         if arm.heldout:
             found = [summarise_run(folder(runs, name, seed) / "heldout") for seed in seeds]
-            lines += ["", "Compositions that training never showed:", "", *table(seeds, found, arm.measures)]
-        lines += ["", "The reward while training, mean of these seeds:", "", "```", curve(name, runs), "```"]
+            lines += ["", "Compositions that do not occur in training:", "", *table(seeds, found, arm.measures)]
+        lines += ["", "The reward during training, mean of these seeds:", "", "```", curve(name, runs), "```"]
         if len(seeds) < 3:
             lines += ["", f"Further seeds: `python benchmarks/studies/worlds_learning.py --arms {name}`."]
     return "\n".join(lines) + "\n"
@@ -178,7 +178,7 @@ def fill_task_page(name: str, runs: Path) -> None:
     count = "seed 0" if seeds == [0] else f"mean of {len(seeds)} seeds"
     path.write_text(
         f"{text}{marker}\n`mmrl train {name}`, {count}: {', '.join(sentences)}\n"
-        "([all numbers](../results/edit-inpaint-video.md)). The reward while training:\n\n"
+        "([all numbers](../results/edit-inpaint-video.md)). The reward during training:\n\n"
         f"```\n{curve(name, runs)}\n```\n",
         encoding="utf-8",
     )

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 MEANING: dict[State, str] = {
     "proven": "a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test",
-    "expected": "nothing stands in the way: a known denoiser, a scheduler of a covered family",
-    "refused": "cannot work; training says so and stops",
+    "expected": "not tested, but without known obstacles: a known denoiser, a scheduler of a supported family",
+    "refused": "cannot be trained; training stops with the reason",
 }
 
 
@@ -54,9 +54,9 @@ def page(found: Sequence[PipelineSupport], version: str) -> str:
         "",
         "<!-- Written by tests/cli/test_pipelines.py: run it with MMRL_WRITE_DOCS=1 after a change. -->",
         "",
-        f"Every pipeline class of diffusers {version}, as `mmrl doctor --pipelines` prints it for the version that you "
-        "have. No class needs its own training code: a pipeline is recorded and replayed as it is "
-        "([how](text-to-image.md)).",
+        f"Every pipeline class of diffusers {version}, as `mmrl doctor --pipelines` prints it for the installed "
+        "version. No class needs training code: mmrl records and replays the unmodified pipeline "
+        "([text to image](text-to-image.md)).",
         "",
         "| state | classes | what it means |",
         "|---|---|---|",

@@ -49,7 +49,7 @@ def test_proven_is_what_the_tests_run(monkeypatch):
         ("StableCascadePriorPipeline", "no transformer, transformer_2"),
         ("StableAudioPipeline", "makes only sound"),
         ("DDPMPipeline", "neither a prompt nor images"),
-        ("CosmosTextToWorldPipeline", "EDMEulerScheduler, is of no covered family"),
+        ("CosmosTextToWorldPipeline", "EDMEulerScheduler, is of no supported family"),
         ("TextToVideoSDPipeline", "every frame as a separate row"),
     ],
 )

@@ -34,8 +34,8 @@ _FRAMES_AS_ROWS = "it steps every frame as a separate row, so a video has no sin
 _MOMENTUM = "its guidance has momentum that a replay cannot restore"
 _READS_ATTENTION = "it reads attention maps inside its denoiser, which a replay that skips steps does not compute"
 REFUSED: dict[str, str] = {
-    "AnimateDiffControlNetPipeline": "one control video serves one row alone",
-    "AnimateDiffSparseControlNetPipeline": "one control video serves one row alone",
+    "AnimateDiffControlNetPipeline": "one control video is for one row only",
+    "AnimateDiffSparseControlNetPipeline": "one control video is for one row only",
     **dict.fromkeys(
         (
             "LEditsPPPipelineStableDiffusion",
@@ -50,18 +50,18 @@ REFUSED: dict[str, str] = {
     "I2VGenXLPipeline": _FRAMES_AS_ROWS,
     "CycleDiffusionPipeline": "it chooses the noise of its steps itself",
     "ChromaInpaintPipeline": "diffusers 0.42 reads a setting that its transformer does not have",
-    "DreamLiteMobilePipeline": "it takes one prompt a call, as text",
-    "DreamLitePipeline": "it takes one prompt a call, as text",
+    "DreamLiteMobilePipeline": "it takes one prompt per call, as text",
+    "DreamLitePipeline": "it takes one prompt per call, as text",
     "EasyAnimateControlPipeline": "diffusers 0.42 calls its encoder with an argument that this does not take",
     "EasyAnimateInpaintPipeline": "it takes its video as tensors only",
     "JoyImageEditPlusPipeline": "it takes lists of lists of images",
     "LTX2HDRPipeline": "it makes arrays of high dynamic range, no images",
-    "LDMSuperResolutionPipeline": "it takes one image a call",
+    "LDMSuperResolutionPipeline": "it takes one image per call",
     "MarigoldDepthPipeline": "it makes depth maps, no images",
     "MarigoldIntrinsicsPipeline": "it makes maps of materials, no images",
     "MarigoldNormalsPipeline": "it makes maps of normals, no images",
-    "MotifVideoImage2VideoPipeline": "it makes one video a call",
-    "SanaWMPipeline": "it takes one prompt a call, as text",
+    "MotifVideoImage2VideoPipeline": "it makes one video per call",
+    "SanaWMPipeline": "it takes one prompt per call, as text",
     "SemanticStableDiffusionPipeline": _MOMENTUM,
     "StableDiffusionLDM3DPipeline": "diffusers cannot convert its depth maps under NumPy 2",
     "StableDiffusionPanoramaPipeline": "it denoises overlapping views in turn, each with separate steps",
@@ -70,9 +70,9 @@ REFUSED: dict[str, str] = {
     "TextToVideoZeroPipeline": "it draws one frame and warps it into the others",
     "TextToVideoZeroSDXLPipeline": "it draws one frame and warps it into the others",
     "VideoToVideoSDPipeline": _FRAMES_AS_ROWS,
-    "WanVACEPipeline": "it makes one video a call",
-    "VisualClozeGenerationPipeline": "its task stands in other arguments than the prompt",
-    "VisualClozePipeline": "its task stands in other arguments than the prompt",
+    "WanVACEPipeline": "it makes one video per call",
+    "VisualClozeGenerationPipeline": "its task is in other arguments than the prompt",
+    "VisualClozePipeline": "its task is in other arguments than the prompt",
 }
 """Classes that cannot run, or would be trained wrongly without an error, with the reason."""
 
@@ -144,7 +144,7 @@ def _unsupported_scheduler_reason(components: Any) -> str | None:
     anything = {KarrasDiffusionSchedulers.__name__, SchedulerMixin.__name__, "_empty"}
     if {name.rsplit(".", 1)[-1] for name in names} & {*supported_schedulers(), *anything}:
         return None
-    return f"its scheduler, {' or '.join(names)}, is of no covered family"
+    return f"its scheduler, {' or '.join(names)}, is of no supported family"
 
 
 def _makes_sound(kind: type[DiffusionPipeline]) -> bool:
