@@ -66,7 +66,7 @@ def test_constraints_weigh_as_their_multipliers_say():
         lagrangian_advantages(objective, [constrained, objective], [0.5, 1.5]), torch.tensor([3.0, -1.0]).double() / 3
     )
     for multipliers in ([], [-0.1]):
-        with pytest.raises(ValueError, match="one multiplier >= 0 is due"):
+        with pytest.raises(ValueError, match="expected one multiplier >= 0"):
             lagrangian_advantages(objective, [constrained], multipliers)
 
 
