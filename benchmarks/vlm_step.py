@@ -45,7 +45,7 @@ from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.display import build_display
-from mmrl.training.training_loop import Trainer
+from mmrl.training.training_loop import TrainingLoop
 from mmrl.understanding.vlm import describe
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import vlm_model as shapes
@@ -137,7 +137,7 @@ class Ours:
             micro_batch=work.prompts * work.answers,
             seed=0,
         )
-        self.trainer = Trainer(
+        self.trainer = TrainingLoop(
             policy=policy,
             objective=objective,
             source=self.source,

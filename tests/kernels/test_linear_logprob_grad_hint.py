@@ -88,7 +88,7 @@ def test_another_gradient_is_told_of_once_and_what_was_prepared_is_dropped_first
     for _ in range(2):
         update.gradients(grad_hint=lambda log_probs, rows: torch.ones_like(log_probs))
     assert stored == [False, False]
-    assert caplog.text.count("another gradient came than was foreseen") == 1
+    assert caplog.text.count("the incoming gradient differs from grad_hint") == 1
 
 
 def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
