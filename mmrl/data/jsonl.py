@@ -111,7 +111,7 @@ def write_samples(samples: Sequence[Sample], path: Path | str) -> None:
     with replacing(path) as draft, draft.open("w", encoding="utf-8") as file:
         for sample in samples:
             try:
-                file.write(json.dumps(sample_line(sample), ensure_ascii=False) + "\n")
+                file.write(line_text(sample))
             except (TypeError, ValueError) as err:
                 raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
 
@@ -172,6 +172,11 @@ def _unknown_keys(row: Mapping[str, Any], schema: type) -> list[str]:
 def known_keys(schema: type = Sample) -> list[str]:
     """Return the keys that a line may have."""
     return [field.name for field in fields(schema)] + (list(CONDITIONS) if schema is Sample else [])
+
+
+def line_text(sample: Sample) -> str:
+    """Return the line that `write_samples` writes, with its line break."""
+    return json.dumps(sample_line(sample), ensure_ascii=False) + "\n"
 
 
 def sample_line(sample: Sample) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.rewards import RewardConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.training import EvaluationConfig, RunConfig, TrainingConfig
-from mmrl.data.jsonl import write_samples
+from mmrl.data.jsonl import line_text, write_samples
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.rewards import Reward
@@ -110,10 +110,17 @@ class Trainer:
             ConfigError: the configuration cannot work, or differs from that of the run to resume.
             RunError: the run must not go on.
         """
+        resume = self.folder if (self.folder / CONFIG).is_file() else None
         for name, samples in self._sets.items():
             if samples is not None and not isinstance(samples, str | Path):
-                write_samples(samples, str(self._path(name)))
-        resume = self.folder if (self.folder / CONFIG).is_file() else None
+                path = self.folder / f"{name}.jsonl"
+                if resume is None:
+                    write_samples(samples, path)
+                elif not path.is_file() or path.read_text(encoding="utf-8") != "".join(map(line_text, samples)):
+                    raise ConfigError(
+                        f"{path} does not hold the samples of `{name}`, which this run began with: pass the same ones, "
+                        "or choose another `out`"
+                    )
         return train(self.config, resume, policy=self.policy, load_reward=self._load_reward)
 
     def _path(self, name: str) -> str | None:
