@@ -27,7 +27,7 @@ from diffusers.utils import logging as diffusers_logging
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-from mmrl.config.algorithm import GRPOConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample

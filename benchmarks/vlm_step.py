@@ -31,7 +31,7 @@ from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig as TrlConfig
 from trl import GRPOTrainer
 
-from mmrl.config.algorithm import DrGRPOConfig
+from mmrl.config.algorithms.policy_gradient import DrGRPOConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import ModelPartConfig, VLMConfig

@@ -8,13 +8,11 @@ from typing import Any
 
 from mmrl.build.objectives import build_objective
 from mmrl.build.reward_suites import Rewards, build_constraints
-from mmrl.config.algorithm import (
-    AlgorithmConfig,
-    OnlineDPOConfig,
-    PolicyGradientConfig,
-    RejectionSFTConfig,
-)
 from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
+from mmrl.config.algorithms.preference import OnlineDPOConfig
+from mmrl.config.algorithms.supervised import RejectionSFTConfig
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Discriminator, PositiveInt, Tag
 
-from mmrl.config.algorithm import DPOConfig, MPOConfig, SFTConfig
+from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
+from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.config.section import Section, tag_of
 
 PretrainingAlgorithm = Annotated[

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig
+from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.answers import AnswersConfig
 from mmrl.config.data import DataConfig
 from mmrl.config.media import MediaConfig

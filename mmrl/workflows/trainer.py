@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from mmrl.config.algorithm import AlgorithmConfig, GRPOConfig
+from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.data import DataConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.rewards import RewardConfig

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from mmrl.config.algorithm import GRPOConfig, PolicyGradientConfig
 from mmrl.config.algorithms.advantage import ADVANTAGES
 from mmrl.config.algorithms.base import OBJECTIVES
+from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig
 from mmrl.config.algorithms.policy_losses import POLICY_LOSSES, PolicyLossConfig
 from mmrl.config.loading.load import parse_config
 from mmrl.config.section import Section

@@ -15,7 +15,9 @@ from recorded_rows import rows_of
 from torch import Tensor
 
 from mmrl.algorithms import broadcast_to_decisions, grpo_advantages
-from mmrl.config.algorithm import AdvantageConfig, DiffusionNFTConfig, GRPOConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.sample import Sample

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from mmrl.config.algorithm import AdvantageConfig, GRPOConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler

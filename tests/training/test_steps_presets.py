@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithm import (
+from mmrl.config.algorithms.policy_gradient import (
     B2DiffuRLConfig,
     BranchGRPOConfig,
     DDPOConfig,

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithm import AdvantageConfig, GRPOConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.errors import RunError
 from mmrl.training.run.checkpoints import Checkpoints
 from tests.training.conftest import TARGET, Nearness

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from mmrl.config.algorithm import DAPOConfig
+from mmrl.config.algorithms.policy_gradient import DAPOConfig
 from mmrl.training.experience import Experience
 from tests.training.objectives.scored_batches import batch_of, cut
 from tests.training.token_policy import TokenPolicy

@@ -6,7 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from mmrl.config.algorithm import AdvantageConfig, GRPOConfig, PolicyGradientConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig
 from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.training import TrainingConfig
 from mmrl.data.prompts import PromptSampler

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithm import CISPOConfig, DAPOConfig, GRPOConfig, GSPOConfig, KLConfig, PolicyGradientConfig
+from mmrl.config.algorithms.kl import KLConfig
+from mmrl.config.algorithms.policy_gradient import CISPOConfig, DAPOConfig, GRPOConfig, GSPOConfig, PolicyGradientConfig
 from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample

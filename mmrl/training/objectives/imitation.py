@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import aggregation_total, aggregation_weights, imitation_loss
-from mmrl.config.algorithm import RejectionSFTConfig, SFTConfig
+from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.policy import Capability, Policy, StepOutputs
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective, trained_decisions

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from mmrl.config.algorithm import AlgorithmConfig, PolicyGradientConfig
+from mmrl.config.algorithms.base import AlgorithmConfig
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.policy import Policy, Rollout
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms import extreme_advantages
-from mmrl.config.algorithm import AdvantageConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from mmrl.config.algorithm import AdvantageConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.section import Section
 
 

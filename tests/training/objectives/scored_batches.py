@@ -9,7 +9,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from mmrl.config.algorithm import (
+from mmrl.config.algorithms.policy_gradient import (
     B2DiffuRLConfig,
     BranchGRPOConfig,
     DDPOConfig,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.distributions import Categorical, kl_divergence
 
-from mmrl.config.algorithm import (
+from mmrl.config.algorithms.policy_gradient import (
     BNPOConfig,
     CISPOConfig,
     DAPOConfig,

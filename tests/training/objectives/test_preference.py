@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithm import DPOConfig, MPOConfig
+from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.policy import TargetText
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, check_compatible

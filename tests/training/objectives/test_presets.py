@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.config.algorithm import PolicyGradientConfig
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.training.experience import MicroBatch

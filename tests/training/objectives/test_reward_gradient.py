@@ -15,7 +15,7 @@ from torch import Tensor
 
 from mmrl.build.objectives import check
 from mmrl.config import ConfigError
-from mmrl.config.algorithm import (
+from mmrl.config.algorithms.reward_gradient import (
     AlignPropConfig,
     DRaFTConfig,
     DRaFTLVConfig,

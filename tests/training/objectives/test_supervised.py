@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.config.algorithm import BestOfConfig, RejectionSFTConfig, SFTConfig
+from mmrl.config.algorithms.advantage import BestOfConfig
+from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, TargetText
 from mmrl.training.experience import MicroBatch

@@ -20,17 +20,17 @@ from trl import DPOConfig as TrlDPOConfig
 from trl import DPOTrainer, GRPOTrainer
 from trl import GRPOConfig as TrlGRPOConfig
 
-from mmrl.config.algorithm import (
+from mmrl.config.algorithms.policy_gradient import (
     BNPOConfig,
     CISPOConfig,
     DAPOConfig,
-    DPOConfig,
     DrGRPOConfig,
     GRPOConfig,
     LUSPOConfig,
     SAPOConfig,
     VESPOConfig,
 )
+from mmrl.config.algorithms.preference import DPOConfig
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient

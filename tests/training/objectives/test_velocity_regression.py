@@ -9,18 +9,11 @@ import pytest
 import torch
 
 from mmrl.algorithms import matching_error, weighted_error
-from mmrl.config.algorithm import (
-    AWMConfig,
-    BestOfConfig,
-    DiffusionNFTConfig,
-    DPOConfig,
-    ExponentialConfig,
-    FlowRWRConfig,
-    KLConfig,
-    OnlineDPOConfig,
-    RejectionSFTConfig,
-    SFTConfig,
-)
+from mmrl.config.algorithms.advantage import BestOfConfig, ExponentialConfig
+from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig, FlowRWRConfig
+from mmrl.config.algorithms.kl import KLConfig
+from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
+from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.policy import RolloutRequest
 from mmrl.rewards.core.suite import RewardSuite

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.build.training_setup import build_demonstrations
-from mmrl.config.algorithm import GRPOConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.data import DataConfig, MixedDemonstrationsConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample

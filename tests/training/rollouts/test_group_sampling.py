@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.algorithms.groups import group_spread
-from mmrl.config.algorithm import GRPOConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.policy import Capability, RolloutRequest, batch_requests, chunk_requests

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithm import GRPOConfig
-from mmrl.config.algorithms.policy_gradient import MismatchConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig
 from mmrl.errors import ConfigError
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient

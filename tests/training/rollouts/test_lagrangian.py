@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from mmrl.config.algorithm import AdvantageConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.errors import RunError
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardOutput

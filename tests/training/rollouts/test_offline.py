@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.config.algorithm import DPOConfig, SFTConfig
+from mmrl.config.algorithms.preference import DPOConfig
+from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError

@@ -8,7 +8,7 @@ import statistics
 import pytest
 import torch
 
-from mmrl.config.algorithm import AdvantageConfig
+from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.training.rollouts.prompt_history import PromptHistory, build_history
 
 NAN = float("nan")

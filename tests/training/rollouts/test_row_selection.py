@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mmrl.config.algorithm import DPOConfig, OnlineDPOConfig
+from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError

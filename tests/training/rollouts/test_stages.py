@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmrl.config.algorithm import DiffusionNFTConfig, GRPOConfig, MPOConfig, SFTConfig
+from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
+from mmrl.config.algorithms.preference import MPOConfig
+from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.training.objectives.imitation import SupervisedLearning
 from mmrl.training.objectives.policy_gradient import PolicyGradient
