@@ -21,7 +21,7 @@ import torch
 from diffusers import DiffusionPipeline
 from torch import nn
 
-from mmrl.build.objectives import build_objective
+from mmrl.build.training_setup import build_objective
 from mmrl.config import BatchPlan, TrainConfig, load_config
 from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
 from mmrl.generation.diffusion.scheduler_families import convert_scheduler

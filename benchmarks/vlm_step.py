@@ -33,10 +33,9 @@ from trl import GRPOTrainer
 
 from mmrl.config.algorithms.policy_gradient import DrGRPOConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.config.training import TrainingConfig
+from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.rewards import RewardInput, RewardSuite

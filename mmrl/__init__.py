@@ -29,7 +29,7 @@ _HOMES = {
     "Sample": "mmrl.data.sample",
     "Trainer": "mmrl.workflows.trainer",
     "VLMPolicy": "mmrl.understanding.vlm_policy",
-    "compare": "mmrl.workflows.compare.in_memory",
+    "compare": "mmrl.workflows.trainer",
     "load_config": "mmrl.config",
     "load_reward": "mmrl.rewards.core.registry:load",
     "load_samples": "mmrl.build.datasets",

@@ -13,12 +13,12 @@ from mmrl.config.algorithms.forward_process import DiffusionNFTConfig as Diffusi
 from mmrl.config.algorithms.policy_gradient import GRPOConfig as GRPO
 from mmrl.config.algorithms.preference import DPOConfig as DPO
 from mmrl.config.algorithms.supervised import SFTConfig as SFT
-from mmrl.config.optimizer import OptimizerConfig as AdamW
 from mmrl.config.policy import LoraConfig as LoRA
 from mmrl.config.sampling import SamplingConfig as DenoisingSampling
 from mmrl.config.sampling import TokenSamplingConfig as TokenSampling
 from mmrl.config.sampling import TransitionConfig
 from mmrl.config.training import EvaluationConfig as Evaluate
+from mmrl.config.training import OptimizerConfig as AdamW
 
 __all__ = [
     "DPO",

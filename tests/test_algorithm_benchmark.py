@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from mmrl.build.objectives import check
+from mmrl.build.training_setup import check
 from mmrl.config.loading.load import load_config
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from mmrl.build.objectives import check
+from mmrl.build.training_setup import check
 from mmrl.cli import app
 from mmrl.config import ConfigError, load_config
 

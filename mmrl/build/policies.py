@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from mmrl.build.schemes import provided_model
-from mmrl.config.answers import AnswersConfig
+from mmrl.config.data import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
 from mmrl.config.sampling import (

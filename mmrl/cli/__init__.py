@@ -6,8 +6,11 @@ To add a command: a file with one function that parses and calls, and a line her
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+import mmrl
 from mmrl.cli import data, evaluate, recipes, rewards
 from mmrl.cli.demo import demo
 from mmrl.cli.doctor import doctor
@@ -16,9 +19,27 @@ from mmrl.cli.export import export
 from mmrl.cli.sample import sample
 from mmrl.cli.score import score
 from mmrl.cli.train import train
-from mmrl.cli.version import show_version
 
 __all__ = ["app", "main"]
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"mmrl {mmrl.__version__}")
+        raise typer.Exit
+
+
+def show_version(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """Reinforcement learning for image and video generators and for vision-language models.
+
+    Start with `mmrl train quickstart`, or see what ships with `mmrl recipes list`. MMRL_TRACEBACK=1 shows where an
+    error came from.
+    """
+
 
 app = typer.Typer(
     name="mmrl",

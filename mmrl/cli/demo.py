@@ -33,7 +33,7 @@ def demo(
     if votes is not None and votes.suffix != ".jsonl":
         raise ConfigError(f"--votes: {votes} must end in .jsonl, as mmrl train reads it")
     from mmrl.demo.app import serve
-    from mmrl.demo.security_middleware import LOOPBACK
+    from mmrl.demo.request_validation import LOOPBACK
 
     if host not in LOOPBACK:
         console().print(f"Whoever reaches {host} can use this app: it asks for no password.", style="yellow")

@@ -34,7 +34,7 @@ def train(
     config = _configuration(recipe, overrides or [], resume)
     geometry = BatchPlan.of(config)
 
-    from mmrl.build.objectives import check  # loads torch: after everything that can be refused without it
+    from mmrl.build.training_setup import check  # loads torch: after everything that can be refused without it
     from mmrl.workflows.train import train as train_run
 
     check(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mmrl.config.algorithms.noise_levels import NoiseLevelsConfig
+from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import (
     ImageTokenSamplingConfig,
@@ -13,7 +13,7 @@ from mmrl.config.sampling import (
     decisions_per_trajectory,
 )
 from mmrl.config.train import TrainConfig
-from mmrl.config.validation.checks import validation_errors
+from mmrl.config.validation import validation_errors
 from mmrl.errors import ConfigError
 
 

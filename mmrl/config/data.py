@@ -1,4 +1,4 @@
-"""Prompts, their grouping into batches, and the treatment of groups without a learning signal.
+"""Prompts, their grouping into batches, the treatment of groups without a learning signal, and the form of answers.
 
 The slots `prompts`, `group_sampling`, `replay`, `weighting` and `demonstrations` combine freely: docs/samplers.md.
 """
@@ -147,3 +147,18 @@ class DataConfig(Section):
     """The weight of each group; unset: all alike."""
     demonstrations: MixedDemonstrationsConfig | None = None
     """Demonstrations among the policy's own answers; unset: none."""
+
+
+# The form of a vision-language model's answers.
+
+
+class AnswersConfig(Section):
+    """The text that tasks add to the prompts of samples that name a `task` and no rewards."""
+
+    task: str | None = None
+    """The task of samples that name neither a task nor rewards."""
+    thinking: Literal["off", "tags", "native"] = "off"
+    """`tags`: the prompt requests reasoning between <think> tags and the answer between <answer> tags, and a format
+    reward checks that. `native`: the model reasons as its makers trained it to. `off`: the answer alone."""
+    space: Literal["pixel", "norm_1", "norm_1000"] | None = None
+    """The unit of coordinates in answers; unset: the one that the model's family was trained with."""

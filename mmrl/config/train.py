@@ -1,20 +1,42 @@
-"""The whole configuration of a training run."""
+"""The whole configuration of a training run, with its offline stage."""
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Discriminator, PositiveInt, Tag
+
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
-from mmrl.config.answers import AnswersConfig
-from mmrl.config.data import DataConfig
+from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
+from mmrl.config.algorithms.supervised import SFTConfig
+from mmrl.config.data import AnswersConfig, DataConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
-from mmrl.config.pretraining import PretrainingConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.config.sampling import AnySamplingConfig, SamplingConfig
-from mmrl.config.section import Section
-from mmrl.config.training import EvaluationConfig, RunConfig, TrainingConfig
+from mmrl.config.section import Section, tag_of
+from mmrl.config.training import EvaluationConfig, OptimizerConfig, RunConfig, TrainingConfig
 from mmrl.errors import ConfigError
+
+PretrainingAlgorithm = Annotated[
+    Annotated[SFTConfig, Tag("sft")] | Annotated[DPOConfig, Tag("dpo")] | Annotated[MPOConfig, Tag("mpo")],
+    Discriminator(tag_of("name", "sft")),
+]
+
+
+class PretrainingConfig(Section):
+    """An offline stage: the first iterations train on the samples' answers, all others as `algorithm` configures."""
+
+    iterations: PositiveInt
+    """The number of pretraining iterations, which are the first of `training.iterations`."""
+    algorithm: PretrainingAlgorithm = SFTConfig()
+    """Their loss: imitation of demonstrations, or preference of the chosen over the rejected answer."""
+    path: str | None = None
+    """Their samples; unset: those of `data.path`."""
+
+
+# The whole configuration of a training run.
 
 
 class TrainConfig(Section):

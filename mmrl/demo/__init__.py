@@ -3,12 +3,11 @@
 app                  the pages and the server: loopback by default, no files but its own, no requests to others
 state                what one running app holds: checkpoints, samples, sessions, votes
 checkpoint_columns   the checkpoints that are compared, by short names
-request_validation   bounds of everything that a browser or a program sends, uploads included
-security_middleware  host names, sizes of requests and headers, before the app
+request_validation   bounds of everything that a browser or a program sends: hosts, sizes, values, uploads
 jobs                 background work that reports progress and can be stopped
 generate             one checkpoint generates, the others wait
 scores               rewards of what was generated
-grid, grid_html      answers by row and checkpoint with their differences, and their HTML
+grid                 answers by row and checkpoint with their differences, and their HTML
 grid_job             the work that fills a grid
 reward_curves        reward curves and notes of the runs
 answer_boxes         boxes in answers

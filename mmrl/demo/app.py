@@ -18,8 +18,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from mmrl.demo.checkpoint_columns import CheckpointColumns
-from mmrl.demo.request_validation import MOST_BYTES, Uploads, limit_pixels
-from mmrl.demo.security_middleware import SecurityMiddleware
+from mmrl.demo.request_validation import MOST_BYTES, SecurityMiddleware, Uploads, limit_pixels
 from mmrl.demo.state import IMAGE_KINDS, VLM_KINDS, AppState
 from mmrl.demo.tab_compare import compare_tab
 from mmrl.demo.tab_prompts import prompts_tab

@@ -11,8 +11,7 @@ import gradio as gr
 
 from mmrl.demo import request_validation
 from mmrl.demo.error_handling import DemoError, with_error_messages
-from mmrl.demo.grid import Grid
-from mmrl.demo.grid_html import export_page, grid_html
+from mmrl.demo.grid import Grid, export_page, grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
 from mmrl.demo.reward_curves import curve_panel, curves_html, run_notes_html, select_checkpoint

@@ -12,7 +12,7 @@ import gradio as gr
 import numpy as np
 
 from mmrl.demo.error_handling import DemoError, with_error_messages
-from mmrl.demo.grid_html import UNKNOWN, media_html
+from mmrl.demo.grid import UNKNOWN, media_html
 from mmrl.demo.state import AppState
 from mmrl.evaluation.report.page import shortened
 from mmrl.evaluation.results import Evaluation

@@ -10,8 +10,7 @@ import gradio as gr
 
 from mmrl.demo import request_validation
 from mmrl.demo.error_handling import DemoError, with_error_messages
-from mmrl.demo.grid import Grid
-from mmrl.demo.grid_html import grid_html
+from mmrl.demo.grid import Grid, grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
 from mmrl.demo.state import IMAGE_KINDS, AppState, labelled, question_of

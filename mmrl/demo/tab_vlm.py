@@ -16,7 +16,7 @@ from mmrl.demo import request_validation
 from mmrl.demo.answer_boxes import box_outlines, enlarge, parse_answer, reference_boxes
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers
-from mmrl.demo.grid_html import grid_html
+from mmrl.demo.grid import grid_html
 from mmrl.demo.grid_job import grid_job
 from mmrl.demo.jobs import Stopped
 from mmrl.demo.request_validation import FORMATS, as_uri

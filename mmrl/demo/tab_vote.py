@@ -11,7 +11,7 @@ import gradio as gr
 
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers, GenerationSettings, generate
-from mmrl.demo.grid_html import media_html
+from mmrl.demo.grid import media_html
 from mmrl.demo.jobs import BackgroundJob
 from mmrl.demo.request_validation import MOST_COLUMNS, MOST_SEED, prompt_text
 from mmrl.demo.state import AppState, Kinds, question_of

@@ -16,10 +16,9 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from mmrl.config.optimizer import OptimizerConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
-from mmrl.config.training import TrainingConfig
+from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
 from mmrl.seeds import fold_in

@@ -20,7 +20,7 @@ from mmrl_shapeworld.models import CAPTION_TOKENS, TEXT_WIDTH
 from mmrl_shapeworld.shipped_models import CLIP, OPEN_CLIP
 
 if TYPE_CHECKING:
-    from mmrl.workflows.compare.image_embedder import EncoderEmbedder
+    from mmrl.workflows.compare.comparison import EncoderEmbedder
 
 PIXELS, PATCH = 32, 4
 WIDTH, LAYERS, HEAD_WIDTH = 96, 4, 32
@@ -167,7 +167,7 @@ def load() -> tuple[CLIPModel, CLIPProcessor]:
 def image_embedder() -> EncoderEmbedder:
     """Load the shipped model to measure distances between images: the entry point of `mmrl.image_embedders`."""
     from mmrl.rewards.models.clip_encoder import load_encoder
-    from mmrl.workflows.compare.image_embedder import EncoderEmbedder
+    from mmrl.workflows.compare.comparison import EncoderEmbedder
 
     return EncoderEmbedder("ShapeWorld's CLIP", load_encoder("evaluate", str(CLIP)))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import diffusers
 import pytest
 
-from mmrl.cli.pipelines import installed_support, page
+from mmrl.cli.doctor import installed_support, page
 from mmrl.generation.diffusion.support import PROVEN, REFUSED, support_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"

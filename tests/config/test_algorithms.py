@@ -14,7 +14,7 @@ from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientCon
 from mmrl.config.algorithms.policy_losses import POLICY_LOSSES, PolicyLossConfig
 from mmrl.config.loading.load import parse_config
 from mmrl.config.section import Section
-from mmrl.config.validation.checks import validation_errors
+from mmrl.config.validation import validation_errors
 
 PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 ALL: list[type[Any]] = [OBJECTIVES.load(name) for name in OBJECTIVES.built_in]

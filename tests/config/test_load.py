@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from mmrl.config import ConfigError, TrainConfig, dump_config, list_recipes, load_config
+from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
-from mmrl.config.algorithms.kl import KLConfig
 from mmrl.config.loading.load import parse_config
 from mmrl.config.loading.schema import dotted, key_paths
 from mmrl.config.rewards import RewardConfig

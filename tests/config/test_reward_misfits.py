@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mmrl.config.loading.load import parse_config
-from mmrl.config.validation.checks import validation_errors
+from mmrl.config.validation import validation_errors
 
 BASE = """
 name: tiny

@@ -10,8 +10,7 @@ from PIL import Image
 
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.demo.answer_boxes import THICKNESS, outline_mask, parse_answer, reference_boxes
-from mmrl.demo.grid import Grid, GridCell
-from mmrl.demo.grid_html import export_page, grid_html
+from mmrl.demo.grid import Grid, GridCell, export_page, grid_html
 from mmrl.demo.reward_curves import curve_points, reward_curve
 from mmrl.demo.scores import AnswerScores
 from mmrl.demo.tab_prompts import prompt_changes, prompt_changes_html

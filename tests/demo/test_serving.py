@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from mmrl.demo.security_middleware import MOST_AT_ONCE, MOST_BODY
+from mmrl.demo.request_validation import MOST_AT_ONCE, MOST_BODY
 from tests.demo.app_process import started
 
 pytest.importorskip("gradio")

@@ -18,8 +18,7 @@ from mmrl.algorithms import broadcast_to_decisions, grpo_advantages
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.forward_process import DiffusionNFTConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
-from mmrl.config.optimizer import OptimizerConfig
-from mmrl.config.training import TrainingConfig
+from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.experience import Experience, MicroBatch

@@ -16,11 +16,10 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.build.objectives import objective_class
-from mmrl.build.training_setup import build_training_setup
+from mmrl.build.training_setup import build_training_setup, objective_class
 from mmrl.config import ConfigError, TrainConfig, dump_config
 from mmrl.config.loading.load import parse_config
-from mmrl.config.validation.checks import validation_errors
+from mmrl.config.validation import validation_errors
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.base import check_compatible
 from tests.training.token_policy import TokenPolicy, questions

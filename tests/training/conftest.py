@@ -11,8 +11,7 @@ import pytest
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig
-from mmrl.config.optimizer import OptimizerConfig
-from mmrl.config.training import TrainingConfig
+from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import Sample
 from mmrl.rewards.core.reward import Reward

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import DiffusionNFTConfig, OldPolicyConfig
-from mmrl.config.algorithms.kl import KLConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import ConfigError
 from mmrl.rewards.core.suite import RewardSuite

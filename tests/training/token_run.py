@@ -8,8 +8,7 @@ from typing import Any
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.policy_gradient import GRPOConfig, PolicyGradientConfig
-from mmrl.config.optimizer import OptimizerConfig
-from mmrl.config.training import TrainingConfig
+from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.prompts import PromptSampler
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput

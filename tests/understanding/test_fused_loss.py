@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from mmrl.config.algorithms.kl import KLConfig
+from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.policy_gradient import CISPOConfig, DAPOConfig, GRPOConfig, GSPOConfig, PolicyGradientConfig
 from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig

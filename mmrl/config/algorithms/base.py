@@ -1,12 +1,15 @@
-"""`AlgorithmConfig`, the base of every `algorithm` section, and the registry of objectives."""
+"""The parts that `algorithm` sections share: their bases, the registry of objectives, the penalty, noise levels."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import NonNegativeFloat, PositiveInt
+
 from mmrl.components import Registry, load_reference
-from mmrl.config.section import ComponentSection
+from mmrl.config.sampling import SamplingConfig
+from mmrl.config.section import ComponentSection, Section
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -90,3 +93,52 @@ class AlgorithmConfig(ComponentSection):
     def capability_errors(self, capabilities: Collection[str]) -> Iterator[str]:
         """Yield one message for each setting that cannot work on a policy with these `mmrl.policy.Capability`."""
         yield from ()
+
+
+# The penalty on leaving the reference.
+
+
+class KLConfig(Section):
+    """A penalty on the distance from the reference."""
+
+    number = "coef"
+
+    kind: Literal["mean_distance", "velocity_mse", "k2", "k3", "weighted_k3"] | None = None
+    """Denoising steps: `mean_distance` (unset), Flow-GRPO's KL of the two Gaussians, or `velocity_mse`, UniGRPO's,
+    without the noise level. Tokens: `k3` (unset), GRPO's estimator; `weighted_k3`, the same times the ratio, or `k2`,
+    which both have the gradient of KL(policy || reference). There is no k1: its gradient is zero on average."""
+    coef: NonNegativeFloat = 0.0
+    """0 switches the penalty, and the reference's forward pass, off."""
+
+
+# The noise levels at which velocities are compared, and the weight of each.
+
+
+class NoiseLevelsConfig(AlgorithmConfig):
+    """An algorithm that noises samples to random levels and compares velocities there."""
+
+    velocity_loss: ClassVar[str | type[Any]]
+    """The loss at one noise level, a `mmrl.training.objectives.velocity_losses.VelocityLoss`: the class, or its
+    reference. Its one argument is the section."""
+    num_noise_levels: PositiveInt = 3
+    """Random noise levels per trajectory and update, for policies that generate media."""
+
+
+class MatchingConfig(NoiseLevelsConfig):
+    """An algorithm on the flow-matching error of a sample, the mean over its latent dimensions and noise levels."""
+
+    weighting: Literal["uniform", "sigma", "sigma_squared", "epsilon", "huber", "ghuber"] = "uniform"
+    """The weight of the error at a level, for policies that generate media. `epsilon`: as for a model that predicts
+    noise; `sigma_squared`: as for one that predicts the picture; `huber` and `ghuber`: sigma times the error's root, or
+    its fourth root times 4."""
+
+    def validation_errors(self, config: TrainConfig) -> Iterator[str]:
+        """Yield one message for each key about noise levels that is set where the policy writes text."""
+        yield from super().validation_errors(config)
+        for key in ("num_noise_levels", "weighting"):
+            changed = getattr(self, key) != type(self).model_fields[key].default
+            if changed and not isinstance(config.sampling, SamplingConfig):
+                yield (
+                    f"algorithm.{key}: noise levels are for policies that generate media, and texts have none: leave "
+                    "it out"
+                )

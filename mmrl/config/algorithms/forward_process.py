@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig, ExponentialConfig
-from mmrl.config.algorithms.base import VELOCITY_REGRESSION
-from mmrl.config.algorithms.kl import KLConfig
-from mmrl.config.algorithms.noise_levels import MatchingConfig, NoiseLevelsConfig
+from mmrl.config.algorithms.base import VELOCITY_REGRESSION, KLConfig, MatchingConfig, NoiseLevelsConfig
 from mmrl.config.section import Section
 
 if TYPE_CHECKING:

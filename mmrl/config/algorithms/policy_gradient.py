@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.base import AlgorithmConfig
-from mmrl.config.algorithms.kl import KLConfig
+from mmrl.config.algorithms.base import AlgorithmConfig, KLConfig
 from mmrl.config.algorithms.policy_losses import (
     CISPOLoss,
     PolicyLossConfig,

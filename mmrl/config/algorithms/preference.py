@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.base import VELOCITY_REGRESSION, AlgorithmConfig, ExperienceKind
-from mmrl.config.algorithms.noise_levels import MatchingConfig
+from mmrl.config.algorithms.base import VELOCITY_REGRESSION, AlgorithmConfig, ExperienceKind, MatchingConfig
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import PositiveInt
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.config.algorithms.base import AlgorithmConfig
-from mmrl.config.algorithms.kl import KLConfig
+from mmrl.config.algorithms.base import AlgorithmConfig, KLConfig
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig

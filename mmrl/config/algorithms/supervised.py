@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from mmrl.config.algorithms.advantage import BestOfConfig
-from mmrl.config.algorithms.base import VELOCITY_REGRESSION, ExperienceKind
-from mmrl.config.algorithms.noise_levels import MatchingConfig
+from mmrl.config.algorithms.base import VELOCITY_REGRESSION, ExperienceKind, MatchingConfig
 from mmrl.config.sampling import SamplingConfig
 
 if TYPE_CHECKING:

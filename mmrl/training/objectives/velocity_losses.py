@@ -21,8 +21,8 @@ from mmrl.algorithms import (
     velocity_mse,
     weighted_error,
 )
+from mmrl.config.algorithms.base import MatchingConfig
 from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig
-from mmrl.config.algorithms.noise_levels import MatchingConfig
 from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator

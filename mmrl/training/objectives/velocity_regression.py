@@ -11,8 +11,8 @@ from torch import Tensor
 
 from mmrl.algorithms import interpolate, nft_old_decay, velocity_mse
 from mmrl.components import load_reference
+from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.config.algorithms.forward_process import ForwardProcessConfig, OldPolicyConfig
-from mmrl.config.algorithms.noise_levels import NoiseLevelsConfig
 from mmrl.policy import Capability, Rollout, VelocityPolicy
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch

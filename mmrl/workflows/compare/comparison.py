@@ -17,7 +17,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 import mmrl
@@ -25,20 +27,21 @@ from mmrl.atomic_io import replace_text
 from mmrl.benchmarks.metrics import build_metric
 from mmrl.benchmarks.protocol import ProtocolConfig, load_protocol
 from mmrl.build.checkpoint_pool import ModelKind
-from mmrl.build.schemes import BENCHMARK_DATA
+from mmrl.build.schemes import BENCHMARK_DATA, IMAGE_EMBEDDERS, scheme_of
 from mmrl.data.media.reader import reader_of
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.comparison import AggregationPlan, EvaluatedModel, Result, aggregate, write_result
 from mmrl.evaluation.comparison.comparison_page import write_pages
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.image_grid import prompt_image
+from mmrl.rewards import Reward
 from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.rewards.core.routing import SharedLoader
-from mmrl.statistics.distances import Distances
+from mmrl.rewards.models.clip_encoder import EmbeddingReward, Encoder
+from mmrl.statistics.distances import Distances, Embedder
 from mmrl.training.run.run_folder import only_writer
 from mmrl.workflows.compare.answers import CompareJob, ScoredBy, generate_answers
 from mmrl.workflows.compare.entries import ComparedModel, SharedSettings, find_models, share_settings
-from mmrl.workflows.compare.image_embedder import find_embedder
 from mmrl.workflows.compare.inputs import (
     GENERATED_SAMPLES,
     SampleSource,
@@ -259,3 +262,38 @@ def _provenance() -> dict[str, Any]:
         "device": device,
         "versions": versions,
     }
+
+
+@dataclass(frozen=True)
+class EncoderEmbedder:
+    """A CLIP-like network as an `Embedder`, for the diversity and drift columns."""
+
+    name: str
+    """The network's name in results."""
+    encoder: Encoder
+
+    def __call__(self, pictures: Sequence[Image.Image]) -> NDArray[np.float32]:
+        """Return a unit vector for each picture, [B, D]."""
+        device = next(self.encoder.network.parameters()).device
+        with torch.no_grad():
+            embeddings = self.encoder.embed_pixels(self.encoder.pixels(pictures).to(device))
+        return np.asarray(embeddings.float().cpu().numpy(), np.float32)
+
+
+def find_embedder(rewards: Sequence[Reward], model: str) -> Embedder | None:
+    """Return the encoder of the first reward that has one, else that of the package that provides `model`, else None.
+
+    Args:
+        rewards: The rewards of the comparison, which are loaded already.
+        model: `policy.model` of the first model.
+    """
+    for reward in rewards:
+        if isinstance(reward, EmbeddingReward):
+            return EncoderEmbedder(f"the CLIP of {reward.name}", reward.encoder)
+    scheme = scheme_of(model, IMAGE_EMBEDDERS)
+    return None if scheme is None else IMAGE_EMBEDDERS.load(scheme)()
+
+
+# `mmrl evaluate`: compare checkpoints on the same samples, noise and settings.
+#
+# Every batch of answers is kept when it is done, so an interrupted comparison continues where it stopped.

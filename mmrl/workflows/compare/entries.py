@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from mmrl.benchmarks.protocol import ProtocolConfig
 from mmrl.build.checkpoint_pool import ModelKind, ModelRef, resolve_model
-from mmrl.config.answers import AnswersConfig
+from mmrl.config.data import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.errors import ConfigError

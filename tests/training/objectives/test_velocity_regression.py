@@ -10,8 +10,8 @@ import torch
 
 from mmrl.algorithms import matching_error, weighted_error
 from mmrl.config.algorithms.advantage import BestOfConfig, ExponentialConfig
+from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig, FlowRWRConfig
-from mmrl.config.algorithms.kl import KLConfig
 from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig
 from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.data.prompts import PromptSampler

@@ -6,7 +6,7 @@ import pytest
 
 from mmrl.build.training_setup import build_group_sampler, build_prompts, build_replay, build_weighting
 from mmrl.config.loading.load import parse_config
-from mmrl.config.validation.data import data_errors
+from mmrl.config.validation import data_errors
 from mmrl.data.prompts import PromptSampler
 from mmrl.data.sample import RewardChoice
 from mmrl.data.variance_aware import VarianceAwareSampler

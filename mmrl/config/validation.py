@@ -1,0 +1,199 @@
+"""Cross-field validation: settings that are each valid, and that have no effect or cannot work together.
+
+Each function yields one message for each problem, which begins with the key and ends with the remedy. The algorithm,
+its advantage and its policy loss, and the transition state their own constraints (`validation_errors`,
+`config_errors`); `validation_errors` gathers them all before a model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from string import Formatter
+
+from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
+from mmrl.config.data import (
+    AdaptiveGroupSamplingConfig,
+    DynamicGroupSamplingConfig,
+    FixedGroupSamplingConfig,
+    SelectiveReplayConfig,
+    ShuffledPromptsConfig,
+    SuccessReplayConfig,
+)
+from mmrl.config.denoising_validation import denoising_errors
+from mmrl.config.policy import PolicyConfig, VLMConfig
+from mmrl.config.rewards import LagrangeConfig, constrained, summed
+from mmrl.config.sampling import SAMPLING_OF, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
+from mmrl.config.train import TrainConfig
+
+
+def validation_errors(config: TrainConfig, capabilities: Collection[str] | None = None) -> list[str]:
+    """Return one message for each combination of settings that cannot work; `BatchPlan` checks batch sizes.
+
+    `capabilities` are the policy's (`mmrl.policy.Capability`); None leaves out what depends on them.
+    """
+    found = [
+        *_policy_errors(config),
+        *config.algorithm.validation_errors(config),
+        *reward_errors(config),
+        *_evaluation_errors(config),
+        *data_errors(config, capabilities),
+    ]
+    if isinstance(config.sampling, SamplingConfig):
+        found += denoising_errors(config, config.sampling)
+    if capabilities is not None:
+        found += config.algorithm.capability_errors(capabilities)
+    return found
+
+
+def _policy_errors(config: TrainConfig) -> Iterator[str]:
+    policy, sampling, evaluated = config.policy, config.sampling, config.evaluation.sampling
+    expected = SAMPLING_OF[policy.kind]
+    if sampling.kind != expected:
+        yield f"sampling.kind: a policy of kind {policy.kind} has {expected}"
+    if evaluated is not None and evaluated.kind != expected:
+        yield f"evaluation.sampling.kind: a policy of kind {policy.kind} has {expected}"
+    if isinstance(sampling, TokenSamplingConfig | ImageTokenSamplingConfig) and sampling.temperature == 0:
+        yield (
+            "sampling.temperature: at 0 every answer to a prompt is the same, so there is nothing to learn from: take "
+            "1.0, and set evaluation.greedy"
+        )
+    if config.pretraining is not None:
+        if config.pretraining.iterations >= config.training.iterations:
+            yield "pretraining.iterations: they are the first of training.iterations, which must be more"
+        if isinstance(sampling, SamplingConfig):
+            yield (
+                "pretraining: a policy that generates media is pre-trained in a run by itself: train it with the "
+                "algorithm sft or dpo first, and set policy.model to what that saved"
+            )
+    if config.evaluation.greedy and isinstance(policy, PolicyConfig):
+        yield "evaluation.greedy: only policies that write tokens can be greedy"
+    if isinstance(policy, VLMConfig):
+        for name, part in (("vision", policy.vision), ("connector", policy.connector)):
+            if not part.train and part.lr_scale != 1:
+                yield f"policy.{name}.lr_scale: policy.{name}.train is false"
+
+
+def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
+    evaluation = config.evaluation
+    wanted = evaluation.every or evaluation.rewards or evaluation.diversity_prompts or config.data.heldout
+    if wanted and config.data.validation is None:
+        yield "data.validation is missing: evaluation is configured, and there are no samples for it"
+    if isinstance(evaluation.sampling, SamplingConfig) and evaluation.sampling.branch.at:
+        yield "evaluation.sampling.branch: pictures to look at would resemble each other"
+    if not _placeholders(config.run.dir) <= {"name", "seed"}:
+        yield f"run.dir: {config.run.dir!r} may hold {{name}} and {{seed}} alone in braces"
+
+
+def _placeholders(template: str) -> set[str]:
+    try:
+        return {name for _, name, _, _ in Formatter().parse(template) if name is not None}
+    except ValueError:  # a brace without its partner
+        return {template}
+
+
+# Validation of `rewards`: constraints, gates and weights that cannot work together or with the advantage.
+
+
+def reward_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each problem."""
+    rewards = config.rewards
+    names = [reward.name for reward in rewards]
+    yield from _constraint_errors(config)
+    if not names and config.policy.kind != "vlm" and config.algorithm.experience == "rollouts":
+        yield "rewards: name at least one, as `mmrl rewards list` shows them"
+    for i, name in enumerate(names):
+        if name in names[:i]:
+            yield f"rewards.{i}.name: {name} is there twice, and their scores could not be told apart"
+    for i, name in enumerate(config.evaluation.rewards):
+        if name in names:
+            yield f"evaluation.rewards.{i}: {name} is trained on, so it is evaluated in any case"
+
+
+def _constraint_errors(config: TrainConfig) -> Iterator[str]:
+    rewards = config.rewards
+    is_field = "advantage" in type(config.algorithm).model_fields  # a class variable has no effect on what is learnt
+    advantage = getattr(config.algorithm, "advantage", None) if is_field else None
+    if constrained(rewards):
+        if not (isinstance(advantage, AdvantageConfig) and advantage.takes_constraints):
+            name = "this algorithm" if advantage is None else advantage.name
+            choices = [each for each in ADVANTAGES.built_in if ADVANTAGES.load(each).takes_constraints]
+            yield (
+                "rewards: at_least adds a constraint's advantages to those of the other rewards, which goes with "
+                f"algorithm.advantage.name {', '.join(choices)}, and not with {name}"
+            )
+        if not summed(rewards):
+            yield "rewards: all of them are constraints (at_least), so nothing is maximised: take at_least out of one"
+        if config.data.group_sampling.name == "dynamic":
+            yield (
+                "data.group_sampling: dynamic drops groups whose totals are equal, which a constraint (at_least) may "
+                "learn from: leave one of them out"
+            )
+    for i, reward in enumerate(rewards):
+        is_constraint, limits = reward.at_least is not None, reward.lagrange
+        if is_constraint and reward.weight != 1.0:
+            yield f"rewards.{i}.weight: with at_least, {reward.name} is weighed by its multiplier: leave the weight out"
+        if is_constraint and reward.gate is not None:
+            yield (
+                f"rewards.{i}.gate: {reward.name} has at_least, which holds its mean up, and a gate, which shuts out "
+                "single answers: choose one"
+            )
+        if not is_constraint and limits != LagrangeConfig():
+            yield f"rewards.{i}.lagrange: it moves the multiplier of a constraint, and {reward.name} has no at_least"
+        if limits.start > limits.max:
+            yield f"rewards.{i}.lagrange.start: {limits.start:g} is above lagrange.max, {limits.max:g}"
+
+
+# Validation of `data`: group sampling, replay and demonstrations that cannot work together or with the algorithm.
+
+
+def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None) -> Iterator[str]:
+    """Yield one message for each problem; with the policy's `capabilities`, also for data that it cannot learn from."""
+    data, algorithm = config.data, config.algorithm
+    if capabilities is not None and "teacher_force" not in capabilities:
+        for key, part in (("replay", data.replay), ("demonstrations", data.demonstrations)):
+            if part is not None:
+                yield (
+                    f"data.{key}: the policy cannot read what it did not just sample (capability teacher_force), as "
+                    "policies that write texts can: leave it out"
+                )
+    yield from _group_sampling_errors(config)
+    if algorithm.experience == "rollouts":
+        return
+    for key, is_set in (
+        ("group_sampling", not isinstance(data.group_sampling, FixedGroupSamplingConfig)),
+        ("prompts", not isinstance(data.prompts, ShuffledPromptsConfig)),
+        ("replay", data.replay is not None),
+        ("weighting", data.weighting is not None),
+        ("demonstrations", data.demonstrations is not None),
+    ):
+        if is_set:
+            yield (
+                f"data.{key}: {algorithm.name} learns from {algorithm.experience} in the data set and samples no "
+                "answers: leave it out"
+            )
+
+
+def _group_sampling_errors(config: TrainConfig) -> Iterator[str]:
+    data = config.data
+    sampling, replay = data.group_sampling, data.replay
+    if isinstance(sampling, DynamicGroupSamplingConfig) and isinstance(replay, SuccessReplayConfig):
+        yield (
+            "data.replay: success mends groups that failed as a whole, which data.group_sampling dynamic drops before: "
+            "choose one of them, or the replay selective"
+        )
+    if isinstance(replay, SelectiveReplayConfig) and replay.capacity < data.group_size:
+        yield (
+            f"data.replay.capacity: {replay.capacity} answers do not fill the places of a single group of "
+            f"{data.group_size}"
+        )
+    if isinstance(sampling, AdaptiveGroupSamplingConfig):
+        half = data.group_size // 2
+        wanted = (half if sampling.positives is None else sampling.positives) + (
+            half if sampling.negatives is None else sampling.negatives
+        )
+        most = sampling.max_rounds * (sampling.per_round or data.group_size)
+        if wanted > most:
+            yield (
+                f"data.group_sampling: {sampling.max_rounds} rounds sample at most {most} answers of a prompt, fewer "
+                f"than the {wanted} good and bad ones that are waited for"
+            )
