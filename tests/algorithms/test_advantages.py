@@ -110,7 +110,7 @@ def test_max_rl_is_the_gradient_of_the_log_of_the_chance_of_success():
 
 
 @given(batch=batches(), seed=st.integers(0, 99))
-def test_linear_best_of_is_what_a_line_through_the_scores_says_of_the_best(batch, seed):
+def test_linear_best_of_is_the_best_value_of_a_linear_fit(batch, seed):
     rewards, index = batch
     score = torch.rand(len(rewards), dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     advantages = linear_best_of_advantages(rewards, index)
@@ -146,7 +146,7 @@ def test_reinforce_pp_by_hand():
     torch.testing.assert_close(got, CENTRED / math.sqrt(34 / 5))  # of -4, -1, 0, 1, 4: five of them were scored
 
 
-def test_grpo_batch_and_reinforce_pp_baseline_divide_by_different_spreads():
+def test_grpo_batch_and_reinforce_pp_baseline_use_different_standard_deviations():
     """Groups of unlike difficulty: the raw spread is dominated by the distance between groups."""
     rewards, index = torch.tensor([0.0, 1.0, 100.0, 101.0]), torch.tensor([0, 0, 1, 1])
     assert grpo_advantages(rewards, index, std="batch", ddof=0).abs().max() < 0.02
@@ -193,7 +193,7 @@ def test_gdpo_against_scipy(batch, seed):
 
 @parametrize(ALL)
 @given(batch=batches(), shift=st.integers(-9, 9), scale=st.integers(1, 9), random=st.randoms())
-def test_shift_order_labels_and_scale(advantages, batch, shift, scale, random):
+def test_advantages_are_invariant_to_shift_order_labels_and_scale(advantages, batch, shift, scale, random):
     rewards, index = batch
     base = advantages(rewards, index)
     order = torch.tensor(random.sample(range(len(rewards)), len(rewards)))
@@ -206,7 +206,7 @@ def test_shift_order_labels_and_scale(advantages, batch, shift, scale, random):
 
 @parametrize(ALL)
 @given(batch=batches())
-def test_a_failed_scorer_is_as_if_the_row_were_not_there(advantages, batch):
+def test_failed_scores_equal_removed_rows(advantages, batch):
     rewards, index = batch
     scored = rewards.isfinite()
     got = advantages(rewards, index)
@@ -215,14 +215,14 @@ def test_a_failed_scorer_is_as_if_the_row_were_not_there(advantages, batch):
 
 
 @parametrize(ALL)
-def test_a_failed_scorer_is_not_a_reward_of_zero(advantages):
+def test_failed_scores_are_not_zero_rewards(advantages):
     rewards, index = torch.tensor([1.0, 2.0, 3.0, NAN]), torch.zeros(4, dtype=torch.int64)
     assert not torch.allclose(advantages(rewards, index), advantages(rewards.nan_to_num(0), index), atol=0.1)
 
 
 @parametrize(GROUP_RELATIVE)
 @given(batch=batches())
-def test_each_group_sums_to_zero_and_keeps_the_order_of_rewards(advantages, batch):
+def test_advantages_sum_to_zero_and_keep_the_order_of_rewards(advantages, batch):
     rewards, index = batch
     got = advantages(rewards, index)
     for group in index.unique():
@@ -234,7 +234,7 @@ def test_each_group_sums_to_zero_and_keeps_the_order_of_rewards(advantages, batc
 
 @parametrize(GROUP_RELATIVE)
 @pytest.mark.parametrize("group_size", [1, 3, 7])
-def test_a_group_without_spread_gets_exactly_nothing(advantages, group_size):
+def test_constant_groups_have_zero_advantages(advantages, group_size):
     """0.1 is no binary fraction: the mean of three is off by one unit of rounding, and eps is 0."""
     rewards = torch.cat([torch.full((group_size,), 0.1), torch.tensor([0.0, 1.0])])
     index = torch.cat([torch.zeros(group_size), torch.ones(2)]).long()
@@ -244,13 +244,13 @@ def test_a_group_without_spread_gets_exactly_nothing(advantages, group_size):
 
 
 @parametrize(GROUP_RELATIVE)
-def test_a_swapped_group_id_is_seen(advantages):
+def test_swapped_group_indices_change_advantages(advantages):
     rewards, index = torch.tensor([0.0, 1.0, 5.0, 9.0]), torch.tensor([0, 0, 1, 1])
     assert not torch.allclose(advantages(rewards, index), advantages(rewards, torch.tensor([0, 1, 0, 1])), atol=0.1)
 
 
 @parametrize(ALL)
-def test_nothing_scored_and_one_row(advantages):
+def test_unscored_batches_and_single_rows_have_zero_advantages(advantages):
     assert advantages(torch.tensor([NAN, NAN]), torch.tensor([0, 0])).tolist() == [0, 0]
     assert advantages(torch.tensor([3.0]), torch.tensor([0])).tolist() == [0]
 
@@ -258,7 +258,7 @@ def test_nothing_scored_and_one_row(advantages):
 # GDPO ----------------------------------------------------------------------------------------------------------------
 
 
-def test_gdpo_keeps_apart_what_a_sum_merges():
+def test_gdpo_distinguishes_rewards_with_equal_sums():
     """Two rewards: one group wins on one of them, the other on both. GRPO on the sum cannot tell."""
     rewards, index = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 0.0], [1.0, 1.0]]), torch.tensor([0, 0, 1, 1])
     merged = grpo_advantages(rewards.sum(1), index, std="group", ddof=1, eps=0.0)
@@ -267,7 +267,7 @@ def test_gdpo_keeps_apart_what_a_sum_merges():
     assert apart[3] == pytest.approx(2 * apart[1].item(), rel=1e-3)
 
 
-def test_gdpo_renormalises_what_is_missing():
+def test_gdpo_renormalises_missing_rewards():
     rewards = torch.tensor([[0.0, 4.0], [2.0, NAN], [0.0, 0.0], [2.0, 8.0]])
     index = torch.zeros(4, dtype=torch.int64)
     strict = gdpo_advantages(rewards, index, [1.0, 3.0], ddof=0, eps=0.0)
@@ -280,7 +280,7 @@ def test_gdpo_renormalises_what_is_missing():
     torch.testing.assert_close(got, (total - total.mean()) / total.std(correction=0))
 
 
-def test_gdpo_a_reward_that_is_only_watched_changes_nothing():
+def test_gdpo_ignores_rewards_of_weight_zero():
     rewards, index = torch.tensor([[0.0, NAN], [1.0, 5.0], [3.0, NAN]]), torch.zeros(3, dtype=torch.int64)
     torch.testing.assert_close(
         gdpo_advantages(rewards, index, [2.0, 0.0], ddof=1), gdpo_advantages(rewards[:, :1], index, [2.0], ddof=1)
@@ -288,7 +288,7 @@ def test_gdpo_a_reward_that_is_only_watched_changes_nothing():
 
 
 @pytest.mark.parametrize("column", [0, 1])
-def test_gdpo_every_reward_moves_the_result(column):
+def test_gdpo_depends_on_every_reward(column):
     rewards, index = torch.tensor([[0.0, 1.0], [1.0, 5.0], [3.0, 2.0]]), torch.zeros(3, dtype=torch.int64)
     changed = rewards.clone()
     changed[0, column] += 10
@@ -312,7 +312,7 @@ def test_best_of_by_hand():
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=12), st.integers(1, 5), st.randoms())
-def test_best_of_keeps_none_worse_than_one_it_leaves(values, keep, random):
+def test_best_of_keeps_the_highest_rewards(values, keep, random):
     rewards, index = torch.tensor(values).float(), torch.tensor([random.randrange(3) for _ in values])
     kept = best_of_advantages(rewards, index, keep).bool()
     for group in index.unique():
@@ -322,7 +322,7 @@ def test_best_of_keeps_none_worse_than_one_it_leaves(values, keep, random):
     torch.testing.assert_close(best_of_advantages(2 * rewards + 5, index, keep), kept.float())
 
 
-def test_best_of_refuses_to_keep_none():
+def test_best_of_rejects_keeping_zero_rows():
     with pytest.raises(ValueError, match="keep: expected a number >= 1, got 0"):
         best_of_advantages(torch.ones(2), torch.zeros(2, dtype=torch.int64), 0)
 
@@ -338,7 +338,7 @@ def test_zero_variance_share_by_hand():
     assert zero_variance_share(rewards[3:5], index[3:5]) == 0
 
 
-def test_broadcast_gives_each_row_its_own_even_if_square():
+def test_broadcast_assigns_one_advantage_per_row_in_square_batches():
     mask = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
     got = broadcast_to_decisions(torch.tensor([1.0, 2.0, 3.0]), mask)
     assert got.tolist() == [[1, 1, 0], [2, 0, 0], [3, 3, 3]]
@@ -349,14 +349,14 @@ def test_broadcast_gives_each_row_its_own_even_if_square():
 
 
 @parametrize(ALL)
-def test_what_does_not_fit_is_refused(advantages):
+def test_advantages_reject_wrong_shapes_and_dtypes(advantages):
     with pytest.raises(ShapeError):
         advantages(torch.ones(3), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(DtypeError, match="expected int"):
         advantages(torch.ones(3), torch.zeros(3))
 
 
-def test_unknown_choices_are_refused():
+def test_advantages_reject_unknown_names():
     rewards, index = torch.ones(2), torch.zeros(2, dtype=torch.int64)
     with pytest.raises(ValueError, match="std: expected 'group' or 'batch', got 'prompt'"):
         grpo_advantages(rewards, index, std="prompt", ddof=0)

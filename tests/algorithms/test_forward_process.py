@@ -53,7 +53,7 @@ def test_interpolate_by_hand():
     assert interpolate(torch.ones(2), torch.zeros(2), 0.25).tolist() == [0.75, 0.75]
 
 
-def test_interpolate_takes_noise_at_rate_sigma():
+def test_interpolate_has_derivative_noise_minus_clean():
     """d x_t / d sigma is the velocity noise - x0, which a swapped clean and noise would turn round."""
     clean, noise = random(2, 3, seed=0), random(2, 3, seed=1)
     slope = (interpolate(clean, noise, 0.75) - interpolate(clean, noise, 0.25)) / 0.5
@@ -71,7 +71,7 @@ def test_optimality_by_hand():
 
 
 def test_nft_by_hand():
-    """One sample, two dimensions: x0 error of v+ (2, 0), of v- (-2, 4); normalised by 1 and 3."""
+    """For one sample of two dimensions: x0 error of v+ (2, 0), of v- (-2, 4); normalised by 1 and 3."""
     one = lambda *values: torch.tensor([values])  # noqa: E731
     got = nft_loss(one(-3.0, 1.0), one(1.0, -3.0), one(1.0, -1.0), 0.5, one(0.5, -1.5), torch.tensor([0.75]), 1.0)
     # v+ = v: x0 = 1 + 1.5, -1 - 0.5 = 2.5, -1.5; v- = 2 v_old - v = 5, -7: x0 = -1.5, 2.5
@@ -104,7 +104,7 @@ def test_nft_gradient_against_finite_differences(beta):
 
 @pytest.mark.parametrize("beta", [0.1, 1.0, 3.0])
 def test_nft_gradient_at_the_old_policy_in_closed_form(beta):
-    """v+ = v- = v there: the advantage weighs a step from v to the sample's own velocity, whatever beta is."""
+    """v+ = v- = v there: the advantage weighs a step from v to the sample's own velocity, for every beta."""
     velocity, _, x_t, sigma, clean, rho = inputs((5, 4, 3))
     nft_loss(velocity, velocity, x_t, sigma, clean, rho, beta).sum().backward()
     v, s, r = velocity.detach(), sigma[:, None, None], rho[:, None, None]
@@ -116,14 +116,14 @@ def test_nft_gradient_at_the_old_policy_in_closed_form(beta):
 
 
 @pytest.mark.parametrize("rho", [0.0, 1.0])
-def test_nft_each_term_moves_the_policy_and_only_the_policy(rho):
+def test_nft_terms_have_gradients_for_the_policy_alone(rho):
     velocity, old, x_t, sigma, clean, _ = inputs()
     old = old.requires_grad_()
     nft_loss(velocity, old, x_t, sigma, clean, torch.full((3,), rho).double(), 0.5).sum().backward()
     assert (velocity.grad != 0).all() and old.grad is None
 
 
-def test_nft_bad_samples_push_where_good_ones_pull():
+def test_nft_negative_samples_have_the_opposite_gradient():
     velocity, _, x_t, sigma, clean, _ = inputs()
     gradients = []
     for rho in (0.0, 1.0):
@@ -132,7 +132,7 @@ def test_nft_bad_samples_push_where_good_ones_pull():
     torch.testing.assert_close(gradients[0], -gradients[1])
 
 
-def test_nft_rows_do_not_mix():
+def test_nft_rows_are_independent():
     velocity, old, x_t, sigma, clean, rho = inputs()
     base, order = nft_loss(velocity, old, x_t, sigma, clean, rho, 0.5), torch.tensor([2, 0, 1])
     permuted = nft_loss(*(t[order] for t in (velocity, old, x_t, sigma, clean, rho)), 0.5)
@@ -146,7 +146,7 @@ def test_nft_rows_do_not_mix():
     assert not torch.allclose(swapped, base, rtol=0.01)
 
 
-def test_nft_a_perfect_prediction_is_zero_and_finite():
+def test_nft_is_zero_and_finite_at_a_perfect_prediction():
     clean, noise = random(2, 3, seed=0), random(2, 3, seed=1)
     velocity = (noise - clean).requires_grad_()
     x_t, rho = interpolate(clean, noise, 0.5), torch.tensor([0.0, 1.0]).double()
@@ -175,8 +175,8 @@ def noised_gaussians(rows, dimensions):
     return clean, x_t, posterior, STD**2 * (1 - gain * (1 - SIGMA))
 
 
-def test_nft_climbs_a_linear_reward():
-    """One dimension, A = a (x0 - MEAN), v = v_old(x_t) + theta at theta = 0.
+def test_nft_increases_a_linear_reward():
+    """In one dimension: A = a (x0 - MEAN), v = v_old(x_t) + theta at theta = 0.
 
     With e = E[x0 | x_t] - x0 the gradient is -2 sigma E[A sign(e)] / clip, and E[(x0 - MEAN) sign(e)] = -E|e|.
     """
@@ -192,7 +192,7 @@ def test_nft_climbs_a_linear_reward():
     assert truth > 20 * error  # so descent lowers v, and x0 = x_t - sigma v rises, as the reward asks
 
 
-def test_nft_direction_is_the_reward_weighted_velocity():
+def test_nft_gradient_is_the_reward_weighted_velocity():
     """Many dimensions, the first one rewarded: rho = Phi(k (x0 - MEAN)).
 
     E[(2 rho - 1)(noise - x0 - v_old)] = 2 E[rho (noise - x0 - v_old)] is the paper's 2 P(good) (v_good - v_old): here
@@ -225,7 +225,7 @@ def test_nft_direction_is_the_reward_weighted_velocity():
         ((75, 0.0075, 0.999), {0: 0.0, 74: 0.0, 75: 0.0, 76: 0.0075, 175: 0.75, 9000: 0.999}),
     ],
 )
-def test_published_decay_schedules(schedule, expected):
+def test_decay_schedules_equal_the_published_values(schedule, expected):
     flat, rate, cap = schedule
     for step, decay in expected.items():
         assert nft_old_decay(step, flat=flat, rate=rate, cap=cap) == pytest.approx(decay)
@@ -234,7 +234,7 @@ def test_published_decay_schedules(schedule, expected):
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused():
+def test_forward_process_rejects_wrong_shapes():
     velocity, old, x_t, sigma, clean, rho = inputs()
     with pytest.raises(ShapeError, match="x_t"):
         nft_loss(velocity, old, x_t[:, :1], sigma, clean, rho, 1.0)  # would broadcast

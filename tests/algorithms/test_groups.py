@@ -31,7 +31,7 @@ def batches(draw):
     )
 
 
-def test_by_hand():
+def test_group_statistics_by_hand():
     values = torch.tensor([1.0, 10.0, 3.0, NAN, 5.0, NAN])
     index = torch.tensor([4, -7, 4, 4, 4, 900])
     assert group_counts(values, index).tolist() == [3, 1, 3, 3, 3, 0]
@@ -45,7 +45,7 @@ def test_by_hand():
 
 
 @given(batches())
-def test_against_numpy_one_group_at_a_time(batch):
+def test_group_statistics_equal_numpy(batch):
     values, index = batch
     for row, group in enumerate(index.tolist()):
         scored = np.array([v for v, g in zip(values.tolist(), index.tolist(), strict=True) if g == group and v == v])
@@ -60,7 +60,7 @@ def test_against_numpy_one_group_at_a_time(batch):
 
 
 @given(batches(), st.randoms())
-def test_order_and_labels_do_not_matter(batch, random):
+def test_group_statistics_ignore_order_and_labels(batch, random):
     values, index = batch
     order = torch.tensor(random.sample(range(len(values)), len(values)))
     relabelled = torch.tensor([IDS.index(i) for i in index.tolist()]) * -3 + 1
@@ -71,31 +71,31 @@ def test_order_and_labels_do_not_matter(batch, random):
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_a_swapped_group_id_is_seen(statistic):
+def test_swapped_group_indices_change_statistics(statistic):
     values, index = torch.tensor([0.0, 1.0, 2.0, 7.0, 9.0]), torch.tensor([0, 0, 0, 1, 1])
     swapped = torch.tensor([0, 0, 1, 1, 1])
     assert not torch.allclose(statistic(values, index).double(), statistic(values, swapped).double())
 
 
-def test_ids_that_float32_would_merge_stay_apart():
+def test_group_indices_beyond_float32_stay_distinct():
     index = torch.tensor([2**24, 2**24 + 1])
     assert len(index.float().unique()) == 1  # the trap
     assert group_mean(torch.tensor([1.0, 3.0]), index).tolist() == [1, 3]
 
 
-def test_std_survives_a_mean_far_larger_than_the_spread():
+def test_group_std_is_stable_for_a_large_mean():
     values, index = 1000 + torch.arange(8) / 16, torch.zeros(8, dtype=torch.int64)
     assert values.dtype == torch.float32
     torch.testing.assert_close(group_std(values, index, 1)[0], (torch.arange(8) / 16).std())
 
 
-def test_equal_values_have_exactly_no_spread():
+def test_group_std_of_equal_values_is_exactly_zero():
     values, index = torch.full((3,), 0.1), torch.zeros(3, dtype=torch.int64)
     assert group_spread(values, index).tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_what_does_not_fit_is_refused(statistic):
+def test_group_statistics_reject_wrong_shapes_and_dtypes(statistic):
     with pytest.raises(ShapeError, match="group_index"):
         statistic(torch.ones(3), torch.zeros(2, dtype=torch.int64))
     with pytest.raises(DtypeError, match="group_index: expected int, got float32"):
@@ -104,6 +104,6 @@ def test_what_does_not_fit_is_refused(statistic):
         statistic(torch.ones(3, dtype=torch.bfloat16), torch.zeros(3, dtype=torch.int64))
 
 
-def test_ddof_is_one_of_two():
+def test_group_std_rejects_other_ddof_than_0_and_1():
     with pytest.raises(ValueError, match="ddof: expected 0 or 1, got 2"):
         group_std(torch.ones(3), torch.zeros(3, dtype=torch.int64), 2)

@@ -29,13 +29,13 @@ def guarded(new: Tensor, old: Tensor, mean: Tensor, old_mean: Tensor) -> Tensor:
     return guarded_log_ratio(new, old, mean, old_mean, STDS.expand(N, 3), torch.ones(N, 3, dtype=torch.bool))
 
 
-def test_it_is_the_step_times_the_noise():
+def test_guard_log_ratio_is_the_step_times_the_noise():
     """By hand: all that is left of the log-ratio is mean(d e)."""
     new, old, mean, old_mean, noise = sampled_under_the_old(0.1)
     torch.testing.assert_close(guarded(new, old, mean, old_mean), ((mean - old_mean) * noise).mean(2))
 
 
-def test_under_the_old_policy_it_has_mean_0_and_the_same_spread_at_each_step():
+def test_guard_log_ratio_has_mean_0_and_equal_spread_per_step():
     new, old, mean, old_mean, _ = sampled_under_the_old(0.1)
     ratio, plain = guarded(new, old, mean, old_mean), new - old
     expected = 0.1 / D  # |d| / D
@@ -47,7 +47,7 @@ def test_under_the_old_policy_it_has_mean_0_and_the_same_spread_at_each_step():
     assert plain.std(0)[0] / plain.std(0)[2] == pytest.approx(16, rel=0.05)
 
 
-def test_the_clip_treats_good_and_bad_and_all_steps_alike():
+def test_guard_clips_both_signs_and_all_steps_equally():
     """Shares of clipped decisions: equal for either sign of the advantage; the plain ratio's differ by far."""
     new, old, mean, old_mean, _ = sampled_under_the_old(0.1)
     ones = torch.ones(N, 3)
@@ -66,7 +66,7 @@ def test_the_clip_treats_good_and_bad_and_all_steps_alike():
     assert plain.max() - plain.min() > 0.5
 
 
-def test_gradients_are_finite_differences_and_none_passes_a_mask():
+def test_guard_gradients_equal_finite_differences_and_respect_the_mask():
     torch.manual_seed(0)
     x_next, old_mean = torch.randn(2, 2, 3, 4, dtype=torch.float64).unbind(0)
     mean = (old_mean + 0.1 * torch.randn_like(old_mean)).requires_grad_()
@@ -80,4 +80,4 @@ def test_gradients_are_finite_differences_and_none_passes_a_mask():
     (slope,) = torch.autograd.grad(ratio(mean).sum(), mean)
     assert not slope[~mask].any() and slope[mask].abs().min() > 0
     noise = (x_next - old_mean) / std[..., None]
-    torch.testing.assert_close(slope[mask], noise[mask] / 4)  # as large at each step, whatever its noise
+    torch.testing.assert_close(slope[mask], noise[mask] / 4)  # as large at each step, for any noise

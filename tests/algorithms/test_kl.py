@@ -17,7 +17,7 @@ def random(*shape, seed=0):
 # Tokens --------------------------------------------------------------------------------------------------------------
 
 
-def test_by_hand():
+def test_kl_estimators_by_hand():
     log_probs, reference, mask = torch.tensor([[0.5, 9.0]]), torch.tensor([[-0.5, 1.0]]), torch.tensor([[True, False]])
     assert kl_k1(log_probs, reference, mask).tolist() == [[1, 0]]
     assert kl_k2(log_probs, reference, mask).tolist() == [[0.5, 0]]
@@ -25,14 +25,14 @@ def test_by_hand():
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_gradient_against_finite_differences(estimator):
+def test_kl_gradient_against_finite_differences(estimator):
     mask = torch.tensor([[True, False, True], [True, True, False]])
     reference = random(2, 3, seed=1)
     assert torch.autograd.gradcheck(lambda x: estimator(x, reference, mask), (random(2, 3).requires_grad_(),))
 
 
 @given(st.floats(-30, 30), st.floats(-30, 30))
-def test_k2_and_k3_are_never_negative_and_zero_only_at_the_reference(one, other):
+def test_kl_k2_and_k3_are_zero_only_at_the_reference(one, other):
     p, q, mask = torch.tensor([[one]]).double(), torch.tensor([[other]]).double(), torch.ones(1, 1).bool()
     assert kl_k2(p, q, mask).item() >= 0 and kl_k3(p, q, mask).item() >= 0
     assert all(estimator(p, p, mask).item() == 0 for estimator in ESTIMATORS)
@@ -40,7 +40,7 @@ def test_k2_and_k3_are_never_negative_and_zero_only_at_the_reference(one, other)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)
-def test_padding_may_hold_anything_and_the_reference_gets_no_gradient(estimator):
+def test_kl_ignores_padding_and_detaches_the_reference(estimator):
     mask = torch.tensor([[True, False, False]])
     log_probs = torch.tensor([[-1.0, torch.nan, 1e4]], requires_grad=True)
     reference = torch.tensor([[-2.0, torch.inf, -1e4]], requires_grad=True)
@@ -48,7 +48,7 @@ def test_padding_may_hold_anything_and_the_reference_gets_no_gradient(estimator)
     assert log_probs.grad[0, 0] != 0 and log_probs.grad[0, 1:].tolist() == [0, 0] and reference.grad is None
 
 
-def test_values_and_gradients_in_closed_form():
+def test_kl_values_and_gradients_in_closed_form():
     """Gaussians of unlike spread: KL(p || q) and KL(q || p) have unlike values and unlike gradients."""
     n, mean = 400_000, 0.4
     parameter = torch.full((n, 1), mean, dtype=torch.float64, requires_grad=True)  # one copy a draw
@@ -75,7 +75,7 @@ def test_values_and_gradients_in_closed_form():
     check(lambda p, q, mask: kl_weighted_k3(p, p.detach(), q, mask), reverse.item(), reverse_gradient)
 
 
-def test_the_weighted_estimator_may_use_an_older_policys_draws():
+def test_weighted_kl_is_unbiased_for_samples_of_an_older_policy():
     n = 400_000
     parameter = torch.full((n, 1), 0.4, dtype=torch.float64, requires_grad=True)  # one copy a draw
     p, older, q = Normal(parameter, 0.8), Normal(torch.tensor(0.2).double(), 0.9), Normal(torch.zeros(()).double(), 1.0)
@@ -91,7 +91,7 @@ def test_the_weighted_estimator_may_use_an_older_policys_draws():
     assert abs(plain.mean().item() - truth.item()) > 20 * plain.std().item() / n**0.5
 
 
-def test_the_weighted_estimator_by_hand_and_against_finite_differences():
+def test_weighted_kl_by_hand_and_against_finite_differences():
     one, mask = torch.tensor([[0.5, 9.0]]), torch.tensor([[True, False]])
     old, reference = torch.tensor([[0.0, 1.0]]), torch.tensor([[-0.5, torch.nan]])
     expected = torch.tensor([[0.36787944 * 1.6487213, 0.0]])  # (1/e - 1 + 1) times e^0.5
@@ -104,7 +104,7 @@ def test_the_weighted_estimator_by_hand_and_against_finite_differences():
 # Flows ---------------------------------------------------------------------------------------------------------------
 
 
-def test_mean_distance_is_the_divergence_of_gaussians_over_their_dimensions():
+def test_gaussian_mean_distance_is_the_divergence_per_dimension():
     mean, reference, std = random(3, 2, 4, 4), random(3, 2, 4, 4, seed=1), torch.tensor([0.1, 1.0, 3.0]).double()
     spread = std[:, None, None, None]
     truth = kl_divergence(Normal(mean, spread), Normal(reference, spread)).mean((1, 2, 3))
@@ -119,13 +119,13 @@ def test_velocity_mse_by_hand():
     ]
 
 
-def test_gradients_against_finite_differences():
+def test_gaussian_mean_distance_gradients_against_finite_differences():
     mean, reference, std = random(3, 2, 2).requires_grad_(), random(3, 2, 2, seed=1), torch.tensor([0.5, 1, 2]).double()
     assert torch.autograd.gradcheck(lambda m: gaussian_mean_distance(m, reference, std), (mean,))
     assert torch.autograd.gradcheck(lambda m: velocity_mse(m, reference), (mean,))
 
 
-def test_deterministic_rows_are_zero_and_harm_no_gradient():
+def test_deterministic_rows_are_zero_with_finite_gradients():
     mean = torch.ones(2, 3, requires_grad=True)
     got = gaussian_mean_distance(mean, torch.zeros(2, 3), torch.tensor([0.0, 1.0]))
     got.sum().backward()
@@ -134,7 +134,7 @@ def test_deterministic_rows_are_zero_and_harm_no_gradient():
 
 
 @pytest.mark.parametrize("distance", [velocity_mse, lambda a, b: gaussian_mean_distance(a, b, torch.ones(2))])
-def test_bfloat16_is_widened_before_it_is_squared(distance):
+def test_distances_are_computed_in_float32(distance):
     one, other = random(2, 4096).bfloat16(), random(2, 4096, seed=1).bfloat16()
     got, truth = distance(one, other), distance(one.double(), other.double())
     assert got.dtype == torch.float32
@@ -142,13 +142,13 @@ def test_bfloat16_is_widened_before_it_is_squared(distance):
 
 
 @pytest.mark.parametrize("distance", [velocity_mse, lambda a, b: gaussian_mean_distance(a, b, torch.ones(2))])
-def test_only_the_policy_learns(distance):
+def test_distances_detach_the_reference(distance):
     policy, reference = random(2, 4).requires_grad_(), random(2, 4, seed=1).requires_grad_()
     distance(policy, reference).sum().backward()
     assert (policy.grad != 0).all() and reference.grad is None
 
 
-def test_what_does_not_fit_is_refused():
+def test_kl_rejects_wrong_shapes():
     with pytest.raises(ShapeError, match="reference_velocity"):
         velocity_mse(torch.ones(2, 3), torch.ones(2, 1))  # would broadcast
     with pytest.raises(ShapeError, match=r"std: expected \[B\] with B=2, got \[2, 1\]"):

@@ -28,7 +28,7 @@ def random(*shape, seed):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def test_the_error_by_hand():
+def test_velocity_error_by_hand():
     """v = (3, 1), noise - x0 = (1, 1) - (0, 2) = (1, -1): squares 4 and 4; in the second row 0 and 1."""
     velocity = torch.tensor([[3.0, 1.0], [0.0, 1.0]])
     clean, noise = torch.tensor([[0.0, 2.0], [1.0, 1.0]]), torch.tensor([[1.0, 1.0], [1.0, 1.0]])
@@ -49,8 +49,8 @@ def test_weightings_by_hand():
         weighted_error(error, 0.0)
 
 
-def test_epsilon_and_sigma_squared_are_the_errors_of_noise_and_picture():
-    """What the velocity says of either, at x_t: noise = x_t + (1 - sigma) v, x0 = x_t - sigma v."""
+def test_epsilon_and_sigma_squared_are_errors_of_noise_and_image():
+    """The velocity gives both at x_t: noise = x_t + (1 - sigma) v, x0 = x_t - sigma v."""
     clean, noise, velocity = (random(4, 3, 2, seed=n) for n in range(3))
     x_t = interpolate(clean, noise, 0.3)
     error = matching_error(velocity, clean, noise)
@@ -71,14 +71,14 @@ def test_gradients_against_finite_differences(weighting):
 
 
 @pytest.mark.parametrize("weighting", ["huber", "ghuber"])
-def test_roots_have_a_gradient_at_a_perfect_prediction(weighting):
+def test_root_errors_have_finite_gradients_at_zero(weighting):
     clean, noise = random(1, 3, seed=0), random(1, 3, seed=1)
     velocity = (noise - clean).requires_grad_()
     weighted_error(matching_error(velocity, clean, noise), 0.4, weighting).sum().backward()
     assert velocity.grad.isfinite().all()
 
 
-def test_diffusion_dpo_is_the_published_expression():
+def test_diffusion_dpo_equals_the_published_expression():
     """-log sigmoid(-beta / 2 [(e_w - e_l) - (ref_w - ref_l)]), written out in numpy as its authors' code has it."""
     errors = np.abs(np.random.default_rng(0).normal(size=(4, 5)))
     w, low, ref_w, ref_l = errors
@@ -92,7 +92,7 @@ def test_diffusion_dpo_is_the_published_expression():
     assert before_w.grad is None and before_l.grad is None
 
 
-def test_kto_by_hand_and_each_side_moves():
+def test_kto_by_hand_with_gradients_for_both_signs():
     """beta = 2, log-ratios 0.5 and -1, shift 0.4: sigmoid(0.4 - 1) + sigmoid(-2 - 0.4)."""
     chosen, rejected = (torch.tensor([v], dtype=torch.float64, requires_grad=True) for v in (0.5, -1.0))
     loss = kto_loss(chosen, rejected, beta=2.0, shift=0.4)
@@ -122,7 +122,7 @@ def test_reward_weights_by_hand():
         reward_weights(rewards, groups, 0.0)
 
 
-def test_without_negatives_only_the_positive_branch_is_left():
+def test_nft_without_negatives_equals_the_positive_branch():
     velocity, old, clean, noise = (random(3, 4, seed=n) for n in range(4))
     x_t, rho = interpolate(clean, noise, 0.5), torch.tensor([0.0, 0.5, 1.0]).double()
     velocity.requires_grad_()

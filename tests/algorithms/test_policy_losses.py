@@ -51,7 +51,7 @@ def test_clip_by_hand(ratio, advantage, loss, clipped):
     assert got.clipped.item() is clipped
 
 
-def test_clip_low_and_high_are_not_interchangeable():
+def test_clip_low_and_high_bound_opposite_sides():
     log_probs, old, advantages, mask = batch()
     there = clipped_policy_loss(log_probs, old, advantages, mask, 0.1, 0.3).loss
     back = clipped_policy_loss(log_probs, old, advantages, mask, 0.3, 0.1).loss
@@ -76,7 +76,7 @@ def test_aggregation_by_hand(how, constant, total, expected):
     assert aggregate(TERMS, MASK, how, constant, total).item() == pytest.approx(expected)
 
 
-def test_nothing_to_aggregate_is_zero():
+def test_aggregate_of_an_empty_mask_is_zero():
     for how, constant in HOWS:
         assert aggregate(TERMS, torch.zeros_like(MASK), how, constant).item() == 0
 
@@ -85,7 +85,7 @@ def test_nothing_to_aggregate_is_zero():
 
 
 @pytest.mark.parametrize(("how", "constant"), HOWS)
-def test_gradient_against_finite_differences(how, constant):
+def test_clipped_loss_gradient_against_finite_differences(how, constant):
     log_probs, old, advantages, mask = batch()
 
     def loss(x):
@@ -95,7 +95,7 @@ def test_gradient_against_finite_differences(how, constant):
 
 
 @given(st.integers(0, 10_000))
-def test_what_is_clipped_is_what_does_not_learn(seed):
+def test_clipped_decisions_have_zero_gradient(seed):
     log_probs, old, advantages, mask = batch(seed=seed)
     got = clipped_policy_loss(log_probs, old, advantages, mask, 0.1, 0.3)
     got.loss.sum().backward()
@@ -103,13 +103,13 @@ def test_what_is_clipped_is_what_does_not_learn(seed):
     assert not got.ratio.requires_grad and not got.clipped[~mask].any() and (got.loss[~mask] == 0).all()
 
 
-def test_on_policy_the_gradient_is_minus_the_advantage():
+def test_on_policy_gradient_is_minus_the_advantage():
     log_probs, _, advantages, mask = batch()
     clipped_policy_loss(log_probs, log_probs.detach(), advantages, mask, 1e-5, 1e-5).loss.sum().backward()
     torch.testing.assert_close(log_probs.grad, -advantages * mask)
 
 
-def test_padding_may_hold_anything_and_only_the_policy_learns():
+def test_clipped_loss_ignores_padding_and_detaches_old_log_probs():
     log_probs, old, advantages, mask = batch()
     poisoned = [t.detach().where(mask, bad).requires_grad_() for t, bad in ((log_probs, torch.nan), (old, torch.inf))]
     advantages = advantages.where(mask, torch.nan).requires_grad_()
@@ -121,7 +121,7 @@ def test_padding_may_hold_anything_and_only_the_policy_learns():
 
 @pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
 @pytest.mark.parametrize("gap", [1000.0, -1000.0])
-def test_a_ratio_past_all_bounds_poisons_nothing(advantage, gap):
+def test_overflowing_ratios_give_finite_gradients(advantage, gap):
     log_probs = torch.tensor([[gap, 0.0]], requires_grad=True)
     advantages, mask = torch.tensor([[advantage, 1.0]]), torch.ones(1, 2, dtype=torch.bool)
     got = clipped_policy_loss(log_probs, torch.zeros(1, 2), advantages, mask, 0.2, 0.2)
@@ -146,7 +146,7 @@ def gradient(parameter, blocks):
 
 
 @pytest.mark.parametrize(("how", "constant"), HOWS)
-def test_blocks_of_decisions_add_up_to_the_whole(how, constant):
+def test_aggregated_blocks_sum_to_the_whole_batch(how, constant):
     parameter = torch.tensor([0.1, -0.2, 0.3], dtype=torch.float64, requires_grad=True)
     mask = batch()[3]
     every, weights = slice(None), aggregation_weights(mask, how, constant)
@@ -168,7 +168,7 @@ def test_blocks_of_decisions_add_up_to_the_whole(how, constant):
 
 
 @pytest.mark.parametrize(("how", "constant"), HOWS)
-def test_a_slice_has_the_terms_of_the_whole(how, constant):
+def test_slices_have_the_terms_of_the_whole_batch(how, constant):
     log_probs, old, advantages, mask = batch()
     whole = clipped_policy_loss(log_probs, old, advantages, mask, 0.1, 0.3)
     for t in range(5):
@@ -207,7 +207,7 @@ def estimate(theta, advantages_of, steps):
 
 @pytest.mark.parametrize("steps", [1, 2])
 @pytest.mark.parametrize("theta", [0.3, 1.4])
-def test_gradient_is_that_of_expected_reward(theta, steps):
+def test_clipped_loss_gradient_is_that_of_the_expected_reward(theta, steps):
     """E[reward] = -((steps theta - CENTRE)^2 + steps STD^2), so its gradient is -2 steps (steps theta - CENTRE)."""
     truth = 2 * steps * (steps * theta - CENTRE)  # of the loss: the reward's, with its sign turned
     for advantages, bias in ((lambda r, g: r, 1), (rloo_advantages, 1), (dr_grpo_advantages, 1 - 1 / GROUP)):
@@ -223,7 +223,7 @@ def test_gradient_is_that_of_expected_reward(theta, steps):
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused():
+def test_clipped_loss_rejects_wrong_shapes_and_dtypes():
     log_probs, old, advantages, mask = batch()
     with pytest.raises(ShapeError, match=r"advantages: expected \[B, T\] with B=4, T=5, got \[4\]"):
         clipped_policy_loss(log_probs, old, advantages[:, 0], mask, 0.2, 0.2)

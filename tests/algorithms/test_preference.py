@@ -30,7 +30,7 @@ def test_log_ratios_by_hand():
     assert sequence_log_ratio(log_probs, reference, mask, mean=True).tolist() == [-0.25, 0]
 
 
-def test_dpo_is_logistic_regression_on_who_won():
+def test_dpo_is_logistic_regression_on_preferences():
     chosen, rejected = (t.detach() for t in pairs())
     won = Bernoulli(logits=0.3 * (chosen - rejected))
     torch.testing.assert_close(dpo_loss(chosen, rejected, 0.3), -won.log_prob(torch.ones(5).double()))
@@ -88,14 +88,14 @@ def test_gradients_against_finite_differences(name):
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_what_was_chosen_goes_up_and_what_was_rejected_down(name):
+def test_preference_losses_raise_chosen_and_lower_rejected(name):
     chosen, rejected = pairs()
     LOSSES[name](chosen, rejected).sum().backward()
     assert (rejected.grad > 0).all() and (chosen.grad < 0).all()
 
 
 @pytest.mark.parametrize("part", WEIGHTS)
-def test_every_part_of_mpo_moves_something(part):
+def test_every_mpo_term_has_a_gradient(part):
     chosen, rejected = pairs()
     written = random(5, seed=2).requires_grad_()
     alone = dict.fromkeys(WEIGHTS, 0.0) | {part: 2.0}
@@ -107,7 +107,7 @@ def test_every_part_of_mpo_moves_something(part):
     assert moved == ({"w"} if part == "generation" else {"c", "r"})
 
 
-def test_padding_may_hold_anything_and_the_reference_gets_no_gradient():
+def test_log_ratios_ignore_padding_and_detach_the_reference():
     mask = torch.tensor([[True, False]])
     log_probs = torch.tensor([[-1.0, torch.nan]], requires_grad=True)
     reference = torch.tensor([[-2.0, torch.inf]], requires_grad=True)
@@ -120,7 +120,7 @@ def test_padding_may_hold_anything_and_the_reference_gets_no_gradient():
 
 
 @given(st.floats(-50, 50), st.floats(-50, 50), st.floats(-50, 50), st.floats(0.01, 2))
-def test_only_the_margin_counts_for_dpo_and_ipo(chosen, rejected, both, beta):
+def test_dpo_and_ipo_depend_on_the_margin_alone(chosen, rejected, both, beta):
     c, r = torch.tensor([chosen]).double(), torch.tensor([rejected]).double()
     for loss in (dpo_loss, ipo_loss):
         torch.testing.assert_close(loss(c + both, r + both, beta), loss(c, r, beta))
@@ -128,7 +128,7 @@ def test_only_the_margin_counts_for_dpo_and_ipo(chosen, rejected, both, beta):
     assert dpo_loss(c, r, beta).item() - dpo_loss(r, c, beta).item() == pytest.approx(beta * (rejected - chosen))
 
 
-def test_for_bco_the_level_counts_too():
+def test_bco_depends_on_the_level_too():
     c, r = torch.ones(1), -torch.ones(1)
     assert bco_loss(c + 5, r + 5, 1.0).item() > bco_loss(c, r, 1.0).item() + 1
     torch.testing.assert_close(bco_loss(c + 5, r + 5, 1.0, shift=5.0), bco_loss(c, r, 1.0))
@@ -137,7 +137,7 @@ def test_for_bco_the_level_counts_too():
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
-def test_what_does_not_fit_is_refused():
+def test_preference_losses_reject_wrong_shapes():
     chosen, rejected = pairs()
     with pytest.raises(ShapeError, match=r"rejected: expected \[P\] with P=5, got \[4\]"):
         dpo_loss(chosen, rejected[:4], 0.1)

@@ -18,7 +18,7 @@ def test_row_mean_by_hand():
     assert row_mean(values[:, 0, 0]).tolist() == [1, 0]  # latents of one number a row
 
 
-def test_row_mean_keeps_its_digits():
+def test_row_mean_keeps_precision():
     values = torch.full((1, 4096), 1.0078125).bfloat16()  # one unit of bfloat16 above 1
     values[0, 0] = 64
     assert row_mean(values).item() == pytest.approx(values.double().mean().item(), rel=1e-6)

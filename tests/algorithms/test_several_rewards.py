@@ -18,7 +18,7 @@ def front(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(pareto_rank(columns, [1.0] * columns.shape[1], groups.tolist()) == 0)
 
 
-def test_the_front_shares_the_group_and_all_others_get_nothing():
+def test_pareto_front_rows_share_the_advantage_of_their_group():
     """Group 0: places in [0, 1] are (1, 0), (0, 1), (1/2, 1/2) and (1/4, 1/4); three of four are on the front.
     Group 1: one row dominates the other."""
     rewards = torch.tensor([[8.0, 0.0], [0.0, 1.0], [4.0, 0.5], [2.0, 0.25], [1.0, 1.0], [0.0, 0.0]]).double()
@@ -29,20 +29,20 @@ def test_the_front_shares_the_group_and_all_others_get_nothing():
     torch.testing.assert_close(got, expected)
 
 
-def test_a_row_without_a_score_is_no_part_of_its_group():
+def test_pareto_excludes_unscored_rows():
     rewards, groups = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [NAN, 9.0]]), torch.zeros(4, dtype=torch.long)
     torch.testing.assert_close(
         pareto_advantages(rewards, front(rewards, groups), groups), torch.tensor([0.75, 0.75, 0.0, 0.0])
     )
 
 
-def test_equal_rewards_teach_nothing():
+def test_pareto_advantages_of_equal_rewards_are_zero():
     rewards, groups = torch.full((4, 2), 0.3), torch.tensor([0, 0, 1, 1])
     assert not pareto_advantages(rewards, front(rewards, groups), groups).any()
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=8), st.sampled_from([0.5, 3.0]))
-def test_no_dominated_row_learns_and_scales_do_not_matter(pairs, scale):
+def test_pareto_ignores_dominated_rows_and_scales(pairs, scale):
     rewards, groups = torch.tensor(pairs).double(), torch.zeros(len(pairs), dtype=torch.long)
     got = pareto_advantages(rewards, front(rewards, groups), groups)
     for row, mine in enumerate(pairs):
@@ -52,14 +52,14 @@ def test_no_dominated_row_learns_and_scales_do_not_matter(pairs, scale):
     torch.testing.assert_close(pareto_advantages(moved, front(moved, groups), groups), got)
 
 
-def test_weights_that_cannot_weigh_are_refused():
+def test_pareto_rejects_invalid_weights():
     rewards, groups = torch.zeros(2, 2), torch.tensor([0, 0])
     for weights in ([0.0, 0.0], [1.0, -1.0]):
         with pytest.raises(ValueError, match="none may be below 0"):
             pareto_advantages(rewards, torch.tensor([True, True]), groups, weights)
 
 
-def test_constraints_weigh_as_their_multipliers_say():
+def test_lagrangian_weights_constraints_by_their_multipliers():
     objective, constrained = torch.tensor([2.0, -1.0]).double(), torch.tensor([-4.0, 3.0]).double()
     torch.testing.assert_close(lagrangian_advantages(objective, [constrained], [0.0]), objective)
     torch.testing.assert_close(
@@ -70,7 +70,7 @@ def test_constraints_weigh_as_their_multipliers_say():
             lagrangian_advantages(objective, [constrained], multipliers)
 
 
-def test_dual_ascent_finds_the_multiplier_of_a_problem_solved_on_paper():
+def test_dual_ascent_converges_to_the_analytic_multiplier():
     """Maximise -x² subject to x >= 1: the Lagrangian is at its best at x = lambda / 2, so lambda ends at 2."""
     multiplier = 0.0
     for _ in range(200):

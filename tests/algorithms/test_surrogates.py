@@ -71,13 +71,13 @@ def one(ratio, advantage, surrogate):
         ("vespo", 2.0, -2.0, 2.0 * 8 * math.exp(-2), False),  # e^2 2^3 e^-4
     ],
 )
-def test_gradients_by_hand(name, ratio, advantage, gradient, marked):
+def test_surrogate_gradients_by_hand(name, ratio, advantage, gradient, marked):
     _, got, clipped = one(ratio, advantage, SURROGATES[name])
     assert got == pytest.approx(gradient, rel=1e-6)
     assert clipped is marked
 
 
-def test_values_by_hand():
+def test_surrogate_values_by_hand():
     assert one(1.6, -2.0, SURROGATES["dual"])[0] == pytest.approx(3.0)  # 1.5 times 2
     assert one(1.5, 2.0, SURROGATES["cispo"])[0] == pytest.approx(1.2 * -2.0 * -3.0)
     assert one(2.0, 1.0, SURROGATES["sapo"])[0] == pytest.approx(-4 / (1 + math.exp(-1)))
@@ -98,7 +98,7 @@ def test_shared_ratios_by_hand():
 
 
 def integral(name, x, gain):
-    """What a surrogate's gradient is the gradient of, at log-ratios x: the weight, integrated over x, times -gain.
+    """Return the potential of a surrogate's gradient at log-ratios x: the weight, integrated over x, times -gain.
 
     A weight without a gradient makes the loss's own value no guide to its gradient. These are worked out apart from it.
     """
@@ -174,7 +174,7 @@ def test_trajectory_ratios_have_the_gradient_of_their_product():
     torch.testing.assert_close(log_probs.grad, expected, atol=1e-7, rtol=1e-6)
 
 
-def test_in_gspo_token_each_decision_keeps_its_own_advantage():
+def test_gspo_token_uses_the_advantage_of_each_decision():
     """Section 4.3 of the paper: sg[s] p / sg[p], so the gradient at a token is -s times *its* advantage."""
     log_probs, old, advantages, mask = batch()
     terms = clipped_policy_loss(log_probs, old, advantages, mask, 0.999, 1e9, importance="sequence").loss
@@ -199,7 +199,7 @@ def differences(function, x, step=1e-6):
 
 @every
 @each_importance
-def test_on_policy_they_are_all_reinforce(name, importance):
+def test_on_policy_gradients_equal_reinforce(name, importance):
     log_probs, _, advantages, mask = batch()
     loss = SURROGATES[name](log_probs, log_probs.detach(), advantages, mask, importance=importance).loss
     loss.sum().backward()
@@ -208,7 +208,7 @@ def test_on_policy_they_are_all_reinforce(name, importance):
 
 @every
 @each_importance
-def test_padding_may_hold_anything_and_only_the_policy_learns(name, importance):
+def test_surrogates_ignore_padding_and_detach_old_log_probs(name, importance):
     log_probs, old, advantages, mask = batch()
     clean = SURROGATES[name](log_probs, old, advantages, mask, importance=importance)
     clean.loss.sum().backward()
@@ -223,7 +223,7 @@ def test_padding_may_hold_anything_and_only_the_policy_learns(name, importance):
 
 @settings(max_examples=30)
 @given(st.integers(0, 10_000), st.sampled_from(sorted(SURROGATES)), st.sampled_from(IMPORTANCE))
-def test_rows_stand_alone_and_longer_padding_changes_nothing(seed, name, importance):
+def test_surrogate_rows_are_independent_of_batch_and_padding(seed, name, importance):
     log_probs, old, advantages, mask = (t.detach() for t in batch(seed=seed))
     surrogate = partial(SURROGATES[name], importance=importance)
     whole = surrogate(log_probs, old, advantages, mask)
@@ -242,7 +242,7 @@ def padded(mask):
 @every
 @pytest.mark.parametrize("advantage", [1.0, 0.0, -1.0])
 @pytest.mark.parametrize("gap", [1000.0, -1000.0])
-def test_a_ratio_past_all_bounds_poisons_nothing(name, advantage, gap):
+def test_overflowing_ratios_give_finite_gradients(name, advantage, gap):
     log_probs = torch.tensor([[gap, 0.0]], requires_grad=True)
     advantages, mask = torch.tensor([[advantage, 1.0]]), torch.ones(1, 2, dtype=torch.bool)
     got = SURROGATES[name](log_probs, torch.zeros(1, 2), advantages, mask, importance="token")
@@ -252,7 +252,7 @@ def test_a_ratio_past_all_bounds_poisons_nothing(name, advantage, gap):
 
 
 @each_importance
-def test_blocks_of_columns_add_up_for_single_decisions_alone(importance):
+def test_column_blocks_sum_for_per_decision_surrogates_only(importance):
     log_probs, old, advantages, mask = batch()
     weights = aggregation_weights(mask, "sequence")
 
@@ -269,7 +269,7 @@ def test_blocks_of_columns_add_up_for_single_decisions_alone(importance):
 
 
 @every
-def test_what_does_not_fit_is_refused(name):
+def test_surrogates_reject_wrong_shapes_and_dtypes(name):
     log_probs, old, advantages, mask = batch()
     with pytest.raises(ShapeError, match=r"advantages: expected \[B, T\] with B=4, T=5, got \[4\]"):
         SURROGATES[name](log_probs, old, advantages[:, 0], mask)
@@ -279,7 +279,7 @@ def test_what_does_not_fit_is_refused(name):
         SURROGATES[name](log_probs, old, advantages, mask, importance="turn")
 
 
-def test_numbers_without_meaning_are_refused():
+def test_surrogates_reject_invalid_settings():
     inputs = batch()
     with pytest.raises(ValueError, match="dual: expected a number > 1, got 1"):
         clipped_policy_loss(*inputs, 0.1, 0.1, dual=1.0)

@@ -30,7 +30,7 @@ def tree(rows: int, ways: int, splits: list[int], columns: int) -> torch.Tensor:
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(-5, 5), min_size=8, max_size=8), st.sampled_from([[0, 2], [1, 3], [2], [0]]))
-def test_each_node_is_worth_its_leaves_and_compared_with_its_depth(values, splits):
+def test_tree_advantages_compare_nodes_of_one_depth(values, splits):
     leaves = 2 ** len(splits)
     rewards = torch.tensor(values, dtype=torch.float64)
     group = torch.arange(8) // 4  # a group of one tree of 4, of two of 2
@@ -51,26 +51,26 @@ def test_each_node_is_worth_its_leaves_and_compared_with_its_depth(values, split
                 assert got[row, column].item() == pytest.approx(expected, abs=1e-9)
 
 
-def test_without_shared_decisions_it_is_grpo_at_every_step():
+def test_unbranched_trees_equal_grpo_at_every_step():
     rewards, group = torch.tensor([1.0, 3.0, NAN, 2.0, 2.0, 7.0]), torch.tensor([0, 0, 0, 4, 4, 4])
     alone = torch.arange(6)[:, None].expand(6, 3)
     expected = grpo_advantages(rewards, group, std="group", ddof=1)
     torch.testing.assert_close(branch_advantages(rewards, group, alone, ddof=1), expected[:, None].expand(6, 3))
 
 
-def test_a_leaf_without_a_score_is_no_part_of_its_nodes():
+def test_tree_nodes_exclude_unscored_leaves():
     rewards, group = torch.tensor([4.0, NAN, 1.0, 0.0]), torch.zeros(4).long()
     got = branch_advantages(rewards, group, tree(4, 2, [0, 1], 2), ddof=0, eps=0.0)
     torch.testing.assert_close(got[:, 0], torch.tensor([1.0, 0.0, -1.0, 0.0]))  # worth 4 and 0.5
 
 
-def test_a_shared_decision_counts_once():
+def test_shared_decisions_count_once():
     """The control: broadcast to all leaves, the first decision would weigh twice as much as the second."""
     got = branch_advantages(torch.tensor([0.0, 1.0, 3.0, 5.0]), torch.zeros(4).long(), tree(4, 2, [0, 1], 2))
     assert (got != 0).sum(0).tolist() == [2, 4]
 
 
-def test_extremes_are_the_best_and_the_worst_beyond_a_bar():
+def test_tree_extremes_are_selected_past_a_threshold():
     advantages = torch.tensor([0.9, -0.1, 0.4, -0.6, 0.7, 0.8, 2.0, 2.0])
     index = torch.tensor([3, 3, 3, 3, 5, 5, 9, 9])
     expected = torch.tensor([0.9, 0, 0, -0.6, 0, 0.8, 0, 0])  # 5: the worst is not below the bar; 9: nothing differs

@@ -1,4 +1,4 @@
-"""One app on a free port of this machine, with runs made in seconds, and a browser that watches what pages ask for.
+"""Fixtures: one app on a free port, with runs made in seconds, and a browser that records the pages' requests.
 
 Run with `-m browser`. MMRL_SCREENSHOTS names the folder that pictures of the pages go to; MMRL_CHROMIUM the browser.
 """

@@ -1,4 +1,4 @@
-"""What a visitor does, as steps that tests are made of."""
+"""The actions of a visitor, as steps that tests are made of."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def set_up(page: Any, *names: str, group: int = 2, seed: int = 3, steps: int = 3
 
 
 def go(page: Any, pictures: int) -> list[str]:
-    """Press Go and wait for so many pictures; their sources."""
+    """Press Go, wait for `pictures` images and return their sources."""
     page.evaluate("document.querySelectorAll('#mm-grid figure').forEach((figure) => figure.remove())")
     page.click("#mm-go")
     page.wait_for_selector(f"{GRID_IMAGES} >> nth={pictures - 1}")

@@ -9,7 +9,7 @@ from tests.browser.page_steps import GRID_IMAGES, error_text, go, set_up
 DRAWN = ("base", "draw/seed-0@20")
 
 
-def test_checkpoints_draw_from_one_seed_and_are_slid_enlarged_and_exported(visit, pictured, chromium, tmp_path):
+def test_checkpoints_share_a_seed_and_can_be_overlaid_enlarged_and_exported(visit, pictured, chromium, tmp_path):
     page = visit()
     set_up(page, *DRAWN)
     first, second, third, fourth = go(page, 4)
@@ -51,7 +51,7 @@ def test_checkpoints_draw_from_one_seed_and_are_slid_enlarged_and_exported(visit
     assert go(page, 4) == [first, second, third, fourth]  # the same seed, the same pictures
 
 
-def test_a_point_of_the_curve_leads_to_its_checkpoint_or_the_nearest(visit, pictured):
+def test_curve_points_select_the_nearest_checkpoint(visit, pictured):
     page = visit()
     set_up(page, "base")
     reward_curve = page.locator(".mm-curve:has-text('draw/seed-0')").locator("visible=true")
@@ -76,7 +76,7 @@ def test_guidance_scales_are_rows(visit, pictured):
     pictured(page, "guidance")
 
 
-def test_cancel_stops_and_keeps_what_is_there(visit):
+def test_cancel_keeps_finished_images(visit):
     page = visit()
     set_up(page, *DRAWN, group=16, steps=100)
     page.click("#mm-go")
@@ -88,7 +88,7 @@ def test_cancel_stops_and_keeps_what_is_there(visit):
     assert len(go(page, 1)) == 1  # the model is whole
 
 
-def test_two_visitors_at_once_are_not_mixed(visit):
+def test_two_concurrent_visitors_get_separate_results(visit):
     visitors = {visit(): "draw/seed-0@10", visit(): "draw/seed-0@20"}
     expected = {}
     for seed in (1, 2):
@@ -108,7 +108,7 @@ def test_two_visitors_at_once_are_not_mixed(visit):
             assert [image.get_attribute("src") for image in page.locator(GRID_IMAGES).all()] == expected[page, seed]
 
 
-def test_errors_are_displayed_and_nothing_else_breaks(visit, pictured, runs):
+def test_invalid_requests_display_errors(visit, pictured, runs):
     page = visit()
     page.fill("#mm-prompt-box textarea", "x" * 3000)
     page.click("#mm-go")
@@ -124,7 +124,7 @@ def test_errors_are_displayed_and_nothing_else_breaks(visit, pictured, runs):
     pictured(page, "broken")
 
 
-def test_a_deleted_run_is_displayed_as_an_error(visit, pictured, runs):
+def test_deleted_runs_display_an_error(visit, pictured, runs):
     config = runs / "broken" / "seed-0" / "config.yaml"
     text = config.read_text()
     config.unlink()

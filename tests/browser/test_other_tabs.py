@@ -12,14 +12,14 @@ TABS = ("Compare", "VLM", "Blind vote", "Blind vote on answers", "Video", "Promp
 
 
 def requested(page, answers):
-    """Press Ask and wait for so many answers."""
+    """Press Ask and wait for `answers` answers."""
     page.click("#mm-ask")
     page.wait_for_selector(f"#mm-answers .mm-text >> nth={answers - 1}")
     page.wait_for_selector("#mm-answers .mm-doing", state="detached")
     return [text.inner_text() for text in page.locator("#mm-answers .mm-text").all()]
 
 
-def test_answers_stand_side_by_side_with_boxes_and_rewards(visit, pictured):
+def test_answers_tab_displays_boxes_and_rewards(visit, pictured):
     page = visit(tab="VLM")
     first, second = requested(page, 2)
     assert "bbox_2d" in first and "bbox_2d" in second
@@ -31,7 +31,7 @@ def test_answers_stand_side_by_side_with_boxes_and_rewards(visit, pictured):
     pictured(page, "vlm")
 
 
-def test_an_uploaded_picture_is_answered_and_a_wrong_file_is_rejected(visit, pictured, tmp_path):
+def test_uploaded_images_are_answered_and_other_files_rejected(visit, pictured, tmp_path):
     page = visit(tab="VLM")
     wrong, right = tmp_path / "wrong.png", tmp_path / "right.png"
     wrong.write_text("this is no picture")
@@ -92,7 +92,7 @@ def phone(visit):
     return visit(PHONE)
 
 
-def test_every_tab_fits_a_phone(phone, pictured):
+def test_every_tab_fits_a_phone_screen(phone, pictured):
     set_up(phone, "base", "draw/seed-0@20", "draw/seed-0@10", group=1)
     go(phone, 3)
     for tab in TABS:

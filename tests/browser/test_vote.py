@@ -14,7 +14,7 @@ NAMES = re.compile(r"seed-0@|\bbase\b")
 
 
 def seen(page, place):
-    """What is visible of it: each kind of vote has a tab of its own."""
+    """Return the visible elements of a selector: each kind of vote has a separate tab."""
     return page.locator(place).locator("visible=true").first
 
 
@@ -23,13 +23,13 @@ def vote(page, verdict):
     seen(page, "#mm-new-pair").click()
     seen(page, f"#mm-{verdict}:not([disabled])").wait_for()
     output = seen(page, "#mm-ballot")
-    assert not NAMES.search(output.inner_text()) and not NAMES.search(output.evaluate(UNPICTURED))  # nobody is named
+    assert not NAMES.search(output.inner_text()) and not NAMES.search(output.evaluate(UNPICTURED))  # no model is named
     seen(page, f"#mm-{verdict}").click()
     page.locator(f"#mm-{verdict}[disabled]").locator("visible=true").first.wait_for()
     return seen(page, "#mm-vote-result").inner_text()
 
 
-def test_votes_on_pictures_are_pairs_that_training_takes(visit, pictured, site, tmp_path):
+def test_image_votes_are_written_as_preference_pairs(visit, pictured, site, tmp_path):
     page = visit(tab="Blind vote")
     for label in page.locator("#mm-voters label:has(input[type=checkbox])").locator("visible=true").all():
         label.locator("input").set_checked(label.inner_text().strip() in ("base", "draw/seed-0@20"))
@@ -55,7 +55,7 @@ def test_votes_on_pictures_are_pairs_that_training_takes(visit, pictured, site, 
     assert (run / "checkpoints" / "step-1").is_dir()
 
 
-def test_votes_on_answers_keep_texts(visit, pictured, site):
+def test_text_votes_keep_the_texts(visit, pictured, site):
     page = visit(tab="Blind vote on answers")
     before = len(site.votes.read_text().splitlines()) if site.votes.exists() else 0
     for _ in range(3):  # two answers may be the same
@@ -68,7 +68,7 @@ def test_votes_on_answers_keep_texts(visit, pictured, site):
     assert all(isinstance(answer, str) for answer in last["metadata"]["vote"]["answers"]) and last["task"]
 
 
-def test_a_vote_counts_once(visit, site):
+def test_votes_count_once(visit, site):
     page = visit(tab="Blind vote")
     vote(page, "both_bad")
     count = len((site.votes.parent / "votes.undecided.jsonl").read_text().splitlines())

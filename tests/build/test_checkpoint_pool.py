@@ -41,7 +41,7 @@ def alone(pool) -> dict[str, np.ndarray]:
     return found
 
 
-def test_subjects_differ_and_switching_back_and_forth_changes_no_bit(pool, alone):
+def test_pool_switches_checkpoints_bit_exactly(pool, alone):
     base, four, six = alone
     assert not np.array_equal(alone[base], alone[four]) and not np.array_equal(alone[four], alone[six])
     for name in (six, base, four, base, six, four):
@@ -49,7 +49,7 @@ def test_subjects_differ_and_switching_back_and_forth_changes_no_bit(pool, alone
             np.testing.assert_array_equal(drawn(policy), alone[name])
 
 
-def test_the_base_of_a_pool_is_the_model_that_training_began_with(drawing_run, alone):
+def test_pool_base_is_the_model_before_training(drawing_run, alone):
     fresh = CheckpointPool([resolve_model("shapeworld")])  # a model that no run trained
     own = resolve_model(f"{drawing_run}@base")
     with fresh.activate("shapeworld") as policy:
@@ -58,7 +58,7 @@ def test_the_base_of_a_pool_is_the_model_that_training_began_with(drawing_run, a
     np.testing.assert_array_equal(found, alone[own.name])
 
 
-def test_threads_that_take_turns_never_draw_as_one_another(pool, alone):
+def test_pool_isolates_threads(pool, alone):
     wrong: list[str] = []
 
     def draw_often(names: list[str]) -> None:
@@ -76,7 +76,7 @@ def test_threads_that_take_turns_never_draw_as_one_another(pool, alone):
     assert wrong == []
 
 
-def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_run, tmp_path, alone):
+def test_unreadable_checkpoints_leave_other_checkpoints_usable(drawing_run, tmp_path, alone):
     run = Path(shutil.copytree(drawing_run, tmp_path / "run"))
     spoil(run / "checkpoints/step-4")
     pool = CheckpointPool([resolve_model(f"{run}@{which}") for which in ("6", "4", "base")])
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_cannot_be_read_leaves_the_others_as_they_are(drawing_
 
 
 @pytest.mark.slow
-def test_whole_models_take_turns_too(tmp_path):
+def test_pool_switches_fully_trained_models(tmp_path):
     settings = DRAWING | {"policy": {"model": "shapeworld", "train": "full"}}
     run = make_run(tmp_path / "full", settings, steps=[4], shift=0.02)
     pool = CheckpointPool([resolve_model(f"{run}@base"), resolve_model(str(run))])
@@ -104,7 +104,7 @@ def test_whole_models_take_turns_too(tmp_path):
     assert not np.array_equal(found[0], found[1])
 
 
-def test_a_subject_is_found_by_run_checkpoint_or_model(drawing_run):
+def test_resolve_model_by_run_checkpoint_or_model(drawing_run):
     last, best, base = (resolve_model(f"{drawing_run}{which}") for which in ("", "@best", "@base"))
     assert (last.step, best.step, base.step, base.checkpoint) == (6, 4, 0, None)
     assert resolve_model(f"{drawing_run}@6").checkpoint == last.checkpoint
@@ -114,12 +114,12 @@ def test_a_subject_is_found_by_run_checkpoint_or_model(drawing_run):
 
 
 @pytest.mark.parametrize("which", ["5", "fourth", "", "-4", "4/../6"])
-def test_a_checkpoint_that_is_not_there_is_listed_with_those_that_are(drawing_run, which):
+def test_missing_checkpoints_raise_with_the_available_ones(drawing_run, which):
     with pytest.raises(ConfigError, match=r"expected base, best, last or one of the kept iterations \[4, 6\]"):
         resolve_model(f"{drawing_run}@{which}")
 
 
-def test_a_run_without_checkpoints_has_a_base_alone(drawing_run, tmp_path):
+def test_runs_without_checkpoints_have_a_base_alone(drawing_run, tmp_path):
     (tmp_path / "config.yaml").write_text((drawing_run / "config.yaml").read_text())
     assert resolve_model(f"{tmp_path}@base").checkpoint is None
     with pytest.raises(RunError, match="has no last checkpoint yet"):

@@ -47,7 +47,7 @@ def my_world(tmp_path, monkeypatch) -> Path:
     sys.modules.pop("my_world", None)
 
 
-def test_a_package_provides_models_and_data(my_world):
+def test_packages_provide_models_and_data(my_world):
     found = resolve_model_path(PolicyConfig(model="my_world:large"))
     assert found.model == str(my_world / "my_world/weights/pipeline")
     assert schemes.folder_in_package("my_world:large", "vlm") == "my_world/weights/vlm"
@@ -56,14 +56,14 @@ def test_a_package_provides_models_and_data(my_world):
     assert set(schemes.MODELS.names()) == {"my_world", "shapeworld"}
 
 
-def test_what_a_package_lacks_is_named_with_its_key(my_world):
+def test_missing_package_models_raise_with_their_key(my_world):
     with pytest.raises(ConfigError, match=r"policy\.model: my_world has no model small, only large"):
         resolve_model_path(PolicyConfig(model="my_world:small"))
     with pytest.raises(ConfigError, match=r"no vlm shapeworld:unet ships: choose one of shapeworld$"):
         resolve_model_path(VLMConfig(model="shapeworld:unet"))
 
 
-def test_an_unknown_scheme_is_named_with_the_known_ones():
+def test_unknown_schemes_raise_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"policy\.model: no installed package provides mars:large .*; known: shape"):
         resolve_model_path(PolicyConfig(model="mars:large"))
     with pytest.raises(ConfigError, match=r"data: no installed package provides mars:train .*; known: shapeworld"):
@@ -71,12 +71,12 @@ def test_an_unknown_scheme_is_named_with_the_known_ones():
 
 
 @pytest.mark.parametrize("model", ["org/model", "folder/model", "C:\\models\\tiny", "model"])
-def test_folders_and_hub_ids_stay_as_they_are(model):
+def test_folders_and_hub_ids_are_unchanged(model):
     assert resolve_model_path(PolicyConfig(model=model)).model == model
     assert schemes.scheme_of(model) is None
 
 
-def test_every_override_is_one_of_a_protocol_that_ships():
+def test_every_override_names_a_shipped_protocol():
     from mmrl.benchmarks.protocol import load_protocol, protocol_names
     from mmrl_shapeworld.benchmarks import BENCHMARK_DATA, formats
 

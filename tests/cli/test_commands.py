@@ -19,7 +19,7 @@ from mmrl.config import ConfigError, dump_config, list_recipes, load_config
 
 
 class FakeWorkflows(ModuleType):
-    """Remembers what it was asked for."""
+    """A stub that records its arguments."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("mmrl.workflows")
@@ -81,13 +81,13 @@ def run(*arguments: object, code: int = 0):
 # train
 
 
-def test_train_hands_over_the_recipe_with_its_overrides(workflows):
+def test_train_passes_the_recipe_with_its_overrides(workflows):
     result = run("train", "quickstart", "seed=3", "optimizer.lr=1e-3")
     assert workflows.trained == [(load_config("quickstart", ["seed=3", "optimizer.lr=1e-3"]), None)]
     assert str(workflows.folder / "report.html") in result.stdout.replace("\n", "")
 
 
-def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(workflows):
+def test_dry_run_prints_config_and_batch_plan_without_training(workflows):
     result = run("train", "quickstart", "seed=3", "--dry-run")
     assert result.stdout.startswith(dump_config(load_config("quickstart", ["seed=3"])))
     assert "8 prompts x 12 = 96 samples" in result.stdout
@@ -96,7 +96,7 @@ def test_a_dry_run_prints_config_and_geometry_and_trains_nothing(workflows):
 
 
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in list_recipes()])
-def test_every_recipe_passes_the_real_check(recipe, monkeypatch):
+def test_every_recipe_passes_the_dry_run_check(recipe, monkeypatch):
     from mmrl.build import policies
 
     def left_out(config: object) -> None:
@@ -106,10 +106,10 @@ def test_every_recipe_passes_the_real_check(recipe, monkeypatch):
     run("train", recipe, "--dry-run")
 
 
-def test_a_dry_run_estimates_memory_and_refuses_what_the_pipeline_cannot_do():
+def test_dry_run_estimates_memory_and_rejects_unsupported_settings():
     table = run("train", "flow-grpo", "--dry-run").stdout
     assert "Memory on one device" in table and "GiB" not in table.partition("Memory on one device")[2]
-    assert "left out" in run("train", "flow-grpo", "policy.model=nobody/nothing", "--dry-run").stdout
+    assert "left out" in run("train", "flow-grpo", "policy.model=missing/nothing", "--dry-run").stdout
     refused = run("train", "flow-grpo", "policy.scheduler=DDIMScheduler", "--dry-run", code=2).stderr
     assert "flow_sde does not fit the pipeline's scheduler" in refused
     assert (
@@ -118,7 +118,7 @@ def test_a_dry_run_estimates_memory_and_refuses_what_the_pipeline_cannot_do():
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
-def test_train_refuses_before_anything_starts(workflows, dry_run):
+def test_train_validates_before_it_starts(workflows, dry_run):
     workflows.error = ConfigError("algorithm needs log_probs")
     assert run("train", "quickstart", *dry_run, code=2).stderr == "error: algorithm needs log_probs\n"
     assert "data.micro_batch: 7 does not divide" in run("train", "quickstart", "data.micro_batch=7", code=2).stderr
@@ -147,7 +147,7 @@ def test_resume_takes_the_configuration_of_the_run(workflows, started):
     assert {resume for _, resume in workflows.trained} == {started}
 
 
-def test_resume_refuses_what_a_run_under_way_cannot_take(workflows, started, tmp_path):
+def test_resume_rejects_changes_that_a_run_cannot_take(workflows, started, tmp_path):
     refused = run("train", "--resume", started, "optimizer.lr=1", "training.updates=1", "seed=2", code=2).stderr
     assert refused.count("cannot change on resume") == 3
     assert "training.iterations, training.max_kl, training.save_every, evaluation.every, run.display" in refused
@@ -162,7 +162,7 @@ def test_resume_refuses_what_a_run_under_way_cannot_take(workflows, started, tmp
 @pytest.mark.parametrize(
     "error, code", [(ConfigError("bad"), 2), (FileNotFoundError(2, "No such file", "x.jsonl"), 1), ("RunError", 1)]
 )
-def test_errors_of_ours_are_one_message(workflows, monkeypatch, error, code):
+def test_mmrl_errors_are_printed_as_one_message(workflows, monkeypatch, error, code):
     if error == "RunError":
         from mmrl.errors import RunError
 
@@ -173,7 +173,7 @@ def test_errors_of_ours_are_one_message(workflows, monkeypatch, error, code):
     assert CliRunner().invoke(app, ["train", "quickstart"]).exception is error
 
 
-def test_bugs_keep_their_traceback(workflows):
+def test_other_exceptions_keep_their_traceback(workflows):
     workflows.error = ZeroDivisionError()
     assert CliRunner().invoke(app, ["train", "quickstart"]).exception is workflows.error
 
@@ -203,14 +203,14 @@ def test_sample_has_defaults_and_needs_a_prompt(workflows, tmp_path, monkeypatch
     run("sample", "shapeworld", code=2)
 
 
-def test_sample_hands_over_what_a_pipeline_takes_beside_the_prompt(workflows, tmp_path):
+def test_sample_passes_conditions_to_the_pipeline(workflows, tmp_path):
     run("sample", "m", "-p", "bluer", "--with", "image=a.png", "--with", "strength=0.5", "--out", tmp_path)
     assert workflows.sampled[0][-1] == {"image": "a.png", "strength": 0.5}
     plain = {"rlg": None, "lora_strength": None, "guide": {}, "best_of": None, "rewards": {}, "arguments": {}}
     assert vars(workflows.options[0]) == plain
 
 
-def test_sample_hands_over_how_a_model_is_steered(workflows, tmp_path):
+def test_sample_passes_guidance_settings(workflows, tmp_path):
     turned = ["--rlg", 1.5, "--lora-strength", 0.7, "--guide", "clip_score=2.5", "--guide", "aesthetic=-1"]
     run("sample", "m", "-p", "a", *turned, "-a", "clip_score.model=tiny", "--out", tmp_path)
     options = workflows.options[0]
@@ -221,7 +221,7 @@ def test_sample_hands_over_how_a_model_is_steered(workflows, tmp_path):
         assert "expected a reward and a number" in run("sample", "m", "-p", "a", "--guide", wrong, code=2).output
 
 
-def test_sample_keeps_the_best_and_writes_what_they_scored(workflows, tmp_path):
+def test_sample_keeps_the_best_and_writes_their_scores(workflows, tmp_path):
     chosen = ["sample", "m", "-p", "a", "-p", "b", "--best-of", 3, "--reward", "clip_score", "-r", "my.py:mine=0.5"]
     result = run(*chosen, "--out", tmp_path / "one")
     assert workflows.sampled[0][2] == 1 and workflows.options[0].rewards == {"clip_score": 1.0, "my.py:mine": 0.5}
@@ -239,7 +239,7 @@ def test_sample_keeps_the_best_and_writes_what_they_scored(workflows, tmp_path):
 # evaluate
 
 
-def test_evaluate_prints_the_summary_and_can_draw_again(workflows, started, monkeypatch):
+def test_evaluate_prints_the_summary_and_can_sample_again(workflows, started, monkeypatch):
     summary = ModuleType("mmrl.evaluation.summary")
     summary.summarise = lambda runs: [run.name for run in runs]
     summary.render = lambda names: [f"summary of {names}"]
@@ -254,7 +254,7 @@ def test_evaluate_prints_the_summary_and_can_draw_again(workflows, started, monk
 # recipes and rewards
 
 
-def test_recipes_are_listed_shown_and_copied(tmp_path, monkeypatch):
+def test_recipes_commands_list_show_and_copy(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     listed = run("recipes", "list").stdout
     assert all(recipe.name in listed for recipe in list_recipes())
@@ -267,7 +267,7 @@ def test_recipes_are_listed_shown_and_copied(tmp_path, monkeypatch):
     run("recipes", "show", "quikstart", code=2)
 
 
-def test_rewards_are_listed_and_shown():
+def test_rewards_commands_list_and_show():
     assert "compressibility" in run("rewards", "list").stdout
     assert "range" in run("rewards", "show", "compressibility").stdout
     assert "no reward is called" in run("rewards", "show", "xyzzy", code=1).stderr
@@ -276,7 +276,7 @@ def test_rewards_are_listed_and_shown():
 # The program
 
 
-def test_help_opens_from_the_shell_without_anything_heavy():
+def test_help_imports_no_heavy_module():
     code = (
         "import sys; sys.argv = ['mmrl', '--help']\n"
         "from mmrl.cli import main\n"
@@ -290,7 +290,7 @@ def test_help_opens_from_the_shell_without_anything_heavy():
     assert len(loaded.split()) < 600
 
 
-def test_the_module_runs():
+def test_module_runs_as_a_script():
     done = subprocess.run([sys.executable, "-m", "mmrl", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout == f"mmrl {mmrl.__version__}\n"
 

@@ -35,13 +35,13 @@ def run(*arguments: str):
     return CliRunner().invoke(app, ["data", *arguments], catch_exceptions=False)
 
 
-def test_good_data_end_in_0_with_a_table(folder):
+def test_data_check_exits_0_with_a_table(folder):
     done = run("check", "good.jsonl")
     assert done.exit_code == 0, done.output
     assert "clips" in done.output and "counting" in done.output and "good.jsonl:" not in done.output
 
 
-def test_each_problem_is_a_line_with_file_and_number(folder):
+def test_data_check_prints_each_problem_with_file_and_line(folder):
     good = Path("good.jsonl").read_text()
     Path("bad.jsonl").write_text(good + "{\n" + json.dumps({"prompt": "x", "images": ["none.png"]}) + "\n")
     done = run("check", "bad.jsonl")
@@ -55,13 +55,13 @@ def test_each_problem_is_a_line_with_file_and_number(folder):
     assert run("check", "none.jsonl").exit_code == 1
 
 
-def test_lines_without_a_task_are_checked_as_the_one_that_is_named(folder):
+def test_data_check_applies_the_named_task_to_lines_without_one(folder):
     write_samples([Sample(id="a", prompt="x", images=("a.png",), answer="many")], "bare.jsonl")
     assert run("check", "bare.jsonl").exit_code == 0
     assert run("check", "bare.jsonl", "--task", "counting").exit_code == 1
 
 
-def test_what_is_prepared_is_what_training_reads(folder):
+def test_prepared_media_are_read_by_training(folder):
     changes = ["media.video.fps=8", "media.video.max_frames=4", "media.video.max_pixels=900"]
     done = run("prepare", "good.jsonl", "--out", "cache", *changes)
     assert done.exit_code == 0, done.output
@@ -77,7 +77,7 @@ def test_what_is_prepared_is_what_training_reads(folder):
     assert "holds media of another budget" in run("prepare", "good.jsonl", "--out", "cache").output
 
 
-def test_the_budget_of_a_recipe_is_taken(folder):
+def test_prepare_uses_the_budget_of_a_recipe(folder):
     Path("my.yaml").write_text(
         "name: mine\npolicy: {kind: vlm, model: m}\ndata: {path: d}\nmedia: {image: {max_pixels: 900}}\n"
     )
@@ -86,7 +86,7 @@ def test_the_budget_of_a_recipe_is_taken(folder):
     assert written["image"]["max_pixels"] == 900 and written["video"]["fps"] == 2.0
 
 
-def test_bad_media_are_told_and_end_in_1_unless_they_are_to_be_left_out(folder):
+def test_prepare_exits_1_on_bad_media_unless_excluded(folder):
     Path("text.png").write_text("hello")
     write_samples([Sample(id="a", prompt="x", images=("text.png", "a.png"))], "bad.jsonl")
     done = run("prepare", "bad.jsonl", "--out", "cache")
@@ -95,6 +95,6 @@ def test_bad_media_are_told_and_end_in_1_unless_they_are_to_be_left_out(folder):
     assert run("prepare", "bad.jsonl", "--out", "cache", "media.on_error=exclude").exit_code == 0
 
 
-def test_only_keys_of_media_can_be_set(folder):
+def test_prepare_accepts_media_keys_only(folder):
     done = run("prepare", "good.jsonl", "--out", "cache", "data.groups=3")
     assert done.exit_code == 2 and "only keys of media can be set here" in done.output

@@ -1,4 +1,4 @@
-"""The doctor: each state is told from the others, and each remedy is a command."""
+"""The doctor command: every state of a dependency is distinguished, and each remedy is a command."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def part(module: str, **more: object) -> Dependency:
     return Dependency(module, module, "a test", **more)
 
 
-def test_what_imports_is_ok_and_has_its_version():
+def test_importable_dependencies_are_ok_with_a_version():
     finding = examine(Dependency("yaml", "PyYAML", "recipes", required=True))
     assert (finding.state, finding.remedy) == ("ok", "")
     assert finding.version[0].isdigit()
     assert not unusable([finding])
 
 
-def test_what_is_not_there_is_missing_and_has_a_command():
+def test_missing_dependencies_have_an_install_command():
     finding = examine(part("mmrl_no_such_part", extra="demo"))
     assert (finding.state, finding.remedy) == ("missing", 'pip install "mmrl-suite[demo]"')
 
 
-def test_what_cannot_be_had_here_says_why():
+def test_unavailable_dependencies_state_the_reason():
     finding = examine(part("mmrl_no_such_part", unavailable=lambda: "no wheels"))
     assert (finding.state, finding.remedy) == ("not for here", "no wheels")
 
@@ -43,7 +43,7 @@ def test_what_cannot_be_had_here_says_why():
 @pytest.mark.parametrize(
     "line", ["raise RuntimeError('operator\\n  torchvision::nms does not exist')", "import absent_x"]
 )
-def test_what_breaks_on_import_is_broken_in_one_line(modules, line):
+def test_broken_dependencies_are_reported_in_one_line(modules, line):
     name = f"mmrl_breaks_{len(line)}"
     (modules / f"{name}.py").write_text(line)
     finding = examine(part(name, required=True))
@@ -55,7 +55,7 @@ def test_what_breaks_on_import_is_broken_in_one_line(modules, line):
     assert unusable([finding]) == [name]
 
 
-def test_remedies_name_the_versions_that_the_package_asks_for(monkeypatch):
+def test_remedies_state_the_required_versions(monkeypatch):
     monkeypatch.setattr(
         "importlib.metadata.requires", lambda name: ["open_clip_torch>=3.2", 'gradio>=6; extra == "demo"']
     )
@@ -64,12 +64,12 @@ def test_remedies_name_the_versions_that_the_package_asks_for(monkeypatch):
     assert requirement("unheard-of") == "unheard-of"
 
 
-def test_vllm_gets_an_environment_of_its_own():
+def test_vllm_remedy_is_a_separate_environment():
     (vllm,) = (each for each in DEPENDENCIES if each.module == "vllm")
     assert install(vllm).startswith("python -m venv")
 
 
-def test_weights_are_looked_for(tmp_path):
+def test_doctor_checks_for_weights(tmp_path):
     home = tmp_path / "mmrl" / "shapeworld" / "weights"
     assert shipped_weights(home).state == "missing"
     assert "--force-reinstall" in shipped_weights(home).remedy
@@ -81,7 +81,7 @@ def test_weights_are_looked_for(tmp_path):
 
 
 @pytest.mark.parametrize("required, code", [(True, 1), (False, 0)])
-def test_only_a_required_part_fails_the_command(monkeypatch, required, code):
+def test_doctor_fails_on_required_dependencies_only(monkeypatch, required, code):
     weights = Finding("ShapeWorld weights", "ok", "", "", required=True)
     monkeypatch.setattr(doctor_command_module(), "shipped_weights", lambda: weights)
     monkeypatch.setattr(doctor_command_module(), "DEPENDENCIES", (part("mmrl_no_such_part", required=required),))
@@ -94,7 +94,7 @@ def doctor_command_module():
     return sys.modules[doctor_command.__module__]
 
 
-def test_the_real_one_names_every_part():
+def test_doctor_lists_every_dependency():
     result = CliRunner().invoke(app, ["doctor"])
     assert result.exit_code in (0, 1)
     assert all(each.module in result.stdout for each in DEPENDENCIES)

@@ -16,7 +16,7 @@ def run(*words: str):
     return CliRunner().invoke(app, ["evaluate", *words])
 
 
-def test_help_shows_what_it_takes_and_its_other_command():
+def test_evaluate_help_lists_arguments_and_subcommands():
     result = run("--help").output
     assert (
         "--protocol" in result
@@ -27,7 +27,7 @@ def test_help_shows_what_it_takes_and_its_other_command():
     assert "--tolerance" in about_diff and "exit code is 1 on a regression" in about_diff
 
 
-def test_a_run_may_be_called_as_a_command(tmp_path, monkeypatch):
+def test_runs_may_be_named_like_a_subcommand(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "diff").mkdir()
     assert "diff is not a run" in run("./diff").stderr  # it was taken for a run's folder
@@ -35,16 +35,16 @@ def test_a_run_may_be_called_as_a_command(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("words", [[], ["--fresh"], ["--protocol", "geneval"]])
-def test_without_a_subject_it_says_what_is_missing(words):
+def test_evaluate_requires_a_subject(words):
     result = run(*words)
     assert result.exit_code == 2 and "Missing argument 'SUBJECT...'" in result.stderr
 
 
-def test_results_that_cannot_be_used_have_an_exit_code_of_their_own():
+def test_unusable_results_have_their_own_exit_code():
     assert exit_code(ResultError("x")) == 2 and exit_code(EvaluationError("x")) == 1
 
 
-def test_progress_without_a_terminal_is_a_line_a_batch():
+def test_progress_without_a_terminal_prints_a_line_per_batch():
     lines, clock = [], iter([0.0, 2.0, 3.0])
     display = PlainComparisonDisplay(lines.append, lambda: next(clock))
     display.start("run@base", 20, 60)
@@ -57,14 +57,14 @@ def test_progress_without_a_terminal_is_a_line_a_batch():
     ]
 
 
-def test_tables_take_no_markup_from_names():
+def test_tables_escape_markup_in_names():
     table = ResultTable("T", ("subject", "value"), ((ResultCell("a|b <img>*"), ResultCell("+1", "up")),), note="Said.")
     assert as_markdown(table) == (
         "## T\n\nSaid.\n\n| subject | value |\n| --- | ---: |\n| a\\|b &lt;img&gt;\\* | **+1** |\n"
     )
 
 
-def test_folders_that_all_names_share_are_told_once():
+def test_shared_folder_is_the_common_prefix_of_names():
     assert shared_folder(["runs/a/seed-0@base", "runs/a/seed-0", "runs/a/seed-1"]) == "runs/a/"
     assert shared_folder(["runs/a", "other/a"]) == "" == shared_folder(["a", "runs/a"])
     assert shared_folder(["/x/a", "/x/b"]) == "/x/"

@@ -21,7 +21,7 @@ def found():
     return installed_support()
 
 
-def test_the_page_is_the_list(found):
+def test_pipelines_page_equals_the_list(found):
     everywhere = [each for each in found if each.name != "ConsisIDPipeline"]  # there beside opencv alone
     written = page(everywhere, diffusers.__version__)
     if os.environ.get("MMRL_WRITE_DOCS"):
@@ -29,7 +29,7 @@ def test_the_page_is_the_list(found):
     assert PAGE.read_text(encoding="utf-8") == written
 
 
-def test_every_class_has_a_state_and_every_refused_one_a_reason(found):
+def test_every_class_has_a_state_and_unsupported_ones_a_reason(found):
     names = [each.name for each in found]
     assert len(set(names)) == len(names) > 250
     assert set(names) >= PROVEN and len(PROVEN) >= 40
@@ -37,7 +37,7 @@ def test_every_class_has_a_state_and_every_refused_one_a_reason(found):
     assert not PROVEN & REFUSED.keys() and set(names) >= REFUSED.keys()
 
 
-def test_proven_is_what_the_tests_run(monkeypatch):
+def test_tested_classes_are_those_of_the_pipeline_matrix(monkeypatch):
     monkeypatch.syspath_prepend(GENERATION)
     tiny = importlib.import_module("tiny")
     assert {each.pipeline for each in tiny.PIPELINES.values()} == PROVEN
@@ -53,6 +53,6 @@ def test_proven_is_what_the_tests_run(monkeypatch):
         ("TextToVideoSDPipeline", "every frame as a separate row"),
     ],
 )
-def test_what_cannot_work_is_refused_with_the_reason(name, reason):
+def test_unsupported_pipelines_state_the_reason(name, reason):
     support = support_of(getattr(diffusers, name))
     assert support.state == "refused" and reason in support.reason

@@ -50,7 +50,7 @@ def kept(drawn):
 
 
 @pytest.mark.parametrize("prompts", ["prompts.jsonl", "prompts.txt"])
-def test_a_judge_scores_a_folder(drawn, prompts):
+def test_score_command_scores_a_folder_with_a_judge(drawn, prompts):
     with StubJudge(redness) as judge:
         output = run(*arguments(drawn, judge, prompts), "-r", "compressibility", "-a", "compressibility.quality=50")
     assert [row["scores"]["judge"] for row in kept(drawn)] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
@@ -66,7 +66,7 @@ def test_a_judge_scores_a_folder(drawn, prompts):
     assert str(drawn / "out" / "index.html") in output.stdout.replace("\n", "")
 
 
-def test_failures_are_counted_and_shown_and_are_no_reason_to_fail(drawn):
+def test_failed_scores_are_counted_with_exit_code_0(drawn):
     def answer(request):
         return Refuses(400) if "number 3" in between(request, "prompt")[0] else redness(request)
 
@@ -79,14 +79,14 @@ def test_failures_are_counted_and_shown_and_are_no_reason_to_fail(drawn):
     assert "Not scored" in (drawn / "out" / "index.html").read_text()
 
 
-def test_nothing_scored_is_a_failure_that_says_why(drawn):
+def test_score_exits_1_with_the_reason_if_every_row_failed(drawn):
     with StubJudge(Refuses(404, b"no such model")) as judge:
         output = run(*arguments(drawn, judge), code=1)
     assert "nothing could be scored" in output.stderr and "no such model" in output.stderr
     assert len(kept(drawn)) == 6, "what is known is written all the same"
 
 
-def test_what_was_scored_before_a_stop_is_kept(drawn, monkeypatch):
+def test_scores_before_an_interrupt_are_kept(drawn, monkeypatch):
     made = score_folder.reward_input
 
     def stopped_at_the_fifth(sample, *others):
@@ -101,14 +101,14 @@ def test_what_was_scored_before_a_stop_is_kept(drawn, monkeypatch):
     assert result.exit_code != 0 and [row["id"] for row in kept(drawn)] == ["s0", "s1", "s2", "s3"]
 
 
-def test_a_name_that_is_no_text_loses_no_scores(drawn):
+def test_file_names_outside_unicode_lose_no_scores(drawn):
     (drawn / "drawn" / "s0.png").rename(drawn / "drawn" / os.fsdecode(b"\xff.png"))
     with StubJudge(redness) as judge:
         run(*arguments(drawn, judge, "prompts.txt"))
     assert sorted(row["scores"]["judge"] for row in kept(drawn)) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
 
 
-def test_the_lowest_is_the_best_of_all_that_a_distance_gives(drawn):
+def test_distance_rewards_rank_the_lowest_first(drawn):
     (drawn / "mine.py").write_text(
         "from mmrl.rewards import Reward\n\n\n"
         "class Far(Reward):\n"
@@ -126,13 +126,13 @@ def test_the_lowest_is_the_best_of_all_that_a_distance_gives(drawn):
         assert part.index("s5.png") < part.index("s0.png"), name
 
 
-def test_pictures_of_no_sample_are_told(drawn):
+def test_images_without_a_sample_are_reported(drawn):
     Image.new("RGB", (8, 8)).save(drawn / "drawn" / "stranger.png")
     with StubJudge(redness) as judge:
         assert "1 pictures in" in run(*arguments(drawn, judge)).stdout
 
 
-def test_a_reward_of_ones_own_has_settings_too(drawn):
+def test_file_rewards_take_settings(drawn):
     own = drawn / "mine.py"
     own.write_text(
         'def redness(image, scale=1.0):\n    """Red."""\n    return scale * image.getpixel((0, 0))[0] / 255\n'
@@ -157,13 +157,13 @@ def test_a_reward_of_ones_own_has_settings_too(drawn):
         (["--prompts", "nowhere.txt"], "cannot be read", 1),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_scored(drawn, changes, output, code):
+def test_score_validates_before_scoring(drawn, changes, output, code):
     with StubJudge(redness) as judge:
         assert output in run(*arguments(drawn, judge), *changes, code=code).stderr
     assert not judge.requests and not (drawn / "out").exists()
 
 
-def test_help_is_there_without_torch():
+def test_score_help_imports_no_torch():
     code = "import sys\nfrom mmrl.cli import app\ntry:\n    app(['score', '--help'])\nexcept SystemExit:\n    pass\n"
     heavy = "print([m for m in ('torch', 'numpy', 'openai', 'PIL', 'mmrl.rewards') if m in sys.modules])"
     output = subprocess.run([sys.executable, "-c", code + heavy], capture_output=True, text=True, check=True).stdout

@@ -42,7 +42,7 @@ def set_keys(section: Section, default: Section, path: str = "") -> list[str]:
 
 
 def row(algorithm: type[Any]) -> str:
-    """One line of the table, from the class itself."""
+    """Return the table's line of an algorithm, made from its class."""
     sentence, *_ = (algorithm.__doc__ or "").split("\n\n")
     sentence = " ".join(sentence.split())
     papers = re.findall(r"arXiv:\d{4}\.\d{5}", sentence)
@@ -52,7 +52,7 @@ def row(algorithm: type[Any]) -> str:
     return f"| `{name}` | {text.rstrip('.')} | {', '.join(keys) or '-'} | {', '.join(papers) or '-'} |"
 
 
-def test_the_page_lists_every_algorithm_with_what_it_sets():
+def test_algorithms_page_lists_every_algorithm_with_its_settings():
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     missing = [line for each in ALL if (line := row(each)) not in lines]
     assert not missing, "docs/algorithms.md lacks these lines:\n" + "\n".join(missing)
@@ -61,7 +61,7 @@ def test_the_page_lists_every_algorithm_with_what_it_sets():
 
 
 @pytest.mark.parametrize("algorithm", ALL)
-def test_one_line_of_yaml_selects_it(algorithm):
+def test_one_line_of_yaml_selects_an_algorithm(algorithm):
     name = algorithm.model_fields["name"].default
     config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={{name: {name}}}"])
     assert type(config.algorithm) is algorithm and config.algorithm == algorithm()
@@ -70,7 +70,7 @@ def test_one_line_of_yaml_selects_it(algorithm):
     assert all("one, and there is one" in line or "several" in line for line in errors), errors
 
 
-def test_every_component_is_registered_under_its_own_name():
+def test_components_are_registered_under_their_own_name():
     for registry in (OBJECTIVES, POLICY_LOSSES, ADVANTAGES):
         registered = {name: registry.load(name) for name in registry.built_in}
         assert {name: section.model_fields["name"].default for name, section in registered.items()} == {
@@ -79,7 +79,7 @@ def test_every_component_is_registered_under_its_own_name():
     assert set(ALL) >= set(PolicyGradientConfig.__subclasses__())
 
 
-def test_a_preset_is_a_setting_that_can_be_changed():
+def test_presets_can_be_overridden():
     config = parse_config(SMALLEST, "tiny.yaml", ["algorithm={name: dapo, clip: {high: 0.3}, kl: {coef: 0.01}}"])
     clip = config.algorithm.clip
     assert (clip.low, clip.high, config.algorithm.aggregate, config.algorithm.kl.coef) == (0.2, 0.3, "token", 0.01)
@@ -103,7 +103,7 @@ def test_a_preset_is_a_setting_that_can_be_changed():
         ("{name: mpo, preference: 0, quality: 0, generation: 0}", "algorithm: preference, quality and generation"),
     ],
 )
-def test_keys_without_effect_are_refused(algorithm, message):
+def test_keys_without_effect_are_rejected(algorithm, message):
     config = parse_config(SMALLEST, "tiny.yaml", [f"algorithm={algorithm}"])
     (line,) = config.algorithm.validation_errors(config)
     assert line.startswith(message)
@@ -177,7 +177,7 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
         ),
     ],
 )
-def test_ways_to_explore_that_cannot_work_are_refused(overrides, message):
+def test_invalid_exploration_settings_are_rejected(overrides, message):
     lines = validation_errors(parse_config(SMALLEST, "tiny.yaml", overrides))
     assert any(line.startswith(message) for line in lines), lines
 
@@ -196,5 +196,5 @@ def test_ways_to_explore_that_cannot_work_are_refused(overrides, message):
         ["algorithm.name=grpo_guard", "sampling.transition.name=dance_sde"],
     ],
 )
-def test_ways_to_explore_that_work_are_taken(overrides):
+def test_valid_exploration_settings_are_accepted(overrides):
     assert not validation_errors(parse_config(SMALLEST, "tiny.yaml", overrides))

@@ -32,7 +32,7 @@ def errors_of(text: str, *overrides: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_the_figures_of_a_run_by_hand():
+def test_batch_plan_by_hand():
     sizes = geometry(NFT)
     assert sizes.trajectories == 96  # 8 prompts x 12
     assert sizes.micro_batches == 4  # 96 / 24
@@ -45,24 +45,24 @@ def test_the_figures_of_a_run_by_hand():
     assert sizes.evaluation_size == 200
 
 
-def test_an_evaluation_counts_the_held_out_set_and_the_groups():
+def test_evaluation_size_counts_the_heldout_set_and_the_diversity_groups():
     sizes = geometry(NFT, "data.heldout=h.jsonl", "evaluation.diversity_prompts=5", "evaluation.diversity_draws=3")
     assert sizes.evaluation_size == 415  # 2 sets x 100 prompts x 2, and 5 x 3
 
 
 @pytest.mark.parametrize("every, evaluations", [("", 2), ("50", 2), ("60", 2), ("25", 3), ("49", 3), ("1", 51)])
-def test_evaluations_before_between_and_after(every, evaluations):
+def test_evaluations_run_before_between_and_after_training(every, evaluations):
     assert geometry(NFT, f"evaluation.every={every}").evaluations == evaluations
 
 
-def test_without_validation_nothing_is_evaluated():
+def test_evaluation_size_is_zero_without_validation():
     sizes = geometry(NFT, "data.validation=", "evaluation.every=")
     assert (sizes.evaluations, sizes.evaluation_size) == (0, 0)
     assert dict(sizes.rows())["evaluation"].startswith("none")
 
 
 @pytest.mark.parametrize("dtype, bound", [("float32", 1e-6), ("float16", 1e-5), ("bfloat16", 1e-4)])
-def test_the_replay_gap_is_bounded_by_precision_unless_it_is_set(dtype, bound):
+def test_replay_gap_bound_follows_precision_unless_set(dtype, bound):
     unset, explicit = (
         geometry(GRPO, f"policy.dtype={dtype}", *more) for more in ([], ["training.max_replay_gap=2e-3"])
     )
@@ -85,13 +85,13 @@ def test_decisions_are_the_stochastic_steps_of_the_window(window, decisions):
     assert (sizes.decisions, sizes.noise_levels) == (decisions, 0)
 
 
-def test_one_call_takes_all_unless_a_micro_batch_is_set():
+def test_micro_batch_defaults_to_the_whole_batch():
     sizes = geometry(GRPO, "data.micro_batch=", "training.updates=1")
     assert (sizes.micro_batch, sizes.micro_batches) == (96, 1)
 
 
 @given(st.integers(1, 12), st.integers(2, 12), st.integers(1, 150), st.integers(1, 8))
-def test_what_is_accepted_divides_and_what_is_refused_does_not(groups, group_size, micro_batch, updates):
+def test_batch_sizes_are_accepted_exactly_if_they_divide(groups, group_size, micro_batch, updates):
     overrides = [f"data.groups={groups}", f"data.group_size={group_size}", f"data.micro_batch={micro_batch}",
                  f"training.updates={updates}"]  # fmt: skip
     whole = groups * group_size
@@ -103,14 +103,14 @@ def test_what_is_accepted_divides_and_what_is_refused_does_not(groups, group_siz
     assert sizes.micro_batches_per_update * sizes.updates_per_epoch * sizes.micro_batch == whole
 
 
-def test_a_micro_batch_that_does_not_divide_is_told_its_neighbours():
+def test_micro_batch_error_names_the_nearest_divisors():
     assert errors_of(NFT, "data.micro_batch=7") == [
         "data.micro_batch: 7 does not divide groups x group_size = 8 x 12 = 96: 6 or 8 would"
     ]
     assert errors_of(NFT, "data.micro_batch=200")[0].endswith("96: 96 would")
 
 
-def test_updates_that_do_not_share_equally_are_told_what_would():
+def test_updates_error_names_valid_numbers():
     assert errors_of(NFT, "training.updates=3") == [
         "training.updates: 3 cannot share 4 micro-batches of 24 equally: "
         "set data.micro_batch to 32 or a divisor of it, or training.updates to 2 or 4"
@@ -145,7 +145,7 @@ def test_updates_that_do_not_share_equally_are_told_what_would():
         (NFT, "run.dir='runs/{'", "run.dir", "{name} and {seed}"),
     ],
 )
-def test_parts_that_cannot_work_together_are_refused(text, override, key, remedy):
+def test_incompatible_settings_are_rejected(text, override, key, remedy):
     (line,) = errors_of(text, override)
     assert line.startswith(key)
     assert remedy in line
@@ -154,13 +154,13 @@ def test_parts_that_cannot_work_together_are_refused(text, override, key, remedy
 @pytest.mark.parametrize(
     "override, key", [("rewards.0.gate=0.5", "rewards"), ("scoring.renormalise=true", "scoring.renormalise")]
 )
-def test_gdpo_looks_at_no_total(override, key):
+def test_gdpo_accepts_rewards_without_a_total(override, key):
     (line,) = errors_of(NFT, "rewards.1.name=s", "algorithm.advantage.name=gdpo", override)
     assert line.startswith(f"{key}:") and "gdpo" in line
     geometry(NFT, "rewards.1.name=s", override)
 
 
-def test_their_near_misses_are_accepted():
+def test_valid_neighbours_of_rejected_settings_are_accepted():
     """The negative control: each refusal above, one step back."""
     for overrides in (
         ["sampling.steps=2"],
@@ -176,5 +176,5 @@ def test_their_near_misses_are_accepted():
     geometry(NFT, "algorithm.kl={kind: mean_distance}")  # switched off
 
 
-def test_all_refusals_come_at_once():
+def test_all_errors_are_reported_at_once():
     assert len(errors_of(GRPO, "data.micro_batch=7", "sampling.transition.name=ode", "evaluation.rewards=[r]")) == 3

@@ -1,4 +1,4 @@
-"""Loading recipes: what comes back, and what every mistake is told."""
+"""Loading recipes: round trips, and the message for every kind of mistake."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def problems(text: str, *overrides: str) -> list[str]:
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_dumped_config_loads_back_equal(recipe, tmp_path):
+def test_dumped_config_loads_back_equal(recipe, tmp_path):
     config = load_config(recipe)
     path = tmp_path / "config.yaml"
     path.write_text(dump_config(config), encoding="utf-8")
@@ -53,7 +53,7 @@ values = st.recursive(
 
 
 @given(st.dictionaries(words | yaml_like, values, max_size=4), words | yaml_like)
-def test_any_argument_and_text_survives_the_round_trip(args, name):
+def test_arguments_and_texts_survive_a_round_trip(args, name):
     config = parse(SMALLEST).model_copy(update={"name": name, "rewards": (RewardConfig(name="r", args=args),)})
     text = dump_config(config)
     assert parse(text) == config
@@ -68,7 +68,7 @@ def test_scalars_follow_yaml_1_2():
     assert config.training.iterations == 1000
 
 
-def test_a_partial_section_keeps_the_defaults_of_its_field():
+def test_partial_sections_keep_the_defaults_of_their_field():
     """DiffusionNFT's advantage clips at 5 and its KL compares velocities; the classes' own defaults differ."""
     config = parse(SMALLEST, "algorithm={name: diffusion_nft, kl: {coef: 0.1}, advantage: {ddof: 1}}")
     assert config.algorithm.kl.kind == "velocity_mse"
@@ -78,7 +78,7 @@ def test_a_partial_section_keeps_the_defaults_of_its_field():
     assert DiffusionNFTConfig(kl=KLConfig(coef=0.1)).kl.kind is None  # a whole section is taken as it is
 
 
-def test_a_section_without_a_name_changes_the_default_algorithm():
+def test_sections_without_a_name_change_the_default_algorithm():
     assert parse(SMALLEST, "algorithm.clip.low=0.5").algorithm.clip.low == 0.5
     assert parse(SMALLEST).algorithm.name == "grpo"
 
@@ -86,7 +86,7 @@ def test_a_section_without_a_name_changes_the_default_algorithm():
 # Overrides
 
 
-def test_overrides_reach_scalars_lists_maps_and_arguments():
+def test_overrides_set_scalars_lists_maps_and_arguments():
     config = parse(
         SMALLEST,
         "rewards.0.weight=2",
@@ -131,27 +131,27 @@ def test_the_last_override_wins():
         ("rewards.0.args={a: 1, a: 2}", "a is already set in line 1"),
     ],
 )
-def test_a_wrong_override_is_refused(override, message):
+def test_wrong_overrides_are_rejected(override, message):
     (line,) = problems(SMALLEST, override)
     assert message in line
     assert line.startswith("command line")
 
 
-def test_an_override_below_a_wrong_value_does_not_hide_it():
+def test_overrides_below_a_wrong_value_do_not_hide_it():
     assert "policy is 'shapeworld', not a map" in problems("policy: shapeworld", "policy.train=full")[0]
 
 
 # Mistakes in the file
 
 
-def test_an_unknown_key_names_the_nearest_and_its_line():
+def test_unknown_keys_are_reported_with_line_and_nearest_key():
     text = "name: tiny\npolicy: {model: m}\nrewards: [{name: r}]\ndata: {path: d}\nalgorithm:\n  clip:\n    hihg: 1\n"
     assert problems(text) == [
         "tiny.yaml:7: algorithm.clip.hihg is not a key of ClipConfig: did you mean algorithm.clip.high?"
     ]
 
 
-def test_all_problems_come_at_once_each_with_its_place():
+def test_all_problems_are_reported_with_their_place():
     text = "name: tiny\npolcy: {model: m}\nrewards:\n- {name: r}\n- {weight: heavy}\ndata: {path: d, groups: -1}\n"
     assert problems(text, "sampling.steps=ten", "optimizer.lr=0", "sampling.transition.name=flowsde") == [
         "tiny.yaml:2: polcy is not a key of TrainConfig: did you mean policy?",  # and policy is not called missing
@@ -167,7 +167,7 @@ def test_all_problems_come_at_once_each_with_its_place():
     ]
 
 
-def test_an_override_takes_the_place_of_a_line():
+def test_overrides_replace_values_of_the_file():
     (line,) = problems(
         "name: tiny\npolicy: {model: m}\nrewards: [{name: r}]\ndata: {path: d, groups: 8}", "data.groups=0"
     )
@@ -178,27 +178,27 @@ def test_an_override_takes_the_place_of_a_line():
     "value, message",
     [("8.0", "a whole number"), ("true", "a whole number"), ("'8'", "a whole number"), ("null", "a whole number")],
 )
-def test_nothing_is_converted_silently(value, message):
+def test_values_of_another_type_are_rejected(value, message):
     (line,) = problems(SMALLEST, f"data.groups={value}")
     assert line.endswith(f"expected {message}")
 
 
-def test_infinity_is_no_learning_rate():
+def test_infinite_learning_rates_are_rejected():
     assert "finite" in problems(SMALLEST, "optimizer.lr=.inf")[0]
 
 
-def test_the_name_of_an_algorithm_is_checked():
+def test_unknown_algorithm_names_are_rejected():
     (line,) = problems(SMALLEST, "algorithm={name: grop, clip: {low: 1}}")
     assert line.startswith("command line: algorithm.name: got 'grop', expected grpo or ") and " or dr_grpo or " in line
     assert " or diffusion_nft or " in line and line.endswith(": did you mean grpo?")
 
 
-def test_a_key_of_another_algorithm_is_refused():
+def test_keys_of_another_algorithm_are_rejected():
     (line,) = problems(SMALLEST, "algorithm={name: grpo, beta: 1}")
     assert line.startswith("command line: algorithm.beta is not a key of GRPOConfig")
 
 
-def test_duplicate_keys_are_refused_with_both_lines():
+def test_duplicate_keys_are_reported_with_both_lines():
     assert problems("name: a\ndata:\n  path: x\n  path: y\nname: b\n") == [
         "tiny.yaml:4: data.path is already set in line 3",
         "tiny.yaml:5: name is already set in line 1",
@@ -217,16 +217,16 @@ def test_duplicate_keys_are_refused_with_both_lines():
         ("1: x", "1 is not a key of TrainConfig"),
     ],
 )
-def test_what_is_no_recipe_is_refused(text, message):
+def test_documents_that_are_no_recipe_are_rejected(text, message):
     assert any(message in line for line in problems(text))
 
 
-def test_an_empty_file_is_told_what_is_missing():
+def test_empty_files_are_reported_with_the_missing_keys():
     missing = [line.split()[1] for line in problems("")]
     assert missing == ["name", "policy", "data"]
 
 
-def test_a_file_that_is_no_text_is_refused(tmp_path):
+def test_files_that_are_not_text_are_rejected(tmp_path):
     (tmp_path / "x.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load_config(str(tmp_path / "x.yaml"))
@@ -266,7 +266,7 @@ def typos(draw):
 
 @given(typos())
 @settings(suppress_health_check=[HealthCheck.too_slow])
-def test_a_typo_of_any_key_is_refused_and_told_the_right_one(typo):
+def test_misspelt_keys_are_reported_with_the_right_one(typo):
     variant, right, wrong = typo
     (line,) = problems(f"{SMALLEST[:-1]}, {VARIANTS[variant]}}}", f"{dotted(wrong)}=1")
     message = line.removeprefix(f"command line: {dotted(wrong)} is not a key of ")
@@ -278,11 +278,11 @@ def test_a_typo_of_any_key_is_refused_and_told_the_right_one(typo):
     "wrong, right",
     [("lr", "optimizer.lr"), ("learning_rate", "optimizer.lr"), ("data.num_generations", "data.group_size")],
 )
-def test_a_key_in_the_wrong_place_is_told_the_right_one(wrong, right):
+def test_misplaced_keys_are_reported_with_the_right_one(wrong, right):
     assert problems(SMALLEST, f"{wrong}=1")[0].endswith(f"did you mean {right}?")
 
 
-def test_a_key_like_no_other_is_told_what_there_is():
+def test_unknown_keys_without_a_near_match_list_the_known_keys():
     assert problems(SMALLEST, "algorithm.clip.xyzzy=1") == [
         "command line: algorithm.clip.xyzzy is not a key of ClipConfig, whose keys are low, high, dual"
     ]

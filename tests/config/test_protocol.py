@@ -21,7 +21,7 @@ metrics: [{name: mean, label: IoU, of: box_iou}]
 """
 
 
-def test_every_file_is_a_protocol_of_its_own_name_and_no_recipe():
+def test_shipped_protocols_load_under_their_file_name():
     assert [path.name for path in FILES] == [f"{name}.yaml" for name in protocol_names()]
     assert len(FILES) >= 11
     for path in FILES:
@@ -33,7 +33,7 @@ def test_every_file_is_a_protocol_of_its_own_name_and_no_recipe():
     assert not {recipe.name for recipe in list_recipes()} & set(protocol_names())
 
 
-def test_a_file_of_ones_own_is_loaded_by_its_path(tmp_path):
+def test_protocol_files_load_by_path(tmp_path):
     mine = tmp_path / "mine.yaml"
     mine.write_text(RIGHT, encoding="utf-8")
     protocol = load_protocol(str(mine))
@@ -56,7 +56,7 @@ def test_a_file_of_ones_own_is_loaded_by_its_path(tmp_path):
         ("label: IoU,  -> ", ["mine.yaml:9: metrics.0.label is missing"]),
     ],
 )
-def test_what_is_wrong_is_named_with_its_line(tmp_path, wrong, message):
+def test_protocol_errors_name_the_line(tmp_path, wrong, message):
     before, _, after = wrong.partition(" -> ")
     mine = tmp_path / "mine.yaml"
     assert before in RIGHT
@@ -74,7 +74,7 @@ def test_what_is_wrong_is_named_with_its_line(tmp_path, wrong, message):
         ("nowhere/mine.yaml", "there is no file nowhere/mine.yaml"),
     ],
 )
-def test_what_is_no_protocol_is_told_what_is(name, message):
+def test_unknown_protocols_are_reported_with_the_known_ones(name, message):
     with pytest.raises(ConfigError) as caught:
         load_protocol(name)
     assert message in str(caught.value)

@@ -12,13 +12,13 @@ from mmrl.config.recipes import TASKS, recipes_folder
 RENAMED = ["flow_grpo", "sd35_medium_lora", "wan21_1_3b_lora", "shapes_clip_judge", "b2_diffurl_sd15"]
 
 
-def test_every_name_is_kebab_case():
+def test_recipe_names_are_kebab_case():
     names = [recipe.name for recipe in list_recipes()]
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) for name in [*names, *TASKS]), names
 
 
 @pytest.mark.parametrize("name", RENAMED)
-def test_an_old_name_and_an_old_path_lead_to_the_recipe_with_a_warning(name):
+def test_old_names_and_paths_find_the_recipe_with_a_warning(name):
     recipe = find_recipe(name.replace("_", "-"))
     for old in (name, str(recipe.path.with_name(f"{name}.yaml"))):
         with pytest.warns(FutureWarning, match=f"the recipe .*{name}.* is called .*{recipe.name}.* now"):

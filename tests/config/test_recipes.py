@@ -13,14 +13,14 @@ from mmrl.config.recipes import PROTOCOLS, TASKS, recipes_folder
 FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name != PROTOCOLS)
 
 
-def test_every_file_is_a_recipe_of_its_own_name():
+def test_recipes_have_the_name_of_their_file():
     assert FILES
     assert [recipe.path for recipe in list_recipes()] == FILES
     assert len({path.stem for path in FILES}) == len(FILES)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_recipe_loads_fits_and_is_described(path):
+def test_recipes_load_and_have_a_batch_plan_and_description(path):
     config = load_config(path.stem)
     assert config == load_config(str(path))
     assert config.name == path.stem
@@ -30,7 +30,7 @@ def test_a_recipe_loads_fits_and_is_described(path):
     assert description.endswith(".")
 
 
-def test_a_task_leads_to_a_recipe():
+def test_tasks_find_their_recipe():
     assert find_recipe("text-to-image").name == "quickstart"
     assert {recipe for recipe in TASKS.values() if recipe} <= {recipe.name for recipe in list_recipes()}
 
@@ -48,13 +48,13 @@ def test_a_task_leads_to_a_recipe():
         ),
     ],
 )
-def test_what_is_no_recipe_is_told_what_is(name, message):
+def test_unknown_recipes_are_reported_with_the_known_ones(name, message):
     with pytest.raises(ConfigError) as caught:
         find_recipe(name)
     assert message in str(caught.value)
 
 
-def test_a_copy_is_equal_and_overwrites_nothing(tmp_path):
+def test_recipe_copy_is_equal_and_overwrites_no_file(tmp_path):
     copied = copy_recipe("quickstart", tmp_path)
     assert copied == tmp_path / "quickstart.yaml"
     assert load_config(str(copied)) == load_config("quickstart")
@@ -66,7 +66,7 @@ def test_a_copy_is_equal_and_overwrites_nothing(tmp_path):
     assert copy_recipe("quickstart", tmp_path / "new" / "a.yaml").is_file()
 
 
-def test_an_installed_package_finds_the_recipes_inside_it(tmp_path, monkeypatch):
+def test_installed_package_contains_the_recipes(tmp_path, monkeypatch):
     package = tmp_path / "mmrl"
     (package / "_configs" / "quickstart").mkdir(parents=True)
     (package / "_configs" / "quickstart" / "only.yaml").write_text("\nname: only\n")

@@ -48,14 +48,14 @@ def parse(text: str, *overrides: str) -> TrainConfig:
 
 
 @pytest.mark.parametrize(("text", "old", "new"), OLD_AND_NEW)
-def test_an_override_with_an_old_key_means_the_new_one(text, old, new):
+def test_override_with_an_old_key_sets_the_new_one(text, old, new):
     with pytest.warns(FutureWarning, match="command line: .* is called .* now"):
         config = parse(text, old)
     assert config == parse(text, new)
 
 
 @pytest.mark.parametrize(("text", "old", "new"), OLD_AND_NEW)
-def test_a_run_with_an_old_key_is_read_and_its_line_named(text, old, new):
+def test_run_with_an_old_key_loads_with_a_warning_naming_the_line(text, old, new):
     """A run's config.yaml holds every key, so each of its sections has all the old names."""
     current = parse(text, new)
     written = yaml.safe_load(dump_config(current))
@@ -70,7 +70,7 @@ def test_a_run_with_an_old_key_is_read_and_its_line_named(text, old, new):
         assert parse(yaml.safe_dump(written)) == current
 
 
-def test_each_old_key_warns_once_and_new_keys_never():
+def test_old_keys_warn_once_and_new_keys_never():
     old = TEXT + "training: {kl_budget: 0.1}\nmedia: {on_bad: exclude}\n"
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -84,21 +84,21 @@ def test_each_old_key_warns_once_and_new_keys_never():
         parse(TEXT, "training.max_kl=0.1")
 
 
-def test_an_old_and_a_new_key_together_are_an_error():
+def test_old_and_new_key_together_raise():
     with pytest.raises(ConfigError, match=r"training\.max_kl: it is also there under its old name, kl_budget"):
         parse(TEXT + "training: {kl_budget: 0.1, max_kl: 0.2}\n")
 
 
-def test_an_override_takes_the_place_of_an_old_key_in_the_file():
+def test_override_replaces_an_old_key_of_the_file():
     with pytest.warns(FutureWarning, match="training.kl_budget"):
         assert parse(TEXT + "training: {kl_budget: 0.1}\n", "training.max_kl=0.2").training.max_kl == 0.2
 
 
-def test_what_may_change_on_resume_may_change_under_its_old_name():
+def test_resume_accepts_old_names_of_changeable_keys():
     check_resume_overrides(["training.kl_budget=1", "training.max_kl=1"])
 
 
-def test_a_document_keeps_its_order_and_other_keys():
+def test_renaming_keeps_order_and_other_keys():
     document = {"a": 1, "training": {"iterations": 2, "kl_budget": 3, "epochs": 4}, "data": "text"}
     renamed, found = rename_keys(document)
     assert found == {"training.kl_budget": "training.max_kl"} and list(renamed) == list(document)

@@ -36,7 +36,7 @@ def refused(*overrides: str) -> list[str]:
         [CONSTRAINT, "algorithm.name=gdpo", "rewards.2={name: c}"],
     ],
 )
-def test_these_work(overrides):
+def test_valid_reward_settings_are_accepted(overrides):
     assert refused(*overrides) == []
 
 
@@ -70,5 +70,5 @@ def test_these_work(overrides):
         ),
     ],
 )
-def test_these_do_not_and_are_told_why(overrides, message):
+def test_invalid_reward_settings_are_rejected_with_the_reason(overrides, message):
     assert any(message in line for line in refused(*overrides)), refused(*overrides)

@@ -36,20 +36,20 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
         (DRAWS, "algorithm={name: mpo}", "PreferenceLearning needs teacher_force, which PipelinePolicy does not have"),
     ],
 )
-def test_what_cannot_work_is_refused_before_a_model_is_loaded(text, override, message):
+def test_invalid_velocity_settings_are_rejected_before_loading_a_model(text, override, message):
     with pytest.raises(ConfigError) as caught:
         check(parse_config(text, "tiny.yaml", [override]))
     assert message in str(caught.value)
 
 
-def test_a_micro_batch_must_hold_what_is_compared():
+def test_micro_batch_must_hold_whole_comparison_groups():
     config = parse_config(DRAWS, "tiny.yaml", ["algorithm={name: online_dpo, pairing: all}", "data.micro_batch=2"])
     with pytest.raises(ConfigError, match=r"data\.micro_batch: 2 rows do not hold the 4 of a group"):
         check(config)
 
 
 @pytest.mark.parametrize("name", ["awm", "flow_rwr", "rejection_sft", "online_dpo", "dpo", "sft"])
-def test_the_geometry_counts_noise_levels_of_policies_that_draw(name):
+def test_batch_plan_counts_noise_levels_of_velocity_objectives(name):
     config = parse_config(DRAWS, "tiny.yaml", [f"algorithm={{name: {name}, num_noise_levels: 4}}"])
     check(config)
     assert BatchPlan.of(config).noise_levels == 4

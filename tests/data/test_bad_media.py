@@ -36,7 +36,7 @@ def samples(files):
     ]
 
 
-def test_each_sample_is_told_its_own_bad_files(samples, files):
+def test_bad_media_are_found_per_sample(samples, files):
     found = find_bad_media(samples, decode)
     assert list(found) == ["b", "d", "e", "f"]
     assert [len(problems) for problems in found.values()] == [1, 2, 1, 1]
@@ -45,7 +45,7 @@ def test_each_sample_is_told_its_own_bad_files(samples, files):
     assert found["d"][0].startswith(files["cut.png"]) and found["d"][1].startswith(files["cut.mkv"])
 
 
-def test_excluding_keeps_the_others_in_order_and_puts_nothing_in_their_place(samples):
+def test_exclude_drops_bad_samples_and_keeps_the_order(samples):
     kept = exclude_bad_media(samples, "exclude")
     assert kept.samples == (samples[0], samples[2]) and list(kept.excluded) == ["b", "d", "e", "f"]
     lines = kept.report().splitlines()
@@ -53,18 +53,18 @@ def test_excluding_keeps_the_others_in_order_and_puts_nothing_in_their_place(sam
     assert exclude_bad_media([samples[0]], "exclude").report() == ""
 
 
-def test_failing_names_the_files(samples):
+def test_fail_raises_with_the_file_names(samples):
     with pytest.raises(DataError, match=r"cut\.png: cannot be read as a picture .*\(sample 'b'\)\n.*\n.*cut\.mkv"):
         exclude_bad_media(samples, "fail")
     assert exclude_bad_media([samples[0], samples[2]], "fail").samples == (samples[0], samples[2])
 
 
-def test_a_data_set_without_a_good_sample_is_refused(samples):
+def test_exclude_raises_if_no_sample_is_left(samples):
     with pytest.raises(DataError, match=r"no sample is left: all 2 have bad media, the first .*cut\.png"):
         exclude_bad_media([samples[1], samples[3]], "exclude")
 
 
-def test_a_file_that_many_samples_share_is_decoded_once(files):
+def test_shared_files_are_decoded_once(files):
     looked = []
 
     def look(medium, reference, sample_id):
@@ -74,7 +74,7 @@ def test_a_file_that_many_samples_share_is_decoded_once(files):
     assert find_bad_media(many, look) == {} and looked == [("image", files["good.png"])]
 
 
-def test_what_a_medium_is_follows_its_key_not_its_suffix():
+def test_media_kind_follows_the_key_not_the_suffix():
     gif, png = gif_uri(few_colours(moving_square(2))), png_uri(moving_square(1)[0])
     sample = Sample(id="a", images=(gif,), videos=(gif,), conditions={"image": png, "mask_image": gif, "n": 3})
     assert list(media_of(sample)) == [("image", gif), ("video", gif), ("image", png), ("video", gif)]

@@ -18,7 +18,7 @@ sides = st.integers(1, 5000)
 
 
 @given(sides, sides, st.integers(1, 10**6))
-def test_a_large_picture_is_brought_within_the_budget_and_keeps_its_shape(width, height, most):
+def test_large_images_shrink_to_the_budget_with_their_aspect_ratio(width, height, most):
     new_width, new_height = ImageBudget(max_pixels=most).size(width, height)
     assert new_width * new_height <= most and new_width <= width and new_height <= height
     if width * height <= most:
@@ -29,21 +29,21 @@ def test_a_large_picture_is_brought_within_the_budget_and_keeps_its_shape(width,
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(0, 10**5))
-def test_a_small_picture_grows_to_the_least(width, height, least):
+def test_small_images_grow_to_the_minimum(width, height, least):
     new_width, new_height = ImageBudget(min_pixels=least, max_pixels=10**9).size(width, height)
     assert new_width * new_height >= least
     if width * height < least:
         assert new_width <= width * math.sqrt(least / (width * height)) + 1
 
 
-def test_numbers_by_hand():
+def test_image_sizes_by_hand():
     assert ImageBudget(max_pixels=100 * 50).size(400, 200) == (100, 50)
     assert ImageBudget(min_pixels=400 * 200).size(100, 50) == (400, 200)
     assert VideoBudget(max_pixels=10**6, total_pixels=8 * 100 * 50).size(400, 200, frames=8) == (100, 50)
     assert VideoBudget(max_pixels=100 * 50).size(400, 200, frames=8) == (100, 50)
 
 
-def test_pictures_are_resized_only_where_it_is_asked_for():
+def test_images_without_a_budget_are_unchanged():
     picture = Image.effect_noise((40, 20), 50).convert("RGB")
     assert fit_image(picture, ImageBudget()) is picture
     small = fit_image(picture, ImageBudget(max_pixels=200))
@@ -64,7 +64,7 @@ def test_frames_are_spread_from_the_first_to_the_last(total, rate, fps, least, m
         assert steps.max() - steps.min() <= 1 or np.isclose(steps.mean(), (total - 1) / (len(frames) - 1))
 
 
-def test_frames_by_hand():
+def test_frame_counts_by_hand():
     budget = VideoBudget(fps=2, min_frames=1, max_frames=5)
     assert budget.frames(total=16, rate=8) == [0, 5, 10, 15]  # 2 seconds
     assert budget.frames(total=160, rate=8) == [0, 40, 80, 119, 159]  # 20 seconds, at most 5
@@ -81,7 +81,7 @@ def test_frames_by_hand():
         (lambda: VideoBudget(max_frames=9, total_pixels=8), "total_pixels >= max_frames = 9"),
     ],
 )
-def test_a_budget_that_nothing_fits_is_refused(make, problem):
+def test_budgets_below_one_image_are_rejected(make, problem):
     with pytest.raises(ValueError, match=problem):
         make()
 
@@ -89,7 +89,7 @@ def test_a_budget_that_nothing_fits_is_refused(make, problem):
 RUN = "{name: a, policy: {kind: vlm, model: m}, data: {path: d}, media: %s}"
 
 
-def test_the_configuration_says_the_same_by_default_and_by_name():
+def test_media_budget_of_a_config_equals_the_defaults_and_its_settings():
     config = parse_config(RUN % "{}", "test").media
     assert MediaBudget.of(config) == MediaBudget()
     changed = parse_config(RUN % "{image: {max_pixels: 4000}, video: {fps: 1.5, max_frames: 7}}", "test").media
@@ -107,6 +107,6 @@ def test_the_configuration_says_the_same_by_default_and_by_name():
         ("{on_error: swap}", "media.on_error: got 'swap', expected fail or exclude"),
     ],
 )
-def test_a_budget_that_makes_no_sense_is_a_config_error(media, problem):
+def test_invalid_budgets_are_config_errors(media, problem):
     with pytest.raises(ConfigError, match=problem):
         parse_config(RUN % media, "test")

@@ -1,4 +1,4 @@
-"""What an argument takes is told from its name."""
+"""The kind of an argument follows from its name."""
 
 import pytest
 
@@ -23,11 +23,11 @@ from mmrl.data.media.conditions import map_media, media_kind
         ("prompt_2", None),
     ],
 )
-def test_kinds(name, kind):
+def test_media_kind_follows_the_argument_name(name, kind):
     assert media_kind(name) == kind
 
 
-def test_only_paths_are_changed():
+def test_map_media_changes_paths_only():
     fields = {"image": "a", "reference_images": ["b", "c"], "num_frames": 9, "prompt_2": "d", "mask": None}
     changed = map_media(fields, lambda kind, path: (kind, path))
     assert changed == fields | {"image": ("image", "a"), "reference_images": [("image", "b"), ("image", "c")]}

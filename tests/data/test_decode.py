@@ -36,19 +36,19 @@ def grey(level, size=(64, 32)):
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
-def test_every_kind_of_picture_becomes_rgb(picture, tmp_path, mode):
+def test_images_of_every_mode_become_rgb(picture, tmp_path, mode):
     picture.convert(mode).save(tmp_path / "a.png")
     image = load_image(tmp_path / "a.png")
     assert (image.mode, image.size) == ("RGB", (64, 32))
     assert load_mask(tmp_path / "a.png").mode == "L"
 
 
-def test_a_palette_with_transparency_is_read_without_a_warning(picture, tmp_path):
+def test_transparent_palettes_are_read_without_a_warning(picture, tmp_path):
     picture.quantize(4).save(tmp_path / "a.png", transparency=b"\xff\x80")
     assert load_image(tmp_path / "a.png").mode == "RGB"
 
 
-def test_a_photo_is_turned_upright(picture, tmp_path):
+def test_exif_orientation_is_applied_to_images(picture, tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6  # to be turned by 90° clockwise
     picture.save(tmp_path / "a.jpg", exif=exif, quality=95)
@@ -57,7 +57,7 @@ def test_a_photo_is_turned_upright(picture, tmp_path):
     assert np.abs(np.subtract(image.getpixel((16, 8)), LEFT)).max() < 12  # the left is on top now
 
 
-def test_16_bits_are_scaled_not_clipped(tmp_path):
+def test_16_bit_images_are_scaled_not_clipped(tmp_path):
     depth = np.linspace(0, 65535, 32, dtype=np.uint16).reshape(4, 8)
     Image.fromarray(depth).save(tmp_path / "depth.png")
     scaled = np.asarray(load_image(tmp_path / "depth.png"))
@@ -67,7 +67,7 @@ def test_16_bits_are_scaled_not_clipped(tmp_path):
         load_image(tmp_path / "depth.tiff")
 
 
-def test_a_picture_cut_off_is_refused_by_name(picture, tmp_path):
+def test_truncated_images_raise_with_their_name(picture, tmp_path):
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8))
     for name in ("a.png", "a.jpg", "a.webp"):
         path = tmp_path / name
@@ -77,7 +77,7 @@ def test_a_picture_cut_off_is_refused_by_name(picture, tmp_path):
             load_image(path, "dog-7")
 
 
-def test_what_is_no_picture_is_refused(tmp_path, monkeypatch):
+def test_files_that_are_no_image_raise(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_text("hello")
     with pytest.raises(DataError, match=r"a\.png: cannot be read as a picture \(cannot identify image file\)"):
         load_image(tmp_path / "a.png")
@@ -92,14 +92,14 @@ def test_what_is_no_picture_is_refused(tmp_path, monkeypatch):
             load_image(tmp_path / "bomb.png")
 
 
-def test_a_video_gives_every_frame_in_order(tmp_path):
+def test_videos_decode_to_every_frame_in_order(tmp_path):
     levels = [20, 90, 160, 230]
     frames = load_video(write_video(tmp_path / "a.mp4", map(grey, levels)))
     assert [frame.size for frame in frames] == [(64, 32)] * 4
     np.testing.assert_allclose([np.asarray(frame).mean() for frame in frames], levels, atol=6)
 
 
-def test_a_video_is_turned_upright(picture, tmp_path):
+def test_video_rotation_is_applied(picture, tmp_path):
     """As phones film: the frames lie on their side, and the track's matrix turns them by 90° clockwise."""
     path = write_video(tmp_path / "a.mp4", [picture] * 2)
     one, two = (number.to_bytes(4, "big", signed=True) for number in (65536, -65536))
@@ -113,7 +113,7 @@ def test_a_video_is_turned_upright(picture, tmp_path):
     assert np.abs(np.subtract(frame.getpixel((16, 8)), LEFT)).max() < 30  # the left is on top now
 
 
-def test_a_video_that_is_cut_off_is_refused(tmp_path):
+def test_truncated_videos_raise(tmp_path):
     rng = np.random.default_rng(0)
     noise = [Image.fromarray(rng.integers(0, 255, (32, 64, 3), dtype=np.uint8)) for _ in range(24)]
     whole = write_video(tmp_path / "a.mp4", noise, options={"movflags": "faststart"})  # its index comes first
@@ -129,7 +129,7 @@ def test_a_video_that_is_cut_off_is_refused(tmp_path):
         load_video(tmp_path / "text.mp4")
 
 
-def test_files_that_cannot_be_used_are_found_before_training(tmp_path):
+def test_unreadable_files_are_found_before_training(tmp_path):
     grey(9).save(tmp_path / "good.png")
     (tmp_path / "text.png").write_text("hello")
     good, text = str(tmp_path / "good.png"), str(tmp_path / "text.png")
@@ -145,7 +145,7 @@ def test_files_that_cannot_be_used_are_found_before_training(tmp_path):
         check_media_files(broken[-1:])
 
 
-def test_paths_count_from_the_folder_of_the_data_file(tmp_path):
+def test_paths_are_relative_to_the_data_file(tmp_path):
     sample = Sample(id="a", prompt="x", images=("pets/a.png", "/b.png"), videos=("c.mp4",), mask="m.png")
     found = with_media_in(sample, "/data")
     assert found.images == ("/data/pets/a.png", "/b.png") and found.videos == ("/data/c.mp4",)

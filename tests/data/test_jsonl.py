@@ -20,7 +20,7 @@ FULL = Sample(
 )
 
 
-def test_what_is_written_is_read_back(tmp_path):
+def test_written_samples_are_read_back(tmp_path):
     path = tmp_path / "new" / "data.jsonl"
     write_samples([FULL, Sample(id="b", prompt="x")], path)
     assert read_samples(path) == [FULL, Sample(id="b", prompt="x")]
@@ -36,14 +36,14 @@ json_values = st.recursive(
 
 
 @given(prompt=st.text(min_size=1), answer=json_values, metadata=st.dictionaries(st.text(), json_values, max_size=3))
-def test_any_text_and_any_json_survive(tmp_path_factory, prompt, answer, metadata):
+def test_any_text_and_json_survive_a_round_trip(tmp_path_factory, prompt, answer, metadata):
     path = tmp_path_factory.mktemp("data") / "data.jsonl"
     sample = Sample(id="a", prompt=prompt, answer=answer, metadata=metadata)
     write_samples([sample], path)
     assert read_samples(path) == [sample]
 
 
-def test_a_line_without_id_is_named_after_its_place_and_blank_lines_are_skipped(tmp_path):
+def test_lines_without_an_id_are_named_by_place_and_blank_lines_skipped(tmp_path):
     path = tmp_path / "mine.jsonl"
     path.write_text('\ufeff{"prompt": "x"}\n\n{"prompt": "y"}\n', encoding="utf-8")
     assert [sample.id for sample in read_samples(path)] == ["mine-1", "mine-3"]
@@ -76,14 +76,14 @@ def test_a_line_without_id_is_named_after_its_place_and_blank_lines_are_skipped(
         ('{"id": "a", "prompt": "y"}', r":2: the id 'a' is already that of line 1"),
     ],
 )
-def test_a_bad_line_is_one_message_with_file_and_line(tmp_path, line, message):
+def test_bad_lines_raise_with_file_and_line(tmp_path, line, message):
     path = tmp_path / "data.jsonl"
     path.write_text('{"id": "a", "prompt": "x"}\n' + line + "\n")
     with pytest.raises(DataError, match=message):
         read_samples(path)
 
 
-def test_scanning_tells_every_bad_line_and_all_that_is_wrong_with_it(tmp_path):
+def test_scan_reports_every_problem_of_every_line(tmp_path):
     path = tmp_path / "data.jsonl"
     path.write_bytes(
         b'{"id": "a", "prompt": "x"}\n{"promt": 1, "imges": 2}\n\n\xff\n{"id": "a", "prompt": "y"}\n{"prompt": 3}\n'
@@ -93,7 +93,7 @@ def test_scanning_tells_every_bad_line_and_all_that_is_wrong_with_it(tmp_path):
     assert lines[3].problems == ("the id 'a' is already that of line 1",)
 
 
-def test_files_that_hold_no_data_set(tmp_path):
+def test_missing_empty_and_binary_files_raise(tmp_path):
     with pytest.raises(DataError, match=r"none.jsonl: cannot be read: No such file"):
         read_samples(tmp_path / "none.jsonl")
     (tmp_path / "empty.jsonl").write_text("\n\n")
@@ -104,7 +104,7 @@ def test_files_that_hold_no_data_set(tmp_path):
         read_samples(tmp_path / "binary.jsonl")
 
 
-def test_a_sample_that_is_no_json_leaves_the_old_file_alone(tmp_path):
+def test_samples_that_are_not_json_leave_the_old_file(tmp_path):
     path = tmp_path / "data.jsonl"
     write_samples([FULL], path)
     with pytest.raises(DataError, match=r"sample 'bad' cannot be written as JSON"):
@@ -112,7 +112,7 @@ def test_a_sample_that_is_no_json_leaves_the_old_file_alone(tmp_path):
     assert read_samples(path) == [FULL] and len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_a_pipeline_takes_beside_the_prompt_is_gathered(tmp_path):
+def test_pipeline_arguments_become_conditions(tmp_path):
     path = tmp_path / "edits.jsonl"
     path.write_text(
         '{"prompt": "bluer", "image": "a.png", "conditions": {"strength": 0.5}}\n{"image": "b.png", "num_frames": 9}\n'

@@ -32,7 +32,7 @@ def samples(tmp_path):
     ]
 
 
-def test_the_cache_gives_what_decoding_gives(samples, tmp_path):
+def test_cache_equals_decoding(samples, tmp_path):
     done = write_cache(samples, tmp_path / "cache", BUDGET)
     assert (done.made, done.kept, done.problems) == (4, 0, [])
     direct = MediaReader(BUDGET)
@@ -51,14 +51,14 @@ def test_the_cache_gives_what_decoding_gives(samples, tmp_path):
     assert exclude_bad_media(samples, "fail", MediaCache(tmp_path / "cache", BUDGET).check).excluded == {}
 
 
-def test_going_on_prepares_only_what_is_missing(samples, tmp_path):
+def test_cache_resumes_with_missing_media_only(samples, tmp_path):
     assert write_cache(samples[:1], tmp_path / "cache", BUDGET).made == 2
     again = write_cache(samples, tmp_path / "cache", BUDGET)
     assert (again.made, again.kept) == (2, 2)
     assert again.bytes == sum(path.stat().st_size for path in (tmp_path / "cache").rglob("*.safetensors"))
 
 
-def test_a_file_that_changed_is_stale(samples, tmp_path):
+def test_changed_files_are_stale(samples, tmp_path):
     write_cache(samples, tmp_path / "cache", BUDGET)
     path = tmp_path / "a.png"
     before = path.stat()
@@ -74,7 +74,7 @@ def test_a_file_that_changed_is_stale(samples, tmp_path):
         MediaCache(tmp_path / "cache", BUDGET).image(str(path))
 
 
-def test_another_budget_is_refused_by_its_numbers(samples, tmp_path):
+def test_another_budget_raises_with_both_values(samples, tmp_path):
     write_cache(samples, tmp_path / "cache", BUDGET)
     other = replace(BUDGET, video=replace(BUDGET.video, fps=2.0, max_frames=5))
     with pytest.raises(DataError, match=r"another budget \(video.fps 4, not 2.0, video.max_frames 6, not 5\)"):
@@ -85,7 +85,7 @@ def test_another_budget_is_refused_by_its_numbers(samples, tmp_path):
         MediaReader(other, cache=MediaCache(tmp_path / "cache", BUDGET))
 
 
-def test_a_folder_that_is_no_cache_is_left_alone(samples, tmp_path):
+def test_folders_that_are_no_cache_are_unchanged(samples, tmp_path):
     with pytest.raises(DataError, match=r"is not a cache of `mmrl data prepare`: it has no readable cache\.json"):
         MediaCache(tmp_path, BUDGET)
     with pytest.raises(DataError, match="exists and is not a cache"):
@@ -98,7 +98,7 @@ def test_a_folder_that_is_no_cache_is_left_alone(samples, tmp_path):
         MediaCache(tmp_path / "cache", BUDGET)
 
 
-def test_a_damaged_file_of_the_cache_is_named(samples, tmp_path):
+def test_damaged_cache_files_raise_with_their_name(samples, tmp_path):
     write_cache(samples, tmp_path / "cache", BUDGET)
     for path in (tmp_path / "cache").rglob("*.safetensors"):
         path.write_bytes(path.read_bytes()[:50])
@@ -106,7 +106,7 @@ def test_a_damaged_file_of_the_cache_is_named(samples, tmp_path):
         MediaCache(tmp_path / "cache", BUDGET).image(samples[0].images[0])
 
 
-def test_media_that_cannot_be_decoded_are_told_and_the_others_prepared(samples, tmp_path):
+def test_undecodable_media_are_reported_and_others_prepared(samples, tmp_path):
     (tmp_path / "bad.png").write_text("hello")
     bad = Sample(id="bad", prompt="x", images=(str(tmp_path / "bad.png"), str(tmp_path / "none.png")))
     done = write_cache([*samples, bad], tmp_path / "cache", BUDGET)
@@ -116,7 +116,7 @@ def test_media_that_cannot_be_decoded_are_told_and_the_others_prepared(samples, 
         MediaCache(tmp_path / "cache", BUDGET).image(bad.images[0])
 
 
-def test_a_reader_without_a_cache_keeps_the_budget(samples):
+def test_reader_without_a_cache_applies_the_budget(samples):
     reader = MediaReader(BUDGET)
     width, height = reader.image(samples[0].images[0]).size
     assert width * height <= 1000

@@ -18,7 +18,7 @@ def ids(batch):
 
 
 @given(st.integers(1, 9), st.integers(0, 9), st.integers(0, 99))
-def test_each_epoch_holds_each_sample_once_and_no_batch_repeats(groups, more, seed):
+def test_epochs_hold_each_sample_once_without_repeats_in_a_batch(groups, more, seed):
     n = groups + more
     sampler = PromptSampler(samples(n), groups, seed)
     batches = [ids(sampler.next()) for _ in range(3 * n)]
@@ -30,7 +30,7 @@ def test_each_epoch_holds_each_sample_once_and_no_batch_repeats(groups, more, se
 
 
 @given(st.integers(0, 25), st.integers(0, 99))
-def test_resume_is_exact(steps, seed):
+def test_prompt_stream_resumes_exactly(steps, seed):
     sampler = PromptSampler(samples(7), 3, seed)
     for _ in range(steps):
         sampler.next()
@@ -41,7 +41,7 @@ def test_resume_is_exact(steps, seed):
     assert [ids(resumed.next()) for _ in range(10)] == [ids(sampler.next()) for _ in range(10)]
 
 
-def test_seeds_and_epochs_differ():
+def test_prompt_order_differs_by_seed_and_epoch():
     def stream(seed, steps):
         sampler = PromptSampler(samples(50), 50, seed)
         return [ids(sampler.next()) for _ in range(steps)]
@@ -50,7 +50,7 @@ def test_seeds_and_epochs_differ():
     assert first != second and first != stream(1, 1)[0] and first == stream(0, 1)[0]
 
 
-def test_too_few_samples_and_other_samples_are_refused():
+def test_prompt_stream_rejects_too_few_or_other_samples():
     with pytest.raises(DataError, match="has 3 samples, fewer than the 4 groups of an iteration"):
         PromptSampler(samples(3), 4, seed=0)
     with pytest.raises(DataError, match="groups is 0"):
@@ -61,7 +61,7 @@ def test_too_few_samples_and_other_samples_are_refused():
 
 @settings(max_examples=25)
 @given(st.integers(1, 4), st.lists(st.integers(0, 9), max_size=4), st.integers(0, 99))
-def test_further_prompts_of_an_iteration_are_none_that_it_has_had(groups, more, seed):
+def test_extra_prompts_of_an_iteration_are_new(groups, more, seed):
     sampler = PromptSampler(samples(7), groups, seed)
     for _ in range(5):
         batch = ids(sampler.next())
@@ -71,7 +71,7 @@ def test_further_prompts_of_an_iteration_are_none_that_it_has_had(groups, more, 
             batch += came
 
 
-def test_prompts_that_are_passed_over_stay_out_and_samples_are_found_by_id():
+def test_skipped_prompts_stay_excluded_and_samples_are_found_by_id():
     sampler = PromptSampler(samples(5), 2, seed=0)
     assert sorted(sampler.take(9, without=[1, 3])) == [0, 2, 4]
     assert sampler.sample("3").prompt == "prompt 3"

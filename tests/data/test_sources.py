@@ -56,7 +56,7 @@ def check(found):
     assert (second.answer, second.images, second.task, second.metadata) == (None, (), None, {"level": 8})
 
 
-def test_parquet_folders_and_data_sets_hold_the_same_samples(table, tmp_path, monkeypatch):
+def test_parquet_folders_and_datasets_hold_equal_samples(table, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
     datasets.disable_progress_bars()
@@ -76,7 +76,7 @@ def test_parquet_folders_and_data_sets_hold_the_same_samples(table, tmp_path, mo
         load_source(str(tmp_path / "splits"))
 
 
-def test_json_lines_are_read_with_their_media_beside_them(tmp_path):
+def test_json_lines_are_read_with_relative_media(tmp_path):
     write_samples([Sample(id="a", prompt="x", images=("p/a.png",))], tmp_path / "a.jsonl")
     assert load_source(str(tmp_path / "a.jsonl"))[0].images == (f"{tmp_path}/p/a.png",)
     with pytest.raises(DataError, match="in JSON Lines, write the keys of a sample"):
@@ -116,7 +116,7 @@ def test_columns_are_renamed_and_single_media_become_lists(tmp_path):
         ({"prompt": [1]}, r"row 0: prompt: Input should be a valid string"),
     ],
 )
-def test_a_bad_row_is_told_by_its_number(tmp_path, columns, problem):
+def test_bad_rows_are_reported_by_number(tmp_path, columns, problem):
     path = write(tmp_path / "a.parquet", **columns)
     with pytest.raises(DataError, match=problem):
         load_source(path)
@@ -124,7 +124,7 @@ def test_a_bad_row_is_told_by_its_number(tmp_path, columns, problem):
     assert f"{locate(path, bad.number)}: {bad.problems[0]}".startswith(path)
 
 
-def test_sources_that_cannot_be_read(tmp_path, monkeypatch):
+def test_unreadable_sources_raise(tmp_path, monkeypatch):
     (tmp_path / "text.parquet").write_text("hello")
     with pytest.raises(DataError, match=r"text\.parquet: cannot be read as Parquet"):
         load_source(str(tmp_path / "text.parquet"))

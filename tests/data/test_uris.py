@@ -22,7 +22,7 @@ from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write
 
 
 @given(st.binary(max_size=200), st.sampled_from(["image/png", "image/svg+xml", "video/mp4", "application/x.y-z"]))
-def test_bytes_survive(content, kind):
+def test_data_uri_bytes_round_trip(content, kind):
     uri = data_uri(content, kind)
     assert is_data_uri(uri) and uri_kind(uri) == kind and uri_bytes(uri) == content
 
@@ -35,7 +35,7 @@ def test_bytes_survive(content, kind):
         ("data:;base64,aGk=", b"hi", ""),
     ],
 )
-def test_heads_are_read_as_the_standard_has_them(uri, bytes_, kind):
+def test_data_uri_headers_follow_the_standard(uri, bytes_, kind):
     assert (uri_bytes(uri), uri_kind(uri)) == (bytes_, kind)
 
 
@@ -49,12 +49,12 @@ def test_heads_are_read_as_the_standard_has_them(uri, bytes_, kind):
         ("data:image/png;base64,a*k=", "base64 is damaged"),
     ],
 )
-def test_what_is_no_base64_is_refused_rather_than_guessed_at(uri, problem):
+def test_invalid_base64_is_rejected(uri, problem):
     with pytest.raises(ValueError, match=problem):
         uri_bytes(uri)
 
 
-def test_pictures_and_videos_are_the_same_from_a_uri(tmp_path):
+def test_images_and_videos_load_from_data_uris(tmp_path):
     picture = moving_square(1)[0]
     picture.save(tmp_path / "a.png")
     uri = png_uri(picture)
@@ -66,12 +66,12 @@ def test_pictures_and_videos_are_the_same_from_a_uri(tmp_path):
     np.testing.assert_array_equal(np.stack(frames), np.stack(load_video(path)))
 
 
-def test_a_gif_loses_nothing():
+def test_gif_uris_are_lossless():
     frames = few_colours(moving_square(6))
     np.testing.assert_array_equal(np.stack(load_video(gif_uri(frames))), np.stack(frames))
 
 
-def test_the_size_of_a_photo_on_its_side_is_that_of_the_upright_one(tmp_path):
+def test_image_size_applies_exif_orientation(tmp_path):
     exif = Image.Exif()
     exif[0x0112] = 6
     moving_square(1)[0].save(tmp_path / "a.jpg", exif=exif)
@@ -79,7 +79,7 @@ def test_the_size_of_a_photo_on_its_side_is_that_of_the_upright_one(tmp_path):
 
 
 @pytest.mark.parametrize("load", [load_image, load_video])
-def test_messages_name_the_sample_and_the_beginning_of_the_uri(load):
+def test_data_uri_errors_name_sample_and_prefix(load):
     damaged = png_uri(Image.effect_noise((64, 64), 90))[:4000]
     with pytest.raises(DataError) as refused:
         load(damaged, "dog-7")
@@ -89,7 +89,7 @@ def test_messages_name_the_sample_and_the_beginning_of_the_uri(load):
     assert describe_reference("data:" + "x" * 5000) == "data:... (5005 characters)"
 
 
-def test_uris_are_no_paths(tmp_path):
+def test_data_uris_are_not_resolved_as_paths(tmp_path):
     picture, clip = png_uri(moving_square(1)[0]), gif_uri(few_colours(moving_square(2)))
     sample = Sample(id="a", prompt="x", images=(picture, "b.png"), videos=(clip,), conditions={"image": clip})
     found = with_media_in(sample, "/data")

@@ -33,7 +33,7 @@ def taught(n=20, groups=4, telling=2, **settings):
 
 @settings(max_examples=25)
 @given(st.integers(1, 6), st.integers(0, 9), st.floats(0, 1), st.integers(0, 99), st.integers(0, 4))
-def test_no_batch_has_a_prompt_twice_and_the_uniform_part_goes_on(groups, more, share, seed, extra):
+def test_batches_have_distinct_prompts_at_every_share(groups, more, share, seed, extra):
     n = groups + more
     sampler = VarianceAwareSampler(samples(n), groups, seed, share=share)
     for _ in range(4):
@@ -42,7 +42,7 @@ def test_no_batch_has_a_prompt_twice_and_the_uniform_part_goes_on(groups, more, 
         sampler.learn([outcome(sampler.sample(id), [0.0, float(id) / n]) for id in batch])
 
 
-def test_half_of_a_batch_is_drawn_by_score():
+def test_half_of_a_batch_is_sampled_by_score():
     sampler = taught(share=0.5)
     drawn = Counter(s.id for _ in range(200) for s in sampler.next())
     uniform = 200 * 2 / 20  # how often each comes in the shuffled half
@@ -51,12 +51,12 @@ def test_half_of_a_batch_is_drawn_by_score():
     assert all(drawn[str(i)] >= uniform - 1 for i in range(20))
 
 
-def test_without_a_share_it_is_the_shuffled_epoch():
+def test_without_a_share_prompts_are_the_shuffled_epoch():
     sampler = taught(share=0.0)
     assert set(Counter(s.id for _ in range(50) for s in sampler.next()).values()) == {10}
 
 
-def test_draws_are_in_proportion_to_the_score():
+def test_prompts_are_sampled_in_proportion_to_their_score():
     sampler = VarianceAwareSampler(samples(3), 1, seed=0, share=1.0, outcome=1.0, diversity=0.0)
     spreads = {"0": [0.0, 1.0], "1": [0.25, 0.75], "2": [0.5, 0.5]}  # variances 1/4, 1/16 and 0
     sampler.learn([outcome(s, spreads[s.id]) for s in samples(3)])
@@ -65,7 +65,7 @@ def test_draws_are_in_proportion_to_the_score():
     assert drawn["0"] / 600 == pytest.approx(0.8, abs=0.05) and drawn["2"] == 0
 
 
-def test_prompts_that_were_not_tried_yet_count_as_the_best():
+def test_untried_prompts_have_the_highest_score():
     sampler = VarianceAwareSampler(samples(30), 3, seed=0, share=1.0, outcome=0.8, diversity=0.2)
     assert set(sampler.scores()) == {0.8 * 0.25 + 0.2}
     for _ in range(10):
@@ -76,7 +76,7 @@ def test_prompts_that_were_not_tried_yet_count_as_the_best():
     assert len({s.id for s in sampler.next()}) == 3  # nothing tells: any will do
 
 
-def test_the_score_adds_how_different_the_answers_are():
+def test_score_adds_the_diversity_of_answers():
     sampler = VarianceAwareSampler(samples(1), 1, seed=0, outcome=2.0, diversity=0.5)
     sampler.learn([outcome(samples(1)[0], [0.0, 1.0], [["a", "b", "c"], ["a", "b", "d"]])])
     assert sampler.scores() == pytest.approx([2.0 * 0.25 + 0.5 * 0.75])
@@ -84,14 +84,14 @@ def test_the_score_adds_how_different_the_answers_are():
 
 @settings(max_examples=40)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=5))
-def test_the_distinct_share_counts_bigrams(answers):
+def test_distinct_share_counts_bigrams(answers):
     grams = [gram for a in answers for gram in ([*itertools.pairwise(a)] or [tuple(a)])]
     assert distinct_share(answers) == (len(set(grams)) / len(grams) if grams else 0.0)
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 8), st.integers(0, 9))
-def test_resume_is_exact(steps, seed):
+def test_variance_aware_prompts_resume_exactly(steps, seed):
     def teach(sampler, batch):
         sampler.learn([outcome(s, [0.0, int(s.id) / 9]) for s in batch])
 

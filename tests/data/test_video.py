@@ -31,7 +31,7 @@ def fresh_choice():
     "name, codec, rate",
     [("a.mp4", "mpeg4", 8), ("a.mp4", "libx264", 30), ("a.mkv", "libx264", 25), ("a.webm", "libvpx-vp9", 12)],
 )
-def test_both_decoders_give_equal_frames(tmp_path, name, codec, rate):
+def test_decord_and_pyav_give_equal_frames(tmp_path, name, codec, rate):
     pytest.importorskip("decord", reason="has wheels for Linux x86-64 alone")
     path = write_clip(tmp_path / name, moving_square(20), codec, rate)
     for budget in (BUDGET, VideoBudget(fps=30, max_frames=20, max_pixels=500)):
@@ -44,7 +44,7 @@ def test_both_decoders_give_equal_frames(tmp_path, name, codec, rate):
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_the_frames_are_those_of_the_whole_video(tmp_path, decoder):
+def test_sampled_frames_are_frames_of_the_whole_video(tmp_path, decoder):
     path = write_clip(tmp_path / "a.mp4", moving_square(20))
     video = read_video(path, BUDGET, decoder=decoder)
     everything = load_video(path)
@@ -55,20 +55,20 @@ def test_the_frames_are_those_of_the_whole_video(tmp_path, decoder):
 
 
 @pytest.mark.parametrize("decoder", DECODERS)
-def test_a_long_video_has_smaller_frames(tmp_path, decoder):
+def test_long_videos_have_smaller_frames(tmp_path, decoder):
     path = write_clip(tmp_path / "a.mp4", moving_square(20))
     small = read_video(path, VideoBudget(fps=8, max_frames=16, total_pixels=16 * 512), decoder=decoder)
     assert small.frames.shape == (16, 16, 32, 3)
 
 
-def test_a_gif_is_read_by_pyav_whatever_is_installed():
+def test_gifs_are_always_decoded_by_pyav():
     frames = few_colours(moving_square(6))
     video = read_video(gif_uri(frames), VideoBudget(fps=50))
     np.testing.assert_array_equal(video.frames, np.stack(frames))
     np.testing.assert_allclose(video.timestamps, 0.12 * np.arange(6), atol=0.011)  # a GIF counts hundredths
 
 
-def test_a_video_in_the_data_file_is_the_same(tmp_path):
+def test_data_uri_videos_equal_files(tmp_path):
     path = write_clip(tmp_path / "a.mp4", moving_square(9))
     inside = read_video(data_uri(path.read_bytes(), "video/mp4"), BUDGET)
     np.testing.assert_array_equal(inside.frames, read_video(path, BUDGET).frames)
@@ -83,7 +83,7 @@ def noise(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("decoder", ["auto", *DECODERS])
-def test_a_video_that_is_cut_off_is_refused_by_name(noise, decoder):
+def test_truncated_videos_raise_with_their_name(noise, decoder):
     content, cut = noise.read_bytes(), noise.with_name(f"cut-{noise.name}")
     cut.write_bytes(content[: len(content) * 6 // 10])
     assert read_video(noise, BUDGET, decoder=decoder).source_frames == 16
@@ -92,7 +92,7 @@ def test_a_video_that_is_cut_off_is_refused_by_name(noise, decoder):
 
 
 @pytest.mark.parametrize("decoder", ["auto", *DECODERS])
-def test_what_is_no_video_is_refused_by_name(tmp_path, decoder):
+def test_files_that_are_no_video_raise_with_their_name(tmp_path, decoder):
     (tmp_path / "text.mp4").write_text("hello")
     with pytest.raises(DataError, match=r"text\.mp4: .*\(sample 's'\)"):
         read_video(tmp_path / "text.mp4", BUDGET, "s", decoder=decoder)
@@ -102,7 +102,7 @@ def test_what_is_no_video_is_refused_by_name(tmp_path, decoder):
         read_video(tmp_path / "text.mp4", BUDGET, decoder="opencv")
 
 
-def test_without_decord_pyav_serves_and_says_so_once(tmp_path, monkeypatch, caplog, fresh_choice):
+def test_pyav_is_the_fallback_without_decord_and_logs_once(tmp_path, monkeypatch, caplog, fresh_choice):
     monkeypatch.setitem(sys.modules, "decord", None)  # as if it were not installed
     path = write_clip(tmp_path / "a.mp4", moving_square(4))
     with caplog.at_level(logging.INFO, "mmrl.data.media.video"):
@@ -113,7 +113,7 @@ def test_without_decord_pyav_serves_and_says_so_once(tmp_path, monkeypatch, capl
     assert default_decoder() == "pyav"
 
 
-def test_with_decord_it_is_decord_that_serves(caplog, fresh_choice):
+def test_decord_is_preferred_if_installed(caplog, fresh_choice):
     pytest.importorskip("decord", reason="has wheels for Linux x86-64 alone")
     with caplog.at_level(logging.INFO, "mmrl.data.media.video"):
         assert default_decoder() == "decord"

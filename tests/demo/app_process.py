@@ -1,4 +1,4 @@
-"""The app as the command starts it, in a process of its own."""
+"""The app as the command starts it, in a separate process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run with two checkpoints, and its columns, for all tests that draw."""
+"""Fixtures: a run with two checkpoints, and its columns, for all tests that sample images."""
 
 import pytest
 

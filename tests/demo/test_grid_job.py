@@ -1,4 +1,4 @@
-"""A grid is what its checkpoints really draw: the same noise, one at a time, stopped when asked, broken ones named."""
+"""A grid is what its checkpoints really draw: the same noise, one at a time, stopped on request, broken ones named."""
 
 import shutil
 import threading
@@ -31,7 +31,7 @@ def pixels(picture):
     return np.asarray(picture, np.int16)
 
 
-def test_a_run_stands_beside_its_base_and_offers_what_it_kept(columns):
+def test_run_columns_are_the_base_and_kept_checkpoints(columns):
     assert columns.names == ["base", "drawn/seed-0@10", "drawn/seed-0@20"]
     assert columns.chosen == ("base", "drawn/seed-0@20")
     assert columns.nearest("drawn/seed-0", 14).step == 10 and columns.nearest("drawn/seed-0", 2).name == "base"
@@ -47,7 +47,7 @@ def test_columns_share_noise_and_differ_in_parameters(columns, scorer):
     assert grid.distance("drawn/seed-0@20") < grid.diversity("base")  # the same noise: nearer than another draw
 
 
-def test_provenance_says_all_that_it_takes_to_draw_it_again(columns, scorer):
+def test_provenance_holds_all_settings_of_a_cell(columns, scorer):
     cell = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=1.5))).cells[1, "drawn/seed-0@20"]
     found = cell.provenance
     assert found["run"] == "drawn/seed-0" and found["iteration"] == "20" and found["seed"] == "3, row 1 of 2"
@@ -60,7 +60,7 @@ def test_provenance_says_all_that_it_takes_to_draw_it_again(columns, scorer):
     assert "torch" in found["versions"] and "/" not in found["model"]
 
 
-def test_rl_guidance_of_zero_is_the_base_to_the_pixel(columns, scorer):
+def test_rl_guidance_of_zero_equals_the_base(columns, scorer):
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=0)))
     assert np.array_equal(*(pixels(grid.cells[0, name].media) for name in columns.chosen))
     more = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rlg=3)))
@@ -99,7 +99,7 @@ def test_cancel_stops_before_the_next_denoising_step(columns):
     assert made.media[0].size == (32, 32)
 
 
-def test_a_listener_who_leaves_stops_the_work(columns, scorer):
+def test_closed_listeners_stop_the_job(columns, scorer):
     job = grid_job(columns, scorer, SAMPLE, wanted(columns, steps=60))
     news = job.reports()
     next(news)
@@ -108,7 +108,7 @@ def test_a_listener_who_leaves_stops_the_work(columns, scorer):
         job.raise_if_stopped()
 
 
-def test_two_users_at_once_get_what_each_would_get_alone(columns, scorer):
+def test_concurrent_jobs_equal_separate_jobs(columns, scorer):
     names = {"one": ["drawn/seed-0@10"], "other": ["drawn/seed-0@20"]}
     alone = {who: finished(grid_job(columns, scorer, SAMPLE, wanted(columns, names[who]))) for who in names}
     together = {who: [] for who in names}
@@ -129,11 +129,11 @@ def test_two_users_at_once_get_what_each_would_get_alone(columns, scorer):
             assert all(np.array_equal(pixels(grid.cells[row, name].media), expected[row]) for row in (0, 1))
 
 
-def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_path, scorer):
+def test_broken_checkpoints_fail_in_their_cell_alone(run, tmp_path, scorer):
     copy = shutil.copytree(run, tmp_path / "broken" / "seed-0")
     cut, garbled = (next((copy / "checkpoints" / f"step-{step}").glob("*.safetensors")) for step in (20, 10))
     cut.write_bytes(cut.read_bytes()[:100])
-    garbled.write_bytes(garbled.read_bytes()[:8] + b"x" * (garbled.stat().st_size - 8))  # of the size that is due
+    garbled.write_bytes(garbled.read_bytes()[:8] + b"x" * (garbled.stat().st_size - 8))  # of the original size
     columns = CheckpointColumns([f"{copy}@10", str(copy)])
     assert columns.chosen == ("base", "broken/seed-0@10", "broken/seed-0@20")
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rows=1)))
@@ -143,16 +143,16 @@ def test_a_broken_checkpoint_says_so_in_its_cell_and_the_others_draw(run, tmp_pa
     assert grid.cells[0, "base"].media is not None
 
 
-def test_a_prompt_without_sample_is_generated_and_notes_missing_rewards(columns, scorer):
+def test_prompts_without_a_sample_are_generated_and_note_missing_rewards(columns, scorer):
     grid = finished(grid_job(columns, scorer, SAMPLE, wanted(columns, rows=1)))
     assert grid.notes == ["None of the rewards can score this prompt: choose one of the run's."]
     assert "references.answer" in grid.cells[0, "base"].scored.reasons["shapeworld"]
     assert grid.best is None
 
 
-def test_work_that_fails_says_so_without_a_path():
+def test_failed_jobs_report_no_path():
     def work(job):
-        raise PermissionError("/home/somebody/secret is closed")
+        raise PermissionError("/home/user/secret is closed")
 
     with pytest.raises(DemoError, match=r"failed on the server \(PermissionError\)") as raised:
         list(BackgroundJob(work).reports())

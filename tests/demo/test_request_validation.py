@@ -1,4 +1,4 @@
-"""What a program may send in place of what the page would."""
+"""Validation of requests, which programs can send instead of the page."""
 
 import math
 
@@ -14,7 +14,7 @@ def ask(**changes):
     return validate_request(**{**FIT, **changes}, known=["a", "b"])
 
 
-def test_what_fits_is_taken_as_it_is():
+def test_valid_requests_are_normalised():
     found = ask(columns=["b", "a", "b"], prompt=" a dog ", seed=7.0, rows=3, steps=5, guidances="2", rlg=1.5)
     assert (
         found.columns == ("b", "a") and found.prompt == "a dog" and (found.seed, found.rows, found.steps) == (7, 3, 5)
@@ -22,7 +22,7 @@ def test_what_fits_is_taken_as_it_is():
     assert found.guidances == (2.0,) and found.rlg == 1.5 and not found.by_guidance
 
 
-def test_unset_means_as_it_was_trained():
+def test_unset_fields_use_the_trained_settings():
     found = ask(steps=0, guidances="", rlg=1)
     assert found.steps is None and found.guidances == (None,) and found.rlg is None
 
@@ -57,25 +57,25 @@ def test_unset_means_as_it_was_trained():
         ({"guidances": ",".join(map(str, range(17)))}, "At most 16 guidance"),
     ],
 )
-def test_what_is_beyond_a_bound_is_refused_by_name(changes, message):
+def test_values_out_of_bounds_are_rejected_by_name(changes, message):
     with pytest.raises(DemoError, match=message):
         ask(**changes)
 
 
-def test_many_columns_of_many_rows_are_refused():
+def test_requests_for_too_many_cells_are_rejected():
     names = [f"c{number}" for number in range(8)]
     with pytest.raises(DemoError, match="128 pictures"):
         validate_request(names, "x", 0, 16, 0, "", 1, known=names)
 
 
-def test_several_guidance_scales_are_rows_of_one_draw():
+def test_several_guidance_scales_are_rows_of_one_seed():
     found = ask(guidances="1; 2,4,2", rows=9)
     assert found.guidances == (1, 2, 4) and found.rows == 1 and found.by_guidance
     assert guidance_scales(None) == (None,)
 
 
-def test_messages_lose_the_folders_of_their_paths():
-    message = error_text(OSError(2, "No such file or directory", "/home/somebody/secret/run/config.yaml"))
+def test_error_messages_omit_folders():
+    message = error_text(OSError(2, "No such file or directory", "/home/user/secret/run/config.yaml"))
     assert message == "[Errno 2] No such file or directory: 'config.yaml'"
     assert (
         "secret" not in error_text(ValueError("in ~/secret/a.txt and C:\\secret\\b.txt"))

@@ -1,4 +1,4 @@
-"""The app over real HTTP, from the side of somebody who means harm. Nothing is drawn, so no model is loaded."""
+"""The app over real HTTP, as an attacker would call it. No image is sampled, so no model is loaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def client(served):
 
 
 def call(client: httpx.Client, number: int, data: list) -> dict:
-    """What the last message of an endpoint says, called by its number as programs can."""
+    """Return the last message of an endpoint, called by its number as programs can."""
     session = uuid.uuid4().hex[:10]
     body = {"data": data, "fn_index": number, "session_hash": session}
     joined = client.post("gradio_api/queue/join", json=body)
@@ -55,7 +55,7 @@ def endpoint(client: httpx.Client, outputs_of: str) -> tuple[int, dict]:
     return next((d["id"], d) for d in config["dependencies"] if d["targets"] and d["targets"][0][0] in ids)
 
 
-def test_it_listens_on_this_machine_alone_and_shares_nothing(served):
+def test_server_listens_on_localhost_without_sharing(served):
     listening = {line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:] if " 0A " in line}
     assert {address.split(":")[0] for address in listening if int(address.split(":")[1], 16) == served.port} == {
         "0100007F"
@@ -66,7 +66,7 @@ def test_it_listens_on_this_machine_alone_and_shares_nothing(served):
     assert {event for each in public for _, event in each["targets"]} <= {"load", "unload"}  # of the page itself
 
 
-def test_no_file_outside_its_own_folder_is_served(client, served, run, tmp_path):
+def test_server_serves_no_file_outside_its_folder(client, served, run, tmp_path):
     (tmp_path / "secret.txt").write_text("secret")
     (served.folder / "link.txt").symlink_to(tmp_path / "secret.txt")
     (served.folder / "folder").symlink_to(tmp_path)
@@ -83,7 +83,7 @@ def test_no_file_outside_its_own_folder_is_served(client, served, run, tmp_path)
             assert "secret" not in answer.text.replace("secret.txt", "") and "root:" not in answer.text
 
 
-def test_nothing_is_fetched_from_elsewhere(client):
+def test_server_fetches_no_remote_url(client):
     requested = []
 
     class Elsewhere(BaseHTTPRequestHandler):
@@ -111,13 +111,13 @@ def test_nothing_is_fetched_from_elsewhere(client):
     assert requested == []
 
 
-def test_another_name_for_this_machine_is_refused(client):
+def test_server_rejects_other_host_names(client):
     for name in ("evil.example", "127.0.0.1.evil.example", "evil.example:7860"):
         assert client.get("config", headers={"host": name}).status_code == 421
     assert client.get("config", headers={"host": "localhost:1"}).status_code == 200
 
 
-def test_large_and_many_uploads_are_refused_before_they_are_read(client, served):
+def test_large_and_numerous_uploads_are_rejected_unread(client, served):
     def files(count, size):
         return [("files", (f"{number}.png", b"x" * size, "image/png")) for number in range(count)]
 
@@ -140,7 +140,7 @@ def test_large_and_many_uploads_are_refused_before_they_are_read(client, served)
     assert client.post("gradio_api/queue/join", content=b"x" * (MOST_BODY + 1)).status_code == 413
 
 
-def test_bounds_hold_for_programs_that_call_endpoints_by_number(client, served):
+def test_bounds_apply_to_endpoints_called_by_number(client, served):
     number, described = endpoint(client, "mm-go")
     fit = [["base"], "a red circle", None, 0, 1, 1, "", 1]
     assert len(described["inputs"]) == len(fit)
@@ -151,19 +151,19 @@ def test_bounds_hold_for_programs_that_call_endpoints_by_number(client, served):
         assert message["success"] is False and str(served.folder) not in json.dumps(message), (place, message)
 
 
-def test_a_vote_without_a_ballot_is_refused(client, served):
+def test_votes_without_a_ballot_are_rejected(client, served):
     number, _ = endpoint(client, "mm-better-left")
     for each in [number, *(endpoint(client, f"mm-{verdict}")[0] for verdict in ("tie", "both_bad"))]:
         assert call(client, each, [])["success"] is False
     assert not list(served.votes.parent.glob("votes*"))
 
 
-def test_pages_carry_a_policy_that_lets_nothing_load_from_elsewhere(client):
+def test_pages_have_a_content_security_policy(client):
     headers = client.get("").headers
     assert "default-src 'self'" in headers["content-security-policy"] and "frame-ancestors" in str(headers)
     assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_there_is_no_description_for_programs(client):
+def test_server_has_no_api_documentation(client):
     for door in ("docs", "redoc", "openapi.json", "gradio_api/mcp/sse", "monitoring"):
         assert client.get(door).status_code in (401, 403, 404), door

@@ -19,11 +19,11 @@ def uploads(tmp_path):
     return Uploads(tmp_path / "mine")
 
 
-def test_an_upload_is_read(uploads):
+def test_uploads_are_decoded(uploads):
     assert uploads.picture(str(uploads.folder / "sent.png")).getpixel((0, 0)) == (0, 0, 255)
 
 
-def test_no_other_file_is_read(uploads):
+def test_files_outside_the_upload_folder_are_not_read(uploads):
     (uploads.folder / "link.png").symlink_to(uploads.folder.parent / "secret.png")
     (uploads.folder / "folder").symlink_to(uploads.folder.parent)
     outside = uploads.folder.parent / "secret.png"
@@ -42,7 +42,7 @@ def test_no_other_file_is_read(uploads):
 
 
 @pytest.mark.parametrize("size", [(40_000, 40_000), (8192, 4096), (4097, 4096)])
-def test_too_many_pixels_are_refused_before_they_are_decoded(size):
+def test_images_with_too_many_pixels_are_rejected_undecoded(size):
     def chunk(kind, content):
         return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
@@ -55,19 +55,19 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(size):
 @pytest.mark.parametrize(
     "content", [b"", b"hello", b"<svg xmlns='http://www.w3.org/2000/svg'/>", b"\x89PNG\r\n\x1a\n123"]
 )
-def test_what_is_no_picture_is_refused(content):
+def test_files_that_are_no_image_are_rejected(content):
     with pytest.raises(DemoError, match="no picture"):
         decoded(content)
 
 
-def test_a_cut_off_picture_is_refused():
+def test_truncated_images_are_rejected():
     buffer = io.BytesIO()
     Image.effect_noise((64, 64), 50).save(buffer, "PNG")
     with pytest.raises(DemoError, match="damaged"):
         decoded(buffer.getvalue()[:-400])
 
 
-def test_a_large_file_is_not_opened(uploads):
+def test_large_files_are_not_opened(uploads):
     with (uploads.folder / "large.png").open("wb") as file:
         file.truncate(MOST_BYTES + 1)
     with pytest.raises(DemoError, match=r"8\.0 MiB; at most 8"):

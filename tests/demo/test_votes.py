@@ -1,4 +1,4 @@
-"""What is written when somebody votes, and who cannot."""
+"""The files that votes are written to, and the votes that are rejected."""
 
 import json
 import random
@@ -22,41 +22,41 @@ def ballot(left=RED, right=BLUE, sample=None):
 
 
 @pytest.mark.parametrize(("verdict", "better"), [("left", "red"), ("right", "blue")])
-def test_a_preference_is_a_pair_of_pictures_beside_the_file(tmp_path, verdict, better):
+def test_preferences_are_written_as_image_pairs(tmp_path, verdict, better):
     votes = VoteFile(tmp_path / "v" / "votes.jsonl")
-    assert votes.add(ballot(), verdict, "somebody")
+    assert votes.add(ballot(), verdict, "visitor")
     (sample,) = load_samples(str(votes.path))
     chosen, rejected = Image.open(sample.chosen["image"]), Image.open(sample.rejected["image"])
     assert chosen.tobytes() == Image.new("RGB", (8, 8), better).tobytes() and rejected.tobytes() != chosen.tobytes()
-    assert sample.rater == "somebody" and sample.metadata["k"] == 1
+    assert sample.rater == "visitor" and sample.metadata["k"] == 1
     assert sample.metadata["vote"] == {"seed": 5, "left": "base", "right": "run@2", "verdict": verdict}
     line = json.loads(votes.path.read_text())
     assert all(line[key]["image"].startswith("votes.media/") for key in ("chosen", "rejected"))
 
 
 @pytest.mark.parametrize("verdict", ["tie", "both_bad"])
-def test_what_prefers_neither_is_kept_where_no_trainer_takes_it_for_a_pair(tmp_path, verdict):
+def test_ties_are_kept_apart_from_preference_pairs(tmp_path, verdict):
     votes = VoteFile(tmp_path / "votes.jsonl")
-    assert not votes.add(ballot(), verdict, "somebody")
+    assert not votes.add(ballot(), verdict, "visitor")
     (sample,) = read_samples(tmp_path / "votes.undecided.jsonl")
     assert sample.chosen is None and sample.rejected is None and sample.metadata["vote"]["verdict"] == verdict
     assert votes.count() == (0, 1) and not votes.path.exists()
 
 
-def test_answers_in_text_keep_the_picture_they_are_about(tmp_path):
+def test_text_answers_keep_their_image(tmp_path):
     votes = VoteFile(tmp_path / "votes.jsonl")
     requested = Sample("s", prompt="what?", images=(as_uri(RED),), task="ocr", demonstration="three", answer="two")
-    votes.add(ballot("one", "two", requested), "right", "somebody")
+    votes.add(ballot("one", "two", requested), "right", "visitor")
     (sample,) = load_samples(str(votes.path))
     assert (sample.chosen, sample.rejected, sample.task, sample.demonstration) == ("two", "one", "ocr", None)
     assert Image.open(sample.images[0]).getpixel((0, 0)) == (255, 0, 0)
 
 
-def test_a_ballot_counts_once(tmp_path):
+def test_ballots_count_once(tmp_path):
     votes, once = VoteFile(tmp_path / "votes.jsonl"), ballot()
-    votes.add(once, "left", "somebody")
+    votes.add(once, "left", "visitor")
     with pytest.raises(DemoError, match="voted on already"):
-        votes.add(once, "right", "somebody")
+        votes.add(once, "right", "visitor")
     assert votes.count() == (1, 0)
 
 
@@ -64,27 +64,27 @@ def test_equal_answers_can_only_be_a_tie(tmp_path):
     votes = VoteFile(tmp_path / "votes.jsonl")
     same = ballot(RED, RED.copy())
     with pytest.raises(DemoError, match="same to the last pixel"):
-        votes.add(same, "left", "somebody")
-    votes.add(same, "tie", "somebody")
+        votes.add(same, "left", "visitor")
+    votes.add(same, "tie", "visitor")
     assert votes.count() == (0, 1)
 
 
-def test_pictures_carry_nothing_but_pixels(tmp_path):
+def test_written_images_hold_no_metadata(tmp_path):
     from PIL.PngImagePlugin import PngInfo
 
     metadata = PngInfo()
     metadata.add_text("checkpoint", "run@2")
     RED.save(tmp_path / "vote.png", pnginfo=metadata)
-    VoteFile(tmp_path / "votes.jsonl").add(ballot(Image.open(tmp_path / "vote.png")), "left", "somebody")
+    VoteFile(tmp_path / "votes.jsonl").add(ballot(Image.open(tmp_path / "vote.png")), "left", "visitor")
     assert b"run@2" not in b"".join(path.read_bytes() for path in (tmp_path / "votes.media").iterdir())
 
 
-def test_videos_are_refused(tmp_path):
+def test_videos_are_rejected(tmp_path):
     with pytest.raises(DemoError, match="pairs of videos"):
-        VoteFile(tmp_path / "votes.jsonl").add(ballot([RED, BLUE], [BLUE]), "left", "somebody")
+        VoteFile(tmp_path / "votes.jsonl").add(ballot([RED, BLUE], [BLUE]), "left", "visitor")
 
 
-def test_votes_are_limited_for_each_visitor_and_for_all():
+def test_votes_are_rate_limited_per_visitor_and_in_total():
     now = [0.0]
     rate = RateLimiter(each=2, together=3, seconds=10, clock=lambda: now[0])
     rate.take("a"), rate.take("a")

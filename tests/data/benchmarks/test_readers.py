@@ -29,7 +29,7 @@ def put(tmp_path):
     return write
 
 
-def test_geneval(put):
+def test_reads_geneval(put):
     line = {
         "tag": "position",
         "include": [{"class": "bench", "count": 1}, {"class": "dog", "count": 1, "position": ["right of", 0]}],
@@ -40,7 +40,7 @@ def test_geneval(put):
     assert sample.metadata == {"tags": ["position"], "tag": "position", "include": line["include"]}
 
 
-def test_lists_of_prompts(put):
+def test_reads_prompt_lists(put):
     folder = put("DrawBench.csv", 'Prompts,Category\n"A red car, and a sheep.",Colors\nA dog.,Counting\n')
     assert [(s.prompt, s.metadata["tags"]) for s in read_benchmark("drawbench", folder)] == [
         ("A red car, and a sheep.", ["Colors"]),
@@ -48,7 +48,7 @@ def test_lists_of_prompts(put):
     ]
 
 
-def test_parti_prompts_and_plain_lines(put):
+def test_reads_parti_prompts_and_plain_lines(put):
     folder = put("PartiPrompts.tsv", "Prompt\tCategory\tChallenge\tNote\na bird\tAnimals\tBasic\t\n")
     assert [s.metadata["tags"] for s in read_benchmark("drawbench", folder)] == [["Animals"]]
     (folder / "PartiPrompts.tsv").unlink()
@@ -59,12 +59,12 @@ def test_parti_prompts_and_plain_lines(put):
     ]
 
 
-def test_prompts_that_ask_for_a_text(put):
+def test_reads_text_rendering_prompts(put):
     folder = put("test.txt", 'A sign that says "Open 24 h" and "Exit"\nMenu with “Soup” on it\n')
     assert [s.metadata["text"] for s in read_benchmark("ocr_prompts", folder)] == ["Open 24 h", "Soup"]
 
 
-def test_vbench_without_the_prompts_of_other_dimensions(put, caplog):
+def test_reads_vbench_prompts_of_the_named_dimension_alone(put, caplog):
     rows = [
         {"prompt_en": "In a still frame, a stop sign", "dimension": ["temporal_flickering"]},
         {"prompt_en": "a dog", "dimension": ["object_class"], "auxiliary_info": {"object_class": {"object": "dog"}}},
@@ -78,7 +78,7 @@ def test_vbench_without_the_prompts_of_other_dimensions(put, caplog):
     assert "1 prompts are for dimensions other" in caplog.text
 
 
-def test_refcoco(put):
+def test_reads_refcoco(put):
     line = {"image": "data/coco/train2014/a.jpg", "sent": "left dog", "bbox": [1.5, 2, 30, 20], "height": 20}
     put("data/coco/train2014/a.jpg")
     (sample,) = read_benchmark("refcoco", put("refcoco_testA.jsonl", [line | {"width": 40}]))
@@ -101,7 +101,7 @@ COCO = {
 }
 
 
-def test_coco_with_crowds_empty_pictures_and_boxes_without_area(put, caplog):
+def test_reads_coco_with_crowds_empty_images_and_boxes_without_area(put, caplog):
     put("val2017/a.jpg")
     put("val2017/b.jpg")
     first, second = read_benchmark("coco", put("annotations/instances_val2017.json", COCO))
@@ -113,7 +113,7 @@ def test_coco_with_crowds_empty_pictures_and_boxes_without_area(put, caplog):
     assert "1 boxes without area are left out" in caplog.text
 
 
-def test_countbench_as_lines_and_as_a_table(put):
+def test_reads_countbench_as_lines_and_as_a_table(put):
     pytest.importorskip("pyarrow")
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -131,7 +131,7 @@ def test_countbench_as_lines_and_as_a_table(put):
     assert row.images[0].startswith("data:image/png;base64,")
 
 
-def test_texts_in_pictures_as_an_image_folder_and_as_ocrbench(put, caplog):
+def test_reads_ocr_as_an_image_folder_and_as_ocrbench(put, caplog):
     put("IIIT5K/1.png")
     rows = [
         {"type": "Regular Text Recognition", "question": "what is written?", "answers": ["CENTRE"]},
@@ -147,7 +147,7 @@ def test_texts_in_pictures_as_an_image_folder_and_as_ocrbench(put, caplog):
     assert [s.answer for s in read_benchmark("ocr_lines", folder)] == ["the quick fox"]
 
 
-def test_chartqa(put):
+def test_reads_chartqa(put):
     put("png/41699051005347.png")
     for part in ("human", "augmented"):
         folder = put(f"test_{part}.json", [{"imgname": "41699051005347.png", "query": "How many?", "label": "14"}])
@@ -157,7 +157,7 @@ def test_chartqa(put):
     ]
 
 
-def test_mathvista(put):
+def test_reads_mathvista(put):
     put("images/1.jpg")
     common = {"image": "images/1.jpg", "unit": None, "metadata": {"source": "GeoQA+", "skills": ["geometry reasoning"]}}
     problems = {
@@ -180,7 +180,7 @@ def test_mathvista(put):
     assert (second.prompt, second.metadata["choices"]) == ("Which?", ["2", "4"])
 
 
-def test_charades_sta(put, caplog):
+def test_reads_charades_sta(put, caplog):
     put("Charades_v1_480/3MSZA.mp4", "no video, and never opened here")
     lines = "3MSZA 24.3 30.4##person turn a light on.\n3MSZA 5.0 5.0##person sits.\n"
     (sample,) = read_benchmark("charades_sta", put("charades_sta_test.txt", lines))
@@ -267,7 +267,7 @@ CHART = {"imgname": "a.jpg", "query": "How many?", "label": "14"}
         ("drawbench", "a.txt", "\n", "its drawbench files hold no samples"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_place(put, format, name, content, message):
+def test_reader_errors_name_file_and_place(put, format, name, content, message):
     put("a.jpg")
     put("png/a.jpg")
     if name.startswith("videos/"):
@@ -277,7 +277,7 @@ def test_what_is_wrong_is_told_with_file_and_place(put, format, name, content, m
     assert message in str(caught.value), str(caught.value)
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path):
+def test_missing_folders_raise(tmp_path):
     for format in READERS.names():
         with pytest.raises(DataError, match="there is no such folder"):
             read_benchmark(format, tmp_path / "nowhere")
