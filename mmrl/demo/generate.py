@@ -99,7 +99,7 @@ def _drawn(
 ) -> GeneratedAnswers:
     from mmrl.generation.diffusion.call_arguments import check_samples
     from mmrl.generation.diffusion.denoiser_hook import find_denoisers
-    from mmrl.generation.inference.guidance import rl_guidance
+    from mmrl.generation.inference import rl_guidance
 
     check_samples(policy.pipeline, [sample])
     guided: AbstractContextManager[None] = nullcontext()

@@ -161,7 +161,7 @@ def _write_image_tokens(
     dtype: Precision,
     notes: tuple[str, ...],
 ) -> ExportedModel:
-    from mmrl.generation.image_tokens.code_snippets import SnippetRequest
+    from mmrl.generation.image_tokens.image_token_model import SnippetRequest
 
     image_model = policy.image_model
     image_model.save(folder)

@@ -21,8 +21,8 @@ from mmrl.evaluation.report.run_charts import curves_svg
 from mmrl.evaluation.run_reader import HELDOUT, RunRecord
 from mmrl.evaluation.run_warnings import SplitResult, displayed_changes, divergence_texts, read_splits, run_warnings
 from mmrl.evaluation.summary import RunSummary, summarise_run, verdict_text
-from mmrl.export.card_text import data_text, method_text, one_cell, paper_text, rewards_text
 from mmrl.export.merged_model import ExportedModel
+from mmrl.export.run_readme import data_text, method_text, one_cell, paper_text, rewards_text
 from mmrl.export.scrub_paths import recipe_text, without_folders
 from mmrl.statistics.intervals import interval_text
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,6 @@ from mmrl.atomic_io import replace_text
 from mmrl.build.policies import resolve_model_path
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, VLMConfig
 from mmrl.config.train import TrainConfig
-from mmrl.export.card_text import data_text, method_text, one_cell, rewards_text
 from mmrl.export.snippets import pipeline_lora_code, vlm_lora_code
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.training.run.run_folder import load_run
@@ -93,3 +94,48 @@ def _results(rows: Sequence[Mapping[str, Any]], prefix: str, title: str) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
+
+
+_PAPER = re.compile(r"arXiv:(\d{4}\.\d{4,5})")
+
+
+def method_text(config: TrainConfig) -> str:
+    """Return the algorithm, the trained part and the seed."""
+    return f"{config.algorithm.name}, {config.policy.train} training, seed {config.seed}"
+
+
+def paper_text(config: TrainConfig) -> str:
+    """Return a sentence about the algorithm, with links to its papers."""
+    summary = " ".join((inspect.getdoc(type(config.algorithm)) or "").partition("\n\n")[0].split())
+    return _PAPER.sub(r"[arXiv:\1](https://arxiv.org/abs/\1)", summary)
+
+
+def rewards_text(config: TrainConfig, evaluations: Sequence[Mapping[str, Any]]) -> str:
+    """Return the rewards with their weights; without any, the rewards of the samples that were evaluated.
+
+    Args:
+        config: The run's configuration.
+        evaluations: The run's evaluation metrics, a row for each evaluation.
+    """
+    if config.rewards:
+        return ", ".join(
+            f"{r.name} (weight {r.weight:g})" if r.at_least is None else f"{r.name} (at least {r.at_least:g})"
+            for r in config.rewards
+        )
+    prefix = "evaluation/"
+    scored = {name.removeprefix(prefix) for row in evaluations for name in row if name.startswith(prefix)}
+    names = sorted(scored - {"total", "diversity", *config.evaluation.rewards})
+    return f"each sample's own; scored: {', '.join(names)}" if names else "each sample's own"
+
+
+def data_text(config: TrainConfig, path: str | None = None) -> str:
+    """Return the data's path, or another text for it, and the number of samples in an iteration."""
+    path = path or config.data.path
+    if config.algorithm.experience != "rollouts":
+        return f"`{path}`, {config.data.groups} samples an iteration"
+    return f"`{path}`, {config.data.groups} prompts × {config.data.group_size} samples an iteration"
+
+
+def one_cell(text: str) -> str:
+    """Return a text on one line that stays inside a cell of a Markdown table."""
+    return " ".join(text.split()).replace("|", "\\|")

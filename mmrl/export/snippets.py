@@ -114,8 +114,7 @@ def vlm_lora_code(model: str, folder: str, revision: str | None = None, dtype: s
 
 def token_lora_code(kind: str, model: str, folder: str, revision: str | None = None) -> str:
     """Return the code for the model of class `kind`, which generates image codes, and its adapter."""
-    whole = kind in ("JanusForConditionalGeneration", "Emu3ForConditionalGeneration")
-    place = "" if whole else ', subfolder="language_model"'
+    place = "" if kind.endswith("ForConditionalGeneration") else ', subfolder="language_model"'
     return "\n".join(
         [
             "from peft import PeftModel",

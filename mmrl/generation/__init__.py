@@ -17,11 +17,11 @@
     scheduler_families    noise levels of schedulers, and the moments of a step
     transitions           the Gaussian of one step: flow-SDE, Dance-SDE, CPS, DDIM, the scheduler's own
     learned_noise         noise levels that are trained with the policy
-    windows, branching    the stochastic steps; rows that share a path
+    decisions             the stochastic steps; trees of rows that share decisions
     noise_levels          adding noise, predicting x_0, and conversion to a flow's terms
     support               the pipeline classes that can be policies
 
-`image_tokens/` trains autoregressive models, `inference/` has RL guidance, reward guidance and best of N, and `memory/`
+`image_tokens/` trains autoregressive models, `inference` has RL guidance, reward guidance and best of N, and `memory/`
 estimates the memory of a run from the model's configuration files.
 
 To add a transition: a frozen dataclass that derives from `Transition` (docs/transitions.md). To add an image-token
@@ -35,23 +35,16 @@ from __future__ import annotations
 
 from mmrl.lazy import exports
 
+_TRANSITIONS = ("CPS", "DDIM", "DanceSDE", "FlowSDE", "NoisyODE", "ODE", "Transition")
 _HOMES = {
-    "CPS": "diffusion.transitions",
-    "DDIM": "diffusion.transitions",
-    "DanceSDE": "diffusion.transitions",
-    "FlowSDE": "diffusion.transitions",
+    **dict.fromkeys(_TRANSITIONS, "diffusion.transitions"),
     "GenerationError": "mmrl.errors",
     "ImageTokenModel": "image_tokens.image_token_model",
     "ImageTokenPolicy": "image_tokens.image_token_policy",
-    "NoisyODE": "diffusion.transitions",
-    "ODE": "diffusion.transitions",
     "PipelinePolicy": "diffusion.pipeline_policy",
     "ReplayError": "mmrl.errors",
-    "Transition": "diffusion.transitions",
     "UnsupportedError": "mmrl.errors",
-    "guided_rollout": "inference.reward_guidance",
-    "lora_strength": "inference.guidance",
-    "rl_guidance": "inference.guidance",
+    **dict.fromkeys(("guided_rollout", "lora_strength", "rl_guidance"), "inference"),
 }
 
 __all__ = sorted(_HOMES)

@@ -1,11 +1,10 @@
 """Operations on tokens that every token policy shares, for text and for image tokens.
 
-    log_probs        log-probabilities and entropies of sampled tokens, at the sampling temperature
-    fused_log_probs  the same without materialised logits, and the gradient hint of a fused loss
-    sampling         sampling of a token from logits; classifier-free guidance of logits
-    padding          padded batches, end tokens, buckets of similar length
-    kv_cache         keys and values of prompts, shared by all rows that continue a prompt
-    attention        choice of a language model's attention implementation
+    log_probs     log-probabilities and entropies of sampled tokens, from logits or from last hidden states
+    sampling      sampling of a token from logits; classifier-free guidance of logits
+    padding       padded batches, end tokens, buckets of similar length
+    kv_cache      keys and values of prompts, shared by all rows that continue a prompt
+    token_policy  `TokenPolicy`, the base class of policies of language models; the choice of their attention
 
 Layers: `mmrl.understanding` and the token policies of `mmrl.generation` build on it; it knows no model.
 """

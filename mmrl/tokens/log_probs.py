@@ -1,13 +1,21 @@
-"""Log-probabilities of sampled tokens under the sampled distribution: same temperature, same suppressed tokens."""
+"""Log-probabilities of sampled tokens under the sampled distribution: same temperature, same suppressed tokens.
+
+`token_log_probs` reads logits. `head_log_probs` reads last hidden states and computes the logits a few rows at a time;
+with the derivative of a fused loss (`TokenPolicy.fused_loss`), which is known before the replay, the gradients of a
+trained output layer are computed in the forward pass, and the logits once (`mmrl_kernels.ops.linear_logprob`).
+"""
 
 from __future__ import annotations
 
 import math
+from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmrl.checks import check_shapes
+from mmrl.policy import LossGradFn
+from mmrl_kernels.ops.linear_logprob import GradHint, linear_logprob_entropy
 
 
 def scored_logits(
@@ -44,3 +52,45 @@ def token_log_probs(
         # A suppressed token has probability 0 and log-probability -inf; clamping makes their product 0.
         entropy = -(all_log_probs.exp() * all_log_probs.clamp(min=torch.finfo(logits.dtype).min)).sum(-1)
     return chosen, entropy
+
+
+MAX_LOGITS_BYTES = 2**28
+"""Bytes of float32 logits up to which `auto` materialises them."""
+
+
+def uses_fused_head(setting: Literal["auto"] | bool, tokens: int, vocabulary: int) -> bool:
+    """Return True if the logits of that many tokens should not be materialised at once."""
+    return 4 * tokens * vocabulary > MAX_LOGITS_BYTES if setting == "auto" else setting
+
+
+def linear_head(model: Any) -> nn.Linear | None:
+    """Return the output layer of a language model; None if its logits are not just the product with that layer."""
+    head, text = model.get_output_embeddings(), model.config.get_text_config()
+    scaled = getattr(text, "final_logit_softcapping", None) or getattr(text, "logits_scaling", None)
+    return head if type(head) is nn.Linear and not scaled else None
+
+
+def head_log_probs(
+    states: Tensor,  # [M, H]
+    weight: Tensor,  # [V, H]
+    bias: Tensor | None,  # [V]
+    tokens: Tensor,  # [M] int64
+    temperature: float,
+    suppressed: Tensor | None = None,  # [S] int64
+    grad_hint: GradHint | None = None,
+) -> tuple[Tensor, Tensor]:  # [M] float32 with a graph, [M] entropies in nats without
+    """Return `token_log_probs` of `scored_logits`, with the logits computed a few rows at a time.
+
+    The backward pass computes them again, unless the layer is frozen or `grad_hint` predicts the incoming gradient.
+    """
+    return linear_logprob_entropy(
+        states, weight, tokens, bias=bias, temperature=temperature or 1.0, suppressed=suppressed, grad_hint=grad_hint
+    )
+
+
+def grad_hint_at(loss_grad: LossGradFn | None, rows: Tensor, step_indices: Tensor) -> GradHint | None:
+    """Return the gradient hint of a list of M tokens, or None without a derivative.
+
+    `rows` and `step_indices` [M] int64 are the positions of the tokens in the batch.
+    """
+    return None if loss_grad is None else lambda log_probs, at: loss_grad(log_probs, rows[at], step_indices[at])

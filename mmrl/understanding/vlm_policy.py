@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
@@ -16,11 +14,9 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.finetuning.trainable import Trainable
-from mmrl.policy import Capability, DecisionCallback, ReferencePolicy, Rollout, RolloutRequest, StepOutputs, TargetText
+from mmrl.policy import DecisionCallback, Rollout, RolloutRequest, TargetText
 from mmrl.tokens import pad_right
-from mmrl.tokens.attention import choose_attention
-from mmrl.tokens.fused_log_probs import FusedLossMixin
+from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.media_gradient_check import check_media_affects_logits, media_kinds
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
@@ -28,7 +24,7 @@ from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_o
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
 
 
-class VLMPolicy(FusedLossMixin):
+class VLMPolicy(TokenPolicy):
     """A vision-language model that generates answers and recomputes the log-probabilities of their tokens.
 
         policy = VLMPolicy.from_config(VLMConfig(model="Qwen/Qwen2.5-VL-3B-Instruct"), TokenSamplingConfig())
@@ -37,39 +33,22 @@ class VLMPolicy(FusedLossMixin):
     Each prompt, with its images and videos, is computed once for all of its answers, in rollout and in update.
     """
 
-    capabilities = frozenset(
-        {
-            Capability.LOG_PROBS,
-            Capability.ENTROPY,
-            Capability.TEACHER_FORCE,
-            Capability.SELECT_ROWS,
-            Capability.FUSED_LOSS,
-        }
-    )
+    config: VLMConfig
 
     def __init__(self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig) -> None:
-        self.vlm = vlm
-        self.version = 0
-        self.sampling = sampling
         reason = None if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
-        self.attention = choose_attention(vlm.model, config.attention, reason)
+        super().__init__(vlm.model, config, reason)
+        self.vlm, self.sampling = vlm, sampling
         self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
-        self.config = config
         self._checked_media: set[tuple[bool, bool]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
         self._encoder = PromptEncoder(vlm, self.reader)
         parts = trained_parts(config)
-        self._trainable: Trainable = (
+        self._train(
             lora_of_parts(vlm.model, config.lora, parts)
             if config.train == "lora"
             else full_training_of_parts(vlm.model, parts)
         )
-        if config.gradient_checkpointing:
-            # renamed in transformers between 5.10 and 5.23
-            enable = (
-                getattr(vlm.model, "activation_checkpointing_enable", None) or vlm.model.gradient_checkpointing_enable
-            )
-            enable({"use_reentrant": False})
 
     @classmethod
     def from_config(
@@ -137,7 +116,7 @@ class VLMPolicy(FusedLossMixin):
             ),
             [""] * len(targets),
         )
-        rollout.log_probs.copy_(self._score(rollout)[0])
+        rollout.log_probs.copy_(self._score(rollout.recording)[0])
         return rollout
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
@@ -148,19 +127,7 @@ class VLMPolicy(FusedLossMixin):
         """
         if torch.is_grad_enabled():
             self._check_media_reach_loss(rollout)
-        log_probs, entropy = self._score(rollout)
-        chosen = list(step_indices)
-        if chosen != list(range(log_probs.shape[1])):
-            log_probs, entropy = log_probs[:, chosen], entropy[:, chosen]
-        visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
-
-    def reference(self) -> AbstractContextManager[None]:
-        """Return a context in which the policy computes with the parameters that training started from."""
-        return self._trainable.reference()
-
-    def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """Return the trained parameters by their name in the model; they are float32 for every computation dtype."""
-        return {name: p for name, p in self.vlm.model.named_parameters() if p.requires_grad}
+        super().replay(rollout, step_indices, visit)
 
     def lr_scale(self, name: str) -> float:
         """Return the learning rate of a parameter relative to `optimizer.lr`; 1 for the language model."""
@@ -172,20 +139,6 @@ class VLMPolicy(FusedLossMixin):
         self._trainable.save(Path(folder))
         if self.config.train == "full":
             self.vlm.processor.save_pretrained(folder)
-
-    def base(self) -> ReferencePolicy:
-        """Return the policy as it was before training; it shares this one's weights."""
-        return ReferencePolicy(self)
-
-    def load(self, folder: Path) -> None:
-        """Read what `save` wrote, into the same parameters."""
-        self._trainable.load(folder)
-
-    @torch.no_grad()
-    def replay_gap(self, rollout: Rollout) -> float:
-        """Return max |log-prob of replay - log-prob of rollout| over the tokens of a rollout."""
-        log_probs, _ = self._score(rollout)
-        return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
 
     def _check_media_reach_loss(self, rollout: Rollout) -> None:
         """Run the gradient check once for each combination of images and videos that a run replays."""
@@ -231,8 +184,7 @@ class VLMPolicy(FusedLossMixin):
             token_ids=token_ids,
         )
 
-    def _score(self, rollout: Rollout) -> Scores:
-        """Return [B, T] log-probabilities, with a graph if gradients are enabled, and entropies; 0 where masked."""
+    def _score(self, recording: TokenRecording) -> Scores:
         config = self.config
         checkpointed = config.gradient_checkpointing and torch.is_grad_enabled()
         if checkpointed:  # transformers recomputes activations only in training mode
@@ -240,16 +192,11 @@ class VLMPolicy(FusedLossMixin):
         try:
             with self._precision():
                 if self.attention.shares_prompts:
-                    return packed_scores(self.vlm, rollout.recording, config.fused_log_probs, self._loss_grad)
-                return row_scores(self.vlm, rollout.recording, separate_prompts=checkpointed)
+                    return packed_scores(self.vlm, recording, config.fused_log_probs, self._loss_grad)
+                return row_scores(self.vlm, recording, separate_prompts=checkpointed)
         finally:
             if checkpointed:
                 self.vlm.model.eval()
-
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.config.dtype == "float32":
-            return nullcontext()
-        return torch.autocast(self.vlm.device.type, dtype=getattr(torch, self.config.dtype))
 
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:

@@ -136,7 +136,7 @@ def generate_images(
 def _roll_out(policy: Any, requests: Sequence[Any], seed: int, guides: Sequence[tuple[Reward, float]]) -> list[Any]:
     if not guides:
         return list(policy.rollout(requests, seed).media)
-    from mmrl.generation.inference.reward_guidance import guided_rollout
+    from mmrl.generation.inference import guided_rollout
 
     return guided_rollout(policy, requests, seed, guides).media
 
@@ -144,7 +144,7 @@ def _roll_out(policy: Any, requests: Sequence[Any], seed: int, guides: Sequence[
 def _ranked(
     samples: Sequence[Sample], groups: Sequence[int], media: Sequence[Any], rewards: Sequence[tuple[Reward, float]]
 ) -> list[GeneratedImage]:
-    from mmrl.generation.inference.best_of import rank
+    from mmrl.generation.inference import rank
 
     suite = RewardSuite([WeightedReward(reward, weight) for reward, weight in rewards], min_valid_share=1e-9)
     try:
@@ -162,7 +162,7 @@ def _ranked(
 
 @contextmanager
 def _adapted(policy: Any, options: InferenceOptions) -> Iterator[None]:
-    from mmrl.generation.inference.guidance import lora_strength, rl_guidance
+    from mmrl.generation.inference import lora_strength, rl_guidance
 
     with ExitStack() as stack:
         if options.lora_strength is not None:

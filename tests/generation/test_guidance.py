@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
-from mmrl.generation.inference.guidance import extrapolate_outputs, lora_strength, rl_guidance
+from mmrl.generation.inference import extrapolate_outputs, lora_strength, rl_guidance
 
 PROMPT = "a red circle"
 

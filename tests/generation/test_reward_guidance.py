@@ -14,8 +14,7 @@ from mmrl.data.sample import Sample
 from mmrl.generation import DDIM, ODE
 from mmrl.generation.diffusion.noise_levels import add_noise, signal_of
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, VPFamily
-from mmrl.generation.inference.best_of import rank
-from mmrl.generation.inference.reward_guidance import guided_rollout, steering_gain
+from mmrl.generation.inference import guided_rollout, rank, steering_gain
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import Reward, RewardError, RewardSuite
 

@@ -6,7 +6,7 @@ import pytest
 
 from mmrl.config.sampling import SamplingConfig, WindowConfig, decisions_per_trajectory
 from mmrl.errors import ConfigError
-from mmrl.generation.diffusion.windows import draw_window
+from mmrl.generation.diffusion.decisions import draw_window
 
 
 def test_all_steps_but_the_last_by_default():

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from mmrl.config.sampling import TransitionConfig
+from mmrl.config.sampling import TRANSITIONS, TransitionConfig
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.transitions import Level, Transition
 
@@ -105,6 +105,7 @@ def with_learned_noise(transition: Transition, levels: NoiseLevelNetwork | None)
     if levels is None:
         return transition
     if transition.noise_field is None:
+        choices = [name for name in TRANSITIONS.names() if TRANSITIONS.load(name).noise_field is not None]
         raise ConfigError(f"sampling.transition.learned: {type(transition).__name__} has no noise level to train: "
-                          "choose noisy_ode, flow_sde, dance_sde or ddim")  # fmt: skip
+                          f"choose {', '.join(choices)}")  # fmt: skip
     return LearnedNoiseTransition(transition, levels)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
+from mmrl.generation.diffusion.decisions import draw_window
 from mmrl.generation.diffusion.denoiser_hook import Guiders
 from mmrl.generation.diffusion.learned_noise import NoiseLevelNetwork, with_learned_noise
 from mmrl.generation.diffusion.noise_levels import flow_velocity, from_flow_latents
@@ -31,7 +32,6 @@ from mmrl.generation.diffusion.scheduler_families import (
 )
 from mmrl.generation.diffusion.scheduler_hook import Step
 from mmrl.generation.diffusion.transitions import Level
-from mmrl.generation.diffusion.windows import draw_window
 from mmrl.policy import DecisionCallback, StepOutputs
 from mmrl.seeds import stream_seed
 

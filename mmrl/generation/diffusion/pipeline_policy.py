@@ -17,8 +17,8 @@ from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig,
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
-from mmrl.generation.diffusion.branching import BranchTrees
 from mmrl.generation.diffusion.call_arguments import SINGLE_GENERATOR, call_arguments, guiders_take_scale
+from mmrl.generation.diffusion.decisions import BranchTrees
 from mmrl.generation.diffusion.denoiser_hook import (
     Guiders,
     find_branches,

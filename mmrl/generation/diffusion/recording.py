@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mmrl.errors import UnsupportedError
-from mmrl.generation.diffusion.branching import BranchTrees
+from mmrl.generation.diffusion.decisions import BranchTrees
 from mmrl.generation.diffusion.denoiser_hook import GuidanceState
 from mmrl.generation.diffusion.replay_cache import CallCache
 from mmrl.generation.diffusion.transitions import Level, Transition

@@ -1,14 +1,11 @@
 """Autoregressive image generators as policies: each code (token) of an image is a decision.
 
-    image_token_model   `ImageTokenModel`, the interface that a model implements; pixels and PIL images
-    janus               Janus and Janus-Pro: codes with separate embeddings and head
-    emu3                Emu3: codes among the text tokens, rows that end with a forced token
-    vq_causal_lm        any causal language model of transformers with a VQModel of diffusers, in one folder
-    codecs              codes to images where the language model has no decoder
-    code_snippets       building blocks of the code in a model card
-    load_model          from a configuration to an `ImageTokenModel`
+    image_token_model   `ImageTokenModel`, the interface that a model implements; pixels and the code of a model card
+    vq_causal_lm        any causal language model of transformers with an image codec, in one folder
     forward             prompts and codes through the language model, with a cache or in one pass
     image_token_policy  `ImageTokenPolicy`
+
+Every other module is a model of transformers (`mmrl.config.policy.IMAGE_TOKEN_MODELS`).
 
 Log-probabilities, sampling and guidance are those of `mmrl.tokens`.
 """

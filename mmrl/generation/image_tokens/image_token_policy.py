@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+from torch import Tensor
 from torch.nn import functional as F
+from transformers import AutoConfig
 
-from mmrl.config.policy import ImageTokenConfig
+from mmrl.config.policy import IMAGE_TOKEN_MODELS, ImageTokenConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.media.decode import load_image
 from mmrl.data.sample import Sample
-from mmrl.errors import DataError
+from mmrl.errors import ConfigError, DataError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.generation.image_tokens.forward import forward_images, forward_packed, prefill_prompts
 from mmrl.generation.image_tokens.image_token_model import ImageTokenModel, TokenPrompt
-from mmrl.generation.image_tokens.load_model import load_image_token_model
-from mmrl.policy import Capability, DecisionCallback, ReferencePolicy, Rollout, RolloutRequest, StepOutputs, TargetText
+from mmrl.generation.image_tokens.vq_causal_lm import SPEC_FILE
+from mmrl.policy import Rollout, RolloutRequest, TargetText
 from mmrl.tokens import guided_logits, sample_tokens, scored_logits, token_log_probs
-from mmrl.tokens.attention import choose_attention
-from mmrl.tokens.fused_log_probs import FusedLossMixin, grad_hint_at, head_log_probs, uses_fused_head
+from mmrl.tokens.log_probs import grad_hint_at, head_log_probs, uses_fused_head
+from mmrl.tokens.token_policy import TokenPolicy
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class CodeRecording:
         return CodeRecording([self.prompts[row] for row in rows], self.codes[index], self.sampling)
 
 
-class ImageTokenPolicy(FusedLossMixin):
+class ImageTokenPolicy(TokenPolicy):
     """A model that generates images code by code and recomputes the probability of each code.
 
         policy = ImageTokenPolicy.from_config(ImageTokenConfig(model=folder), ImageTokenSamplingConfig())
@@ -51,37 +52,21 @@ class ImageTokenPolicy(FusedLossMixin):
     gradients are those of the mixture, at the sampling temperature, and gradients reach both rows.
     """
 
-    capabilities = frozenset(
-        {
-            Capability.LOG_PROBS,
-            Capability.ENTROPY,
-            Capability.TEACHER_FORCE,
-            Capability.SELECT_ROWS,
-            Capability.FUSED_LOSS,
-        }
-    )
+    config: ImageTokenConfig
 
     def __init__(
         self, image_model: ImageTokenModel, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig
     ) -> None:
-        self.image_model = image_model
-        self.version = 0
-        self.sampling = sampling
-        self.config = config
         model = image_model.network
-        self.attention = choose_attention(model, config.attention)
+        super().__init__(model, config)
+        self.image_model, self.sampling = image_model, sampling
         self.device: torch.device = model.device
-        for part in model.parameters():
-            part.requires_grad_(False)
-        self._trainable = (
+        model.requires_grad_(False)
+        self._train(
             TransformersLora(model, config.lora, select_layers(image_model.linear_layers(), config.lora.targets))
             if config.train == "lora"
             else TransformersFull(model, image_model.is_trainable)
         )
-        if config.gradient_checkpointing:
-            # transformers renamed it on the way from 5.10 to 5.23
-            enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-            enable({"use_reentrant": False})
 
     @classmethod
     def from_config(cls, config: ImageTokenConfig, sampling: ImageTokenSamplingConfig) -> ImageTokenPolicy:
@@ -142,26 +127,6 @@ class ImageTokenPolicy(FusedLossMixin):
         rollout.log_probs = self._score(recording)[0]
         return rollout
 
-    def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
-        """Recompute the log-probabilities of these codes and pass them to `visit` in one call."""
-        log_probs, entropy = self._score(rollout.recording)
-        chosen = list(step_indices)
-        if chosen != list(range(log_probs.shape[1])):
-            log_probs, entropy = log_probs[:, chosen], entropy[:, chosen]
-        visit(StepOutputs(tuple(chosen), log_probs, entropy=entropy))
-
-    def reference(self) -> AbstractContextManager[None]:
-        """Return a context in which the policy computes with the parameters that training started from."""
-        return self._trainable.reference()
-
-    def parameters_to_train(self) -> dict[str, nn.Parameter]:
-        """Return the trainable parameters by their names in the model; they are always float32."""
-        return {name: p for name, p in self.image_model.network.named_parameters() if p.requires_grad}
-
-    def lr_scale(self, name: str) -> float:
-        """Return 1: all parameters have the same learning rate."""
-        return 1.0
-
     def save(self, folder: Path) -> None:
         """Write a PEFT folder, or after full training a folder that `policy.model` can name."""
         if self.config.train == "lora":
@@ -170,19 +135,9 @@ class ImageTokenPolicy(FusedLossMixin):
         self._trainable.save(self.image_model.weights_folder(folder))
         self.image_model.save_other_files(folder)
 
-    def base(self) -> ReferencePolicy:
-        """Return the policy as it was before training; it shares this one's weights."""
-        return ReferencePolicy(self)
-
     def load(self, folder: Path) -> None:
         """Load what `save` wrote into the same parameters."""
         self._trainable.load(folder if self.config.train == "lora" else self.image_model.weights_folder(folder))
-
-    @torch.no_grad()
-    def replay_gap(self, rollout: Rollout) -> float:
-        """Return max |log-prob difference| between the rollout and a replay."""
-        log_probs, _ = self._score(rollout.recording)
-        return float((log_probs - rollout.log_probs).abs()[rollout.mask].max())
 
     def _prompts(self, samples: Sequence[Sample], sampling: ImageTokenSamplingConfig) -> list[TokenPrompt]:
         known: dict[str, TokenPrompt] = {}
@@ -216,7 +171,6 @@ class ImageTokenPolicy(FusedLossMixin):
             now = now.append_codes(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
 
     def _score(self, recording: CodeRecording) -> tuple[Tensor, Tensor]:
-        """Return log-probabilities and entropies, [B, T] each, with a graph if gradients are enabled."""
         sampling, codes, model = recording.sampling, recording.codes, self.image_model.network
         texts = _batch_prompts(recording.prompts, sampling)
         checkpointed = self.config.gradient_checkpointing and torch.is_grad_enabled()
@@ -270,11 +224,6 @@ class ImageTokenPolicy(FusedLossMixin):
             token_ids=codes.tolist(),
         )
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        if self.config.dtype == "float32":
-            return nullcontext()
-        return torch.autocast(self.device.type, dtype=getattr(torch, self.config.dtype))
-
 
 def _batch_prompts(prompts: Sequence[TokenPrompt], sampling: ImageTokenSamplingConfig) -> list[tuple[int, ...]]:
     """Return the ids of B prompts; with guidance 2B, the unconditional ones last."""
@@ -287,3 +236,54 @@ def _mixed(logits: Tensor, rows: int, sampling: ImageTokenSamplingConfig) -> Ten
     if len(logits) == rows:
         return logits
     return guided_logits(logits[:rows], logits[rows:], sampling.guidance_scale)
+
+
+def load_image_token_model(config: ImageTokenConfig, device: torch.device) -> ImageTokenModel:
+    """Return the configured model in evaluation mode, without dropout.
+
+    Raises:
+        ConfigError: it cannot be loaded, or no registered class loads it.
+    """
+    try:
+        folder = _folder(config)
+        image_model = _model_class(config, folder).from_folder(folder, config, device)
+    except (OSError, ValueError) as err:
+        if isinstance(err, ConfigError):
+            raise
+        first = str(err).partition("\n")[0]
+        raise ConfigError(f"policy.model: {config.model} cannot be loaded as a token image generator: {first}") from err
+    image_model.network.eval()
+    for module in image_model.network.modules():  # checkpointing sets the training mode, but replay needs determinism
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if isinstance(getattr(module, "attention_dropout", None), float):
+            module.attention_dropout = 0.0
+    return image_model
+
+
+def _model_class(config: ImageTokenConfig, folder: Path) -> type[ImageTokenModel]:
+    """Return the class that `policy.architecture` names, or else the one of the folder's `model_type`."""
+    if config.architecture is not None:
+        return IMAGE_TOKEN_MODELS.load(config.architecture)
+    if (folder / SPEC_FILE).is_file():
+        return IMAGE_TOKEN_MODELS.load("vq_causal_lm")
+    kind = AutoConfig.from_pretrained(folder).model_type
+    known = [name for name in IMAGE_TOKEN_MODELS.names() if name != "vq_causal_lm"]
+    if kind in known:
+        return IMAGE_TOKEN_MODELS.load(kind)
+    raise ConfigError(
+        f"policy.model: {config.model} is a {kind}; kind image_tokens draws with {', '.join(known)}, or a folder with "
+        f"{SPEC_FILE} (docs/image-tokens.md). Name a class of your own with policy.architecture"
+    )
+
+
+def _folder(config: ImageTokenConfig) -> Path:
+    """Return a local folder, or download a repository of the Hub; pickles and code are never downloaded."""
+    if Path(config.model).is_dir():
+        return Path(config.model)
+    patterns = ["*.json", "*.safetensors", "*.txt", "*.jinja", "*.model"]
+    try:
+        return Path(snapshot_download(config.model, revision=config.revision, allow_patterns=patterns))
+    except (HfHubHTTPError, LocalEntryNotFoundError, ValueError) as err:
+        first = str(err).partition("\n")[0]
+        raise ConfigError(f"policy.model: {config.model} is no folder, and cannot be fetched: {first}") from err

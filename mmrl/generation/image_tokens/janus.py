@@ -13,11 +13,13 @@ from transformers import AutoProcessor, JanusForConditionalGeneration
 
 from mmrl.config.policy import ImageTokenConfig
 from mmrl.errors import ConfigError
-from mmrl.generation.image_tokens.code_snippets import PIXELS_TO_IMAGE, SnippetRequest, quote
 from mmrl.generation.image_tokens.image_token_model import (
+    PIXELS_TO_IMAGE,
     ImageTokenModel,
+    SnippetRequest,
     TokenPrompt,
     linear_layers_below,
+    quote,
     to_images,
     to_pixels,
 )

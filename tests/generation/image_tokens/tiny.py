@@ -21,8 +21,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mmrl.generation.image_tokens.codecs import VQModelCodec
-from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec
+from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec, VQModelCodec
 from tests.understanding.tiny.words import TEXT, byte_tokenizer, marks, stir
 
 CODES = 20

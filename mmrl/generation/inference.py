@@ -1,0 +1,254 @@
+"""Sampling with a trained model: RL guidance, LoRA strength, guidance by rewards, best of N. Nothing here trains.
+
+    pipeline.load_lora_weights("runs/mine/seed-0")
+    with rl_guidance(pipeline, scale=1.5):
+        pipeline("a red circle")
+    with lora_strength(pipeline, 0.7):
+        pipeline("a red circle")
+
+These two support any diffusers pipeline with a known denoiser, and restore the pipeline on exit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from diffusers import DiffusionPipeline
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor
+
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, UnsupportedError
+from mmrl.finetuning.trainable import adapters_disabled
+from mmrl.generation.diffusion.denoiser_hook import Guiders, find_denoisers
+from mmrl.generation.diffusion.differentiable_loop import BackpropLoop
+from mmrl.generation.diffusion.loops import PartialReplayLoop
+from mmrl.generation.diffusion.noise_levels import signal_of
+from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
+from mmrl.generation.diffusion.pytree import map_leaves
+from mmrl.generation.diffusion.recording import Recording, join
+from mmrl.generation.diffusion.replay_cache import replaced_attributes
+from mmrl.generation.diffusion.scheduler_families import VEFamily
+from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.policy import BackpropSteps, Rollout, RolloutRequest
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.core.reward_io import reward_input
+from mmrl.rewards.core.suite import RewardSuite
+
+Base: TypeAlias = DiffusionPipeline | Callable[[], AbstractContextManager[None]]
+"""The model before training: a separate pipeline, or a function whose context restores it (`policy.reference`)."""
+
+
+@contextmanager
+def rl_guidance(pipeline: DiffusionPipeline, scale: float, base: Base | None = None) -> Iterator[None]:
+    """While open, denoisers return base + scale * (tuned - base): RL guidance (RLG, arXiv:2508.21016).
+
+    A scale between 0 and 1 interpolates between the two models, above 1 it extrapolates beyond the trained one; in the
+    paper it rescales the KL coefficient of training. 0 and 1 are exactly the base and the trained model, at the cost of
+    one denoiser call; other scales need two. Classifier-free guidance acts on the result.
+
+    Args:
+        base: the model before training; None: this pipeline without its LoRA.
+
+    Raises:
+        ConfigError: `base` is None and no LoRA is loaded, or the two pipelines have different denoisers.
+    """
+    denoisers = find_denoisers(pipeline)
+    others: dict[str, Any] = dict(denoisers)
+    as_base: Callable[[], AbstractContextManager[None]]
+    if base is None:
+        layers = lora_layers(pipeline, "rl_guidance has no base to compare with: load a LoRA, or pass the base")
+        as_base = lambda: adapters_disabled(layers)  # noqa: E731
+    elif isinstance(base, DiffusionPipeline):
+        others, as_base = dict(find_denoisers(base)), nullcontext
+        if missing := ", ".join(denoisers.keys() ^ others.keys()):
+            raise ConfigError(f"rl_guidance: {missing} is in only one of the two pipelines")
+    else:
+        as_base = base
+
+    def guided(tuned: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if scale == 1:
+                return tuned(*args, **kwargs)
+            with as_base():
+                before = plain(*args, **kwargs)
+            return before if scale == 0 else extrapolate_outputs(before, tuned(*args, **kwargs), scale)
+
+        return call
+
+    forwards = [(each, "forward", guided(each.forward, others[name].forward)) for name, each in denoisers.items()]
+    with replaced_attributes(forwards):
+        yield
+
+
+def extrapolate_outputs(base: Any, tuned: Any, scale: float) -> Any:
+    """Return base + scale * (tuned - base) for every tensor of two equal structures, computed in float32."""
+    before: list[Tensor] = []
+    map_leaves(Tensor, before.append, base)
+    following = iter(before)
+
+    def mix(after: Tensor) -> Tensor:
+        start = next(following)
+        if not after.is_floating_point():
+            return after
+        return (start.float() + scale * (after.float() - start.float())).to(after.dtype)
+
+    return map_leaves(Tensor, mix, tuned)
+
+
+@contextmanager
+def lora_strength(pipeline: DiffusionPipeline, strength: float) -> Iterator[None]:
+    """While open, the denoisers' LoRA is scaled by `strength`: 0 is the base model, 1 the trained model.
+
+    Raises:
+        ConfigError: no LoRA is loaded.
+    """
+    layers = lora_layers(pipeline, "the pipeline has no LoRA whose strength could be set (a whole model was trained?)")
+    if strength == 0:
+        with adapters_disabled(layers):  # exact, unlike a factor of 0
+            yield
+        return
+    before = [dict(layer.scaling) for layer in layers]
+    try:
+        for layer, scaling in zip(layers, before, strict=True):
+            layer.scaling = {adapter: scale * strength for adapter, scale in scaling.items()}
+        yield
+    finally:
+        for layer, scaling in zip(layers, before, strict=True):
+            layer.scaling = scaling
+
+
+def lora_layers(pipeline: DiffusionPipeline, otherwise: str) -> list[Any]:
+    """Return the peft layers of the denoisers.
+
+    Raises:
+        ConfigError: there are none; `otherwise` is its message.
+    """
+    modules = [module for denoiser in find_denoisers(pipeline).values() for module in denoiser.modules()]
+    if layers := [module for module in modules if isinstance(module, BaseTunerLayer)]:
+        return layers
+    raise ConfigError(otherwise)
+
+
+def guided_rollout(
+    policy: PipelinePolicy, requests: Sequence[RolloutRequest], seed: int, rewards: Sequence[tuple[Reward, float]]
+) -> Rollout:
+    """Return a rollout that the gradient of weighted rewards guides from its second step on.
+
+    Flow-NRG (arXiv:2501.13918) samples from p(x) exp(sum of w r(x)): the score at each noise level is shifted by the
+    gradient of the weighted rewards. There a reward model reads noisy latents; here any differentiable reward scores
+    the image that the denoiser predicts from them in one step, and the gradient flows back through autoencoder and
+    denoiser. A guided step is one replay of the pipeline up to this step, at the cost of about three steps. The first
+    step is not guided: pure noise predicts no image.
+
+    Args:
+        rewards: differentiable rewards with their weights w.
+
+    Raises:
+        RewardError: a reward has no gradient.
+        UnsupportedError: the pipeline cannot be differentiated, or the noise level of its latents is not known.
+    """
+    if missing := ", ".join(reward.name for reward, _ in rewards if not reward.differentiable):
+        raise RewardError(f"{missing} has no gradient for guidance; `mmrl rewards show NAME` says which have one")
+    with policy.keep_latents(), torch.no_grad():
+        rollout = policy.rollout(requests, seed)
+    recording: Recording = rollout.recording
+    rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), strict=True)
+    inputs = [reward_input(sample, media, group, sample.id) for sample, media, group in rows]
+    for number in range(1, len(recording.next_latents)):
+        loop = GuidedStepLoop(policy.guiders, recording, number)
+        with torch.enable_grad():
+            pictures = policy.run_to_tensor(loop, recording)
+            if pictures.ndim != 4:
+                raise UnsupportedError("rewards are not differentiated through videos yet")
+            total = pictures.new_zeros(())
+            for reward, weight in rewards:
+                total = total + weight * reward.spec.sign * reward.score_tensor(pictures, inputs).sum().to(pictures)
+            gradients = torch.autograd.grad(total, loop.leaves, allow_unused=True)
+        if all(gradient is None for gradient in gradients):
+            raise UnsupportedError(f"{type(policy.pipeline).__name__} cuts the graph between latents and pictures")
+        recording.next_latents[number] = loop.guided_latents(gradients)
+    media = policy.run_to_media(ReplayAllLoop(policy.guiders, recording), recording)
+    return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
+
+
+class GuidedStepLoop(BackpropLoop):
+    """A loop that computes one step from leaf latents, and lets the pipeline decode the image that it predicts."""
+
+    def __init__(self, guiders: Guiders, recording: Recording, number: int) -> None:
+        skipped = len(recording.next_latents) - 1 - number
+        super().__init__(guiders, recording, BackpropSteps(count=1, num_skipped_last=skipped), torch.empty(0))
+        self.leaves: list[Tensor] = []
+        self._following: list[Tensor] = []
+        self._gains: list[float] = []
+
+    def advance(self, step: Step) -> Tensor:
+        latents = super().advance(step)
+        if self.step == self.first - 1:
+            latents = latents.requires_grad_()
+            self.leaves.append(latents)
+        elif self.step == self.first:
+            self._following.append(self.differentiable_step(step).detach())
+            self._gains.append(steering_gain(step))
+            if self.latent_stream == len(self.leaves) - 1:
+                self.recording.guidance[self.step] = self._guiders.read()
+        return latents
+
+    def guided_latents(self, gradients: Sequence[Tensor | None]) -> list[Tensor]:
+        """Return x' of each stream, shifted along the gradient of the rewards."""
+        streams = zip(self._following, self._gains, gradients, strict=True)
+        return [x if grad is None else (x.float() + gain * grad.float()).to(x.dtype) for x, gain, grad in streams]
+
+
+class ReplayAllLoop(PartialReplayLoop):
+    """A loop that replays every step."""
+
+    def is_computed(self, step: int) -> bool:
+        return False
+
+    def advance(self, step: Step) -> Tensor:
+        return self.replay_step()
+
+
+def steering_gain(step: Step) -> float:
+    """Return the shift of x' per unit of the reward's gradient at x.
+
+    By Tweedie's formula a score shifted by g shifts x_0 by sigma² / signal g; x' = signal' x_0 + sigma' noise, where
+    noise is (x - signal x_0) / sigma. For flows that is the paper's sigma / (1 - sigma) g on the velocity.
+    """
+    sigma, sigma_next = step.levels[step.index]
+    signal, signal_next = signal_of(step.family, sigma), signal_of(step.family, sigma_next)
+    gain = (signal_next - sigma_next * signal / sigma) * sigma**2 / signal
+    return (
+        gain / (signal * signal_next) if isinstance(step.family, VEFamily) else gain
+    )  # its x is divided by the signal
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The scores of images or videos, and their order within each group."""
+
+    scores: list[dict[str, float]]  # of each medium, by reward, `total` last; NaN = could not be scored
+    order: list[list[int]]  # for each group, in the order of first members: its rows from the best to the worst
+
+
+def rank(samples: Sequence[Sample], media: Sequence[Any], groups: Sequence[int], suite: RewardSuite) -> Ranking:
+    """Score all media and order each group by the total. Unscored media come last; ties keep their order.
+
+    Raises:
+        TooFewScored: less than `suite.min_valid_share` could be scored.
+    """
+    rows = zip(samples, media, groups, strict=True)
+    output = suite.score([reward_input(sample, made, group, sample.id) for sample, made, group in rows])
+    suite.check_valid_share(output)
+    names = [*(name for name in output.values if name != "total"), "total"]
+    scores = [{name: float(output.values[name][row]) for name in names} for row in range(len(groups))]
+    total = np.nan_to_num(output.values["total"].astype(float), nan=-np.inf)
+    members = {group: [row for row, each in enumerate(groups) if each == group] for group in groups}
+    return Ranking(scores, [sorted(each, key=lambda row: -total[row]) for each in members.values()])
