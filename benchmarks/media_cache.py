@@ -26,8 +26,7 @@ from transformers import Qwen2VLVideoProcessor
 
 from mmrl.data import Sample
 from mmrl.data.media.budget import MediaBudget, VideoBudget
-from mmrl.data.media.media_cache import MediaCache, write_cache
-from mmrl.data.media.reader import MediaReader
+from mmrl.data.media.reader import MediaCache, MediaReader, write_cache
 from mmrl.data.media.video import VideoFrames, default_decoder
 
 BOUND = 1.4
@@ -85,7 +84,7 @@ def main() -> None:
         done = write_cache(samples, Path(folder) / "cache", BUDGET)
         prepared = time.process_time() - started
         direct = MediaReader(BUDGET)
-        cached = MediaReader(BUDGET, cache=MediaCache(Path(folder) / "cache", BUDGET))
+        cached = MediaCache(Path(folder) / "cache", BUDGET)
         for clip in clips:
             np.testing.assert_array_equal(direct.video(clip).frames, cached.video(clip).frames)
         shape = list(direct.video(clips[0]).frames.shape)

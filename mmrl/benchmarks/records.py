@@ -91,6 +91,18 @@ def json_value(path: Path) -> Any:
         raise DataError(f"{path}: is not JSON: {err}") from None
 
 
+def entries_of(path: Path) -> Iterator[JsonRecord]:
+    """Yield the objects of a JSON Lines file (`*.jsonl`), or of the list or object in a JSON file."""
+    yield from json_lines(path) if path.suffix == ".jsonl" else records_of(json_value(path), str(path))
+
+
+def entries_in(folder: Path, *patterns: str) -> Iterator[tuple[Path, int, JsonRecord]]:
+    """Yield (file, number in it from 0, object) of the files that `files_in` finds."""
+    for path in files_in(folder, *patterns):
+        for number, entry in enumerate(entries_of(path)):
+            yield path, number, entry
+
+
 def records_of(value: Any, place: str) -> list[JsonRecord]:
     """Return the objects of a list, or the values of an object of objects."""
     if isinstance(value, dict):

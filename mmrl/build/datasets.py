@@ -8,7 +8,7 @@ from mmrl.build.schemes import provided_samples
 from mmrl.config.media import MediaConfig
 from mmrl.data.media.bad_media import exclude_bad_media
 from mmrl.data.media.decode import check_media_files
-from mmrl.data.media.media_cache import cache_of
+from mmrl.data.media.reader import cache_of
 from mmrl.data.sample import Sample
 from mmrl.data.sources import load_source
 
@@ -30,7 +30,7 @@ def load_samples(path: str, media: MediaConfig | None = None) -> list[Sample]:
     found = load_source(path)
     if media is not None and media.on_error == "exclude":
         cache = cache_of(media)
-        kept = exclude_bad_media(found, "exclude", cache.check if cache else None)
+        kept = exclude_bad_media(found, cache.check if cache else None)
         if report := kept.report():
             log.warning("%s: %s", path, report)
         return list(kept.samples)

@@ -26,9 +26,8 @@ from mmrl.config.data import (
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
-from mmrl.data.prompts import PromptSampler, PromptSource
+from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
-from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
 from mmrl.rewards.core.registry import BUILT_IN, reward_class

@@ -67,7 +67,7 @@ def prepare(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from mmrl.data.media.budget import MediaBudget
-    from mmrl.data.media.media_cache import write_cache
+    from mmrl.data.media.reader import write_cache
     from mmrl.data.sources import load_source
 
     settings = _media(overrides or [], recipe)

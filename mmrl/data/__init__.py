@@ -2,7 +2,7 @@
 
 sample          `Sample`: one line of a data set
 jsonl, sources  JSON Lines; Parquet and data sets of Hugging Face
-prompts         `PromptSampler`: shuffled epochs of prompts; `variance_aware`: prompts sampled by score
+prompts         `PromptSampler`: shuffled epochs of prompts; `VarianceAwareSampler`: prompts sampled by score
 media           images and videos of samples
 """
 

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from mmrl.atomic_io import replacing
-from mmrl.data.media.conditions import KEYS as CONDITIONS
+from mmrl.data.media.sample_media import CONDITION_KEYS
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import DataError
 
@@ -128,7 +128,7 @@ def _read_text(text: str, default_id: str) -> tuple[Sample | None, list[str]]:
 
 def _gather_conditions(row: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the row with conditions that are keys of the line moved into `conditions`, and their problems."""
-    own = {key: row[key] for key in CONDITIONS if key in row}
+    own = {key: row[key] for key in CONDITION_KEYS if key in row}
     if empty := ", ".join(key for key, value in own.items() if value is None):
         return row, [f"{empty} is null: leave it out, or give it a value"]
     if not own:
@@ -171,7 +171,7 @@ def _unknown_keys(row: Mapping[str, Any], schema: type) -> list[str]:
 
 def known_keys(schema: type = Sample) -> list[str]:
     """Return the keys that a line may have."""
-    return [field.name for field in fields(schema)] + (list(CONDITIONS) if schema is Sample else [])
+    return [field.name for field in fields(schema)] + (list(CONDITION_KEYS) if schema is Sample else [])
 
 
 def line_text(sample: Sample) -> str:

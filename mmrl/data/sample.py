@@ -27,7 +27,7 @@ class Sample:
     videos: tuple[str, ...] = ()
     mask: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
-    """Conditions of a generator by pipeline argument: see `mmrl.data.media.conditions`."""
+    """Conditions of a generator by pipeline argument: see `mmrl.data.media.sample_media`."""
     answer: Any = None
     task: str | None = None
     source: str = "default"
@@ -38,3 +38,10 @@ class Sample:
     rater: str | None = None
     rewards: tuple[RewardChoice, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def tags(self) -> list[str]:
+        """The distinct `metadata["tags"]`: clauses, dimensions, skills."""
+        tags = self.metadata.get("tags", ())
+        listed = [tags] if isinstance(tags, str) else tags if isinstance(tags, list | tuple) else []
+        return list(dict.fromkeys(str(tag) for tag in listed))

@@ -26,8 +26,8 @@ from PIL import Image
 
 from mmrl.atomic_io import append_durably, replacing
 from mmrl.data.jsonl import sample_line
-from mmrl.data.media.conditions import is_video, map_media
 from mmrl.data.media.decode import load_image
+from mmrl.data.media.sample_media import is_video, map_media
 from mmrl.data.sample import Sample
 from mmrl.demo.error_handling import DemoError
 from mmrl.errors import DataError

@@ -201,7 +201,7 @@ def _merge_notes(merged: MergeResult, dtype: Precision) -> tuple[str, ...]:
 
 def _media(sample: Sample) -> dict[str, Any]:
     """Return the kind of every picture and video among a sample's conditions."""
-    from mmrl.data.media.conditions import media_kind
+    from mmrl.data.media.sample_media import media_kind
 
     kinds = {name: media_kind(name) for name in sample.conditions}
     return {name: kind for name, kind in kinds.items() if kind}

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mmrl.data.media.conditions import MediaKind
+from mmrl.data.media.sample_media import MediaKind
 
 PICTURE = "picture.png"
 """The file that the code passes to a model that takes pictures."""

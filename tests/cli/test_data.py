@@ -13,8 +13,7 @@ from mmrl.cli import app
 from mmrl.config.loading.load import parse_config
 from mmrl.data import Sample, write_samples
 from mmrl.data.media.budget import MediaBudget
-from mmrl.data.media.media_cache import MediaCache
-from mmrl.data.media.reader import MediaReader
+from mmrl.data.media.reader import MediaCache, MediaReader
 from tests.data.clips import moving_square, write_clip
 
 
@@ -69,7 +68,7 @@ def test_prepared_media_are_read_by_training(folder):
     assert f"Train with media.cache=cache {' '.join(changes)}" in done.output
     bare = "{name: a, policy: {kind: vlm, model: m}, data: {path: d}}"
     media = parse_config(bare, "test", [*changes, "media.cache=cache"]).media
-    reader = MediaReader(MediaBudget.of(media), cache=MediaCache(media.cache, MediaBudget.of(media)))
+    reader = MediaCache(media.cache, MediaBudget.of(media))
     direct = MediaReader(MediaBudget.of(media)).video("a.mp4")
     assert direct.frames.shape == (4, 21, 42, 3)
     np.testing.assert_array_equal(reader.video("a.mp4").frames, direct.frames)

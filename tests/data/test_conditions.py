@@ -2,7 +2,7 @@
 
 import pytest
 
-from mmrl.data.media.conditions import map_media, media_kind
+from mmrl.data.media.sample_media import map_media, media_kind
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from PIL import Image
 from mmrl.data import DataError, Sample
 from mmrl.data.media.bad_media import exclude_bad_media
 from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
-from mmrl.data.media.media_cache import INDEX, MediaCache, write_cache
-from mmrl.data.media.reader import MediaReader
+from mmrl.data.media.reader import INDEX, MediaCache, MediaReader, write_cache
 from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 BUDGET = MediaBudget(ImageBudget(max_pixels=1000), VideoBudget(fps=4, max_frames=6, max_pixels=900))
@@ -36,7 +35,7 @@ def test_cache_equals_decoding(samples, tmp_path):
     done = write_cache(samples, tmp_path / "cache", BUDGET)
     assert (done.made, done.kept, done.problems) == (4, 0, [])
     direct = MediaReader(BUDGET)
-    cached = MediaReader(BUDGET, cache=MediaCache(tmp_path / "cache", BUDGET))
+    cached = MediaCache(tmp_path / "cache", BUDGET)
     for sample in samples:
         for reference in sample.images:
             picture = cached.image(reference)
@@ -48,7 +47,7 @@ def test_cache_equals_decoding(samples, tmp_path):
             np.testing.assert_array_equal(one.timestamps, other.timestamps)
             assert one.frames.dtype == np.uint8 and one.indices == other.indices and one.size == other.size
             assert (one.fps, one.source_fps, one.source_frames) == (other.fps, other.source_fps, other.source_frames)
-    assert exclude_bad_media(samples, "fail", MediaCache(tmp_path / "cache", BUDGET).check).excluded == {}
+    assert exclude_bad_media(samples, MediaCache(tmp_path / "cache", BUDGET).check).excluded == {}
 
 
 def test_cache_resumes_with_missing_media_only(samples, tmp_path):
@@ -67,7 +66,7 @@ def test_changed_files_are_stale(samples, tmp_path):
     Image.new("RGB", (64, 32)).save(path)
     with pytest.raises(DataError, match=r"a\.png: is not in the cache .* as it is now: .*prepare.* \(sample 'one'\)"):
         MediaCache(tmp_path / "cache", BUDGET).image(str(path), "one")
-    kept = exclude_bad_media(samples, "exclude", MediaCache(tmp_path / "cache", BUDGET).check)
+    kept = exclude_bad_media(samples, MediaCache(tmp_path / "cache", BUDGET).check)
     assert [sample.id for sample in kept.samples] == ["two", "three"]
     path.unlink()
     with pytest.raises(DataError, match=r"a\.png: there is no such file"):
@@ -81,8 +80,6 @@ def test_another_budget_raises_with_both_values(samples, tmp_path):
         MediaCache(tmp_path / "cache", other)
     with pytest.raises(DataError, match="holds media of another budget"):
         write_cache(samples, tmp_path / "cache", other)
-    with pytest.raises(ValueError, match="another budget"):
-        MediaReader(other, cache=MediaCache(tmp_path / "cache", BUDGET))
 
 
 def test_folders_that_are_no_cache_are_unchanged(samples, tmp_path):

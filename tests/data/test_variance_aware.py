@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mmrl.data import DataError, Sample
-from mmrl.data.prompts import Outcome
-from mmrl.data.variance_aware import VarianceAwareSampler, distinct_share
+from mmrl.data.prompts import Outcome, VarianceAwareSampler, distinct_share
 
 
 def samples(n):

@@ -6,8 +6,8 @@ import re
 import numpy as np
 
 from mmrl.evaluation import write_report
-from mmrl.evaluation.report.cards import MOST, by_change, count_changes
 from mmrl.evaluation.report.run_charts import curves_svg, phases, time_table
+from mmrl.evaluation.report.run_report import MOST, by_change, count_changes
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.run_warnings import divergence_step

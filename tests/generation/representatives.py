@@ -15,7 +15,7 @@ import tiny
 from tiny import cogvideox, hunyuan_video, ltx, unet_videos, videos, wan
 from tiny.factory import Tiny, component
 
-from mmrl.data.media.conditions import media_kind
+from mmrl.data.media.sample_media import media_kind
 from mmrl.generation.diffusion.scheduler_families import family_of
 
 

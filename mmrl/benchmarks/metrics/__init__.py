@@ -20,16 +20,60 @@ Another package offers metrics as entry points of the group `mmrl.metrics`; `pat
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from mmrl.benchmarks.metrics.metric import Direction, Metric, MetricFunction, Row
 from mmrl.benchmarks.protocol import MetricConfig
 from mmrl.components import Registry
+from mmrl.data.sample import Sample
 from mmrl.errors import EvaluationError
 
 __all__ = ["METRICS", "Direction", "Metric", "MetricFunction", "Row", "build_metric", "measure"]
+
+Direction: TypeAlias = Literal["higher", "lower"]
+MetricFunction: TypeAlias = Callable[[NDArray[np.int64]], float]
+"""Maps row indices [N] int64, with repetitions, to the metric of those rows; NaN if none of them was scored."""
+
+
+class Metric(Protocol):
+    """A number over any number of answers."""
+
+    @property
+    def direction(self) -> Direction:
+        """The direction of better values."""
+        ...
+
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row once, and return the metric as a function of row indices, for resampling.
+
+        Raises:
+            EvaluationError: the rows lack a value or text that the metric reads.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """An answer to a sample, with its scores."""
+
+    sample: Sample
+    """The sample with its task's instruction, and with true boxes in the coordinates of the answers."""
+    text: str | None = None
+    """The text of the answer; None if it is an image or a video."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """{name of a reward or of an additional value of a reward: score}; NaN if the scorer failed."""
+    draw: int = 0
+    """The index of the answer among those to this sample."""
+
+    @property
+    def id(self) -> str:
+        """The id of the sample; samples are resampled with all their answers."""
+        return self.sample.id
+
 
 METRICS: Registry[Callable[..., Metric]] = Registry(
     "mmrl.metrics",
@@ -38,8 +82,8 @@ METRICS: Registry[Callable[..., Metric]] = Registry(
         "mean": "mmrl.benchmarks.metrics.means:Mean",
         "share_at_least": "mmrl.benchmarks.metrics.means:ShareAtLeast",
         "mean_over_tags": "mmrl.benchmarks.metrics.means:MeanOverTags",
-        "count_error": "mmrl.benchmarks.metrics.counts:CountError",
-        "count_within": "mmrl.benchmarks.metrics.counts:CountWithin",
+        "count_error": "mmrl.benchmarks.metrics.means:CountError",
+        "count_within": "mmrl.benchmarks.metrics.means:CountWithin",
         "coco_map": "mmrl.benchmarks.metrics.coco_map:CocoMAP",
     },
     error=EvaluationError,

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.benchmarks.metrics.counts import final_answer
-from mmrl.benchmarks.metrics.metric import Direction, MetricFunction, Row
+from mmrl.benchmarks.metrics import Direction, MetricFunction, Row
+from mmrl.benchmarks.metrics.means import final_answer
 from mmrl.errors import EvaluationError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Size, Space, convert_box, parse_labelled_boxes, true_boxes

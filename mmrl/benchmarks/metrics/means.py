@@ -1,16 +1,22 @@
-"""Means and shares of the values of rewards."""
+"""Means and shares: of the values of rewards, and of the errors of answers that are counts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mmrl.benchmarks.metrics.metric import Direction, MetricFunction, Row
+from mmrl.benchmarks.metrics import Direction, MetricFunction, Row
+from mmrl.data.sample import Sample
 from mmrl.errors import EvaluationError
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text
+from mmrl.rewards.parsing.integers import parse_count
+from mmrl.rewards.rules.numeric import true_count
 
 Values = NDArray[np.float64]
 
@@ -27,7 +33,7 @@ class Mean:
         """Read every row; see `Metric.prepare`."""
         values = values_of(rows, self.of)
         if self.tag is not None:
-            values = np.where([self.tag in tags_of(row) for row in rows], values, math.nan)
+            values = np.where([self.tag in row.sample.tags for row in rows], values, math.nan)
         return lambda indices: mean_of_scored(values[indices])
 
 
@@ -60,9 +66,9 @@ class MeanOverTags:
     def prepare(self, rows: Sequence[Row]) -> MetricFunction:
         """Read every row; see `Metric.prepare`."""
         values = values_of(rows, self.of)
-        if bare := [row.id for row in rows if not tags_of(row)]:
+        if bare := [row.id for row in rows if not row.sample.tags]:
             raise EvaluationError(f"{len(bare)} samples have no tags to take a mean over: {bare[0]!r} is one")
-        names, tags = np.unique([tags_of(row)[0] for row in rows], return_inverse=True)
+        names, tags = np.unique([row.sample.tags[0] for row in rows], return_inverse=True)
 
         def over(indices: NDArray[np.int64]) -> float:
             chosen, of_tag = values[indices], tags[indices]
@@ -73,6 +79,32 @@ class MeanOverTags:
             return float((sums[there] / counts[there]).mean()) if there.any() else math.nan
 
         return over
+
+
+@dataclass(frozen=True)
+class CountError:
+    """The mean absolute error of counts; an answer that is not a count is read as 0."""
+
+    direction: ClassVar[Direction] = "lower"
+
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row; see `Metric.prepare`."""
+        off = _count_errors(rows)
+        return lambda indices: float(off[indices].mean())
+
+
+@dataclass(frozen=True)
+class CountWithin:
+    """The share of counts with an error of at most `margin`; an answer that is not a count is outside."""
+
+    margin: int = 1
+    direction: ClassVar[Direction] = "higher"
+
+    def prepare(self, rows: Sequence[Row]) -> MetricFunction:
+        """Read every row; see `Metric.prepare`."""
+        read = np.array([_answered_count(row) is not None for row in rows])
+        near = read & (_count_errors(rows) <= self.margin)
+        return lambda indices: float(near[indices].mean())
 
 
 def values_of(rows: Sequence[Row], name: str) -> Values:
@@ -87,13 +119,40 @@ def values_of(rows: Sequence[Row], name: str) -> Values:
     return np.array([row.values.get(name, math.nan) for row in rows], np.float64)
 
 
-def tags_of(row: Row) -> Sequence[str]:
-    """Return the tags of a row's sample."""
-    tags: Sequence[str] = row.sample.metadata.get("tags", ())
-    return tags
-
-
 def mean_of_scored(values: Values) -> float:
     """Return the mean of the values that are not NaN; NaN if there are none."""
     scored = values[~np.isnan(values)]
     return float(scored.mean()) if scored.size else math.nan
+
+
+def final_answer(row: Row) -> str:
+    """Return the final answer of a row's text.
+
+    Raises:
+        EvaluationError: the row has no text.
+        InvalidAnswer: the text is not in the expected answer format.
+    """
+    if row.text is None:
+        raise EvaluationError(f"sample {row.id!r} has no answer in text, which this metric reads")
+    form: AnswerFormat = row.sample.metadata.get("answer_form", "auto")
+    return answer_text(row.text, form)
+
+
+def _count_errors(rows: Sequence[Row]) -> NDArray[np.float64]:
+    """Return the absolute error [N] of each answer."""
+    return np.array([abs((_answered_count(row) or 0) - _truth(row.sample)) for row in rows], np.float64)
+
+
+def _answered_count(row: Row) -> int | None:
+    """Return the count of an answer; None if it has none."""
+    try:
+        return parse_count(final_answer(row))
+    except InvalidAnswer:
+        return None
+
+
+def _truth(sample: Sample) -> int:
+    try:
+        return true_count(sample.answer)
+    except ScoringFailed as err:
+        raise EvaluationError(f"sample {sample.id!r}: {err}") from None

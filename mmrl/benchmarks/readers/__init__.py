@@ -1,9 +1,9 @@
-"""Readers of benchmarks in the files in which they are published. The name of a module is the name of its format.
+"""Readers of benchmarks in the files in which they are published.
 
     read_benchmark(format, folder)   the samples of a benchmark's public files
     READERS                          the registry of readers by format
 
-A reader is a function `read(folder: Path) -> list[Sample]`: a module of this package, an entry point of the group
+A reader is a function `read(folder: Path) -> list[Sample]`: one of this package, an entry point of the group
 `mmrl.benchmarks`, or `path/to/file.py:read` as the `format` of a protocol. It raises `DataError`, with the file and the
 line or entry, if a file is missing or an entry has other fields than expected; `mmrl.benchmarks.records` helps.
 
@@ -14,7 +14,6 @@ dimensions, MathVista's skills. Paths in files must stay inside the folder.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,7 +28,15 @@ Reader = Callable[[Path], list[Sample]]
 READERS: Registry[Reader] = Registry(
     "mmrl.benchmarks",
     "benchmark format",
-    {module.name: f"{__name__}.{module.name}:read" for module in pkgutil.iter_modules(__path__)},
+    {
+        format: f"{__name__}.{module}:read_{format}"
+        for module, formats in {
+            "grounding": ("charades_sta", "coco", "refcoco"),
+            "image_prompts": ("drawbench", "geneval", "ocr_prompts", "vbench"),
+            "image_questions": ("chartqa", "countbench", "mathvista", "ocr_lines"),
+        }.items()
+        for format in formats
+    },
     error=DataError,
 )
 

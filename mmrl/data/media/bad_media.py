@@ -12,13 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from mmrl.data.media.answer_media import images_of_answers
-from mmrl.data.media.conditions import MediaKind, is_video, map_media
 from mmrl.data.media.decode import MAX_LISTED, load_image, upright_frames
+from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_media
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
-OnBadMedia: TypeAlias = Literal["fail", "exclude"]
 Medium: TypeAlias = Literal["image", "video"]
 MediaCheck: TypeAlias = Callable[[Medium, str, str], None]
 """Raises DataError if a medium (its kind, its path or data URI, the id of a sample that uses it) cannot be used."""
@@ -41,21 +39,15 @@ class UsableSamples:
         return "\n".join([f"{len(self.excluded)} of {total} samples are left out:", *lines[:MAX_LISTED], *more])
 
 
-def exclude_bad_media(
-    samples: Sequence[Sample], on_error: OnBadMedia, check: MediaCheck | None = None
-) -> UsableSamples:
+def exclude_bad_media(samples: Sequence[Sample], check: MediaCheck | None = None) -> UsableSamples:
     """Return the samples whose media can all be used, in order.
 
     `check` tests one medium: by default it is decoded to the end; `MediaCache.check` looks it up in a cache.
 
     Raises:
-        DataError: a medium cannot be used and `on_error` is "fail", or no sample is left.
+        DataError: no sample is left.
     """
     problems = find_bad_media(samples, check or decode)
-    if problems and on_error == "fail":
-        lines = [problem for each in problems.values() for problem in each]
-        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
-        raise DataError("\n".join([*lines[:MAX_LISTED], *more, "media.on_error=exclude leaves such samples out"]))
     kept = tuple(sample for sample in samples if sample.id not in problems)
     if samples and not kept:
         raise DataError(

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from PIL import Image, ImageOps
 
-from mmrl.data.media.answer_media import images_of_answers, map_answer_images
-from mmrl.data.media.conditions import MediaKind, is_video, map_media
+from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_answer_images, map_media
 from mmrl.data.media.uris import describe_reference, is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError

@@ -229,23 +229,16 @@ def _reasons(lines: Sequence[ComparisonRow], statuses: Sequence[Status]) -> dict
 def groups_of(samples: Sequence[Sample]) -> dict[str, dict[str, Ints]]:
     """Return the sample numbers of each group, {"source": {"maths": [n]}, ...}, by task, source and tag.
 
-    A sample has one task and one source, and any number of tags (`metadata["tags"]`: clauses, dimensions, skills). A
+    A sample has one task and one source, and any number of tags. A
     division with all samples in one group is left out.
     """
     names: dict[str, list[Sequence[str]]] = {
         "task": [(sample.task,) if sample.task else () for sample in samples],
         "source": [(sample.source,) for sample in samples],
-        "tag": [tags_of(sample) for sample in samples],
+        "tag": [sample.tags for sample in samples],
     }
     found = {by: _gathered(column) for by, column in names.items()}
     return {by: groups for by, groups in found.items() if any(len(each) < len(samples) for each in groups.values())}
-
-
-def tags_of(sample: Sample) -> list[str]:
-    """Return the sample's distinct tags."""
-    tags = sample.metadata.get("tags", ())
-    listed = [tags] if isinstance(tags, str) else tags if isinstance(tags, list | tuple) else []
-    return list(dict.fromkeys(str(tag) for tag in listed))
 
 
 def _gathered(column: Sequence[Sequence[str]]) -> dict[str, Ints]:

@@ -19,8 +19,8 @@ from diffusers import DiffusionPipeline
 from transformers import CLIPTokenizer, PreTrainedTokenizerBase
 
 from mmrl.config.sampling import SamplingConfig
-from mmrl.data.media.conditions import MediaKind, is_video, map_media, media_kind
 from mmrl.data.media.decode import load_image, load_mask, load_video
+from mmrl.data.media.sample_media import MediaKind, is_video, map_media, media_kind
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.denoiser_hook import guiders_of

@@ -21,7 +21,7 @@ import diffusers
 from diffusers import DiffusionPipeline, SchedulerMixin
 from diffusers.schedulers.scheduling_utils import KarrasDiffusionSchedulers
 
-from mmrl.data.media.conditions import media_kind
+from mmrl.data.media.sample_media import media_kind
 from mmrl.generation.diffusion.denoiser_hook import DENOISERS
 from mmrl.generation.diffusion.scheduler_families import supported_schedulers
 

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
-from mmrl.data.media.conditions import media_kind
+from mmrl.data.media.sample_media import media_kind
 from mmrl.data.sample import Sample
 from mmrl.errors import UnsupportedError
 from mmrl.finetuning.diffusers_modules import DiffusersFull

@@ -16,5 +16,5 @@
     reward_metrics         what an iteration logs
     validate_sampling      settings that cannot work together
 
-The prompts come from `mmrl.data.prompts` and `mmrl.data.variance_aware` (MMR1).
+The prompts come from `mmrl.data.prompts` and `mmrl.data.prompts` (MMR1).
 """

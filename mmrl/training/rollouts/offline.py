@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeAlias
 
 import torch
 
-from mmrl.data.media.answer_media import answer_image, answer_images
 from mmrl.data.media.decode import load_image
+from mmrl.data.media.sample_media import answer_image, answer_images
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError

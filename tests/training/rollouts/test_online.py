@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from mmrl.data.prompts import PromptSampler
+from mmrl.data.prompts import PromptSampler, VarianceAwareSampler
 from mmrl.data.sample import RewardChoice, Sample
-from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.errors import RunError
 from mmrl.rewards import GroupReward, RewardInput, ScoringFailed, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices

@@ -12,8 +12,7 @@ from mmrl.config import data as sections
 from mmrl.config.data import Curve, DataConfig
 from mmrl.config.loading.load import parse_config
 from mmrl.data.jsonl import read_samples
-from mmrl.data.prompts import PromptSampler
-from mmrl.data.variance_aware import VarianceAwareSampler
+from mmrl.data.prompts import PromptSampler, VarianceAwareSampler
 from mmrl.rewards import available
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.difficulty import DifficultyWeighting

@@ -7,9 +7,8 @@ import pytest
 from mmrl.build.training_setup import build_group_sampler, build_prompts, build_replay, build_weighting
 from mmrl.config.loading.load import parse_config
 from mmrl.config.validation import data_errors
-from mmrl.data.prompts import PromptSampler
+from mmrl.data.prompts import PromptSampler, VarianceAwareSampler
 from mmrl.data.sample import RewardChoice
-from mmrl.data.variance_aware import VarianceAwareSampler
 from mmrl.policy import Capability
 from mmrl.rewards import GroupReward, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
