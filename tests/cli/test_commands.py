@@ -270,7 +270,7 @@ def test_recipes_commands_list_show_and_copy(tmp_path, monkeypatch):
 def test_rewards_commands_list_and_show():
     assert "compressibility" in run("rewards", "list").stdout
     assert "range" in run("rewards", "show", "compressibility").stdout
-    assert "no reward is called" in run("rewards", "show", "xyzzy", code=1).stderr
+    assert "there is no reward" in run("rewards", "show", "xyzzy", code=1).stderr
 
 
 # The program

@@ -70,9 +70,9 @@ def test_compressibility_is_the_negative_size_of_the_jpeg_in_kilobytes():
 
 
 def test_a_wrong_name_is_told_the_nearest():
-    with pytest.raises(RewardError, match=r"no reward is called 'compresibility': did you mean compressibility\?"):
+    with pytest.raises(RewardError, match=r"there is no reward 'compresibility': did you mean compressibility\?"):
         load("compresibility")
-    with pytest.raises(RewardError, match=r"'zzz': there are .*compressibility"):
+    with pytest.raises(RewardError, match=r"'zzz': known are .*compressibility"):
         load("zzz")
 
 
@@ -117,7 +117,7 @@ def test_an_entry_point_must_carry_its_rewards_own_name(package):
 def test_two_packages_with_one_name_are_refused(package):
     package("sharp_rewards", CLASS, "sharpness = sharp_rewards:Sharpness")
     package("sharper_rewards", CLASS, "sharpness = sharper_rewards:Sharpness")
-    with pytest.raises(RewardError, match="several packages offer a reward 'sharpness'"):
+    with pytest.raises(RewardError, match="several packages offer the reward 'sharpness'"):
         load("sharpness")
 
 
@@ -167,12 +167,12 @@ def test_a_file_offers_functions_and_classes(tmp_path, monkeypatch):
     assert load(f"{tmp_path}/mine.py:Sharpness", radius=1).name == "sharpness"
     for wrong, message in {
         "mine.py:longer": r"mine.py:longer\(\*, than: 'int'\)|missing a required .*argument: 'than'",
-        "mine.py:shuot": "no 'shuot' in it; did you mean shout?",
+        "mine.py:shuot": r"mine.py has no 'shuot'; did you mean shout\?",
         "mine.py:nothing": r"nothing\(x\) takes nothing to score",
         "mine.py:many": "many: parameters are filled by name, but images cannot be",
         "mine.py:LEVEL": "LEVEL is a int; a reward is a Reward class or a function",
-        "mine.py": "say which reward of the file, as in mine.py:my_reward",
-        "yours.py:shout": re.escape(f"yours.py: no such file; paths of rewards are relative to {tmp_path}"),
+        "mine.py": "name the reward in the file too, as in mine.py:",
+        "yours.py:shout": re.escape(f"yours.py: no such file; paths are relative to {tmp_path}"),
     }.items():
         with pytest.raises(RewardError, match=message):
             load(wrong)

@@ -87,7 +87,7 @@ def test_good_lines_of_every_task_are_good(folder):
         ({**GROUNDING, "metadata": {"space": "norm_1"}}, "lies outside the picture, which is 1 by 1 in norm_1"),
         ({**GROUNDING, "metadata": {"space": "pixel", "size": [100, 200]}}, "say that the picture is [100, 200]"),
         ({**GROUNDING, "images": ["a.png", "a.png"]}, "has 2 pictures and boxes in one of them"),
-        ({"prompt": "x", "answer": 1, "rewards": [{"name": "numerik"}]}, "no reward is called 'numerik': did you mean"),
+        ({"prompt": "x", "answer": 1, "rewards": [{"name": "numerik"}]}, "there is no reward 'numerik': did you mean"),
         ({"prompt": "x", "answer": 1, "rewards": [{"name": "numeric", "args": {"relative": -1}}]}, "relative is -1"),
         ({"prompt": "x", "answer": "C", "task": "puzzle", "metadata": {"choices": ["a"]}}, "none of the options A"),
         ({"prompt": "x", "chosen": "a"}, "has one of 'chosen' and 'rejected'"),

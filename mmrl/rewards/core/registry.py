@@ -10,26 +10,18 @@ Listing names imports no reward; loading or describing one imports its module.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterable, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
-from types import ModuleType
 from typing import Any, TypeGuard, TypeVar
 
+from mmrl.components import Registry, is_reference
 from mmrl.rewards.core.hashing import digest_of_source
 from mmrl.rewards.core.reward import Reward, spec_of
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput
 from mmrl.rewards.core.spec import RewardSpec
 
-GROUP = "mmrl.rewards"
 Scorer = TypeVar("Scorer", bound=Callable[..., Any])  # a Reward class, or a function that scores one answer
 
 MEDIA = ("image", "video", "text")
@@ -111,6 +103,8 @@ BUILT_IN = {
 }
 """{name: "module:Class"} of the rewards that mmrl ships; a module is imported when a reward of it is loaded."""
 
+REWARDS: Registry[Any] = Registry("mmrl.rewards", "reward", BUILT_IN, error=RewardError)
+
 _registered: dict[str, Callable[..., Any]] = {}
 
 
@@ -141,11 +135,10 @@ def register(scorer: Scorer) -> Scorer:
         RewardError: another reward has the name, or the function has nothing to score.
     """
     name = scorer.name if _is_reward(scorer) else scorer.__name__
-    if not _same_place(_registered.get(name, scorer), scorer):
+    if _place(_registered.get(name, scorer)) != _place(scorer):  # equal after a notebook cell was run again
         raise RewardError(f"there is already a reward {name!r}: {_place(_registered[name])}")
-    for place in [BUILT_IN.get(name), *(point.value for point in _points(name))]:
-        if place not in (None, _place(scorer)):
-            raise RewardError(f"there is already a reward {name!r}: {place}")
+    if name in REWARDS.names() and (place := REWARDS.place(name)) != _place(scorer):
+        raise RewardError(f"there is already a reward {name!r}: {place}")
     if not _is_reward(scorer):
         reward_factory(scorer, name)  # raises now rather than at the first load
     _registered[name] = scorer
@@ -154,7 +147,7 @@ def register(scorer: Scorer) -> Scorer:
 
 def available() -> list[str]:
     """Return the sorted names that `load` takes."""
-    return sorted({*_registered, *BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
+    return sorted({*_registered, *REWARDS.names()})
 
 
 def describe(name: str) -> str:
@@ -179,12 +172,10 @@ def describe(name: str) -> str:
 
 def reward_class(name: str) -> type[Reward]:
     """Return the class of a reward by a name that `load` takes, without building the reward."""
-    path, _, thing = name.rpartition(":")
-    if path.endswith(".py"):
-        return _as_reward(_attribute(_module_of(Path(path)), thing, name), thing)
-    if name.endswith(".py"):
-        raise RewardError(f"{name}: say which reward of the file, as in {name}:my_reward")
-    found = _as_reward(_registered[name] if name in _registered else _resolve(name), name)
+    found = _registered[name] if name in _registered else REWARDS.load(name)
+    if is_reference(name):
+        return _as_reward(found, name.rpartition(":")[2])
+    found = _as_reward(found, name)
     if getattr(found, "name", None) != name:
         raise RewardError(f"reward {name!r} is {_place(found)}, which calls itself {getattr(found, 'name', None)!r}")
     return found
@@ -264,51 +255,6 @@ def markdown_table(names: Iterable[str] | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _resolve(name: str) -> Any:
-    places = {BUILT_IN[name]} if name in BUILT_IN else {point.value for point in _points(name)}
-    if not places:
-        near = difflib.get_close_matches(name, available(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(available())}"
-        raise RewardError(f"no reward is called {name!r}: {hint} A reward of your own is path/to/file.py:name.")
-    if len(places) > 1:
-        raise RewardError(f"several packages offer a reward {name!r}: {', '.join(sorted(places))}; uninstall one")
-    place = places.pop()
-    module, _, thing = place.partition(":")
-    try:
-        return _attribute(importlib.import_module(module), thing, place)
-    except ImportError as err:
-        raise RewardError(f"reward {name!r} cannot be imported from {place}: {err}") from err
-
-
-def _points(name: str) -> list[EntryPoint]:
-    return list(entry_points(group=GROUP, name=name))
-
-
-def _module_of(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise RewardError(f"{path}: no such file; paths of rewards are relative to {Path.cwd()}")
-    source = path.resolve()
-    name = f"mmrl_rewards_{source.stem}_{hashlib.sha256(str(source).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, source)
-    if spec is None or spec.loader is None:
-        raise RewardError(f"{path}: cannot be imported")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses and pickle look a class's module up by name
-    try:
-        spec.loader.exec_module(module)
-    except Exception as err:
-        del sys.modules[name]
-        raise RewardError(f"{path} cannot be imported: {type(err).__name__}: {err}") from err
-    return module
-
-
-def _attribute(module: ModuleType, thing: str, place: str) -> Any:
-    if hasattr(module, thing):
-        return getattr(module, thing)
-    near = difflib.get_close_matches(thing, [n for n in vars(module) if not n.startswith("_")], n=1)
-    raise RewardError(f"{place}: there is no {thing!r} in it" + (f"; did you mean {near[0]}?" if near else ""))
-
-
 def _as_reward(thing: Any, name: str) -> type[Reward]:
     if _is_reward(thing):
         return thing
@@ -323,11 +269,6 @@ def _is_reward(thing: Any) -> TypeGuard[type[Reward]]:
 
 def _place(scorer: Any) -> str:
     return f"{scorer.__module__}:{scorer.__qualname__}"
-
-
-def _same_place(one: Any, other: Any) -> bool:
-    """Return True if both have one module and name, as after a notebook cell or a module was run again."""
-    return _place(one) == _place(other)
 
 
 def _argument(parameter: inspect.Parameter) -> str:
