@@ -12,7 +12,7 @@ from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardOutput, Status, reward_input
 from mmrl.rewards.core.reward_io import TOTAL
-from mmrl.rewards.core.routing import Scorer
+from mmrl.rewards.core.suite import Scorer
 from mmrl.statistics.distances import answer_diversity
 
 if TYPE_CHECKING:

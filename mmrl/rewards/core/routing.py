@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -25,7 +24,7 @@ from mmrl.rewards.core import registry
 from mmrl.rewards.core.cache import ScoreCache
 from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_errors import RewardError, Status
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import (
     SAMPLE_REWARDS,
     RewardContext,
@@ -34,48 +33,11 @@ from mmrl.rewards.core.reward_io import (
     merge_outputs,
     select_rows,
 )
-from mmrl.rewards.core.suite import PendingScores, RewardSuite, ScoreStatistics
+from mmrl.rewards.core.suite import PendingScores, RewardSuite, Scorer
 
 Choices: TypeAlias = tuple[RewardChoice, ...]
 DEFAULT = ""
 """The route of samples that name no rewards."""
-
-
-class Scorer(Protocol):
-    """The interface of `RewardSuite` and `RoutedRewards`. `join` takes the results of `submit` of the same object."""
-
-    @property
-    def needs_full_groups(self) -> bool:
-        """True if every batch must hold whole groups."""
-        ...
-
-    def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> Any:
-        """Start to score a batch and return at once."""
-        ...
-
-    def join(self, scores: Sequence[Any]) -> RewardOutput:
-        """Wait for several batches, and return them as one, in order."""
-        ...
-
-    def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """Return the number of answers by reward and status."""
-        ...
-
-    def failures(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """Return the number of unscored answers by reward and kind of failure."""
-        ...
-
-    def check_valid_share(self, output: RewardOutput) -> None:
-        """Raise `TooFewScored` unless enough answers have a total."""
-        ...
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the JSON-like state."""
-        ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +48,7 @@ class _Route:
     workers: tuple[int, ...]  # which compute the scores, one per reward of the suite
 
 
-class RoutedRewards(ScoreStatistics):
+class RoutedRewards(Scorer):
     """The rewards of mixed tasks: each answer is scored by those that its sample names, or else by the run's."""
 
     def __init__(
@@ -119,7 +81,7 @@ class RoutedRewards(ScoreStatistics):
         load = load or SharedLoader()
         self.min_valid_share = min_valid_share
         self._parts: list[WeightedReward] = []  # one per reward instance, with the settings of its calls
-        self._states: dict[str, Reward] = {}  # by a name that is equal in all processes
+        self._states: dict[str, Reward] = {}
         self._routes: dict[str, _Route] = {}
 
         def add(route: str, parts: Sequence[WeightedReward]) -> None:
@@ -163,12 +125,7 @@ class RoutedRewards(ScoreStatistics):
 
     @property
     def needs_full_groups(self) -> bool:
-        """True if every batch must hold whole groups."""
         return any(route.suite.needs_full_groups for route in self._routes.values())
-
-    def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """Return every reward's values and statuses, and the `total` of each answer."""
-        return self.submit(batch, context).result()
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingRoutes:
         """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`.
@@ -191,7 +148,6 @@ class RoutedRewards(ScoreStatistics):
         return PendingRoutes(self, bare, routes, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingRoutes]) -> RewardOutput:
-        """Wait for several batches, and return them as one, in order."""
         starts = np.cumsum([0, *(len(pending.batch) for pending in scores)]).tolist()
         parts = []
         for name, route in self._routes.items():
@@ -207,31 +163,8 @@ class RoutedRewards(ScoreStatistics):
         started = min((pending.started for pending in scores), default=time.perf_counter())
         return replace(output, seconds=time.perf_counter() - started)
 
-    def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """Return the number of answers that a reward applies to by status: {reward: {"ok": 10, "error": 2}}."""
-        applied = {
-            name: [status for status in output.status.get(name, []) if status is not Status.NOT_APPLICABLE]
-            for name in self.names
-        }
-        return {name: dict(Counter(status.value for status in column)) for name, column in applied.items() if column}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the JSON-like state of the rewards that keep any between batches, each once."""
-        states = {name: reward.state_dict() for name, reward in self._states.items()}
-        return {name: state for name, state in states.items() if state}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        if strange := sorted(state.keys() - self._states.keys()):
-            raise RewardError(f"the saved state is of {', '.join(strange)}, which neither the run nor a sample names")
-        for name, reward in self._states.items():
-            reward.load_state_dict(state.get(name, {}))
-
     def close(self) -> None:
-        """End the threads; nothing can be scored after that."""
-        self._threads.close()
-        for worker in self._workers:
-            worker.close()
+        super().close()
         for route in self._routes.values():
             route.suite.close()
 

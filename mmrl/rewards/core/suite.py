@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -31,15 +32,40 @@ class TooFewScored(RuntimeError):
     """Too many answers of a batch could not be scored. The message counts the failures by kind."""
 
 
-class ScoreStatistics:
-    """Counts of statuses and failures in the output of several rewards."""
+class Scorer(ABC):
+    """The interface of `RewardSuite` and `RoutedRewards`. `join` takes the results of `submit` of the same object."""
 
     names: tuple[str, ...]
+    """Names of the rewards, in order, without the further scores that a reward may give besides its main one."""
     min_valid_share: float
+    _states: Mapping[str, Reward]  # by a name that is equal in all processes
+    _workers: Sequence[RewardWorker]
+    _threads: DaemonPool
+
+    @property
+    @abstractmethod
+    def needs_full_groups(self) -> bool:
+        """True if every batch must hold whole groups, as a reward or the aggregation compares answers."""
+
+    @abstractmethod
+    def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> Any:
+        """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`."""
+
+    @abstractmethod
+    def join(self, scores: Sequence[Any]) -> RewardOutput:
+        """Wait for several batches, and return them as one, in order."""
+
+    def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
+        """Return every reward's values and statuses, and the total. Never raises because of an answer or a scorer."""
+        return self.join([self.submit(batch, context)])
 
     def counts(self, output: RewardOutput) -> dict[str, dict[str, int]]:
-        """Return the number of answers by reward and status, without zeros: {reward: {"ok": 10, "error": 2}}."""
-        return {name: dict(Counter(status.value for status in output.status[name])) for name in self.names}
+        """Return the number of answers that a reward applies to by status: {reward: {"ok": 10, "error": 2}}."""
+        applied = {
+            name: [status for status in output.status.get(name, []) if status is not Status.NOT_APPLICABLE]
+            for name in self.names
+        }
+        return {name: dict(Counter(status.value for status in column)) for name, column in applied.items() if column}
 
     def failures(self, output: RewardOutput) -> dict[str, dict[str, int]]:
         """Return the number of unscored answers by reward and kind: {"judge": {"http_503": 3, "timeout": 1}}."""
@@ -62,8 +88,26 @@ class ScoreStatistics:
                 f"reasons: {'; '.join(reasons) or 'none given'}"
             )
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the JSON-like state of the rewards that keep any between batches, each once."""
+        states = {name: reward.state_dict() for name, reward in self._states.items()}
+        return {name: state for name, state in states.items() if state}
 
-class RewardSuite(TrainerMethods, ScoreStatistics):
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the state that `state_dict` returned."""
+        if strange := sorted(state.keys() - self._states.keys()):
+            raise RewardError(f"the saved state is of {', '.join(strange)}, which neither the run nor a sample names")
+        for name, reward in self._states.items():
+            reward.load_state_dict(state.get(name, {}))
+
+    def close(self) -> None:
+        """End the threads; nothing can be scored after that."""
+        self._threads.close()
+        for worker in self._workers:
+            worker.close()
+
+
+class RewardSuite(TrainerMethods, Scorer):
     """Several rewards that score a batch concurrently, and their total.
 
         suite = RewardSuite([(load("shapeworld"), 1.0), WeightedReward(load("judge", ...), 0.5, deadline_s=20)])
@@ -97,7 +141,7 @@ class RewardSuite(TrainerMethods, ScoreStatistics):
         """
         self.parts = [part if isinstance(part, WeightedReward) else WeightedReward(*part) for part in parts]
         self.names = tuple(part.reward.name for part in self.parts)
-        """Names of the rewards, in order, without the further scores that a reward may give besides its main one."""
+        self._states = {part.reward.name: part.reward for part in self.parts}
         self.weights = {part.reward.name: float(part.weight) * part.reward.spec.sign for part in self.parts}
         """The factor of each value in the total: negative for a reward whose direction is "lower"."""
         self._check_names_and_weights()
@@ -108,10 +152,6 @@ class RewardSuite(TrainerMethods, ScoreStatistics):
         self._workers = [RewardWorker(part, cache) for part in self.parts]
         self._threads = DaemonPool(2 * len(self.parts), "rewards")
 
-    def score(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
-        """Return every reward's values and statuses, and the total. Never raises because of an answer or a scorer."""
-        return self.submit(batch, context).result()
-
     async def ascore(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
         """Score as `score` does, for callers that have an event loop."""
         scores = self.submit(batch, context)
@@ -119,13 +159,11 @@ class RewardSuite(TrainerMethods, ScoreStatistics):
         return scores.result()
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingScores:
-        """Start to score a batch and return at once. A batch holds whole groups if `needs_full_groups`."""
         batch, context = list(batch), context or RewardContext()
         columns = [self._threads.submit(partial(worker.score, batch, context)) for worker in self._workers]
         return PendingScores(self, batch, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingScores]) -> RewardOutput:
-        """Wait for several batches, and return them as one, in order."""
         batch = [item for pending in scores for item in pending.batch]
         ends = np.cumsum([len(pending.batch) for pending in scores])
         rows = [range(end - len(pending.batch), end) for pending, end in zip(scores, ends.tolist(), strict=True)]
@@ -138,26 +176,7 @@ class RewardSuite(TrainerMethods, ScoreStatistics):
 
     @property
     def needs_full_groups(self) -> bool:
-        """True if every batch must hold whole groups, as a reward or the aggregation compares answers."""
         return self._aggregation != "sum" or any(part.reward.scope is not Scope.SAMPLE for part in self.parts)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the JSON-like state of the rewards that keep any between batches."""
-        states = {part.reward.name: part.reward.state_dict() for part in self.parts}
-        return {name: state for name, state in states.items() if state}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the state that `state_dict` returned."""
-        if strange := sorted(state.keys() - set(self.names)):
-            raise RewardError(f"the saved state is of {', '.join(strange)}, of which this suite has none")
-        for part in self.parts:
-            part.reward.load_state_dict(state.get(part.reward.name, {}))
-
-    def close(self) -> None:
-        """End the threads; the suite can score nothing after that."""
-        self._threads.close()
-        for worker in self._workers:
-            worker.close()
 
     def _check_names_and_weights(self) -> None:
         if repeated := [name for name, n in Counter(self.names).items() if n > 1]:

@@ -24,8 +24,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import RunError
 from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, append_rows, reward_input
-from mmrl.rewards.core.routing import Scorer
-from mmrl.rewards.core.suite import TooFewScored
+from mmrl.rewards.core.suite import Scorer, TooFewScored
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.run.timers import Phases

@@ -16,7 +16,8 @@ from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy, Rollout, TeacherForcingPolicy
 from mmrl.rewards.core.reward_io import select_rows
-from mmrl.rewards.core.routing import RoutedRewards, Scorer
+from mmrl.rewards.core.routing import RoutedRewards
+from mmrl.rewards.core.suite import Scorer
 from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, branch_credit, shared_rows

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmrl.algorithms import zero_variance_share
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
-from mmrl.rewards.core.routing import Scorer
+from mmrl.rewards.core.suite import Scorer
 
 
 def reward_metrics(
