@@ -15,8 +15,15 @@ from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.core.registry import available, describe, load, register, reward_class
 from mmrl.rewards.core.reward import BatchReward, GroupReward, PairReward, Reward, spec_of
 from mmrl.rewards.core.reward_errors import Failure, InvalidAnswer, RewardError, ScoringFailed, Status
-from mmrl.rewards.core.reward_io import RewardContext, RewardInput, RewardOutput, reward_input
-from mmrl.rewards.core.spec import RewardSpec, Scope, WeightFile
+from mmrl.rewards.core.reward_io import (
+    RewardContext,
+    RewardInput,
+    RewardOutput,
+    RewardSpec,
+    Scope,
+    WeightFile,
+    reward_input,
+)
 from mmrl.rewards.core.suite import PendingScores, RewardSuite, TooFewScored
 
 __all__ = [

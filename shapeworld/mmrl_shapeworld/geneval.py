@@ -8,8 +8,7 @@ import numpy as np
 from PIL import Image
 
 from mmrl.rewards.core.reward_errors import ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.images.detector import Detection
 from mmrl.rewards.images.geneval import GenEval
 from mmrl_shapeworld.checker import read

@@ -28,7 +28,7 @@ from mmrl.rewards import (
     TooFewScored,
     WeightedReward,
 )
-from mmrl.rewards.core.hashing import Unhashable, digest_of
+from mmrl.rewards.core.cache import Unhashable, digest_of
 
 
 def rows(*values, group=None):

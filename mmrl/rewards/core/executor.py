@@ -23,11 +23,11 @@ from mmrl.rewards.core.reward_io import (
     RewardContext,
     RewardInput,
     RewardOutput,
+    Scope,
     merge_outputs,
     rows_by_group,
     select_rows,
 )
-from mmrl.rewards.core.spec import Scope
 
 MAX_PAUSE_S = 30.0
 IDLE_S = 5.0

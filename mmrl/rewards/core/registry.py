@@ -16,23 +16,23 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 from mmrl.components import Registry, is_reference
-from mmrl.rewards.core.hashing import digest_of_source
+from mmrl.rewards.core.cache import digest_of_source
 from mmrl.rewards.core.reward import Reward, spec_of
 from mmrl.rewards.core.reward_errors import RewardError
-from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput
-from mmrl.rewards.core.spec import RewardSpec
+from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput, RewardSpec
 
 Scorer = TypeVar("Scorer", bound=Callable[..., Any])  # a Reward class, or a function that scores one answer
 
 MEDIA = ("image", "video", "text")
 
 _BUILT_IN_BY_MODULE = {
-    # boxes
-    "mmrl.rewards.rules.box_iou": {
+    # regions
+    "mmrl.rewards.rules.region_iou": {
         "box_iou": "BoxIoU",
         "box_giou": "BoxGIoU",
         "box_diou": "BoxDIoU",
         "box_ciou": "BoxCIoU",
+        "mask_iou": "MaskIoU",
     },
     "mmrl.rewards.rules.detection": {
         "detection_f1": "DetectionF1",
@@ -45,19 +45,26 @@ _BUILT_IN_BY_MODULE = {
         "reachable_iou": "ReachableIoU",
         "vision_r1": "VisionR1",
     },
-    # regions, moments, counts, clicks
-    "mmrl.rewards.rules.mask_iou": {"mask_iou": "MaskIoU"},
+    # moments, clicks
     "mmrl.rewards.rules.moments": {"temporal_iou": "TemporalIoU", "tube_iou": "TubeIoU"},
     "mmrl.rewards.rules.gui": {"gui_action": "GUIAction", "point_in_box": "PointInBox"},
     # answers with a value
     "mmrl.rewards.rules.multiple_choice": {"multiple_choice": "MultipleChoice"},
     "mmrl.rewards.rules.maths": {"maths": "Maths"},
     "mmrl.rewards.rules.numeric": {"numeric": "Numeric", "count_exact": "CountExact", "count_graded": "CountGraded"},
-    "mmrl.rewards.rules.mathvista": {"mathvista": "MathVista"},
-    "mmrl.rewards.rules.chart_answers": {"chart_relaxed": "ChartRelaxed", "chart_table": "ChartTable"},
+    "mmrl.rewards.rules.chart_answers": {
+        "chart_relaxed": "ChartRelaxed",
+        "chart_table": "ChartTable",
+        "mathvista": "MathVista",
+    },
     # texts and their form
-    "mmrl.rewards.rules.ocr": {"ocr_ned": "OCRNED", "ocr_cer": "OCRCER", "ocr_wer": "OCRWER"},
-    "mmrl.rewards.rules.overlap": {"rouge": "Rouge", "bmas": "BMAS"},
+    "mmrl.rewards.rules.text_similarity": {
+        "ocr_ned": "OCRNED",
+        "ocr_cer": "OCRCER",
+        "ocr_wer": "OCRWER",
+        "rouge": "Rouge",
+        "bmas": "BMAS",
+    },
     "mmrl.rewards.rules.teds": {"teds": "TEDS"},
     "mmrl.rewards.rules.formats": {"format": "Format"},
     "mmrl.rewards.rules.lengths": {
@@ -74,13 +81,18 @@ _BUILT_IN_BY_MODULE = {
     "mmrl.rewards.images.lpips": {"lpips": "LPIPS"},
     "mmrl.rewards.images.image_diversity": {"diversity": "Diversity"},
     # videos
-    "mmrl.rewards.videos.consistency": {
+    "mmrl.rewards.images.video_consistency": {
         "background_consistency": "BackgroundConsistency",
         "subject_consistency": "SubjectConsistency",
         "temporal_flickering": "TemporalFlickering",
     },
     # models
-    "mmrl.rewards.models.clip_score": {"clip_score": "CLIPScore", "siglip_score": "SigLIPScore"},
+    "mmrl.rewards.models.clip_score": {
+        "clip_score": "CLIPScore",
+        "siglip_score": "SigLIPScore",
+        "goal_baseline": "GoalBaseline",
+        "goal_contrast": "GoalContrast",
+    },
     "mmrl.rewards.models.preference_scores": {
         "pickscore": "PickScore",
         "hps_v2": "HPSv2",
@@ -89,7 +101,6 @@ _BUILT_IN_BY_MODULE = {
     },
     "mmrl.rewards.models.image_reward": {"image_reward": "ImageReward"},
     "mmrl.rewards.models.vqa_score": {"vqa_score": "VQAScore"},
-    "mmrl.rewards.models.goal_score": {"goal_baseline": "GoalBaseline", "goal_contrast": "GoalContrast"},
     # judges
     "mmrl.rewards.judges.judge": {
         "judge": "Judge",

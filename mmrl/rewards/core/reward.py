@@ -5,22 +5,52 @@ from __future__ import annotations
 import inspect
 import math
 import time
+import warnings
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from mmrl.rewards.core.deprecated import TrainerMethods
-from mmrl.rewards.core.hashing import Unhashable, digest_of, digest_of_source
+from mmrl.rewards.core.cache import Unhashable, digest_of, digest_of_source
 from mmrl.rewards.core.reward_errors import Failure, InvalidAnswer, RewardError, ScoringFailed, Status, failure_record
-from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardContext, RewardInput, RewardOutput, rows_by_group
-from mmrl.rewards.core.spec import Direction, RewardSpec, Scope, WeightFile
+from mmrl.rewards.core.reward_io import (
+    INPUT_FIELDS,
+    Direction,
+    RewardContext,
+    RewardInput,
+    RewardOutput,
+    RewardSpec,
+    Scope,
+    WeightFile,
+    rows_by_group,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+class TrainerMethods:
+    """A base class with the methods `as_trl` and `as_verl`, which go with the next release."""
+
+    def as_trl(self, answer: str = "answer") -> Callable[..., list[float | None]]:
+        """Return `mmrl.rewards.as_trl(self, answer)`, with a FutureWarning."""
+        return _adapter("as_trl")(self, answer)  # type: ignore[no-any-return]
+
+    def as_verl(self) -> Callable[..., dict[str, float]]:
+        """Return `mmrl.rewards.as_verl(self)`, with a FutureWarning."""
+        return _adapter("as_verl")(self)  # type: ignore[no-any-return]
+
+
+def _adapter(name: str) -> Callable[..., Any]:
+    message = f"the method {name} is now the function mmrl.rewards.{name}; the method goes with the next release"
+    warnings.warn(message, FutureWarning, stacklevel=3)
+    adapter: Callable[..., Any] = getattr(import_module("mmrl.rewards"), name)
+    return adapter
+
 
 Scored: TypeAlias = float | Mapping[str, float] | Exception
 """The result of scoring one answer: a value, several values by name, or the exception that was raised."""

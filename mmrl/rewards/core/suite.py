@@ -17,13 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.deprecated import TrainerMethods
 from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
-from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward import Reward, TrainerMethods
 from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated
 from mmrl.rewards.core.reward_errors import RewardError, Status
-from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, merge_outputs
-from mmrl.rewards.core.spec import Scope
+from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, Scope, merge_outputs
 
 _severity = (Status.OK, Status.INVALID, Status.TIMEOUT, Status.ERROR)
 

@@ -1,1 +1,1 @@
-"""Rewards of images. Each receives its images through `mmrl.rewards.core.image_input`."""
+"""Rewards of images and videos. Each receives its images through `mmrl.rewards.core.image_input`."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import WeightFile
 from mmrl.rewards.models.model_files import load_component, load_pretrained, torch_device, torch_dtype
 
 if TYPE_CHECKING:

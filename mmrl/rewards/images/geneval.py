@@ -12,8 +12,7 @@ from PIL import Image
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, WeightFile, clamp_below_one
 from mmrl.rewards.images.detector import Box, Detection, Detector, TransformersDetector
 from mmrl.rewards.models.clip_encoder import load_encoder
 from mmrl.rewards.models.model_files import torch_device

@@ -12,8 +12,7 @@ from PIL import Image
 from mmrl.rewards.core.image_input import answer_image, pixels
 from mmrl.rewards.core.reward import GroupReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.images.lpips import LPIPSNetwork
 from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
 from mmrl.rewards.models.model_files import torch_device

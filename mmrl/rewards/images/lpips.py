@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from mmrl.rewards.core.reward_errors import RewardError
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import WeightFile
 from mmrl.rewards.images.similarity import ReferenceReward
 from mmrl.rewards.models.model_files import ResolvedFile, find_file, load_tensors, torch_device
 

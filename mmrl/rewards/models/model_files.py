@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mmrl.rewards.core.reward_errors import RewardError
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import WeightFile
 
 if TYPE_CHECKING:
     import torch

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import BatchReward, Scored
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.models.model_files import ResolvedFile, torch_device
 
 if TYPE_CHECKING:

@@ -35,7 +35,7 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, clamp_below_one
 from mmrl.rewards.parsing.boxes import LabelledBox, Space, TrueBoxes, check_space, parse_labelled_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
-from mmrl.rewards.rules.box_iou import Boxes, pairwise_iou
+from mmrl.rewards.rules.region_iou import Boxes, pairwise_iou
 
 
 class DetectionReward(Reward):

@@ -17,8 +17,7 @@ import numpy as np
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
-from mmrl.rewards.core.reward_io import RewardContext, RewardInput, clamp_below_one
-from mmrl.rewards.core.spec import Scope, WeightFile
+from mmrl.rewards.core.reward_io import RewardContext, RewardInput, Scope, WeightFile, clamp_below_one
 from mmrl.rewards.parsing.final_answer import MAX_CHARACTERS
 
 LengthUnit = Literal["tokens", "words", "characters"]

@@ -29,7 +29,7 @@ from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json, number
 from mmrl.rewards.parsing.points import check_comparable, exact_fraction
 from mmrl.rewards.parsing.spans import Span, merge_spans, parse_spans, spans_from_json
-from mmrl.rewards.rules.box_iou import pairwise_iou
+from mmrl.rewards.rules.region_iou import pairwise_iou
 
 _FRAME = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _FRAME_KEYS, _BOX_KEYS = ("frame", "time", "second"), ("box", "bbox", "bbox_2d")

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import clamp_below_one
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, TrueBoxes, convert_box
-from mmrl.rewards.rules.box_iou import pairwise_iou
 from mmrl.rewards.rules.detection import DetectionReward, check_iou_threshold
+from mmrl.rewards.rules.region_iou import pairwise_iou
 
 _ROUNDING = 1e-9  # of IoU: two grid boxes that are equally good may differ in the last bit
 

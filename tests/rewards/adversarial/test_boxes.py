@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.rules.box_iou import BoxCIoU, BoxDIoU, BoxGIoU, BoxIoU
+from mmrl.rewards.rules.region_iou import BoxCIoU, BoxDIoU, BoxGIoU, BoxIoU
 
 ALL = [BoxIoU, BoxGIoU, BoxDIoU, BoxCIoU]
 SPACES = ["pixel", "norm_1", "norm_1000"]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from mmrl.rewards import Status
 from mmrl.rewards.rules.gui import GUIAction, PointInBox
-from mmrl.rewards.rules.mask_iou import MaskIoU
 from mmrl.rewards.rules.moments import TemporalIoU, TubeIoU
+from mmrl.rewards.rules.region_iou import MaskIoU
 
 from ..rules.asking import ask, outcome
 

@@ -11,8 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mmrl.rewards import RewardInput, Status
-from mmrl.rewards.rules.ocr import OCRCER, OCRNED, OCRWER
-from mmrl.rewards.rules.overlap import Rouge, rouge_words
+from mmrl.rewards.rules.text_similarity import OCRCER, OCRNED, OCRWER, Rouge, rouge_words
 
 READ = [OCRNED(), OCRCER(), OCRWER(), OCRNED(fold_case=True, fold_space=True, unicode="NFKC")]
 ROUGE = [Rouge("1"), Rouge("2"), Rouge("L")]

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from PIL import Image
 
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import WeightFile
 from mmrl.rewards.images.detector import Detection
 from mmrl_shapeworld.checker import Reading, read
 from mmrl_shapeworld.scenes import COLOURS

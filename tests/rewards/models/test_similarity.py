@@ -153,7 +153,7 @@ def test_hps_pads_what_is_already_224_long():
 def test_published_names_and_numbers():
     import open_clip
 
-    from mmrl.rewards.models import goal_score, image_reward, preference_scores
+    from mmrl.rewards.models import clip_score, image_reward, preference_scores
 
     assert (preference_scores.HPSv2.file, preference_scores.HPSv21.file) == (
         "HPS_v2_compressed.pt",
@@ -166,4 +166,4 @@ def test_published_names_and_numbers():
     assert "sac+logos+ava1-l14-linearMSE.pth" in preference_scores.AESTHETIC_FILES and math.isinf(
         preference_scores.Aesthetic.range[1]
     )
-    assert goal_score.BIG_G.startswith("laion/CLIP-ViT-bigG-14")
+    assert clip_score.BIG_G.startswith("laion/CLIP-ViT-bigG-14")

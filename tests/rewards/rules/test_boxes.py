@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchvision import ops
 
 from mmrl.rewards import RewardError, RewardInput, Status
-from mmrl.rewards.rules.box_iou import (
+from mmrl.rewards.rules.region_iou import (
     BoxCIoU,
     BoxDIoU,
     BoxGIoU,

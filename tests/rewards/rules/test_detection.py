@@ -14,7 +14,6 @@ from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
-from mmrl.rewards.rules.box_iou import pairwise_iou
 from mmrl.rewards.rules.detection import (
     DetectionF1,
     DetectionMAP,
@@ -23,6 +22,7 @@ from mmrl.rewards.rules.detection import (
     average_precision,
     match,
 )
+from mmrl.rewards.rules.region_iou import pairwise_iou
 from mmrl.rewards.rules.scheduled_detection import DynamicIoU, ReachableIoU, VisionR1
 
 ALL = [DetectionF1, DetectionMAP, ODLength, WeightedPrecisionRecall, VisionR1, DynamicIoU, ReachableIoU]

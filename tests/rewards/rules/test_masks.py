@@ -8,7 +8,7 @@ from PIL import Image
 from pycocotools import mask as coco
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.mask_iou import MaskIoU
+from mmrl.rewards.rules.region_iou import MaskIoU
 
 from .asking import ask, outcome, value
 

@@ -3,7 +3,7 @@
 import pytest
 
 from mmrl.rewards import Status
-from mmrl.rewards.rules.mathvista import MathVista, normalised, selected_choice
+from mmrl.rewards.rules.chart_answers import MathVista, normalised, selected_choice
 
 from .asking import outcome, value
 

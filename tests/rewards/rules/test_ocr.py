@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchmetrics.text import CharErrorRate, WordErrorRate
 
 from mmrl.rewards import RewardError, Status
-from mmrl.rewards.rules.ocr import MAX_CHARACTERS, OCRCER, OCRNED, OCRWER
+from mmrl.rewards.rules.text_similarity import MAX_CHARACTERS, OCRCER, OCRNED, OCRWER
 
 from .asking import ask, outcome, value
 

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from mmrl.rewards import RewardError, Status, load
-from mmrl.rewards.rules.overlap import BMAS, Rouge, bmas, rouge_f1, rouge_words
+from mmrl.rewards.rules.text_similarity import BMAS, Rouge, bmas, rouge_f1, rouge_words
 
 from .asking import ask, outcome, value
 

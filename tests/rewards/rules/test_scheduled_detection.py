@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
 from mmrl.rewards.parsing.boxes import true_boxes
-from mmrl.rewards.rules.box_iou import pairwise_iou
+from mmrl.rewards.rules.region_iou import pairwise_iou
 from mmrl.rewards.rules.scheduled_detection import DynamicIoU, ReachableIoU, max_reachable_iou
 
 LATE = RewardContext(progress=1.0)

@@ -12,8 +12,7 @@ from PIL import Image
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
-from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
-from mmrl.rewards.core.spec import WeightFile
+from mmrl.rewards.core.reward_io import RewardInput, WeightFile, clamp_below_one
 from mmrl.rewards.models.model_files import load_component, load_pretrained, torch_device, torch_dtype
 
 BATCH_FRAMES = 64
