@@ -21,8 +21,8 @@ import hashlib
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -43,12 +43,18 @@ class Registry(Generic[C]):
         self,
         group: str,  # of entry points, such as "mmrl.policy_losses"
         kind: str,  # in messages, such as "policy loss"
-        built_in: Mapping[str, str],  # name -> "module:Attribute"
+        built_in: Mapping[str, str]
+        | Callable[[], Mapping[str, str]],  # name -> "module:Attribute"; called once if used
         base: str | None = None,  # "module:Class" that components derive from (classes) or are instances of; None: any
         error: type[Exception] = ConfigError,
     ) -> None:
-        self.group, self.kind, self.built_in = group, kind, dict(built_in)
-        self._base, self._error = base, error
+        self.group, self.kind = group, kind
+        self._built_in, self._base, self._error = built_in, base, error
+
+    @cached_property
+    def built_in(self) -> dict[str, str]:
+        """The references of the built-in components by name."""
+        return dict(self._built_in() if callable(self._built_in) else self._built_in)
 
     def names(self) -> list[str]:
         """Return the built-in names in their order, then the installed ones, sorted. Imports nothing."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from mmrl.algorithms.forward_process import at_least_float32, velocity_mse
 from mmrl.algorithms.importance import importance_log_ratio
-from mmrl.algorithms.rows import at_least_float32, row_mean
 from mmrl.checks import check_dtypes, check_shapes
 
 
@@ -74,22 +74,6 @@ def gaussian_mean_distance(
     decided = std > 0
     variance = at_least_float32(std).where(decided, 1.0) ** 2
     return (velocity_mse(mean, reference_mean) / (2 * variance)).where(decided, 0.0)
-
-
-def velocity_mse(
-    velocity: Tensor,  # [B, ...]
-    reference_velocity: Tensor,  # [B, ...]
-) -> Tensor:  # [B], >= 0
-    """Mean over latent dimensions of (velocity - reference_velocity)^2: a penalty that no noise level scales.
-
-    The KL term of DiffusionNFT (arXiv:2509.16117) and of UniGRPO (arXiv:2603.23500). Needs no noise at all.
-
-    >>> import torch
-    >>> velocity_mse(torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0]]))
-    tensor([2.])
-    """
-    check_shapes("B ...", velocity=velocity, reference_velocity=reference_velocity)
-    return row_mean((at_least_float32(velocity) - at_least_float32(reference_velocity).detach()) ** 2)
 
 
 def _log_ratio(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:

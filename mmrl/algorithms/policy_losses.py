@@ -2,7 +2,8 @@
 
 Two kinds. `clipped_policy_loss` and `sapo_policy_loss` are functions of the ratio, and learn through it.
 `cispo_policy_loss`, `topr_policy_loss` and `vespo_policy_loss` are REINFORCE: advantage times log-prob, weighted by a
-ratio that is limited and carries no gradient; every decision keeps learning, some less.
+ratio that is limited and carries no gradient; every decision keeps learning, some less. `imitation_loss` makes given
+decisions likelier.
 
 With importance "sequence" or "trajectory" a ratio is shared by a row (`importance_log_ratio`), so whole rows must be
 at hand; with "token" any block of decisions may be. No gradient reaches `old_log_probs`, `advantages` or a masked
@@ -178,3 +179,26 @@ def _ratio_and_gain(
 def _check_clip(clip_low: float, clip_high: float) -> None:
     if clip_low < 0 or clip_high < 0:
         raise ValueError(f"clip_low, clip_high: expected two numbers >= 0, got {clip_low}, {clip_high}")
+
+
+def imitation_loss(
+    log_probs: Tensor,  # [B, T] under the present parameters, with gradients
+    credit: Tensor,  # [B, T], >= 0: how much each decision is worth imitating
+    mask: Tensor,  # [B, T] bool
+) -> Tensor:  # [B, T]; 0 where masked
+    """-credit log p for each decision: the cross-entropy of supervised fine-tuning, weighted.
+
+    Raises:
+        ValueError: a credit is negative. Its loss has no lower bound: that is for a policy gradient.
+
+    >>> import torch
+    >>> imitation_loss(torch.tensor([[-0.5, -2.0]]), torch.ones(1, 2), torch.tensor([[True, False]]))
+    tensor([[0.5000, 0.0000]])
+    """
+    check_shapes("B T", log_probs=log_probs, credit=credit, mask=mask)
+    check_dtypes("float32", log_probs=log_probs, credit=credit)
+    check_dtypes("bool", mask=mask)
+    worth = credit.detach().where(mask, 0.0)
+    if (worth < 0).any():
+        raise ValueError(f"credit: expected numbers >= 0, got {worth.min().item()}; imitation knows no bad examples")
+    return worth * (-log_probs).where(mask, 0.0)

@@ -33,15 +33,13 @@ from mmrl.policy import Capability
 from mmrl.rewards.core.registry import BUILT_IN, reward_class
 from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
-from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
-from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.importance_correction import build_importance_correction
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from pydantic import (
@@ -118,6 +119,24 @@ class ComponentSection(Section):
             raise PydanticCustomError("component_error", "{message}", {"message": str(err)}) from None
         filled = {"name": name} | dict(value)
         return chosen.model_validate(filled, strict=bool(info.context) or None, context=info.context)
+
+
+def named_sections(root: Callable[[], type[ComponentSection]], *modules: str) -> Callable[[], dict[str, str]]:
+    """Return a function that finds the sections below `root()` in these modules by their own names.
+
+    Such a section has the field `name: Literal["x"] = "x"`. The result maps names to references `module:Class`.
+    """
+
+    def find() -> dict[str, str]:
+        return {
+            section.model_fields["name"].default: f"{module}:{section.__name__}"
+            for module in modules
+            for section in vars(import_module(module)).values()
+            if isinstance(section, type) and issubclass(section, root()) and section.__module__ == module
+            if section.model_fields["name"].annotation is not str
+        }
+
+    return find
 
 
 def names_of(registry: Registry[Any]) -> str:

@@ -13,7 +13,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import gaussian_mean_distance, interpolate, kl_k3, velocity_mse
+from mmrl.algorithms.forward_process import interpolate, velocity_mse
+from mmrl.algorithms.kl import gaussian_mean_distance, kl_k3
 from mmrl.policy import Capability, Policy, Rollout, StepOutputs, VelocityPolicy
 
 PLACES = (0.2, 0.5, 0.8)

@@ -18,7 +18,7 @@ from mmrl.algorithms import (
     reward_weights,
     weighted_error,
 )
-from mmrl.algorithms.matching import Weighting
+from mmrl.algorithms.forward_process import Weighting
 from mmrl.checks import ShapeError
 
 WEIGHTINGS = Weighting.__args__

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmrl.algorithms.rows import at_least_float32, row_mean, sigma_per_row
+from mmrl.algorithms.forward_process import at_least_float32, row_mean, sigma_per_row
 from mmrl.checks import ShapeError
 
 

@@ -19,9 +19,8 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.core.suite import RewardSuite
 from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, build_history
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.rollouts.prompt_history import build_history
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.trackers import JsonlTracker
 from mmrl.training.training_loop import TrainingLoop

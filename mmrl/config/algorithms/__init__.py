@@ -6,6 +6,24 @@ reward_gradient    ascent on differentiable rewards, of which `draft`, `refl` an
 supervised         imitation of demonstrations, or of the policy's own best answers
 preference         preference of a chosen over a rejected answer: DPO, online DPO, MPO
 
-Each section names its objective and states its constraints; `base.OBJECTIVES` lists them by name, and
-docs/algorithms.md with their papers.
+Each section names its objective and states its constraints; `base.OBJECTIVES` has them by name, and
+docs/algorithms.md lists them with their papers. All sections can be imported from here.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_MODULES = (
+    *("advantage", "base", "forward_process", "policy_gradient", "policy_losses", "preference", "reward_gradient"),
+    "supervised",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Return the section of this name, of whichever family."""
+    for module in _MODULES if name[:1].isupper() else ():
+        if hasattr(found := import_module(f"{__name__}.{module}"), name):
+            return getattr(found, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

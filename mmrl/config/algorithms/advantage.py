@@ -13,7 +13,7 @@ from pydantic import PositiveFloat, PositiveInt
 
 from mmrl.components import Registry, load_reference
 from mmrl.config.rewards import constrained, summed
-from mmrl.config.section import ComponentSection, Section
+from mmrl.config.section import ComponentSection, Section, named_sections
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,18 +24,7 @@ _HOME = "mmrl.config.algorithms.advantage"
 ADVANTAGES: Registry[Any] = Registry(
     "mmrl.advantages",
     "advantage",
-    {
-        "grpo": f"{_HOME}:GroupAdvantage",
-        "dr_grpo": f"{_HOME}:CentredAdvantage",
-        "rloo": f"{_HOME}:LeaveOneOutAdvantage",
-        "max_rl": f"{_HOME}:MaxRLAdvantage",
-        "linear_best_of": f"{_HOME}:LinearBestOfAdvantage",
-        "reinforce_pp": f"{_HOME}:BatchAdvantage",
-        "gdpo": f"{_HOME}:GDPOAdvantage",
-        "pareto": f"{_HOME}:ParetoAdvantage",
-        "running": f"{_HOME}:RunningAdvantage",
-        "branch": f"{_HOME}:BranchAdvantage",
-    },
+    named_sections(lambda: AdvantageConfig, _HOME),
     base=f"{_HOME}:AdvantageConfig",
 )
 """The advantage estimators by name; packages add theirs in the entry-point group `mmrl.advantages`."""

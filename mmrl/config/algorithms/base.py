@@ -9,7 +9,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from mmrl.components import Registry, load_reference
 from mmrl.config.sampling import SamplingConfig
-from mmrl.config.section import ComponentSection, Section
+from mmrl.config.section import ComponentSection, Section, named_sections
 
 if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
@@ -18,44 +18,11 @@ ExperienceKind = Literal["rollouts", "demonstrations", "pairs"]
 """The data that an algorithm learns from: the policy's own scored answers, or what samples contain."""
 
 _HOME = "mmrl.config.algorithms"
+_MODULES = ("policy_gradient", "forward_process", "reward_gradient", "supervised", "preference")
 OBJECTIVES: Registry[Any] = Registry(
     "mmrl.objectives",
     "algorithm",
-    {
-        "grpo": f"{_HOME}.policy_gradient:GRPOConfig",
-        "grpo_guard": f"{_HOME}.policy_gradient:GRPOGuardConfig",
-        "ddpo": f"{_HOME}.policy_gradient:DDPOConfig",
-        "dpok": f"{_HOME}.policy_gradient:DPOKConfig",
-        "unigrpo": f"{_HOME}.policy_gradient:UniGRPOConfig",
-        "branch_grpo": f"{_HOME}.policy_gradient:BranchGRPOConfig",
-        "b2_diffurl": f"{_HOME}.policy_gradient:B2DiffuRLConfig",
-        "dr_grpo": f"{_HOME}.policy_gradient:DrGRPOConfig",
-        "bnpo": f"{_HOME}.policy_gradient:BNPOConfig",
-        "dapo": f"{_HOME}.policy_gradient:DAPOConfig",
-        "gspo": f"{_HOME}.policy_gradient:GSPOConfig",
-        "luspo": f"{_HOME}.policy_gradient:LUSPOConfig",
-        "cispo": f"{_HOME}.policy_gradient:CISPOConfig",
-        "sapo": f"{_HOME}.policy_gradient:SAPOConfig",
-        "vespo": f"{_HOME}.policy_gradient:VESPOConfig",
-        "topr": f"{_HOME}.policy_gradient:TOPRConfig",
-        "rloo": f"{_HOME}.policy_gradient:RLOOConfig",
-        "max_rl": f"{_HOME}.policy_gradient:MaxRLConfig",
-        "reinforce_pp": f"{_HOME}.policy_gradient:ReinforcePPConfig",
-        "gdpo": f"{_HOME}.policy_gradient:GDPOConfig",
-        "diffusion_nft": f"{_HOME}.forward_process:DiffusionNFTConfig",
-        "draft": f"{_HOME}.reward_gradient:DRaFTConfig",
-        "draft_lv": f"{_HOME}.reward_gradient:DRaFTLVConfig",
-        "drtune": f"{_HOME}.reward_gradient:DRTuneConfig",
-        "refl": f"{_HOME}.reward_gradient:ReFLConfig",
-        "alignprop": f"{_HOME}.reward_gradient:AlignPropConfig",
-        "awm": f"{_HOME}.forward_process:AWMConfig",
-        "flow_rwr": f"{_HOME}.forward_process:FlowRWRConfig",
-        "sft": f"{_HOME}.supervised:SFTConfig",
-        "rejection_sft": f"{_HOME}.supervised:RejectionSFTConfig",
-        "dpo": f"{_HOME}.preference:DPOConfig",
-        "online_dpo": f"{_HOME}.preference:OnlineDPOConfig",
-        "mpo": f"{_HOME}.preference:MPOConfig",
-    },
+    named_sections(lambda: AlgorithmConfig, *(f"{_HOME}.{each}" for each in _MODULES)),
     base=f"{_HOME}.base:AlgorithmConfig",
 )
 """The `algorithm` sections by name; packages add theirs in the entry-point group `mmrl.objectives`."""

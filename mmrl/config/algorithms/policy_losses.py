@@ -13,25 +13,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
 from mmrl.components import Registry, load_reference
-from mmrl.config.section import ComponentSection
+from mmrl.config.section import ComponentSection, named_sections
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from mmrl.algorithms import PolicyLoss
+    from mmrl.algorithms.policy_losses import PolicyLoss
     from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 
 _HOME = "mmrl.config.algorithms.policy_losses"
 POLICY_LOSSES: Registry[Any] = Registry(
     "mmrl.policy_losses",
     "policy loss",
-    {
-        "clip": f"{_HOME}:ClipLoss",
-        "cispo": f"{_HOME}:CISPOLoss",
-        "sapo": f"{_HOME}:SAPOLoss",
-        "topr": f"{_HOME}:TOPRLoss",
-        "vespo": f"{_HOME}:VESPOLoss",
-    },
+    named_sections(lambda: PolicyLossConfig, _HOME),
     base=f"{_HOME}:PolicyLossConfig",
 )
 """The policy losses by name; packages add theirs in the entry-point group `mmrl.policy_losses`."""

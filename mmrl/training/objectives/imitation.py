@@ -7,7 +7,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import aggregation_total, aggregation_weights, imitation_loss
+from mmrl.algorithms.aggregation import aggregation_total, aggregation_weights
+from mmrl.algorithms.policy_losses import imitation_loss
 from mmrl.config.algorithms.supervised import RejectionSFTConfig, SFTConfig
 from mmrl.policy import Capability, Policy, StepOutputs
 from mmrl.training.experience import MicroBatch

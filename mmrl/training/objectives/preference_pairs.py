@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
+from mmrl.algorithms.preference import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import interpolate, velocity_mse
+from mmrl.algorithms.forward_process import interpolate, velocity_mse
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import ConfigError

@@ -12,8 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import (
-    clipped_policy_loss,
+from mmrl.algorithms.forward_process import (
     matching_error,
     matching_log_ratio,
     nft_loss,
@@ -21,6 +20,7 @@ from mmrl.algorithms import (
     velocity_mse,
     weighted_error,
 )
+from mmrl.algorithms.policy_losses import clipped_policy_loss
 from mmrl.config.algorithms.base import MatchingConfig
 from mmrl.config.algorithms.forward_process import AWMConfig, DiffusionNFTConfig
 from mmrl.config.algorithms.preference import DPOConfig, OnlineDPOConfig

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import interpolate, nft_old_decay, velocity_mse
+from mmrl.algorithms.forward_process import interpolate, nft_old_decay, velocity_mse
 from mmrl.components import load_reference
 from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.config.algorithms.forward_process import ForwardProcessConfig, OldPolicyConfig

@@ -1,20 +1,35 @@
-"""From rewards to advantages of trajectories and decisions, by the configured estimator."""
+"""From rewards to advantages of trajectories and decisions, by the configured estimator.
+
+`PromptHistory` compares a reward with the earlier ones of its prompt; `DifficultyWeighting` weighs the advantages of a
+group by the success rate of the current policy on its prompt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import branch_advantages, broadcast_to_decisions, pareto_advantages
+from mmrl.algorithms.advantages import broadcast_to_decisions
+from mmrl.algorithms.groups import group_mean
+from mmrl.algorithms.several_rewards import pareto_advantages
+from mmrl.algorithms.trees import branch_advantages
+from mmrl.checks import check_shapes
 from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig
+from mmrl.config.data import Curve
+from mmrl.config.section import Section
 from mmrl.policy import Rollout
 from mmrl.rewards.core.reward_aggregation import pareto_rank
 from mmrl.rewards.core.reward_io import RewardOutput
 from mmrl.training.rollouts.lagrangian import Constraints
+
+WITHOUT_SUCCESS = 0.25
+"""The weight of a group without a good answer on the curve "hard" (VL-Cogito's `all_false_coff`)."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +104,94 @@ def shared_rows(rollouts: Sequence[Rollout]) -> Tensor | None:
         parts.append(rollout.branches.cpu() + before)
         before += rollout.rows
     return torch.cat(parts)
+
+
+def build_history(config: Section | None) -> PromptHistory | None:
+    """Build the history of `algorithm.advantage`; None where advantages are relative to something else."""
+    if not isinstance(config, AdvantageConfig) or config.baseline != "history":
+        return None
+    return PromptHistory(config.history.buffer, config.history.min_count)
+
+
+class PromptHistory:
+    """The last rewards of each prompt, by its id, as in DDPO (arXiv:2305.13301).
+
+    A new answer is compared with earlier answers to the prompt, so groups are not needed. Until a prompt has
+    `min_count` rewards, its answers are compared with the batch.
+    """
+
+    def __init__(self, buffer: int, min_count: int) -> None:
+        self._buffer, self._min_count = buffer, min_count
+        self._rewards: dict[str, deque[float]] = {}
+
+    def advantages(self, rewards: Tensor, ids: Sequence[str]) -> Tensor:  # [B] -> [B]; 0 where unscored
+        """Return (reward - mean) / (std + 1e-6) over the rewards of the prompt, new ones included."""
+        scored = rewards.isfinite()
+        for reward, id, known in zip(rewards.tolist(), ids, scored.tolist(), strict=True):
+            if known:
+                self._rewards.setdefault(id, deque(maxlen=self._buffer)).append(reward)
+        batch = rewards[scored].double()
+        result = torch.zeros(len(rewards), dtype=torch.float64)
+        for row, id in enumerate(ids):
+            if scored[row]:
+                own = torch.tensor(list(self._rewards[id]), dtype=torch.float64)
+                compared = own if len(own) >= self._min_count else batch
+                if compared.max() > compared.min():  # equal numbers differ from their mean by rounding alone
+                    result[row] = (rewards[row].double() - compared.mean()) / (compared.std(correction=0) + 1e-6)
+        return result.float()
+
+    def state_dict(self) -> dict[str, list[float]]:
+        """Return the rewards, oldest first; floats survive JSON exactly."""
+        return {id: list(rewards) for id, rewards in self._rewards.items()}
+
+    def load_state_dict(self, state: Mapping[str, Sequence[float]]) -> None:
+        """Continue exactly where `state_dict` was taken."""
+        self._rewards = {id: deque(rewards, maxlen=self._buffer) for id, rewards in state.items()}
+
+
+@dataclass(frozen=True)
+class DifficultyWeighting:
+    """A weighting by curves, each of which applies to an equal part of training."""
+
+    stages: Sequence[Curve]
+    success: float  # a total of at least this is a good answer
+
+    def weights(
+        self,
+        total: Tensor,  # [R] float; NaN = could not be scored
+        group_index: Tensor,  # [R] int64
+        progress: float,  # share of training that is done, in [0, 1]
+    ) -> Tensor:  # [R] float32, in [0, 1]; 0 where nothing of the group is scored
+        """Return the factor on the advantages of each row."""
+        good = (total >= self.success).to(torch.float32).where(total.isfinite(), math.nan)
+        rate = group_mean(good, group_index)
+        return difficulty_weights(rate, self.stage(progress)).where(rate.isfinite(), 0.0)
+
+    def stage(self, progress: float) -> Curve:
+        """Return the curve at a point of training, `progress` in [0, 1]."""
+        return self.stages[min(int(progress * len(self.stages)), len(self.stages) - 1)]
+
+
+def difficulty_weights(
+    rate: Tensor,  # [R] float in [0, 1]; the share of good answers to the prompt
+    curve: Curve,
+) -> Tensor:  # [R] float in [0, 1]
+    """Return weights by success rate p.
+
+    `easy`, `medium` and `hard` are the three stages of VL-Cogito's ODSW (arXiv:2507.22607; alibaba-damo-academy/
+    VL-Cogito verl/trainer/ray_trainer.py@daa44ac, `r1v_cir_weight_all`, s_3, s_2 and s_1): sin(pi p), which is 1 at a
+    half and 0 at the ends, but 1 above a half in `easy`, and in `hard` 1 up to a half and 0.25 at 0. `parabola` is
+    Observe-R1's 4p(1 - p) (arXiv:2505.12432; zrguo/Observe-R1 experience_maker.py@418547a, with its coefficient at 1).
+
+    >>> difficulty_weights(torch.tensor([0.0, 0.25, 0.5, 1.0]), "hard")
+    tensor([0.2500, 1.0000, 1.0000, 0.0000])
+    """
+    check_shapes("R", rate=rate)
+    if curve == "parabola":
+        return 4 * rate * (1 - rate)
+    arch = torch.sin(math.pi * rate).clamp(min=0).where((rate > 0) & (rate < 1), 0.0)
+    if curve == "easy":
+        return arch.where(rate <= 0.5, 1.0)
+    if curve == "hard":
+        return arch.where(rate > 0.5, torch.ones_like(rate).where(rate > 0, WITHOUT_SUCCESS))
+    return arch

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import dual_ascent, lagrangian_advantages
+from mmrl.algorithms.several_rewards import dual_ascent, lagrangian_advantages
 from mmrl.errors import RunError
 from mmrl.rewards.core.reward_io import RewardOutput
 

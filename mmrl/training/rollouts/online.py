@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.algorithms import extreme_advantages
+from mmrl.algorithms.trees import extreme_advantages
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
@@ -20,7 +20,13 @@ from mmrl.rewards.core.routing import RoutedRewards
 from mmrl.rewards.core.suite import Scorer
 from mmrl.statistics.distances import group_diversity
 from mmrl.training.experience import Experience, MicroBatch
-from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, branch_credit, shared_rows
+from mmrl.training.rollouts.advantage_estimator import (
+    AdvantageEstimator,
+    DifficultyWeighting,
+    PromptHistory,
+    branch_credit,
+    shared_rows,
+)
 from mmrl.training.rollouts.collect import (
     CollectedRollouts,
     FixedGroupSampler,
@@ -30,10 +36,8 @@ from mmrl.training.rollouts.collect import (
     ScoredRollouts,
 )
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
-from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection
-from mmrl.training.rollouts.prompt_history import PromptHistory
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.run.timers import Phases

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mmrl.algorithms import zero_variance_share
+from mmrl.algorithms.advantages import zero_variance_share
 from mmrl.rewards.core.reward_io import TOTAL, RewardOutput
 from mmrl.rewards.core.suite import Scorer
 

@@ -22,8 +22,7 @@ from mmrl.config.algorithms.policy_gradient import (
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability
 from mmrl.training.objectives.base import MetricAccumulator
-from mmrl.training.objectives.policy_gradient import PolicyGradient
-from mmrl.training.objectives.surrogates import resolve_settings
+from mmrl.training.objectives.policy_gradient import PolicyGradient, resolve_settings
 from tests.training.objectives.scored_batches import (
     OF_STEPS,
     Counting,

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mmrl.training.rollouts.difficulty import DifficultyWeighting, difficulty_weights
+from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting, difficulty_weights
 from tests.training.token_run import Exact, collect, source
 
 HALF = math.sqrt(0.5)

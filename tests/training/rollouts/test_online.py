@@ -14,9 +14,9 @@ from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import RunError
 from mmrl.rewards import GroupReward, RewardInput, ScoringFailed, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
+from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting
 from mmrl.training.rollouts.collect import complete_groups
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
-from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from tests.training.rollouts.test_offline import paired_samples

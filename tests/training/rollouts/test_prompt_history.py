@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
-from mmrl.training.rollouts.prompt_history import PromptHistory, build_history
+from mmrl.training.rollouts.advantage_estimator import PromptHistory, build_history
 
 NAN = float("nan")
 

@@ -14,8 +14,8 @@ from mmrl.config.loading.load import parse_config
 from mmrl.data.jsonl import read_samples
 from mmrl.data.prompts import PromptSampler, VarianceAwareSampler
 from mmrl.rewards import available
+from mmrl.training.rollouts.advantage_estimator import DifficultyWeighting
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
-from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay
 from tests.training.rollouts.test_offline import paired_samples

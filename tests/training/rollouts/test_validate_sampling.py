@@ -12,10 +12,9 @@ from mmrl.data.sample import RewardChoice
 from mmrl.policy import Capability
 from mmrl.rewards import GroupReward, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, distinct_choices
-from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
+from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting
 from mmrl.training.rollouts.collect import FixedGroupSampler
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
-from mmrl.training.rollouts.difficulty import DifficultyWeighting
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from tests.training.gaussian_policy import GaussianPolicy
