@@ -16,7 +16,7 @@ from mmrl.rewards import Reward
 
 
 class Redness(Reward):
-    """Mean of the red channel, in [0, 1]; pictures asked to be `unscorable` bring the scorer down."""
+    """The mean of the red channel, in [0, 1]; the scorer fails on images of an `unscorable` prompt."""
 
     name, needs, range = "redness", ("image",), (0.0, 1.0)
 

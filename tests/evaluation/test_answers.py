@@ -1,4 +1,4 @@
-"""Policies that write: what they answered, what they were shown, and rewards that not every sample asked for."""
+"""Evaluating text policies: saved answers, prompt media, and rewards that only some samples request."""
 
 import json
 from itertools import combinations
@@ -27,7 +27,7 @@ def run(policy, samples, **changes):
 # what is kept
 
 
-def test_answers_are_saved_with_prompt_image_and_right_answer(tmp_path):
+def test_answers_are_saved_with_prompt_image_and_reference(tmp_path):
     samples = questions(12)
     found = run(WritePolicy(skills(1.0, 0.0, 1.0)), samples, step=3, pictures=3)
     found.save(tmp_path, pictures=3)
@@ -45,7 +45,7 @@ def test_answers_are_saved_with_prompt_image_and_right_answer(tmp_path):
     assert Evaluation.load(tmp_path, 3, images=False).prompt_images == [None] * 12
 
 
-def test_no_prompt_image_is_read_if_none_is_wanted(tmp_path):
+def test_prompt_images_are_not_read_if_none_are_requested(tmp_path):
     lost = Sample(id="q0", prompt="x", source="counting", answer=1, images=(str(tmp_path / "gone.png"),))
     suite = RewardSuite([(Exact(), 1.0)])
     found = evaluate(WritePolicy(skills(1, 1, 1)), [lost], suite, draws=1, batch=1, seed=0, pictures=0)
@@ -55,7 +55,7 @@ def test_no_prompt_image_is_read_if_none_is_wanted(tmp_path):
     suite.close()
 
 
-def test_answers_with_line_breaks_quotes_and_half_letters_survive_the_disk(tmp_path):
+def test_answers_with_special_characters_survive_a_round_trip(tmp_path):
     nasty = 'a\u2028b\n"c" \\ </script>\x00'
     samples = [Sample(id="q0", prompt="half \ud800", source="maths", answer={"x": [1, "ü"]})]
     suite = RewardSuite([(Exact(), 1.0)])
@@ -67,7 +67,7 @@ def test_answers_with_line_breaks_quotes_and_half_letters_survive_the_disk(tmp_p
     assert loaded.expected == ['{"x": [1, "ü"]}'] and loaded.diversity == 0.0
 
 
-def test_evaluations_from_before_there_were_answers_are_read(tmp_path):
+def test_evaluations_without_answers_still_load(tmp_path):
     found = run(WritePolicy(skills(1.0, 0.0, 1.0)), questions(6))
     path = found.save(tmp_path)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
@@ -83,16 +83,16 @@ def test_evaluations_from_before_there_were_answers_are_read(tmp_path):
 OLD = {"id", "draw", "prompt", "source", "rewards", "status"}
 
 
-def test_the_prompt_of_a_conversation_is_its_last_request():
+def test_last_request_is_the_prompt_of_a_conversation():
     messages = ({"role": "system", "content": "be brief"}, {"role": "user", "content": "how many?"})
     sample = Sample(id="q0", messages=messages, source="maths", answer=1, rewards=(RewardChoice("near"),))
     assert run(WritePolicy(skills(1, 1, 1)), [sample]).prompts == ("how many?",)
 
 
-# rewards that were not asked for
+# rewards that were not requested
 
 
-def test_a_reward_that_a_sample_does_not_name_is_absent_and_no_failure():
+def test_rewards_not_requested_by_a_sample_are_absent():
     samples = questions(12)
     found = run(WritePolicy(skills(1.0, 0.0, 0.0)), samples)
     assert np.isnan(found.values["near"]).sum() == 8 and found.failed("near") == 0
@@ -117,7 +117,7 @@ def test_a_reward_that_a_sample_does_not_name_is_absent_and_no_failure():
     assert not any(name.startswith("evaluation_failed") for name in metrics)
 
 
-def test_a_failed_scorer_is_counted_for_the_samples_that_name_it():
+def test_failed_scorers_are_counted_for_requesting_samples():
     samples = questions(6)
     samples[0] = Sample(**{**vars(samples[0]), "prompt": "unscorable"})
     found = run(WritePolicy(skills(1.0, 1.0, 1.0)), samples)
@@ -125,7 +125,7 @@ def test_a_failed_scorer_is_counted_for_the_samples_that_name_it():
     assert found.metrics()["evaluation_failed/exact"] == 1 and "evaluation_failed/near" not in found.metrics()
 
 
-def test_differences_are_over_the_samples_that_name_a_reward(tmp_path):
+def test_differences_use_samples_that_request_the_reward(tmp_path):
     folder = write_run(tmp_path / "run", skills(0.3, 0.3, 0.9), skills(0.8, 0.6, 0.1))
     summary = summarise_run(folder)
     first, last = (Evaluation.load(folder, step, images=False) for step in (0, 4))
@@ -147,12 +147,12 @@ def test_differences_are_over_the_samples_that_name_a_reward(tmp_path):
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=2, max_size=9))
-def test_diversity_of_texts_is_the_share_of_pairs_that_differ(texts):
+def test_text_diversity_is_the_share_of_distinct_pairs(texts):
     pairs = list(combinations(texts, 2))
     assert differing_pairs(texts) == pytest.approx(sum(a != b for a, b in pairs) / len(pairs))
 
 
-def test_one_text_has_no_diversity_and_draws_of_a_prompt_do():
+def test_text_diversity_needs_two_draws():
     with pytest.raises(EvaluationError, match="not 1"):
         differing_pairs(["a"])
     found = run(WritePolicy(skills(0.5, 0.5, 0.5)), questions(6), draws=8, batch=48)
@@ -165,7 +165,7 @@ def test_one_text_has_no_diversity_and_draws_of_a_prompt_do():
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=30), st.integers(0, 12))
-def test_first_of_each_source_takes_equally_many(sources, count):
+def test_first_of_each_source_takes_equal_numbers(sources, count):
     chosen = first_of_each_source(sources, count)
     assert chosen == sorted(set(chosen)) and (count > 0 or not chosen)
     if count:
@@ -175,7 +175,7 @@ def test_first_of_each_source_takes_equally_many(sources, count):
             assert [n for n in chosen if sources[n] == source] == places[:each]
 
 
-def test_several_pictures_stand_side_by_side_and_stay_small():
+def test_several_images_are_tiled_and_resized():
     row = side_by_side([Image.new("RGB", (10, 20), "red"), Image.new("L", (30, 10), 0)])
     assert row.size == (10 + GAP + 30, 20)
     colours = [row.getpixel(place) for place in ((9, 19), (10, 0), (14, 9), (14, 10))]
@@ -190,7 +190,7 @@ def test_several_pictures_stand_side_by_side_and_stay_small():
 
 
 @given(st.text(max_size=80), st.integers(8, 40))
-def test_texts_are_bounded_and_control_no_terminal(text, most):
+def test_displayed_texts_are_truncated_and_escape_control_characters(text, most):
     short = shortened(text, most)
     assert len(short) <= most and "\x1b" not in short and "\u202e" not in short
     assert short.encode("utf-8").decode("utf-8") == short, "no half letters"
@@ -199,7 +199,7 @@ def test_texts_are_bounded_and_control_no_terminal(text, most):
         assert short == legible(text).strip()
 
 
-def test_long_texts_keep_their_beginning_and_end():
+def test_truncated_texts_keep_their_beginning_and_end():
     text = "<think>" + "so " * 500 + "</think><answer>42</answer>"
     short = shortened(text, 60)
     assert short.startswith("<think>so so") and short.endswith("<answer>42</answer>") and " … " in short

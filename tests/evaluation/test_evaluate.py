@@ -21,7 +21,7 @@ def run(policy, samples, **settings):
     return evaluate(policy, samples, SUITE, **({"draws": 2, "batch": 5, "seed": 7} | settings))
 
 
-def test_rows_are_cut_into_calls_with_seeds_of_their_own(samples):
+def test_evaluation_rows_are_chunked_with_separate_seeds(samples):
     policy = PaintPolicy()
     result = run(policy, samples[:4])
     assert policy.calls == [
@@ -35,7 +35,7 @@ def test_rows_are_cut_into_calls_with_seeds_of_their_own(samples):
     assert result.by_prompt("redness")[2, 1] == result.values["redness"][5]
 
 
-def test_before_and_after_share_their_noise(samples):
+def test_evaluations_share_their_noise(samples):
     before, again, after = (run(PaintPolicy(shade), samples) for shade in (0, 0, 51))
     np.testing.assert_array_equal(before.values["redness"], again.values["redness"])
     np.testing.assert_allclose(after.values["redness"] - before.values["redness"], 0.2, atol=1e-6)
@@ -45,7 +45,7 @@ def test_before_and_after_share_their_noise(samples):
     assert run(PaintPolicy(), samples, draws=1).diversity is None
 
 
-def test_a_failed_scorer_is_left_out_of_means_and_counted():
+def test_failed_scores_are_excluded_from_means_and_counted():
     samples = [Sample(id=str(i), prompt=text) for i, text in enumerate(["a", "unscorable", "b"])]
     result = run(PaintPolicy(), samples, draws=1)
     values = result.values["redness"]
@@ -73,7 +73,7 @@ def test_metrics_are_also_by_source(samples):
     assert metrics["evaluation_by_source/new"] == sources["new"]["total"]
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_evaluations_are_loaded(tmp_path):
     samples = [Sample(id=str(i), prompt=p) for i, p in enumerate(["a\u2028b ●", "unscorable", '</script> "c"\n'])]
     result = run(PaintPolicy(), samples, step=30)
     result.save(tmp_path, pictures=2)
@@ -90,7 +90,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert evaluation_steps(tmp_path) == [30]
 
 
-def test_texts_and_videos_are_evaluated_too(tmp_path):
+def test_evaluates_texts_and_videos(tmp_path):
     class Writer(PaintPolicy):
         def rollout(self, requests, seed):
             rollout = super().rollout(requests, seed)
@@ -103,7 +103,7 @@ def test_texts_and_videos_are_evaluated_too(tmp_path):
     assert result.counts["redness"] == {"error": 2}  # it needs an image
 
 
-def test_a_policy_that_draws_something_else_is_refused(samples):
+def test_outputs_of_another_modality_raise(samples):
     class Lazy(PaintPolicy):
         def rollout(self, requests, seed):
             return super().rollout(requests[:1], seed)
@@ -114,7 +114,7 @@ def test_a_policy_that_draws_something_else_is_refused(samples):
         run(PaintPolicy(), [])
 
 
-def test_a_damaged_file_is_named_with_its_line(tmp_path, samples):
+def test_damaged_files_raise_with_their_line(tmp_path, samples):
     path = run(PaintPolicy(), samples).save(tmp_path)
     lines = path.read_text().splitlines(keepends=True)
     for damage, message in [
@@ -131,5 +131,5 @@ def test_a_damaged_file_is_named_with_its_line(tmp_path, samples):
         Evaluation.load(tmp_path, 9)
 
 
-def test_reading_results_loads_no_torch():
+def test_reading_results_imports_no_torch():
     subprocess.run([sys.executable, "-c", "import mmrl.evaluation, sys; assert 'torch' not in sys.modules"], check=True)

@@ -23,12 +23,12 @@ def test_ticks_are_few_round_and_cover_the_values(low, span, unit):
     assert leading in (1, 2, 5)
 
 
-def test_whole_ticks_are_steps_within_the_run():
+def test_integer_ticks_are_steps_within_the_run():
     assert ticks(0, 3, whole=True) == [0, 1, 2, 3]
     assert ticks(1, 40, whole=True) == [10, 20, 30, 40]
 
 
-def test_a_chart_has_gaps_where_values_are_unknown_and_points_in_place():
+def test_charts_have_gaps_at_unknown_values():
     chart = line_chart("a <b>", [Series("s", [0, 1, 2, 3], [0.0, 1.0, math.nan, 1.0])])
     assert chart.count("<polyline") == 2 and chart.count("<circle") == 3 and "a &lt;b&gt;" in chart
     assert 'cx="46.0" cy="168.0"' in chart and "s, step 3: 1<" in chart  # lower left corner
@@ -39,7 +39,7 @@ def test_a_chart_has_gaps_where_values_are_unknown_and_points_in_place():
         assert "nan" not in line_chart("flat", [Series("s", [0, 1], [value, math.nextafter(value, math.inf)])])
 
 
-def test_smoothing_keeps_constants_and_gaps_and_starts_unbiased():
+def test_smoothing_keeps_constants_and_gaps_without_initial_bias():
     assert smoothed([2.0] * 5, span=3) == pytest.approx([2.0] * 5)
     assert smoothed([1.0, 3.0], span=2) == pytest.approx([1.0, 7 / 3])
     result = smoothed([1.0, math.nan, 3.0], span=2)
@@ -48,7 +48,7 @@ def test_smoothing_keeps_constants_and_gaps_and_starts_unbiased():
     assert np.std(smoothed(noisy.tolist())) < 0.5 * noisy.std()
 
 
-def test_a_sheet_holds_every_picture_with_square_pixels():
+def test_contact_sheets_hold_every_image_with_square_pixels():
     before = [Image.new("RGB", (32, 32), (200, 0, i)) for i in range(5)]
     after = [Image.new("RGB", (32, 32), (0, 200, i)) for i in range(5)]
     sheet = before_after_grid(before, after, ["a red circle above a blue square " * k for k in range(1, 6)])
@@ -59,14 +59,14 @@ def test_a_sheet_holds_every_picture_with_square_pixels():
     assert max(sheet.size) < 2000
 
 
-def test_a_sheet_of_large_and_of_small_and_wide_pictures():
+def test_contact_sheets_of_mixed_sizes():
     sheet = before_after_grid([Image.new("RGB", (1024, 512))], [Image.new("L", (10, 20))], ["x" * 500])
     assert sheet.width < 700 and sheet.height < 400
     with pytest.raises(EvaluationError, match="got 1 pictures before, 0 after and 0 captions"):
         before_after_grid([Image.new("L", (1, 1))], [], [])
 
 
-def test_a_curve_for_a_terminal():
+def test_terminal_curve():
     assert curve_text([0, 1, 2, 3], height=2).splitlines() == ["3 ┤  ▃█", "0 ┤▁▆██"]
     assert curve_text([1, math.nan, 2], height=1) == "2 ┤▁ █"
     assert curve_text([math.nan]) == curve_text([]) == "(no values)"

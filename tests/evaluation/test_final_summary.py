@@ -1,4 +1,4 @@
-"""What a terminal shows at the end of a run."""
+"""The summary that a terminal displays at the end of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def printed(renderable) -> str:
     return console.export_text()
 
 
-def test_a_picture_keeps_its_colours():
+def test_terminal_images_keep_their_colours():
     pixels = np.zeros((32, 32, 3), np.uint8)
     pixels[:16] = (220, 45, 45)
     pixels[16:] = (50, 85, 220)
@@ -28,14 +28,14 @@ def test_a_picture_keeps_its_colours():
     assert [style.color.name for style in styles] == ["#dc2d2d", "#3255dc"]
 
 
-def test_rows_of_pictures_stand_under_their_captions():
+def test_terminal_images_are_aligned_with_their_captions():
     image = Image.new("RGB", (32, 32), "red")
     output = printed(before_after([image] * 7, [image] * 7, [f"caption {n}" for n in range(7)]))
     assert all(f"caption {n}" in output for n in range(7))
     assert output.count("▀" * 16) == 7 * 2 * 8
 
 
-def test_the_end_of_a_run_shows_curve_pictures_numbers_and_where_to_look(make_run):
+def test_final_summary_shows_curve_images_numbers_and_paths(make_run):
     run = make_run(steps=(0, 5, 10), iterations=10)
     assert write_grid(run, 12) == run / "before_after.png"
     output = printed(final_summary(run, colours=True, width=140))
@@ -50,7 +50,7 @@ def test_the_end_of_a_run_shows_curve_pictures_numbers_and_where_to_look(make_ru
     assert "▀" not in printed(final_summary(run, colours=False, width=140))
 
 
-def test_a_run_without_evaluations_still_ends_well(make_run):
+def test_final_summary_without_evaluations(make_run):
     run = make_run(steps=(), iterations=3)
     assert write_grid(run, 12) is None
     assert "report.html" in printed(final_summary(run, colours=True, width=140))

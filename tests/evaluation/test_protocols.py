@@ -35,7 +35,7 @@ def caption_of(prompt):
 
 
 def drawn(sample):
-    """What the prompt asks for; of a relation, clearly so (GenEval wants it along one axis)."""
+    """Return an image that satisfies the prompt; a relation holds clearly along one axis, as GenEval requires."""
     caption, rng = caption_of(sample.prompt), np.random.default_rng(3)
     while True:
         scene = sample_scene(caption, rng)
@@ -113,12 +113,12 @@ def measured(source, suite, samples, answer):
     return {config.label: measure(build_metric(config), rows) for config in source.scoring.metrics}
 
 
-def test_every_protocol_is_tried_here():
+def test_every_protocol_is_tested():
     assert sorted(ANSWERS) == protocol_names()
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_right_answers_score_best_and_wrong_ones_low(name, tmp_path):
+def test_protocols_score_right_answers_above_wrong_ones(name, tmp_path):
     if name == "text-rendering":
         pytest.importorskip("rapidocr_onnxruntime", reason="the extra [ocr]: no wheels for Python 3.13 and later")
     right, wrong, best, worst = ANSWERS[name]
@@ -142,7 +142,7 @@ def test_right_answers_score_best_and_wrong_ones_low(name, tmp_path):
         assert way * good[config.label] > way * bad[config.label], config.label
 
 
-def test_the_same_arguments_write_the_same_bytes_and_another_seed_others(tmp_path):
+def test_protocol_data_are_deterministic_by_seed(tmp_path):
     for name in protocol_names():
         protocol = load_protocol(name)
         for folder, seed in (("a", 0), ("b", 0), ("c", 1)):
@@ -163,7 +163,7 @@ def embedded():
 
 
 @pytest.mark.parametrize(("name", "chance"), [("refcoco", 0.2), ("coco-detection", 0.02), ("mathvista", 0.3)])
-def test_the_embedded_model_scores_above_chance(embedded, tmp_path, name, chance):
+def test_embedded_model_scores_above_chance(embedded, tmp_path, name, chance):
     source = SampleSource.find("shapeworld", 48, load_protocol(name))
     samples = for_vlm(source, read_samples(source, folder=tmp_path / "data", seed=0), embedded, own=True)
     greedy = TokenSamplingConfig(temperature=0.0, max_new_tokens=32)
@@ -177,7 +177,7 @@ def test_the_embedded_model_scores_above_chance(embedded, tmp_path, name, chance
     assert found[source.scoring.metrics[0].label] > chance + 0.1, found
 
 
-def test_other_models_get_instructions_and_rewards_get_the_coordinate_format(embedded, tmp_path):
+def test_external_models_get_instructions_and_the_coordinate_format(embedded, tmp_path):
     source = SampleSource.find("shapeworld", 2, load_protocol("refcoco"))
     samples = read_samples(source, folder=tmp_path / "data", seed=0)
     own, foreign = (

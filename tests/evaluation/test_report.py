@@ -46,7 +46,7 @@ def read(run):
     return html, Page(html)
 
 
-def test_a_page_with_everything_and_no_request(make_run):
+def test_report_has_all_sections_and_loads_no_resource(make_run):
     run = make_run(steps=(0, 5, 10), iterations=10)
     html, page = read(run)
     assert {"img", "svg", "polyline", "table", "style"} <= set(page.tags) and "script" not in page.tags
@@ -74,7 +74,7 @@ def test_a_page_with_everything_and_no_request(make_run):
     assert "total_std" not in page.text and "unfinished" not in page.text
 
 
-def test_text_of_prompts_and_config_is_escaped(make_run):
+def test_report_escapes_prompts_and_config(make_run):
     prompt = "\"'><script>alert(1)</script><img src=x onerror=alert(1)> &amp; ●"
     html, page = read(make_run(prompt=prompt))
     assert "<script" not in html and "<img src=x" not in html
@@ -96,7 +96,7 @@ def test_report_warns_of_a_falling_heldout_reward(make_run):
         assert ("it may be chance" in text) == (falls and difference.verdict == "unsure")
 
 
-def test_heldout_prompts_have_a_table_pictures_and_a_warning(make_run):
+def test_report_has_heldout_prompts_with_images_and_a_warning(make_run):
     run = make_run()
     inner = make_run("inner", prompts=8, rise=-0.3, prompt="a new shape").rename(run / "heldout")
     (inner / "metrics.jsonl").unlink()
@@ -110,12 +110,12 @@ def test_heldout_prompts_have_a_table_pictures_and_a_warning(make_run):
     assert summarise_run(inner).name == "run/heldout"
 
 
-def test_failed_scorers_are_warned_of_and_displayed_as_unknown(make_run):
+def test_report_warns_of_failed_scorers(make_run):
     text = read(make_run(failed=3))[1].text
     assert "Step 10: held failed on 3 of 40 answers (3 by error)." in text and "\u2013" in text
 
 
-def test_unfinished_runs_get_what_is_known(make_run, tmp_path):
+def test_report_of_unfinished_runs(make_run, tmp_path):
     run = make_run(steps=(0,), iterations=4)
     with (run / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "st')  # being written
@@ -129,7 +129,7 @@ def test_unfinished_runs_get_what_is_known(make_run, tmp_path):
     assert [path.name for path in bare.iterdir() if path.suffix == ".html"] == ["report.html"]
 
 
-def test_broken_runs_are_refused(make_run, tmp_path):
+def test_report_rejects_broken_runs(make_run, tmp_path):
     with pytest.raises(EvaluationError, match="is no run"):
         write_report(tmp_path)
     run = make_run()

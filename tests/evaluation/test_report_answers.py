@@ -41,7 +41,7 @@ def printed(*renderables, width=130):
     return console.file.getvalue()
 
 
-def test_each_source_has_cards_with_picture_question_and_answers(page, html):
+def test_report_has_cards_by_source_with_image_question_and_answers(page, html):
     assert "Answers" in page.text and "Pictures" not in page.text
     for text in ("counting question 0?", "maths question 3?", "clips question 5?", "step 0", "step 4", "right"):
         assert text in page.text
@@ -53,12 +53,12 @@ def test_each_source_has_cards_with_picture_question_and_answers(page, html):
     assert any("step 0, malformed" in card for card in cards if "counting" in card)
 
 
-def test_what_a_model_wrote_is_escaped_and_cannot_turn_the_page_around(page, html):
+def test_report_escapes_answers_and_bidirectional_marks(page, html):
     assert "<script" not in html and "script" not in page.tags and "\x1b" not in html and "\u202e" not in html
     assert "<script>alert('x')</script>\ufffd[2J\ufffd seven" in page.text, "it is there, as text"
 
 
-def test_curves_and_verdicts_stand_by_source(page, html):
+def test_report_has_curves_and_verdicts_by_source(page, html):
     charts = html[html.index("<h2>By source</h2>") :]
     for source in ("clips", "counting", "maths"):
         assert f'aria-label="{source}"' in charts
@@ -68,21 +68,21 @@ def test_curves_and_verdicts_stand_by_source(page, html):
     assert "evaluation greedily" in charts, "in the legend"
     assert "total by source: 2 up, 0 unsure, down: clips." in page.text
     assert "length in tokens" in page.text and "malformed" in page.text
-    assert "exact, near" in page.text, "the rewards that samples asked for, in the head"
+    assert "exact, near" in page.text, "the head names the rewards that samples request"
 
 
-def test_what_rose_by_chance_draws_but_fell_greedily_is_warned_of(page, answered, tmp_path):
+def test_report_warns_of_rewards_that_rise_sampled_but_fall_greedily(page, answered, tmp_path):
     warned = re.sub(r"[-+]?\d+\.\d+", "N", page.text)
     assert "total rose at temperature 1, but greedily it fell by N (95 % interval N to N)." in warned
     assert "exact rose at temperature 1, but greedily it fell by N" in warned
     assert "total rose, but on clips it fell by N" in warned
     assert "Greedily, on counting, total fell by N" in warned
-    assert "failed on" not in warned, "not asked is no failure"
+    assert "failed on" not in warned, "a reward that is not requested is no failure"
     control = write_run(tmp_path / "run", skills(0.2, 0.2, 0.2), skills(0.9, 0.9, 0.9), samples=questions(60))
     assert "fell by" not in Page(write_report(control).read_text(encoding="utf-8")).text
 
 
-def test_both_sets_have_their_tables(page, answered):
+def test_report_has_tables_of_sampled_and_greedy_answers(page, answered):
     assert "Before and after" in page.text and "Before and after, greedy" in page.text
     tables = printed(*split_tables([answered], by_source=True))
     assert "answered greedily" in tables and "By source" in tables and "run/greedy" in tables
@@ -90,7 +90,7 @@ def test_both_sets_have_their_tables(page, answered):
     assert "By source" not in printed(*split_tables([answered], by_source=False))
 
 
-def test_the_end_of_a_run_shows_some_answers_as_lines(answered):
+def test_final_summary_prints_some_answers(answered):
     assert write_grid(answered, 12) is None, "there is no picture before and after"
     text = printed(final_summary(answered, colours=True, width=100), width=100)
     lines = text.splitlines()
@@ -103,7 +103,7 @@ def test_the_end_of_a_run_shows_some_answers_as_lines(answered):
     assert "total by source: 2 up, 0 unsure, down: clips." in text and "answered greedily" in text
 
 
-def test_no_task_significantly_down_is_read_off_one_table_of_several_runs(answered, tmp_path):
+def test_summary_states_significant_falls_by_task(answered, tmp_path):
     better = write_run(tmp_path / "better", skills(0.2, 0.2, 0.2), skills(0.9, 0.9, 0.9))
     tables = printed(*render(summarise([answered, better])))
     verdicts = tables[tables.index("Verdicts by source") :]
@@ -114,7 +114,7 @@ def test_no_task_significantly_down_is_read_off_one_table_of_several_runs(answer
     assert "total by source: 6 up, 0 unsure, none down." in good
 
 
-def test_unfinished_runs_show_the_first_answers(answered, tmp_path):
+def test_report_of_unfinished_runs_has_the_first_answers(answered, tmp_path):
     folder = shutil.copytree(answered, tmp_path / "run")
     for inner in (folder, folder / "greedy"):
         (inner / "evaluations" / "step-4.jsonl").unlink()

@@ -1,4 +1,4 @@
-"""What the page shows first: the largest changes either way, where rewards parted, where time went."""
+"""The order of the report: the largest changes first, the step of divergence, the time per phase."""
 
 import json
 import re
@@ -27,7 +27,7 @@ def pair(changes, draws=1):
     return make(0, [0.5] * len(changes)), make(9, [0.5 + change for change in changes])
 
 
-def test_the_largest_rises_and_falls_come_first_and_none_twice():
+def test_report_lists_largest_changes_first_without_duplicates():
     changes = [0.1, -0.3, 0.0, 0.4, np.nan, -0.1, 0.2, 0.3, 0.05, -0.2]
     order = by_change(*pair(changes), "good", range(10))
     assert order.rose == [3, 7, 6, 0] and len(order.rose) == MOST
@@ -37,14 +37,14 @@ def test_the_largest_rises_and_falls_come_first_and_none_twice():
     assert (only.rose, only.fell, only.others) == ([], [1], [2])
 
 
-def test_a_prompt_with_several_draws_is_ordered_by_the_first():
+def test_prompts_with_several_draws_are_ordered_by_the_first():
     changes = [0.2, -0.5, -0.1, 0.4]  # two prompts, two draws each
     order = by_change(*pair(changes, draws=2), "good", [0, 1])
     assert order.rose == [0] and order.fell == [1]
     assert count_changes(*pair(changes, draws=2), "good") == (1, 0, 1)  # by their means
 
 
-def test_cards_stand_in_the_order_of_their_change_under_headings(make_run):
+def test_cards_are_ordered_by_change_under_headings(make_run):
     run = make_run(rise=0.0)
     html = write_report(run).read_text()
     pictures = html[html.index("<h2>Pictures") : html.index("<h2>Rewards")]
@@ -58,7 +58,7 @@ def test_cards_stand_in_the_order_of_their_change_under_headings(make_run):
     assert rose + stayed + fell == 40 and fell > 5
 
 
-def test_answers_are_ordered_too_and_pictures_open_without_a_script(tmp_path):
+def test_answers_are_ordered_and_images_open_without_scripts(tmp_path):
     run = write_run(tmp_path / "run", skills(0.2, 0.5, 0.5), skills(0.9, 0.4, 0.6))
     html = write_report(run).read_text()
     page = Page(html)
@@ -68,7 +68,7 @@ def test_answers_are_ordered_too_and_pictures_open_without_a_script(tmp_path):
     assert ".zoom input:checked" in html and "prefers-color-scheme: dark" in html
 
 
-def test_the_step_of_divergence_is_marked(make_run):
+def test_divergence_step_is_marked(make_run):
     hacked, honest = make_run("hacked", heldout=-0.3), make_run("honest", heldout=0.3)
     assert divergence_step(read_run(hacked)) == 10 and divergence_step(read_run(honest)) is None
     html = write_report(hacked).read_text()
@@ -88,7 +88,7 @@ def test_time_table_lists_phases(make_run):
     assert "update2.50 s25.0 s62%" in text and "rollout1.50 s15.0 s38%" in text and "all phases40.0 s" in text
 
 
-def test_the_largest_replay_gap_and_idle_groups_are_among_the_facts(make_run):
+def test_facts_include_replay_gap_and_idle_groups(make_run):
     run = make_run()
     with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"kind": "train", "step": 11, "replay_gap": 3e-7, "zero_variance_share": 0.25}) + "\n")
@@ -96,7 +96,7 @@ def test_the_largest_replay_gap_and_idle_groups_are_among_the_facts(make_run):
     assert "Largest replay gap3e-07" in text and "Groups without variance25%" in text
 
 
-def test_curves_are_a_file_of_their_own_up_to_a_step(make_run):
+def test_curves_are_a_separate_file_up_to_a_step(make_run):
     run = make_run(steps=(0, 5, 10))
     whole, half = curves_svg(read_run(run)), curves_svg(read_run(run, until=5))
     assert whole.startswith('<svg xmlns="http://www.w3.org/2000/svg"') and "held (held out)" in whole

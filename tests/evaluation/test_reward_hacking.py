@@ -22,12 +22,12 @@ def change(mean: float, half: float = 0.05, spread: float = 0.2) -> RewardChange
 UP = {"clip": change(0.2)}
 
 
-def test_a_heldout_reward_that_falls_is_named():
+def test_falling_heldout_rewards_are_reported():
     (text,) = diverged(UP, {"honest": change(0.1), "observer": change(-0.1)})
     assert text.startswith("clip rose while the held-out observer fell by 0.100") and "being hacked" in text
 
 
-def test_heldout_rewards_that_stay_while_a_trained_one_rises_far_are_reported():
+def test_flat_heldout_rewards_are_reported_if_trained_ones_rise():
     (text,) = diverged(UP, {"observer": change(0.01, half=0.03), "judge": change(0.0, half=0.02)})
     assert text.startswith("clip rose by 1.00 standard deviations while no held-out reward did: observer +0.010")
 
@@ -37,7 +37,7 @@ def test_heldout_rewards_that_stay_while_a_trained_one_rises_far_are_reported():
     [
         (UP, {"observer": change(0.1)}),  # goes along
         (UP, {"observer": change(0.01, half=0.03), "judge": change(0.1)}),  # one of them does
-        (UP, {"observer": change(0.02, half=0.15)}),  # nobody knows: too few prompts
+        (UP, {"observer": change(0.02, half=0.15)}),  # undecided: too few prompts
         (UP, {"observer": change(-0.02, half=0.15)}),  # falls, perhaps
         ({"clip": change(0.03, half=0.01)}, {"observer": change(0.0, half=0.001)}),  # did not rise far
         ({"clip": change(0.03)}, {"observer": change(-0.1)}),  # rose, perhaps
@@ -55,7 +55,7 @@ def test_gaps_are_in_standard_deviations_of_the_base():
     assert proxy_gaps(UP, {"flat": change(0.1, spread=0.0)}) == {}
 
 
-def test_moves_pair_by_prompt_and_leave_out_what_was_not_scored(make_run):
+def test_changes_are_paired_by_prompt_without_unscored_rows(make_run):
     run = make_run(failed=3)
     pair = [Evaluation.load(run, step, images=False) for step in (0, 10)]
     found = reward_changes(*pair, ["redness", "held", "unknown"])
@@ -65,7 +65,7 @@ def test_moves_pair_by_prompt_and_leave_out_what_was_not_scored(make_run):
 
 
 @pytest.mark.parametrize(("heldout", "hacked"), [(-0.2, True), (0.2, False)])
-def test_divergence_is_reported_in_metrics_report_and_terminal(make_run, heldout, hacked):
+def test_divergence_is_in_metrics_report_and_terminal(make_run, heldout, hacked):
     run = make_run(heldout=heldout)
     monitor = HackingMonitor(run, ["redness"], ["held"])
     assert monitor.update(Evaluation.load(run, 0, images=False)) == {} and monitor.warnings == ()
@@ -77,11 +77,11 @@ def test_divergence_is_reported_in_metrics_report_and_terminal(make_run, heldout
     assert ("Caution: redness rose while the held-out held fell" in output) == hacked
 
 
-def test_a_blind_spot_is_reported(make_run):
+def test_report_states_that_no_heldout_reward_rose(make_run):
     assert "while no held-out reward did" in read(make_run(heldout=0.0, prompts=400))[1].text
 
 
-def test_a_violated_constraint_is_reported(make_run):
+def test_violated_constraints_are_reported(make_run):
     rewards = [{"name": "redness"}, {"name": "held", "at_least": 0.45}]
     run = with_config(make_run(), rewards=rewards, evaluation={})
     record = read_run(run)
@@ -93,13 +93,13 @@ def test_a_violated_constraint_is_reported(make_run):
     assert "below its constraint" not in read(fine)[1].text
 
 
-def test_a_reward_of_ones_own_file_is_known_by_its_name(make_run):
+def test_file_rewards_are_known_by_their_name(make_run):
     rewards = [{"name": "my/rewards.py:redness", "weight": 0}, {"name": "held", "weight": 2}]
     record = read_run(with_config(make_run(), rewards=rewards, evaluation={}))
     assert record.trained == {"redness": 0.0, "held": 2.0}
 
 
-def test_a_spent_budget_is_not_called_unfinished(make_run):
+def test_runs_stopped_by_kl_budget_are_finished(make_run):
     run = with_config(make_run(), training={"iterations": 12, "max_kl": 9.5e-4})
     text = read(run)[1].text
     assert "10 of 12 iterations: its KL limit was exceeded" in text and "unfinished" not in text

@@ -1,4 +1,4 @@
-"""What a run folder says about the rewards that it was trained on."""
+"""Reading from a run folder which rewards it was trained on."""
 
 import json
 from pathlib import Path
@@ -22,21 +22,21 @@ def answered(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("runs") / "run", skills(0.3, 0.3, 0.3), skills(0.8, 0.8, 0.8))
 
 
-def test_where_samples_ask_for_rewards_the_evaluation_tells_them(answered):
+def test_requested_rewards_are_read_from_the_evaluation(answered):
     record = read_run(with_config(answered, rewards=[]))
     assert record.trained == {"exact": None, "near": None} and record.shows_total
     kinds = {name: record.role(name) for name in ("total", "exact", "near", "near_digits", "brief")}
     assert kinds == dict.fromkeys(("total", "exact", "near"), "trained") | {"near_digits": "", "brief": "held out"}
 
 
-def test_a_runs_own_rewards_keep_their_weights_beside_those_of_samples(answered):
+def test_configured_rewards_keep_their_weights_beside_requested_ones(answered):
     record = read_run(with_config(answered, rewards=[{"name": "exact", "weight": 0.5}, {"name": "unused"}]))
-    assert record.trained == {"exact": 0.5, "near": None}, "`unused` was asked for by nobody"
+    assert record.trained == {"exact": 0.5, "near": None}, "no sample requested `unused`"
     record = read_run(with_config(answered, rewards=[{"name": "unused"}]))
     assert record.trained == {"exact": None, "near": None}
 
 
-def test_further_scores_of_a_reward_are_not_trained(make_run):
+def test_extra_scores_of_a_reward_are_not_trained(make_run):
     folder = make_run()
     rows = [json.loads(line) for line in (folder / "evaluations" / "step-0.jsonl").read_text().splitlines()]
     for row in rows:
@@ -47,7 +47,7 @@ def test_further_scores_of_a_reward_are_not_trained(make_run):
     assert record.role("redness_detail") == ""
 
 
-def test_without_an_evaluation_the_training_curves_tell(answered, tmp_path):
+def test_requested_rewards_are_read_from_curves_without_an_evaluation(answered, tmp_path):
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "config.yaml").write_text("name: bare\n")
@@ -58,7 +58,7 @@ def test_without_an_evaluation_the_training_curves_tell(answered, tmp_path):
     assert record.first is None and record.trained == {"exact": None} and not record.shows_total
 
 
-def test_further_sets_are_found_where_they_were_evaluated(answered):
+def test_further_evaluation_sets_are_found(answered):
     assert evaluated_splits(answered) == []
     Evaluation.load(answered, 0).save(answered / "greedy")
     assert [(kind.place, folder.name) for kind, folder in evaluated_splits(answered)] == [("greedily", "greedy")]

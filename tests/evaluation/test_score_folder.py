@@ -38,7 +38,7 @@ class Redness(Reward):
 
 
 class GroupSize(GroupReward):
-    """How many pictures stand together."""
+    """The number of images in a group."""
 
     name, needs, range = "group_size", ("image",), (0.0, 1000.0)
 
@@ -65,7 +65,7 @@ def names(pairings):
 # pairing
 
 
-def test_samples_find_their_pictures_by_id(tmp_path):
+def test_images_match_samples_by_id(tmp_path):
     paint(tmp_path / "i" / "a.png")
     paint(tmp_path / "i" / "b.JPG")
     paint(tmp_path / "i" / "c" / "10.png")
@@ -81,7 +81,7 @@ def test_samples_find_their_pictures_by_id(tmp_path):
     assert unused == 1 and pairings[0].sample.answer == 3
 
 
-def test_lines_go_with_pictures_in_the_order_of_their_names(tmp_path):
+def test_images_match_prompt_lines_in_name_order(tmp_path):
     for number in (1, 2, 10, 9):
         paint(tmp_path / "i" / f"p{number}.png")
     (tmp_path / "p.txt").write_text("one\n two \nnine\none\n\n\n")
@@ -90,7 +90,7 @@ def test_lines_go_with_pictures_in_the_order_of_their_names(tmp_path):
     assert unused == 0
 
 
-def test_an_exponent_in_a_name_is_no_number(tmp_path):
+def test_exponents_in_names_are_not_numbers(tmp_path):
     for name in ("²5", "10", "9"):
         paint(tmp_path / f"{name}.png")
     (tmp_path / "p.txt").write_text("nine\nten\nsquare\n")
@@ -98,7 +98,7 @@ def test_an_exponent_in_a_name_is_no_number(tmp_path):
 
 
 @pytest.mark.parametrize("id", ["x" * 300, "x/" * 3000 + "x", "loop/x"])
-def test_an_id_that_no_file_can_have_has_no_picture(id, tmp_path):
+def test_ids_invalid_as_file_names_have_no_image(id, tmp_path):
     paint(tmp_path / "i" / "a.png")
     (tmp_path / "i" / "loop").symlink_to("loop")
     file = jsonl(tmp_path / "p.jsonl", {"id": id, "prompt": "x"})
@@ -106,7 +106,7 @@ def test_an_id_that_no_file_can_have_has_no_picture(id, tmp_path):
         pair_up(tmp_path / "i", file)
 
 
-def test_what_does_not_fit_together_is_refused_with_both_numbers(tmp_path):
+def test_unequal_counts_raise_with_both_numbers(tmp_path):
     paint(tmp_path / "i" / "a.png")
     (tmp_path / "p.txt").write_text("one\ntwo\n")
     with pytest.raises(DataError, match=r"2 prompts and .* 1 pictures"):
@@ -119,7 +119,7 @@ def test_what_does_not_fit_together_is_refused_with_both_numbers(tmp_path):
         pair_up(tmp_path / "i", file)
 
 
-def test_a_picture_that_could_be_another_is_refused(tmp_path):
+def test_ambiguous_images_raise(tmp_path):
     paint(tmp_path / "i" / "a.png")
     paint(tmp_path / "i" / "a.jpg")
     file = jsonl(tmp_path / "p.jsonl", {"id": "a", "prompt": "x"})
@@ -132,7 +132,7 @@ def test_a_picture_that_could_be_another_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("id", ["../secret", "x/../../secret", ".", "", "..", "a\0b", "{tmp}/secret", "."])
-def test_no_id_reaches_outside_the_folder(id, tmp_path):
+def test_ids_cannot_reach_outside_the_folder(id, tmp_path):
     paint(tmp_path / "secret.png")
     paint(tmp_path / "i.png")
     paint(tmp_path / "i" / "x" / "0.png")
@@ -144,7 +144,7 @@ def test_no_id_reaches_outside_the_folder(id, tmp_path):
 @pytest.mark.parametrize(
     ("file", "text"), [("p.csv", "must be a .jsonl"), ("none.txt", "cannot be read"), ("none.jsonl", "cannot be read")]
 )
-def test_files_that_are_none_are_refused(file, text, tmp_path):
+def test_files_that_are_no_image_raise(file, text, tmp_path):
     (tmp_path / "p.csv").write_text("x")
     with pytest.raises(DataError, match=text):
         pair_up(tmp_path, tmp_path / file)
@@ -164,7 +164,7 @@ def scored(pairings, *rewards):
     return rows
 
 
-def test_every_picture_has_its_row_and_a_failure_is_counted_and_no_zero(tmp_path):
+def test_every_image_has_a_row_and_failures_are_not_zero(tmp_path):
     paint(tmp_path / "a.png", red=255)
     paint(tmp_path / "b.png", green=255)
     paint(tmp_path / "c.png", green=128)
@@ -180,7 +180,7 @@ def test_every_picture_has_its_row_and_a_failure_is_counted_and_no_zero(tmp_path
     assert "d.png" in rows[3].detail["redness"] and rows[2].values["group_size"] == 1
 
 
-def test_groups_are_scored_whole_however_large_and_wherever_they_stand(tmp_path):
+def test_groups_are_scored_whole_at_any_size_and_order(tmp_path):
     picture = paint(tmp_path / "a.png")
     few = [Pairing(picture.with_name("a.png"), Sample(id="0", prompt=f"{i % 3}"), i % 3) for i in range(9)]
     for i, pairing in enumerate(few):  # each its own file: rows are told apart by it
@@ -196,7 +196,7 @@ def test_groups_are_scored_whole_however_large_and_wherever_they_stand(tmp_path)
 
 
 class Darkness(Reward):
-    """How far a picture is from white, and how far from red."""
+    """The distances of an image from white and from red."""
 
     name, needs, range, direction = "darkness", ("image",), (0.0, 1.0), "lower"
 
@@ -205,7 +205,7 @@ class Darkness(Reward):
         return {"darkness": 1 - green / 255, "paleness": 1 - red / 255}
 
 
-def test_pixels_that_no_viewer_shows_are_seen_by_no_reward(tmp_path):
+def test_transparent_pixels_reach_no_reward(tmp_path):
     Image.new("RGBA", (4, 4), (255, 0, 0, 0)).save(tmp_path / "a.png")
     pairing = Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)
     assert score_folder.open_picture(pairing.picture).getcolors() == [(16, (255, 255, 255))]
@@ -216,7 +216,7 @@ def test_pixels_that_no_viewer_shows_are_seen_by_no_reward(tmp_path):
     assert Image.open(io.BytesIO(base64.b64decode(heldout))).convert("RGB").getpixel((0, 0)) == (255, 255, 255)
 
 
-def test_a_picture_too_large_to_be_looked_at_is_not_decoded(tmp_path):
+def test_oversized_images_are_not_decoded(tmp_path):
     size = (MAX_PIXELS // 4096 + 1, 4096)
     Image.new("1", size).save(tmp_path / "a.png")
     with pytest.raises(DataError, match=r"a\.png: the image has 8193 x 4096 pixels"):
@@ -225,7 +225,7 @@ def test_a_picture_too_large_to_be_looked_at_is_not_decoded(tmp_path):
     assert row.status["redness"] == "error" and row.failures["redness"] == "unreadable"
 
 
-def test_no_more_pixels_are_in_memory_than_may_be(tmp_path, monkeypatch):
+def test_decoded_pixels_stay_below_the_memory_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(score_folder, "PIXELS_AT_ONCE", 100)
     sizes = (6, 7, 9, 20, 4, 4, 4)  # 36, 49, 81, 400, 16, 16, 16 pixels
     pairings = [
@@ -243,7 +243,7 @@ def test_no_more_pixels_are_in_memory_than_may_be(tmp_path, monkeypatch):
     assert parts(GroupSize()) == [7], "pictures that are compared stay together"
 
 
-def test_all_that_a_reward_gives_has_its_direction(tmp_path):
+def test_every_score_has_a_direction(tmp_path):
     pairings = [Pairing(paint(tmp_path / f"{i}.png", red=i), Sample(id=str(i), prompt="x"), i) for i in (0, 200)]
     rows = scored(pairings, Redness(), Darkness())
     assert score_folder.lower_names(rows) == {"darkness", "paleness"}
@@ -251,7 +251,7 @@ def test_all_that_a_reward_gives_has_its_direction(tmp_path):
     assert [row.pairing.sample.id for row in (*best, *worst)] == ["200", "0"]
 
 
-def test_two_samples_with_one_picture_have_a_row_each(tmp_path):
+def test_samples_sharing_an_image_have_separate_rows(tmp_path):
     paint(tmp_path / "a.png", red=255)
     file = jsonl(tmp_path / "p.jsonl", {"id": "a", "prompt": "one"}, {"id": "./a", "prompt": "two"})
     assert [row.pairing.sample.prompt for row in scored(pair_up(tmp_path, file)[0], Redness())] == ["one", "two"]
@@ -265,7 +265,7 @@ def a_row(i, value, status="ok", prompt="p", **others):
     return ScoreRow(Pairing(others.pop("picture"), sample, i), {"redness": value}, {"redness": status}, **others)
 
 
-def test_the_tables_hold_every_row(tmp_path):
+def test_tables_hold_every_row(tmp_path):
     path = paint(tmp_path / "a.png")
     rows = [
         a_row(0, 0.25, picture=path, prompt='=cmd|"x"!A1,\nnew'),
@@ -285,7 +285,7 @@ def test_the_tables_hold_every_row(tmp_path):
     assert two["scores"] == {"redness": None} and two["failures"] == {"redness": "http_503"}
 
 
-def test_a_name_that_is_no_text_and_a_half_letter_in_a_prompt_are_written(tmp_path):
+def test_names_and_prompts_outside_unicode_are_written(tmp_path):
     path = paint(tmp_path / os.fsdecode(b"\xff.png"), red=51)
     rows = [a_row(0, 0.2, picture=path, prompt="half \ud800")]
     score_folder.write_table(rows, tmp_path)
@@ -299,7 +299,7 @@ def test_a_name_that_is_no_text_and_a_half_letter_in_a_prompt_are_written(tmp_pa
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 2 * MOST_PICTURES, 100])
-def test_no_picture_is_both_best_and_worst(n, tmp_path):
+def test_no_image_is_both_best_and_worst(n, tmp_path):
     rows = [a_row(i, float(i * 7 % 101), picture=tmp_path) for i in range(n)]
     rows += [a_row(200, math.nan, "error", picture=tmp_path)]
     best, worst = ranked(rows, "redness", lower_is_better=False)
@@ -310,7 +310,7 @@ def test_no_picture_is_both_best_and_worst(n, tmp_path):
     assert [row.values["redness"] for row in ranked(rows, "redness", True)[0]] == values[::-1][: len(best)]
 
 
-def test_the_page_shows_best_and_worst_and_lets_nothing_out_of_its_place(tmp_path):
+def test_page_displays_best_and_worst_and_escapes_texts(tmp_path):
     nasty = '<script>alert(1)</script><img src=x onerror="x">\'" & $'
     rows = [
         a_row(0, 0.9, picture=paint(tmp_path / "best.png", red=230, size=300), prompt=nasty),
@@ -327,7 +327,7 @@ def test_the_page_shows_best_and_worst_and_lets_nothing_out_of_its_place(tmp_pat
     assert "timeout 1" in page and '<span class="tag">invalid</span>' in page
 
 
-def test_a_page_about_nothing_but_failures_can_be_written(tmp_path):
+def test_page_of_failures_alone_is_written(tmp_path):
     rows = [
         a_row(i, math.nan, "error", picture=tmp_path / f"{i}.png", failures={"redness": "connection"})
         for i in range(MOST_UNSCORED + 5)

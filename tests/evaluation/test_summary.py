@@ -30,7 +30,7 @@ def test_differences_are_paired_per_run_and_averaged_over_runs(make_run):
     assert summary.runs[0].by_source["plain"]["redness"].difference.n == 20
 
 
-def test_tables_show_every_number(make_run):
+def test_tables_hold_every_number(make_run):
     runs = [make_run(f"seed-{seed}", seed=seed, failed=2) for seed in range(2)]
     console = Console(width=160, file=io.StringIO())
     for table in render(summarise(runs)):
@@ -42,7 +42,7 @@ def test_tables_show_every_number(make_run):
     assert len(render(summarise(runs[:1]))) == 2  # nothing to average over one run
 
 
-def test_folders_that_cannot_be_compared_raise(make_run, tmp_path):
+def test_incomparable_folders_raise(make_run, tmp_path):
     with pytest.raises(EvaluationError, match=r"nowhere is no run: it has no config.yaml"):
         summarise([tmp_path / "nowhere"])
     with pytest.raises(EvaluationError, match=r"evaluated steps: 0\."):

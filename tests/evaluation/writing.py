@@ -104,7 +104,7 @@ def gif(colours: Sequence[str]) -> str:
 
 
 def questions(count: int = 12) -> list[Sample]:
-    """Of each six: three about a picture (`exact`), two of text alone (`near`, twice as heavy), one about a video."""
+    """Return samples: of each six, three with an image (`exact`), two of text (`near`, weight 2), one with a video."""
     sources = [source for source, share in SIZES.items() for _ in range(share)]
     output: dict[str, dict[str, tuple[str, ...]]] = {
         "counting": {"images": (png("red"),)},

@@ -1,4 +1,4 @@
-"""What is exported loads without mmrl, and computes what the run's own policy does."""
+"""Exported models load without mmrl, and compute the same outputs as the policy of the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def slow(name: str) -> Any:
 
 
 class Exports:
-    """One folder for all exports, what the runs' own policies made, and what came of it without mmrl."""
+    """A folder with exports, the outputs of the runs' policies, and the outputs without mmrl."""
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root = root
@@ -98,13 +98,13 @@ class Exports:
 
 @pytest.fixture(scope="module")
 def exports(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Exports]:
-    """Of a run's name, the exports that it is among; each lot is made once."""
+    """Return a function from a run's name to the exports that contain it; each set is made once."""
     make = cache(lambda names: Exports(tmp_path_factory.mktemp("exports"), names))
     return lambda name: make(FAST if name in FAST else SLOW)
 
 
 @pytest.mark.parametrize("name", ["drawing", "looking", slow("drawing_half")])
-def test_the_plain_model_computes_what_the_policy_does_and_not_what_its_base_does(name, exports):
+def test_exported_model_computes_the_outputs_of_the_trained_policy(name, exports):
     made = exports(name)
     gap = float((made.plain[name] - made.own[name]).abs().mean())
     learnt = float((made.plain[name] - made.base[name]).abs().mean())
@@ -112,7 +112,7 @@ def test_the_plain_model_computes_what_the_policy_does_and_not_what_its_base_doe
 
 
 @pytest.mark.parametrize("name", ["composite", slow("painting"), slow("janus"), slow("emu3")])
-def test_the_code_of_the_card_draws_the_policys_own_picture(name, exports):
+def test_model_card_code_repeats_the_image_of_the_policy(name, exports):
     made = exports(name)
     plain, own, base = (of[name].int() for of in (made.plain, made.own, made.base))
     assert (plain - own).abs().max() <= 1, "more than the rounding of one pixel's last bit"

@@ -1,4 +1,4 @@
-"""What is pushed arrives, private unless said otherwise, and only in repositories that hold nothing."""
+"""Pushing to the hub: private by default, and only to empty repositories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub of this process alone: the library is told of it as HF_ENDPOINT would, before anything is imported."""
+    """A hub of this process alone: the library gets its address as from HF_ENDPOINT, before any import."""
     with running_hub() as hub:
         monkeypatch.setattr(constants, "ENDPOINT", hub.url)
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
@@ -33,7 +33,7 @@ def push(run, out, *options):
     return result.exit_code, " ".join(result.output.split())
 
 
-def test_all_files_arrive_in_a_private_repository_after_it_was_said(hub, run, tmp_path):
+def test_push_announces_then_uploads_all_files_to_a_private_repository(hub, run, tmp_path):
     code, output = push(run, tmp_path / "out")
     assert code == 0, output
     there = hub.repositories["ann/dots"]
@@ -48,7 +48,7 @@ def test_all_files_arrive_in_a_private_repository_after_it_was_said(hub, run, tm
     assert b'load_lora_weights("ann/dots")' in kept["README.md"]
 
 
-def test_public_is_public_only_when_asked(hub, run, tmp_path):
+def test_push_is_public_on_request_only(hub, run, tmp_path):
     code, output = push(run, tmp_path / "out", "--public")
     assert code == 0 and hub.repositories["ann/dots"]["private"] is False and "EVERYBODY sees it" in output
 
@@ -60,31 +60,31 @@ def test_public_is_public_only_when_asked(hub, run, tmp_path):
         ({"private": False, "files": {".gitattributes": b""}}, "ann/dots is there already, and public: say --public"),
     ],
 )
-def test_a_repository_that_is_in_use_or_seen_by_others_is_refused_before_the_work(there, reason, hub, run, tmp_path):
+def test_push_rejects_used_or_public_repositories_before_exporting(there, reason, hub, run, tmp_path):
     hub.repositories["ann/dots"] = there
     code, output = push(run, tmp_path / "out")
     assert code == 2 and reason in output and not (tmp_path / "out").exists()
 
 
-def test_an_empty_repository_of_the_same_kind_is_filled(hub, run, tmp_path):
+def test_push_fills_an_empty_repository_of_the_same_kind(hub, run, tmp_path):
     hub.repositories["ann/dots"] = {"private": True, "files": {".gitattributes": b""}}
     code, output = push(run, tmp_path / "out")
     assert code == 0 and "which is empty" in output and "README.md" in hub.repositories["ann/dots"]["files"]
 
 
-def test_who_is_not_logged_in_is_told_how(hub, run, tmp_path, monkeypatch):
+def test_push_without_a_login_names_the_login_command(hub, run, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_bad")
     code, output = push(run, tmp_path / "out")
     assert code == 2 and "hf auth login" in output and not (tmp_path / "out").exists()
 
 
-def test_a_hub_that_fails_leaves_the_folder(hub, run, tmp_path):
+def test_failed_uploads_leave_the_folder(hub, run, tmp_path):
     hub.full = True
     code, output = push(run, tmp_path / "out")
     assert code == 2 and "is written all the same" in output and (tmp_path / "out" / "README.md").is_file()
 
 
-def test_without_push_nobody_is_asked(hub, run, tmp_path):
+def test_export_without_push_sends_no_request(hub, run, tmp_path):
     hub.shutdown()
     result = CliRunner().invoke(app, ["export", str(run), "--out", str(tmp_path / "out"), "--lora-only"])
     assert result.exit_code == 0 and not hub.repositories

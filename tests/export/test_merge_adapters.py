@@ -22,7 +22,7 @@ def adapted(weight: float, change: float, dtype: torch.dtype) -> nn.Sequential:
     return model
 
 
-def test_the_sum_takes_the_place_of_the_adapter():
+def test_merged_weights_replace_the_adapter():
     model = adapted(1.0, 0.5, torch.float32)
     inputs = torch.randn(3, 4)
     expected = model(inputs)
@@ -40,7 +40,7 @@ def test_the_sum_takes_the_place_of_the_adapter():
     ("change", "lost"),
     [(0.5, 0.0), (2.0**-9, 1.0), (3 * 2.0**-9, 1 / 3)],  # next to 1, bfloat16 has steps of 2**-7 above: 2**-9 is lost
 )
-def test_what_bfloat16_cannot_hold_is_told(change, lost):
+def test_merge_reports_changes_lost_to_bfloat16(change, lost):
     model = adapted(1.0, change, torch.bfloat16)
     merged = merge_adapters(model)
     assert model[0].weight.dtype == torch.bfloat16

@@ -60,7 +60,7 @@ def readme(run: Path, out: Path, **how) -> str:
     return (out / "README.md").read_text(encoding="utf-8")
 
 
-def test_the_hub_understands_the_front_matter(make_run, tmp_path):
+def test_model_card_front_matter_is_valid_for_the_hub(make_run, tmp_path):
     run = make_run(policy__model="org/base", policy__revision="abc")
     data = ModelCard(readme(run, tmp_path / "out", repository="ann/dots")).data
     assert (data.base_model, data.base_model_relation, data.library_name) == ("org/base", "adapter", "diffusers")
@@ -70,7 +70,7 @@ def test_the_hub_understands_the_front_matter(make_run, tmp_path):
     assert 'load_lora_weights("ann/dots")' in text and "https://arxiv.org/abs/2402.03300" in text
 
 
-def test_a_base_that_is_not_on_the_hub_is_told_in_words_and_without_folders(make_run, tmp_path):
+def test_model_card_describes_local_bases_without_folders(make_run, tmp_path):
     run = make_run(policy__model="/home/ann/models/base", data__path="/home/ann/secret/train.jsonl")
     text = readme(run, tmp_path / "out")
     assert "base_model" not in text and "Its base is a local folder, `base`" in text and "`train.jsonl`" in text
@@ -82,7 +82,7 @@ def test_a_base_that_is_not_on_the_hub_is_told_in_words_and_without_folders(make
 @pytest.mark.parametrize(
     ("half", "sentence"), [(0.2, "redness rose while the held-out held fell by 0.2"), (0.7, "did not diverge")]
 )
-def test_results_have_intervals_and_say_whether_rewards_parted(half, sentence, make_run, tmp_path):
+def test_model_card_results_have_intervals_and_state_divergence(half, sentence, make_run, tmp_path):
     run = make_run()
     evaluated(run, 0, trained=0.4, observed=0.4, pictures=2)
     evaluated(run, STEP, trained=0.6, observed=half, pictures=2)
@@ -95,7 +95,7 @@ def test_results_have_intervals_and_say_whether_rewards_parted(half, sentence, m
     assert "Training did not show what it was for" not in text and "not evaluated on prompts of a kind" in text
 
 
-def test_a_step_that_was_not_evaluated_and_a_reward_that_fell_are_limits(make_run, tmp_path):
+def test_model_card_limits_name_missing_evaluations_and_falling_rewards(make_run, tmp_path):
     run = make_run()
     evaluated(run, 0, trained=0.6, observed=0.5)
     evaluated(run, STEP - 2, trained=0.4, observed=0.5)
@@ -114,7 +114,7 @@ def make_run_elsewhere(run: Path, tmp_path: Path) -> Path:
     return Path(copy)
 
 
-def test_what_a_plain_pipeline_has_no_place_for_is_said_and_not_there(make_run, tmp_path):
+def test_export_leaves_out_learned_noise_and_the_card_says_so(make_run, tmp_path):
     learned = {"name": "flow_sde", "noise_level": 0.7, "learned": {"low": 0.1, "high": 1.5}}
     run = make_run(sampling__transition=learned)
     (run / "checkpoints" / f"step-{STEP}" / "exploration_noise.safetensors").write_bytes(b"")
@@ -123,7 +123,7 @@ def test_what_a_plain_pipeline_has_no_place_for_is_said_and_not_there(make_run, 
     assert not list((tmp_path / "out").glob("exploration*"))
 
 
-def test_the_adapter_alone_is_what_diffusers_loads(trained, tmp_path):
+def test_exported_adapter_loads_in_diffusers(trained, tmp_path):
     run, policy = trained
     done = export(str(run), tmp_path / "out", lora_only=True)
     assert [name for name in done.files if name.endswith("safetensors")] == ["pytorch_lora_weights.safetensors"]
@@ -139,7 +139,7 @@ def test_the_adapter_alone_is_what_diffusers_loads(trained, tmp_path):
     assert (drawn(plain) - base).abs().max() > 0.01
 
 
-def test_whole_weights_are_exported_as_they_are_or_as_asked(tmp_path):
+def test_full_weights_are_exported_in_their_or_the_requested_dtype(tmp_path):
     run, _ = trained_run(tmp_path / "whole", SETTINGS | {"policy": {"model": "shapeworld", "train": "full"}})
     export(f"{run}@best", tmp_path / "out")
     name = "transformer/diffusion_pytorch_model.safetensors"
@@ -154,7 +154,7 @@ def test_whole_weights_are_exported_as_they_are_or_as_asked(tmp_path):
         export(str(run), tmp_path / "lora", lora_only=True)
 
 
-def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(make_run, tmp_path):
+def test_export_overwrites_no_file_and_removes_failed_exports(make_run, tmp_path):
     run, out = make_run(), tmp_path / "out"
     out.mkdir()
     export(str(run), out, lora_only=True)  # empty: fine
@@ -180,13 +180,13 @@ def test_nothing_is_overwritten_and_nothing_is_left_of_a_failure(make_run, tmp_p
         ("org/model", "is no run's folder"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(target, reason, make_run, tmp_path):
+def test_export_rejects_targets_that_are_no_checkpoint(target, reason, make_run, tmp_path):
     target = target.format(run=make_run())
     result = CliRunner().invoke(app, ["export", target, "--out", str(tmp_path / "out")])
     assert result.exit_code == 2 and reason in " ".join(result.output.split()) and not (tmp_path / "out").exists()
 
 
-def test_the_command_says_what_it_wrote(make_run, tmp_path):
+def test_export_command_prints_written_files(make_run, tmp_path):
     result = CliRunner().invoke(app, ["export", str(make_run()), "--out", str(tmp_path / "out"), "--lora-only"])
     assert result.exit_code == 0, result.output
     assert "pytorch_lora_weights.safetensors" in result.output and "load_lora_weights" in result.output

@@ -37,7 +37,7 @@ def code(text: str) -> str:
     return snippet
 
 
-def test_a_vlm_loads_by_transformers_and_peft(tmp_path):
+def test_run_readme_loads_vlms_with_transformers_and_peft(tmp_path):
     lora = code(card(tmp_path / "lora", [], policy={"kind": "vlm", "model": "org/model", "revision": "abc"}))
     assert f'PeftModel.from_pretrained(model, "{tmp_path / "lora"}")' in lora and "diffusers" not in lora
     assert lora.count('from_pretrained("org/model", revision="abc")') == 2
@@ -45,12 +45,12 @@ def test_a_vlm_loads_by_transformers_and_peft(tmp_path):
     assert full.count(f'from_pretrained("{tmp_path / "full" / "checkpoints" / "step-4"}")') == 2 and "peft" not in full
 
 
-def test_a_pipeline_still_loads_by_diffusers(tmp_path):
+def test_run_readme_loads_pipelines_with_diffusers(tmp_path):
     text = card(tmp_path / "run", [], policy={"model": "org/model"}, rewards=[{"name": "exact", "weight": 0.5}])
     assert "pipe.load_lora_weights" in code(text) and "exact (weight 0.5)" in text and "transformers" not in text
 
 
-def test_results_are_by_reward_by_source_and_greedy(tmp_path):
+def test_run_readme_results_are_by_reward_source_and_greedy(tmp_path):
     numbers = {
         "evaluation/total": 0.25,
         "evaluation/near": 0.5,
@@ -68,5 +68,5 @@ def test_results_are_by_reward_by_source_and_greedy(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["sft", "dpo"])
-def test_an_offline_run_tells_its_samples(name, tmp_path):
+def test_run_readme_of_offline_runs_states_samples(name, tmp_path):
     assert "`my.jsonl`, 2 samples an iteration" in card(tmp_path / "run", [], algorithm={"name": name})

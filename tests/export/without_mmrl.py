@@ -1,8 +1,8 @@
-"""A program of its own in which mmrl cannot be imported: it runs the code of model cards, and keeps what came of it.
+"""A program in which mmrl cannot be imported: it runs the code of model cards, and saves the outputs.
 
     python without_mmrl.py FOLDER...     each with a README.md; writes FOLDER.safetensors beside it
 
-It is handed to a fresh interpreter by `test_exporting`, and is never imported.
+It is handed to a fresh interpreter by `test_export`, and is never imported.
 """
 
 import sys

@@ -131,14 +131,14 @@ def test_k_micro_batches_give_the_gradient_of_one(algorithm, rewards, update):
     assert difference(whole, other) > 1e-2  # the control
 
 
-def test_the_mean_over_decisions_accumulates_too(update):
+def test_mean_over_decisions_accumulates(update):
     whole, _ = update("grpo", REWARDS["some not"], [], aggregate="token")
     accumulated, _ = update("grpo", REWARDS["some not"], [1, 4], aggregate="token")
     assert difference(whole, accumulated) < 1e-5
 
 
 @pytest.mark.parametrize("algorithm", ["grpo", "diffusion_nft"])
-def test_an_unscored_row_has_no_part_in_the_gradient(algorithm, update):
+def test_unscored_rows_have_no_gradient(algorithm, update):
     """Not in the policy's term and not in the penalty: without it, the gradient is the same."""
     rewards = [0.1, 0.9, 0.4, FAILED, FAILED, FAILED]
     with_it, _ = update(algorithm, rewards, [])

@@ -47,7 +47,7 @@ def test_shipped_networks_have_the_published_sizes(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_shipped_settings_are_known_to_their_classes(path):
+def test_shipped_settings_are_arguments_of_their_classes(path):
     """A misspelt key would be ignored by diffusers, and leave a default in its place."""
     architecture = find_architecture(json.loads(path.read_text())["model"])
     for name, kind in architecture.classes():
@@ -57,7 +57,7 @@ def test_shipped_settings_are_known_to_their_classes(path):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["wan", "sd15", "ltx2"])
-def test_a_saved_pipeline_is_built_as_it_would_be_loaded(name, dtype, tmp_path):
+def test_saved_pipeline_is_built_as_it_loads(name, dtype, tmp_path):
     tiny.build(name).save_pretrained(tmp_path)
     loaded = DiffusionPipeline.from_pretrained(tmp_path, dtype=dtype)
     counted = {each.name: each for each in count_weights(find_architecture(str(tmp_path)), dtype)}
@@ -69,7 +69,7 @@ def test_a_saved_pipeline_is_built_as_it_would_be_loaded(name, dtype, tmp_path):
         assert counted[name].bytes == pytest.approx(module_bytes(network), rel=0, abs=4), name
 
 
-def test_a_missing_architecture_raises(tmp_path):
+def test_missing_architectures_raise(tmp_path):
     with pytest.raises(ArchitectureNotFound, match=r"model_index\.json"):
         find_architecture(str(tmp_path))
     with pytest.raises(ArchitectureNotFound):
@@ -96,6 +96,6 @@ def rounded(number: int, like: str) -> str:
     return f"{number / UNITS[unit]:.{decimals}f}{unit}"
 
 
-def test_rounding_can_fail():
+def test_rounding_test_detects_wrong_sizes():
     assert rounded(2_567_463_684, like="2.6B") == "2.6B"
     assert rounded(2_449_999_999, like="2.6B") == "2.4B"

@@ -27,7 +27,7 @@ def two_trees():
     return policy, policy.rollout(group(8), seed=3)
 
 
-def test_rows_take_the_same_path_until_they_part(two_trees):
+def test_rows_share_latents_until_they_branch(two_trees):
     _, rollout = two_trees
     paths = [latents[0] for latents in rollout.recording.next_latents]
     together = [[latents[0].equal(latents[row]) for row in range(8)] for latents in paths]
@@ -36,7 +36,7 @@ def test_rows_take_the_same_path_until_they_part(two_trees):
     assert len({made.tobytes() for made in rollout.media}) == 8
 
 
-def test_the_rollout_says_who_stands_for_a_decision(two_trees):
+def test_rollout_records_the_row_of_each_decision(two_trees):
     _, rollout = two_trees
     roots, firsts = [0, 0, 0, 0, 4, 4, 4, 4], [0, 0, 2, 2, 4, 4, 6, 6]
     alone = list(range(8))
@@ -45,14 +45,14 @@ def test_the_rollout_says_who_stands_for_a_decision(two_trees):
     assert rollout.mask[:, 0].nonzero()[:, 0].tolist() == [0, 4]
 
 
-def test_it_is_replayed_exactly_and_shared_decisions_have_one_log_prob(two_trees):
+def test_branched_rollouts_replay_exactly(two_trees):
     policy, rollout = two_trees
     assert policy.replay_gap(rollout) == 0
     torch.testing.assert_close(rollout.log_probs[:4, 0], rollout.log_probs[0, 0].expand(4), atol=1e-6, rtol=0)
     assert rollout.log_probs[:, 3].unique().numel() == 8
 
 
-def test_paths_before_a_window_are_shared_too(make_policy):
+def test_branches_share_steps_before_the_window(make_policy):
     """B2-DiffuRL's branches: all rows of a tree have the same past, and no decision in common."""
     policy = make_policy("sd3", steps=6, window={"low": 3}, branch={"at": (0,), "branching_factor": 3})
     rollout = policy.rollout(group(6), seed=1)
@@ -63,7 +63,7 @@ def test_paths_before_a_window_are_shared_too(make_policy):
     assert policy.replay_gap(rollout) == 0
 
 
-def test_a_model_of_noise_branches_as_well(make_policy):
+def test_noise_prediction_models_branch(make_policy):
     policy = make_policy("sd15", steps=4, branch={"at": (1,)})
     rollout = policy.rollout(group(4), seed=0)
     first = rollout.recording.next_latents[0][0]
@@ -71,7 +71,7 @@ def test_a_model_of_noise_branches_as_well(make_policy):
     assert policy.replay_gap(rollout) == 0
 
 
-def test_rows_that_do_not_form_trees_raise(make_policy):
+def test_rows_that_form_no_tree_raise(make_policy):
     policy = make_policy("sd3", steps=4, branch={"at": (0, 1)})
     with pytest.raises(ValueError, match="not whole trees of 4"):
         policy.rollout(group(6), seed=0)

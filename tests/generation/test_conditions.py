@@ -18,7 +18,7 @@ def edit(tmp_path, id="0", **conditions):
     return Sample(id, prompt="a red circle", conditions={"image": str(path), **conditions})
 
 
-def test_one_prompt_its_pictures_and_a_number_of_outputs(tmp_path):
+def test_calls_with_one_prompt_and_several_outputs(tmp_path):
     pipeline, sampling = tiny.build("flux_img2img"), tiny.sampling("flux_img2img", negative_prompt="blurry")
     arguments = call_arguments(pipeline, sampling, [edit(tmp_path, strength=0.5)] * 3)
     assert arguments["prompt"] == ["a red circle"] and arguments["negative_prompt"] == ["blurry"]
@@ -26,13 +26,13 @@ def test_one_prompt_its_pictures_and_a_number_of_outputs(tmp_path):
     assert arguments["image"].size == (16, 16) and arguments["image"].mode == "RGB"
 
 
-def test_a_picture_a_row_where_the_pipeline_looks_one_up(tmp_path):
+def test_calls_repeat_images_per_row_where_the_pipeline_indexes_them(tmp_path):
     pipeline, sampling = tiny.build("sd3_img2img"), tiny.sampling("sd3_img2img")
     arguments = call_arguments(pipeline, sampling, [edit(tmp_path)] * 3)
     assert len(arguments["prompt"]) == len(arguments["image"]) == 3 and "num_images_per_prompt" not in arguments
 
 
-def test_samples_with_pictures_share_no_call(tmp_path):
+def test_samples_with_images_are_not_batched_together(tmp_path):
     policy = PipelinePolicy(tiny.build("flux_img2img"), tiny.sampling("flux_img2img"))
     requests = [RolloutRequest(edit(tmp_path, id), n=1, group=0) for id in "ab"]
     with pytest.raises(ValueError, match="need a separate call each"):
@@ -50,19 +50,19 @@ def test_samples_with_pictures_share_no_call(tmp_path):
         ({"image": "a.png", "latents": 3}, "sample '0': latents: initial noise comes from the run's seed"),
     ],
 )
-def test_a_condition_that_the_pipeline_does_not_take_is_refused(conditions, message):
+def test_unsupported_conditions_raise(conditions, message):
     with pytest.raises(ConfigError, match=message):
         check_samples(tiny.build("flux_img2img"), [Sample("0", prompt="x", conditions=conditions)])
 
 
-def test_samples_must_give_what_is_needed_and_all_the_same(tmp_path):
+def test_samples_must_have_equal_required_conditions(tmp_path):
     with pytest.raises(ConfigError, match="sample '0' gives no image, which StableDiffusionImageVariationPipeline"):
         check_samples(tiny.build("sd_variations"), [Sample("0", prompt="x")])
     with pytest.raises(ConfigError, match="samples '0' and '1' differ in what they give: strength"):
         check_samples(tiny.build("flux_img2img"), [edit(tmp_path, "0"), edit(tmp_path, "1", strength=0.5)])
 
 
-def test_a_picture_that_cannot_be_read_is_named(tmp_path):
+def test_unreadable_images_raise_with_their_name(tmp_path):
     broken = tmp_path / "b.png"
     broken.write_bytes(b"no picture")
     policy = PipelinePolicy(tiny.build("flux_img2img"), tiny.sampling("flux_img2img"))

@@ -72,7 +72,7 @@ def slope(policy: PipelinePolicy, rollout: Rollout, live: BackpropSteps, along: 
     ids=str,
 )
 @pytest.mark.parametrize("name", ["sd3", "sd15"])
-def test_gradients_are_finite_differences(name, live, make_policy, requests):
+def test_decode_gradients_equal_finite_differences(name, live, make_policy, requests):
     policy = make_policy(name, "full", **ODE)
     rollout = drawn(policy, requests)
     found = gradients(policy, rollout, live)
@@ -81,7 +81,7 @@ def test_gradients_are_finite_differences(name, live, make_policy, requests):
     assert slope(policy, rollout, live, unit, h=0.02) == pytest.approx(norm.item(), rel=0.03)
 
 
-def test_fewer_live_steps_give_another_gradient(make_policy, requests):
+def test_gradients_depend_on_the_backprop_steps(make_policy, requests):
     """The control: the gradient through one step is not the slope of what two steps draw."""
     policy = make_policy("sd3", "full", **ODE)
     rollout = drawn(policy, requests)
@@ -92,7 +92,7 @@ def test_fewer_live_steps_give_another_gradient(make_policy, requests):
 
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])
-def test_under_unchanged_parameters_the_pictures_are_the_rollouts(name, make_policy, requests):
+def test_decoded_images_equal_the_rollout_under_unchanged_parameters(name, make_policy, requests):
     policy = make_policy(name, **ODE)
     rollout = drawn(policy, requests)
     for live in (BackpropSteps(1), BackpropSteps(None)):
@@ -110,7 +110,7 @@ def test_under_unchanged_parameters_the_pictures_are_the_rollouts(name, make_pol
         ("lcm", {}),
     ],
 )
-def test_noise_of_the_rollout_is_drawn_again(name, sampling, make_policy, requests):
+def test_decode_repeats_the_noise_of_the_rollout(name, sampling, make_policy, requests):
     """Live steps that explore add just what they added then, though those before them are played back."""
     policy = make_policy(name, **sampling)
     rollout = drawn(policy, requests)
@@ -120,7 +120,7 @@ def test_noise_of_the_rollout_is_drawn_again(name, sampling, make_policy, reques
         assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
 
 
-def test_only_live_steps_are_computed(make_policy, requests):
+def test_only_backprop_steps_are_computed(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)
     for live, expected in (
@@ -134,7 +134,7 @@ def test_only_live_steps_are_computed(make_policy, requests):
     assert torch.is_grad_enabled()
 
 
-def test_a_late_jump_is_nearer_to_the_picture_than_an_early_one(make_policy, requests):
+def test_late_jumps_are_nearer_to_the_image_than_early_ones(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_a_late_jump_is_nearer_to_the_picture_than_an_early_one(make_policy, req
     assert gaps[0] <= ROUNDING and all(before < after for before, after in pairwise(gaps))
 
 
-def test_noise_put_on_the_picture_is_new_for_each_seed(make_policy, requests):
+def test_added_noise_differs_by_seed(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     rollout = drawn(policy, requests)
     with torch.no_grad():
@@ -155,7 +155,7 @@ def test_noise_put_on_the_picture_is_new_for_each_seed(make_policy, requests):
         policy.decode_with_grad(rollout, BackpropSteps(None, noise_seed=1))
 
 
-def test_checkpointing_changes_memory_and_no_gradient(requests):
+def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
     found = []
     for checkpointing in (False, True):
         policy = PipelinePolicy(
@@ -165,7 +165,7 @@ def test_checkpointing_changes_memory_and_no_gradient(requests):
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
 
 
-def test_solvers_with_a_memory_follow_the_plain_ode_when_their_path_is_kept(make_policy, requests):
+def test_multistep_solvers_follow_the_ode_from_recorded_latents(make_policy, requests):
     """A solver that is taken up in the middle does not know the steps before."""
     policy = make_policy("sd15", **ODE)
     policy.pipeline.scheduler = DPMSolverMultistepScheduler.from_config(policy.pipeline.scheduler.config)
@@ -174,7 +174,7 @@ def test_solvers_with_a_memory_follow_the_plain_ode_when_their_path_is_kept(make
     assert (pictures.detach() - pixels(rollout)).abs().max() <= ROUNDING
 
 
-def test_rollouts_without_a_path_and_pipelines_without_tensors_are_refused(make_policy, requests):
+def test_rollouts_without_latents_and_pipelines_without_tensors_raise(make_policy, requests):
     policy = make_policy("sd3", **ODE)
     with pytest.raises(ValueError, match=r"policy\.keep_latents"):
         policy.decode_with_grad(policy.rollout(requests, seed=3), BackpropSteps(1))
@@ -186,7 +186,7 @@ def test_rollouts_without_a_path_and_pipelines_without_tensors_are_refused(make_
         policy.decode_with_grad(drawn(policy, requests), BackpropSteps(1))
 
 
-def test_detached_inputs_leave_the_sum_of_the_steps(make_policy, requests):
+def test_detached_inputs_give_the_sum_of_step_gradients(make_policy, requests):
     """By hand: what is added to every answer moves x_0 by -dt in each step, so its gradient grows with their range."""
     policy = make_policy("sd3", "full", **ODE)
     rollout = drawn(policy, requests)

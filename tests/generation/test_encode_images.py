@@ -12,7 +12,7 @@ from mmrl.policy import Capability
 
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])  # wan: true guidance, which is a second call
-def test_rows_on_their_own_have_the_velocities_that_they_had_together(name, make_policy, requests):
+def test_encoded_rows_have_equal_velocities_alone_and_batched(name, make_policy, requests):
     policy = make_policy(name)
     assert {Capability.FROM_LATENTS, Capability.ENCODE_MEDIA} <= policy.capabilities
     rollout = policy.rollout(requests, seed=3)
@@ -34,7 +34,7 @@ def test_rows_on_their_own_have_the_velocities_that_they_had_together(name, make
     assert policy.predict_velocity(alone, noisy[rows], 0.5).requires_grad
 
 
-def test_latents_of_another_shape_are_refused(make_policy, requests):
+def test_latents_of_another_shape_raise(make_policy, requests):
     policy = make_policy("sd3")
     sample = requests[0].sample
     with pytest.raises(GenerationError, match=r"the latents are \[1, 4, 3, 3\], the pipeline's own are"):
@@ -42,7 +42,7 @@ def test_latents_of_another_shape_are_refused(make_policy, requests):
 
 
 @pytest.mark.parametrize("name", ["sd3", "sd15", "flux"])
-def test_an_encoded_picture_is_what_the_pipelines_own_arithmetic_decodes(name, make_policy, requests):
+def test_encoded_images_decode_by_the_arithmetic_of_the_pipeline(name, make_policy, requests):
     """Backwards as each pipeline's `__call__` goes from its loop's last latents to the autoencoder."""
     policy = make_policy(name, transition={"name": "ode"})
     pipeline, vae = policy.pipeline, policy.pipeline.vae
@@ -64,6 +64,6 @@ def test_an_encoded_picture_is_what_the_pipelines_own_arithmetic_decodes(name, m
     assert policy.encode(larger).shape == rollout.clean.shape
 
 
-def test_classes_whose_latents_are_made_otherwise_are_refused_by_name(make_policy):
+def test_unsupported_latent_spaces_raise_by_class_name(make_policy):
     with pytest.raises(UnsupportedError, match="WanPipeline: existing images can be encoded for StableDiffusion"):
         make_policy("wan").encode([])

@@ -29,7 +29,7 @@ def draw(pipeline) -> Tensor:
 
 
 @pytest.mark.parametrize(("name", "train"), [("sd3", "lora"), ("sd3", "full"), ("sd15", "lora")])
-def test_scales_of_0_and_1_are_the_base_and_the_trained_model_to_the_bit(name, train, make_policy):
+def test_guidance_scales_0_and_1_equal_base_and_trained_model(name, train, make_policy):
     before = draw(tiny.build(name))
     policy = make_policy(name, train)
     learn(policy)
@@ -46,7 +46,7 @@ def test_scales_of_0_and_1_are_the_base_and_the_trained_model_to_the_bit(name, t
     assert "forward" not in vars(next(iter(policy._denoisers.values())))
 
 
-def test_each_answer_of_the_denoiser_lies_on_the_line_through_both_models(make_policy):
+def test_guidance_interpolates_linearly_between_both_models(make_policy):
     """By hand: the two answers to equal latents, extrapolated in float64."""
     policy = make_policy("sd3")
     learn(policy)
@@ -70,7 +70,7 @@ def test_each_answer_of_the_denoiser_lies_on_the_line_through_both_models(make_p
     assert len(seen) == 2
 
 
-def test_the_base_may_be_a_pipeline_of_its_own():
+def test_guidance_base_may_be_another_pipeline():
     base, tuned = tiny.build("sd3", seed=0), tiny.build("sd3", seed=1)
     before, after = draw(base), draw(tuned)
     for scale, expected in ((0.0, before), (1.0, after)):
@@ -85,7 +85,7 @@ def test_the_base_may_be_a_pipeline_of_its_own():
         pass
 
 
-def test_answers_keep_their_structure_and_their_dtype():
+def test_guided_outputs_keep_structure_and_dtype():
     base = {"sample": torch.tensor([1.0, 2.0], dtype=torch.bfloat16), "more": (torch.tensor([3]), "text")}
     tuned = {"sample": torch.tensor([2.0, 4.0], dtype=torch.bfloat16), "more": (torch.tensor([5]), "text")}
     mixed = extrapolate_outputs(base, tuned, 2.0)
@@ -93,7 +93,7 @@ def test_answers_keep_their_structure_and_their_dtype():
     assert mixed["more"][0].tolist() == [5] and mixed["more"][1] == "text"  # whole numbers are the trained model's
 
 
-def test_the_strength_of_a_lora_is_exact_at_0_and_1_and_scales_what_was_learnt(make_policy):
+def test_lora_strength_is_exact_at_0_and_1_and_scales_linearly(make_policy):
     before = draw(tiny.build("sd3"))
     policy = make_policy("sd3")
     learn(policy)
@@ -110,7 +110,7 @@ def test_the_strength_of_a_lora_is_exact_at_0_and_1_and_scales_what_was_learnt(m
     torch.testing.assert_close(weaker, draw(policy.pipeline), atol=1e-5, rtol=1e-5)
 
 
-def test_without_a_lora_there_is_nothing_to_compare_or_to_weaken(make_policy):
+def test_guidance_without_a_lora_raises(make_policy):
     pipeline = tiny.build("sd3")
     with pytest.raises(ConfigError, match="load a LoRA, or pass the base"), rl_guidance(pipeline, 0.5):
         pass

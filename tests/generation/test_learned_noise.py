@@ -34,7 +34,7 @@ def policy() -> PipelinePolicy:
     return PipelinePolicy(tiny.build("sd3"), sampling, train="full")
 
 
-def test_the_network_starts_at_its_start_and_stays_within_its_bounds():
+def test_noise_network_starts_at_its_initial_level_within_bounds():
     network, sigma = levels(), torch.linspace(0, 1, 5)
     torch.testing.assert_close(network(sigma), torch.full((5,), 0.3))
     for push, bound in ((1e3, 0.9), (-1e3, 0.1)):
@@ -45,7 +45,7 @@ def test_the_network_starts_at_its_start_and_stays_within_its_bounds():
 
 
 @pytest.mark.parametrize("base", BASES, ids=repr)
-def test_an_untrained_network_is_the_plain_transition(base):
+def test_untrained_noise_equals_the_plain_transition(base):
     x, velocity = torch.randn(2, 3, 4, 2).unbind(0)
     mean, std = LearnedNoiseTransition(base, levels()).moments(x, velocity, 0.6, 0.45)
     expected_mean, expected_std = base.moments(x, velocity, 0.6, 0.45)
@@ -54,7 +54,7 @@ def test_an_untrained_network_is_the_plain_transition(base):
 
 
 @pytest.mark.parametrize("base", BASES, ids=repr)
-def test_log_probs_have_the_slope_in_the_noise_that_finite_differences_have(base):
+def test_log_prob_derivatives_in_the_noise_equal_finite_differences(base):
     torch.manual_seed(1)
     x, velocity, x_next = torch.randn(3, 3, 4, 2, dtype=torch.float64).unbind(0)
     network = levels().double()
@@ -76,7 +76,7 @@ def test_log_probs_have_the_slope_in_the_noise_that_finite_differences_have(base
     assert slope.item() == pytest.approx(expected, rel=2e-4)
 
 
-def test_rollout_and_replay_agree_and_the_reward_reaches_the_noise(policy):
+def test_rollout_and_replay_agree_and_rewards_train_the_noise(policy):
     rollout = policy.rollout(GROUP, seed=0)
     assert policy.replay_gap(rollout) == 0
     policy.replay(rollout, range(3), lambda now: now.log_probs.sum().backward())
@@ -96,7 +96,7 @@ def test_rollout_and_replay_agree_and_the_reward_reaches_the_noise(policy):
     assert seen[0].abs() > 0
 
 
-def test_the_slope_through_a_pipeline_is_the_finite_difference(policy):
+def test_noise_gradient_through_a_pipeline_equals_finite_differences(policy):
     rollout = policy.rollout(GROUP, seed=5)
     bias = trained_noise(policy)["exploration_noise.outer.bias"]
 
@@ -118,7 +118,7 @@ def test_the_slope_through_a_pipeline_is_the_finite_difference(policy):
     assert slope == pytest.approx((up - down) / (2 * h), rel=5e-3)
 
 
-def test_it_is_saved_and_read_back_beside_the_weights(policy, tmp_path):
+def test_learned_noise_is_saved_beside_the_weights(policy, tmp_path):
     assert policy.lr_scale("exploration_noise.outer.bias") == 20 and policy.lr_scale("transformer.proj_out.bias") == 1
     bias = trained_noise(policy)["exploration_noise.outer.bias"]
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_it_is_saved_and_read_back_beside_the_weights(policy, tmp_path):
         policy.load(tmp_path)
 
 
-def test_scores_that_ignore_the_noise_cannot_train_it():
+def test_learned_noise_rejects_transitions_without_a_trainable_level():
     with pytest.raises(ConfigError, match="CPS has no noise level to train"):
         with_learned_noise(CPS(0.5), levels())
     assert NoiseLevelNetwork.from_config(TransitionConfig(name="noisy_ode")) is None

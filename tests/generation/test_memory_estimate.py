@@ -62,7 +62,7 @@ def estimated(config: TrainConfig) -> MemoryEstimate:
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_the_estimate_equals_the_measured_bytes(name, tmp_path):
+def test_estimate_equals_measured_bytes(name, tmp_path):
     config = configured(name, tmp_path)
     estimate = estimated(config)
     policy = PipelinePolicy.from_config(config.policy, config.sampling)
@@ -107,7 +107,7 @@ def measured_update(policy: PipelinePolicy, rollout: Rollout) -> tuple[int, int,
     return kept[0], counted.peak, sum(inputs)
 
 
-def test_state_is_what_the_optimizer_holds(tmp_path):
+def test_estimate_includes_the_optimizer_state(tmp_path):
     config = configured("sd3", tmp_path, {"optimizer.ema": 0.9})
     estimate = estimated(config)
     parameters = list(PipelinePolicy.from_config(config.policy, config.sampling).parameters_to_train().values())
@@ -122,7 +122,7 @@ def test_state_is_what_the_optimizer_holds(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_full_training_holds_float32_weights_and_a_reference(dtype, tmp_path):
+def test_full_training_counts_float32_weights_and_a_reference(dtype, tmp_path):
     config = configured("sd3", tmp_path, {"policy.train": "full", "policy.dtype": dtype})
     estimate = estimated(config)
     policy = PipelinePolicy.from_config(config.policy, config.sampling)
@@ -140,7 +140,7 @@ def bytes_of(module: nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in module.parameters())
 
 
-def test_velocities_and_an_old_policy(tmp_path):
+def test_estimate_counts_velocity_losses_and_an_old_policy(tmp_path):
     ode = {"name": "ode"}
     config = configured("sd3", tmp_path, {"algorithm.name": "diffusion_nft", "sampling.transition": ode})
     estimate = estimated(config)
@@ -148,7 +148,7 @@ def test_velocities_and_an_old_policy(tmp_path):
     assert estimate.plain.peak >= estimate.plain.kept > estimate.recomputed.kept > 0
 
 
-def test_sizes_count(tmp_path):
+def test_estimate_grows_with_sizes(tmp_path):
     small = estimated(configured("sd3", tmp_path))
     large = {"sampling.height": 32, "sampling.width": 32, "data.micro_batch": 1}
     wide = estimated(configured("sd3", tmp_path, large))
@@ -156,7 +156,7 @@ def test_sizes_count(tmp_path):
     assert wide.micro_batches == 2 * small.micro_batches
 
 
-def test_the_scheduler_of_the_configuration_is_taken(tmp_path):
+def test_estimate_uses_the_configured_scheduler(tmp_path):
     ddim = {"name": "ddim", "noise_level": 1.0}
     config = configured("sd3", tmp_path, {"sampling.transition": ddim})
     with pytest.raises(ConfigError, match="ddim does not fit"):
@@ -169,7 +169,7 @@ def test_the_scheduler_of_the_configuration_is_taken(tmp_path):
 # Repeated blocks
 
 
-def test_what_two_blocks_teach_is_exact_for_six(tmp_path):
+def test_extrapolation_from_two_blocks_is_exact_for_six(tmp_path):
     deep = {**tiny.PIPELINES["sd3"].components}
     name, settings = deep["transformer"]
     described = replace(
@@ -189,7 +189,7 @@ def test_what_two_blocks_teach_is_exact_for_six(tmp_path):
     assert extrapolate(runs, trial._measure) == trial._measure()
 
 
-def test_blocks_come_back_in_order():
+def test_repeated_blocks_are_restored_in_order():
     model = nn.Module()
     model.blocks = nn.ModuleList([nn.Linear(2, 2) for _ in range(5)] + [nn.Linear(2, 3) for _ in range(4)])
     before = list(model.blocks)

@@ -10,7 +10,7 @@ from torch.profiler import ProfilerActivity, profile
 from mmrl.generation.memory.meta_run import AllocationTracker, FullMaskMode, fused_attention
 
 
-def test_views_are_free_and_freed_is_freed():
+def test_allocation_tracker_ignores_views_and_subtracts_freed_tensors():
     before = torch.zeros(1000)
     with AllocationTracker() as counted:
         made = torch.zeros(100)
@@ -27,7 +27,7 @@ def test_views_are_free_and_freed_is_freed():
 
 
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_forward_pass_keeps_what_autograd_says(device):
+def test_saved_activations_equal_those_of_autograd(device):
     model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 8)).to(device)
     saved: dict[int, int] = {}
     owned = {p.untyped_storage()._cdata for p in model.parameters()}
@@ -48,7 +48,7 @@ def test_a_forward_pass_keeps_what_autograd_says(device):
     assert counted.now == out_bytes + gradients
 
 
-def test_the_peak_is_the_allocators():
+def test_peak_equals_that_of_the_allocator():
     """The profiler hears every allocation of the CPU's allocator, in order."""
     model = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.0, batch_first=True)
     inputs = torch.randn(2, 40, 32)
@@ -72,7 +72,7 @@ def test_the_peak_is_the_allocators():
     assert counted.peak == pytest.approx(peak, rel=0.05)  # kernels have buffers that no operation returns
 
 
-def test_attention_on_the_meta_device_holds_no_matrix():
+def test_meta_attention_allocates_no_score_matrix():
     query = torch.zeros(1, 2, 512, 16, device="meta", requires_grad=True)
     mask = torch.ones(1, 1, 1, 512, device="meta", dtype=torch.bool)
     for mask_or_none in (None, mask):
@@ -88,7 +88,7 @@ def test_attention_on_the_meta_device_holds_no_matrix():
         query.grad = None
 
 
-def test_grouped_queries_and_values_on_the_cpu_are_left_alone():
+def test_grouped_queries_and_cpu_tensors_are_unchanged():
     query, key = torch.randn(1, 4, 8, 16), torch.randn(1, 2, 8, 16)
     expected = torch.nn.functional.scaled_dot_product_attention(query, key, key, enable_gqa=True)
     with fused_attention():
@@ -97,7 +97,7 @@ def test_grouped_queries_and_values_on_the_cpu_are_left_alone():
         assert torch.nn.functional.scaled_dot_product_attention(*small, enable_gqa=True).shape == expected.shape
 
 
-def test_masks_on_the_meta_device_are_full():
+def test_meta_masks_are_full():
     values, mask = torch.zeros(7, 3, device="meta"), torch.ones(7, device="meta", dtype=torch.bool)
     with pytest.raises(RuntimeError):
         _ = values[mask]

@@ -51,7 +51,7 @@ def text(rollout: Any) -> torch.Tensor:
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("place", [0.05, 0.4, 0.9])
-def test_the_velocity_is_noise_minus_picture_as_the_unet_and_diffusers_own_step_have_them(case, place, requests):
+def test_velocity_equals_noise_minus_image_from_unet_and_scheduler_step(case, place, requests):
     policy = make(case)
     rollout = policy.rollout(requests, seed=3)
     sigma, timestep = policy.noise_level(place), round(place * 999)
@@ -83,7 +83,7 @@ def test_pure_noise_has_a_velocity(case, requests):
 
 
 @pytest.mark.parametrize(("place", "calls"), [(0.02, 7), (0.2, 5), (0.6, 2), (0.98, 2)])
-def test_a_loop_that_starts_in_the_middle_of_the_schedule(place, calls, tmp_path):
+def test_velocity_of_loops_that_start_mid_schedule(place, calls, tmp_path):
     """`strength` 0.7 leaves out the first three of ten steps; DDIM does not know where the loop begins."""
     sampling = tiny.sampling("sd15_img2img", steps=10, transition={"name": "ode"}, pipeline_args={"strength": 0.7})
     policy = PipelinePolicy(tiny.build("sd15_img2img"), sampling, lora=LoraConfig(rank=4, alpha=8))
@@ -97,7 +97,7 @@ def test_a_loop_that_starts_in_the_middle_of_the_schedule(place, calls, tmp_path
 
 
 @pytest.mark.parametrize("case", ["noise", "v", "variance exploding"])
-def test_it_has_gradients_and_depends_on_all_that_it_should(case, requests):
+def test_velocity_has_gradients_and_depends_on_every_input(case, requests):
     policy = make(case)
     rollout = policy.rollout(requests, seed=3)
     noisy = torch.randn(rollout.clean.shape, generator=torch.Generator().manual_seed(0))
@@ -128,14 +128,14 @@ def test_encoded_images_have_the_velocities_of_their_rollout(case, requests):
         torch.testing.assert_close(policy.predict_velocity(alone, noisy[2:], 0.5), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_levels_are_those_of_training_timesteps_and_rise():
+def test_noise_levels_are_training_timesteps_in_rising_order():
     policy = make("noise")
     levels = [policy.noise_level(place / 999) for place in range(1000)]
     assert levels == sorted(levels) and levels[0] > 0.02 and 0.93 < levels[-1] < 0.94
     assert make("zero signal").noise_level(1.0) == 1.0
 
 
-def test_schedulers_that_draw_their_own_noise_are_refused(requests):
+def test_schedulers_that_sample_noise_raise(requests):
     pipeline = tiny.build("sd15")
     pipeline.scheduler = diffusers.DDPMScheduler(**BETAS)
     policy = PipelinePolicy(pipeline, tiny.sampling("sd15", transition={"name": "ode"}))

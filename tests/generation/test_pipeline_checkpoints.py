@@ -24,7 +24,7 @@ def shake(policy: PipelinePolicy) -> None:
 
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("name", [*CLASSES, "wan22"])
-def test_reference_is_where_training_started(name, train, make_policy, requests):
+def test_reference_is_the_pipeline_before_training(name, train, make_policy, requests):
     policy = make_policy(name, train)
     rollout = policy.rollout(requests, seed=3)
     with policy.reference():
@@ -37,7 +37,7 @@ def test_reference_is_where_training_started(name, train, make_policy, requests)
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])
-def test_a_graph_survives_a_look_at_the_reference(train, make_policy, requests):
+def test_autograd_graph_survives_a_reference_context(train, make_policy, requests):
     policy = make_policy("sd3", train)
     rollout = policy.rollout(requests, seed=3)
 
@@ -55,7 +55,7 @@ def test_a_graph_survives_a_look_at_the_reference(train, make_policy, requests):
 
 
 @pytest.mark.parametrize("name", CLASSES)
-def test_plain_diffusers_loads_the_adapters(name, make_policy, requests, tmp_path):
+def test_diffusers_loads_the_adapters(name, make_policy, requests, tmp_path):
     policy = make_policy(name, transition={"name": "ode"})
     shake(policy)
     policy.save(tmp_path)
@@ -68,7 +68,7 @@ def test_plain_diffusers_loads_the_adapters(name, make_policy, requests, tmp_pat
     assert (before - after).abs().max() > 1e-3
 
 
-def test_the_second_transformers_adapters_have_their_own_folder(make_policy, requests, tmp_path):
+def test_adapters_of_a_second_transformer_have_a_separate_folder(make_policy, requests, tmp_path):
     policy = make_policy("wan22", transition={"name": "ode"})
     shake(policy)
     policy.save(tmp_path)
@@ -81,7 +81,7 @@ def test_the_second_transformers_adapters_have_their_own_folder(make_policy, req
 
 
 @pytest.mark.parametrize("name", ["sd3", "wan22"])
-def test_plain_diffusers_loads_whole_denoisers(name, make_policy, requests, tmp_path):
+def test_diffusers_loads_fully_trained_denoisers(name, make_policy, requests, tmp_path):
     policy = make_policy(name, "full", transition={"name": "ode"})
     shake(policy)
     policy.save(tmp_path)
@@ -95,7 +95,7 @@ def test_plain_diffusers_loads_whole_denoisers(name, make_policy, requests, tmp_
 
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("name", ["sd3", "wan22", "sd15"])
-def test_load_reads_back_into_the_same_parameters(name, train, make_policy, tmp_path):
+def test_load_restores_the_same_parameters(name, train, make_policy, tmp_path):
     policy, fresh = make_policy(name, train), make_policy(name, train)
     shake(policy)
     policy.save(tmp_path)
@@ -107,7 +107,7 @@ def test_load_reads_back_into_the_same_parameters(name, train, make_policy, tmp_
         assert torch.equal(parameters[path], parameter)
 
 
-def test_another_adapter_is_refused(make_policy, tmp_path):
+def test_adapters_of_another_rank_raise(make_policy, tmp_path):
     make_policy("sd3").save(tmp_path)
     wider = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3"), lora=LoraConfig(rank=8))
     with pytest.raises(ConfigError, match=r"is \[4, 16\], policy.lora makes it \[8, 16\]"):
@@ -117,7 +117,7 @@ def test_another_adapter_is_refused(make_policy, tmp_path):
         narrower.load(tmp_path)
 
 
-def test_wrong_targets_and_denoisers_are_named(make_policy):
+def test_unknown_targets_and_denoisers_raise(make_policy):
     with pytest.raises(ConfigError, match=r"policy.lora.targets: transformer has no linear layer to_x; it has .*to_q"):
         PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3"), lora=LoraConfig(targets=("to_x",)))
     with pytest.raises(ConfigError, match=r"policy.denoisers: the pipeline has no unet; it has transformer"):
@@ -161,7 +161,7 @@ def test_from_config_loads_a_folder(requests, tmp_path):
     assert policy.replay_gap(policy.rollout(requests, seed=3)) <= EXACT
 
 
-def test_a_safety_checker_is_off_by_default(tmp_path):
+def test_safety_checker_is_off_by_default(tmp_path):
     pipeline = tiny.build("sd15")
     vision = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = transformers.CLIPConfig(vision_config={**vision, "image_size": 8, "patch_size": 4}, projection_dim=8)
@@ -175,13 +175,13 @@ def test_a_safety_checker_is_off_by_default(tmp_path):
         assert (policy.pipeline.safety_checker is not None) == checker
 
 
-def test_pickled_weights_are_not_loaded(tmp_path):
+def test_pickled_weights_are_rejected(tmp_path):
     tiny.build("sd3").save_pretrained(tmp_path, safe_serialization=False)
     with pytest.raises(OSError, match="safetensors"):
         PipelinePolicy.from_config(PolicyConfig(model=str(tmp_path), device="cpu"), tiny.sampling("sd3"))
 
 
-def test_a_pipeline_without_a_denoiser_is_refused():
+def test_pipelines_without_a_denoiser_raise():
     pipeline = tiny.build("sd3")
     pipeline.transformer = None
     with pytest.raises(UnsupportedError, match=r"has no transformer, transformer_2, .*unet to train"):

@@ -9,12 +9,12 @@ from pipeline_matrix import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, cal
 from representatives import features, representatives
 
 
-def test_every_tiny_pipeline_is_in_one_of_the_three_files():
+def test_every_tiny_pipeline_is_in_one_test_file():
     found = [name for table in (*FLOW_IMAGES, *NOISE_IMAGES, *VIDEOS) for name in table.PIPELINES]
     assert sorted(found) == sorted(tiny.PIPELINES)
 
 
-def test_representatives_have_every_combination_of_features_once():
+def test_representatives_cover_every_feature_combination_once():
     chosen = [features(name) for name in representatives()]
     everyday = {features(name) for name, each in tiny.PIPELINES.items() if not (each.slow or each.heavy)}
     assert len(chosen) == len(set(chosen)) and set(chosen) == everyday
@@ -23,7 +23,7 @@ def test_representatives_have_every_combination_of_features_once():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", names(*FLOW_IMAGES, *NOISE_IMAGES, *VIDEOS))
-def test_the_gradient_is_that_of_the_decisions(name, tmp_path):
+def test_matrix_gradients_are_those_of_the_decisions(name, tmp_path):
     """Against a finite difference along it: a part of the model that learns unseen would show.
 
     It is taken of the means, from which log-probabilities follow: float32 rounds them less than their average.

@@ -15,5 +15,5 @@ def test_replay_is_exact_and_trains(built):
     check_replays(built)
 
 
-def test_a_row_depends_on_each_of_its_inputs(built):
+def test_rows_depend_on_each_of_their_inputs(built):
     check_answers(built)

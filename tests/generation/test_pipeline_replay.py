@@ -41,7 +41,7 @@ def test_replay_is_exact_and_trains(name, train, make_policy, requests):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_rollout_has_one_row_a_trajectory(name, make_policy, requests):
+def test_rollout_has_one_row_per_trajectory(name, make_policy, requests):
     policy = make_policy(name)
     policy.version = 4
     rollout = policy.rollout(requests, seed=3)
@@ -56,7 +56,7 @@ def test_rollout_has_one_row_a_trajectory(name, make_policy, requests):
 
 
 @pytest.mark.parametrize("name", ["sd3", "qwen_image", "wan22"])
-def test_only_the_requested_decisions_are_computed(name, make_policy, requests):
+def test_replay_computes_requested_decisions_only(name, make_policy, requests):
     policy = make_policy(name)
     rollout = policy.rollout(requests, seed=3)
     calls = count_denoiser_calls(policy, lambda: policy.replay(rollout, [1, 3], lambda now: None))
@@ -64,7 +64,7 @@ def test_only_the_requested_decisions_are_computed(name, make_policy, requests):
     assert calls == 2 * a_step
 
 
-def test_a_window_moves_with_the_seed_and_trains_its_steps_alone(make_policy, requests):
+def test_windows_follow_the_seed_and_restrict_gradients(make_policy, requests):
     policy = make_policy("sd3", window={"size": 2, "high": 4})
     starts = set()
     for seed in range(8):
@@ -78,7 +78,7 @@ def test_a_window_moves_with_the_seed_and_trains_its_steps_alone(make_policy, re
 
 
 @pytest.mark.parametrize("transition", ["dance_sde", "cps"])
-def test_other_transitions_replay_too(transition, make_policy, requests):
+def test_replay_is_exact_for_every_transition(transition, make_policy, requests):
     policy = make_policy("sd3", transition={"name": transition, "noise_level": 0.5})
     rollout = policy.rollout(requests, seed=3)
     assert policy.replay_gap(rollout) <= EXACT
@@ -86,7 +86,7 @@ def test_other_transitions_replay_too(transition, make_policy, requests):
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_deterministic_rollouts_make_no_decisions(name, make_policy, requests):
+def test_deterministic_rollouts_have_no_decisions(name, make_policy, requests):
     policy = make_policy(name, transition={"name": "ode"})
     rollout = policy.rollout(requests, seed=3)
     assert rollout.log_probs.shape == (3, 0)
@@ -95,7 +95,7 @@ def test_deterministic_rollouts_make_no_decisions(name, make_policy, requests):
     torch.testing.assert_close(rollout.clean, plain, atol=0, rtol=0)  # the scheduler's own steps, untouched
 
 
-def test_replay_without_gradients_makes_none(make_policy, requests):
+def test_replay_without_gradients_builds_no_graph(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     seen = []
@@ -105,7 +105,7 @@ def test_replay_without_gradients_makes_none(make_policy, requests):
     assert torch.is_grad_enabled()
 
 
-def test_one_graph_lives_at_a_time(make_policy, requests):
+def test_replay_holds_one_graph_at_a_time(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     earlier = []
@@ -119,7 +119,7 @@ def test_one_graph_lives_at_a_time(make_policy, requests):
     assert all(reference() is None for reference in earlier)
 
 
-def test_hooks_of_the_denoiser_see_whether_gradients_are_wanted(make_policy, requests):
+def test_denoiser_hooks_see_whether_gradients_are_enabled(make_policy, requests):
     """Those of FSDP and DDP prepare the backward pass only where the grad mode is on before `forward` begins."""
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
@@ -155,7 +155,7 @@ def test_equal_seeds_give_equal_rollouts(make_policy, requests):
     assert not torch.equal(first.clean, other.clean)
 
 
-def test_a_row_starts_from_its_seed_and_number_alone(make_policy, requests):
+def test_rows_depend_on_their_seed_and_number_only(make_policy, requests):
     policy = make_policy("sd3")
     longer, shorter = policy.rollout(requests, seed=3), policy.rollout(requests[:1], seed=3)
     starts = [
@@ -169,7 +169,7 @@ def test_a_row_starts_from_its_seed_and_number_alone(make_policy, requests):
 
 
 @pytest.mark.parametrize("transition", ["flow_sde", "ode"])
-def test_a_corrupt_latent_opens_the_gap(transition, make_policy, requests):
+def test_corrupt_latents_raise_the_replay_gap(transition, make_policy, requests):
     policy = make_policy("sd3", transition={"name": transition})
     rollout = policy.rollout(requests, seed=3)
     rollout.recording.next_latents[0][0] += 0.1
@@ -177,7 +177,7 @@ def test_a_corrupt_latent_opens_the_gap(transition, make_policy, requests):
 
 
 @pytest.mark.parametrize("transition", ["flow_sde", "ode"])
-def test_a_changed_weight_opens_the_gap(transition, make_policy, requests):
+def test_changed_weights_raise_the_replay_gap(transition, make_policy, requests):
     policy = make_policy("sd3", "full", transition={"name": transition})
     rollout = policy.rollout(requests, seed=3)
     with torch.no_grad():
@@ -185,7 +185,7 @@ def test_a_changed_weight_opens_the_gap(transition, make_policy, requests):
     assert policy.replay_gap(rollout) > 1e-3
 
 
-def test_another_schedule_opens_the_gap(make_policy, requests):
+def test_changed_schedules_raise_the_replay_gap(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     policy.pipeline.scheduler.set_shift(3.0)
@@ -193,7 +193,7 @@ def test_another_schedule_opens_the_gap(make_policy, requests):
 
 
 @pytest.mark.parametrize("damage", ["swap", "drop", "rename"])
-def test_a_tape_out_of_step_raises(damage, make_policy, requests):
+def test_recorded_calls_out_of_order_raise(damage, make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     entries = rollout.recording.call_cache.entries
@@ -208,7 +208,7 @@ def test_a_tape_out_of_step_raises(damage, make_policy, requests):
     assert_untouched(policy)
 
 
-def test_nothing_stays_patched(make_policy, requests):
+def test_pipelines_are_unpatched_after_replay(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     assert_untouched(policy)
@@ -222,7 +222,7 @@ def test_nothing_stays_patched(make_policy, requests):
     assert policy.replay_gap(rollout) <= EXACT
 
 
-def test_the_policy_cannot_be_called_inside_a_visit(make_policy, requests):
+def test_policy_calls_inside_a_decision_callback_raise(make_policy, requests):
     policy = make_policy("sd3")
     rollout = policy.rollout(requests, seed=3)
     with pytest.raises(GenerationError, match="in the middle of a call"):
@@ -230,13 +230,13 @@ def test_the_policy_cannot_be_called_inside_a_visit(make_policy, requests):
 
 
 @pytest.mark.parametrize("step_indices", [[1, 0], [0, 0], [5], [-1]])
-def test_columns_must_be_increasing_and_there(step_indices, make_policy, requests):
+def test_step_indices_must_be_increasing_and_in_range(step_indices, make_policy, requests):
     policy = make_policy("sd3")
     with pytest.raises(ValueError, match="not increasing numbers below 5"):
         policy.replay(policy.rollout(requests, seed=3), step_indices, lambda now: None)
 
 
-def test_attention_is_as_before_where_a_pipeline_changes_it(make_policy, requests):
+def test_attention_processors_are_restored(make_policy, requests):
     """Perturbed-attention pipelines put their processors back at the end of a call, which a replay does not reach."""
     policy = make_policy("sd3_pag")
     before = policy.pipeline.transformer.attn_processors

@@ -12,7 +12,7 @@ from mmrl.generation.diffusion.scheduler_families import FlowFamily
 
 
 @pytest.mark.parametrize("name", [*CLASSES, "wan22"])
-def test_velocity_at_a_recorded_step_is_the_recorded_one(name, make_policy, requests):
+def test_velocity_at_a_recorded_step_equals_the_recorded_one(name, make_policy, requests):
     policy = make_policy(name)
     rollout = policy.rollout(requests, seed=3)
     recorded = {}
@@ -26,7 +26,7 @@ def test_velocity_at_a_recorded_step_is_the_recorded_one(name, make_policy, requ
         assert torch.equal(velocity.detach(), recorded[column])
 
 
-def test_velocity_is_the_transformers_own(make_policy, requests):
+def test_velocity_equals_the_transformer_output(make_policy, requests):
     """0.0 against calling the transformer directly, between the schedule's noise levels and without a second shift."""
     policy = make_policy("sd3", guidance_scale=1.0)
     policy.pipeline.scheduler.set_shift(3.0)
@@ -69,7 +69,7 @@ def test_velocity_depends_on_noise_level_latents_and_guidance(make_policy, reque
     assert_untouched(policy)
 
 
-def test_guidance_that_depends_on_the_step_is_that_of_the_noise_level(make_policy, requests):
+def test_step_dependent_guidance_follows_the_noise_level(make_policy, requests):
     """SD3 skips layers in a band of steps: a velocity inside of the band needs the third branch."""
     band = {"skip_guidance_layers": [1], "skip_layer_guidance_start": 0.3, "skip_layer_guidance_stop": 0.8}
     extra = tiny.PIPELINES["sd3"].sampling["pipeline_args"] | band
@@ -84,7 +84,7 @@ def test_guidance_that_depends_on_the_step_is_that_of_the_noise_level(make_polic
     assert calls(0.5) == 2
 
 
-def test_a_single_step_schedule_still_answers(make_policy, requests):
+def test_velocity_with_a_single_step_schedule(make_policy, requests):
     policy = make_policy("sd3", steps=1, transition={"name": "ode"})
     rollout = policy.rollout(requests, seed=3)
     assert policy.predict_velocity(rollout, rollout.clean, 0.5).shape == rollout.clean.shape

@@ -54,7 +54,7 @@ def finite_difference(kind: str, noise: Tensor, h: float = 1e-4) -> Tensor:
 
 
 @pytest.mark.parametrize("kind", TOYS)
-def test_score_function_gradient_is_the_finite_difference(kind):
+def test_score_function_gradient_equals_finite_differences(kind):
     transition, _, levels = TOYS[kind]
     noise = torch.randn(3, N, D, dtype=torch.float64)
     path, reward = trajectories(kind, THETA, noise)
@@ -73,7 +73,7 @@ def test_score_function_gradient_is_the_finite_difference(kind):
     assert ((terms.mean(0) - expected).abs() > 8 * error).any()  # the control: the mean's gradient is not the score
 
 
-def test_pipeline_gradient_is_the_finite_difference():
+def test_pipeline_gradient_equals_finite_differences():
     """The same through rollout and replay of a tiny SD3: dJ/dc where c is added to the velocity's every element."""
     policy = tiny_policy(noise_level=1.0)
     bias = policy.pipeline.transformer.proj_out.bias

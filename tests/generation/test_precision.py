@@ -37,7 +37,7 @@ def make(name: str, precision: str, train: str = "lora", **sampling) -> Pipeline
 
 @pytest.mark.parametrize("name", CLASSES)
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_replay_is_within_the_bound_of_its_precision(name, precision, requests):
+def test_replay_gap_is_within_the_bound_of_its_precision(name, precision, requests):
     policy = make(name, precision)
     rollout = policy.rollout(requests, seed=3)
     assert rollout.log_probs.dtype == torch.float32 and rollout.log_probs.isfinite().all()
@@ -46,7 +46,7 @@ def test_a_replay_is_within_the_bound_of_its_precision(name, precision, requests
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "wan"])
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_weights_that_moved_by_one_percent_are_past_it(name, precision, requests):
+def test_replay_gap_exceeds_the_bound_after_a_1_percent_weight_change(name, precision, requests):
     policy = make(name, precision, train="full")
     rollout = policy.rollout(requests, seed=3)
     with torch.no_grad():
@@ -56,7 +56,7 @@ def test_weights_that_moved_by_one_percent_are_past_it(name, precision, requests
 
 
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_half_precision_computed_in_float32_is_past_it(precision, requests):
+def test_replay_gap_exceeds_the_bound_in_another_precision(precision, requests):
     """The replay is then *nearer* to the truth, and still not what the rollout did."""
     policy = make("sd3", precision)
     rollout = policy.rollout(requests, seed=3)
@@ -66,7 +66,7 @@ def test_half_precision_computed_in_float32_is_past_it(precision, requests):
 
 @pytest.mark.parametrize("train", ["lora", "full"])
 @pytest.mark.parametrize("precision", ["float16", "bfloat16"])
-def test_gradients_agree_with_float32(precision, train):
+def test_half_precision_gradients_agree_with_float32(precision, train):
     half, single = make("sd3", precision, train), make("sd3", "float32", train)
     rollout = half.rollout(group(), seed=3)
     assert {parameter.dtype for parameter in half.parameters_to_train().values()} == {torch.float32}
@@ -76,7 +76,7 @@ def test_gradients_agree_with_float32(precision, train):
     assert cosine(gradient(half, rollout, first=3.0), expected) < 0.99  # the control: another row's advantage
 
 
-def test_scaling_saves_what_float16_cannot_hold():
+def test_loss_scaling_prevents_float16_underflow():
     """A picture of 1024 pixels has a thousand times the latents of this one, each with a thousandth of the gradient."""
     share, scale = 1e-4, LossScale("float16")
     half, single = make("sd3", "float16"), make("sd3", "float32")

@@ -56,7 +56,7 @@ def test_every_recipe_has_its_tiny_pipeline():
 
 
 @pytest.mark.parametrize("recipe", sorted(TINY))
-def test_one_iteration(recipe, tmp_path, monkeypatch):
+def test_recipe_trains_one_iteration(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(DiffusionPipeline, "from_pretrained", loads_small(tiny.PIPELINES[TINY[recipe]].attributes))
     config = load_config(recipe, small(recipe, tmp_path))
     run = train(config)

@@ -44,7 +44,7 @@ def recorded(parts: Parts) -> tuple[CallCache, torch.Tensor]:
     return call_cache, torch.randn(3, generator=generator)
 
 
-def test_outermost_calls_are_played_back_without_computing():
+def test_outermost_calls_are_replayed_without_computing():
     parts = Parts()
     call_cache, drawn_after = recorded(parts)
     assert [entry.name for entry in call_cache.entries] == ["encode_prompt", "prepare_latents"]
@@ -59,7 +59,7 @@ def test_outermost_calls_are_played_back_without_computing():
     assert parts.encode_prompt("gone")["length"] == 4  # nothing stays patched
 
 
-def test_what_is_played_may_be_changed_in_place():
+def test_replayed_values_may_be_changed_in_place():
     parts = Parts()
     call_cache, _ = recorded(parts)
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_what_is_played_may_be_changed_in_place():
         assert play("encode_prompt", pytest.fail)["embeds"].mul_(5).tolist() == [15, 15]
 
 
-def test_a_call_out_of_turn_names_both():
+def test_calls_out_of_order_raise_with_both_names():
     call_cache, _ = recorded(Parts())
     play = call_cache.replayer([torch.Generator()])
     with pytest.raises(
@@ -82,7 +82,7 @@ def test_a_call_out_of_turn_names_both():
         play("prepare_latents", pytest.fail)
 
 
-def test_a_failing_call_leaves_the_next_one_outermost():
+def test_failed_calls_leave_the_next_call_outermost():
     class Fails:
         def encode_prompt(self, fail: bool) -> int:
             """Fails on request."""
@@ -98,7 +98,7 @@ def test_a_failing_call_leaves_the_next_one_outermost():
     assert len(call_cache.entries) == 1
 
 
-def test_an_earlier_instance_attribute_comes_back():
+def test_previous_instance_attributes_are_restored():
     module = torch.nn.Linear(1, 1)
     module.forward = hook = lambda x: x + 1  # as accelerate's offloading hooks set it
     with replaced_attributes([(module, "forward", lambda x: x * 10)]):
@@ -107,7 +107,7 @@ def test_an_earlier_instance_attribute_comes_back():
 
 
 @pytest.mark.parametrize("name", ["sd3", "flux", "qwen_image", "wan", "sd15"])
-def test_what_belongs_on_the_tape_of_a_pipeline(name):
+def test_cache_targets_of_a_pipeline(name):
     labels = {label for _, _, label in cache_targets(tiny.build(name))}
     assert {"encode_prompt", "prepare_latents", "text_encoder", "vae.encode"} <= labels
     assert not labels & {"transformer", "unet", "_get_signature_keys", "_get_signature_types"}

@@ -55,7 +55,7 @@ class Flat(Reward):
 
 
 @pytest.mark.parametrize(("family", "step"), [(FlowFamily(), ODE()), (VPFamily(), DDIM())])
-def test_steering_draws_from_the_tilted_density(family, step):
+def test_guidance_samples_the_tilted_density(family, step):
     """Data N(0, s²) and a reward a x: the tilted density p(x) exp(w a x) is N(w a s², s²), and a linear reward of the
     predicted x_0 has exactly the gradient of the tilted score. The denoiser is the closed form."""
     spread, slope, weight = 0.6, 1.5, 0.8
@@ -76,7 +76,7 @@ def test_steering_draws_from_the_tilted_density(family, step):
     assert x.std().item() == pytest.approx(spread, abs=0.03)
 
 
-def test_weights_move_two_objectives_apart(make_policy, requests):
+def test_guidance_weights_separate_two_objectives(make_policy, requests):
     """The more a colour weighs, the more of it there is; the weight of the other is its own."""
     policy = make_policy("sd3", **ONE)
     red, blue = Red(), Blue()
@@ -93,7 +93,7 @@ def test_weights_move_two_objectives_apart(make_policy, requests):
     assert (redder > bluer).all() and (apart > redder).all() and (apart > drawn).all()
 
 
-def test_no_weight_is_no_guidance_and_rows_do_not_touch_one_another(make_policy, requests):
+def test_zero_weight_is_no_guidance_and_rows_are_independent(make_policy, requests):
     policy = make_policy("sd3", **ONE)
     plain = policy.rollout(requests, seed=3)
     still = guided_rollout(policy, requests, 3, [(Red(), 0.0)])
@@ -104,12 +104,12 @@ def test_no_weight_is_no_guidance_and_rows_do_not_touch_one_another(make_policy,
     assert all(after < before for before, after in zip(red[:3], red[3:], strict=True))
 
 
-def test_rewards_without_a_gradient_are_refused_by_name(make_policy, requests):
+def test_rewards_without_a_gradient_raise_by_name(make_policy, requests):
     with pytest.raises(RewardError, match="flat has no gradient"):
         guided_rollout(make_policy("sd3", **ONE), requests, 3, [(Red(), 1.0), (Flat(), 1.0)])
 
 
-def test_the_best_of_a_group_come_first_and_what_failed_last(make_policy):
+def test_best_of_group_sorts_failures_last(make_policy):
     policy = make_policy("sd3", **ONE)
     samples = [Sample("0", prompt="a red circle"), Sample("1", prompt="a big blue square")]
     rollout = policy.rollout([RolloutRequest(s, 3, group) for group, s in enumerate(samples)], seed=3)

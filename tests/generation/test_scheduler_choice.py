@@ -12,7 +12,7 @@ from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.scheduler_families import convert_scheduler, scheduler_class
 
 
-def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
+def test_chosen_scheduler_keeps_the_settings_of_the_pipeline(tmp_path):
     pipeline = tiny.build("sd15")
     pipeline.scheduler = PNDMScheduler(beta_start=0.003, steps_offset=1, skip_prk_steps=True)
     pipeline.save_pretrained(tmp_path)
@@ -34,7 +34,7 @@ def test_a_scheduler_by_name_keeps_the_settings_of_the_pipelines_own(tmp_path):
         ("SchedulerMixin", "SchedulerMixin is no scheduler of diffusers"),
     ],
 )
-def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, message):
+def test_unknown_schedulers_raise_before_loading_a_model(name, message):
     with pytest.raises(ConfigError) as caught:
         scheduler_class(name)
     assert message in str(caught.value)
@@ -42,7 +42,7 @@ def test_what_is_no_scheduler_is_refused_before_a_model_is_loaded(name, message)
         PipelinePolicy.from_config(PolicyConfig(model="no-such-owner/nothing", scheduler=name), tiny.sampling("sd15"))
 
 
-def test_clipping_is_not_inherited_from_a_default():
+def test_clipping_is_not_inherited_from_defaults():
     old = DPMSolverMultistepScheduler()
     assert DDIMScheduler.from_config(old.config).config.clip_sample  # what would ruin latents
     assert not convert_scheduler(old, "DDIMScheduler").config.clip_sample

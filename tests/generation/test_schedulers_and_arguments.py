@@ -38,7 +38,7 @@ from mmrl.policy import RolloutRequest
         ("DDIMScheduler", {"thresholding": True}, "couples the pixels"),
     ],
 )
-def test_schedulers_that_cannot_work_are_refused_by_name(scheduler, settings, reason):
+def test_unsupported_schedulers_raise_by_name(scheduler, settings, reason):
     pipeline = tiny.build("sd3")
     pipeline.scheduler = getattr(diffusers, scheduler)(**settings)
     with pytest.raises(UnsupportedError, match=f"{scheduler} cannot be trained through: .*{reason}"):
@@ -46,7 +46,7 @@ def test_schedulers_that_cannot_work_are_refused_by_name(scheduler, settings, re
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # diffusers' own, under NumPy 2
-def test_dpm_solver_on_flows_is_covered(requests):
+def test_dpm_solver_on_flows_is_supported(requests):
     pipeline = tiny.build("wan")
     pipeline.scheduler = diffusers.DPMSolverMultistepScheduler(
         prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0
@@ -58,13 +58,13 @@ def test_dpm_solver_on_flows_is_covered(requests):
 
 
 @pytest.mark.parametrize(("name", "transition", "family"), [("sd3", "ddim", "flow"), ("sd15", "flow_sde", "vp")])
-def test_a_transition_of_another_family_is_refused(name, transition, family):
+def test_transitions_of_another_family_raise(name, transition, family):
     with pytest.raises(ConfigError, match=f"{transition} does not fit .* {family} family"):
         PipelinePolicy(tiny.build(name), tiny.sampling(name, transition={"name": transition}))
 
 
 @pytest.mark.parametrize("name", ["sd3", "wan", "sd15"])
-def test_an_intercepted_scheduler_keeps_its_class_and_signatures(name, tmp_path):
+def test_hooked_scheduler_keeps_its_class_and_signatures(name, tmp_path):
     class Nobody:
         def on_schedule(self, scheduler, family):
             """Nothing."""
@@ -83,7 +83,7 @@ def test_an_intercepted_scheduler_keeps_its_class_and_signatures(name, tmp_path)
     }
 
 
-def test_levels_of_ddim_are_its_own_schedule():
+def test_ddim_noise_levels_follow_its_schedule():
     scheduler = tiny.build("sd15").scheduler
     scheduler.set_timesteps(5)
     levels = mmrl.generation.diffusion.scheduler_families.VPFamily().levels(scheduler)
@@ -91,7 +91,7 @@ def test_levels_of_ddim_are_its_own_schedule():
     assert 0 < levels[-1][1] < 0.05  # set_alpha_to_one is off, as in Stable Diffusion
 
 
-def test_holding_a_schedule_at_one_level():
+def test_schedule_can_be_pinned_at_one_level():
     scheduler = diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0)
     scheduler.set_timesteps(10)
     sigmas = scheduler.sigmas.tolist()
@@ -114,13 +114,13 @@ def test_holding_a_schedule_at_one_level():
         ({"num_frames": 5}, "sampling.num_frames: StableDiffusion3Pipeline takes no num_frames"),
     ],
 )
-def test_arguments_are_checked_against_the_signature(changes, message):
+def test_call_arguments_are_checked_against_the_signature(changes, message):
     pipeline = tiny.build("sd3")
     with pytest.raises(ConfigError, match=message):
         PipelinePolicy(pipeline, tiny.sampling("sd3", **changes))
 
 
-def test_arguments_of_a_call():
+def test_call_arguments_of_a_request():
     pipeline, sampling = tiny.build("qwen_image"), tiny.sampling("qwen_image")
     arguments = call_arguments(pipeline, sampling, [Sample(prompt, prompt=prompt) for prompt in ("one", "two")])
     assert arguments == {
@@ -134,7 +134,7 @@ def test_arguments_of_a_call():
     }
 
 
-def test_requests_that_cannot_be_drawn_together(make_policy):
+def test_incompatible_requests_raise(make_policy):
     policy = make_policy("sd3")
     request = RolloutRequest(Sample("0", prompt="a red circle"), n=1, group=0)
     other = tiny.sampling("sd3", steps=3)
@@ -148,7 +148,7 @@ def test_requests_that_cannot_be_drawn_together(make_policy):
     assert policy.rollout([RolloutRequest(request.sample, 1, 0, sampling=other)], seed=0).log_probs.shape == (1, 2)
 
 
-def test_importing_the_package_loads_no_model_library():
+def test_importing_generation_loads_no_model_library():
     code = "import sys, mmrl.generation; sys.exit('torch' in sys.modules or 'diffusers' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     assert sorted(mmrl.generation.__all__) == mmrl.generation.__all__

@@ -103,7 +103,7 @@ def own_steps(scheduler: Any, walked: Walk, **step_arguments: Any) -> list[Tenso
         ("DEISMultistepScheduler", FIRST_ORDER, {}),
     ],
 )
-def test_without_noise_a_step_is_the_schedulers_own(name, settings, arguments):
+def test_step_without_noise_equals_the_scheduler_step(name, settings, arguments):
     """Multistep solvers are compared in their first order."""
     walked = walk(make(name, **settings), DDIM)
     for (mean, std), expected in zip(
@@ -122,7 +122,7 @@ def test_without_noise_a_step_is_the_schedulers_own(name, settings, arguments):
         ("DDIMScheduler", {"clip_sample": False, **V}, "DDPMScheduler", {"clip_sample": False, **V}),
     ],
 )
-def test_ddim_with_all_its_noise_is_the_ancestral_step(name, settings, native, own):
+def test_ddim_with_eta_1_equals_the_ancestral_step(name, settings, native, own):
     """Two ways to one Gaussian: the formula here, and the moments that diffusers' own step is native_moments for."""
     walked = walk(make(name, **settings), ANCESTRAL)
     native_moments = ask(make(native, **own), walked)
@@ -133,7 +133,7 @@ def test_ddim_with_all_its_noise_is_the_ancestral_step(name, settings, native, o
 
 
 @pytest.mark.parametrize("settings", [{}, V, KARRAS], ids=str)
-def test_ddim_with_all_its_noise_is_the_sde_of_dpm_solver(settings):
+def test_ddim_with_eta_1_equals_the_sde_of_dpm_solver(settings):
     walked = walk(make("DPMSolverMultistepScheduler", **settings), ANCESTRAL)
     stochastic = make("DPMSolverMultistepScheduler", algorithm_type="sde-dpmsolver++", **FIRST_ORDER, **settings)
     noise = torch.randn(2, 4, 4, 4)
@@ -151,7 +151,7 @@ def test_ddim_with_all_its_noise_is_the_sde_of_dpm_solver(settings):
         ("TCDScheduler", {}),
     ],
 )
-def test_native_moments_and_the_schedulers_noise_are_its_step(name, settings):
+def test_native_mean_and_std_with_the_scheduler_noise_give_its_step(name, settings):
     walked = walk(make(name, **settings), NATIVE)
     random, again = torch.Generator().manual_seed(7), torch.Generator().manual_seed(7)
     for (mean, std), expected in zip(
@@ -161,7 +161,7 @@ def test_native_moments_and_the_schedulers_noise_are_its_step(name, settings):
     assert all(std > 0 for _, std in walked.moments[:-1]) and walked.moments[-1][1] == 0
 
 
-def test_lcm_returns_to_the_noise_level_that_follows():
+def test_lcm_returns_to_the_following_noise_level():
     scheduler = make("LCMScheduler")
     walked = walk(scheduler, NATIVE)
     kept = scheduler.alphas_cumprod[scheduler.timesteps].tolist()
@@ -180,7 +180,7 @@ def test_lcm_returns_to_the_noise_level_that_follows():
         "DEISMultistepScheduler",
     ],
 )
-def test_levels_are_those_of_the_training_timesteps(name):
+def test_noise_levels_are_those_of_the_training_timesteps(name):
     scheduler = make(name, timestep_spacing="leading", steps_offset=1)
     scheduler.set_timesteps(STEPS)
     levels = family_of(scheduler).levels(scheduler)
@@ -205,7 +205,7 @@ def test_levels_are_those_of_the_training_timesteps(name):
         ("DDIMScheduler", {"clip_sample": False, **V}, ANCESTRAL),
     ],
 )
-def test_stable_diffusion_replays_under_any_of_them(name, settings, transition, requests):
+def test_stable_diffusion_replays_under_every_scheduler(name, settings, transition, requests):
     pipeline = tiny.build("sd15")
     pipeline.scheduler = make(name, **settings)
     policy = PipelinePolicy(pipeline, tiny.sampling("sd15", transition=transition), lora=LoraConfig(rank=4, alpha=8))

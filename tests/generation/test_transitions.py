@@ -30,7 +30,7 @@ def test_log_prob_is_float32_and_takes_a_std_per_row():
     torch.testing.assert_close(log_prob, Normal(mean, std).log_prob(x_next.float()).mean(1))
 
 
-def test_cps_scores_by_distance_which_is_no_density():
+def test_cps_score_is_a_distance_without_density():
     x, velocity, x_next = torch.randn(3, 4, 2, 5).unbind(0)
     transition = CPS(0.7)
     mean, std = transition.moments(x, velocity, 0.6, 0.45)
@@ -40,7 +40,7 @@ def test_cps_scores_by_distance_which_is_no_density():
 
 
 @pytest.mark.parametrize("transition", [FlowSDE(0.7, 0.9), DanceSDE(0.3), CPS(0.7), DDIM(1.0)], ids=repr)
-def test_levels_may_be_tensors(transition):
+def test_noise_levels_may_be_tensors(transition):
     x, velocity = torch.randn(2, 2, 3, 4).unbind(0)
     levels = torch.tensor([[0.8, 0.6], [0.5, 0.3]]).double().reshape(2, 2, 1, 1)
     mean, std = transition.moments(x.double(), velocity.double(), levels[:, 0:1, :, 0], levels[:, 1:2, :, 0])
@@ -51,7 +51,7 @@ def test_levels_may_be_tensors(transition):
 
 
 @pytest.mark.parametrize("transition", [FlowSDE(0.7, 0.99), DanceSDE(0.3)], ids=repr)
-def test_one_small_step_keeps_the_marginal(transition):
+def test_small_steps_keep_the_marginal_distribution(transition):
     """Exact velocities on Gaussian data; a flipped drift misses by 1,000 times the tolerance."""
     sigma, dt, x = 0.6, -1e-3, torch.ones(1, dtype=torch.float64)
     mean, std = transition.moments(x, x * exact_slope(sigma), sigma, sigma + dt)
@@ -60,7 +60,7 @@ def test_one_small_step_keeps_the_marginal(transition):
 
 @pytest.mark.parametrize("noise_level", [0.7, 1.0])
 @pytest.mark.parametrize("kind", ["flow_sde", "dance_sde"])
-def test_sdes_end_at_the_data_as_steps_grow(kind, noise_level):
+def test_sdes_converge_to_the_data_distribution(kind, noise_level):
     def error(steps: int) -> float:
         transition = FlowSDE(noise_level, 1 - 1 / steps) if kind == "flow_sde" else DanceSDE(noise_level)
         return abs(std_at_the_end(transition, steps) / DATA_STD - 1)
@@ -70,7 +70,7 @@ def test_sdes_end_at_the_data_as_steps_grow(kind, noise_level):
     assert error(10) > error(1600)
 
 
-def test_cps_does_not_end_at_the_data():
+def test_cps_does_not_converge_to_the_data_distribution():
     assert std_at_the_end(CPS(0.7), 400) == pytest.approx(0.423, abs=5e-4)
     assert std_at_the_end(CPS(0.7), 1600) < 0.43
 
@@ -85,7 +85,7 @@ def test_flow_sde_at_sigma_one_uses_the_first_sigma_of_the_schedule():
 
 
 @pytest.mark.parametrize("transition", [FlowSDE(0.0, 0.9), DanceSDE(0.0), CPS(0.0), ODE()], ids=repr)
-def test_without_noise_a_step_is_eulers(transition):
+def test_transitions_without_noise_equal_an_euler_step(transition):
     scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0)
     scheduler.set_timesteps(8)
     x, sigmas = torch.randn(2, 4, 8, 8), scheduler.sigmas.tolist()
@@ -99,7 +99,7 @@ def test_without_noise_a_step_is_eulers(transition):
 
 @pytest.mark.parametrize("clip", [False, True])
 @pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
-def test_ddim_is_the_schedulers_own_step(prediction, clip):
+def test_ddim_transition_equals_the_scheduler_step(prediction, clip):
     scheduler = DDIMScheduler(prediction_type=prediction, clip_sample=clip, set_alpha_to_one=False, steps_offset=1)
     scheduler.set_timesteps(10)
     scheduler.alphas_cumprod = scheduler.alphas_cumprod.double()  # float32 loses 1e-5 of the variance's difference

@@ -34,7 +34,7 @@ def sampling(length):
     return SamplingConfig(pipeline_args={"max_sequence_length": length})
 
 
-def test_a_prompt_is_cut_where_no_encoder_reads_it_to_the_end(pipeline):
+def test_prompt_is_truncated_if_no_encoder_reads_it_whole(pipeline):
     prompts = [Sample(id="short", prompt="a red circle"), Sample(id="long", prompt=LONG)]
     cut, most = find_truncated_prompts(pipeline, sampling(1), prompts)
     assert list(cut) == ["long"] and most == 12 < cut["long"]
@@ -44,12 +44,12 @@ def test_a_prompt_is_cut_where_no_encoder_reads_it_to_the_end(pipeline):
     assert find_truncated_prompts(pipeline, sampling(12), prompts)[0].keys() == {"long"}
 
 
-def test_limits_are_the_calls_but_for_clip(pipeline):
+def test_prompt_limits_are_those_of_the_call_except_clip(pipeline):
     assert token_limits(pipeline, sampling(5)) == {"tokenizer": 12, "tokenizer_2": 12, "tokenizer_3": 5}
     assert token_limits(pipeline, SamplingConfig())["tokenizer_3"] == 256  # the default of the pipeline's call
 
 
-def test_an_encoder_that_is_not_loaded_reads_nothing(pipeline):
+def test_absent_encoders_have_no_limit(pipeline):
     whole = pipeline.text_encoder_3
     pipeline.register_modules(text_encoder_3=None)
     try:
@@ -58,7 +58,7 @@ def test_an_encoder_that_is_not_loaded_reads_nothing(pipeline):
         pipeline.register_modules(text_encoder_3=whole)
 
 
-def test_the_report_counts_and_names(pipeline, caplog):
+def test_truncation_warning_counts_and_names_prompts(pipeline, caplog):
     prompts = [Sample(id=f"p{n}", prompt=LONG) for n in range(5)] + samples("validation")
     with caplog.at_level(logging.WARNING):
         warn_truncated_prompts(pipeline, sampling(1), prompts)
@@ -67,5 +67,5 @@ def test_the_report_counts_and_names(pipeline, caplog):
     assert "'p0' (" in record.getMessage() and record.getMessage().endswith("...")
 
 
-def test_the_embedded_prompts_fit(pipeline):
+def test_shipped_prompts_fit(pipeline):
     assert find_truncated_prompts(pipeline, sampling(1), samples("train"))[0] == {}

@@ -1,4 +1,4 @@
-"""What every Triton kernel's tests share: compiled for a Hopper GPU without one, and run in Triton's interpreter."""
+"""Checks for every Triton kernel: compiled for a Hopper GPU without one, and run in Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def compile_for_hopper(
 
 
 def interpreted(script: str, timeout_s: float = 120) -> str:
-    """Run a Python snippet in a process of its own, in Triton's interpreter and with MMRL_KERNELS=triton.
+    """Run a Python snippet in a separate process, in Triton's interpreter and with MMRL_KERNELS=triton.
 
-    Returns what it printed; fails the test with its stderr where it fails. Of its own, because Triton reads the
-    variable when it is imported.
+    Returns what it printed; fails the test with its stderr where it fails. The process is separate because Triton
+    reads the variable when it is imported.
     """
     environment = {
         **os.environ,

@@ -102,7 +102,7 @@ def random(*shape):
 
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile:UserWarning")
 @pytest.mark.parametrize("build", [flux, wan, qwen_image])
-def test_what_the_door_offers_on_a_cpu_computes_what_native_does(build):
+def test_cpu_attention_equals_native(build):
     torch.manual_seed(0)
     model, arguments = build()
     model.requires_grad_(False)
@@ -129,7 +129,7 @@ def dependents(model):
     return [m for m in model.modules() if hasattr(getattr(m, "processor", None), "_attention_backend")]
 
 
-def test_one_models_choice_leaves_other_models_alone():
+def test_attention_choice_of_one_model_leaves_others():
     """diffusers' own `set_attention_backend` changes the default of the whole process too."""
     from diffusers.models.attention_dispatch import _AttentionBackendRegistry
 
@@ -138,17 +138,17 @@ def test_one_models_choice_leaves_other_models_alone():
     assert _AttentionBackendRegistry.get_active_backend()[0].value == "native"
 
 
-def test_xformers_on_a_cpu_is_refused_with_what_to_do():
+def test_xformers_on_a_cpu_raises_with_a_remedy():
     with pytest.raises(KernelError, match=r"Flux\w+ is on cpu.*CUDA operators only.*choose auto or sdpa"):
         use_attention(flux()[0], "xformers")
 
 
-def test_flex_is_refused_to_a_model_that_trains_on_a_cpu():
+def test_flex_for_training_on_a_cpu_raises():
     with pytest.raises(KernelError, match="no backward pass"):
         use_attention(flux()[0], "flex")
 
 
-def test_sd3s_processors_do_not_follow_and_that_is_said():
+def test_sd3_processors_ignore_the_backend_with_a_reason():
     model = sd3().requires_grad_(False)
     with pytest.raises(KernelError, match=r"no attention module of SD3\w+ follows .*2 x JointAttnProcessor2_0"):
         use_attention(model, "flex")
@@ -156,14 +156,14 @@ def test_sd3s_processors_do_not_follow_and_that_is_said():
     assert inspect_model(model).swappable
 
 
-def test_a_model_that_is_not_diffusers_own_keeps_its_attention():
+def test_models_outside_diffusers_keep_their_attention():
     plain = torch.nn.Linear(2, 2).requires_grad_(False)
     assert use_attention(plain).name == "sdpa"
     with pytest.raises(KernelError, match="no attention modules that diffusers knows"):
         use_attention(plain, "flex")
 
 
-def test_a_gpu_gets_xformers_where_it_serves_and_sdpa_with_the_reason_where_not():
+def test_gpu_gets_xformers_where_supported_or_sdpa_with_the_reason():
     with_xformers = replace(ON_A_GPU, installed=frozenset({"xformers", "flash_attn"}))
     assert choose_attention("auto", with_xformers) == AttentionChoice("xformers", "first choice")
     assert choose_attention("auto", ON_A_GPU).reason == "xformers: xformers is not installed (pip install xformers)"
@@ -173,7 +173,7 @@ def test_a_gpu_gets_xformers_where_it_serves_and_sdpa_with_the_reason_where_not(
     assert choose_attention("auto", replace(unsupported_layers, swappable=True)).name == "xformers"
 
 
-def test_flash_is_taken_by_name_alone_and_only_where_it_serves():
+def test_flash_is_used_on_request_where_supported():
     with_flash = replace(ON_A_GPU, installed=frozenset({"flash_attn"}))
     assert choose_attention("auto", with_flash).name == "sdpa"
     assert choose_attention("flash", with_flash).name == "flash"
@@ -187,7 +187,7 @@ def test_flash_is_taken_by_name_alone_and_only_where_it_serves():
             choose_attention("flash", broken)
 
 
-def test_processors_that_keep_their_own_are_named_in_the_reason():
+def test_processors_without_backend_support_are_named():
     mixed = replace(ON_A_GPU, dependents=3, others=("A", "B", "B"))
     assert (
         "3 attention modules follow, and these keep their processor: 1 x A, 2 x B"
@@ -195,6 +195,6 @@ def test_processors_that_keep_their_own_are_named_in_the_reason():
     )
 
 
-def test_an_unknown_name_is_refused():
+def test_unknown_backends_raise():
     with pytest.raises(KernelError, match="expected one of auto, sdpa, flex, xformers, flash"):
         use_attention(torch.nn.Linear(1, 1), "sage")

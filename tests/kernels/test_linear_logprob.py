@@ -53,7 +53,7 @@ def relative_error(ours: Tensor, truth: Tensor) -> float:
 
 
 class LargestTensor(TorchDispatchMode):
-    """How many numbers the largest tensor holds that any operation returned."""
+    """Counts the numbers in the largest tensor that any operation returned."""
 
     numbers = 0
 
@@ -69,7 +69,7 @@ SHAPES = [(1, 8, 11), (63, 64, 257), (301, 33, 1031)]
 @pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("n, h, v", SHAPES)
 @pytest.mark.parametrize("temperature, suppressing, biased", [(1.0, False, False), (0.7, True, True)])
-def test_values_and_gradients_are_those_of_plain_torch_in_float64(
+def test_linear_logprob_equals_torch_in_float64(
     n: int, h: int, v: int, temperature: float, suppressing: bool, biased: bool
 ) -> None:
     hidden, weight, bias, targets = make_inputs(n, h, v)
@@ -94,7 +94,7 @@ def test_values_and_gradients_are_those_of_plain_torch_in_float64(
 
 @pytest.mark.parametrize("needed", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (1, 1, 1)])
 @pytest.mark.usefixtures("small_chunks")
-def test_gradcheck_with_any_operand_frozen(needed: tuple[int, int, int]) -> None:
+def test_gradcheck_with_any_frozen_operand(needed: tuple[int, int, int]) -> None:
     *operands, targets = make_inputs(5, 3, 13, torch.float64)
     operands = [each.detach().requires_grad_(bool(own)) for each, own in zip(operands, needed, strict=True)]
     suppressed = torch.tensor([2])
@@ -107,7 +107,7 @@ def test_gradcheck_with_any_operand_frozen(needed: tuple[int, int, int]) -> None
     assert scored(*operands).dtype == torch.float64
 
 
-def test_a_frozen_layer_gives_the_same_gradient_and_computes_no_logits_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frozen_layer_reuses_logits_with_equal_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, _, targets = make_inputs(20, 16, 50)
     (both, _) = torch.autograd.grad(linear_logprob(hidden, weight, targets).sin().sum(), [hidden, weight])
     from mmrl_kernels.ops.linear_logprob import autograd
@@ -117,7 +117,7 @@ def test_a_frozen_layer_gives_the_same_gradient_and_computes_no_logits_again(mon
     torch.testing.assert_close(torch.autograd.grad(frozen, [hidden])[0], both)
 
 
-def test_without_gradients_nothing_is_prepared_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_gradient_is_prepared_under_no_grad(monkeypatch: pytest.MonkeyPatch) -> None:
     from mmrl_kernels.ops.linear_logprob.head import Gradients
 
     monkeypatch.setattr(Gradients, "add_", None)
@@ -126,7 +126,7 @@ def test_without_gradients_nothing_is_prepared_for_them(monkeypatch: pytest.Monk
         assert not linear_logprob(hidden, weight.detach(), targets).requires_grad
 
 
-def test_rows_without_a_slope_cost_and_change_nothing_in_the_backward_pass() -> None:
+def test_zero_gradient_rows_are_skipped_in_backward() -> None:
     hidden, weight, _, targets = make_inputs(12, 8, 30)
     poisoned = hidden.detach().clone()
     poisoned[::2] = math.nan  # as padding may hold
@@ -139,7 +139,7 @@ def test_rows_without_a_slope_cost_and_change_nothing_in_the_backward_pass() -> 
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_as_exact_as_its_rounded_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_precision_error_is_that_of_rounded_logits(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sizes.CHUNK_BYTES, "cpu", 64_000)
     monkeypatch.setattr(sizes, "columns_per_block", lambda vocabulary, width: 100)
     n, h, v = 150, 64, 499
@@ -162,7 +162,7 @@ def test_half_precision_is_as_exact_as_its_rounded_logits(dtype: torch.dtype, mo
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_softmax_of_half_precision_logits_is_float32(dtype: torch.dtype) -> None:
+def test_softmax_of_half_precision_logits_is_float32(dtype: torch.dtype) -> None:
     logits, targets = (torch.randn(50, 300) * 5).to(dtype), torch.randint(300, (50,))
     truth = logits.double().log_softmax(1)
     log_probs, entropy = softmax_rows(logits, targets, entropy=True, residual=True)
@@ -173,7 +173,7 @@ def test_the_softmax_of_half_precision_logits_is_float32(dtype: torch.dtype) -> 
     torch.testing.assert_close(logits, residual.to(dtype))
 
 
-def test_weight_gradients_add_up_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weight_gradients_accumulate_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """In bfloat16, 512 equal chunks of one row would stop growing the sum at 256 times the first."""
     monkeypatch.setitem(sizes.CHUNK_BYTES, "cpu", 1)
     monkeypatch.setattr(sizes, "FEWEST_ROWS", 1)
@@ -183,7 +183,7 @@ def test_weight_gradients_add_up_in_float32(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.tolist() == [[256.0] * 4, [-256.0] * 4]
 
 
-def test_under_autocast_float32_parameters_compute_in_bfloat16_and_get_float32_gradients() -> None:
+def test_autocast_computes_in_bfloat16_with_float32_gradients() -> None:
     hidden, weight, bias, targets = make_inputs(40, 32, 200)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = linear_logprob(hidden, weight, targets, bias=bias)
@@ -203,7 +203,7 @@ def test_under_autocast_float32_parameters_compute_in_bfloat16_and_get_float32_g
     assert double.dtype == torch.float64
 
 
-def test_a_suppressed_target_is_impossible_and_moves_no_logit_of_its_own() -> None:
+def test_suppressed_targets_have_log_prob_minus_infinity_without_gradient() -> None:
     *operands, targets = make_inputs(6, 4, 10, torch.float64)
     suppressed = torch.tensor([3, 7])
     targets[:2] = 3
@@ -219,7 +219,7 @@ def test_a_suppressed_target_is_impossible_and_moves_no_logit_of_its_own() -> No
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_buffers_that_hold_nan_give_the_same_numbers(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uninitialised_buffers_do_not_change_results(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     hidden, weight, bias, targets = make_inputs(30, 8, 60, dtype)
 
     def results() -> tuple[Tensor, ...]:
@@ -240,7 +240,7 @@ def test_buffers_that_hold_nan_give_the_same_numbers(dtype: torch.dtype, monkeyp
     torch.testing.assert_close(results(), clean, rtol=0, atol=0)
 
 
-def test_large_logits_neither_overflow_nor_lose_a_token() -> None:
+def test_large_logits_do_not_overflow() -> None:
     logits = torch.tensor([[1e4, 1e4 - 3.0, -1e4], [-3e4, -3e4, -3e4]])
     log_probs, entropy = softmax_rows(logits.clone(), torch.tensor([1, 2]), entropy=True, residual=False)
     torch.testing.assert_close(log_probs, logits.double().log_softmax(1)[[0, 1], [1, 2]].float())
@@ -248,7 +248,7 @@ def test_large_logits_neither_overflow_nor_lose_a_token() -> None:
     assert entropy[1].item() == pytest.approx(math.log(3))
 
 
-def test_no_rows_give_no_log_probs_and_zero_gradients() -> None:
+def test_empty_batches_have_zero_gradients() -> None:
     _, weight, _, _ = make_inputs(1, 4, 10)
     hidden = torch.zeros(0, 4, requires_grad=True)
     ours, entropy = linear_logprob_entropy(hidden, weight, torch.zeros(0, dtype=torch.long))
@@ -257,7 +257,7 @@ def test_no_rows_give_no_log_probs_and_zero_gradients() -> None:
 
 
 @pytest.mark.parametrize("rows, vocabulary", [(1, 7), (2048, 32_000), (10_000, 151_936), (5, 262_144), (4097, 999)])
-def test_a_chunk_keeps_to_its_bytes_and_chunks_are_even(rows: int, vocabulary: int) -> None:
+def test_chunks_are_even_and_within_their_bytes(rows: int, vocabulary: int) -> None:
     count = sizes.rows_per_chunk(rows, vocabulary, 4, "cpu")
     assert 1 <= count <= rows
     assert count * vocabulary * 4 <= sizes.CHUNK_BYTES["cpu"] or count <= sizes.FEWEST_ROWS
@@ -265,7 +265,7 @@ def test_a_chunk_keeps_to_its_bytes_and_chunks_are_even(rows: int, vocabulary: i
     assert chunks * count - rows < chunks
 
 
-def test_the_logits_of_all_rows_are_never_held(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_of_all_rows_are_never_allocated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sizes.CHUNK_BYTES, "cpu", 400_000)
     monkeypatch.setattr(sizes, "FEWEST_ROWS", 1)
     hidden, weight, _, targets = make_inputs(2000, 8, 1000)
@@ -277,7 +277,7 @@ def test_the_logits_of_all_rows_are_never_held(monkeypatch: pytest.MonkeyPatch) 
     assert largest.numbers == 2_000_000
 
 
-def test_a_frozen_layer_costs_half_the_operations() -> None:
+def test_frozen_layer_halves_the_operations() -> None:
     whole, frozen = cost(100, 64, 1000, 4), cost(100, 64, 1000, 4, frozen=True)
     assert whole.flops == 2 * frozen.flops == 8 * 100 * 64 * 1000
     assert whole.bytes > frozen.bytes
@@ -298,7 +298,7 @@ def test_a_frozen_layer_costs_half_the_operations() -> None:
         ({"temperature": 0.0}, "temperature: expected a number > 0, got 0.0"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_what_was_due(change: dict[str, object], message: str) -> None:
+def test_linear_logprob_rejects_wrong_inputs_with_the_expected_shape(change: dict[str, object], message: str) -> None:
     inputs = {"hidden": torch.zeros(2, 4), "weight": torch.zeros(5, 4), "targets": torch.zeros(2, dtype=torch.long)}
     with pytest.raises(ValueError, match=message):
         linear_logprob(**{**inputs, **change})  # type: ignore[arg-type]

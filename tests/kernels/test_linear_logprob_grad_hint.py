@@ -1,4 +1,4 @@
-"""Gradients that are ready when the log-probs are, because the objective's derivative was foreseen."""
+"""Gradients that are computed together with the log-probs, from a hint of the objective's derivative."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def never_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 1024.0, -0.3])
-def test_the_gradients_are_the_same_and_no_logits_are_computed_again(scale, monkeypatch):
+def test_grad_hint_gives_equal_gradients_without_recomputing_logits(scale, monkeypatch):
     update = Update()
     expected = update.gradients(scale)
     monkeypatch.setattr(autograd, "_backward", None)
@@ -63,13 +63,13 @@ def test_the_gradients_are_the_same_and_no_logits_are_computed_again(scale, monk
 
 
 @pytest.mark.parametrize("wrong", [torch.zeros_like, torch.ones_like, lambda t: t * math.nan, lambda t: t.flip(0)])
-def test_another_gradient_than_the_foreseen_one_costs_time_alone(wrong):
+def test_wrong_grad_hint_gives_right_gradients(wrong):
     update = Update()
     found = update.gradients(grad_hint=lambda log_probs, rows: wrong(update.grad_hint(log_probs, rows)))
     torch.testing.assert_close(found, update.gradients(), rtol=0, atol=0)
 
 
-def test_another_gradient_is_told_of_once_and_what_was_prepared_is_dropped_first(caplog, monkeypatch):
+def test_wrong_grad_hint_warns_once_and_frees_prepared_gradients_first(caplog, monkeypatch):
     autograd._tell_of_another.cache_clear()
     update, prepared, stored = Update(), [], []
     forward, again = autograd._forward, autograd._backward
@@ -91,7 +91,7 @@ def test_another_gradient_is_told_of_once_and_what_was_prepared_is_dropped_first
     assert caplog.text.count("the incoming gradient differs from grad_hint") == 1
 
 
-def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
+def test_grad_hint_with_a_later_loss_scale_is_exact_in_float16():
     torch.manual_seed(0)
     hidden, weight = torch.randn(64, 16).half().requires_grad_(), torch.randn(57, 16).half().requires_grad_()
     targets, slope = torch.randint(57, (64,)), 1e-6 * torch.randn(64)
@@ -103,7 +103,7 @@ def test_a_loss_scale_that_comes_later_loses_nothing_in_float16():
         assert (found - right).float().norm() < 2e-3 * right.float().norm()
 
 
-def test_a_second_backward_pass_is_right_too():
+def test_grad_hint_allows_a_second_backward_pass():
     update = Update()
     loss = update.terms(update.score(grad_hint=update.grad_hint), slice(None)).sum()
     first = torch.autograd.grad(loss, update.operands, retain_graph=True)
@@ -112,7 +112,7 @@ def test_a_second_backward_pass_is_right_too():
 
 
 @pytest.mark.usefixtures("never_again")
-def test_rows_that_nothing_is_learnt_from_may_hold_anything():
+def test_grad_hint_ignores_values_of_zero_gradient_rows():
     update = Update()
     with torch.no_grad():
         update.operands[0][update.gain == 0] = math.nan
@@ -121,7 +121,7 @@ def test_rows_that_nothing_is_learnt_from_may_hold_anything():
 
 
 @pytest.mark.usefixtures("never_again")
-def test_entropies_come_along_and_half_precision_is_foreseen_too():
+def test_grad_hint_supports_entropies_and_half_precision():
     update = Update(torch.bfloat16)
     hidden, weight, bias = update.operands
     log_probs, entropy = linear_logprob_entropy(
@@ -133,14 +133,14 @@ def test_entropies_come_along_and_half_precision_is_foreseen_too():
 
 
 @pytest.mark.usefixtures("never_again")
-def test_a_frozen_layer_needs_no_foresight_and_ignores_it():
+def test_frozen_layer_ignores_grad_hint():
     update = Update()
     update.operands[1:] = [each.detach() for each in update.operands[1:]]
     loss = update.terms(update.score(grad_hint=lambda log_probs, rows: 1 / 0), slice(None)).sum()
     assert torch.autograd.grad(loss, update.operands[0])[0].abs().sum() > 0
 
 
-def test_without_gradients_nothing_is_asked():
+def test_grad_hint_is_not_called_under_no_grad():
     update = Update()
     with torch.no_grad():
         assert not update.score(grad_hint=lambda log_probs, rows: 1 / 0).requires_grad

@@ -61,13 +61,13 @@ print("done")
 """
 
 
-def test_the_kernel_agrees_with_float64_in_the_interpreter() -> None:
+def test_triton_kernel_agrees_with_float64_in_the_interpreter() -> None:
     assert interpreted(INTERPRETED).endswith("done\n")
 
 
 @pytest.mark.parametrize("kind", ["*fp32", "*bf16"])
 @pytest.mark.parametrize("gradient", [True, False])
-def test_the_kernel_compiles_for_hopper(kind: str, gradient: bool) -> None:
+def test_triton_kernel_compiles_for_hopper(kind: str, gradient: bool) -> None:
     from mmrl_kernels.ops.linear_logprob.triton import block_and_warps, softmax_rows_kernel
 
     block, warps = block_and_warps(151_936)
@@ -87,7 +87,7 @@ def test_the_kernel_compiles_for_hopper(kind: str, gradient: bool) -> None:
     )
 
 
-def test_on_a_cpu_the_reference_serves_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cpu_uses_the_reference_with_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MMRL_KERNELS", raising=False)
     assert choose(OP, torch.zeros(1, 2)).reason == "triton: x is on cpu"
     monkeypatch.setenv("MMRL_KERNELS", "triton")

@@ -30,7 +30,7 @@ def unset(monkeypatch):
     registry._log_choice.cache_clear()
 
 
-def test_auto_falls_back_and_says_why_once(caplog):
+def test_auto_falls_back_and_logs_the_reason_once(caplog):
     caplog.set_level(logging.INFO, "mmrl_kernels")
     for _ in range(2):
         assert implementation(OP, torch.ones(2)).__call__(torch.ones(2)).tolist() == [-1, -1]
@@ -38,7 +38,7 @@ def test_auto_falls_back_and_says_why_once(caplog):
     assert "negate: reference (triton: x is on cpu)" in caplog.text
 
 
-def test_a_backend_that_was_asked_for_serves_or_raises(monkeypatch):
+def test_requested_backend_is_used_or_raises(monkeypatch):
     monkeypatch.setenv(registry.VARIABLE, "reference")
     assert choose(OP, X).reason == "requested by name"
     monkeypatch.setenv(registry.VARIABLE, "triton")
@@ -48,18 +48,18 @@ def test_a_backend_that_was_asked_for_serves_or_raises(monkeypatch):
         choose(Op("half", OP.backends[1:]), X)
 
 
-def test_a_name_that_is_none_is_refused(monkeypatch):
+def test_unknown_backends_raise(monkeypatch):
     monkeypatch.setenv(registry.VARIABLE, "cuda")
     with pytest.raises(KernelError, match="MMRL_KERNELS=cuda: expected one of reference, triton, auto"):
         choose(OP, X)
 
 
-def test_the_interpreter_serves_on_a_cpu(monkeypatch):
+def test_interpreter_makes_triton_available_on_a_cpu(monkeypatch):
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert choose(OP, X).backend.name == "triton"
 
 
-def test_every_public_name_is_there_and_importing_the_package_loads_no_torch():
+def test_public_names_exist_and_import_no_torch():
     for name in mmrl_kernels.__all__:
         assert getattr(mmrl_kernels, name).__name__ == name
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

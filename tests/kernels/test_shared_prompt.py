@@ -59,7 +59,7 @@ def worst(found, expected):
 
 @pytest.mark.parametrize(("heads", "kv_heads"), HEADS)
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_outputs_and_gradients_are_those_of_a_dense_mask(name, heads, kv_heads):
+def test_outputs_and_gradients_equal_a_dense_mask(name, heads, kv_heads):
     layout = LAYOUTS[name]
     inputs = tensors(layout, heads, kv_heads, 8)
     mask = visible(layout)
@@ -68,7 +68,7 @@ def test_outputs_and_gradients_are_those_of_a_dense_mask(name, heads, kv_heads):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_every_dtype_is_within_the_spec_of_float64(dtype):
+def test_dtypes_are_within_their_tolerance_of_float64(dtype):
     layout, bound = SharedPromptLayout((33, 17), ((21, 8, 40), (5, 5))), SPEC.tolerances[dtype]
     inputs = tensors(layout, 4, 2, 24, dtype)
     exact = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout)), *(x.double() for x in inputs))
@@ -78,7 +78,7 @@ def test_every_dtype_is_within_the_spec_of_float64(dtype):
         torch.testing.assert_close(got.double(), expected, atol=bound.absolute, rtol=bound.relative)
 
 
-def test_it_equals_as_many_plain_texts_each_with_a_prompt_of_its_own():
+def test_shared_prompt_equals_separate_texts():
     layout = LAYOUTS["ragged groups"]
     query, key, value, gradient = tensors(layout, 4, 2, 8)
 
@@ -105,7 +105,7 @@ def test_gradcheck(heads, kv_heads):
     assert torch.autograd.gradcheck(lambda q, k, v: shared_prompt_attention(q, k, v, layout), inputs)
 
 
-def test_a_scale_of_ones_own_and_strange_strides_are_taken():
+def test_scale_and_unusual_strides_are_accepted():
     layout = LAYOUTS["ragged groups"]
     query, key, value, gradient = tensors(layout, 4, 2, 8)
     expected = with_gradients(lambda q, k, v: dense(q, k, v, visible(layout), 0.7), query, key, value, gradient)
@@ -117,8 +117,8 @@ def test_a_scale_of_ones_own_and_strange_strides_are_taken():
     assert worst(with_gradients(strange, query, key, value, gradient.mT.contiguous().mT), expected) < 1e-12
 
 
-def test_very_large_scores_neither_overflow_nor_lose_the_prompt():
-    """Where the prompt's scores stand far above the completion's own, and the other way round."""
+def test_very_large_scores_do_not_overflow():
+    """The prompt's scores are far above those of the completion, and the other way round."""
     layout = SharedPromptLayout((3,), ((4, 2),))
     query, key, value, gradient = tensors(layout, 1, 1, 4)
     key[:3] *= 1000
@@ -128,7 +128,7 @@ def test_very_large_scores_neither_overflow_nor_lose_the_prompt():
         assert all(x.isfinite().all() for x in found) and worst(found, expected) < 1e-9
 
 
-def test_what_is_broken_in_one_group_stays_there():
+def test_nan_in_one_group_stays_in_that_group():
     layout = LAYOUTS["ragged groups"]
     query, key, value, gradient = tensors(layout, 4, 2, 8, torch.float32)
     sound = with_gradients(lambda q, k, v: shared_prompt_attention(q, k, v, layout), query, key, value, gradient)
@@ -151,7 +151,7 @@ def test_what_is_broken_in_one_group_stays_there():
         SharedPromptLayout((12, 12, 26), ((), (), ())),  # no sharing at all
     ],
 )
-def test_another_layout_gives_another_result(wrong):
+def test_wrong_layouts_change_the_result(wrong):
     """The comparisons above can fail."""
     layout = LAYOUTS["ragged groups"]
     inputs = tensors(layout, 2, 2, 8)
@@ -167,7 +167,7 @@ def rotated(x, positions):
     return torch.cat([a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()], dim=-1)
 
 
-def test_positions_of_completions_go_on_from_their_prompt_and_must():
+def test_positions_of_completions_continue_those_of_their_prompt():
     layout = SharedPromptLayout((5, 2), ((3, 4), (2,)))
     query, key, value, _ = tensors(layout, 1, 1, 4)
     positions = layout.positions([torch.arange(5), torch.arange(2)], [5, 2])
@@ -184,7 +184,7 @@ def test_positions_of_completions_go_on_from_their_prompt_and_must():
     assert error(torch.arange(layout.tokens)) > 1e-2  # not counted anew for each completion
 
 
-def test_positions_on_several_axes_go_on_alike_on_all():
+def test_positions_on_several_axes_continue_equally():
     layout = SharedPromptLayout((4, 1), ((2, 1), (2,)))
     first = torch.tensor([[0, 1, 1, 3], [0, 1, 1, 3], [0, 1, 2, 3]])
     positions = layout.positions([first, torch.zeros(3, 1, dtype=torch.long)], [4, 1])
@@ -194,7 +194,7 @@ def test_positions_on_several_axes_go_on_alike_on_all():
         layout.positions([first], [4])
 
 
-def test_predicting_names_the_token_before_which_is_the_prompts_last_for_a_first_one():
+def test_predicting_indices_point_to_the_preceding_token():
     layout = SharedPromptLayout((3, 2, 1), ((2, 1), (), (3,)))
     assert layout.predicting == (2, 3, 2, 8, 9, 10)
 
@@ -209,7 +209,7 @@ def test_spans_tile_the_pack_and_know_their_prompt():
 
 @pytest.mark.parametrize("name", LAYOUTS)
 @pytest.mark.parametrize("sizes", [Sizes(4, 2, 4, 2), Sizes(2, 8, 4, 2), Sizes(64, 64, 4, 2)])
-def test_the_tiles_of_the_kernels_cover_each_visible_pair_once(name, sizes):
+def test_kernel_tiles_cover_each_visible_pair_once(name, sizes):
     """Walks the tables as the kernels do."""
     layout = LAYOUTS[name]
     own = torch.cat([torch.full((len(span),), span.start) for span in layout.segments]).tolist()
@@ -231,7 +231,7 @@ def test_the_tiles_of_the_kernels_cover_each_visible_pair_once(name, sizes):
     assert pairs(layout) == int(expected.sum())
 
 
-def test_rows_that_branch_off_see_their_prompt_without_its_padding_and_themselves():
+def test_branched_rows_see_their_unpadded_prompt_and_themselves():
     generator = torch.Generator().manual_seed(0)
     prompt_key, prompt_value = torch.randn(2, 2, 2, 5, 8, generator=generator, dtype=torch.float64)
     own_key, own_value = torch.randn(2, 3, 2, 4, 8, generator=generator, dtype=torch.float64)
@@ -248,7 +248,7 @@ def test_rows_that_branch_off_see_their_prompt_without_its_padding_and_themselve
 
 
 @pytest.mark.parametrize("padding", [None, torch.zeros(3, 5, dtype=torch.bool)])
-def test_rows_go_on_alike_when_all_those_of_other_prompts_have_ended(padding):
+def test_branched_rows_are_unchanged_when_other_rows_end(padding):
     generator = torch.Generator().manual_seed(0)
     prompts = torch.randn(2, 3, 2, 5, 8, generator=generator)
     own = torch.randn(2, 4, 2, 4, 8, generator=generator)
@@ -270,7 +270,7 @@ def test_rows_go_on_alike_when_all_those_of_other_prompts_have_ended(padding):
         ((3, 2), ((2,),), "2 prompts and completions of 1 prompts"),
     ],
 )
-def test_layouts_that_cannot_be_are_refused(prompts, completions, expected):
+def test_invalid_layouts_raise(prompts, completions, expected):
     with pytest.raises(KernelError, match=expected):
         SharedPromptLayout(prompts, completions)
 
@@ -285,14 +285,14 @@ def test_layouts_that_cannot_be_are_refused(prompts, completions, expected):
         ((7, 2, 8), (7, 2, 8), (7, 2, 8), "7 tokens came, the layout has 6"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(query, key, value, expected):
+def test_wrong_shapes_raise(query, key, value, expected):
     with pytest.raises(KernelError, match=expected):
         shared_prompt_attention(
             torch.zeros(query), torch.zeros(key), torch.zeros(value), SharedPromptLayout((3,), ((2, 1),))
         )
 
 
-def test_cost_grows_with_pairs_and_the_ideal_ratio_with_completions():
+def test_cost_grows_with_pairs_and_ideal_speedup_with_completions():
     layout = SharedPromptLayout((512,), ((64,) * 8,))
     assert ideal_ratio(layout) == 4.5
     assert cost(layout, 4, 4, 64, 2).flops == 14 * pairs(layout) * 4 * 64
@@ -300,7 +300,7 @@ def test_cost_grows_with_pairs_and_the_ideal_ratio_with_completions():
     assert ideal_ratio(LAYOUTS["prompts alone"]) == 1
 
 
-def test_tensors_of_several_dtypes_are_refused():
+def test_mixed_dtypes_raise():
     x = torch.zeros(6, 2, 8)
     with pytest.raises(KernelError, match="one dtype and device"):
         shared_prompt_attention(x, x, x.bfloat16(), SharedPromptLayout((3,), ((2, 1),)))

@@ -28,10 +28,10 @@ def compare(given, layout, scale=None):
     found = run(given, layout, "triton", scale)
     exact = run([x.double() for x in given], layout, "reference", scale)
     bound = SPEC.tolerances[given[0].dtype]
-    for name, got, due in zip(("out", "of query", "of key", "of value"), found, exact):
+    for name, got, expected in zip(("out", "of query", "of key", "of value"), found, exact):
         assert got.dtype == given[0].dtype
         torch.testing.assert_close(
-            got.double(), due, atol=bound.absolute, rtol=bound.relative, msg=lambda told: f"{name}: {told}"
+            got.double(), expected, atol=bound.absolute, rtol=bound.relative, msg=lambda text: f"{name}: {text}"
         )
     return found, exact
 
@@ -65,12 +65,12 @@ assert all((a - b).abs().max() > 1e-2 for a, b in zip(wrong, exact, strict=True)
 # NaN in the first group reaches nothing of the second.
 for x in given:
     x[: layout.groups[1].prompt.start] = float("nan")
-for got, due in zip(run(given, layout, "triton"), sound, strict=True):
-    assert got[:43].isnan().all() and torch.equal(got[43:], due[43:])
+for got, expected in zip(run(given, layout, "triton"), sound, strict=True):
+    assert got[:43].isnan().all() and torch.equal(got[43:], expected[43:])
 """
 
 
-def test_outputs_and_gradients_agree_with_float64_in_the_interpreter_from_poisoned_memory():
+def test_triton_agrees_with_float64_in_the_interpreter_from_nan_memory():
     interpreted(IN_THE_INTERPRETER)
 
 
@@ -110,7 +110,7 @@ def test_every_kernel_compiles_for_hopper_at_every_tile_size(dtype, precision, w
     compile_all(dtype, width, precision)
 
 
-def test_triton_comes_first_where_it_can_serve_and_says_why_where_it_cannot(monkeypatch):
+def test_triton_is_preferred_where_supported_or_rejected_with_a_reason(monkeypatch):
     monkeypatch.delenv("MMRL_KERNELS", raising=False)
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     assert choose(OP, torch.zeros(1, 1, 8)).backend.name == "triton"

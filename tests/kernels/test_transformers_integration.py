@@ -57,7 +57,7 @@ def gradients(model, loss):
     return torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
 
 
-def test_a_pack_says_what_separate_texts_say_and_has_their_gradients(model):
+def test_packed_log_probs_and_gradients_equal_separate_texts(model):
     assert model.config._attn_implementation == NAME
     mine, wanted = packed_log_probs(model), plain_log_probs(model)
     torch.testing.assert_close(mine, wanted, atol=2e-5, rtol=0)
@@ -66,7 +66,7 @@ def test_a_pack_says_what_separate_texts_say_and_has_their_gradients(model):
     assert (gradients(model, (mine * weights).sum()) - expected).norm() < 1e-5 * expected.norm()
 
 
-def test_activations_that_are_computed_anew_give_the_same_gradients(model):
+def test_gradient_checkpointing_changes_no_packed_gradient(model):
     """In the backward pass, long after the call that named the layout has returned."""
     weights = torch.linspace(-1, 1, len(LAYOUT.predicting))
     expected = gradients(model, (packed_log_probs(model) * weights).sum())
@@ -84,7 +84,7 @@ def test_activations_that_are_computed_anew_give_the_same_gradients(model):
 
 
 @torch.no_grad()
-def test_rows_that_branch_off_are_written_as_if_alone(model):
+def test_branched_rows_generate_as_if_alone(model):
     """Two prompts of unequal length, padded on the left; rows in any order; a row is given up on the way."""
     room = max(map(len, PROMPTS))
     ids = torch.stack([torch.cat([torch.zeros(room - len(p), dtype=torch.long), p]) for p in PROMPTS])
@@ -120,19 +120,19 @@ def test_rows_that_branch_off_are_written_as_if_alone(model):
         )
 
 
-def test_without_a_pack_attention_is_sdpa(model):
+def test_attention_without_a_pack_is_sdpa(model):
     expected = LlamaForCausalLM(LlamaConfig(vocab_size=11, **SIZES)).eval()
     expected.load_state_dict(model.state_dict())
     torch.testing.assert_close(plain_log_probs(model), plain_log_probs(expected), atol=0, rtol=0)
 
 
-def test_a_mask_that_lost_its_layout_on_the_way_is_refused(model):
+def test_masks_without_their_layout_raise(model):
     mask = packed(LAYOUT, torch.device("cpu"))
     with pytest.raises(KernelError, match="changed the mask that says which texts share a prompt"):
         packed_log_probs(model, mask.clone())
 
 
-def test_several_rows_are_no_pack_and_several_tokens_no_branch(model):
+def test_packs_of_several_rows_and_branches_of_several_tokens_raise(model):
     ids = torch.zeros(2, LAYOUT.tokens, dtype=torch.long)
     with pytest.raises(KernelError, match="a pack is one row, and the model was given 2"):
         model(input_ids=ids, attention_mask=packed(LAYOUT, ids.device), position_ids=ids, use_cache=False)
@@ -146,7 +146,7 @@ def test_several_rows_are_no_pack_and_several_tokens_no_branch(model):
         )
 
 
-def test_models_that_do_not_look_back_at_everything_are_refused():
+def test_models_with_limited_attention_raise():
     sliding = MistralForCausalLM(MistralConfig(vocab_size=11, sliding_window=4, **SIZES))
     with pytest.raises(KernelError, match="MistralForCausalLM: it has layers of sliding_attention"):
         use_shared_prompts(sliding)

@@ -82,7 +82,7 @@ def rows(run: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("name", ["fading_ode", "fading.py:FadingODE"])
-def test_a_transition_is_trained(folder, name):
+def test_custom_transition_trains(folder, name):
     transition = [f"sampling.transition.name={name}", "sampling.transition.args={power: 2.0}"]
     config = load_config("flow-grpo", [*DENOISING, *transition, "run.dir=run"])
     check(config)
@@ -90,14 +90,14 @@ def test_a_transition_is_trained(folder, name):
     assert row["replay_gap"] == 0 and row["grad_norm"] > 0
 
 
-def test_the_noise_level_of_a_transition_is_trained(folder):
+def test_custom_transition_noise_level_trains(folder):
     learned = "sampling.transition={name: fading_ode, noise_level: 0.7, learned: {low: 0.1, high: 0.9}}"
     run = train(load_config("flow-grpo", [*DENOISING, learned, "run.dir=run"]))
     assert rows(run)[0]["replay_gap"] == 0
     assert list(run.rglob("exploration_noise.safetensors"))
 
 
-def test_a_transition_declares_its_families_and_fields(folder):
+def test_custom_transition_declares_families_and_fields(folder):
     config = load_config("flow-grpo", ["sampling.transition.name=fading_ode"]).sampling.transition
     check_transition(config, FlowFamily())
     with pytest.raises(ConfigError, match=r"fading_ode does not fit the pipeline's scheduler, .*: choose ode, native"):
@@ -109,7 +109,7 @@ def test_a_transition_declares_its_families_and_fields(folder):
 
 
 @pytest.mark.parametrize("name", ["mirrored", "mirrored.py:Mirrored"])
-def test_an_image_token_model_is_trained_and_exported(folder, name):
+def test_custom_image_token_model_trains_and_exports(folder, name):
     run = train(load_config("shapes-ar", [*SHORT, f"policy.architecture={name}", "run.dir=run"]))
     (row,) = rows(run)
     assert row["replay_gap"] < 1e-4 and row["grad_norm"] > 0

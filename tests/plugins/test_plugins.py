@@ -159,7 +159,7 @@ def train(config: TrainConfig, run: Path) -> tuple[TokenPolicy, dict[str, float]
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_component_from_outside_is_trained_with(kind, select, tmp_path):
+def test_external_component_trains(kind, select, tmp_path):
     config = parse_config(RECIPE, "recipe.yaml", select(kind))
     assert parse_config(dump_config(config), "dump.yaml") == config
     policy, metrics = train(config, tmp_path / "run")
@@ -167,7 +167,7 @@ def test_a_component_from_outside_is_trained_with(kind, select, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-def test_a_wrong_setting_of_a_component_names_the_right_one(kind, select):
+def test_wrong_settings_of_a_component_name_the_right_one(kind, select):
     (override,) = select(kind)
     field = override.rpartition(", ")[2].partition(":")[0]
     with pytest.raises(ConfigError, match=f"x{field} is not a key of {kind.component}: did you mean .*{field}"):
@@ -176,7 +176,7 @@ def test_a_wrong_setting_of_a_component_names_the_right_one(kind, select):
         parse_config(RECIPE, "recipe.yaml", [override.rpartition(":")[0] + ": many}"])
 
 
-def test_a_component_states_its_own_constraints(select):
+def test_components_declare_their_constraints(select):
     (override,) = select(KINDS["advantage"])
     config = parse_config(RECIPE, "recipe.yaml", [override.replace("factor: 3", "factor: 0")])
     assert validation_errors(config) == ["algorithm.advantage.factor: 0 leaves nothing to learn from"]
@@ -195,7 +195,7 @@ def test_a_component_states_its_own_constraints(select):
         ("algorithm.advantage.name=wrong.py:Wrong", "wrong.py:Wrong is not an advantage: it must derive from"),
     ],
 )
-def test_an_unknown_component_is_named_with_its_key(override, message, tmp_path, monkeypatch):
+def test_unknown_components_raise_with_their_key(override, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "wrong.py").write_text("class Wrong:\n    pass\n")
     with pytest.raises(ConfigError) as caught:
@@ -203,7 +203,7 @@ def test_an_unknown_component_is_named_with_its_key(override, message, tmp_path,
     assert message in str(caught.value)
 
 
-def test_a_component_can_be_made_in_python_and_loaded_again(tmp_path, monkeypatch):
+def test_components_made_in_python_load_again(tmp_path, monkeypatch):
     (tmp_path / "outside_python.py").write_text(ADVANTAGE)
     monkeypatch.syspath_prepend(tmp_path)
     import outside_python
@@ -215,7 +215,7 @@ def test_a_component_can_be_made_in_python_and_loaded_again(tmp_path, monkeypatc
     assert parse_config(dump_config(config), "dump.yaml").algorithm.advantage == scaled
 
 
-def test_reading_a_recipe_loads_neither_torch_nor_other_components():
+def test_reading_a_recipe_imports_neither_torch_nor_other_components():
     code = (
         "import sys; from mmrl.config import list_recipes, load_config\n"
         "for recipe in list_recipes(): load_config(recipe.name)\n"

@@ -35,7 +35,7 @@ def shapes(**built_in: str) -> Registry:
     return Registry(GROUP, "shape", built_in)
 
 
-def test_names_are_built_in_then_installed_and_nothing_is_imported(package):
+def test_registry_lists_built_in_then_installed_names_without_imports(package):
     registry = shapes(line="no_such_module:Line")
     assert registry.names() == ["line", "square"]
     assert "line" in registry and "square" in registry and "some/file.py:Thing" in registry
@@ -43,7 +43,7 @@ def test_names_are_built_in_then_installed_and_nothing_is_imported(package):
     assert "other_package" not in sys.modules
 
 
-def test_load_takes_built_in_installed_and_file_references(package, monkeypatch):
+def test_registry_loads_built_in_installed_and_file_components(package, monkeypatch):
     registry = shapes(line="fractions:Fraction")
     assert registry.load("line").__name__ == "Fraction"
     assert registry.load("square").sides == 4
@@ -54,7 +54,7 @@ def test_load_takes_built_in_installed_and_file_references(package, monkeypatch)
     assert registry.load("./other_package.py:Circle") is circle  # an unchanged file is imported once
 
 
-def test_a_changed_file_is_imported_again(tmp_path):
+def test_changed_files_are_imported_again(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("class Mine:\n    value = 1\n")
     assert shapes().load(f"{file}:Mine").value == 1
@@ -74,7 +74,7 @@ def test_a_changed_file_is_imported_again(tmp_path):
         ("broken.py:Thing", "broken.py cannot be imported: ZeroDivisionError"),
     ],
 )
-def test_errors_name_the_kind_and_the_remedy(package, monkeypatch, name, message):
+def test_registry_errors_name_the_kind_and_the_remedy(package, monkeypatch, name, message):
     (package / "broken.py").write_text("1 / 0\n")
     monkeypatch.chdir(package)
     with pytest.raises(ConfigError) as caught:
@@ -82,7 +82,7 @@ def test_errors_name_the_kind_and_the_remedy(package, monkeypatch, name, message
     assert message in str(caught.value)
 
 
-def test_a_name_that_two_packages_offer_is_ambiguous(package):
+def test_names_offered_by_two_packages_are_ambiguous(package):
     offer(package, "third-package", "square = other_package:Circle")
     with pytest.raises(ConfigError, match="several packages offer the shape 'square'"):
         shapes().load("square")

@@ -99,7 +99,7 @@ def package(folder, monkeypatch):
         sys.modules.pop(name, None)
 
 
-def test_a_task_of_a_package_is_found_by_name_and_brings_its_recipe(package):
+def test_package_tasks_are_found_by_name_with_their_recipe(package):
     assert "colour" in TASKS.names()
     sample = apply_task(Sample("a", "Which?", images=("red.png",), task="colour"), CoordinateFormat("norm_1"))
     assert sample.prompt.endswith("Answer with nothing but one colour, in lower case.")
@@ -108,13 +108,13 @@ def test_a_task_of_a_package_is_found_by_name_and_brings_its_recipe(package):
         apply_task(Sample("a", "Which?", task="colour"), CoordinateFormat("norm_1"))
 
 
-def test_data_may_not_name_code(folder):
+def test_datasets_cannot_name_code(folder):
     sample = Sample("a", "Which?", images=("red.png",), task="my_task.py:COLOUR")
     with pytest.raises(DataError, match=r"sample 'a': its line names the code my_task\.py:COLOUR, and data may not"):
         apply_task(sample, CoordinateFormat("norm_1"))
 
 
-def test_a_task_of_a_file_trains(folder):
+def test_file_tasks_train(folder):
     from mmrl.workflows.train import train
 
     settings = ["data.groups=2", "data.group_size=2", "sampling.max_new_tokens=4", "training.iterations=1"]
@@ -124,7 +124,7 @@ def test_a_task_of_a_file_trains(folder):
     assert any("same_colour" in name for name in line)
 
 
-def test_a_benchmark_is_a_protocol_and_a_reader(folder):
+def test_benchmarks_consist_of_a_protocol_and_a_reader(folder):
     protocol = load_protocol("mine.yaml")
     (sample,) = read_benchmark(protocol.format, "questions")
     assert (sample.prompt, sample.answer) == ("1 + 1?", "2")
@@ -132,12 +132,12 @@ def test_a_benchmark_is_a_protocol_and_a_reader(folder):
     assert [measure(each, [Row(sample, "two", {"numeric": 0.5})]) for each in metrics] == [0.5, 3.0]
 
 
-def test_a_reader_of_a_package_is_found_by_name(package):
+def test_package_readers_are_found_by_name(package):
     assert "questions" in READERS.names()
     assert [sample.answer for sample in read_benchmark("questions", "questions")] == ["2"]
 
 
-def test_unknown_names_are_errors_with_the_known_ones(folder):
+def test_unknown_names_raise_with_the_known_ones(folder):
     with pytest.raises(DataError, match="there is no benchmark format 'refcocoo': did you mean refcoco"):
         read_benchmark("refcocoo", folder)
     with pytest.raises(ConfigError, match=r"there is no file nowhere\.yaml"):

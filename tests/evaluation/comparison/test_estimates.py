@@ -28,7 +28,7 @@ OVER_TAGS = MetricConfig(name="mean_over_tags", label="by tag", of="x")
 
 
 def measured(values, config=MEAN, draws=1, tags=None) -> MeasuredMetric:
-    """One row a value, `draws` rows a sample."""
+    """Return a measured metric with one row per value and `draws` rows per sample."""
     samples = [Sample(id=f"s{n}", metadata={"tags": [tags[n]]} if tags else {}) for n in range(len(values) // draws)]
     rows = [Row(samples[row // draws], None, {"x": value}, row % draws) for row, value in enumerate(values)]
     return MeasuredMetric(config, Answers(rows, draws))
@@ -38,7 +38,7 @@ def all_requested(one: MeasuredMetric):
     return np.ones(len(one.answers.rows), bool)
 
 
-def test_a_mean_has_its_value_and_counts_what_could_not_be_scored():
+def test_mean_counts_unscored_rows():
     one = measured([0.0, 1.0, math.nan, 1.0])
     found = estimate(one, all_requested(one), seed=0)
     assert found.value == pytest.approx(2 / 3) and (found.samples, found.unscored) == (3, 1)
@@ -47,7 +47,7 @@ def test_a_mean_has_its_value_and_counts_what_could_not_be_scored():
     assert estimate(one, not_requested, seed=0).unscored == 0
 
 
-def test_a_difference_is_over_rows_that_both_were_scored_for():
+def test_difference_uses_rows_scored_for_both():
     before, after = measured([0.0, 0.5, math.nan, 0.2]), measured([1.0, math.nan, 1.0, 0.2])
     found = difference(before, after, seed=0)
     assert found.value == pytest.approx(0.5)  # of s0 and s3 alone
@@ -58,13 +58,13 @@ def test_a_difference_is_over_rows_that_both_were_scored_for():
     assert nothing.verdict == "unsure"
 
 
-def test_a_paired_interval_is_narrower_than_the_noise_that_both_share():
+def test_paired_interval_is_narrower_than_shared_noise():
     noise = np.random.default_rng(0).normal(size=100)
     found = difference(measured(noise), measured(noise + 0.1), seed=0)
     assert found.low == pytest.approx(0.1) and found.high == pytest.approx(0.1) and found.verdict == "up"
 
 
-def test_where_less_is_better_wins_are_falls():
+def test_lower_is_better_reverses_wins_and_losses():
     found = difference(measured([1.0, 2.0, 3.0], LOWER), measured([0.0, 1.0, 3.5], LOWER), seed=0)
     assert (found.wins, found.losses) == (2, 1) and found.sign == -1
     sure = difference(measured([1.0] * 9, LOWER), measured([0.0] * 9, LOWER), seed=0)
@@ -80,7 +80,7 @@ def test_draws_of_a_sample_are_resampled_together():
 
 
 @pytest.mark.parametrize("config", [MEAN, SHARE])
-def test_the_fast_way_gives_what_the_metric_gives_on_each_resample(config):
+def test_fast_resampling_equals_the_metric_on_each_resample(config):
     one = measured(np.random.default_rng(0).uniform(size=24), config, draws=2)
     assert one.is_mean_of_samples(one.scored)
     expected = percentile_interval(bootstrap(lambda chosen: one.of_samples(chosen, one.scored), 12, seed=3))
@@ -88,7 +88,7 @@ def test_the_fast_way_gives_what_the_metric_gives_on_each_resample(config):
     assert (found.low, found.high) == pytest.approx(expected)
 
 
-def test_a_metric_that_is_no_mean_of_samples_is_resampled_as_a_whole():
+def test_metrics_without_row_means_are_resampled_as_a_whole():
     tags = ["a"] * 8 + ["b"] * 2
     before = measured([0.0] * 8 + [1.0, 1.0], OVER_TAGS, tags=tags)
     after = measured([0.0] * 8 + [0.0, 0.0], OVER_TAGS, tags=tags)
@@ -99,20 +99,20 @@ def test_a_metric_that_is_no_mean_of_samples_is_resampled_as_a_whole():
     assert (found.wins, found.ties, found.losses) == (0, 8, 2)
 
 
-def test_outcomes_leave_out_what_is_not_known():
+def test_outcomes_exclude_unknown_rows():
     nan = math.nan
     before, after = np.array([0.0, 0.0, 0.0, nan, 1.0]), np.array([1.0, 1e-9, -1.0, 1.0, nan])
     assert win_tie_loss(before, after) == (1, 1, 1) and win_tie_loss(before, after, sign=-1) == (1, 1, 1)
     assert win_tie_loss(before, after, tie=2.0) == (0, 3, 0)
 
 
-def test_a_mean_of_numbers_leaves_out_and_counts_what_is_not_known():
+def test_means_exclude_and_count_unknown_rows():
     found = mean_estimate([1.0, math.nan, 3.0], seed=0)
     assert (found.value, found.samples, found.unscored) == (2.0, 2, 1)
     assert math.isnan(mean_estimate([math.nan], seed=0).value) and math.isnan(mean_estimate([1.0], seed=0).low)
 
 
-def test_groups_are_by_task_source_and_each_tag():
+def test_groups_are_by_task_source_and_tag():
     samples = [
         Sample(id="a", task="ocr", source="one", metadata={"tags": ["red", "big", "red"]}),
         Sample(id="b", task="ocr", source="two", metadata={"tags": ["red"]}),

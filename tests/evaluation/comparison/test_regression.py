@@ -62,14 +62,14 @@ def first(tmp_path):
     return write(tmp_path / "a", {"base": 0.0, "tuned": 0.2})
 
 
-def test_the_same_result_twice_is_no_regression(first):
+def test_equal_results_are_no_regression(first):
     found = diff_results(first, first / "result.json")
     assert {change.verdict for change in found.changes} == {"unsure"} and not found.regressions
     assert {(change.low, change.high, change.samples) for change in found.changes} == {(0.0, 0.0, QUESTIONS)}
     assert run(first, first).exit_code == 0
 
 
-def test_a_fall_on_the_same_samples_is_a_regression_unless_it_is_tolerated(first, tmp_path):
+def test_significant_falls_are_regressions_unless_tolerated(first, tmp_path):
     second = write(tmp_path / "b", {"base": 0.0, "tuned": 0.1})
     (change,) = diff_results(first, second).regressions
     assert (change.subject, change.label) == ("tuned", "x") and change.difference == pytest.approx(-0.1)
@@ -81,12 +81,12 @@ def test_a_fall_on_the_same_samples_is_a_regression_unless_it_is_tolerated(first
     assert text.exit_code == 1 and json.loads(text.stdout)["changes"][1]["verdict"] == "regression"
 
 
-def test_of_what_is_better_when_it_is_less_a_rise_is_a_regression(tmp_path):
+def test_rises_of_lower_is_better_metrics_are_regressions(tmp_path):
     one, other = (write(tmp_path / name, {"tuned": by}, lower=["x"]) for name, by in (("a", 0.0), ("b", 0.1)))
     assert run(one, other).exit_code == 1 and run(other, one).exit_code == 0
 
 
-def test_without_rows_differences_are_unpaired_and_less_sure(first, tmp_path):
+def test_differences_without_rows_are_unpaired_and_less_certain(first, tmp_path):
     second = write(tmp_path / "b", {"base": 0.0, "tuned": 0.1})
     bare = tmp_path / "bare"
     bare.mkdir()
@@ -99,7 +99,7 @@ def test_without_rows_differences_are_unpaired_and_less_sure(first, tmp_path):
     assert [change.subject for change in diff_results(first, bare).regressions] == ["tuned"]
 
 
-def test_subjects_and_metrics_of_one_result_are_listed(first, tmp_path):
+def test_subjects_and_metrics_of_one_result_alone_are_listed(first, tmp_path):
     second = write(tmp_path / "b", {"base": 0.0, "tuned": 0.2, "other": 0.0}, questions=20, settings={"seed": 5})
     found = diff_results(first, second)
     assert found.only_second == ("other",) and found.only_first == ()
@@ -109,7 +109,7 @@ def test_subjects_and_metrics_of_one_result_are_listed(first, tmp_path):
     assert f"Only in {second}: other" in " ".join(output.stdout.split()) and output.exit_code == 0
 
 
-def test_the_only_trained_subjects_are_compared_whatever_they_are_called(first, tmp_path):
+def test_sole_trained_subjects_are_compared_under_any_name(first, tmp_path):
     second = write(tmp_path / "b", {"base": 0.0, "new": 0.0})
     found = diff_results(first, second)
     assert [change.subject for change in found.regressions] == ["tuned → new"]
@@ -129,7 +129,7 @@ def test_unscored_rows_are_dropped_counted_and_listed(first, tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, "", "{}", '{"format": 2}'])
-def test_what_cannot_be_used_ends_in_2(first, tmp_path, content):
+def test_unusable_results_exit_2(first, tmp_path, content):
     odd = tmp_path / "odd"
     odd.mkdir()
     if content is not None:
@@ -138,14 +138,14 @@ def test_what_cannot_be_used_ends_in_2(first, tmp_path, content):
     assert output.exit_code == 2 and "result.json" in output.stderr
 
 
-def test_nothing_in_common_ends_in_2(first, tmp_path):
+def test_results_without_common_subjects_exit_2(first, tmp_path):
     second = write(tmp_path / "b", {"x": 0.0, "y": 0.0})
     with pytest.raises(ResultError, match="have no subject in common: base, tuned; x, y"):
         diff_results(first, second)
     assert run(first, second).exit_code == 2
 
 
-def test_verdicts_at_their_edges():
+def test_verdicts_at_boundary_values():
     assert regression_verdict(-0.3, -0.2, 0.1) == "regression" and regression_verdict(-0.3, -0.1, 0.1) == "worse"
     assert regression_verdict(-0.1, 0.1, 0.0) == "unsure" and regression_verdict(0.1, 0.2, 0.0) == "better"
     assert (

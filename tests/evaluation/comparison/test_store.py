@@ -1,4 +1,4 @@
-"""Rows survive whatever ends the program: whole batches stay, the rest is made again."""
+"""The store after a crash: whole batches are kept, the rest is generated again."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(tmp_path) -> SubjectStore:
     return made
 
 
-def test_what_is_appended_is_read_and_what_is_null_is_not_a_number(store):
+def test_store_reads_appended_rows_with_null_as_nan(store):
     found = store.lines()
     assert [each.sample for each in found] == [0, 1, 2] and found[2].answer == "four\u2028●"
     assert math.isnan(found[1].scores["x"]) and found[1].reasons == {"x": "down"}
@@ -39,7 +39,7 @@ def test_what_is_appended_is_read_and_what_is_null_is_not_a_number(store):
     assert answers.rows[2].sample == Sample(id="s2", prompt="?", answer=2)  # without its media
 
 
-def test_cut_anywhere_whole_batches_stay_and_the_file_is_cut_to_them(store):
+def test_truncated_store_keeps_whole_batches(store):
     whole = store.rows_path.read_bytes()
     first = whole.index(b"\n", whole.index(b"\n") + 1) + 1  # the end of the first batch
     for length in {*range(0, len(whole), 11), first - 1, first, first + 1, len(whole) - 1, len(whole)}:
@@ -49,28 +49,28 @@ def test_cut_anywhere_whole_batches_stay_and_the_file_is_cut_to_them(store):
         assert store.rows_path.read_bytes() == whole[: len(whole) if len(kept) == 3 else first if kept else 0]
 
 
-def test_a_sample_of_conditions_alone_is_kept_without_its_picture(store):
+def test_samples_of_conditions_alone_are_stored_without_their_image(store):
     store.save_samples([Sample(id="s", conditions={"image": "data:image/png;base64,AAAA", "strength": 0.5})])
     assert store.samples()[0].conditions == {"image": "not kept", "strength": 0.5}
 
 
-def test_batches_of_other_sizes_are_not_taken_for_finished_ones(store):
+def test_batches_of_other_sizes_are_not_finished(store):
     assert len(store.resume([3, 3])) == 0
 
 
-def test_a_damaged_line_is_named(store):
+def test_damaged_lines_raise_with_their_number(store):
     store.rows_path.write_bytes(b'{"batch": 0}\n' + store.rows_path.read_bytes())
     with pytest.raises(ResultError, match=r"one\.jsonl:1: is no row of a comparison: sample"):
         store.resume([2, 1])
 
 
-def test_rows_that_are_missing_are_found_missing(store):
+def test_missing_rows_are_found(store):
     store.resume([2])
     with pytest.raises(ResultError, match="does not hold 1 rows of each of 3 samples"):
         store.answers()
 
 
-def test_small_pictures_are_kept_as_they_are_and_large_ones_smaller(store):
+def test_small_images_are_stored_unchanged_and_large_ones_resized(store):
     random = np.random.default_rng(0)
     small = Image.fromarray(random.integers(0, 255, (32, 32, 3), dtype=np.uint8))
     store.save_picture(small, 0, 0)
@@ -80,7 +80,7 @@ def test_small_pictures_are_kept_as_they_are_and_large_ones_smaller(store):
     assert store.picture(2) is None
 
 
-def test_names_of_files_are_fit_for_files_and_apart():
+def test_file_names_are_valid_and_distinct():
     assert file_name("runs/quickstart/seed-0@base", "0a1b2c3d4e") == "quickstart-seed-0@base-0a1b2c3d"
     assert file_name("../../etc/passwd", "0a1b2c3d4e") == "etc-passwd-0a1b2c3d"
     assert "/" not in file_name("a b/ü:?*" * 40, "0a1b2c3d4e") and len(file_name("x" * 400, "0a1b2c3d")) < 80

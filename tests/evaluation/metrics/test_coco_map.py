@@ -84,7 +84,7 @@ def by_pycocotools(scenes, threshold=None):
 
 @pytest.mark.parametrize("crowds", [False, True])
 @pytest.mark.parametrize("threshold", [None, 0.5, 0.75])
-def test_it_is_pycocotools_number_where_scores_differ(threshold, crowds):
+def test_map_equals_pycocotools_for_distinct_scores(threshold, crowds):
     rng = np.random.default_rng(1)
     scenes = [scene(rng, number, crowds) for number in range(25)]
     expected = by_pycocotools(scenes, threshold)
@@ -93,7 +93,7 @@ def test_it_is_pycocotools_number_where_scores_differ(threshold, crowds):
     assert found == pytest.approx(expected, abs=1e-9)
 
 
-def test_a_picture_that_is_drawn_twice_counts_twice():
+def test_map_counts_repeated_images():
     rng = np.random.default_rng(2)
     scenes = [scene(rng, number) for number in range(12)]
     rows, drawn = [row for row, _ in scenes], np.array([0, 3, 3, 3, 7, 11, 5, 5])
@@ -102,7 +102,7 @@ def test_a_picture_that_is_drawn_twice_counts_twice():
     assert over(drawn) != pytest.approx(over(np.arange(12)), abs=1e-3)
 
 
-def test_without_scores_it_is_precision_times_recall_in_any_order_of_pictures():
+def test_map_without_scores_is_precision_times_recall():
     """Two things, of which one is found; three boxes in all: precision 1/3, recall 1/2, of 101 levels 51."""
     known = {"space": "pixel", "size": [100, 100]}
     sample = Sample(id="a", answer=[{"box": [0, 0, 10, 10], "label": "cat"}], metadata=known)
@@ -111,7 +111,7 @@ def test_without_scores_it_is_precision_times_recall_in_any_order_of_pictures():
     assert measure(metric(), [hit, miss]) == measure(metric(), [miss, hit]) == pytest.approx(51 / 101 / 3)
 
 
-def test_answers_in_thousandths_are_those_in_pixels_and_what_cannot_be_read_finds_nothing():
+def test_map_reads_thousandths_and_takes_malformed_answers_for_no_boxes():
     known = {"space": "pixel", "size": [200, 100]}
     sample = Sample(id="a", answer=[{"box": [20, 10, 60, 50], "label": "cat"}], metadata=known)
     message = RewardChoice("detection_f1", args={"space": "norm_1000"})

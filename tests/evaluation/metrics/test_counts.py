@@ -8,7 +8,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import EvaluationError
 
 
-def test_errors_of_counts_by_hand():
+def test_count_errors_by_hand():
     answers = [("3", 3), ("There are 4 circles.", 3), ("<think>2</think> seven", 5), ("many", 4)]
     rows = [Row(Sample(id=str(n), answer=truth), text) for n, (text, truth) in enumerate(answers)]
 
@@ -21,12 +21,12 @@ def test_errors_of_counts_by_hand():
     assert measured("count_within", margin=4) == 0.75  # and is within no margin
 
 
-def test_the_expected_format_of_an_answer_is_enforced():
+def test_count_answers_must_have_the_expected_format():
     row = Row(Sample(id="a", answer=3, metadata={"answer_form": "boxed"}), "2 or \\boxed{3}")
     assert measure(build_metric(MetricConfig(name="count_error", label="x")), [row]) == 0
 
 
-def test_a_picture_and_a_truth_that_is_no_count_raise():
+def test_count_metrics_raise_on_images_and_invalid_references():
     metric = build_metric(MetricConfig(name="count_error", label="x"))
     with pytest.raises(EvaluationError, match="'a' has no answer in text"):
         metric.prepare([Row(Sample(id="a", answer=3))])

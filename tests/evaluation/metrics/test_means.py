@@ -23,13 +23,13 @@ def metric(name, of="box_iou", **args):
     return build_metric(MetricConfig(name=name, label=name, of=of, args=args))
 
 
-def test_what_was_not_scored_is_left_out_of_a_mean():
+def test_means_exclude_unscored_rows():
     assert measure(metric("mean"), rows(0.5, math.nan, 1.0)) == 0.75
     assert math.isnan(measure(metric("mean"), rows(math.nan)))
     assert measure(metric("share_at_least", threshold=0.5), rows(0.5, math.nan, 0.2)) == 0.5
 
 
-def test_a_threshold_is_reached_by_a_value_that_was_float32():
+def test_threshold_includes_float32_values():
     for threshold in (0.3, 0.5, 0.7):
         stored = float(np.float32(threshold))
         assert measure(metric("share_at_least", threshold=threshold), rows(stored, threshold, threshold - 1e-6)) == (
@@ -37,7 +37,7 @@ def test_a_threshold_is_reached_by_a_value_that_was_float32():
         )
 
 
-def test_the_mean_over_tags_weighs_tags_alike_as_genevals_overall_score_does():
+def test_mean_over_tags_weighs_tags_equally_as_in_geneval():
     """GenEval: 2 of 4 of one task and 1 of 1 of another are (0.5 + 1) / 2, not 3 of 5."""
     scored = rows(1, 1, 0, 0, 1, tags=[["counting"]] * 4 + [["colors"]])
     assert measure(metric("mean_over_tags"), scored) == 0.75
@@ -47,7 +47,7 @@ def test_the_mean_over_tags_weighs_tags_alike_as_genevals_overall_score_does():
     assert over(np.array([0, 1, 1])) == 1.0  # no `colors` was drawn
 
 
-def test_a_resample_is_the_metric_of_the_rows_drawn():
+def test_resamples_equal_the_metric_of_the_sampled_rows():
     scored = rows(0.1, 0.9, 0.4, math.nan, tags=[["a"], ["b"], ["a"], ["b"]])
     drawn = np.array([3, 1, 1, 0])
     for name, args in (("mean", {}), ("share_at_least", {"threshold": 0.4}), ("mean_over_tags", {})):
@@ -64,13 +64,13 @@ def test_a_resample_is_the_metric_of_the_rows_drawn():
         ({"name": "coco_map", "of": "a"}, "unexpected keyword argument 'of'"),
     ],
 )
-def test_a_metric_that_cannot_be_built_says_what_it_takes(config, message):
+def test_invalid_metrics_raise_with_the_expected_fields(config, message):
     with pytest.raises(EvaluationError) as caught:
         build_metric(MetricConfig(label="x", **config))
     assert message in str(caught.value)
 
 
-def test_a_value_that_no_reward_gave_is_an_error_and_one_that_some_lack_is_not():
+def test_unknown_values_raise_and_partly_missing_ones_do_not():
     with pytest.raises(EvaluationError, match="no answer has a value 'ocr_ned': rewards gave box_iou"):
         metric("mean", of="ocr_ned").prepare(rows(1.0))
     assert measure(metric("mean", of="a"), rows(1.0, name="a") + rows(0.0, name="b")) == 1.0
@@ -78,7 +78,7 @@ def test_a_value_that_no_reward_gave_is_an_error_and_one_that_some_lack_is_not()
         metric("mean_over_tags").prepare(rows(1.0))
 
 
-def test_every_metric_says_which_way_is_better():
+def test_every_metric_has_a_direction():
     needed = {"mean": {"of": "a"}, "share_at_least": {"of": "a", "threshold": 0.5}, "mean_over_tags": {"of": "a"}}
     directions = {name: METRICS.load(name)(**needed.get(name, {})).direction for name in METRICS.names()}
     assert {name for name, way in directions.items() if way == "lower"} == {"count_error"}

@@ -63,7 +63,7 @@ def plain_log_probs(policy, rollout, sampling) -> torch.Tensor:
 
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_log_probs_are_those_of_a_plain_forward_pass_and_replay_repeats_them(shared_painter, name, sampling):
+def test_log_probs_equal_a_plain_forward_pass_and_replay(shared_painter, name, sampling):
     policy = shared_painter(name)
     rollout = policy.rollout(requests_with(sampling), seed=0)
     expected = plain_log_probs(policy, rollout, sampling)
@@ -74,7 +74,7 @@ def test_log_probs_are_those_of_a_plain_forward_pass_and_replay_repeats_them(sha
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_a_rollout_is_decided_by_its_seed_and_depends_on_the_prompt(shared_painter, name):
+def test_rollouts_depend_on_seed_and_prompt(shared_painter, name):
     policy = shared_painter(name)
     first, again, other = (policy.rollout(REQUESTS, seed=seed) for seed in (3, 3, 4))
     assert first.token_ids == again.token_ids and first.token_ids != other.token_ids
@@ -88,7 +88,7 @@ def test_a_rollout_is_decided_by_its_seed_and_depends_on_the_prompt(shared_paint
 
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_gradients_reach_all_that_trains_and_nothing_else(painter_of, name, sampling):
+def test_gradients_reach_trained_parameters_only(painter_of, name, sampling):
     policy = painter_of(name)
     rollout = policy.rollout(requests_with(sampling), seed=0)
     policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.sum().backward())
@@ -129,7 +129,7 @@ def test_guided_gradients_are_those_of_the_mixture(painter_of, name):
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])
-def test_the_reference_is_the_model_before_training_and_weights_come_back(painter_of, train, tmp_path):
+def test_reference_is_the_model_before_training(painter_of, train, tmp_path):
     for name in FAMILIES:
         policy = painter_of(name, train=train, lora=SMALL)
         rollout = policy.rollout(REQUESTS, seed=0)
@@ -146,7 +146,7 @@ def test_the_reference_is_the_model_before_training_and_weights_come_back(painte
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_what_a_full_run_saves_can_be_named_as_a_model(painter_of, name, tmp_path):
+def test_fully_trained_folder_loads_as_a_model(painter_of, name, tmp_path):
     policy = painter_of(name)
     wriggle(policy)
     policy.save(tmp_path)
@@ -155,7 +155,7 @@ def test_what_a_full_run_saves_can_be_named_as_a_model(painter_of, name, tmp_pat
     assert again.rollout(REQUESTS, seed=0).token_ids == policy.rollout(REQUESTS, seed=0).token_ids
 
 
-def test_adapters_go_to_the_language_model_alone(painter_of):
+def test_adapters_are_added_to_the_language_model_alone(painter_of):
     for name in FAMILIES:
         names = painter_of(name, train="lora", lora=SMALL).parameters_to_train()
         assert all("lora_" in path and ".layers." in path for path in names)
@@ -178,7 +178,7 @@ def test_gradient_checkpointing_changes_no_gradient(painter_of, name):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_rows_stand_on_their_own(shared_painter, name):
+def test_rows_are_independent_of_their_batch(shared_painter, name):
     policy = shared_painter(name)
     assert Capability.SELECT_ROWS in policy.capabilities
     rollout = policy.rollout(requests_with(GUIDED), seed=0)
@@ -212,7 +212,7 @@ def test_target_images_are_encoded_to_their_codes(shared_painter, name, tmp_path
         policy.score_targets([TargetText(sample, str(tmp_path / "nowhere.png"), 0)])
 
 
-def test_top_k_and_top_p_limit_what_is_drawn_and_not_what_is_scored(shared_painter):
+def test_top_k_and_top_p_restrict_sampling_but_not_log_probs(shared_painter):
     policy = shared_painter("composite")
     greedy = policy.rollout(requests_with(ImageTokenSamplingConfig(temperature=0)), seed=0)
     for limit in (dict(top_k=1), dict(top_p=1e-6)):
@@ -224,7 +224,7 @@ def test_top_k_and_top_p_limit_what_is_drawn_and_not_what_is_scored(shared_paint
         assert (drawn.log_probs < 0).all()
 
 
-def test_samples_that_cannot_be_drawn_are_refused(shared_painter):
+def test_invalid_samples_raise(shared_painter):
     policy = shared_painter("composite")
     with pytest.raises(DataError, match="sample 'x' has no 'prompt'"):
         policy.check_sample(Sample("x"))
@@ -234,7 +234,7 @@ def test_samples_that_cannot_be_drawn_are_refused(shared_painter):
         policy.rollout([replace(REQUESTS[0], prefix="once")], seed=0)
 
 
-def test_half_precision_keeps_what_trains_in_float32(painter_of, tmp_path: Path):
+def test_half_precision_trains_float32_parameters(painter_of, tmp_path: Path):
     policy = painter_of("composite", dtype="bfloat16")
     rollout = policy.rollout(requests_with(GUIDED), seed=0)
     assert rollout.log_probs.dtype == torch.float32
@@ -245,7 +245,7 @@ def test_half_precision_keeps_what_trains_in_float32(painter_of, tmp_path: Path)
 
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
 @pytest.mark.parametrize("name", FAMILIES)
-def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared_painter, name, sampling):
+def test_packed_and_fused_log_probs_equal_whole_rows(shared_painter, name, sampling):
     """The requests name one prompt in two groups, apart from one another."""
     policy = shared_painter(name)
     requests = requests_with(sampling)
@@ -271,7 +271,7 @@ def test_packed_and_fused_log_probs_and_gradients_are_those_of_whole_rows(shared
 
 
 @pytest.mark.parametrize("sampling", [ImageTokenSamplingConfig(), GUIDED], ids=["plain", "guided"])
-def test_a_fused_loss_computes_logits_once(shared_painter, sampling, monkeypatch):
+def test_fused_loss_computes_logits_once(shared_painter, sampling, monkeypatch):
     policy = shared_painter("composite")
     rollout = policy.rollout(requests_with(sampling), seed=0)
     weights = ramp(rollout.log_probs)

@@ -35,7 +35,7 @@ def greedy(policy, scale: float = 1.0, negative: str | None = None):
     return policy.rollout([RolloutRequest(r.sample, 1, r.group, sampling=sampling) for r in REQUESTS], seed=0)
 
 
-def test_janus_draws_greedily_what_its_own_generate_does(shared_painter, painter_folder):
+def test_janus_samples_greedily_as_its_own_generate(shared_painter, painter_folder):
     """Guided by 3, prompts of unequal length in one batch."""
     folder = painter_folder("janus")
     model = JanusForConditionalGeneration.from_pretrained(folder).eval()
@@ -51,7 +51,7 @@ def test_janus_draws_greedily_what_its_own_generate_does(shared_painter, painter
 
 
 @pytest.mark.parametrize("negative", [None, "an ugly frog"])
-def test_emu3_draws_greedily_what_its_own_generate_does(shared_painter, painter_folder, negative):
+def test_emu3_samples_greedily_as_its_own_generate(shared_painter, painter_folder, negative):
     """By the library's constraint on tokens and its guidance, which needs prompts one by one."""
     policy, folder = shared_painter("emu3"), painter_folder("emu3")
     model = Emu3ForConditionalGeneration.from_pretrained(folder).eval()
@@ -85,7 +85,7 @@ def test_emu3_draws_greedily_what_its_own_generate_does(shared_painter, painter_
         assert to_images(pixels)[0].tobytes() == came.media[row].tobytes()
 
 
-def test_emu3_asks_for_the_size_that_its_processor_would(painter_folder):
+def test_emu3_prompt_has_the_image_size_of_its_processor(painter_folder):
     folder = painter_folder("emu3")
     family = load_image_token_model(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
     processor = AutoProcessor.from_pretrained(folder)
@@ -96,7 +96,7 @@ def test_emu3_asks_for_the_size_that_its_processor_would(painter_folder):
         load_image_token_model(ImageTokenConfig(model=str(folder), size=(20, 24), device="cpu"), CPU)
 
 
-def test_a_composite_draws_greedily_what_its_own_generate_does(shared_painter, painter_folder):
+def test_composite_samples_greedily_as_its_own_generate(shared_painter, painter_folder):
     policy, folder = shared_painter("composite"), painter_folder("composite")
     model = AutoModelForCausalLM.from_pretrained(folder / "language_model").eval()
     words = AutoTokenizer.from_pretrained(folder / "tokenizer")
@@ -117,14 +117,14 @@ def test_a_composite_draws_greedily_what_its_own_generate_does(shared_painter, p
         assert came.token_ids[row] == (out[0, ids.shape[1] :] - first).tolist()
 
 
-def test_janus_knows_no_negative_prompt_and_no_other_size(shared_painter, painter_folder):
+def test_janus_rejects_negative_prompts_and_other_sizes(shared_painter, painter_folder):
     with pytest.raises(ConfigError, match=r"sampling\.negative_prompt: Janus"):
         greedy(shared_painter("janus"), scale=3.0, negative="ugly")
     with pytest.raises(ConfigError, match=r"policy\.size: Janus has a single image size"):
         load_image_token_model(ImageTokenConfig(model=str(painter_folder("janus")), size=(16, 16), device="cpu"), CPU)
 
 
-def test_patches_come_back_as_they_were(tmp_path):
+def test_patches_round_trip(tmp_path):
     patches = torch.randint(256, (7, 3, 2, 4), generator=seeded(), dtype=torch.uint8)
     book = PatchCodec(patches)
     codes = torch.randint(7, (5, 3, 2), generator=seeded())
@@ -137,7 +137,7 @@ def test_patches_come_back_as_they_were(tmp_path):
     assert torch.equal(load_codec(tmp_path, CPU).encode(pictures, 3, 2), codes)
 
 
-def test_an_autoencoder_decodes_as_diffusers_does(painter_folder):
+def test_autoencoder_decodes_as_diffusers_does(painter_folder):
     from diffusers import VQModel
 
     folder = painter_folder("composite")
@@ -161,7 +161,7 @@ def test_an_autoencoder_decodes_as_diffusers_does(painter_folder):
         ('{"grid": [8, 8], "first_code": 900, "start": 2}', "codes are tokens 900 to 919 .* has 283 tokens"),
     ],
 )
-def test_a_wrong_description_is_refused_by_name(painter_folder, tmp_path: Path, content, message):
+def test_invalid_descriptions_raise(painter_folder, tmp_path: Path, content, message):
     folder = tmp_path / "broken"
     folder.mkdir()
     for part in ("language_model", "tokenizer", "vqvae"):
@@ -171,7 +171,7 @@ def test_a_wrong_description_is_refused_by_name(painter_folder, tmp_path: Path, 
         load_image_token_model(ImageTokenConfig(model=str(folder), device="cpu"), CPU)
 
 
-def test_what_is_no_generator_is_refused(painter_folder, tmp_path):
+def test_models_that_generate_no_images_raise(painter_folder, tmp_path):
     language = painter_folder("composite") / "language_model"
     with pytest.raises(ConfigError, match=r"is a llama; kind image_tokens draws with janus, emu3, or a folder with"):
         load_image_token_model(ImageTokenConfig(model=str(language), device="cpu"), CPU)
@@ -179,7 +179,7 @@ def test_what_is_no_generator_is_refused(painter_folder, tmp_path):
         load_image_token_model(ImageTokenConfig(model=str(tmp_path), device="cpu"), CPU)
 
 
-def test_a_picture_of_another_shape_is_cut_in_the_middle():
+def test_images_of_another_shape_are_cropped_at_the_centre():
     from PIL import Image
 
     picture = Image.new("RGB", (40, 20), "red")
