@@ -6,23 +6,18 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from peft.tuners.lora import LoraLayer
 from torch import nn
 
 from mmrl.build.checkpoint_pool import ModelRef
-from mmrl.build.policies import AnyPolicy, build_policy
+from mmrl.build.policies import build_policy
 from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.export.snippets import pipeline_code, vlm_code
-
-if TYPE_CHECKING:
-    from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-    from mmrl.generation.image_tokens import ImageTokenPolicy
-    from mmrl.understanding.vlm_policy import VLMPolicy
 
 ROUNDED = 0.01
 """The share of a LoRA's change, lost by rounding, from which the card reports it."""
@@ -32,28 +27,20 @@ ROUNDED = 0.01
 class ExportRequest:
     """The name, precision and example prompt of an export."""
 
-    name: str
-    """The folder's name or OWNER/NAME, as the code of the card names it."""
-    dtype: Precision | None
-    """The dtype of the weights; None: that of the run."""
-    sample: Sample
-    """A sample of the run's data, for the code of the card."""
+    name: str  # the folder's name or OWNER/NAME, as the code of the card names it
+    dtype: Precision | None  # the dtype of the weights; None: that of the run
+    sample: Sample  # a sample of the run's data, for the code of the card
 
 
 @dataclass(frozen=True)
 class ExportedModel:
     """The facts about a written folder that its card states."""
 
-    library: str | None
-    """The library's name on the hub; None: no library loads the folder as a whole."""
-    task: str | None
-    """The hub's pipeline_tag; None: unknown."""
-    code: str
-    """Python that loads the model."""
-    dtype: Precision
-    """The dtype in which this code computes."""
-    notes: tuple[str, ...]
-    """Differences between the folder and the run's policy."""
+    library: str | None  # the library's name on the hub; None: no library loads the folder as a whole
+    task: str | None  # the hub's pipeline_tag; None: unknown
+    code: str  # python that loads the model
+    dtype: Precision  # the dtype in which this code computes
+    notes: tuple[str, ...]  # differences between the folder and the run's policy
 
 
 @dataclass(frozen=True)
@@ -81,16 +68,26 @@ def write_merged(model: ModelRef, folder: Path, request: ExportRequest) -> Expor
     changes: dict[str, Any] = {"dtype": loaded, "device": "cpu", "attention": "auto", "gradient_checkpointing": False}
     if isinstance(model.policy, PolicyConfig):
         changes["safety_checker"] = True  # the export keeps the base's checker
-    policy = build_policy(model.policy.model_copy(update=changes), model.sampling, model.media)
+    policy: Any = build_policy(model.policy.model_copy(update=changes), model.sampling, model.media)
     policy.load(model.checkpoint)
     notes = _round_weights(policy, request.dtype) if whole else _merge_notes(merge_adapters(*_models(policy)), dtype)
     match model.policy:
         case PolicyConfig():
-            return _write_pipeline(cast("PipelinePolicy", policy), model, folder, request, dtype, notes)
+            return _write_pipeline(policy.pipeline, model, folder, request, dtype, notes)
         case VLMConfig():
-            return _write_vlm(cast("VLMPolicy", policy), model, folder, request, dtype, notes)
+            policy.vlm.model.save_pretrained(folder)
+            policy.vlm.processor.save_pretrained(folder)
+            longest = cast(TokenSamplingConfig, model.sampling).max_new_tokens
+            code = vlm_code(request.name, dtype, request.sample.prompt, bool(request.sample.images), longest)
+            return ExportedModel("transformers", "image-text-to-text", code, dtype, notes)
         case ImageTokenConfig():
-            return _write_image_tokens(cast("ImageTokenPolicy", policy), model, folder, request, dtype, notes)
+            from mmrl.generation.image_tokens.image_token_model import SnippetRequest
+
+            image_model = policy.image_model
+            image_model.save(folder)
+            sampling = cast(ImageTokenSamplingConfig, model.sampling)
+            code = image_model.snippet(SnippetRequest(request.name, dtype, request.sample.prompt, sampling))
+            return ExportedModel(image_model.library, "text-to-image", code, dtype, notes + image_model.export_notes)
 
 
 def pipeline_task(known: Mapping[str, Any], name: str, sample: Sample) -> str:
@@ -107,17 +104,11 @@ def pipeline_task(known: Mapping[str, Any], name: str, sample: Sample) -> str:
 
 
 def _write_pipeline(
-    policy: PipelinePolicy,
-    model: ModelRef,
-    folder: Path,
-    request: ExportRequest,
-    dtype: Precision,
-    notes: tuple[str, ...],
+    pipeline: Any, model: ModelRef, folder: Path, request: ExportRequest, dtype: Precision, notes: tuple[str, ...]
 ) -> ExportedModel:
     from mmrl.generation.diffusion.call_arguments import call_arguments, guiders_take_scale
 
     sampling = cast(SamplingConfig, model.sampling)
-    pipeline = cast(Any, policy.pipeline)
     pipeline.save_pretrained(folder, safe_serialization=True)
     known = inspect.signature(type(pipeline).__call__).parameters
     separate = {"prompt", "output_type", "negative_prompt", "num_images_per_prompt", "num_videos_per_prompt"}
@@ -142,45 +133,16 @@ def _write_pipeline(
     return ExportedModel("diffusers", task, code, dtype, notes)
 
 
-def _write_vlm(
-    policy: VLMPolicy, model: ModelRef, folder: Path, request: ExportRequest, dtype: Precision, notes: tuple[str, ...]
-) -> ExportedModel:
-    sampling = cast(TokenSamplingConfig, model.sampling)
-    policy.vlm.model.save_pretrained(folder)
-    policy.vlm.processor.save_pretrained(folder)
-    picture = bool(request.sample.images)
-    code = vlm_code(request.name, dtype, request.sample.prompt, picture, sampling.max_new_tokens)
-    return ExportedModel("transformers", "image-text-to-text", code, dtype, notes)
-
-
-def _write_image_tokens(
-    policy: ImageTokenPolicy,
-    model: ModelRef,
-    folder: Path,
-    request: ExportRequest,
-    dtype: Precision,
-    notes: tuple[str, ...],
-) -> ExportedModel:
-    from mmrl.generation.image_tokens.image_token_model import SnippetRequest
-
-    image_model = policy.image_model
-    image_model.save(folder)
-    sampling = cast(ImageTokenSamplingConfig, model.sampling)
-    code = image_model.snippet(SnippetRequest(request.name, dtype, request.sample.prompt, sampling))
-    return ExportedModel(image_model.library, "text-to-image", code, dtype, notes + image_model.export_notes)
-
-
-def _models(policy: AnyPolicy) -> list[Any]:
+def _models(policy: Any) -> list[Any]:
     """Return the modules that may contain adapters."""
     if hasattr(policy, "vlm"):
         return [policy.vlm.model]
     if hasattr(policy, "image_model"):
         return [policy.image_model.network]
-    components = cast("PipelinePolicy", policy).pipeline.components.values()
-    return [component for component in components if isinstance(component, torch.nn.Module)]
+    return [component for component in policy.pipeline.components.values() if isinstance(component, nn.Module)]
 
 
-def _round_weights(policy: AnyPolicy, dtype: Precision | None) -> tuple[str, ...]:
+def _round_weights(policy: Any, dtype: Precision | None) -> tuple[str, ...]:
     """Convert the trained float32 weights to another dtype if one is set, and return the note about it."""
     if dtype is None or dtype == "float32":
         return ()
@@ -225,13 +187,9 @@ def merge_adapters(*models: Any) -> MergeResult:
                 plain.weight.data = exact.to(plain.weight.dtype)
                 lost += float((plain.weight.float() - exact).square().sum(dtype=torch.float64))
                 learnt += float(change.square().sum(dtype=torch.float64))
-            _replace(model, path, plain)
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, plain)
             layers += 1
         for trace in ("peft_config", "_hf_peft_config_loaded"):  # else the model is saved as an adapter
             vars(model).pop(trace, None)
     return MergeResult(layers, (lost / learnt) ** 0.5 if learnt else 0.0)
-
-
-def _replace(model: nn.Module, path: str, layer: nn.Module) -> None:
-    parent, _, name = path.rpartition(".")
-    setattr(model.get_submodule(parent), name, layer)

@@ -36,12 +36,8 @@ def strip_local_paths(folder: Path) -> None:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             continue
-        if local := [
-            key
-            for key in _PLACES
-            if isinstance(content.get(key), str) and without_folders(content[key]) != content[key]
-        ]:
-            kept = {key: value for key, value in content.items() if key not in local}
+        kept = {key: value for key, value in content.items() if key not in _PLACES or value == _scrubbed(value)}
+        if kept != content:
             path.write_text(json.dumps(kept, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -43,7 +43,7 @@ def pipeline_code(
             *([f"from diffusers.utils import {', '.join(readers)}"] if readers else []),
             "",
             f"pipe = DiffusionPipeline.from_pretrained({quoted(folder)}, dtype=torch.{dtype})",
-            *_guider(scale_on_guider),
+            *([] if scale_on_guider is None else [f"pipe.guider.guidance_scale = {scale_on_guider!r}"]),
             _call(prompt, arguments, conditions, video),
         ]
     )
@@ -70,7 +70,7 @@ def pipeline_lora_code(
         alone: Subfolders, named after components, whose adapters the component itself loads.
     """
     lines = [
-        *_torch(dtype),
+        *(["import torch"] if dtype else []),
         "from diffusers import DiffusionPipeline",
         "",
         f"pipe = DiffusionPipeline.from_pretrained({quoted(model)}{_at(revision, dtype)})",
@@ -101,7 +101,7 @@ def vlm_lora_code(model: str, folder: str, revision: str | None = None, dtype: s
     """Return the code for a vision-language model of transformers and its adapter."""
     return "\n".join(
         [
-            *_torch(dtype),
+            *(["import torch"] if dtype else []),
             "from peft import PeftModel",
             "from transformers import AutoModelForImageTextToText, AutoProcessor",
             "",
@@ -134,10 +134,6 @@ def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[
     return f"{'frames' if video else 'image'} = pipe(\n{lines}).{'frames' if video else 'images'}[0]"
 
 
-def _guider(scale: float | None) -> list[str]:
-    return [] if scale is None else [f"pipe.guider.guidance_scale = {scale!r}"]
-
-
 def _question(prompt: str, picture: bool, longest: int) -> list[str]:
     parts = [f'{{"type": "image", "image": Image.open({quoted(PICTURE)})}}'] if picture else []
     parts.append(f'{{"type": "text", "text": {quoted(prompt)}}}')
@@ -156,7 +152,3 @@ def _question(prompt: str, picture: bool, longest: int) -> list[str]:
 
 def _at(revision: str | None, dtype: str | None = None) -> str:
     return (f", revision={quoted(revision)}" if revision else "") + (f", dtype=torch.{dtype}" if dtype else "")
-
-
-def _torch(dtype: str | None) -> list[str]:
-    return ["import torch"] if dtype else []

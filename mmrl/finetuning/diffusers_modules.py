@@ -99,7 +99,10 @@ class DiffusersLora:
         for name, denoiser in self._denoisers.items():
             own = folder / name / LORA_WEIGHT_NAME_SAFE
             path = own if own.is_file() else folder / LORA_WEIGHT_NAME_SAFE
-            _load_adapter(denoiser, _without_prefix(load_file(path)), path)
+            # pipelines save `transformer.blocks...`, denoisers `blocks...`
+            state = {key.removeprefix("transformer.").removeprefix("unet."): v for key, v in load_file(path).items()}
+            check_adapter_state(state, get_peft_model_state_dict(denoiser, adapter_name=ADAPTER), path)
+            set_peft_model_state_dict(denoiser, state, adapter_name=ADAPTER)
 
 
 class DiffusersFull:
@@ -180,13 +183,3 @@ def _lora_targets(name: str, denoiser: ModelMixin, targets: tuple[str, ...]) -> 
         raise ConfigError(f"policy.lora.targets: {name} has no linear layer {', '.join(missing) or 'of attention'}; "
                           f"it has {', '.join(ends)}")  # fmt: skip
     return found
-
-
-def _without_prefix(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Remove the prefix of a pipeline's file: pipelines save `transformer.blocks...`, denoisers `blocks...`."""
-    return {key.removeprefix("transformer.").removeprefix("unet."): value for key, value in state.items()}
-
-
-def _load_adapter(denoiser: ModelMixin, state: dict[str, Tensor], path: Path) -> None:
-    check_adapter_state(state, get_peft_model_state_dict(denoiser, adapter_name=ADAPTER), path)
-    set_peft_model_state_dict(denoiser, state, adapter_name=ADAPTER)

@@ -87,16 +87,13 @@ def adapters_disabled(layers: Sequence[Any]) -> Iterator[None]:
     """While open, peft's adapter layers compute what the model did without adapters."""
     # Not `enable_adapters(False)`: it clears `requires_grad` of parameters whose graph may be waiting for backward.
     before = [layer._disable_adapters for layer in layers]
-    _disable(layers, [True] * len(before))
     try:
+        for layer in layers:
+            layer._disable_adapters = True
         yield
     finally:
-        _disable(layers, before)
-
-
-def _disable(layers: Sequence[Any], flags: Sequence[bool]) -> None:
-    for layer, flag in zip(layers, flags, strict=True):
-        layer._disable_adapters = flag
+        for layer, flag in zip(layers, before, strict=True):
+            layer._disable_adapters = flag
 
 
 def train_in_float32(model: nn.Module) -> None:

@@ -26,10 +26,8 @@ _NAMES = {"sdpa": "sdpa", "flex": "flex_attention", "flash": "flash_attention_2"
 class Attention:
     """A selected attention implementation."""
 
-    name: str
-    """A value of `policy.attention`, never `auto`."""
-    reason: str
-    """The reason for the selection, for the log."""
+    name: str  # a value of `policy.attention`, never `auto`
+    reason: str  # the reason for the selection, for the log
 
     @property
     def shares_prompts(self) -> bool:

@@ -86,7 +86,9 @@ def call_arguments(pipeline: DiffusionPipeline, sampling: SamplingConfig, sample
     if "prompt" in known:
         arguments["prompt"] = [sample.prompt for sample in samples[: layout.prompts]]
     if conditioned:
-        _check_no_state_before_loop(pipeline, samples[0].conditions)
+        if type(pipeline).__name__ == "GlmImagePipeline" and "image" in samples[0].conditions:
+            raise UnsupportedError("GlmImagePipeline with image writes a cache before its first step, which a replay "
+                                   "does not: train it without image")  # fmt: skip
         arguments |= load_conditions(samples[0], layout.images, alpha=type(pipeline).__name__ in WITH_ALPHA)
     if layout.count:
         arguments[layout.count] = len(samples)
@@ -101,18 +103,6 @@ def guiders_take_scale(pipeline: DiffusionPipeline) -> bool:
     """Return whether the guidance scale is set on the pipeline's guider instead of its call."""
     known = inspect.signature(type(pipeline).__call__).parameters
     return "guidance_scale" not in known and bool(guiders_of(pipeline))
-
-
-_WRITTEN_BEFORE_THE_LOOP = {"GlmImagePipeline": "image"}
-"""Conditions for which the pipeline calls the denoiser before the loop and every step reads the result."""
-
-
-def _check_no_state_before_loop(pipeline: DiffusionPipeline, conditions: Iterable[str]) -> None:
-    name = type(pipeline).__name__
-    condition = _WRITTEN_BEFORE_THE_LOOP.get(name)
-    if condition is not None and condition in conditions:
-        raise UnsupportedError(f"{name} with {condition} writes a cache before its first step, which a replay does "
-                               f"not: train it without {condition}")  # fmt: skip
 
 
 def check_samples(pipeline: DiffusionPipeline, samples: Iterable[Sample]) -> None:
@@ -215,12 +205,7 @@ IMAGE_PER_ROW = frozenset(
 )
 
 IMAGE_FOR_ALL = frozenset(
-    {
-        "ChronoEditPipeline",
-        "LTX2ImageToVideoPipeline",
-        "LTXImageToVideoPipeline",
-        "SanaImageToVideoPipeline",
-    }
+    {"ChronoEditPipeline", "LTX2ImageToVideoPipeline", "LTXImageToVideoPipeline", "SanaImageToVideoPipeline"}
 )
 """Classes whose single image serves every row, while each row has a prompt."""
 
@@ -243,12 +228,9 @@ SINGLE_GENERATOR = frozenset(
 class BatchLayout:
     """The arguments by which one call requests several rows."""
 
-    prompts: int
-    """The number of copies of the prompt."""
-    count: str | None = None
-    """The argument that takes the number of rows; None: there are as many rows as prompts."""
-    images: int | None = None
-    """The number of copies of each image; None: the image itself, not a list."""
+    prompts: int  # the number of copies of the prompt
+    count: str | None = None  # the argument that takes the number of rows; None: there are as many rows as prompts
+    images: int | None = None  # the number of copies of each image; None: the image itself, not a list
 
 
 def make_layout(pipeline: str, arguments: Container[str], rows: int, conditioned: bool) -> BatchLayout:
@@ -276,13 +258,11 @@ def token_limits(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> dict[
     """
     argument = inspect.signature(type(pipeline).__call__).parameters.get("max_sequence_length")
     requested = sampling.pipeline_args.get("max_sequence_length", argument.default if argument else None)
-    limits: dict[str, int] = {}
-    for name, tokenizer in _tokenizers(pipeline).items():
-        if isinstance(requested, int) and not isinstance(tokenizer, CLIPTokenizer):
-            limits[name] = requested
-        else:
-            limits[name] = int(tokenizer.model_max_length)
-    return limits
+    most = requested if isinstance(requested, int) else None
+    return {
+        name: int(each.model_max_length) if most is None or isinstance(each, CLIPTokenizer) else most
+        for name, each in _tokenizers(pipeline).items()
+    }
 
 
 def find_truncated_prompts(
@@ -296,9 +276,8 @@ def find_truncated_prompts(
     if not limits or (most := max(limits.values())) >= UNLIMITED:
         return {}, UNLIMITED
     tokenizers = _tokenizers(pipeline)
-    candidates = {
-        s.id: s.prompt for s in samples if len(s.prompt.encode()) + SPECIAL > most
-    }  # a token is a byte or more
+    # a token is a byte or more
+    candidates = {each.id: each.prompt for each in samples if len(each.prompt.encode()) + SPECIAL > most}
     lengths: dict[str, int] = {}  # in tokens of the encoder that reads the most
     for name in sorted(limits, key=lambda name: -limits[name]):
         if candidates:

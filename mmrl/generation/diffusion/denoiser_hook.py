@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from diffusers import DiffusionPipeline, ModelMixin
 from diffusers.guiders import BaseGuidance
@@ -24,6 +24,9 @@ from mmrl.generation.diffusion.replay_cache import replaced_attributes
 from mmrl_kernels.integrations.diffusers import use_attention
 from mmrl_kernels.registry import KernelError
 
+if TYPE_CHECKING:
+    from mmrl.generation.diffusion.loops import Loop
+
 DENOISERS = ("transformer", "transformer_2", "unconditional_transformer", "unet")
 """The component names of denoisers in pipelines."""
 
@@ -32,22 +35,6 @@ BRANCHES = ("controlnet",)
 
 GuidanceState = list[Any]
 """The running average of each buffer: a tensor, or 0 before its first step."""
-
-
-class DenoiserHandler(Protocol):
-    """The interface of an object that provides the outputs of a loop's denoiser calls."""
-
-    def on_denoiser_call(self) -> None:
-        """Handle the beginning of a denoiser call, before the module's own hooks."""
-        ...
-
-    def on_denoise(self, compute: Callable[[], Any], arguments: Any) -> Any:
-        """Return the denoiser's output; `compute` calls the denoiser with `arguments`."""
-        ...
-
-    def on_branch(self, compute: Callable[[], Any]) -> Any:
-        """Return the output of a network beside the denoiser; `compute` calls it."""
-        ...
 
 
 def find_denoisers(pipeline: DiffusionPipeline) -> dict[str, ModelMixin]:
@@ -87,10 +74,10 @@ def restore_attention(denoisers: Mapping[str, ModelMixin]) -> Iterator[None]:
 def intercept_denoisers(
     denoisers: Mapping[str, ModelMixin],
     branches: Sequence[nn.Module],
-    handler: DenoiserHandler,
+    loop: Loop,
     precision: Callable[[], AbstractContextManager[Any]],
 ) -> Iterator[None]:
-    """While open, `handler` provides the output of each denoiser call; computations run under `precision`."""
+    """While open, `loop` provides the output of each denoiser call; computations run under `precision`."""
 
     def intercepted(forward: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -98,19 +85,19 @@ def intercept_denoisers(
                 with precision():
                     return forward(*args, **kwargs)
 
-            return handler.on_denoise(compute, (args, kwargs))
+            return loop.on_denoise(compute, (args, kwargs))
 
         return call
 
     def intercepted_branch(forward: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **kwargs: handler.on_branch(lambda: forward(*args, **kwargs))
+        return lambda *args, **kwargs: loop.on_branch(lambda: forward(*args, **kwargs))
 
     modules = list(denoisers.values())
     replaced = [(module, "forward", intercepted(module.forward)) for module in modules]
     replaced += [(module, "forward", intercepted_branch(module.forward)) for module in branches]
     with replaced_attributes(replaced):
-        # This hook must be the first: those of FSDP and DDP read the grad mode, which the handler sets.
-        handles = [m.register_forward_pre_hook(lambda *_: handler.on_denoiser_call(), prepend=True) for m in modules]
+        # This hook must be the first: those of FSDP and DDP read the grad mode, which the loop sets.
+        handles = [m.register_forward_pre_hook(lambda *_: loop.on_denoiser_call(), prepend=True) for m in modules]
         try:
             yield
         finally:

@@ -20,12 +20,7 @@ from mmrl.generation.diffusion.loops import RecordLoop, StopPipeline
 from mmrl.generation.diffusion.recording import join
 from mmrl.generation.diffusion.scheduler_hook import Step
 
-ENCODABLE = (
-    "StableDiffusionPipeline",
-    "StableDiffusionXLPipeline",
-    "StableDiffusion3Pipeline",
-    "FluxPipeline",
-)
+ENCODABLE = ("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline", "FluxPipeline")
 """Pipelines whose images can be encoded: they have an `AutoencoderKL`, whose latents the loop takes scaled, shifted
 and, for Flux, packed. Read off the source of diffusers 0.42."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal
@@ -33,7 +33,7 @@ from mmrl.generation.diffusion.learned_noise import NAME, NoiseLevelNetwork
 from mmrl.generation.diffusion.loops import Loop, ProbeLoop, RecordLoop, ReplayLoop, StopPipeline, VelocityLoop
 from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
-from mmrl.generation.diffusion.replay_cache import CallHandler, cache_targets, intercept_calls
+from mmrl.generation.diffusion.replay_cache import cache_targets, intercept_calls
 from mmrl.generation.diffusion.scheduler_families import (
     check_transition,
     convert_scheduler,
@@ -143,7 +143,7 @@ class PipelinePolicy:
         self._noise = NoiseLevelNetwork.from_config(sampling.transition)
         if self._noise is not None:
             self._noise.to(pipeline._execution_device)
-        self._targets, self._guiders = cache_targets(pipeline), Guiders(pipeline)
+        self._targets, self.guiders = cache_targets(pipeline), Guiders(pipeline)
         self._busy = False
         self._keeps_latents = False
 
@@ -197,9 +197,8 @@ class PipelinePolicy:
         recording.keeps_latents = self._keeps_latents
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale
-        loop = RecordLoop(self._guiders, recording, sampling, self._noise if sampling.transition.learned else None)
-        output = self._call(loop, recording, recording.call_cache.recorder)
-        media = list(output[0])
+        loop = RecordLoop(self.guiders, recording, sampling, self._noise if sampling.transition.learned else None)
+        media = self.run_to_media(loop, recording)
         clean, log_probs = loop.clean(), loop.log_probs()
         branches = recording.branches.table(log_probs.shape[1])
         mask = torch.ones_like(log_probs, dtype=torch.bool)
@@ -207,7 +206,8 @@ class PipelinePolicy:
             branches = branches.to(mask.device)
             mask = branches[:, 1:] == torch.arange(len(mask), device=mask.device)[:, None]
         name = type(self.pipeline).__name__
-        if odd := {type(frame).__name__ for each in media for frame in _frames(each) if not isinstance(frame, Image)}:
+        frames = [frame for each in media for frame in (each if isinstance(each, list) else [each])]
+        if odd := {type(frame).__name__ for frame in frames if not isinstance(frame, Image)}:
             raise UnsupportedError(f"{name} makes {', '.join(sorted(odd))}; rewards take PIL images and lists of them")
         if not len(media) == len(clean) == len(samples):
             raise GenerationError(f"{name} gave {len(media)} outputs from {len(clean)} latents for {len(samples)} rows")
@@ -235,7 +235,7 @@ class PipelinePolicy:
                 f"step indices {list(step_indices)} are not increasing numbers below {len(recording.decisions)}"
             )
         if step_indices:
-            self._replay_call(ReplayLoop(self._guiders, recording, step_indices, visit), recording)
+            self._call(ReplayLoop(self.guiders, recording, step_indices, visit), recording)
 
     def noise_level(self, place: float) -> float:
         """Return the noise level in (0, 1] at quantile `place`: of a flow `place`, else that of a training timestep."""
@@ -255,8 +255,8 @@ class PipelinePolicy:
         if recording.num_schedules > 1:
             raise UnsupportedError(f"{type(self.pipeline).__name__} generates in {recording.num_schedules} sections, "
                                    "each with a separate schedule: it has no single velocity")  # fmt: skip
-        loop = VelocityLoop(self._guiders, recording, noisy, sigma)
-        self._replay_call(loop, recording)
+        loop = VelocityLoop(self.guiders, recording, noisy, sigma)
+        self._call(loop, recording)
         if loop.velocity is None:
             raise GenerationError("the pipeline took a single step, and a velocity needs two")
         return loop.velocity
@@ -271,8 +271,8 @@ class PipelinePolicy:
         recording = Recording(arguments, seed=0, rows=len(samples), shared_seed=0, branches=branches)
         if guiders_take_scale(self.pipeline):
             recording.guidance_scale = sampling.guidance_scale
-        loop = FirstStepLoop(self._guiders, recording, sampling)
-        self._call(loop, recording, recording.call_cache.recorder)
+        loop = FirstStepLoop(self.guiders, recording, sampling)
+        self._call(loop, recording)
         loop.check_latents(clean)
         none = clean.new_zeros(len(samples), 0, dtype=torch.float32)
         return Rollout(
@@ -315,7 +315,7 @@ class PipelinePolicy:
         recording = _recording(rollout)
         if not recording.keeps_latents or rollout.clean is None:
             raise ValueError("this rollout did not keep its latents: sample it under `policy.keep_latents()`")
-        loop = BackpropLoop(self._guiders, recording, steps, rollout.clean)
+        loop = BackpropLoop(self.guiders, recording, steps, rollout.clean)
         return self.run_to_tensor(loop, recording)
 
     def run_to_tensor(self, loop: Loop, recording: Recording) -> Tensor:
@@ -324,7 +324,7 @@ class PipelinePolicy:
         if "output_type" not in recording.arguments:
             raise UnsupportedError(f"{name} takes no output_type, so it returns no tensors to differentiate")
         try:
-            made = self._call(loop, recording, recording.call_cache.replayer, output_type="pt")[0]
+            made = self._call(loop, recording, output_type="pt")[0]
         except RuntimeError as err:
             if "requires grad" not in str(err):  # raised by Tensor.numpy(), by which a pipeline leaves the graph
                 raise
@@ -339,12 +339,7 @@ class PipelinePolicy:
 
     def run_to_media(self, loop: Loop, recording: Recording) -> list[Any]:
         """Call the pipeline under a loop that does not stop it; return its media."""
-        return list(self._call(loop, recording, recording.call_cache.replayer)[0])
-
-    @property
-    def guiders(self) -> Guiders:
-        """The pipeline's guiders, whose state every loop reads and restores."""
-        return self._guiders
+        return list(self._call(loop, recording)[0])
 
     def reference(self) -> AbstractContextManager[None]:
         """Return a context in which the policy computes with the parameters that training started from."""
@@ -389,23 +384,14 @@ class PipelinePolicy:
             self.replay(rollout, range(len(recording.decisions)), compare)
         elif recording.probe is not None:
             step, expected = recording.probe
-            loop = ProbeLoop(self._guiders, recording, step)
-            self._replay_call(loop, recording)
+            loop = ProbeLoop(self.guiders, recording, step)
+            self._call(loop, recording)
             if len(loop.outputs) != len(expected):
                 raise GenerationError(f"the replay ended before step {step}")
             gaps += [(now.float() - then.float()).abs().max() for now, then in zip(loop.outputs, expected, strict=True)]
         return torch.stack(gaps).max().item() if gaps else 0.0  # NaN stays NaN
 
-    def _replay_call(self, loop: Loop, recording: Recording) -> None:
-        self._call(loop, recording, recording.call_cache.replayer)
-
-    def _call(
-        self,
-        loop: Loop,
-        recording: Recording,
-        handler: Callable[[list[torch.Generator]], CallHandler],
-        **changes: Any,
-    ) -> Any:
+    def _call(self, loop: Loop, recording: Recording, **changes: Any) -> Any:
         """Call the pipeline once under a loop, with `changes` to its arguments; None if the loop stopped it."""
         if self._busy:
             raise GenerationError(
@@ -414,6 +400,8 @@ class PipelinePolicy:
         device = self.pipeline._execution_device
         one = type(self.pipeline).__name__ in SINGLE_GENERATOR
         generators = row_generators(recording.seed, [0] if one else recording.branches.roots, device if one else "cpu")
+        calls = recording.call_cache
+        handler = calls.recorder if isinstance(loop, RecordLoop) else calls.replayer
         self._busy = True
         try:
             with ExitStack() as stack:
@@ -422,7 +410,7 @@ class PipelinePolicy:
                 ambient = stack.enter_context(global_generators(recording.seed, device))
                 stack.enter_context(intercept_calls(self._targets, handler([*generators, *ambient])))
                 stack.enter_context(restore_attention(self._denoisers))
-                stack.enter_context(self._guiders.at_scale(recording.guidance_scale))
+                stack.enter_context(self.guiders.at_scale(recording.guidance_scale))
                 stack.enter_context(
                     intercept_denoisers(self._denoisers, self._branches, loop, self._trainable.precision)
                 )
@@ -457,10 +445,6 @@ class PipelinePolicy:
     def _check(self, sampling: SamplingConfig) -> None:
         check_transition(sampling.transition, family_of(self.pipeline.scheduler))
         call_arguments(self.pipeline, sampling, [])
-
-
-def _frames(medium: Any) -> list[Any]:
-    return medium if isinstance(medium, list) else [medium]
 
 
 def _select_denoisers(found: dict[str, ModelMixin], names: Sequence[str]) -> dict[str, ModelMixin]:

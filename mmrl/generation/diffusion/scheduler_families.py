@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
-from typing import Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import diffusers
 import torch
@@ -29,78 +30,59 @@ from mmrl.config.sampling import TRANSITIONS, TransitionConfig
 from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.transitions import DDIM, ODE, Level, Native, Transition
 
+if TYPE_CHECKING:
+    from mmrl.generation.diffusion.scheduler_hook import Step
+
 Levels = list[tuple[float, float]]
 """(sigma, sigma') of every step of a schedule."""
 
 
-class StepLike(Protocol):
-    """The part of a `scheduler_hook.Step` that a family reads."""
-
-    output: Tensor
-    sample: Tensor
-    index: int
-    levels: Levels
-
-    def with_noise(self, noise: float) -> Tensor:
-        """Return the scheduler's own x' with `noise` in place of every random number."""
-        ...
-
-
-class SchedulerFamily(Protocol):
+class SchedulerFamily(ABC):
     """A kind of scheduler, described by the noise levels of its steps."""
 
     name: ClassVar[str]
-    has_by_products: ClassVar[bool]  # True: its steps return more than x', which pipelines unpack
+    has_by_products: ClassVar[bool] = False  # True: its steps return more than x', which pipelines unpack
 
+    @abstractmethod
     def levels(self, scheduler: Any) -> Levels:
         """Return (sigma, sigma') of every step of the current schedule."""
-        ...
 
+    @abstractmethod
     def first_step(self, scheduler: Any, timestep: Any) -> int:
         """Return the index in the schedule of a loop's first step, which has this timestep."""
-        ...
 
+    @abstractmethod
     def deterministic(self, scheduler: Any) -> Transition | None:
         """Return the transition of steps outside of the window; None: the scheduler's own step."""
-        ...
 
-    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+    @abstractmethod
+    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
         """Return the mean [B, ...] float32 and the standard deviation of x'."""
-        ...
 
-    def velocity(self, step: StepLike) -> Tensor:
+    def velocity(self, step: Step) -> Tensor:
         """Return the model's output [B, ...] in the family's own terms."""
-        ...
+        return step.output
 
 
-class NoiseLevelFamily(SchedulerFamily, Protocol):
-    """A family whose latents have a known noise level.
+class NoiseLevelFamily(SchedulerFamily):
+    """A family whose latents have a known noise level; a transition between levels replaces the scheduler's own step.
 
     Noise levels are a flow's in every family: sigma / (1 - sigma) is the ratio of noise to signal.
     """
 
+    @abstractmethod
     def noise_level(self, scheduler: Any, place: float) -> float:
         """Return the noise level in (0, 1] at quantile `place` in (0, 1] of the model's training levels."""
-        ...
 
+    @abstractmethod
     def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
         """Set every step of the schedule to one noise level; return the index of the step that was nearest to it."""
-        ...
 
-
-class _TransitionFamily:
-    """A family whose own steps are replaced by a transition between their noise levels."""
-
-    has_by_products: ClassVar[bool] = False
-
-    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
         return transition.moments(step.sample.float(), self.velocity(step).float(), *step.levels[step.index])
 
-    def velocity(self, step: StepLike) -> Tensor:
-        return step.output
 
-
-class FlowFamily(_TransitionFamily):
+class FlowFamily(NoiseLevelFamily):
     """x = (1 - sigma) x_0 + sigma noise; the model predicts the velocity noise - x_0."""
 
     name: ClassVar[str] = "flow"
@@ -140,14 +122,14 @@ class InvertedFlowFamily(FlowFamily):
     def levels(self, scheduler: Any) -> Levels:
         return list(pairwise(1 - value for value in scheduler.sigmas.tolist()))
 
-    def velocity(self, step: StepLike) -> Tensor:
+    def velocity(self, step: Step) -> Tensor:
         return -step.output
 
     def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
         return super().set_constant_sigma(scheduler, 1 - sigma)
 
 
-class VPFamily(_TransitionFamily):
+class VPFamily(NoiseLevelFamily):
     """x = sqrt(1 - sigma²) x_0 + sigma noise; the model predicts the noise, x_0 or v."""
 
     name: ClassVar[str] = "vp"
@@ -196,14 +178,14 @@ class VEFamily(VPSolverFamily):
 
     name: ClassVar[str] = "ve"
 
-    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
         sigma, sigma_next = step.levels[step.index]
         signal, signal_next = (1 - sigma**2) ** 0.5, (1 - sigma_next**2) ** 0.5
         mean, std = transition.moments(step.sample.float() * signal, step.output.float(), sigma, sigma_next)
         return mean / signal_next, std / signal_next
 
 
-class NativeFamily:
+class NativeFamily(SchedulerFamily):
     """Schedulers that sample x' themselves; the Gaussian is measured by replacing their noise with 0 and with 1."""
 
     name: ClassVar[str] = "native"
@@ -221,14 +203,11 @@ class NativeFamily:
     def deterministic(self, scheduler: Any) -> Transition | None:
         return None
 
-    def moments(self, transition: Transition, step: StepLike) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
         mean = step.with_noise(0.0)
         with torch.no_grad():
             std = (step.with_noise(1.0) - mean).mean().item()
         return mean, std
-
-    def velocity(self, step: StepLike) -> Tensor:
-        return step.output
 
 
 _FLOW, _INVERTED_FLOW, _NATIVE = FlowFamily(), InvertedFlowFamily(), NativeFamily()
@@ -280,10 +259,10 @@ def noise_level_family(scheduler: Any) -> NoiseLevelFamily:
         UnsupportedError: the scheduler samples noise itself and does not say how much.
     """
     family = family_of(scheduler)
-    if isinstance(family, NativeFamily):
+    if not isinstance(family, NoiseLevelFamily):
         raise UnsupportedError(f"{type(scheduler).__name__} does not say how much noise its latents hold: set another "
                                "policy.scheduler, such as DDIMScheduler for models that predict noise")  # fmt: skip
-    return cast(NoiseLevelFamily, family)
+    return family
 
 
 def supported_schedulers() -> tuple[str, ...]:
@@ -332,7 +311,7 @@ def make_transition(config: TransitionConfig, family: SchedulerFamily, scheduler
     return TRANSITIONS.load(config.name).from_config(config, scheduler, levels)
 
 
-def velocity_gain(family: SchedulerFamily, transition: Transition, step: StepLike) -> float | None:
+def velocity_gain(family: SchedulerFamily, transition: Transition, step: Step) -> float | None:
     """Return |d mean / d output|, the change of a step's mean with the model's output; None: only the scheduler knows.
 
     Means are linear in x and in the output, so this is the mean of a small output at x = 0.
@@ -340,23 +319,9 @@ def velocity_gain(family: SchedulerFamily, transition: Transition, step: StepLik
     if isinstance(transition, Native):
         return None
     unit, none = torch.full((1, 1), 1e-3), torch.zeros(1, 1)  # small: some models clip their x_0
-    probe = _Probe(unit, none, step.index, step.levels)
     with torch.no_grad():
-        mean, _ = family.moments(transition, probe)
+        mean, _ = family.moments(transition, replace(step, output=unit, sample=none))
     return abs(mean.item()) / 1e-3
-
-
-@dataclass
-class _Probe:
-    """A step that serves to evaluate a family's moments."""
-
-    output: Tensor
-    sample: Tensor
-    index: int
-    levels: Levels
-
-    def with_noise(self, noise: float) -> Tensor:
-        raise TypeError("only a scheduler's own step samples noise")
 
 
 def _share(ratio: float) -> float:

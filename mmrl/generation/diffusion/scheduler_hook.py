@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from diffusers.schedulers.scheduling_utils import SchedulerOutput
@@ -19,6 +19,9 @@ from torch import Tensor
 
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.scheduler_families import Levels, SchedulerFamily, family_of
+
+if TYPE_CHECKING:
+    from mmrl.generation.diffusion.loops import Loop
 
 _STATE = "_mmrl_state"
 
@@ -52,23 +55,11 @@ class Step:
         return following.float()
 
 
-class StepHandler(Protocol):
-    """The interface of an object that provides the results of a loop's steps."""
-
-    def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
-        """Handle a new schedule."""
-        ...
-
-    def on_step(self, step: Step) -> Tensor:
-        """Return x' [B, ...]."""
-        ...
-
-
 class _LoopState:
     """The state of an intercepted scheduler during one call of a pipeline."""
 
-    def __init__(self, handler: StepHandler, family: SchedulerFamily) -> None:
-        self.handler, self.family = handler, family
+    def __init__(self, loop: Loop, family: SchedulerFamily) -> None:
+        self.loop, self.family = loop, family
         self.restart()
 
     def restart(self) -> None:
@@ -77,14 +68,14 @@ class _LoopState:
 
     def __deepcopy__(self, memo: Any) -> _LoopState:
         """Return a new state, so that a copied scheduler (LTX-2's for sound) is intercepted on its own schedule."""
-        return _LoopState(self.handler, self.family)
+        return _LoopState(self.loop, self.family)
 
 
 @contextmanager
-def intercept_scheduler(scheduler: Any, handler: StepHandler) -> Iterator[None]:
-    """While open, `handler` provides the result of every step."""
+def intercept_scheduler(scheduler: Any, loop: Loop) -> Iterator[None]:
+    """While open, `loop` provides the result of every step."""
     original: Any = type(scheduler)
-    state = _LoopState(handler, family_of(scheduler))
+    state = _LoopState(loop, family_of(scheduler))
     scheduler.__class__ = _intercepted_class(original)
     setattr(scheduler, _STATE, state)
     try:
@@ -101,7 +92,7 @@ def _intercepted_class(original: Any) -> type:
         original.set_timesteps(self, *args, **kwargs)
         state: _LoopState = getattr(self, _STATE)
         state.restart()
-        state.handler.on_schedule(self, state.family)
+        state.loop.on_schedule(self, state.family)
 
     @functools.wraps(original.step)  # pipelines look for `eta` and `generator` in its signature
     def step(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +114,7 @@ def _intercepted_class(original: Any) -> type:
             return original.step(self, output, timestep, x, *args, **kwargs, return_dict=False)
 
         step = Step(model_output, sample, index, state.levels, self, state.family, compute)
-        following = state.handler.on_step(step)
+        following = state.loop.on_step(step)
         if state.family.has_by_products and step.by_products is None:  # not computed yet, but the pipeline unpacks them
             step.own()
         state.next = index + 1

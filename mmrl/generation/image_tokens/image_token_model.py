@@ -168,8 +168,7 @@ PIXELS_TO_IMAGE = (
 class SnippetRequest:
     """The folder, the prompt and the sampling that a snippet shows."""
 
-    folder: str
-    """The folder's name or its Hub id."""
+    folder: str  # the folder's name or its Hub id
     dtype: str
     prompt: str
     sampling: ImageTokenSamplingConfig

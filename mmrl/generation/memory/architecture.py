@@ -37,12 +37,9 @@ class ArchitectureNotFound(LookupError):
 class Architecture:
     """The configuration files of a pipeline."""
 
-    origin: str
-    """The source of the files, as text."""
-    index: Mapping[str, Any]
-    """The content of model_index.json."""
-    configs: Mapping[str, Mapping[str, Any]]
-    """The configuration of each component; tokenizers and processors have none."""
+    origin: str  # the source of the files, as text
+    index: Mapping[str, Any]  # the content of model_index.json
+    configs: Mapping[str, Mapping[str, Any]]  # the configuration of each component; tokenizers and processors have none
 
     @property
     def pipeline(self) -> type[diffusers.DiffusionPipeline]:

@@ -14,44 +14,32 @@ class ComponentWeights:
 
     name: str
     parameters: int
-    bytes: int
-    """The bytes of its parameters and buffers."""
+    bytes: int  # the bytes of its parameters and buffers
 
 
 @dataclass(frozen=True)
 class UpdateMemory:
     """The memory of one denoising step's forward and backward pass, with all denoiser calls of its guidance."""
 
-    kept: int
-    """The bytes that the forward pass keeps for the backward pass."""
-    peak: int
-    """The maximal number of bytes at any time, with the temporary tensors of both passes."""
+    kept: int  # the bytes that the forward pass keeps for the backward pass
+    peak: int  # the maximal number of bytes at any time, with the temporary tensors of both passes
 
 
 @dataclass(frozen=True)
 class MemoryEstimate:
     """The bytes by purpose. Everything is on one device: the whole pipeline, and all recordings of an iteration."""
 
-    frozen: tuple[ComponentWeights, ...]
-    """The components that are not trained; with adapters, also the denoisers."""
-    trained: int
-    """The number of trained parameters, all float32."""
-    copies: tuple[str, ...]
-    """The further float32 copies of every trained parameter: a moving average, an old policy."""
-    reference: int
-    """The bytes of a frozen copy of fully trained denoisers; adapters need none."""
-    recording: int
-    """The bytes that one rollout call keeps for its replays."""
-    micro_batches: int
-    """The number of rollout calls of an iteration, whose recordings are all kept."""
+    frozen: tuple[ComponentWeights, ...]  # the components that are not trained; with adapters, also the denoisers
+    trained: int  # the number of trained parameters, all float32
+    copies: tuple[str, ...]  # the further float32 copies of every trained parameter: a moving average, an old policy
+    reference: int  # the bytes of a frozen copy of fully trained denoisers; adapters need none
+    recording: int  # the bytes that one rollout call keeps for its replays
+    micro_batches: int  # the number of rollout calls of an iteration, whose recordings are all kept
     rollout: int
-    rollout_at: str
-    """The network and method of the largest rollout call; `rollout` is its peak."""
+    rollout_at: str  # the network and method of the largest rollout call; `rollout` is its peak
     plain: UpdateMemory
-    recomputed: UpdateMemory | None
-    """The update with gradient checkpointing; None: the denoiser does not support it."""
-    checkpointing: bool
-    """True if the run uses gradient checkpointing."""
+    recomputed: UpdateMemory | None  # the update with gradient checkpointing; None: the denoiser does not support it
+    checkpointing: bool  # true if the run uses gradient checkpointing
     assumptions: tuple[str, ...]
 
     @property
@@ -91,7 +79,7 @@ class MemoryEstimate:
         parts += [f"{copy} {size(one)}" for copy in self.copies]
         if self.reference:
             parts.append(f"reference {size(self.reference)}")
-        rows = [
+        return [
             ("frozen weights", f"{size(sum(w.bytes for w in self.frozen))}: {_list_weights(self.frozen)}"),
             ("trained", f"{count(self.trained)} parameters: {', '.join(parts)}"),
             ("recordings", f"{size(self.recordings)}: {self.micro_batches:,} x {size(self.recording)}"),
@@ -99,7 +87,6 @@ class MemoryEstimate:
             ("update", self._describe_update()),
             ("in all", f"{size(self.total)}, of which {size(self.resident)} all the time"),
         ]
-        return rows
 
     def _describe_update(self) -> str:
         plain = f"{size(self.plain.peak)} without gradient checkpointing"
