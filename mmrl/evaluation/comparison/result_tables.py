@@ -10,7 +10,7 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mmrl.evaluation.comparison.estimates import TIE, Estimate, MetricDifference
+from mmrl.evaluation.comparison.estimates import TIE, Estimate
 from mmrl.evaluation.comparison.regression import Diff
 from mmrl.evaluation.comparison.result import Against, Result, SubjectResult
 from mmrl.evaluation.report.page import one_line
@@ -51,21 +51,19 @@ def result_tables(result: Result) -> list[ResultTable]:
 
 def diff_table(diff: Diff) -> ResultTable:
     """Return a table with every number of both results, its change and its verdict."""
-    rows = tuple(
-        (
-            ResultCell(_name(change.subject)),
-            ResultCell(_name(change.label)),
-            ResultCell(_number(change.before)),
-            ResultCell(_number(change.after)),
+    rows = [
+        _row(
+            *map(_name, (change.subject, change.label)),
+            *map(_number, (change.before, change.after)),
             ResultCell(_signed(change.difference), change.verdict),
-            ResultCell(interval_text(change)),
-            ResultCell(str(change.samples) if change.samples else "not paired"),
+            interval_text(change),
+            str(change.samples) if change.samples else "not paired",
             ResultCell(change.verdict, change.verdict),
         )
         for change in diff.changes
-    )
+    ]
     heads = ("subject", "metric", "first", "second", "second - first", "95 % interval", "samples", "verdict")
-    return ResultTable(f"{diff.first} and {diff.second}", heads, rows, 2)
+    return ResultTable(f"{diff.first} and {diff.second}", heads, tuple(rows), 2)
 
 
 def as_rich(table: ResultTable, folder: str = "") -> RenderableType:
@@ -130,21 +128,29 @@ def _setting_text(value: object) -> str:
 
 def _numbers(result: Result) -> ResultTable:
     heads = ("subject", *(f"{m.label}{' ↓' if m.direction == 'lower' else ''}" for m in result.metrics))
-    rows = tuple(
-        (ResultCell(_name(name)), *(ResultCell(estimate_text(subject.numbers.get(m.label))) for m in result.metrics))
+    rows = [
+        _row(_name(name), *(estimate_text(subject.numbers.get(m.label)) for m in result.metrics))
         for name, subject in result.subjects.items()
-    )
+    ]
     note = "With 95 % intervals by the bootstrap over samples. What could not be scored is in no number."
     if any(metric.direction == "lower" for metric in result.metrics):
         note += " ↓: less is better."
-    return ResultTable("Numbers", heads, rows, note=note)
+    return ResultTable("Numbers", heads, tuple(rows), note=note)
 
 
 def _against(result: Result, title: str, of: Callable[[SubjectResult], Against | None]) -> ResultTable:
-    rows: list[tuple[ResultCell, ...]] = []
-    for name, subject in result.subjects.items():
-        if (against := of(subject)) is not None:
-            rows += [_difference_row(name, against.name, label, each) for label, each in against.numbers.items()]
+    rows = [
+        _row(
+            *map(_name, (name, against.name, label)),
+            ResultCell(_signed(each.value), each.verdict),
+            interval_text(each),
+            f"{each.wins} / {each.ties} / {each.losses}",
+            *map(str, (each.samples, each.dropped)),
+        )
+        for name, subject in result.subjects.items()
+        if (against := of(subject)) is not None
+        for label, each in against.numbers.items()
+    ]
     heads = ("subject", "against", "metric", "difference", "95 % interval", "win / tie / loss", "samples", "dropped")
     note = f"Sample by sample, with the same noise. A tie: no further apart than {TIE:g}."
     if title == "the best":
@@ -152,38 +158,24 @@ def _against(result: Result, title: str, of: Callable[[SubjectResult], Against |
     return ResultTable(f"Against {title}", heads, tuple(rows), 3, note)
 
 
-def _difference_row(name: str, other: str, label: str, each: MetricDifference) -> tuple[ResultCell, ...]:
-    return (
-        ResultCell(_name(name)),
-        ResultCell(_name(other)),
-        ResultCell(_name(label)),
-        ResultCell(_signed(each.value), each.verdict),
-        ResultCell(interval_text(each)),
-        ResultCell(f"{each.wins} / {each.ties} / {each.losses}"),
-        ResultCell(str(each.samples)),
-        ResultCell(str(each.dropped)),
-    )
-
-
 def _distances(result: Result) -> ResultTable:
-    subjects = result.subjects.items()
-    columns = [("diversity", [s.diversity for _, s in subjects]), ("drift from base", [s.drift for _, s in subjects])]
-    columns = [(head, column) for head, column in columns if any(column)]
-    lengths = any(subject.tokens is not None for _, subject in subjects)
-    rows = [
-        (
-            ResultCell(_name(name)),
-            ResultCell(_number(subject.numbers[result.headline.label].value)),
-            *(ResultCell(estimate_text(column[number])) for _, column in columns),
-            *([ResultCell(f"{subject.tokens:.1f}" if subject.tokens is not None else NOT_KNOWN)] if lengths else []),
-        )
-        for number, (name, subject) in enumerate(subjects)
-    ]
-    heads = ("subject", result.headline.label, *(head for head, _ in columns), *(["tokens"] if lengths else []))
+    subjects = result.subjects
+    distances = {
+        "diversity": [subject.diversity for subject in subjects.values()],
+        "drift from base": [subject.drift for subject in subjects.values()],
+    }
+    columns = {head: [estimate_text(each) for each in column] for head, column in distances.items() if any(column)}
     note = f"Diversity among the answers to one sample; drift at the same seed. Distance: {result.distance}."
-    return ResultTable(
-        "Diversity and drift", heads, tuple(rows) if columns or lengths else (), note=note if columns else ""
-    )
+    note = note if columns else ""
+    if any(subject.tokens is not None for subject in subjects.values()):
+        lengths = [subject.tokens for subject in subjects.values()]
+        columns["tokens"] = [f"{length:.1f}" if length is not None else NOT_KNOWN for length in lengths]
+    rows = [
+        _row(_name(name), _number(subject.numbers[result.headline.label].value), *(c[n] for c in columns.values()))
+        for n, (name, subject) in enumerate(subjects.items())
+    ]
+    heads = ("subject", result.headline.label, *columns)
+    return ResultTable("Diversity and drift", heads, tuple(rows) if columns else (), note=note)
 
 
 def _groups(result: Result, by: str) -> ResultTable:
@@ -191,40 +183,22 @@ def _groups(result: Result, by: str) -> ResultTable:
     rows: list[tuple[ResultCell, ...]] = []
     for group in dict.fromkeys(g for s in result.subjects.values() for g in s.groups.get(by, {})):
         for name, subject in result.subjects.items():
-            rows += _group_rows(subject, by, group, name)
+            if (found := subject.groups.get(by, {}).get(group)) is None:
+                continue
+            for label, number in found.numbers.items():
+                change = found.difference.get(label)
+                difference = ResultCell(_signed(change.value), change.verdict) if change else NOT_KNOWN
+                interval = interval_text(change) if change else NOT_KNOWN
+                names = map(_name, (group, label, name))
+                rows.append(_row(*names, _number(number.value), difference, interval, str(number.samples)))
     heads = (by, "metric", "subject", "value", "difference to base", "95 % interval", "samples")
     return ResultTable(f"By {by}", heads, tuple(rows), 3)
-
-
-def _group_rows(subject: SubjectResult, by: str, group: str, name: str) -> list[tuple[ResultCell, ...]]:
-    found = subject.groups.get(by, {}).get(group)
-    if found is None:
-        return []
-    rows = []
-    for label, number in found.numbers.items():
-        change = found.difference.get(label)
-        cells = (_signed(change.value), interval_text(change)) if change else (NOT_KNOWN, NOT_KNOWN)
-        rows.append(
-            (
-                *(ResultCell(_name(text)) for text in (group, label, name)),
-                ResultCell(_number(number.value)),
-                ResultCell(cells[0], change.verdict if change else ""),
-                ResultCell(cells[1]),
-                ResultCell(str(number.samples)),
-            )
-        )
-    return rows
 
 
 def _unscored(result: Result) -> ResultTable:
     """Return the reasons for unscored rows, and for invalid answers, which count as the worst."""
     rows = [
-        (
-            ResultCell(_name(name)),
-            ResultCell(_name(value)),
-            ResultCell(one_line(reason, LONGEST)),
-            ResultCell(str(count)),
-        )
+        _row(*map(_name, (name, value, reason)), str(count))
         for name, subject in result.subjects.items()
         for counted in (subject.unscored, subject.invalid)
         for value, reasons in counted.items()
@@ -241,6 +215,10 @@ def estimate_text(estimate: Estimate | None) -> str:
     ends = f" [{estimate.low:.3f}, {estimate.high:.3f}]" if math.isfinite(estimate.low) else ""
     lost = f" ({estimate.unscored} unscored)" if estimate.unscored else ""
     return f"{_number(estimate.value)}{ends}{lost}"
+
+
+def _row(*cells: str | ResultCell) -> tuple[ResultCell, ...]:
+    return tuple(ResultCell(cell) if isinstance(cell, str) else cell for cell in cells)
 
 
 def _number(value: float) -> str:
