@@ -6,8 +6,7 @@ import logging
 
 from mmrl.build.schemes import provided_samples
 from mmrl.config.media import MediaConfig
-from mmrl.data.media.bad_media import exclude_bad_media
-from mmrl.data.media.decode import check_media_files
+from mmrl.data.media.bad_media import check_media_files, exclude_bad_media
 from mmrl.data.media.reader import cache_of
 from mmrl.data.sample import Sample
 from mmrl.data.sources import load_source

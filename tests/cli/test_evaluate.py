@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from mmrl.cli import app
 from mmrl.cli.errors import exit_code
 from mmrl.errors import EvaluationError, ResultError
-from mmrl.evaluation.comparison.progress import PlainComparisonDisplay
+from mmrl.evaluation.comparison.progress import ComparisonDisplay
 from mmrl.evaluation.comparison.result_tables import ResultCell, ResultTable, as_markdown, shared_folder
 
 
@@ -46,7 +46,7 @@ def test_unusable_results_have_their_own_exit_code():
 
 def test_progress_without_a_terminal_prints_a_line_per_batch():
     lines, clock = [], iter([0.0, 2.0, 3.0])
-    display = PlainComparisonDisplay(lines.append, lambda: next(clock))
+    display = ComparisonDisplay(lines.append, lambda: next(clock))
     display.start("run@base", 20, 60)
     display.advance(20, "shapeworld", 0.25)
     display.advance(20, "shapeworld", 0.5)

@@ -8,7 +8,8 @@ import pytest
 from PIL import Image
 
 from mmrl.data import DataError, Sample
-from mmrl.data.media.decode import check_media_files, load_image, load_mask, load_video, with_media_in
+from mmrl.data.media.bad_media import check_media_files
+from mmrl.data.media.decode import load_image, load_mask, load_video, with_media_in
 
 LEFT, RIGHT = (250, 10, 10), (10, 10, 250)
 

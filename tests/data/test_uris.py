@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mmrl.data import DataError, Sample, read_samples, write_samples
+from mmrl.data.media.bad_media import check_media_files
 from mmrl.data.media.decode import (
-    check_media_files,
     image_size,
     load_image,
     load_mask,

@@ -1,4 +1,4 @@
-"""Search for images and videos that cannot be decoded, before training, by decoding everything once.
+"""Search for images and videos that cannot be used, before training: by opening the files, or by decoding everything.
 
 Problems are reported by file and sample. A sample with bad media stops the run or is excluded; it is never replaced by
 another one.
@@ -10,16 +10,23 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, TypeAlias
 
-from mmrl.data.media.decode import MAX_LISTED, load_image, upright_frames
+from PIL import Image
+
+from mmrl.data.media.decode import BROKEN, as_data_errors, load_image, media_error, upright_frames
 from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_media
+from mmrl.data.media.uris import is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 
 Medium: TypeAlias = Literal["image", "video"]
 MediaCheck: TypeAlias = Callable[[Medium, str, str], None]
 """Raises DataError if a medium (its kind, its path or data URI, the id of a sample that uses it) cannot be used."""
+
+MAX_LISTED = 5
+"""Number of problems that a message lists."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +41,19 @@ class UsableSamples:
         if not self.excluded:
             return ""
         total = len(self.samples) + len(self.excluded)
-        lines = [problem for problems in self.excluded.values() for problem in problems]
-        more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
-        return "\n".join([f"{len(self.excluded)} of {total} samples are left out:", *lines[:MAX_LISTED], *more])
+        return f"{len(self.excluded)} of {total} samples are left out:\n{_listed(self.excluded)}"
+
+
+def check_media_files(samples: Sequence[Sample]) -> None:
+    """Check that all media of the samples exist and that images can be opened, before training.
+
+    Images are opened but not decoded, which takes microseconds: a truncated one is detected when it is used.
+
+    Raises:
+        DataError: files cannot be used; the message has one line for each of the first ones.
+    """
+    if problems := find_bad_media(samples, _check_file):
+        raise DataError(_listed(problems))
 
 
 def exclude_bad_media(samples: Sequence[Sample], check: MediaCheck | None = None) -> UsableSamples:
@@ -106,6 +123,21 @@ def decode(medium: Medium, reference: str, sample_id: str) -> None:
         return
     for _ in upright_frames(reference, sample_id, selected=frozenset()):
         pass
+
+
+def _check_file(medium: Medium, reference: str, sample_id: str) -> None:
+    if not is_data_uri(reference) and not Path(reference).is_file():
+        problem = "is a folder" if Path(reference).is_dir() else "there is no such file"
+        raise media_error(reference, sample_id, problem)
+    if not is_video(medium, reference):
+        with as_data_errors(reference, sample_id, "picture", BROKEN), Image.open(media_source(reference)):
+            pass
+
+
+def _listed(problems: dict[str, tuple[str, ...]]) -> str:
+    lines = [problem for each in problems.values() for problem in each]
+    more = [f"and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+    return "\n".join([*lines[:MAX_LISTED], *more])
 
 
 def _of_sample(problem: str, first_user: str, sample_id: str) -> str:

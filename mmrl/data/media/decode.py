@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_answer_images, map_media
+from mmrl.data.media.sample_media import map_answer_images, map_media
 from mmrl.data.media.uris import describe_reference, is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -31,14 +30,16 @@ if TYPE_CHECKING:
 MIN_DURATION_SHARE = 0.9
 """A video whose last frame ends before this share of its stated duration is truncated."""
 
-MAX_LISTED = 5
-"""Number of problems that an error message lists."""
-
 _ORIENTATION, _ON_ITS_SIDE = 0x0112, (5, 6, 7, 8)  # EXIF tag, and its values with width and height swapped
 _CLOCK = re.compile(r"([0-9]+):([0-9]+):([0-9.]+)")
 _IN_MEMORY = re.compile(r"<_io\.BytesIO object at 0x[0-9a-f]+>|<none>")
-_Errors: TypeAlias = tuple[type[Exception], ...]
-_BROKEN: _Errors = (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning)
+BROKEN: tuple[type[Exception], ...] = (
+    OSError,
+    SyntaxError,
+    ValueError,
+    Image.DecompressionBombError,
+    Image.DecompressionBombWarning,
+)
 
 
 def with_media_in(sample: Sample, folder: Path | str) -> Sample:
@@ -57,32 +58,6 @@ def with_media_in(sample: Sample, folder: Path | str) -> Sample:
     )
 
 
-def check_media_files(samples: Iterable[Sample]) -> None:
-    """Check that all media of the samples exist and that images can be opened, before training.
-
-    Images are opened but not decoded, which takes microseconds: a truncated one is detected when it is used.
-
-    Raises:
-        DataError: files cannot be used; the message has one line for each of the first ones.
-    """
-    problems: list[str] = []
-
-    def check(kind: MediaKind, path: str, sample_id: str) -> None:
-        try:
-            _check_file(kind, path, sample_id)
-        except DataError as err:
-            problems.append(str(err))
-
-    for sample in samples:
-        answers = list(images_of_answers(sample))
-        own = {"images": [*sample.images, *answers], "videos": sample.videos, "mask": sample.mask}
-        for media in (own, sample.conditions):
-            map_media(media, partial(check, sample_id=sample.id))
-    if problems:
-        more = [f"and {len(problems) - MAX_LISTED} more"] if len(problems) > MAX_LISTED else []
-        raise DataError("\n".join([*problems[:MAX_LISTED], *more]))
-
-
 def load_image(path: Path | str, sample_id: str | None = None, alpha: bool = False) -> Image.Image:
     """Return an RGB image (RGBA with `alpha`), rotated by its EXIF orientation; 16 bits per channel are scaled to 8.
 
@@ -98,7 +73,7 @@ def image_size(path: Path | str, sample_id: str | None = None) -> tuple[int, int
     Raises:
         DataError: the file does not exist, or is not an image.
     """
-    with as_data_errors(path, sample_id, "picture", _BROKEN), Image.open(media_source(path)) as picture:
+    with as_data_errors(path, sample_id, "picture", BROKEN), Image.open(media_source(path)) as picture:
         width, height = picture.size
         turned = picture.getexif().get(_ORIENTATION, 1) in _ON_ITS_SIDE
     return (height, width) if turned else (width, height)
@@ -126,14 +101,8 @@ def upright_frames(
     Raises:
         DataError: see `load_video`; for a truncated video, after its last frame.
     """
-    import av  # imported here, so that data sets without videos load no codecs
-
     end, count = 0.0, 0
-    broken = (av.error.FFmpegError, OSError, ValueError)
-    with as_data_errors(path, sample_id, "video", broken), av.open(media_source(path), "r") as container:
-        if not container.streams.video:
-            raise media_error(path, sample_id, "holds no stream of pictures")
-        stream = container.streams.video[0]
+    with video_stream(path, sample_id) as (container, stream):
         for frame in container.decode(stream):
             if frame.is_corrupt:
                 raise media_error(path, sample_id, f"frame {count} is damaged: copy the file again, or leave it out")
@@ -146,6 +115,18 @@ def upright_frames(
         raise media_error(path, sample_id, "holds no frames")
     if rate:
         check_not_truncated(path, sample_id, end + 1 / rate, stated)
+
+
+@contextmanager
+def video_stream(path: Path | str, sample_id: str | None) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """Open a video and yield its container and first video stream; errors in the body too become `DataError`s."""
+    import av  # imported here, so that data sets without videos load no codecs
+
+    broken = (av.error.FFmpegError, OSError, ValueError)
+    with as_data_errors(path, sample_id, "video", broken), av.open(media_source(path), "r") as container:
+        if not container.streams.video:
+            raise media_error(path, sample_id, "holds no stream of pictures")
+        yield container, container.streams.video[0]
 
 
 def stated_seconds(container: InputContainer, stream: VideoStream) -> float:
@@ -167,16 +148,8 @@ def check_not_truncated(path: Path | str, sample_id: str | None, end: float, sta
         )
 
 
-def _check_file(kind: MediaKind, path: str, sample_id: str) -> None:
-    if not is_data_uri(path) and not Path(path).is_file():
-        raise media_error(path, sample_id, "is a folder" if Path(path).is_dir() else "there is no such file")
-    if not is_video(kind, path):
-        with as_data_errors(path, sample_id, "picture", _BROKEN), Image.open(media_source(path)):
-            pass
-
-
 def _decode(path: Path | str, sample_id: str | None) -> Image.Image:
-    with as_data_errors(path, sample_id, "picture", _BROKEN), warnings.catch_warnings():
+    with as_data_errors(path, sample_id, "picture", BROKEN), warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         with Image.open(media_source(path)) as picture:
             picture.load()

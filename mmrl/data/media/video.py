@@ -9,25 +9,26 @@ decord fails (for example, frames 48 pixels wide). Both return bit-identical fra
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.data.media.budget import VideoBudget, resized
-from mmrl.data.media.decode import as_data_errors, check_not_truncated, media_error, stated_seconds, upright_frames
+from mmrl.data.media.decode import (
+    as_data_errors,
+    check_not_truncated,
+    media_error,
+    stated_seconds,
+    upright_frames,
+    video_stream,
+)
 from mmrl.data.media.uris import describe_reference, is_data_uri, media_source, uri_kind
-
-if TYPE_CHECKING:
-    from av import VideoStream
-    from av.container import InputContainer
 
 log = logging.getLogger(__name__)
 
@@ -148,32 +149,19 @@ def _by_pyav(reference: Path | str, budget: VideoBudget, sample_id: str | None) 
     return [image for _, image, _ in kept], indices, [second - header.start for _, _, second in kept], rate, total
 
 
-@contextmanager
-def _video_stream(reference: Path | str, sample_id: str | None) -> Iterator[tuple[InputContainer, VideoStream]]:
-    import av
-
-    with (
-        as_data_errors(reference, sample_id, "video", (av.error.FFmpegError, OSError, ValueError)),
-        av.open(media_source(reference), "r") as container,
-    ):
-        if not container.streams.video:
-            raise media_error(reference, sample_id, "holds no stream of pictures")
-        yield container, container.streams.video[0]
-
-
 def stated_duration(reference: Path | str, sample_id: str | None = None) -> float:
     """Return the duration in seconds that a video's header states; 0 if it states none.
 
     Raises:
         DataError: the file does not exist, or is not a video.
     """
-    with _video_stream(reference, sample_id) as (container, stream):
+    with video_stream(reference, sample_id) as (container, stream):
         return stated_seconds(container, stream)
 
 
 def _header(reference: Path | str, sample_id: str | None) -> _Header:
     """Return frame count, rate and start from the container's packets; nothing is decoded."""
-    with _video_stream(reference, sample_id) as (container, stream):
+    with video_stream(reference, sample_id) as (container, stream):
         rate, unit = float(stream.average_rate or 0), stream.time_base or 0
         if not rate > 0:
             raise media_error(reference, sample_id, "does not say how many frames a second it has")

@@ -4,35 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 
-class ComparisonDisplay(Protocol):
-    """A display of the rows that are done."""
-
-    def start(self, subject: str, done: int, total: int) -> None:
-        """Begin a subject with `done` of its `total` rows finished."""
-        ...
-
-    def advance(self, rows: int, label: str, mean: float) -> None:
-        """Count `rows` more as scored; `mean` is the running mean of the metric `label`."""
-        ...
-
-    def log(self, text: str) -> None:
-        """Print a message that stays."""
-        ...
-
-    def close(self) -> None:
-        """End the display."""
-        ...
-
-
-class PlainComparisonDisplay:
-    """A display that writes one line per batch."""
+class ComparisonDisplay:
+    """A display of the rows that are done, with one line per batch."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._write, self._clock = write, clock
@@ -40,30 +19,31 @@ class PlainComparisonDisplay:
         self._begun, self._rows = 0.0, 0  # rows of this process
 
     def start(self, subject: str, done: int, total: int) -> None:
-        """See `ComparisonDisplay`."""
+        """Begin a subject with `done` of its `total` rows finished."""
         self._subject, self._done, self._total = subject, done, total
         self._begun, self._rows = self._clock(), 0
         if done:
             self._write(f"{subject}  {done}/{total} rows are there already")
 
     def advance(self, rows: int, label: str, mean: float) -> None:
-        """See `ComparisonDisplay`."""
+        """Count `rows` more as scored; `mean` is the running mean of the metric `label`."""
         self._done, self._rows = self._done + rows, self._rows + rows
         left = (self._total - self._done) * (self._clock() - self._begun) / self._rows
         self._write(f"{self._subject}  {self._done}/{self._total} rows  mean {label} {mean:.4f}  {left:.0f} s left")
 
     def log(self, text: str) -> None:
-        """See `ComparisonDisplay`."""
+        """Print a message that stays."""
         self._write(text)
 
     def close(self) -> None:
-        """See `ComparisonDisplay`."""
+        """End the display."""
 
 
-class BarComparisonDisplay:
+class BarComparisonDisplay(ComparisonDisplay):
     """A display with a progress bar per subject."""
 
     def __init__(self, console: Console) -> None:
+        super().__init__(lambda text: console.print(Text(text)))
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -73,7 +53,6 @@ class BarComparisonDisplay:
         )
         self._progress = Progress(*columns, console=console)
         self._progress.start()
-        self._task: TaskID | None = None
 
     def start(self, subject: str, done: int, total: int) -> None:
         """See `ComparisonDisplay`."""
@@ -81,12 +60,7 @@ class BarComparisonDisplay:
 
     def advance(self, rows: int, label: str, mean: float) -> None:
         """See `ComparisonDisplay`."""
-        assert self._task is not None
         self._progress.update(self._task, advance=rows, mean=f"mean {label} {mean:.4f}")
-
-    def log(self, text: str) -> None:
-        """See `ComparisonDisplay`."""
-        self._progress.console.print(Text(text))
 
     def close(self) -> None:
         """See `ComparisonDisplay`."""
@@ -97,4 +71,4 @@ def comparison_display(console: Console) -> ComparisonDisplay:
     """Return a bar if the console is a terminal, else plain lines."""
     if console.is_terminal:
         return BarComparisonDisplay(console)
-    return PlainComparisonDisplay(lambda line: console.print(Text(line), soft_wrap=True))
+    return ComparisonDisplay(lambda line: console.print(Text(line), soft_wrap=True))

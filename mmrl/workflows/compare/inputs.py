@@ -23,7 +23,7 @@ from mmrl.build.policies import prepare_samples
 from mmrl.build.schemes import BENCHMARK_DATA, scheme_of
 from mmrl.config.media import MediaConfig
 from mmrl.config.rewards import RewardConfig
-from mmrl.data.media.decode import check_media_files
+from mmrl.data.media.bad_media import check_media_files
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
 from mmrl.rewards.parsing.boxes import Space
