@@ -95,9 +95,6 @@ def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
             )
 
 
-# Build the experience source and the objective of a run from its configuration, stage by stage.
-
-
 @dataclass(frozen=True)
 class TrainingSetup:
     """The source of experience and the objective that a `TrainingLoop` takes."""

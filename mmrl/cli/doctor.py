@@ -9,7 +9,7 @@ import platform
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -225,9 +225,6 @@ def _canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-# `mmrl doctor --pipelines`: which pipelines of the installed diffusers can be trained.
-
-
 MEANING: dict[SupportState, str] = {
     "proven": "a tiny pipeline of the class is recorded and replayed exactly, with gradients, by a test",
     "expected": "not tested, but without known obstacles: a known denoiser, a scheduler of a supported family",
@@ -263,27 +260,3 @@ def installed_support() -> list[PipelineSupport]:
     with quiet_diffusers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return list_support()
-
-
-def page(found: Sequence[PipelineSupport], version: str) -> str:
-    """Return the text of docs/pipelines.md."""
-    lines = [
-        "# Which pipelines can be trained",
-        "",
-        "<!-- Written by tests/cli/test_pipelines.py: run it with MMRL_WRITE_DOCS=1 after a change. -->",
-        "",
-        f"Every pipeline class of diffusers {version}, as `mmrl doctor --pipelines` prints it for the installed "
-        "version. No class needs training code: mmrl records and replays the unmodified pipeline "
-        "([text to image](text-to-image.md)).",
-        "",
-        "| state | classes | what it means |",
-        "|---|---|---|",
-    ]
-    by_state = {state: [each for each in found if each.state == state] for state in MEANING}
-    lines += [f"| {state} | {len(by_state[state])} | {meaning} |" for state, meaning in MEANING.items()]
-    for state in ("proven", "expected"):
-        names = ", ".join(f"`{each.name}`" for each in by_state[state])
-        lines += ["", f"## {state.capitalize()}", "", names]
-    lines += ["", "## Refused", "", "| class | why |", "|---|---|"]
-    lines += [f"| `{each.name}` | {each.reason} |" for each in by_state["refused"]]
-    return "\n".join(lines) + "\n"

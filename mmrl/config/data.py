@@ -149,9 +149,6 @@ class DataConfig(Section):
     """Demonstrations among the policy's own answers; unset: none."""
 
 
-# The form of a vision-language model's answers.
-
-
 class AnswersConfig(Section):
     """The text that tasks add to the prompts of samples that name a `task` and no rewards."""
 

@@ -36,9 +36,6 @@ class PretrainingConfig(Section):
     """Their samples; unset: those of `data.path`."""
 
 
-# The whole configuration of a training run.
-
-
 class TrainConfig(Section):
     """The configuration of one run of `mmrl train`."""
 

@@ -87,9 +87,6 @@ class RunConfig(Section):
     """Prompts in the before/after grid."""
 
 
-# The optimizer and its learning-rate schedule.
-
-
 class OptimizerConfig(Section):
     """AdamW with a learning-rate schedule."""
 

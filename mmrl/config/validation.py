@@ -91,9 +91,6 @@ def _placeholders(template: str) -> set[str]:
         return {template}
 
 
-# Validation of `rewards`: constraints, gates and weights that cannot work together or with the advantage.
-
-
 def reward_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each problem."""
     rewards = config.rewards
@@ -141,9 +138,6 @@ def _constraint_errors(config: TrainConfig) -> Iterator[str]:
             yield f"rewards.{i}.lagrange: it moves the multiplier of a constraint, and {reward.name} has no at_least"
         if limits.start > limits.max:
             yield f"rewards.{i}.lagrange.start: {limits.start:g} is above lagrange.max, {limits.max:g}"
-
-
-# Validation of `data`: group sampling, replay and demonstrations that cannot work together or with the algorithm.
 
 
 def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None) -> Iterator[str]:

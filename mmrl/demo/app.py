@@ -65,11 +65,7 @@ def build_app(state: AppState) -> gr.Blocks:
                     video_tab(state)
             with gr.Tab("Prompts"):
                 prompts_tab(state, app)
-
-        def on_unload(request: gr.Request) -> None:
-            state.sessions.forget(request.session_hash)
-
-        app.unload(on_unload)
+        app.unload(state.sessions.forget)
     return app
 
 

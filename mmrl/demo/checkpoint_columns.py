@@ -74,17 +74,11 @@ class CheckpointColumns:
         Raises:
             DemoError: there is no such run.
         """
-        folder = self.runs.get(run)
-        found = [c for c in self.all.values() if c.run == folder] + [
-            c for c in self.all.values() if c.name == self._bases_by_run.get(run)
-        ]
-        if folder is None or not found:
+        own = [column for column in self.all.values() if column.run == self.runs.get(run)]
+        if not own:
             raise DemoError("There is no such run here.")
+        found = [*own, *(self.all[column.base] for column in own)]  # another run may share the base
         return min(found, key=lambda column: (abs(column.step - step), column.step))
-
-    @property
-    def _bases_by_run(self) -> dict[str, str]:
-        return {label: each.base for label, run in self.runs.items() for each in self.all.values() if each.run == run}
 
     def _kind(self, name: str) -> str:
         subject = self.all[name].subject or self.all[self.all[name].base].subject

@@ -50,12 +50,7 @@ def with_error_messages(handler: Callable[..., Any]) -> Callable[..., Any]:
 
         return generator
 
-    @functools.wraps(handler)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        with _messages():
-            return handler(*args, **kwargs)
-
-    return function
+    return _messages()(handler)
 
 
 @contextmanager

@@ -127,9 +127,6 @@ def versions() -> str:
     return ", ".join(found)
 
 
-# A grid as HTML: sticky labels, a figure per cell, and the settings to reproduce each.
-
-
 def grid_html(grid: Grid, doing: str = "") -> str:
     """Return the whole grid; `doing` names what is being generated."""
     best = grid.best

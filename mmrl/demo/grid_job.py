@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from mmrl.data.sample import Sample
@@ -11,8 +11,8 @@ from mmrl.demo.answer_boxes import parse_answer
 from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.error_handling import DemoError, Stopped
 from mmrl.demo.generate import GeneratedAnswers, GenerationSettings, generate
-from mmrl.demo.grid import Grid, GridCell, versions
-from mmrl.demo.jobs import BackgroundJob
+from mmrl.demo.grid import Grid, GridCell, grid_html, versions
+from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import ValidatedRequest
 from mmrl.demo.scores import DemoScorer
 
@@ -24,7 +24,14 @@ class Progress:
     """A grid so far, and the step in progress."""
 
     grid: Grid
-    doing: str
+    doing: str = ""
+    is_stopped: bool = False
+
+    @property
+    def html(self) -> str:
+        """The grid for a page, with a notice if the job was stopped."""
+        notice = '<p class="mm-warn" role="status">Stopped.</p>' if self.is_stopped else ""
+        return notice + grid_html(self.grid, self.doing)
 
 
 def grid_job(
@@ -35,7 +42,7 @@ def grid_job(
     temperature: float | None = None,
     task: str | None = None,
     seen: Callable[[str, GeneratedAnswers], None] | None = None,
-) -> BackgroundJob[Progress]:
+) -> StoppableJob[Progress]:
     """Return a job that fills a grid. `seen` is called with the answers of each column as soon as they exist."""
     grid = Grid(
         columns=request.columns,
@@ -45,9 +52,9 @@ def grid_job(
         heldout=scorer.heldout,
     )
 
-    def work(job: BackgroundJob[Progress]) -> None:
+    def work(job: StoppableJob[Progress]) -> Iterator[Progress]:
         for number, name in enumerate(request.columns, start=1):
-            job.report(Progress(grid, f"{name} ({number} of {len(request.columns)})"))
+            yield Progress(grid, f"{name} ({number} of {len(request.columns)})")
             for place, guidance in enumerate(request.guidances):
                 settings = GenerationSettings(
                     request.seed, request.rows, request.steps, guidance, request.rlg, temperature
@@ -71,21 +78,27 @@ def grid_job(
                 if note and note not in grid.notes:
                     grid.notes.append(note)
                 for draw, (row, media) in enumerate(zip(rows, generated.media, strict=True)):
-                    found = provenance(columns, name, settings, request.prompt, draw, generated)
+                    found = provenance(columns, name, settings, request.prompt, draw, generated.drift)
                     read = parse_answer(generated.sample, media)[0] if isinstance(media, str) else ""
                     grid.cells[row, name] = GridCell(media, scored[draw], found, read)
-        job.report(Progress(grid, ""))
+        yield Progress(grid)
 
-    return BackgroundJob(work)
+    return StoppableJob(work)
+
+
+def grid_updates(job: StoppableJob[Progress]) -> Iterator[Progress]:
+    """Do a job and yield its progress; a job that is stopped ends with what it had."""
+    progress = None
+    try:
+        for progress in job.reports():
+            yield progress
+    except Stopped:
+        if progress is not None:
+            yield Progress(progress.grid, is_stopped=True)
 
 
 def provenance(
-    columns: CheckpointColumns,
-    name: str,
-    settings: GenerationSettings,
-    prompt: str,
-    draw: int,
-    generated: GeneratedAnswers | None = None,
+    columns: CheckpointColumns, name: str, settings: GenerationSettings, prompt: str, draw: int, drift: float | None
 ) -> dict[str, str]:
     """Return the settings that reproduce an answer, as texts."""
     column, subject = columns.all[name], columns.usable(name)
@@ -104,12 +117,10 @@ def provenance(
         if value is not None:
             found[label] = f"{value:g}"
     if hasattr(sampling, "transition"):
-        found["sampler"] = (
-            f"{sampling.transition.name}{' (no exploration)' if sampling.transition.name == 'ode' else ''}"
-        )
+        found["sampler"] = "ode (no exploration)" if sampling.transition.name == "ode" else sampling.transition.name
     found["RLG strength"] = "off" if settings.rlg is None or not column.step else f"{settings.rlg:g}"
-    if generated is not None and generated.drift is not None:
-        found["nats a token from the base"] = f"{generated.drift:+.4f}"
+    if drift is not None:
+        found["nats a token from the base"] = f"{drift:+.4f}"
     found["versions"] = versions()
     return found
 

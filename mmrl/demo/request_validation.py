@@ -9,8 +9,7 @@ import io
 import math
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -171,7 +170,10 @@ def decoded(content: bytes) -> Image.Image:
         DemoError: they are no picture, damaged, or have too many pixels.
     """
     try:
-        with _bombs_as_errors(), Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with (
+            warnings.catch_warnings(action="error", category=Image.DecompressionBombWarning),
+            Image.open(io.BytesIO(content), formats=FORMATS) as image,
+        ):
             if image.width * image.height > MOST_PIXELS:
                 raise DemoError(f"The picture has {image.width} x {image.height} pixels; at most 4096 x 4096.")
             return ImageOps.exif_transpose(image).convert("RGB")
@@ -181,14 +183,6 @@ def decoded(content: bytes) -> Image.Image:
         if isinstance(err, DemoError):
             raise
         raise DemoError(f"That file is no picture ({', '.join(FORMATS)}), or it is damaged.") from None
-
-
-@contextmanager
-def _bombs_as_errors() -> Iterator[None]:
-    """Turn Pillow's warning of too many pixels into an error, while open; `limit_pixels` sets the number."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        yield
 
 
 def limit_pixels() -> None:
@@ -202,9 +196,6 @@ def as_uri(image: Image.Image) -> str:
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "PNG")
     return data_uri(buffer.getvalue(), "image/png")
-
-
-# ASGI middleware in front of the app: accepted host names, size limits of requests, and security headers.
 
 
 MOST_BODY = 2 * 2**20

@@ -10,7 +10,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import gradio as gr
 
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import resolve_model_path
@@ -18,7 +20,7 @@ from mmrl.config.policy import PolicyConfig
 from mmrl.data.sample import Sample
 from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.grid import Grid
-from mmrl.demo.jobs import BackgroundJob
+from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import Uploads
 from mmrl.demo.scores import DemoScorer
 from mmrl.demo.video_clips import clip_files
@@ -27,6 +29,7 @@ from mmrl.training.run.run_folder import load_run
 
 IMAGE_KINDS, VLM_KINDS = ("pipeline", "image_tokens"), ("vlm",)
 Kinds = tuple[str, ...]
+T = TypeVar("T")
 SUGGESTED = 200
 """Samples of the validation set that pages offer."""
 MOST_SESSIONS = 200
@@ -38,12 +41,12 @@ class Session:
     """The session of one user: a page open in a browser."""
 
     rater: str = field(default_factory=lambda: f"user-{uuid.uuid4().hex[:8]}")
-    job: BackgroundJob[Any] | None = None
+    job: StoppableJob[Any] | None = None
     grid: Grid | None = None
     ballot: Ballot | None = None
     exported: str | None = None
 
-    def start(self, job: BackgroundJob[Any]) -> BackgroundJob[Any]:
+    def start(self, job: StoppableJob[T]) -> StoppableJob[T]:
         """Keep a job as the current one; an earlier one is stopped."""
         self.stop()
         self.job = job
@@ -63,9 +66,9 @@ class Sessions:
         self._by_name: OrderedDict[str, Session] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, name: str | None) -> Session:
-        """Return the session of this name, a new one if there is none."""
-        key = (name or "")[:64]
+    def of(self, request: gr.Request) -> Session:
+        """Return the session of a request, a new one if there is none."""
+        key = _session_key(request)
         with self._lock:
             found = self._by_name.pop(key, None) or Session()
             self._by_name[key] = found
@@ -74,11 +77,19 @@ class Sessions:
                 old.stop()
             return found
 
-    def forget(self, name: str | None) -> None:
+    def stop(self, request: gr.Request) -> None:
+        """Stop the current job of the session."""
+        self.of(request).stop()
+
+    def forget(self, request: gr.Request) -> None:
         """Drop the session of a closed page and stop its job."""
         with self._lock:
-            if found := self._by_name.pop((name or "")[:64], None):
+            if found := self._by_name.pop(_session_key(request), None):
                 found.stop()
+
+
+def _session_key(request: gr.Request) -> str:
+    return (request.session_hash or "")[:64]
 
 
 @dataclass
@@ -121,6 +132,11 @@ class AppState:
                 path = config.data.validation or config.data.path
                 self._samples[kinds] = load_samples(path, config.media)[:SUGGESTED]
             return self._samples[kinds]
+
+    def question(self, kinds: Kinds, sample_id: object) -> str:
+        """Return the prompt of an offered sample, of the first one if there is no such id."""
+        known = self.samples(kinds)
+        return question_of(next((sample for sample in known if sample.id == sample_id), known[0]))
 
     def scorer(self, kinds: Kinds) -> DemoScorer:
         """Return the scorer with the rewards of the runs."""

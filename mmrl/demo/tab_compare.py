@@ -11,9 +11,8 @@ import gradio as gr
 
 from mmrl.demo import request_validation
 from mmrl.demo.error_handling import DemoError, with_error_messages
-from mmrl.demo.grid import Grid, export_page, grid_html
-from mmrl.demo.grid_job import grid_job
-from mmrl.demo.jobs import Stopped
+from mmrl.demo.grid import Grid, export_page
+from mmrl.demo.grid_job import grid_job, grid_updates
 from mmrl.demo.reward_curves import curve_panel, curves_html, run_notes_html, select_checkpoint
 from mmrl.demo.state import IMAGE_KINDS, AppState, labelled, question_of
 from mmrl.evaluation.image_grid import still
@@ -94,21 +93,16 @@ def compare_tab(state: AppState, css: str) -> None:
         validated = request_validation.validate_request(
             names, text, number, group, count, scales, strength, state.names(IMAGE_KINDS)
         )
-        session = state.sessions.of(request.session_hash)
+        session = state.sessions.of(request)
         sample = state.sample(IMAGE_KINDS, sample_id, validated.prompt)
         job = session.start(grid_job(state.columns, state.scorer(IMAGE_KINDS), sample, validated))
         session.grid = None
-        grid = None
-        try:
-            for progress in job.reports():
-                grid = progress.grid
-                yield {output: grid_html(grid, progress.doing)}
-        except Stopped:
-            stopped = '<p class="mm-warn" role="status">Stopped.</p>'
-            yield {output: stopped + (grid_html(grid) if grid else "")}
-        if grid is None or not grid.cells:
+        progress = None
+        for progress in grid_updates(job):
+            yield {output: progress.html}
+        if progress is None or not progress.grid.cells:
             return
-        session.grid = grid
+        session.grid = grid = progress.grid
         cells = cell_names(grid)
         pair = [cells[0], cells[-1 if len(grid.rows) == 1 else len(grid.columns) - 1]] if cells else []
         session.exported = _write_page(state, session.exported, grid, css)
@@ -121,22 +115,19 @@ def compare_tab(state: AppState, css: str) -> None:
 
     @with_error_messages
     def on_slide(one: Any, other: Any, request: gr.Request) -> Any:
-        grid = state.sessions.of(request.session_hash).grid
+        grid = state.sessions.of(request).grid
         return _pair(grid, one, other) if grid and one and other else None
-
-    def on_cancel(request: gr.Request) -> None:
-        state.sessions.of(request.session_hash).stop()
 
     @with_error_messages
     def on_suggestion(sample_id: Any) -> str:
-        return question_of(next((s for s in samples if s.id == sample_id), samples[0]))
+        return state.question(IMAGE_KINDS, sample_id)
 
     inputs = [columns, prompt, suggestion, seed, rows, steps, guidance, rlg]
     private: dict[str, Any] = {"api_visibility": "private"}
     go.click(
         on_go, inputs, [output, left, right, slider, export], concurrency_limit=8, show_progress="hidden", **private
     )
-    cancel.click(on_cancel, None, None, queue=False, **private)
+    cancel.click(state.sessions.stop, None, None, queue=False, **private)
     suggestion.input(on_suggestion, suggestion, prompt, queue=False, show_progress="hidden", **private)
     for chooser in (left, right):
         chooser.input(on_slide, [left, right], slider, show_progress="hidden", **private)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -39,11 +38,10 @@ def prompts_tab(state: AppState, app: gr.Blocks) -> None:
         if label not in state.columns.runs:
             raise DemoError("There is no such run here.")
         found = prompt_changes(read_run(state.columns.runs[label]))
-        offered = sources_of([found])
+        offered = source_choices(found)
         chosen = of if of in offered else EVERY_SOURCE
-        return prompt_changes_html(found, chosen, losses_first=first == LOST), gr.Dropdown(
-            choices=offered, value=chosen
-        )
+        html = prompt_changes_html(found, chosen, losses_first=first == LOST)
+        return html, gr.Dropdown(choices=offered, value=chosen)
 
     inputs: list[Any] = [run, source, order]
     outputs = [output, source]
@@ -77,11 +75,6 @@ class PromptChanges:
     reward: str
     steps: tuple[int, int]
     rows: tuple[PromptChange, ...]
-
-    @property
-    def sources(self) -> list[str]:
-        """The names of the sources, sorted."""
-        return sorted({row.source for row in self.rows})
 
 
 def prompt_changes(record: RunRecord) -> PromptChanges | None:
@@ -151,10 +144,8 @@ def _card(row: PromptChange) -> str:
 
 
 def _by_prompt(evaluation: Evaluation, name: str) -> Any:
-    values = evaluation.by_prompt(name).astype(np.float64)
-    known = np.isfinite(values)
-    counts = known.sum(1)
-    return np.where(counts > 0, np.where(known, values, 0).sum(1) / np.maximum(counts, 1), np.nan)
+    values = np.ma.masked_invalid(evaluation.by_prompt(name).astype(np.float64))
+    return values.mean(axis=1).filled(np.nan)
 
 
 def _answer(evaluation: Evaluation, sample: int) -> Any:
@@ -162,7 +153,7 @@ def _answer(evaluation: Evaluation, sample: int) -> Any:
     return answer if answer is not None else evaluation.images[sample * evaluation.draws]
 
 
-def sources_of(found: Sequence[PromptChanges | None]) -> list[str]:
+def source_choices(found: PromptChanges | None) -> list[str]:
     """Return the choices of the source filter."""
-    names = {source for each in found if each is not None for source in each.sources}
+    names = {row.source for row in found.rows} if found else set()
     return [EVERY_SOURCE, *sorted(names)] if len(names) > 1 else [EVERY_SOURCE]

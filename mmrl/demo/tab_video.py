@@ -10,9 +10,8 @@ import gradio as gr
 
 from mmrl.demo import request_validation
 from mmrl.demo.error_handling import DemoError, with_error_messages
-from mmrl.demo.grid import Grid, grid_html
-from mmrl.demo.grid_job import grid_job
-from mmrl.demo.jobs import Stopped
+from mmrl.demo.grid import Grid
+from mmrl.demo.grid_job import grid_job, grid_updates
 from mmrl.demo.state import IMAGE_KINDS, AppState, labelled, question_of
 from mmrl.demo.video_clips import Clip, clips_html, encode_clip, read_clip
 
@@ -65,29 +64,21 @@ def _generate_here(state: AppState, generators: list[str]) -> None:
     def on_go(names: Any, text: Any, sample_id: Any, number: Any, count: Any, request: gr.Request) -> Iterator[Any]:
         validated = request_validation.validate_request(names, text, number, 1, count, "", None, generators)
         sample = state.sample(IMAGE_KINDS, sample_id, validated.prompt)
-        session = state.sessions.of(request.session_hash)
-        job = session.start(grid_job(state.columns, state.scorer(IMAGE_KINDS), sample, validated))
-        grid = None
-        try:
-            for progress in job.reports():
-                grid = progress.grid
-                yield {scores: grid_html(grid, progress.doing)}
-        except Stopped:
-            yield {scores: '<p class="mm-warn" role="status">Stopped.</p>'}
-        if grid is not None:
-            yield {clips: clips_html(_clips(grid))}
+        job = grid_job(state.columns, state.scorer(IMAGE_KINDS), sample, validated)
+        progress = None
+        for progress in grid_updates(state.sessions.of(request).start(job)):
+            yield {scores: progress.html}
+        if progress is not None:
+            yield {clips: clips_html(_clips(progress.grid))}
 
     @with_error_messages
     def on_suggestion(sample_id: Any) -> str:
-        return question_of(next((s for s in samples if s.id == sample_id), samples[0]))
-
-    def on_cancel(request: gr.Request) -> None:
-        state.sessions.of(request.session_hash).stop()
+        return state.question(IMAGE_KINDS, sample_id)
 
     private: dict[str, Any] = {"api_visibility": "private"}
     inputs = [columns, prompt, suggestion, seed, steps]
     go.click(on_go, inputs, [clips, scores], concurrency_limit=8, show_progress="hidden", **private)
-    cancel.click(on_cancel, None, None, queue=False, **private)
+    cancel.click(state.sessions.stop, None, None, queue=False, **private)
     suggestion.input(on_suggestion, suggestion, prompt, queue=False, show_progress="hidden", **private)
 
 

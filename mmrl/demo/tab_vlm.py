@@ -16,9 +16,7 @@ from mmrl.demo import request_validation
 from mmrl.demo.answer_boxes import box_outlines, enlarge, parse_answer, reference_boxes
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers
-from mmrl.demo.grid import grid_html
-from mmrl.demo.grid_job import grid_job
-from mmrl.demo.jobs import Stopped
+from mmrl.demo.grid_job import grid_job, grid_updates
 from mmrl.demo.request_validation import FORMATS, as_uri
 from mmrl.demo.reward_curves import curve_panel, run_notes_html, select_checkpoint
 from mmrl.demo.state import VLM_KINDS, AppState, labelled, question_of
@@ -85,35 +83,26 @@ def vlm_tab(state: AppState) -> None:
             raise DemoError("There is no such task.")
         sample, chosen_task = _sample(state, sample_id, sent, validated.prompt, wanted)
         generated: dict[str, GeneratedAnswers] = {}
-        session = state.sessions.of(request.session_hash)
         scorer = state.scorer(VLM_KINDS)
         job = grid_job(state.columns, scorer, sample, validated, float(heat), chosen_task, generated.__setitem__)
         picture = prompt_image(sample, MediaReader(MediaBudget()))
-        grid = None
-        try:
-            for progress in session.start(job).reports():
-                grid = progress.grid
-                shows = {
-                    place: _annotated(picture, name, generated[name])
-                    if picture is not None and name in generated
-                    else _hidden()
-                    for place, name in zip(pictures, [*validated.columns, *[""] * len(pictures)], strict=False)
-                }
-                yield {answers: grid_html(grid, progress.doing), **shows}
-        except Stopped:
-            yield {answers: '<p class="mm-warn" role="status">Stopped.</p>' + (grid_html(grid) if grid else "")}
+        for progress in grid_updates(state.sessions.of(request).start(job)):
+            shows = {
+                place: _annotated(picture, name, generated[name])
+                if picture is not None and name in generated
+                else gr.AnnotatedImage(visible=False)
+                for place, name in zip(pictures, [*validated.columns, *[""] * len(pictures)], strict=False)
+            }
+            yield {answers: progress.html, **shows}
 
     @with_error_messages
     def on_sample(sample_id: Any) -> Any:
-        return question_of(next((s for s in samples if s.id == sample_id), first)), None, AS_IT_STANDS
-
-    def on_cancel(request: gr.Request) -> None:
-        state.sessions.of(request.session_hash).stop()
+        return state.question(VLM_KINDS, sample_id), None, AS_IT_STANDS
 
     private: dict[str, Any] = {"api_visibility": "private"}
     inputs = [columns, chooser, upload, task, prompt, seed, rows, temperature]
     go.click(on_go, inputs, [answers, *pictures], concurrency_limit=8, show_progress="hidden", **private)
-    cancel.click(on_cancel, None, None, queue=False, **private)
+    cancel.click(state.sessions.stop, None, None, queue=False, **private)
     chooser.input(on_sample, chooser, [prompt, upload, task], queue=False, show_progress="hidden", **private)
     curves.click(select_checkpoint(state), columns, [columns, notice], queue=False, show_progress="hidden", **private)
 
@@ -148,7 +137,3 @@ def _annotated(picture: Image.Image, name: str, generated: GeneratedAnswers) -> 
         reference_boxes(generated.sample), large.size, "right"
     )
     return gr.AnnotatedImage(value=(large, masks), label=name, visible=True)
-
-
-def _hidden() -> Any:
-    return gr.AnnotatedImage(visible=False)

@@ -12,7 +12,7 @@ import gradio as gr
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers, GenerationSettings, generate
 from mmrl.demo.grid import media_html
-from mmrl.demo.jobs import BackgroundJob
+from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import MOST_COLUMNS, MOST_SEED, prompt_text
 from mmrl.demo.state import AppState, Kinds, question_of
 from mmrl.demo.votes import Ballot, pick_pair, validate_verdict
@@ -46,7 +46,7 @@ def vote_tab(state: AppState, kinds: Kinds) -> None:
 
     @with_error_messages
     def on_new_pair(chosen: Any, text: Any, request: gr.Request) -> Iterator[Any]:
-        session = state.sessions.of(request.session_hash)
+        session = state.sessions.of(request)
         session.ballot = None
         ballot_job = _ballot_job(state, kinds, chosen, text, chance)
         state.pair_rate.take(session.rater)
@@ -58,7 +58,7 @@ def vote_tab(state: AppState, kinds: Kinds) -> None:
     def on_vote(verdict: str) -> Callable[..., Any]:
         @with_error_messages
         def vote(request: gr.Request) -> Any:
-            session = state.sessions.of(request.session_hash)
+            session = state.sessions.of(request)
             ballot, chosen = session.ballot, validate_verdict(verdict)
             if ballot is None:
                 raise DemoError("There is nothing to vote on: take a new pair.")
@@ -84,7 +84,7 @@ def vote_tab(state: AppState, kinds: Kinds) -> None:
         button.click(on_vote(verdict), None, [result, *buttons], show_progress="hidden", api_visibility="private")
 
 
-def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: random.Random) -> BackgroundJob[Ballot]:
+def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: random.Random) -> StoppableJob[Ballot]:
     """Return a job whose only report is a ballot.
 
     Raises:
@@ -100,7 +100,7 @@ def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: ra
     else:
         sample = chance.choice(samples)
 
-    def work(job: BackgroundJob[Ballot]) -> None:
+    def work(job: StoppableJob[Ballot]) -> Iterator[Ballot]:
         generated: list[GeneratedAnswers] = []
         seed = 0
         for _ in range(TRIES):
@@ -111,9 +111,9 @@ def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: ra
             ]
             if not _same(generated[0].media[0], generated[1].media[0]):
                 break
-        job.report(Ballot(sample, seed, (left, right), (generated[0].media[0], generated[1].media[0])))
+        yield Ballot(sample, seed, (left, right), (generated[0].media[0], generated[1].media[0]))
 
-    return BackgroundJob(work)
+    return StoppableJob(work)
 
 
 def ballot_html(ballot: Ballot, state: AppState) -> str:

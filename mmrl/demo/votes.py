@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import random
 import threading
 import time
@@ -25,7 +24,7 @@ from typing import Any, Literal, get_args
 from PIL import Image
 
 from mmrl.atomic_io import append_durably, replacing
-from mmrl.data.jsonl import sample_line
+from mmrl.data.jsonl import line_text
 from mmrl.data.media.decode import load_image
 from mmrl.data.media.sample_media import is_video, map_media
 from mmrl.data.sample import Sample
@@ -110,7 +109,12 @@ class VoteFile:
                     "vote": details if decided else details | {"answers": [left, right]},
                 },
             )
-            _append(self.path if decided else self.undecided, sample)
+            path = self.path if decided else self.undecided
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                append_durably(path, line_text(sample).encode())
+            except (TypeError, ValueError) as err:  # a value that a data set of another format holds
+                raise DataError(f"{path.name}: sample {sample.id!r} cannot be written as JSON: {err}") from None
             ballot.voted = True
             return decided
 
@@ -180,17 +184,5 @@ class RateLimiter:
             self._events.append((now, key))
 
 
-def _append(path: Path, sample: Sample) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        line = json.dumps(sample_line(sample), ensure_ascii=False)
-    except (TypeError, ValueError) as err:
-        raise DataError(f"{path}: sample {sample.id!r} cannot be written as JSON: {err}") from None
-    append_durably(path, f"{line}\n".encode())
-
-
 def _lines(path: Path) -> int:
-    if not path.is_file():
-        return 0
-    with path.open("rb") as file:
-        return sum(1 for _ in file)
+    return path.read_bytes().count(b"\n") if path.is_file() else 0

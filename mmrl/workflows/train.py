@@ -135,9 +135,6 @@ def _hacking_monitor(config: TrainConfig, suite: Rewards, load: SharedLoader, ru
     return HackingMonitor(run, [name for name in suite.names if name not in (*monitored, *constrained)], monitored)
 
 
-# `mmrl train`: build all parts of a run from its configuration, train, and write the run's report.
-
-
 def train(
     config: TrainConfig,
     resume: Path | None = None,

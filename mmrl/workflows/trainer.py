@@ -168,9 +168,6 @@ def _weights(rewards: Rewards) -> list[tuple[RewardLike, float]]:
     return list(rewards.items()) if isinstance(rewards, Mapping) else [(each, 1.0) for each in rewards]
 
 
-# Compare policies in memory: the same samples, noise and rewards, and the paired difference of their scores.
-
-
 @dataclass(frozen=True)
 class Difference:
     """The paired mean difference of each reward, with its 95 % interval over prompts."""

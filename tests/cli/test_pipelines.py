@@ -9,11 +9,35 @@ from pathlib import Path
 import diffusers
 import pytest
 
-from mmrl.cli.doctor import installed_support, page
+from mmrl.cli.doctor import MEANING, installed_support
 from mmrl.generation.diffusion.support import PROVEN, REFUSED, support_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 GENERATION = Path(__file__).parents[1] / "generation"
+
+
+def page(found, version: str) -> str:
+    """The text of docs/pipelines.md."""
+    lines = [
+        "# Which pipelines can be trained",
+        "",
+        "<!-- Written by tests/cli/test_pipelines.py: run it with MMRL_WRITE_DOCS=1 after a change. -->",
+        "",
+        f"Every pipeline class of diffusers {version}, as `mmrl doctor --pipelines` prints it for the installed "
+        "version. No class needs training code: mmrl records and replays the unmodified pipeline "
+        "([text to image](text-to-image.md)).",
+        "",
+        "| state | classes | what it means |",
+        "|---|---|---|",
+    ]
+    by_state = {state: [each for each in found if each.state == state] for state in MEANING}
+    lines += [f"| {state} | {len(by_state[state])} | {meaning} |" for state, meaning in MEANING.items()]
+    for state in ("proven", "expected"):
+        names = ", ".join(f"`{each.name}`" for each in by_state[state])
+        lines += ["", f"## {state.capitalize()}", "", names]
+    lines += ["", "## Refused", "", "| class | why |", "|---|---|"]
+    lines += [f"| `{each.name}` | {each.reason} |" for each in by_state["refused"]]
+    return "\n".join(lines) + "\n"
 
 
 @pytest.fixture(scope="module")

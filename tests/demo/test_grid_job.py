@@ -3,15 +3,16 @@
 import shutil
 import threading
 
+import gradio as gr
 import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
 from mmrl.demo.checkpoint_columns import CheckpointColumns
-from mmrl.demo.error_handling import DemoError, Stopped
+from mmrl.demo.error_handling import Stopped, with_error_messages
 from mmrl.demo.generate import GenerationSettings, generate
 from mmrl.demo.grid_job import grid_job
-from mmrl.demo.jobs import BackgroundJob
+from mmrl.demo.jobs import StoppableJob
 from mmrl.demo.request_validation import validate_request
 
 SAMPLE = Sample("s", prompt="a red circle")
@@ -91,10 +92,10 @@ def test_cancel_stops_before_the_next_denoising_step(columns):
             handle.remove()
 
     with pytest.raises(Stopped):
-        list(BackgroundJob(work).reports())
+        list(StoppableJob(work).reports())
     assert 3 <= len(calls) <= 4
     made = generate(
-        columns.pool, columns.usable("base"), SAMPLE, GenerationSettings(0, steps=2), BackgroundJob(work)
+        columns.pool, columns.usable("base"), SAMPLE, GenerationSettings(0, steps=2), StoppableJob(work)
     )  # still whole
     assert made.media[0].size == (32, 32)
 
@@ -154,6 +155,10 @@ def test_failed_jobs_report_no_path():
     def work(job):
         raise PermissionError("/home/user/secret is closed")
 
-    with pytest.raises(DemoError, match=r"failed on the server \(PermissionError\)") as raised:
-        list(BackgroundJob(work).reports())
+    @with_error_messages
+    def handler():
+        yield from StoppableJob(work).reports()
+
+    with pytest.raises(gr.Error, match=r"failed on the server \(PermissionError\)") as raised:
+        list(handler())
     assert "secret" not in str(raised.value)

@@ -62,9 +62,6 @@ class AlgorithmConfig(ComponentSection):
         yield from ()
 
 
-# The penalty on leaving the reference.
-
-
 class KLConfig(Section):
     """A penalty on the distance from the reference."""
 
@@ -76,9 +73,6 @@ class KLConfig(Section):
     which both have the gradient of KL(policy || reference). There is no k1: its gradient is zero on average."""
     coef: NonNegativeFloat = 0.0
     """0 switches the penalty, and the reference's forward pass, off."""
-
-
-# The noise levels at which velocities are compared, and the weight of each.
 
 
 class NoiseLevelsConfig(AlgorithmConfig):

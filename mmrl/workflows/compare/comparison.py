@@ -294,6 +294,4 @@ def find_embedder(rewards: Sequence[Reward], model: str) -> Embedder | None:
     return None if scheme is None else IMAGE_EMBEDDERS.load(scheme)()
 
 
-# `mmrl evaluate`: compare checkpoints on the same samples, noise and settings.
 #
-# Every batch of answers is kept when it is done, so an interrupted comparison continues where it stopped.
