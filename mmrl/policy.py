@@ -82,7 +82,6 @@ class RowRecording(Protocol):
 
     def select(self, rows: Sequence[int]) -> RowRecording:
         """Return the recording of these rows, in this order (capability SELECT_ROWS)."""
-        ...
 
 
 def batch_requests(
@@ -192,7 +191,6 @@ class Policy(Protocol):
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Sample sum(r.n) trajectories without gradients. Equal requests and seed give equal rollouts."""
-        ...
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Recompute these decisions in order and pass them to `visit`, with a graph if gradients are enabled.
@@ -200,27 +198,21 @@ class Policy(Protocol):
         A pipeline passes one decision at a time (K = 1), so that only one denoiser graph is in memory;
         a token policy passes all of them in one call.
         """
-        ...
 
     def reference(self) -> AbstractContextManager[None]:
         """Return a context in which the policy computes with the parameters that training started from."""
-        ...
 
     def parameters_to_train(self) -> dict[str, nn.Parameter]:
         """Return the trainable parameters by stable name, in stable order."""
-        ...
 
     def lr_scale(self, name: str) -> float:
         """Return the factor on `optimizer.lr` for this parameter (a vision tower may learn slower than the rest)."""
-        ...
 
     def save(self, folder: Path) -> None:
         """Write the trained parameters (a LoRA or full weights) in the format of the library that loads them."""
-        ...
 
     def load(self, folder: Path) -> None:
         """Load what `save` wrote."""
-        ...
 
     def replay_gap(self, rollout: Rollout) -> float:
         """Return the largest difference between the rollout and a replay under unchanged parameters.
@@ -228,7 +220,6 @@ class Policy(Protocol):
         That is max |log-prob difference| over decisions, or max |velocity difference| at a recorded step for rollouts
         without decisions (deterministic samplers). It is 0 where the replay repeats the rollout exactly.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -256,11 +247,9 @@ class VelocityPolicy(Policy, Protocol):
 
         `predict_velocity` is exact at these levels; a model with a thousand timesteps rounds others to the nearest.
         """
-        ...
 
     def predict_velocity(self, rollout: Rollout, noisy: Tensor, sigma: float) -> Tensor:
         """Return the velocity of each row of `noisy` [B, ...] at noise level sigma in (0, 1]."""
-        ...
 
 
 class FusedLossPolicy(Policy, Protocol):
@@ -272,7 +261,6 @@ class FusedLossPolicy(Policy, Protocol):
         A derivative that differs from the backpropagated one costs time and memory but changes no result; see
         `mmrl_kernels.linear_logprob`.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -298,14 +286,12 @@ class DecodingPolicy(Policy, Protocol):
 
     def keep_latents(self) -> AbstractContextManager[None]:
         """Return a context in which rollouts keep the latents of every step, which `decode_with_grad` starts from."""
-        ...
 
     def decode_with_grad(self, rollout: Rollout, steps: BackpropSteps) -> Tensor:
         """Return the media [B, 3, H, W], or [B, F, 3, H, W] for videos, float32 in [0, 1], with a graph if enabled.
 
         Under unchanged parameters, without `num_skipped_last` and `noise_seed`, they equal `rollout.media`.
         """
-        ...
 
 
 class LatentInitPolicy(VelocityPolicy, Protocol):
@@ -318,7 +304,6 @@ class LatentInitPolicy(VelocityPolicy, Protocol):
 
         Samples with conditions must all be the same one, as in `rollout`.
         """
-        ...
 
     def encode(self, pictures: Sequence[Any]) -> Tensor:
         """Return the clean latents [B, ...] of PIL images, in the sampling loop's own packing.
@@ -326,7 +311,6 @@ class LatentInitPolicy(VelocityPolicy, Protocol):
         Raises:
             UnsupportedError: this kind of model has no image encoder, even if `pictures` is empty.
         """
-        ...
 
 
 class TeacherForcingPolicy(Policy, Protocol):
@@ -334,4 +318,3 @@ class TeacherForcingPolicy(Policy, Protocol):
 
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
         """Return a rollout of these texts, each with its end token, scored under the current parameters."""
-        ...

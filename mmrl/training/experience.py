@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor
 
 from mmrl.policy import Rollout
@@ -19,6 +20,12 @@ class MicroBatch:
     advantages: Tensor  # [B] of whole trajectories; 0 where unscored
     scored: Tensor  # [B] bool; False = the reward is unknown, or the row was not selected: leave it out of the loss
     step_advantages: Tensor  # [B, T] of single decisions: `advantages`, broadcast, unless an algorithm tells them apart
+
+    @classmethod
+    def of_rows(cls, rollout: Rollout, advantages: Tensor) -> MicroBatch:
+        """Return a micro-batch that trains on all rows, each decision with the advantage of its row [B]."""
+        steps = advantages.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
+        return cls(rollout, advantages, torch.ones_like(advantages, dtype=torch.bool), steps)
 
     @property
     def scored_rows(self) -> int:
@@ -39,12 +46,9 @@ class ExperienceSource(Protocol):
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         """Return the experience of an iteration; `progress` is the share of training that is done, in [0, 1]."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state, fit for JSON."""
-        ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken."""
-        ...

@@ -6,7 +6,7 @@ import math
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -71,13 +71,8 @@ class TrainingLoop:
     def __post_init__(self) -> None:
         settings = self.optimizer_config
         self.parameters = self.policy.parameters_to_train()
-        self.optimizer = torch.optim.AdamW(
-            self._parameter_groups(),
-            lr=settings.lr,
-            betas=settings.betas,
-            eps=settings.eps,
-            weight_decay=settings.weight_decay,
-        )
+        hyperparameters = settings.model_dump(include={"lr", "betas", "eps", "weight_decay"})
+        self.optimizer = torch.optim.AdamW(self._parameter_groups(), **hyperparameters)
         self.average = ParameterCopy(self.parameters) if settings.ema is not None else None
         self.loss_scale = LossScale(self.precision)
         self.checkpoints = Checkpoints(self.run)
@@ -311,14 +306,9 @@ class TrainingLoop:
             )
         )
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """Swap in the moving average while open, if there is one."""
-        if self.average is None:
-            yield
-        else:
-            with self.average.in_place():
-                yield
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the policy has the moving average of its parameters, if there is one."""
+        return nullcontext() if self.average is None else self.average.in_place()
 
 
 def learning_rate(

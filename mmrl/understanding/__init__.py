@@ -4,14 +4,13 @@
     rollout = policy.rollout([RolloutRequest(sample, n=8, group=0)], seed=0)
     policy.replay(rollout, range(rollout.log_probs.shape[1]), visit=lambda now: loss(now.log_probs).backward())
 
-    vlm_policy            the policy: rollout, replay, teacher forcing, checkpoints
-    rollout_engine        generation of answers, by the model itself or by a server
-    vlm_replay            log-probabilities of recorded answers, packed with their prompts or row by row
-    shared_prompt         prefill of a prompt, computed once for all answers to it
-    prompt_encoder        samples to model inputs; the prompt cache and the conversation format
-    media_gradient_check  check that images and videos reach the loss
-    vlm                   loading, special tokens, model families, trained parts
-    tasks                 instruction, answer format, reward and coordinates of each task; `mmrl data check`
+    vlm_policy      the policy: rollout, replay, teacher forcing, checkpoints, and a check that media reach the loss
+    rollout_engine  generation of answers, by the model itself or by a server
+    vlm_replay      log-probabilities of recorded answers, packed with their prompts or row by row
+    shared_prompt   prefill of a prompt, computed once for all answers to it
+    prompt_encoder  samples to model inputs; the prompt cache and the conversation format
+    vlm             loading, special tokens, model families, trained parts
+    tasks           instruction, answer format, reward and coordinates of each task; `mmrl data check`
 
 To add a model family: a line in `mmrl.understanding.vlm`, if its positions or coordinates differ from the defaults,
 and a tiny model in tests/understanding/tiny/. To add a task: docs/vision-language.md.

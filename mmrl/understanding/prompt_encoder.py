@@ -89,7 +89,7 @@ class PromptEncoder:
         """
         if sample.videos and not self.takes_video:
             raise DataError(f"sample {sample.id!r} holds a video, which {self._name} does not take")
-        if not sample.images and not sample.videos and not self._takes_text_alone:
+        if not sample.images and not sample.videos and self._processor.chat_template is None:
             raise DataError(f"sample {sample.id!r} holds no image, and {self._name} takes no text alone")
         if sample.images and sample.videos and not self._family.mixes_media:
             raise DataError(f"sample {sample.id!r} holds images and videos, which {self._name} does not take together")
@@ -126,10 +126,6 @@ class PromptEncoder:
         inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
         self._check_nothing_lost(sample, inputs)
         return EncodedPrompt(inputs, len(sample.images), len(sample.videos))
-
-    @property
-    def _takes_text_alone(self) -> bool:
-        return self._processor.chat_template is not None
 
     def _render(self, sample: Sample) -> str:
         """Return the conversation as text, with one placeholder for each image and video."""

@@ -35,11 +35,9 @@ class RolloutEngine(Protocol):
         self, prompts: Sequence[EncodedPrompt], counts: Sequence[int], sampling: TokenSamplingConfig, seed: int
     ) -> GeneratedTokens:
         """Generate `counts[p]` answers to prompt p. Equal arguments and parameters give equal answers."""
-        ...
 
     def load_weights(self, policy: nn.Module, version: int) -> None:
         """Load the policy's current parameters before the next `generate`; `version` counts its updates."""
-        ...
 
 
 @dataclass(frozen=True)

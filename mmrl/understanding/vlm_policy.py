@@ -15,13 +15,16 @@ from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.policy import DecisionCallback, Rollout, RolloutRequest, TargetText
-from mmrl.tokens import pad_right
+from mmrl.tokens import pad_right, scored_logits, token_log_probs
 from mmrl.tokens.token_policy import TokenPolicy
-from mmrl.understanding.media_gradient_check import check_media_affects_logits, media_kinds
-from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder
+from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder, collate, stackable
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
+from mmrl.understanding.shared_prompt import prefill
 from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
+
+GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
+"""{input of patches: the input with the patch grid of each image or video}."""
 
 
 class VLMPolicy(TokenPolicy):
@@ -201,3 +204,51 @@ class VLMPolicy(TokenPolicy):
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:
     return pad_right(token_ids, padding)[0], [len(row) for row in token_ids]
+
+
+def media_kinds(prompts: Sequence[EncodedPrompt]) -> set[tuple[bool, bool]]:
+    """Return the (has images, has videos) combinations of prompts with media."""
+    return {(p.images > 0, p.videos > 0) for p in prompts if p.images or p.videos}
+
+
+def check_media_affects_logits(
+    vlm: VLM,
+    prompts: Sequence[EncodedPrompt],
+    answers: Sequence[Sequence[int]],  # token ids, one answer to each prompt
+    names: Sequence[str],  # ids of the samples, for messages
+) -> None:
+    """Check that every image and video of the prompts reaches the loss: libraries drop media silently.
+
+    Raises:
+        DataError: the probability of an answer has no gradient with respect to an image or video of its prompt.
+    """
+    with torch.enable_grad():
+        for numbers in stackable(prompts):
+            some = [number for number in numbers if prompts[number].images or prompts[number].videos]
+            if some:
+                _check(vlm, [prompts[n] for n in some], [answers[n] for n in some], [names[n] for n in some])
+
+
+def _check(vlm: VLM, prompts: Sequence[EncodedPrompt], answers: Sequence[Sequence[int]], names: Sequence[str]) -> None:
+    inputs = vlm.to_device(collate(prompts, vlm.padding))
+    pixels = {name: inputs[name].requires_grad_() for name in GRIDS if name in inputs}
+    tokens, mask = (each.to(vlm.device) for each in pad_right(answers, vlm.padding))
+    logits = prefill(vlm.model, vlm.family, inputs).answer_logits(tokens)
+    log_probs, _ = token_log_probs(scored_logits(logits, 1.0, vlm.suppressed), tokens)
+    gradients = torch.autograd.grad(log_probs[mask].sum(), list(pixels.values()), allow_unused=True)
+    for (name, values), gradient in zip(pixels.items(), gradients, strict=True):
+        known = torch.zeros_like(values) if gradient is None else gradient
+        owners = [(sample, prompt) for sample, prompt in zip(names, prompts, strict=True) if name in prompt.inputs]
+        shares = known.split([prompt.inputs[name].shape[0] for _, prompt in owners])
+        for (sample, prompt), share in zip(owners, shares, strict=True):
+            if not all(bool(item.any()) for item in _items(share, prompt.inputs.get(GRIDS[name]))):
+                kind = "a video" if name == "pixel_values_videos" or not prompt.images else "an image"
+                raise DataError(
+                    f"sample {sample!r}: {kind} went into {type(vlm.model).__name__} and did not reach the loss: "
+                    "the answer has no gradient with respect to its pixels. Nothing was updated"
+                )
+
+
+def _items(share: Tensor, grid: Tensor | None) -> Sequence[Tensor]:
+    """Split pixels by image or video, if a grid gives their number of patches; otherwise return all in one."""
+    return [share] if grid is None else share.split(grid.prod(-1).tolist())

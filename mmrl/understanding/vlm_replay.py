@@ -56,16 +56,8 @@ def packed_scores(
     """Score all answers in packs: one forward pass for each set of prompts that can be stacked."""
     tokens = recording.tokens.to(vlm.device)
     rows, step_indices, log_probs, entropies = [], [], [], []
-    for numbers, members in _stackable_answers(recording):
-        places = {number: place for place, number in enumerate(numbers)}
-        pack = _pack_answers(
-            vlm,
-            [recording.prompts[number] for number in numbers],
-            [places[recording.prompt_of[row]] for row in members],
-            members,
-            tokens,
-            recording.lengths,
-        )
+    for prompts, members, prompt_of in _stackable_answers(recording):
+        pack = _pack_answers(vlm, prompts, prompt_of, members, tokens, recording.lengths)
         found = _score_pack(vlm, pack, tokens[pack.rows, pack.step_indices], recording.temperature, fused, loss_grad)
         rows.append(pack.rows)
         step_indices.append(pack.step_indices)
@@ -97,11 +89,12 @@ def row_scores(
     return torch.cat(log_probs)[order].where(inside, 0.0), torch.cat(entropies)[order].where(inside, 0.0)
 
 
-def _stackable_answers(recording: TokenRecording) -> Iterator[tuple[list[int], list[int]]]:
-    """Yield (indices of prompts that can be stacked, rows of the answers to them)."""
+def _stackable_answers(recording: TokenRecording) -> Iterator[tuple[list[EncodedPrompt], list[int], list[int]]]:
+    """Yield (prompts that can be stacked, rows of the answers to them, the place of each answer's prompt)."""
     for numbers in stackable(recording.prompts):
-        mine = set(numbers)
-        yield numbers, [row for row, number in enumerate(recording.prompt_of) if number in mine]
+        places = {number: place for place, number in enumerate(numbers)}
+        rows = [row for row, number in enumerate(recording.prompt_of) if number in places]
+        yield [recording.prompts[each] for each in numbers], rows, [places[recording.prompt_of[row]] for row in rows]
 
 
 @dataclass(frozen=True)
@@ -176,19 +169,16 @@ def _bucket_logits(
     vlm: VLM, recording: TokenRecording, tokens: Tensor, separate_prompts: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield rows [b] of similar length, and the logits [b, k, V] that predict their tokens."""
-    for numbers, members in _stackable_answers(recording):
-        prompts = [recording.prompts[number] for number in numbers]
+    for prompts, members, prompt_of in _stackable_answers(recording):
         inputs = None if separate_prompts else vlm.to_device(collate(prompts, vlm.padding))
         prefix = None if inputs is None else prefill(vlm.model, vlm.family, inputs)
-        places = {number: place for place, number in enumerate(numbers)}
         for bucket in length_buckets([recording.lengths[row] for row in members]):
             own = [members[each] for each in bucket]
             rows = torch.tensor(own, device=vlm.device)
             answers = tokens[rows, : max(recording.lengths[row] for row in own)]
             if prefix is None:
-                repeated = [recording.prompts[recording.prompt_of[row]] for row in own]
-                inputs = vlm.to_device(collate(repeated, vlm.padding))
+                inputs = vlm.to_device(collate([prompts[prompt_of[each]] for each in bucket], vlm.padding))
                 yield rows, forward_uncached(vlm.model, vlm.family, inputs, answers)
                 continue
-            index = [places[recording.prompt_of[row]] for row in own]
-            yield rows, prefix.expand(torch.tensor(index, device=vlm.device)).answer_logits(answers)
+            index = torch.tensor([prompt_of[each] for each in bucket], device=vlm.device)
+            yield rows, prefix.expand(index).answer_logits(answers)

@@ -67,7 +67,6 @@ class PreferenceLearning(Objective):
         return self._pair_terms.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         self._pair_terms.load_state_dict(state)
 
     def _terms(
@@ -150,7 +149,6 @@ class PairTerms:
         return {"usual_reward": torch.tensor([self._baseline.value, self._baseline.count], dtype=torch.float64)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         self._baseline = _RunningMean(*state["usual_reward"].tolist())
 
 

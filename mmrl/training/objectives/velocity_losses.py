@@ -57,15 +57,12 @@ class VelocityLoss(Protocol):
 
     def rows(self, batch: MicroBatch) -> Tensor:
         """Return [B] bool: the rows that are trained on."""
-        ...
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of terms."""
-        ...
 
     def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         """Return the terms [N]; their mean is minimised."""
-        ...
 
 
 class _OnRows:

@@ -96,7 +96,6 @@ class VelocityRegression(Objective):
         return {} if self._old is None else self._old.state_dict()
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         if isinstance(self._loss, PairLoss):
             self._loss.pair_terms.load_state_dict(state)
         elif self._old is not None:

@@ -109,11 +109,9 @@ class GroupSampler(Protocol):
 
         `scored` holds the answers of all rounds so far; None before the first round.
         """
-        ...
 
     def select(self, scored: ScoredRollouts, iteration: int) -> CollectedRollouts:
         """Select the rows that count, after the last round."""
-        ...
 
 
 @dataclass(frozen=True)

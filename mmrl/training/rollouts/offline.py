@@ -1,13 +1,13 @@
 """Experience from the data set: demonstrations, and pairs of a chosen and a rejected answer.
 
-An `AnswerReader` turns answers into rollouts: texts for a policy that writes texts, images for one that makes images.
+A reader turns answers into rollouts: texts for a policy that writes texts, images for one that makes images.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 
@@ -26,19 +26,32 @@ from mmrl.training.run.timers import Phases
 
 
 @dataclass
-class Demonstrations:
+class _DataSetSource:
+    """A source of answers in the data set, whose state is that of its prompts."""
+
+    policy: Policy
+    prompts: PromptSource
+    micro_batch: int  # rows of one rollout
+
+    def __post_init__(self) -> None:
+        self._read = answer_reader(self.policy)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the prompts; the rest follows from the seed and the iteration."""
+        return {"prompts": self.prompts.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.prompts.load_state_dict(state["prompts"])
+
+
+@dataclass
+class Demonstrations(_DataSetSource):
     """A source of one demonstration for each prompt of an iteration, all with advantage 1.
 
     A sample with several demonstrations gives a random one in each iteration.
     """
 
-    policy: Policy
-    prompts: PromptSource
-    micro_batch: int  # rows of one rollout
     seed: int
-
-    def __post_init__(self) -> None:
-        self._read = answer_reader(self.policy)
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         """Return their rollouts. Metrics of texts: `length`, and `length_by_source/<source>`, in tokens.
@@ -54,29 +67,20 @@ class Demonstrations:
             answers.append((sample, texts[fold_in(self.seed, iteration, group) % len(texts)], group))
         return _experience(self._read, answers, [1.0] * len(answers), self.micro_batch, phases)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the prompts; the rest follows from the seed and the iteration."""
-        return {"prompts": self.prompts.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
-        self.prompts.load_state_dict(state["prompts"])
-
 
 @dataclass
-class PreferencePairs:
+class PreferencePairs(_DataSetSource):
     """A source of the chosen and the rejected answer to each prompt of an iteration.
 
     Rows 2i and 2i + 1 are a pair of one group, chosen first (advantage 1), then rejected (advantage -1), and no pair is
     split over two rollouts.
+
+    Raises:
+        ConfigError: `micro_batch` is odd.
     """
 
-    policy: Policy
-    prompts: PromptSource
-    micro_batch: int  # rows of one rollout: an even number
-
     def __post_init__(self) -> None:
-        self._read = answer_reader(self.policy)
+        super().__post_init__()
         if self.micro_batch % 2:
             raise ConfigError(f"data.micro_batch: {self.micro_batch} rows would split a pair: take an even number")
 
@@ -93,38 +97,9 @@ class PreferencePairs:
         ]
         return _experience(self._read, answers, [1.0, -1.0] * (len(answers) // 2), self.micro_batch, phases)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the prompts; the rest follows from the iteration."""
-        return {"prompts": self.prompts.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
-        self.prompts.load_state_dict(state["prompts"])
-
 
 OfflineAnswer: TypeAlias = tuple[Sample, str, int]
 """A sample, an answer to it (a text, or the path of an image), and its group."""
-
-
-class AnswerReader(Protocol):
-    """A converter from answers in the data set to rollouts of a policy."""
-
-    @property
-    def kind(self) -> str:
-        """The kind of answers: "text" or "picture"."""
-        ...
-
-    def demonstrations(self, sample: Sample) -> tuple[str, ...]:
-        """Return the answers to imitate; empty if there are none."""
-        ...
-
-    def pair(self, sample: Sample) -> tuple[str, str]:
-        """Return the chosen and the rejected answer."""
-        ...
-
-    def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
-        """Return a rollout of these answers."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -132,14 +107,14 @@ class TextAnswerReader:
     """A reader of texts, each with its end token."""
 
     policy: TeacherForcingPolicy
-    kind: str = "text"
+    kind: ClassVar[str] = "text"
 
     def demonstrations(self, sample: Sample) -> tuple[str, ...]:
-        """Return the texts."""
+        """Return the texts to imitate; empty if there are none."""
         return demonstrations_of(sample)
 
     def pair(self, sample: Sample) -> tuple[str, str]:
-        """Return the texts."""
+        """Return the chosen and the rejected text."""
         return preference_pair(sample)
 
     def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
@@ -152,7 +127,7 @@ class ImageAnswerReader:
     """A reader of images, `{image: path}` in a sample, encoded into the clean latents of a rollout."""
 
     policy: LatentInitPolicy
-    kind: str = "picture"
+    kind: ClassVar[str] = "picture"
 
     def __post_init__(self) -> None:
         self.policy.encode([])  # raises at once for a model without an image encoder
@@ -188,6 +163,9 @@ class ImageAnswerReader:
         images = [load_image(path, sample.id) for sample, path, _ in answers]
         samples, groups = [sample for sample, _, _ in answers], [group for _, _, group in answers]
         return self.policy.rollout_from_latents(samples, groups, self.policy.encode(images), images)
+
+
+AnswerReader: TypeAlias = TextAnswerReader | ImageAnswerReader
 
 
 def answer_reader(policy: Policy) -> AnswerReader:
@@ -248,10 +226,7 @@ def _experience(
     for start in range(0, len(answers), rows):
         with phases("rollout"), torch.no_grad():
             rollout = read(answers[start : start + rows])
-        batch_advantages = torch.tensor(advantages[start : start + rows])
-        steps = batch_advantages.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
-        scored = torch.ones_like(batch_advantages, dtype=torch.bool)
-        batches.append(MicroBatch(rollout, batch_advantages, scored, steps))
+        batches.append(MicroBatch.of_rows(rollout, torch.tensor(advantages[start : start + rows])))
         lengths += rollout.mask.sum(1).tolist()
     metrics = length_metrics(lengths, [sample.source for sample, _, _ in answers]) if read.kind == "text" else {}
     return Experience(batches, metrics)

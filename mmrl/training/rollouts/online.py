@@ -135,10 +135,7 @@ class OnlineRollouts:
             with phases("rollout"):
                 collected, past, replay_metrics = self.replay.fill(collected, advantages, self._replay_reader())
             metrics |= replay_metrics
-        replays = [
-            MicroBatch(rollout, own, torch.ones_like(own, dtype=torch.bool), self._broadcast(own, rollout))
-            for rollout, own in past
-        ]
+        replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
         with phases("rollout"):  # an importance correction recomputes log-probabilities
             batches = self._micro_batches(collected, advantages, branches)
         if self.importance_correction is not None:
@@ -157,7 +154,6 @@ class OnlineRollouts:
         return state if self.replay is None else state | {"replay": self.replay.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         self.prompts.load_state_dict(state["prompts"])
         self.suite.load_state_dict(state.get("rewards", {}))
         if self.history is not None:
@@ -217,7 +213,8 @@ class OnlineRollouts:
             if self._selects_rows and not trained.all():
                 rows = trained.nonzero()[:, 0]
                 rollout, own, known = rollout.select(rows.tolist()), own[rows], known[rows]
-            steps = self._broadcast(own, rollout) if branched is None else branched.to(rollout.mask.device)
+            mask = rollout.mask
+            steps = self.advantage_estimator.decisions(own, mask) if branched is None else branched.to(mask.device)
             if origin is Origin.DEMONSTRATION and self.demonstrations is not None:
                 steps = steps * self.demonstrations.scale(rollout)
             elif self.importance_correction is not None:
@@ -225,10 +222,6 @@ class OnlineRollouts:
                 steps = steps * weights
             batches.append(MicroBatch(rollout, own, known, steps))
         return batches
-
-    def _broadcast(self, advantages: Tensor, rollout: Rollout) -> Tensor:
-        """Return the advantage [B] of each trajectory at each of its decisions, [B, T]."""
-        return self.advantage_estimator.decisions(advantages, rollout.mask)
 
     def _replay_reader(self) -> ReplayReader:
         policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # __post_init__ checks the capability

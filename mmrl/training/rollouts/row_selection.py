@@ -52,9 +52,7 @@ class RowSelection:
         for rows in pack_units(units, samples, self.micro_batch, self.updates):
             with phases("rollout"), torch.no_grad():
                 rollout = self._read([places[row] for row in rows])
-            own = advantages[rows]
-            steps = own.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
-            batches.append(MicroBatch(rollout, own, torch.ones_like(own, dtype=torch.bool), steps))
+            batches.append(MicroBatch.of_rows(rollout, advantages[rows]))
         return Experience(batches, metrics)
 
     def state_dict(self) -> dict[str, Any]:
@@ -62,7 +60,6 @@ class RowSelection:
         return self.source.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         self.source.load_state_dict(state)
 
     def _read(self, places: Sequence[tuple[Rollout, int]]) -> Rollout:

@@ -64,7 +64,6 @@ class StagedSource:
         return {str(number): stage.source.state_dict() for number, stage in enumerate(self.stages)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         for number, stage in enumerate(self.stages):
             stage.source.load_state_dict(state[str(number)])
 
@@ -84,19 +83,15 @@ class StagedObjective(Objective):
         self._source = source
 
     def sampling_weights(self) -> AbstractContextManager[None]:
-        """While open, the policy computes with the parameters that rollouts are drawn with."""
         return self._source.now.objective.sampling_weights()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
-        """Return the normalizer of the current stage's objective for a micro-batch."""
         return self._source.now.objective.loss_normalizer(batch)
 
     def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
-        """Backpropagate `share` times the micro-batch's loss into the policy's parameters."""
         self._source.now.objective.backward(batch, share, seed, metrics)
 
     def finish_iteration(self, updates: int) -> None:
-        """Finish the iteration after its last update."""
         self._source.now.objective.finish_iteration(updates)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -108,7 +103,6 @@ class StagedObjective(Objective):
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue exactly where `state_dict` was taken."""
         for number, stage in enumerate(self._source.stages):
             mine = {name: tensor for name, tensor in state.items() if name.startswith(f"{number}.")}
             stage.objective.load_state_dict({name.partition(".")[2]: tensor for name, tensor in mine.items()})

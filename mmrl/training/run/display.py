@@ -36,19 +36,15 @@ class Display(Protocol):
 
     def start(self, name: str, total: int) -> None:
         """Begin the display of a run of `total` iterations."""
-        ...
 
     def step(self, report: StepReport) -> None:
         """Display the report of a finished iteration."""
-        ...
 
     def message(self, text: str) -> None:
         """Display a message that stays."""
-        ...
 
     def close(self) -> None:
         """End the display."""
-        ...
 
 
 def status_line(report: StepReport) -> str:
@@ -107,7 +103,19 @@ def sparkline(values: list[float], width: int = 60) -> str:
     return "".join(BLOCKS[int((value - low) / spread * (len(BLOCKS) - 1))] for value in means)
 
 
-class PlainDisplay:
+class QuietDisplay:
+    """A display that prints nothing."""
+
+    def start(self, name: str, total: int) -> None: ...
+
+    def step(self, report: StepReport) -> None: ...
+
+    def message(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class PlainDisplay(QuietDisplay):
     """A display with one line per iteration, on standard error."""
 
     def start(self, name: str, total: int) -> None:
@@ -122,25 +130,6 @@ class PlainDisplay:
         """Print a line. A line that cannot be written is dropped: training does not depend on its reader."""
         with suppress(OSError):
             print(text, file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Do nothing: no resource is open."""
-
-
-class QuietDisplay:
-    """A display that prints nothing."""
-
-    def start(self, name: str, total: int) -> None:
-        """Print nothing."""
-
-    def step(self, report: StepReport) -> None:
-        """Print nothing."""
-
-    def message(self, text: str) -> None:
-        """Print nothing."""
-
-    def close(self) -> None:
-        """Do nothing: no resource is open."""
 
 
 class RichDisplay:

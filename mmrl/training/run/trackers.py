@@ -47,15 +47,12 @@ class Tracker(Protocol):
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
         """Record the metrics of a step; `kind` is train or evaluation."""
-        ...
 
     def close(self) -> None:
         """Flush buffered metrics."""
-        ...
 
     def truncate_after(self, step: int) -> None:
         """Drop the metrics of later steps: the run continues from this step and logs them again."""
-        ...
 
 
 class JsonlTracker:
@@ -145,15 +142,12 @@ class OptionalTracker:
         self._works = True
 
     def log(self, kind: str, step: int, metrics: Mapping[str, float]) -> None:
-        """Call the tracker."""
         self._attempt(lambda: self._tracker.log(kind, step, metrics))
 
     def close(self) -> None:
-        """Call the tracker."""
         self._attempt(self._tracker.close)
 
     def truncate_after(self, step: int) -> None:
-        """Call the tracker."""
         self._attempt(lambda: self._tracker.truncate_after(step))
 
     def _attempt(self, call: Callable[[], None]) -> None:

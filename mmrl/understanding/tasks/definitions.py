@@ -117,16 +117,13 @@ class MultimodalPolicy(Protocol):
     @property
     def vlm(self) -> Any:
         """The model with its family and processor (`mmrl.understanding.vlm.VLM`)."""
-        ...
 
     @property
     def reader(self) -> MediaReader:
         """The reader of its media."""
-        ...
 
     def check_sample(self, sample: Sample) -> None:
         """Raise `DataError` if the model does not take the sample's media."""
-        ...
 
 
 def apply_tasks(
