@@ -29,8 +29,8 @@ def export(
     private: Annotated[bool, typer.Option("--private/--public", help="Who may see the repository.")] = True,
 ) -> None:
     """Write a checkpoint as a plain diffusers or transformers folder that loads without mmrl."""
+    from mmrl.export.export import HubRepository
     from mmrl.export.export import export as write
-    from mmrl.export.hub import HubRepository
 
     repository = HubRepository.find(push, private) if push else None  # raises before the export is written
     done = write(run, out, dtype, lora_only, repository=push)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from mmrl.rewards.core import registry
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.workflows.train import train
 from mmrl_shapeworld import shipped_models, splits, task_splits, unets
-from tools.shapeworld_pretrain import edit, inpaint, unet, video
+from tools.shapeworld_pretrain import picture_tasks, unet, video
 
 CLASSES = {
     "sd3": "StableDiffusion3Pipeline",
@@ -26,7 +27,12 @@ CLASSES = {
     "video": "AnimateDiffPipeline",
 }
 OTHERS = [name for name in CLASSES if name != "sd3"]
-SKILLS = {"unet": unet.skill, "edit": edit.skill, "inpaint": inpaint.skill, "video": video.skill}
+SKILLS = {
+    "unet": unet.skill,
+    "edit": partial(picture_tasks.skill, "edit"),
+    "inpaint": partial(picture_tasks.skill, "inpaint"),
+    "video": video.skill,
+}
 RECIPES = {"unet": "shapes-ddpo", "edit": "shapes-edit", "inpaint": "shapes-inpaint", "video": "shapes-video"}
 
 

@@ -1,2 +1,2 @@
 """Pre-train the shipped weights: `python -m tools.shapeworld_pretrain autoencoder|generator|observer|clip|vlm`, and
-`python -m tools.shapeworld_pretrain.unet`, `.edit`, `.inpaint`, `.video` for the pipelines of other classes."""
+`python -m tools.shapeworld_pretrain.unet`, `.picture_tasks`, `.video` for the pipelines of other classes."""

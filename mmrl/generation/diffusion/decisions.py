@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -52,12 +54,7 @@ def _slid(window: WindowConfig, latest: int, iteration: int) -> int:
     """Return the first step of a sliding window (MixGRPO, arXiv:2507.21802); after the last position it restarts."""
     starts = [*range(window.low, latest, window.stride), latest]
     counts = [math.ceil(window.every * math.exp(-window.decay * max(0, start - window.decay_from))) for start in starts]
-    remainder = iteration % sum(counts)
-    for start, count in zip(starts, counts, strict=True):
-        if remainder < count:
-            return start
-        remainder -= count
-    raise AssertionError("the remainder is less than the sum")
+    return starts[bisect_right(list(accumulate(counts)), iteration % sum(counts))]
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,9 @@ class BranchTrees:
     rows: int
 
     def __post_init__(self) -> None:
-        if self.rows % self.config.num_leaves:
-            raise ValueError(
-                f"sampling.branch: {self.rows} rows are not a whole number of trees of {self.config.num_leaves}"
-            )
+        leaves = self.config.num_leaves
+        if self.rows % leaves:
+            raise ValueError(f"sampling.branch: {self.rows} rows are not a whole number of trees of {leaves}")
 
     @property
     def roots(self) -> list[int]:

@@ -227,15 +227,12 @@ class PipelinePolicy:
 
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Recompute these decisions in order, one at a time, in a single call of the pipeline."""
-        recording = _recording(rollout)
-        if list(step_indices) != sorted(set(step_indices)) or any(
-            not 0 <= c < len(recording.decisions) for c in step_indices
-        ):
-            raise ValueError(
-                f"step indices {list(step_indices)} are not increasing numbers below {len(recording.decisions)}"
-            )
-        if step_indices:
-            self._call(ReplayLoop(self.guiders, recording, step_indices, visit), recording)
+        recording, chosen = _recording(rollout), list(step_indices)
+        count = len(recording.decisions)
+        if chosen != sorted(set(chosen) & set(range(count))):
+            raise ValueError(f"step indices {chosen} are not increasing numbers below {count}")
+        if chosen:
+            self._call(ReplayLoop(self.guiders, recording, chosen, visit), recording)
 
     def noise_level(self, place: float) -> float:
         """Return the noise level in (0, 1] at quantile `place`: of a flow `place`, else that of a training timestep."""

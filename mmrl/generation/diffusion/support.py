@@ -126,14 +126,11 @@ def unsupported_class_reason(kind: type[DiffusionPipeline]) -> str | None:
         return "it makes only sound; rewards take images and videos"
     if "prompt" not in arguments and not any(media_kind(each) for each in arguments):
         return "it takes neither a prompt nor images"
-    if needed := [name for name, each in arguments.items() if _is_required_tensor(name, each)]:
+    tensors = {"embeds", "embeddings", "latents"}
+    required = [name for name, each in arguments.items() if each.default is each.empty]
+    if needed := [name for name in required if tensors & set(name.split("_"))]:
         return f"it needs {', '.join(needed)}, which a line of a data set cannot contain"
     return _unsupported_scheduler_reason(components)
-
-
-def _is_required_tensor(name: str, argument: inspect.Parameter) -> bool:
-    tensors = {"embeds", "embeddings", "latents"} & set(name.split("_"))
-    return bool(tensors) and argument.default is argument.empty
 
 
 def _unsupported_scheduler_reason(components: Any) -> str | None:
