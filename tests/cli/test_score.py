@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mmrl.cli import app
 from mmrl.evaluation import score_folder
-from tests.rewards.judges.stub_server import Refuses, StubJudge, Sure, between, pictures
+from tests.rewards.judges.fake_judge_server import FakeJudge, Refuses, Sure, between, pictures
 
 
 def run(*arguments, code=0):
@@ -51,7 +51,7 @@ def kept(drawn):
 
 @pytest.mark.parametrize("prompts", ["prompts.jsonl", "prompts.txt"])
 def test_score_command_scores_a_folder_with_a_judge(drawn, prompts):
-    with StubJudge(redness) as judge:
+    with FakeJudge(redness) as judge:
         output = run(*arguments(drawn, judge, prompts), "-r", "compressibility", "-a", "compressibility.quality=50")
     assert [row["scores"]["judge"] for row in kept(drawn)] == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
     assert all(row["status"] == {"judge": "ok", "compressibility": "ok"} for row in kept(drawn))
@@ -71,7 +71,7 @@ def test_failed_scores_are_counted_with_exit_code_0(drawn):
         return Refuses(400) if "number 3" in between(request, "prompt")[0] else redness(request)
 
     (drawn / "drawn" / "s1.png").write_bytes(b"no picture")
-    with StubJudge(answer) as judge:
+    with FakeJudge(answer) as judge:
         output = run(*arguments(drawn, judge))
     line = next(line for line in output.stdout.splitlines() if line.strip().startswith("judge"))
     assert line.split()[4:8] == ["4", "0", "2", "0"] and "http_400 1" in line and "unreadable 1" in line
@@ -80,7 +80,7 @@ def test_failed_scores_are_counted_with_exit_code_0(drawn):
 
 
 def test_score_exits_1_with_the_reason_if_every_row_failed(drawn):
-    with StubJudge(Refuses(404, b"no such model")) as judge:
+    with FakeJudge(Refuses(404, b"no such model")) as judge:
         output = run(*arguments(drawn, judge), code=1)
     assert "nothing could be scored" in output.stderr and "no such model" in output.stderr
     assert len(kept(drawn)) == 6, "what is known is written all the same"
@@ -103,7 +103,7 @@ def test_scores_before_an_interrupt_are_kept(drawn, monkeypatch):
 
 def test_file_names_outside_unicode_lose_no_scores(drawn):
     (drawn / "drawn" / "s0.png").rename(drawn / "drawn" / os.fsdecode(b"\xff.png"))
-    with StubJudge(redness) as judge:
+    with FakeJudge(redness) as judge:
         run(*arguments(drawn, judge, "prompts.txt"))
     assert sorted(row["scores"]["judge"] for row in kept(drawn)) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1], abs=1e-6)
 
@@ -128,7 +128,7 @@ def test_distance_rewards_rank_the_lowest_first(drawn):
 
 def test_images_without_a_sample_are_reported(drawn):
     Image.new("RGB", (8, 8)).save(drawn / "drawn" / "stranger.png")
-    with StubJudge(redness) as judge:
+    with FakeJudge(redness) as judge:
         assert "1 pictures in" in run(*arguments(drawn, judge)).stdout
 
 
@@ -158,7 +158,7 @@ def test_file_rewards_take_settings(drawn):
     ],
 )
 def test_score_validates_before_scoring(drawn, changes, output, code):
-    with StubJudge(redness) as judge:
+    with FakeJudge(redness) as judge:
         assert output in run(*arguments(drawn, judge), *changes, code=code).stderr
     assert not judge.requests and not (drawn / "out").exists()
 

@@ -52,7 +52,7 @@ class Scripted(Reward):
 
 
 class Crowd(GroupReward):
-    """How many answers the group has."""
+    """The number of answers in the group."""
 
     name, range = "crowd", (0.0, 100.0)
 
@@ -81,7 +81,7 @@ def tiny_language_model():
 
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*is deprecated:FutureWarning")  # trl 1.16's own
-def test_trls_own_trainer_learns_from_one_of_our_rewards(tmp_path):
+def test_trl_trainer_learns_from_an_adapted_reward(tmp_path):
     model, tokenizer = tiny_language_model()
     trainer = GRPOTrainer(
         model=model,
@@ -115,7 +115,7 @@ def test_trls_own_trainer_learns_from_one_of_our_rewards(tmp_path):
     assert any(key.endswith("reward/threes") for key in logged), sorted(logged)
 
 
-def test_trl_gets_none_for_what_could_not_be_scored_and_the_minimum_for_garbage():
+def test_trl_gets_none_for_unscored_and_the_minimum_for_invalid_rows():
     logged = {}
     reward = as_trl(Scripted())
     totals = reward(
@@ -153,13 +153,13 @@ def test_trl_conversations_and_columns_reach_the_reward():
     ]
 
 
-def test_trl_stops_where_too_few_answers_could_be_scored():
+def test_trl_stops_if_too_few_answers_are_scored():
     reward = as_trl(RewardSuite([(Scripted(), 1.0)], min_valid_share=0.5))
     with pytest.raises(TooFewScored, match="http_503"):
         reward(prompts=["a", "a", "a"], completions=["broken", "broken", "fine"])
 
 
-def test_verl_gets_a_score_with_its_parts_and_an_exception_for_a_broken_scorer():
+def test_verl_gets_score_and_parts_or_an_exception():
     compute_score = as_verl(RewardSuite([(Threes(), 1.0), (Scripted(), 0.5)]))
     scored = compute_score("numbers", "3 3 4 5", "3", {"index": 7, "question": "how many"})
     assert scored == {"score": 0.5, "threes": 0.5, "scripted": 0.0, "invalid": 0.0}
@@ -172,7 +172,7 @@ def test_verl_gets_a_score_with_its_parts_and_an_exception_for_a_broken_scorer()
     assert all(math.isfinite(value) for value in scored.values())
 
 
-def test_verl_is_refused_a_suite_that_compares_and_given_lists_for_arrays():
+def test_verl_rejects_group_rewards_and_takes_arrays_as_lists():
     for suite in (RewardSuite([(Crowd(), 1.0)]), RewardSuite([(Threes(), 1.0)], aggregation="gdpo")):
         with pytest.raises(RewardError, match="verl scores answers one by one"):
             as_verl(suite)
@@ -195,7 +195,7 @@ def test_trl_completions_without_text_are_empty_answers(nothing):
     assert as_trl(Threes(), "solution")(prompts=["a"], completions=[nothing], solution=["3"]) == [0.0]
 
 
-def test_methods_of_the_last_release_warn_and_give_the_same():
+def test_renamed_methods_warn_and_give_equal_results():
     with pytest.warns(FutureWarning, match=r"the method as_trl is now the function mmrl\.rewards\.as_trl"):
         old = Scripted().as_trl()
     arguments = {"prompts": ["a"], "completions": ["3"]}

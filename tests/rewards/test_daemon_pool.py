@@ -13,7 +13,7 @@ def threads_of(name):
     return [thread for thread in threading.enumerate() if thread.name.startswith(name)]
 
 
-def test_calls_run_side_by_side_up_to_the_size_and_exceptions_come_back():
+def test_calls_run_concurrently_and_exceptions_propagate():
     pool, together = DaemonPool(3, "trio"), threading.Barrier(3)
     futures = [pool.submit(lambda: together.wait(60)) for _ in range(3)]
     assert sorted(future.result(60) for future in futures) == [0, 1, 2]
@@ -24,7 +24,7 @@ def test_calls_run_side_by_side_up_to_the_size_and_exceptions_come_back():
     assert len(threads_of("trio")) == 3
 
 
-def test_one_thread_is_enough_for_one_call_after_the_other():
+def test_sequential_calls_share_one_thread():
     pool = DaemonPool(8, "solo")
     for _ in range(20):
         pool.submit(lambda: None).result(60)
@@ -34,7 +34,7 @@ def test_one_thread_is_enough_for_one_call_after_the_other():
     assert len(threads_of("solo")) == 1
 
 
-def test_idle_threads_end_and_new_ones_come_with_new_work(monkeypatch):
+def test_idle_threads_end_and_new_work_starts_new_ones(monkeypatch):
     monkeypatch.setattr(executor, "IDLE_S", 0.05)
     pool = DaemonPool(2, "brief")
     for _ in range(3):
@@ -47,7 +47,7 @@ def test_idle_threads_end_and_new_ones_come_with_new_work(monkeypatch):
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 @pytest.mark.parametrize("calls", [1, 3, 9])
-def test_no_call_is_lost_while_threads_come_and_go(size, calls, monkeypatch):
+def test_no_call_is_lost_while_threads_start_and_end(size, calls, monkeypatch):
     """With more calls than threads too: those that waited must not make the pool believe in idle threads."""
     monkeypatch.setattr(executor, "IDLE_S", 0.001)
     pool = DaemonPool(size, "restless")
@@ -59,7 +59,7 @@ def test_no_call_is_lost_while_threads_come_and_go(size, calls, monkeypatch):
         time.sleep(0.005 * (round_ % 2))
 
 
-def test_no_call_is_lost_that_several_threads_submit(monkeypatch):
+def test_no_call_is_lost_under_concurrent_submission(monkeypatch):
     monkeypatch.setattr(executor, "IDLE_S", 0.0005)
     pool, found = DaemonPool(3, "busy"), []
 
@@ -75,7 +75,7 @@ def test_no_call_is_lost_that_several_threads_submit(monkeypatch):
     assert sorted(found) == sorted(list(range(300)) * 6)
 
 
-def test_closing_cancels_what_has_not_begun():
+def test_close_cancels_pending_calls():
     pool, begun, go = DaemonPool(1, "shut"), threading.Event(), threading.Event()
 
     def hold():

@@ -12,7 +12,7 @@ from mmrl.rewards.core.registry import BUILT_IN, markdown_table
 START, END = "<!-- table -->\n", "<!-- /table -->"
 
 
-def test_the_page_lists_every_reward_that_ships(repository):
+def test_rewards_page_lists_every_built_in_reward(repository):
     page = repository / "docs/rewards.md"
     before, _, rest = page.read_text(encoding="utf-8").partition(START)
     written, _, after = rest.partition(END)
@@ -24,7 +24,7 @@ def test_the_page_lists_every_reward_that_ships(repository):
     assert len(table.splitlines()) == len(BUILT_IN) + 8 + 2
 
 
-def test_every_reward_says_what_it_measures_where_it_comes_from_and_under_which_licence():
+def test_cards_state_summary_source_and_licence():
     for name in BUILT_IN:
         card = spec_of(reward_class(name))
         assert card.name == name
@@ -32,7 +32,7 @@ def test_every_reward_says_what_it_measures_where_it_comes_from_and_under_which_
         assert card.source and card.licence and card.range[0] < card.range[1], name
 
 
-def test_the_table_is_made_without_torch():
+def test_rewards_table_imports_no_torch():
     code = (
         "from mmrl.rewards.core.registry import markdown_table; import sys; "
         "markdown_table(); assert 'torch' not in sys.modules"

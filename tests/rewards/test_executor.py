@@ -71,9 +71,9 @@ class Flaky(Reward):
         return float(item.text)
 
 
-def test_calls_to_a_server_run_side_by_side_and_come_back_in_order():
+def test_server_calls_run_concurrently_in_order():
     class Together(Waiting):
-        """Answers when eight are asked for at once."""
+        """Returns once eight calls are concurrent."""
 
         name, together = "together", threading.Barrier(8)
 
@@ -87,7 +87,7 @@ def test_calls_to_a_server_run_side_by_side_and_come_back_in_order():
     assert reward.most <= 8
 
 
-def test_scores_are_made_while_the_caller_goes_on():
+def test_scores_are_computed_in_the_background():
     class Blocked(Waiting):
         """Waits until it is let go."""
 
@@ -106,7 +106,7 @@ def test_scores_are_made_while_the_caller_goes_on():
 
 
 @pytest.mark.parametrize("batch_size, sizes", [(None, [7]), (3, [3, 3, 1])])
-def test_a_batch_reward_gets_as_many_answers_as_it_asks_for(batch_size, sizes):
+def test_batch_rewards_get_their_batch_size(batch_size, sizes):
     seen = []
 
     class Batched(BatchReward):
@@ -120,7 +120,7 @@ def test_a_batch_reward_gets_as_many_answers_as_it_asks_for(batch_size, sizes):
     assert seen == sizes and output.values["batched"].tolist() == list(range(7))
 
 
-def test_an_answer_that_breaks_a_batch_fails_alone():
+def test_answers_that_break_a_batch_fail_alone():
     class Fragile(BatchReward):
         name, range = "fragile", (-1.0, 100.0)
 
@@ -136,7 +136,7 @@ def test_an_answer_that_breaks_a_batch_fails_alone():
         Fragile().score_one(rows("garbage")[0])
 
 
-def test_what_may_pass_is_tried_again_and_only_the_rows_that_need_it():
+def test_transient_failures_are_retried_for_their_rows_only():
     reward = Flaky(times=2)
     reward.seen["0"] = 9
     suite = RewardSuite([WeightedReward(reward, retries=2, pause_s=0.01)])
@@ -146,7 +146,7 @@ def test_what_may_pass_is_tried_again_and_only_the_rows_that_need_it():
 
 
 @pytest.mark.parametrize("transient, retries, calls", [(True, 2, 3), (True, 0, 1), (False, 5, 1)])
-def test_what_stays_broken_is_counted_by_kind_and_is_no_zero(transient, retries, calls):
+def test_permanent_failures_are_counted_by_kind_and_not_scored_zero(transient, retries, calls):
     reward = Flaky(times=99, transient=transient)
     suite = RewardSuite([WeightedReward(reward, retries=retries, pause_s=0.001)], min_valid_share=0.5)
     output = suite.score(rows(1, 2))
@@ -158,7 +158,7 @@ def test_what_stays_broken_is_counted_by_kind_and_is_no_zero(transient, retries,
         suite.check_valid_share(output)
 
 
-def test_a_server_that_asks_for_a_pause_gets_it():
+def test_retry_after_is_respected():
     class Limited(Reward):
         name, range, calls = "limited", (0.0, 1.0), 0
 
@@ -173,7 +173,7 @@ def test_a_server_that_asks_for_a_pause_gets_it():
     assert time.perf_counter() - started >= 0.3
 
 
-def test_a_call_that_hangs_is_given_up_at_its_deadline_and_the_others_go_on():
+def test_hanging_calls_time_out_at_their_deadline():
     go = threading.Event()
 
     class Hanging(Reward):
@@ -192,7 +192,7 @@ def test_a_call_that_hangs_is_given_up_at_its_deadline_and_the_others_go_on():
     assert suite.failures(output) == {"hanging": {"timeout": 1}}
 
 
-def test_a_call_that_was_given_up_is_not_made_again():
+def test_timed_out_calls_are_not_repeated():
     calls, go = [], threading.Event()
 
     class Slow(Reward):
@@ -208,7 +208,7 @@ def test_a_call_that_was_given_up_is_not_made_again():
     assert output.status["total"] == [Status.TIMEOUT] and calls == ["0"]
 
 
-def test_threads_do_not_keep_a_program_from_ending():
+def test_threads_do_not_block_program_exit():
     code = """
 import time
 from mmrl.rewards import Reward, RewardInput, RewardSuite
@@ -223,9 +223,9 @@ time.sleep(0.2)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_a_closed_suite_scores_no_more():
+def test_closed_suites_score_no_more():
     class Begun(Waiting):
-        """Says when it is asked."""
+        """Sets an event when it is called."""
 
         name, requested = "begun", threading.Event()
 
@@ -243,7 +243,7 @@ def test_a_closed_suite_scores_no_more():
 
 
 class Spread(GroupReward):
-    """How far an answer is from the mean of its group."""
+    """The distance of an answer from the mean of its group."""
 
     name, range = "spread", (0.0, 100.0)
 
@@ -253,7 +253,7 @@ class Spread(GroupReward):
 
 
 class Larger(PairReward):
-    """Whether a number is larger, with a liking for whatever stands first."""
+    """Prefers the larger number, with a position bias."""
 
     name = "larger"
 
@@ -265,19 +265,19 @@ class Larger(PairReward):
         return min(1.0, 0.2 + float(float(first.text) > float(second.text)))
 
 
-def test_a_group_is_scored_as_a_whole_wherever_its_rows_stand():
+def test_groups_are_scored_whole_in_any_row_order():
     output = RewardSuite([WeightedReward(Spread(), batch_size=1)]).score(rows(0, 10, 4, 30, group=[0, 1, 0, 1]))
     assert output.values["spread"].tolist() == [2, 10, 2, 10]
 
 
-def test_pairs_are_compared_in_both_orders_and_a_broken_pair_is_left_out():
+def test_pairs_are_compared_in_both_orders_without_failed_pairs():
     output = Larger().score(rows(1, 3, 2, "broken", 7, group=[0, 0, 0, 0, 1]))
     assert output.values["larger"][:3].tolist() == pytest.approx([0.1, 0.9, 0.5])
     assert output.status["larger"][3:] == [Status.ERROR] * 2
     assert [row["larger"].kind for row in output.failures[3:]] == ["http_500", "alone"]
 
 
-def test_a_malformed_answer_does_not_drag_its_opponent_down():
+def test_malformed_answers_do_not_affect_their_opponent():
     output = Larger().score(rows(3, "garbage"))
     assert output.status["larger"] == [Status.ERROR] * 2 and output.failures[0]["larger"].kind == "pair"
 
@@ -291,7 +291,7 @@ def test_a_malformed_answer_does_not_drag_its_opponent_down():
         ({"gate": float("nan")}, "gate is nan"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, message):
+def test_invalid_settings_are_rejected(settings, message):
     with pytest.raises(RewardError, match=f"waiting: .*{message}"):
         WeightedReward(Waiting(), **settings)
 
@@ -313,7 +313,7 @@ class Counted(Reward):
         return {"counted": self.scale * float(item.text), "counted/half": 0.5}
 
 
-def test_a_cache_gives_back_what_was_scored_and_never_a_failure(tmp_path):
+def test_cache_returns_scores_and_never_failures(tmp_path):
     Counted.calls = 0
     batch = rows(1, "garbage", "fail", 4)
     cache = ScoreCache(tmp_path / "scores.sqlite")
@@ -326,7 +326,7 @@ def test_a_cache_gives_back_what_was_scored_and_never_a_failure(tmp_path):
     assert again.detail[1] == {"counted": "no number"}
 
 
-def test_a_cache_tells_arguments_versions_pictures_prompts_and_references_apart(tmp_path, monkeypatch):
+def test_cache_keys_include_arguments_versions_media_prompts_and_references(tmp_path, monkeypatch):
     Counted.calls = 0
     cache = ScoreCache(tmp_path / "scores.sqlite")
     item = rows(1)[0]
@@ -355,7 +355,7 @@ def test_a_cache_tells_arguments_versions_pictures_prompts_and_references_apart(
     assert Counted.calls == len(others) + 3
 
 
-def test_digests_differ_where_values_do_and_only_there():
+def test_digests_differ_exactly_where_values_do():
     a, b = np.zeros((100, 100)), np.zeros((100, 100))
     b[50, 50] = 1
     clear, white = Image.new("RGBA", (4, 4), (255, 0, 0, 0)), Image.new("RGB", (4, 4), "white")
@@ -389,7 +389,7 @@ def test_digests_differ_where_values_do_and_only_there():
     assert digest_of({"a": 1, "b": 2}) == digest_of({"b": 2, "a": 1})
 
 
-def test_what_cannot_be_told_apart_has_no_digest():
+def test_values_without_a_digest_raise():
     endless = []
     endless.append(endless)
     bomb = Image.frombytes("1", (8, 8), bytes(8))
@@ -399,7 +399,7 @@ def test_what_cannot_be_told_apart_has_no_digest():
             digest_of(value)
 
 
-def test_answers_and_rewards_without_a_digest_are_scored_and_not_cached(tmp_path, caplog):
+def test_undigestible_answers_and_rewards_are_not_cached(tmp_path, caplog):
     Counted.calls = 0
     cache = ScoreCache(tmp_path / "scores.sqlite")
     item = RewardInput("0", 0, "", text="1", references={"thing": object()})
@@ -409,7 +409,7 @@ def test_answers_and_rewards_without_a_digest_are_scored_and_not_cached(tmp_path
     assert Counted.calls == 4 and "counted cannot be cached" in caplog.text
 
 
-def test_a_cache_that_breaks_costs_no_score(tmp_path, caplog):
+def test_broken_caches_lose_no_score(tmp_path, caplog):
     Counted.calls = 0
     cache = ScoreCache(tmp_path / "scores.sqlite")
     suite = RewardSuite([(Counted(), 1.0)], cache=cache)
@@ -422,14 +422,14 @@ def test_a_cache_that_breaks_costs_no_score(tmp_path, caplog):
     assert Counted.calls == 4
 
 
-def test_what_compares_or_follows_training_is_never_cached(tmp_path):
+def test_group_and_scheduled_rewards_are_never_cached(tmp_path):
     cache = ScoreCache(tmp_path / "scores.sqlite")
     for _ in range(2):
         RewardSuite([(Spread(), 1.0), (Larger(), 1.0)], cache=cache).score(rows(1, 3))
     assert cache.hits == cache.misses == 0
 
 
-def test_a_file_that_is_no_cache_is_refused_by_name(tmp_path):
+def test_files_that_are_no_cache_raise_by_name(tmp_path):
     (tmp_path / "scores.sqlite").write_text("something else, and long enough to be no empty file" * 20)
     with pytest.raises(RewardError, match=r"scores.sqlite cannot be used as a cache of scores"):
         ScoreCache(tmp_path / "scores.sqlite")

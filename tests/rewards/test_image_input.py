@@ -1,4 +1,4 @@
-"""Pictures are checked before they are decoded, and become RGB in one way, whatever they were."""
+"""Pictures are checked before they are decoded, and converted to RGB in one way from every mode."""
 
 import io
 import threading
@@ -31,18 +31,18 @@ def claiming(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
 
 
-def test_an_rgb_picture_is_left_as_it_is():
+def test_rgb_images_are_unchanged():
     picture = Image.fromarray(RGB)
     assert answer_image(picture) is picture
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "RGBX", "RGBa", "CMYK", "YCbCr", "HSV", "LAB"])
-def test_every_mode_of_8_bits_becomes_rgb(mode):
+def test_images_of_every_8_bit_mode_become_rgb(mode):
     seen = answer_image(Image.new(mode, (3, 2)))
     assert (seen.mode, seen.size) == ("RGB", (3, 2))
 
 
-def test_what_is_transparent_is_white_and_cannot_hide_anything():
+def test_transparent_pixels_become_white():
     hidden = Image.fromarray(np.dstack([RGB, np.zeros((24, 20), np.uint8)]))
     assert np.all(np.asarray(answer_image(hidden)) == 255)
     half = Image.new("RGBA", (2, 2), (0, 0, 0, 51))
@@ -52,7 +52,7 @@ def test_what_is_transparent_is_white_and_cannot_hide_anything():
     assert np.all(np.asarray(answer_image(palette)) == 255)
 
 
-def test_sixteen_bits_are_scaled_and_32_are_refused():
+def test_16_bit_images_are_scaled_and_32_bit_ones_rejected():
     ramp = np.linspace(0, 65535, 256).astype(np.uint16).reshape(16, 16)
     seen = np.asarray(answer_image(Image.fromarray(ramp)))
     assert np.array_equal(seen[..., 0].ravel(), np.arange(256))
@@ -62,19 +62,19 @@ def test_sixteen_bits_are_scaled_and_32_are_refused():
 
 
 @pytest.mark.parametrize("size", [(0, 0), (0, 5), (5, 0)])
-def test_a_picture_without_pixels_is_invalid(size):
+def test_images_without_pixels_are_invalid(size):
     with pytest.raises(InvalidAnswer, match=f"{size[0]} x {size[1]} pixels"):
         answer_image(Image.new("RGB", size))
 
 
-def test_a_strip_is_invalid_and_a_single_pixel_is_not():
+def test_strips_are_invalid_and_single_pixels_are_valid():
     with pytest.raises(InvalidAnswer, match="1 x 201 pixels; one side may be 200 times"):
         answer_image(Image.new("RGB", (1, 201)))
     assert answer_image(Image.new("RGB", (1, 200))).size == (1, 200)
     assert answer_image(Image.new("RGB", (1, 1))).size == (1, 1)
 
 
-def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch):
+def test_decompression_bombs_are_rejected_undecoded(monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)  # as some programs do
     bomb = Image.open(io.BytesIO(claiming(60_000, 56_000)))
     monkeypatch.setattr(bomb, "load", lambda: pytest.fail("it was decoded"))
@@ -86,12 +86,12 @@ def test_a_bomb_is_refused_before_it_is_decoded(monkeypatch):
         answer_image(Image.open(io.BytesIO(real)))
 
 
-def test_a_picture_of_8k_is_looked_at():
+def test_8k_images_are_accepted():
     assert answer_image(Image.open(io.BytesIO(encoded(Image.new("1", (7680, 4320)))))).size == (7680, 4320)
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "TIFF", "BMP"])
-def test_a_cut_off_file_cannot_be_read_however_often_it_is_tried(kind):
+def test_truncated_files_are_invalid_on_every_attempt(kind):
     data = encoded(Image.fromarray(RGB.repeat(4, 0).repeat(4, 1)), kind)
     picture = Image.open(io.BytesIO(data[: len(data) * 2 // 3]))
     for _ in range(2):
@@ -100,7 +100,7 @@ def test_a_cut_off_file_cannot_be_read_however_often_it_is_tried(kind):
         assert caught.value.kind == "unreadable"
 
 
-def test_several_frames_are_invalid():
+def test_animations_are_invalid():
     frames = [Image.fromarray(RGB), Image.fromarray(255 - RGB)]
     for kind in ("GIF", "TIFF", "PNG"):
         moving = Image.open(io.BytesIO(encoded(frames[0], kind, save_all=True, append_images=frames[1:])))
@@ -108,7 +108,7 @@ def test_several_frames_are_invalid():
             answer_image(moving)
 
 
-def test_a_lazy_picture_is_decoded_once_by_many_threads():
+def test_lazy_images_are_decoded_once_across_threads():
     """Pillow's own `load` is not made for that: threads read one file at the same time."""
     big = np.random.default_rng(1).integers(0, 256, (400, 400, 3), dtype=np.uint8)
     for _ in range(5):
@@ -127,7 +127,7 @@ def test_a_lazy_picture_is_decoded_once_by_many_threads():
         assert seen == [True] * 8
 
 
-def test_orientation_is_followed():
+def test_exif_orientation_is_applied():
     exif = Image.Exif()
     exif[0x0112] = 6
     lying = Image.open(io.BytesIO(encoded(Image.fromarray(RGB), "PNG", exif=exif)))
@@ -135,13 +135,13 @@ def test_orientation_is_followed():
 
 
 @pytest.mark.parametrize("thing", [None, "a.png", b"", RGB, [Image.new("RGB", (2, 2))]])
-def test_what_is_no_picture_is_a_failure_of_whoever_asked(thing):
+def test_values_that_are_no_image_are_scorer_failures(thing):
     with pytest.raises(ScoringFailed, match="expected a PIL image") as caught:
         answer_image(thing)
     assert caught.value.kind == "wrong_type"
 
 
-def test_a_reference_is_read_as_an_answer_is(tmp_path):
+def test_references_are_read_like_answers(tmp_path):
     for name, picture in {
         "rgb": Image.fromarray(RGB),
         "alpha": Image.fromarray(np.dstack([RGB, RGB[..., 0]])),
@@ -157,7 +157,7 @@ def test_a_reference_is_read_as_an_answer_is(tmp_path):
         assert np.array_equal(np.asarray(reference_image(picture)), expected), name
 
 
-def test_what_is_wrong_with_a_reference_is_a_failure_of_the_scorer(tmp_path):
+def test_invalid_references_are_scorer_failures(tmp_path):
     (tmp_path / "bomb.png").write_bytes(encoded(Image.new("1", (8000, 8000))))
     (tmp_path / "claims.png").write_bytes(claiming(60_000, 56_000))
     (tmp_path / "cut.png").write_bytes(encoded(Image.fromarray(RGB))[:300])

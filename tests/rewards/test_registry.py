@@ -1,4 +1,4 @@
-"""Rewards are found by name, in other packages and in files, and a wrong name is told the right one."""
+"""Rewards are found by name, in other packages and in files; a wrong name raises with the nearest one."""
 
 import io
 import re
@@ -15,7 +15,7 @@ from mmrl.rewards.core import registry
 
 @pytest.fixture(autouse=True)
 def own_registry(monkeypatch):
-    """What a test registers ends with it."""
+    """Remove the rewards that a test registers."""
     monkeypatch.setattr(registry, "_registered", {})
 
 
@@ -54,12 +54,12 @@ def ask(image=None, text=None, **references):
     return RewardInput(id="a", group=0, prompt="a red circle", image=image, text=text, references=references)
 
 
-def test_importing_the_zoo_loads_no_torch():
+def test_importing_rewards_imports_no_torch():
     code = "import mmrl.rewards, mmrl.data, sys; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_compressibility_is_the_negative_size_of_the_jpeg_in_kilobytes():
+def test_compressibility_is_the_negative_jpeg_size_in_kilobytes():
     noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
     images = [Image.fromarray(noise), Image.new("RGBA", (64, 64), "red")]
     values = load("compressibility", quality=50).score([ask(image=i) for i in images]).values["compressibility"]
@@ -69,21 +69,21 @@ def test_compressibility_is_the_negative_size_of_the_jpeg_in_kilobytes():
     assert values[0] < values[1] < 0
 
 
-def test_a_wrong_name_is_told_the_nearest():
+def test_unknown_names_raise_with_the_nearest():
     with pytest.raises(RewardError, match=r"there is no reward 'compresibility': did you mean compressibility\?"):
         load("compresibility")
     with pytest.raises(RewardError, match=r"'zzz': known are .*compressibility"):
         load("zzz")
 
 
-def test_wrong_arguments_are_refused_with_the_signature():
+def test_wrong_arguments_raise_with_the_signature():
     with pytest.raises(RewardError, match=r"compressibility\(quality.* = 95\).*'qualty'"):
         load("compressibility", qualty=3)
     with pytest.raises(RewardError, match="quality is 0; JPEG takes 1 to 95"):
         load("compressibility", quality=0)
 
 
-def test_an_entry_point_is_resolved_only_when_asked_for(package):
+def test_entry_points_are_imported_on_load_only(package):
     package("sharp_rewards", CLASS, "sharpness = sharp_rewards:Sharpness")
     assert "sharpness" in available() and available() == sorted(available())
     assert "sharp_rewards" not in sys.modules
@@ -102,26 +102,26 @@ def test_an_entry_point_is_resolved_only_when_asked_for(package):
     ]
 
 
-def test_an_entry_point_that_cannot_be_imported_says_why(package):
+def test_failed_entry_point_imports_raise_with_the_reason(package):
     package("broken_rewards", "import a_missing_module", "broken = broken_rewards:Thing")
     with pytest.raises(RewardError, match=r"'broken' cannot be imported from broken_rewards:Thing.*a_missing_module"):
         load("broken")
 
 
-def test_an_entry_point_must_carry_its_rewards_own_name(package):
+def test_entry_points_must_have_the_name_of_their_reward(package):
     package("sharp_rewards", CLASS, "crispness = sharp_rewards:Sharpness")
     with pytest.raises(RewardError, match="'crispness' is sharp_rewards:Sharpness, which calls itself 'sharpness'"):
         load("crispness")
 
 
-def test_two_packages_with_one_name_are_refused(package):
+def test_rewards_offered_by_two_packages_raise(package):
     package("sharp_rewards", CLASS, "sharpness = sharp_rewards:Sharpness")
     package("sharper_rewards", CLASS, "sharpness = sharper_rewards:Sharpness")
     with pytest.raises(RewardError, match="several packages offer the reward 'sharpness'"):
         load("sharpness")
 
 
-def test_register_takes_classes_and_functions_once():
+def test_register_accepts_classes_and_functions_once():
     @register
     class Half(Reward):
         name, needs, range = "half", (), (0.0, 1.0)
@@ -131,7 +131,7 @@ def test_register_takes_classes_and_functions_once():
 
     @register
     def redness(image, prompt, references, scale=1.0):
-        """How red."""
+        """Redness."""
         return scale * image.getpixel((0, 0))[0] / 255 + references["bonus"]
 
     assert {"half", "redness"} <= set(available())
@@ -153,7 +153,7 @@ def test_register_takes_classes_and_functions_once():
             return 0.0
 
 
-def test_a_file_offers_functions_and_classes(tmp_path, monkeypatch):
+def test_files_offer_functions_and_classes(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(
         CLASS + "def longer(item, than: int): return float(len(item.text) > than)\n"
         "def shout(text): return {'shout': text.isupper(), 'letters': len(text)}\n"
@@ -191,13 +191,13 @@ half.range = (-1.0, 1.0)
 """
 
 
-def test_a_function_may_state_its_range(tmp_path):
+def test_functions_may_declare_their_range(tmp_path):
     (tmp_path / "mine.py").write_text(STRICT)
     output = load(f"{tmp_path}/mine.py:half").score([ask(text="x")])
     assert output.values["half"].tolist() == [-1.0] and output.status["half"] == ["invalid"]
 
 
-def test_every_reward_that_ships_describes_itself():
+def test_every_built_in_reward_has_a_card():
     for name in registry.BUILT_IN:
         assert re.search(
             r"\nrange .*\nscope .*\nneeds .*\ngradients .*\nsource .*\nlicence .*\narguments ", describe(name)

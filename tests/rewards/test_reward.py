@@ -1,4 +1,4 @@
-"""What a reward does with answers that it cannot score."""
+"""The status and failures of answers that a reward cannot score."""
 
 import math
 
@@ -28,7 +28,7 @@ def ask(text, most=9):
     return RewardInput(id=str(text), group=0, prompt="a number", text=text, references={"most": most})
 
 
-def test_every_kind_of_failure_has_its_status_and_is_never_a_zero():
+def test_failures_have_a_status_and_are_never_zero():
     output = Length().score([ask("1234"), ask("x"), ask("500"), ask("0"), ask(None), ask("1", most=None)])
     np.testing.assert_array_equal(output.values["length"], np.float32([4, 1, math.nan, math.nan, math.nan, math.nan]))
     assert output.status["length"] == [Status.OK, Status.INVALID, *[Status.ERROR] * 4]
@@ -43,19 +43,19 @@ def test_every_kind_of_failure_has_its_status_and_is_never_a_zero():
     assert output.values["length"].dtype == np.float32 and output.seconds > 0
 
 
-def test_a_further_score_shares_the_range_and_its_absence_is_an_error():
+def test_missing_extra_scores_are_errors():
     output = Length().score([ask("12"), ask("x"), ask("500"), ask("7")])
     np.testing.assert_array_equal(output.values["even"], np.float32([1, 1, math.nan, math.nan]))
     assert output.status["even"] == [Status.OK, Status.INVALID, Status.ERROR, Status.ERROR]
     assert output.values["length"][3] == 1 and output.status["length"][3] is Status.OK
 
 
-def test_an_empty_batch_scores_nothing():
+def test_empty_batches_have_no_scores():
     output = Length().score([])
     assert list(output.values) == ["length"] and output.values["length"].shape == (0,) and output.detail == []
 
 
-def test_an_invalid_answer_without_a_lowest_value_is_an_error_not_minus_infinity():
+def test_invalid_answers_without_a_lowest_value_are_errors():
     class Unbounded(Length):
         range = (-math.inf, 0.0)
 
@@ -64,14 +64,14 @@ def test_an_invalid_answer_without_a_lowest_value_is_an_error_not_minus_infinity
     assert "no worst value" in output.detail[0]["length"]
 
 
-def test_a_need_that_no_input_has_is_refused_with_the_class():
+def test_unknown_needs_raise_with_the_class():
     with pytest.raises(RewardError, match=r"Wrong.needs names pictures; a RewardInput has id, group, prompt, image"):
 
         class Wrong(Length):
             needs = ("pictures",)
 
 
-def test_a_wrong_type_from_a_scorer_is_recorded():
+def test_wrong_return_types_are_recorded_as_failures():
     class Text(Length):
         def score_one(self, item):
             return "high"

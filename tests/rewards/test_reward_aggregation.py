@@ -23,7 +23,7 @@ def table(least=1, most=3):
 
 
 @given(table())
-def test_a_sum_is_unknown_where_a_part_is_unless_it_is_renormalised(columns):
+def test_sum_is_unknown_with_a_missing_part_unless_renormalised(columns):
     weights = [0.5, 2.0, -1.0][: columns.shape[1]]
     plain, scaled = weighted_sum(columns, weights), weighted_sum(columns, weights, renormalise=True)
     for row, total, renormalised in zip(columns, plain, scaled, strict=True):
@@ -39,7 +39,7 @@ def test_a_sum_is_unknown_where_a_part_is_unless_it_is_renormalised(columns):
 
 
 @given(table())
-def test_a_front_is_what_no_row_dominates(columns):
+def test_pareto_front_has_non_dominated_rows(columns):
     def dominates(a, b):
         return np.isfinite(a).all() and np.isfinite(b).all() and (a >= b).all() and (a > b).any()
 
@@ -48,7 +48,7 @@ def test_a_front_is_what_no_row_dominates(columns):
 
 
 @given(table(2, 2))
-def test_ranks_count_the_fronts_before_and_leave_the_unscored_out(columns):
+def test_pareto_ranks_count_previous_fronts_without_unscored_rows(columns):
     groups = np.arange(len(columns)) % 2
     ranks = pareto_rank(columns, [1.0, 3.0], groups)
     assert np.isnan(ranks).tolist() == (~np.isfinite(columns).all(1)).tolist()
@@ -61,13 +61,13 @@ def test_ranks_count_the_fronts_before_and_leave_the_unscored_out(columns):
         assert not np.isfinite(own).any() or np.nanmax(own) == 0
 
 
-def test_a_negative_weight_turns_its_reward_around_and_its_size_does_not_matter():
+def test_negative_weights_reverse_their_reward_at_any_size():
     columns = np.array([[1.0, 5.0], [1.0, 2.0]])
     assert pareto_rank(columns, [1.0, -9.0], [0, 0]).tolist() == [-1.0, 0.0]
 
 
 @given(table(2, 2))
-def test_gdpo_whitened_is_the_advantage_that_training_takes(columns):
+def test_gdpo_total_is_the_advantage_in_training(columns):
     groups = np.arange(len(columns)) % 2
     total = torch.from_numpy(gdpo(columns, [1.0, 0.5], groups))
     known = total.isfinite()
@@ -78,14 +78,14 @@ def test_gdpo_whitened_is_the_advantage_that_training_takes(columns):
         torch.testing.assert_close(white[known], expected[known], rtol=1e-9, atol=1e-9)
 
 
-def test_a_sum_lets_the_widest_reward_decide_and_gdpo_does_not():
+def test_gdpo_balances_rewards_that_a_sum_does_not():
     columns = np.array([[0.0, 90.0], [1.0, 0.0]] * 2)
     groups = [0, 0, 0, 0]
     assert np.argmax(aggregate("sum", columns, [1.0, 1.0], groups)) == 0
     assert np.ptp(aggregate("gdpo", columns, [1.0, 1.0], groups)) == pytest.approx(0, abs=1e-3)
 
 
-def test_a_shut_gate_gives_the_floor_and_an_unknown_gate_is_unknown():
+def test_closed_gates_give_the_floor_and_unknown_gates_are_unknown():
     total = gated(np.array([5.0, 5.0, np.nan, 5.0]), np.array([[1.0], [0.4], [1.0], [np.nan]]), [0.5], floor=-2.0)
     np.testing.assert_array_equal(total, [5.0, -2.0, np.nan, np.nan])
 
@@ -93,7 +93,7 @@ def test_a_shut_gate_gives_the_floor_and_an_unknown_gate_is_unknown():
 class Indicator(Reward):
     """Reads its value from the references."""
 
-    name, range = "told", (0.0, 1.0)
+    name, range = "provided", (0.0, 1.0)
 
     def score_one(self, item):
         return item.references[self.name]
@@ -114,19 +114,19 @@ def rows(**columns):
     ]
 
 
-def test_a_reward_whose_direction_is_lower_is_subtracted_and_gates_from_above():
+def test_lower_is_better_rewards_are_subtracted_and_gate_from_above():
     suite = RewardSuite([WeightedReward(Indicator(), 1.0), WeightedReward(Distance(), 0.5, gate=2.0)])
-    output = suite.score(rows(told=[1.0, 1.0], distance=[2.0, 2.1]))
-    assert output.values["total"].tolist() == [0.0, -2.0]  # the floor: told at 0, distance at 4
+    output = suite.score(rows(provided=[1.0, 1.0], distance=[2.0, 2.1]))
+    assert output.values["total"].tolist() == [0.0, -2.0]  # the floor: provided at 0, distance at 4
     assert output.values["distance"].tolist() == pytest.approx([2.0, 2.1])
 
 
-def test_a_gate_may_be_no_part_of_the_sum():
+def test_gates_may_be_outside_the_sum():
     suite = RewardSuite([WeightedReward(Indicator(), 0.0, gate=0.5), WeightedReward(Distance(), 1.0)])
-    assert suite.score(rows(told=[1.0, 0.0], distance=[1.0, 1.0])).values["total"].tolist() == [-1.0, -4.0]
+    assert suite.score(rows(provided=[1.0, 0.0], distance=[1.0, 1.0])).values["total"].tolist() == [-1.0, -4.0]
 
 
-def test_gates_without_a_lowest_total_and_settings_that_do_not_go_together_are_refused():
+def test_invalid_gates_and_settings_are_rejected():
     with pytest.raises(RewardError, match="endless has no lowest value"):
         RewardSuite([WeightedReward(Endless(), 1.0), WeightedReward(Indicator(), 1.0, gate=0.5)])
     with pytest.raises(RewardError, match="gates go with the aggregation 'sum'"):
@@ -136,10 +136,10 @@ def test_gates_without_a_lowest_total_and_settings_that_do_not_go_together_are_r
 
 
 @pytest.mark.parametrize("edge", [0.7, 0.9, 0.1])
-def test_an_answer_that_just_reaches_its_gate_passes(edge):
+def test_answers_at_the_gate_threshold_pass(edge):
     suite = RewardSuite([WeightedReward(Indicator(), 1.0, gate=edge)])
     below = float(np.nextafter(np.float32(edge), np.float32(0)))
-    assert suite.score(rows(told=[edge, below])).values["total"].tolist() == [np.float32(edge), 0.0]
+    assert suite.score(rows(provided=[edge, below])).values["total"].tolist() == [np.float32(edge), 0.0]
 
 
 class Failing(Indicator):
@@ -149,11 +149,11 @@ class Failing(Indicator):
         raise RuntimeError("down")
 
 
-def test_nothing_is_below_the_floor_of_a_gate_where_sums_are_scaled_up():
+def test_gate_floor_is_below_every_renormalised_sum():
     parts = [
         WeightedReward(Indicator(), 1.0),
         WeightedReward(Failing(), 1.0),
         WeightedReward(Distance(), 0.5, gate=2.0),
     ]
-    output = RewardSuite(parts, renormalise=True).score(rows(told=[0.0, 0.0], distance=[1.9, 4.0]))
+    output = RewardSuite(parts, renormalise=True).score(rows(provided=[0.0, 0.0], distance=[1.9, 4.0]))
     assert output.values["total"][1] <= output.values["total"][0]

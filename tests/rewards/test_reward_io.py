@@ -13,7 +13,7 @@ from mmrl.rewards.core.reward_io import append_rows, select_rows
 SAMPLE = Sample(id="s", prompt="two cats", answer=2, task="counting", source="pets", metadata={"box": [0, 0, 1, 1]})
 
 
-def test_each_kind_of_media_goes_to_its_field():
+def test_media_are_assigned_to_their_field():
     image = Image.new("RGB", (2, 2))
     item = reward_input(SAMPLE, image, group=3, id="s-0")
     assert (item.id, item.group, item.prompt, item.image, item.video, item.text) == (
@@ -30,24 +30,24 @@ def test_each_kind_of_media_goes_to_its_field():
     assert reward_input(SAMPLE, "2", 0, "").text == "2"
 
 
-def test_an_unset_answer_leaves_no_reference():
+def test_unset_answers_leave_no_reference():
     assert reward_input(Sample(id="s", prompt="a cat", metadata={"answer": 1}), "x", 0, "").references == {"answer": 1}
 
 
 @pytest.mark.parametrize("media", [None, [], [1, 2], b"bytes"])
-def test_media_that_no_reward_takes_are_refused(media):
+def test_unsupported_media_raise(media):
     with pytest.raises(RewardError, match="sample 's': cannot score a"):
         reward_input(SAMPLE, media, 0, "")
 
 
-def test_what_was_shown_and_written_is_there_for_rewards_that_need_it():
+def test_reward_inputs_hold_prompt_media_and_tokens():
     sample = Sample(id="s", prompt="p", images=("a.png", "b.png"), videos=("c.mp4",), metadata={"space": "pixel"})
     item = reward_input(sample, "2 3", 0, "", tokens=[7, 8, 0])
     assert item.references == {"images": ["a.png", "b.png"], "videos": ["c.mp4"], "space": "pixel"}
     assert item.metadata == {"task": None, "source": "default", "tokens": [7, 8, 0]}
 
 
-def test_the_rewards_that_a_sample_asks_for_go_with_its_answers():
+def test_reward_inputs_hold_the_requested_rewards():
     chosen = (RewardChoice("exact", 0.5),)
     assert reward_input(Sample(id="s", prompt="p", rewards=chosen), "x", 0, "").metadata["rewards"] == chosen
 
@@ -56,7 +56,7 @@ def test_the_rewards_that_a_sample_asks_for_go_with_its_answers():
     ("content", "expected"),
     [("how many?", "how many?"), ([{"type": "image"}, {"type": "text", "text": "how many?"}], "how many?"), ([], "")],
 )
-def test_the_prompt_of_a_conversation_is_its_last_request(content, expected):
+def test_last_request_is_the_prompt_of_a_conversation(content, expected):
     messages = (
         {"role": "user", "content": "hello"},
         {"role": "assistant", "content": "hi"},
@@ -77,7 +77,7 @@ def output(size):
 
 
 @given(st.integers(1, 6).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n - 1), max_size=8))))
-def test_rows_are_taken_in_order_with_all_that_belongs_to_them(case):
+def test_rows_are_selected_in_order_with_all_fields(case):
     size, rows = case
     some = select_rows(output(size), rows)
     assert some.values["total"].tolist() == [2 * row for row in rows]
@@ -86,7 +86,7 @@ def test_rows_are_taken_in_order_with_all_that_belongs_to_them(case):
     assert len(some.status["a"]) == len(rows)
 
 
-def test_rows_behind_an_output_have_what_is_known_of_them_and_ask_for_nothing_else():
+def test_rows_of_an_output_hold_known_fields_and_request_no_reward():
     more = append_rows(output(2), [{"total": 5.0}, {"total": 6.0, "a": 1.0}])
     np.testing.assert_array_equal(more.values["a"], [0, 1, np.nan, 1])
     assert more.values["total"].tolist() == [0, 2, 5, 6] and more.values["a"].dtype == np.float32

@@ -114,7 +114,7 @@ def routed():
         each.close()
 
 
-def test_each_answer_gets_its_own_rewards_and_a_total(routed):
+def test_answers_get_their_requested_rewards_and_a_total(routed):
     batch = [asking(EQUALS, "yes"), asking(LONG, "abc"), asking(LONGER, "yes"), asking((), "yesyes"), asking(LONG, "a")]
     output = routed(default=["longer"]).score(batch)
     nan = math.nan
@@ -125,7 +125,7 @@ def test_each_answer_gets_its_own_rewards_and_a_total(routed):
     assert list(output.values)[-1] == "total"
 
 
-def test_what_was_not_asked_for_is_neither_a_failure_nor_unscored(routed):
+def test_rewards_not_requested_are_neither_failed_nor_unscored(routed):
     rewards = routed(min_valid_share=1.0)
     output = rewards.score([asking(EQUALS, "no"), asking(LONG, "abc")])
     rewards.check_valid_share(output)
@@ -133,7 +133,7 @@ def test_what_was_not_asked_for_is_neither_a_failure_nor_unscored(routed):
     assert rewards.counts(output) == {"equals": {"ok": 1}, "longer": {"ok": 1}}
 
 
-def test_a_failure_is_counted_where_the_reward_was_asked_for(routed):
+def test_failures_are_counted_for_requesting_rows(routed):
     rewards = routed(min_valid_share=0.6)
     output = rewards.score([asking(LONG, "down"), asking(EQUALS, "down"), asking(LONGER, "down")])
     assert rewards.failures(output) == {"longer": {"http_503": 2}}
@@ -147,7 +147,7 @@ def test_a_failure_is_counted_where_the_reward_was_asked_for(routed):
     st.lists(st.tuples(st.sampled_from(CHOICES), st.sampled_from(["yes", "a", "abcde", "down"])), min_size=1),
     st.integers(1, 4),
 )
-def test_it_scores_as_the_suite_of_each_route_would_alone(rows, pieces):
+def test_routed_scores_equal_those_of_separate_suites(rows, pieces):
     load = loader()
     rewards = RoutedRewards([], [EQUALS, LONG, LONGER], load=load)
     batch = [asking(chosen, text, group) for group, (chosen, text) in enumerate(rows)]
@@ -164,7 +164,7 @@ def test_it_scores_as_the_suite_of_each_route_would_alone(rows, pieces):
     rewards.close()
 
 
-def test_equal_rewards_are_one_that_is_called_once_a_batch_and_never_twice_at_a_time(routed):
+def test_equal_rewards_are_called_once_per_batch(routed):
     load = loader()
     other = (RewardChoice("longer", 7.0, {"than": 2}), RewardChoice("equals"))
     rewards = routed(choices=[EQUALS, LONG, other], load=load)
@@ -173,7 +173,7 @@ def test_equal_rewards_are_one_that_is_called_once_a_batch_and_never_twice_at_a_
     assert len(load.made) == 2 and shared.calls == 20 and shared.seen == 40
 
 
-def test_rewards_that_compare_answers_see_their_own_groups(routed):
+def test_group_rewards_see_their_own_groups(routed):
     ranked = (RewardChoice("rank"),)
     rewards = routed(choices=[ranked, EQUALS])
     output = rewards.score([asking(ranked, text, len(text) % 2) for text in ("a", "ab", "abc", "abcd")])
@@ -181,13 +181,13 @@ def test_rewards_that_compare_answers_see_their_own_groups(routed):
     assert not routed().needs_full_groups
 
 
-def test_the_order_of_choices_does_not_make_another_route():
+def test_order_of_choices_makes_no_other_route():
     one = Sample(id="1", rewards=LONGER)
     other = Sample(id="2", rewards=LONGER[::-1])
     assert len(distinct_choices([one, other, Sample(id="3"), Sample(id="4", rewards=LONG)])) == 2
 
 
-def test_unknown_choices_and_missing_rewards_are_refused_by_name(routed):
+def test_unknown_choices_and_missing_rewards_raise_by_name(routed):
     with pytest.raises(RewardError, match=r"answer '0/x' asks for longer with arguments or weights that were not"):
         routed(choices=[EQUALS]).score([asking(LONG, "x")])
     with pytest.raises(RewardError, match="asks for no rewards, and the run has none"):
@@ -200,7 +200,7 @@ def test_unknown_choices_and_missing_rewards_are_refused_by_name(routed):
         distinct_choices([Sample(id="1", rewards=(RewardChoice("longer", args={"than": {1}}),))])
 
 
-def test_watched_rewards_see_every_answer_and_change_no_total(routed):
+def test_heldout_rewards_score_every_answer_without_changing_totals(routed):
     load = loader()
     rewards = routed(monitored=[WeightedReward(load("rank"), 0.0)], load=load)
     output = rewards.score([asking(EQUALS, "yes", 0), asking(LONG, "abc", 1)])
@@ -209,13 +209,13 @@ def test_watched_rewards_see_every_answer_and_change_no_total(routed):
         routed(monitored=[WeightedReward(load("rank"), 1.0)])
 
 
-def test_weights_are_those_that_all_routes_agree_on(routed):
+def test_weights_are_those_that_all_routes_share(routed):
     assert routed(choices=[EQUALS, LONG]).weights == {"equals": 1.0, "longer": 2.0}
     assert routed().weights == {}
     assert routed(default=["equals"], choices=[]).uniform and not routed().uniform
 
 
-def test_state_is_kept_once_a_reward_and_resumed(routed):
+def test_reward_state_is_saved_once_and_resumed(routed):
     load = loader()
     rewards = routed(default=["longer"], choices=[LONG, LONGER], load=load)
     rewards.score([asking((), "abc"), asking(LONG, "abc"), asking(LONG, "abc"), asking(LONGER, "abc")])
@@ -228,7 +228,7 @@ def test_state_is_kept_once_a_reward_and_resumed(routed):
         routed().load_state_dict({"clock": {}})
 
 
-def test_a_cached_score_is_found_whatever_else_its_sample_asks_for(tmp_path):
+def test_cached_scores_are_found_across_routes(tmp_path):
     load = loader()
     cache = ScoreCache(tmp_path / "scores")
     for choices in (EQUALS, (RewardChoice("equals", 3.0), RewardChoice("rank"))):
@@ -239,14 +239,14 @@ def test_a_cached_score_is_found_whatever_else_its_sample_asks_for(tmp_path):
     cache.close()
 
 
-def test_the_shared_loader_gives_one_instance_for_equal_arguments():
+def test_shared_loader_returns_one_instance_for_equal_arguments():
     load = SharedLoader()
     assert load("soft_overlong", limit=20, cache=4) is load("soft_overlong", cache=4, limit=20)
     assert load("soft_overlong", limit=20, cache=4) is not load("soft_overlong", limit=21, cache=4)
 
 
 @pytest.mark.parametrize("name", ["mine.py:evil", "/tmp/mine.py", "..\\mine.py:evil", "package:evil", "a/b"])
-def test_a_data_set_cannot_have_code_of_a_file_run(name, tmp_path, monkeypatch):
+def test_datasets_cannot_run_code_of_a_file(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text("raise SystemExit('run')\n")
     chosen = (RewardChoice("equals"), RewardChoice(name))
@@ -256,7 +256,7 @@ def test_a_data_set_cannot_have_code_of_a_file_run(name, tmp_path, monkeypatch):
         RoutedRewards([], [chosen])
 
 
-def test_a_data_set_cannot_say_where_answers_are_sent():
+def test_datasets_cannot_set_the_address_of_a_server():
     args = {"model": "m", "base_url": "http://127.0.0.1:1/v1"}
     chosen, load = (RewardChoice("judge", args=args),), SharedLoader()
     with pytest.raises(RewardError, match="'judge', which sends answers to a server: name it in the run's own"):

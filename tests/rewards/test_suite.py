@@ -45,7 +45,7 @@ def rows(**columns):
     ]
 
 
-def test_the_total_is_weighted_and_unknown_where_a_part_is():
+def test_total_is_weighted_and_unknown_with_an_unknown_part():
     suite = RewardSuite([(scripted("a", low=-1.0), 2.0), (scripted("b"), -0.5)])
     output = suite.score(rows(a=[1.0, FAIL, GARBAGE, 3.0], b=[4.0, 1.0, 2.0, FAIL]))
     np.testing.assert_array_equal(output.values["a"], np.float32([1, math.nan, -1, 3]))
@@ -58,7 +58,7 @@ def test_the_total_is_weighted_and_unknown_where_a_part_is():
     assert output.seconds > 0
 
 
-def test_a_watched_reward_is_no_part_of_the_total():
+def test_heldout_rewards_do_not_change_the_total():
     suite = RewardSuite([(scripted("a"), 1.0), (scripted("held_out"), 0.0)])
     output = suite.score(rows(a=[1.0, 2.0], held_out=[5.0, FAIL]))
     assert output.values["total"].tolist() == [1.0, 2.0] and output.status["total"] == [Status.OK] * 2
@@ -66,7 +66,7 @@ def test_a_watched_reward_is_no_part_of_the_total():
 
 
 @given(st.lists(st.tuples(*[st.one_of(st.integers(-99, 99), st.sampled_from([FAIL, GARBAGE]))] * 2), max_size=8))
-def test_the_total_is_known_exactly_where_every_part_is(pairs):
+def test_total_is_known_exactly_if_every_part_is(pairs):
     suite = RewardSuite([(scripted("a", low=-100), 0.5), (scripted("b", low=-100), 2.0)])
     output = suite.score(rows(a=[a for a, _ in pairs], b=[b for _, b in pairs]))
     for row, pair in enumerate(pairs):
@@ -97,14 +97,14 @@ def output_of(values, status, **further):
     return RewardOutput({"broken": np.float32(values)}, {"broken": status}, [{} for _ in values], **further)
 
 
-def test_a_scorer_that_breaks_down_is_an_error_in_every_row():
+def test_failed_scorers_are_errors_in_every_row():
     suite = RewardSuite([(Broken(lambda batch, context: 1 / 0), 1.0), (scripted("a"), 1.0)])
     output = suite.score(rows(a=[1.0, 2.0]))
     assert np.isnan(output.values["total"]).all() and suite.counts(output)["broken"] == {"error": 2}
     assert output.values["a"].tolist() == [1, 2] and "ZeroDivisionError" in output.detail[0]["broken"]
 
 
-def test_a_number_beside_a_failure_and_a_nan_beside_ok_are_both_failures():
+def test_values_beside_failures_and_nan_beside_ok_are_failures():
     answer = output_of([1.0, math.nan, 0.0, math.inf], [Status.OK, Status.OK, Status.TIMEOUT, Status.OK])
     suite = RewardSuite([(Broken(lambda batch, context: answer), 1.0)])
     output = suite.score(rows(a=[1.0] * 4))
@@ -113,7 +113,7 @@ def test_a_number_beside_a_failure_and_a_nan_beside_ok_are_both_failures():
     assert suite.failures(output) == {"broken": {"error": 2, "timeout": 1}}
 
 
-def test_events_are_weighted_and_merged_and_the_context_is_passed_on():
+def test_events_are_weighted_and_merged_with_the_context():
     def answer(batch, context):
         return output_of([context.progress] * 2, [Status.OK] * 2, events=[[(0, 1.0), (3, 2.0)], []])
 
@@ -132,7 +132,7 @@ def test_events_are_weighted_and_merged_and_the_context_is_passed_on():
         (output_of([1.0, 1.0], [Status.OK] * 2, events=[[]]), "1 rows of events"),
     ],
 )
-def test_an_output_of_the_wrong_form_is_refused(answer, message):
+def test_malformed_outputs_raise(answer, message):
     with pytest.raises(RewardError, match=message):
         RewardSuite([(Broken(lambda batch, context: answer), 1.0)]).score(rows(a=[1.0, 2.0]))
 
@@ -147,12 +147,12 @@ def test_an_output_of_the_wrong_form_is_refused(answer, message):
         ([("a", math.nan)], "weights must be finite"),
     ],
 )
-def test_a_suite_that_cannot_add_up_is_refused(parts, message):
+def test_invalid_suites_raise(parts, message):
     with pytest.raises(RewardError, match=message):
         RewardSuite([(scripted(name), weight) for name, weight in parts])
 
 
-def test_two_rewards_that_give_the_same_further_score_are_refused():
+def test_duplicate_extra_scores_raise():
     suite = RewardSuite([(scripted("a", extra="strict"), 1.0), (scripted("b", extra="strict"), 1.0)])
     with pytest.raises(RewardError, match="b gives scores called 'strict', a name that is already taken"):
         suite.score(rows(a=[1.0], b=[1.0]))

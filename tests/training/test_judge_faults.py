@@ -13,7 +13,7 @@ from mmrl.rewards import RewardSuite, WeightedReward, load
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.trackers import METRICS
-from tests.rewards.judges.stub_server import Cuts, Hangs, HangsUp, Refuses, Sends, StubJudge, Sure, in_turn
+from tests.rewards.judges.fake_judge_server import Cuts, FakeJudge, Hangs, HangsUp, Refuses, Sends, Sure, in_turn
 from tests.training.conftest import samples
 
 GOOD = Sure(0.75, other=0.0)
@@ -52,7 +52,7 @@ def metrics(run):
 
 def test_a_run_with_a_judge_that_fails_in_every_way_finishes_and_counts_each_kind(make_trainer):
     script = in_turn(*[answer for fault in FAULTS.values() for answer in (GOOD, fault)])
-    with StubJudge(script) as stub:
+    with FakeJudge(script) as stub:
         trainer = with_judge(make_trainer(training={"iterations": 4, "save_every": 4}), stub.base_url)
         trainer.train()
     found = Counter()
@@ -66,7 +66,7 @@ def test_a_run_with_a_judge_that_fails_in_every_way_finishes_and_counts_each_kin
 
 
 def test_what_passes_when_it_is_tried_again_costs_nothing(make_trainer):
-    with StubJudge(in_turn(Refuses(503), GOOD)) as stub:
+    with FakeJudge(in_turn(Refuses(503), GOOD)) as stub:
         trainer = with_judge(make_trainer(training={"iterations": 1}), stub.base_url, retries=8)
         trainer.train()
     (row,) = metrics(trainer.run)
@@ -75,7 +75,7 @@ def test_what_passes_when_it_is_tried_again_costs_nothing(make_trainer):
 
 
 def test_a_judge_that_is_down_stops_the_run_and_says_why(make_trainer):
-    with StubJudge(Refuses(503)) as stub:
+    with FakeJudge(Refuses(503)) as stub:
         trainer = with_judge(make_trainer(), stub.base_url, min_valid_share=0.5)
         with pytest.raises(RunError, match=r"only 0% .*'judge': \{'http_503': 16\}.*training.min_valid_share"):
             trainer.train()

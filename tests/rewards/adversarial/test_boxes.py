@@ -47,7 +47,7 @@ X1, Y1, X2, Y2 = TRUE["pixel"]
 @pytest.mark.parametrize("reward", ALL)
 @pytest.mark.parametrize("input_space", SPACES)
 @pytest.mark.parametrize("space", SPACES)
-def test_every_pair_of_spaces_takes_the_true_box_for_perfect(reward, space, input_space):
+def test_boxes_in_every_pair_of_spaces_score_perfect_if_true(reward, space, input_space):
     x1, y1, x2, y2 = TRUE[space]
     texts = [box(x2, y2, x1, y1), box(x2, y1, x1, y2), box(x1, y2, x2, y1), box(x1, y1, x1, y2), box(x1, y1, x1, y1)]
     texts += [box(x1, y1, x2, 1e9), box(-1e9, y1, x2, y2), box(-x2, -y2, -x1, -y1)]
@@ -58,7 +58,7 @@ def test_every_pair_of_spaces_takes_the_true_box_for_perfect(reward, space, inpu
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_numbers_that_are_none(reward):
+def test_non_finite_and_non_numeric_coordinates_are_invalid(reward):
     texts = ["[NaN, 40, 400, 800]", "[nan, 40, 400, 800]", "[20, 40, Infinity, 800]", "[20, 40, 1e999, 800]"]
     texts += ['["20", "40", "400", "800"]', "[true, 40, 400, 800]", "[null, 40, 400, 800]", "[20, 40, 400]"]
     texts += ["[0x14, 40, 400, 800]", "[20, 40, 400, 800", "[20 40 400 800]", "[２０, 40, 400, 800]"]  # noqa: RUF001
@@ -73,7 +73,7 @@ def test_numbers_that_are_none(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_forms_of_the_true_box_are_perfect(reward):
+def test_every_form_of_the_true_box_is_perfect(reward):
     true = json.dumps(TRUE["pixel"])
     forms = [
         f"```json\n{true}\n```",
@@ -93,7 +93,7 @@ def test_forms_of_the_true_box_are_perfect(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_more_than_one_answer_is_none(reward):
+def test_several_boxes_are_invalid(reward):
     true = json.dumps(TRUE["pixel"])
     texts = [
         f"{true} {true}",
@@ -125,7 +125,7 @@ def test_more_than_one_answer_is_none(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_a_text_that_breaks_off_is_not_perfect_wherever_it_does(reward):
+def test_truncated_texts_are_not_perfect(reward):
     for whole in (
         '```json\n[{"bbox_2d": [20, 40, 400, 800], "label": "dog"}]\n```',
         '{"boxes": [{"bbox_2d": [20, 40, 400, 800]}]}',
@@ -136,7 +136,7 @@ def test_a_text_that_breaks_off_is_not_perfect_wherever_it_does(reward):
         run(reward, [whole[:end] for end in range(len(whole))])
 
 
-def test_bombs_are_defused():
+def test_huge_inputs_are_rejected_quickly():
     bombs = [
         "[" * 900_000,
         '{"a":' * 150_000,
@@ -159,7 +159,7 @@ COORDINATES = st.one_of(
 
 
 @given(st.lists(COORDINATES, min_size=4, max_size=4), st.sampled_from(ALL), st.sampled_from(SPACES))
-def test_any_four_numbers(numbers, reward, input_space):
+def test_any_four_numbers_are_scored_or_invalid(numbers, reward, input_space):
     output = reward().score([ask(json.dumps(numbers), input_space), ask(json.dumps(TRUE[input_space]), input_space)])
     value, control = output.values[reward.name]
     assert output.status[reward.name][0] in (Status.OK, Status.INVALID)
@@ -167,5 +167,5 @@ def test_any_four_numbers(numbers, reward, input_space):
 
 
 @given(st.text(max_size=60) | st.text(st.sampled_from('[](){}<>"`,:.- 0248answerbox/'), max_size=60))
-def test_any_text(text):
+def test_any_text_is_scored_or_invalid(text):
     run(BoxIoU, [text])

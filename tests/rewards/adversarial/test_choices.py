@@ -30,7 +30,7 @@ def run(texts, right="B", choices=CHOICES):
 @pytest.mark.parametrize(
     "mark", [" ", ", ", ",", "/", "\n", "", " or ", " and ", ") ", ". ", ".\n", ")\n", "|", "; ", "\t", "&"]
 )
-def test_picking_every_option_picks_none(right, mark):
+def test_selecting_every_option_is_invalid(right, mark):
     texts = []
     for letters in ("ABCD", "DCBA", "AB", "BA", "BC", "CB"):
         listed = mark.join(letters)
@@ -56,13 +56,13 @@ TWO_ANSWERS += ["The answer is {0}. The answer is {1}."]
 
 
 @pytest.mark.parametrize("form", TWO_ANSWERS)
-def test_two_answers_are_none(form):
+def test_several_answers_are_invalid(form):
     for first, second in itertools.permutations("ABCD", 2):
         _, status = run([form.format(first, second)], second)
         assert status == [Status.INVALID]
 
 
-def test_look_alikes_are_no_letters():
+def test_look_alike_characters_are_not_letters():
     texts = [
         "\u0412",
         "\u0392",
@@ -81,7 +81,7 @@ def test_look_alikes_are_no_letters():
     assert (values == 0).all()
 
 
-def test_labels_with_quotes_and_braces_are_picked_by_their_text():
+def test_options_with_quotes_and_braces_are_selected_by_text():
     for letter, text in CHOICES.items():
         values, _ = run(
             [text.upper() if letter != "D" else text, f"Answer: {text}", f"<answer> {letter}: {text}. </answer>"],
@@ -90,7 +90,7 @@ def test_labels_with_quotes_and_braces_are_picked_by_their_text():
         assert (values == 1).all(), text
 
 
-def test_json_fences_and_cut_off_answers():
+def test_json_fences_and_truncated_answers():
     texts = [
         '{"answer": {"choice": "B"}}',
         '```json\n{"answer": "B"}\n```',
@@ -105,7 +105,7 @@ def test_json_fences_and_cut_off_answers():
     assert (values == 1).all()
 
 
-def test_hostile_texts_are_refused():
+def test_hostile_texts_are_invalid():
     hostile = [
         "(" * 19_000,
         "A" * 19_000,
@@ -120,15 +120,15 @@ def test_hostile_texts_are_refused():
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_scored_or_refused(text):
+def test_any_text_is_scored_or_invalid(text):
     values, _ = run([text, f"<answer>{text}</answer>", f"Answer: {text}"])
     if not any(sign in text for sign in "Bb") and "cat" not in text:
         assert (values < 1).all()
 
 
 @given(st.text(alphabet="ABCDabcd ().:,\n*", max_size=14))
-def test_of_two_right_answers_at_most_one_is_picked(text):
-    """Whatever is written, it is the right answer to at most one question."""
+def test_no_text_is_right_for_two_questions(text):
+    """Every text is the right answer to at most one question."""
     assume(text.strip())
     picks = [letter for letter in "ABCD" if run([text], letter)[0][0] == 1]
     assert len(picks) <= 1
@@ -138,7 +138,7 @@ def test_of_two_right_answers_at_most_one_is_picked(text):
     st.lists(st.text(st.characters(categories=["L", "N", "P", "Zs"]), min_size=2, max_size=12), min_size=2, max_size=6),
     st.data(),
 )
-def test_the_letter_and_the_text_of_any_option_are_perfect(options, data):
+def test_letter_and_text_of_every_option_are_perfect(options, data):
     plain = [" ".join(option.casefold().split()).strip(".\"'`\u2018\u2019\u201c\u201d$ ") for option in options]
     assume(all(len(option) > 1 and "answer" not in option and "\u7b54\u6848" not in option for option in plain))
     assume(len(set(plain)) == len(plain) and not any("**" in option or "boxed" in option for option in options))

@@ -47,7 +47,7 @@ def run(reward, texts, progress=0.0, true=TRUE):
 
 @pytest.mark.parametrize("progress", [0.0, 1.0])
 @pytest.mark.parametrize("reward", ALL)
-def test_one_bad_box_spoils_the_list(reward, progress):
+def test_one_malformed_box_makes_the_list_invalid(reward, progress):
     """Otherwise a list of garbage with the true boxes in it would be as good as the true boxes."""
     bad = ["[110, 110, 10, 10]", "[10, 10, 10, 110]", "[NaN, 1, 2, 3]", "[1, 1, 1e999, 9]", "[1, 1, 2, 1000000000]"]
     bad += ["[-500, 1, 2, 3]", '["1", 1, 2, 3]', "[true, 1, 2, 3]", "[1, 2, 3]", "[]", "null", "{}", '"cat"']
@@ -59,7 +59,7 @@ def test_one_bad_box_spoils_the_list(reward, progress):
 
 @pytest.mark.parametrize("progress", [0.0, 1.0])
 @pytest.mark.parametrize("reward", ALL)
-def test_no_way_to_stuff_an_answer_is_perfect(reward, progress):
+def test_stuffed_answers_are_not_perfect(reward, progress):
     grid = [([x, y, x + 100, y + 100], "cat") for x in range(0, 500, 50) for y in range(0, 500, 50)]
     texts = [
         as_text([*TRUE, *TRUE]),
@@ -91,7 +91,7 @@ def test_no_way_to_stuff_an_answer_is_perfect(reward, progress):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_forms_of_the_true_list_are_perfect(reward):
+def test_every_form_of_the_true_list_is_perfect(reward):
     text = as_text(TRUE)
     forms = [
         f"```json\n{text}\n```",
@@ -114,7 +114,7 @@ def test_forms_of_the_true_list_are_perfect(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_a_list_that_breaks_off_is_not_perfect_wherever_it_does(reward):
+def test_truncated_lists_are_not_perfect(reward):
     whole = f"```json\n{as_text(TRUE)}\n```"
     run(reward(), [whole[:end] for end in range(0, len(whole), 3)])
     _, status = run(reward(), [as_text(TRUE)[:end] for end in range(len(as_text(TRUE)))])
@@ -122,8 +122,8 @@ def test_a_list_that_breaks_off_is_not_perfect_wherever_it_does(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_nothing_to_find(reward):
-    """What finds something is never perfect, what says so that there is nothing is."""
+def test_empty_references_are_matched_by_empty_answers_only(reward):
+    """If there is nothing to detect, an answer with boxes or without a valid list is never perfect."""
     for progress in (0.0, 1.0):
         texts = [as_text(TRUE), as_text(TRUE[:1]), "", "nothing", "[[]]", "[", "(", "{}", "[[], []]"]
         values, _ = run(reward(), texts, progress, true=[])
@@ -131,7 +131,7 @@ def test_nothing_to_find(reward):
 
 
 @pytest.mark.parametrize("reward", [DetectionF1, DetectionMAP, VisionR1, ReachableIoU])
-def test_a_thousand_true_boxes_of_many_labels_are_scored_in_time(reward):
+def test_a_thousand_boxes_are_scored_in_time(reward):
     boxes = [([x, y, x + 9, y + 9], f"thing {x // 10}") for x in range(0, 1000, 40) for y in range(0, 1000, 25)]
     started = time.process_time()
     values, _ = run(reward(), [as_text(boxes[1:]), as_text(boxes[:500])], 1.0, true=boxes)
@@ -148,12 +148,12 @@ BOXES = st.lists(
 
 
 @given(BOXES, st.sampled_from(ALL), st.floats(0, 1))
-def test_any_boxes(boxes, reward, progress):
+def test_any_boxes_are_scored_or_invalid(boxes, reward, progress):
     run(reward(), [as_text(boxes)], progress)
 
 
 @given(st.permutations(TRUE), st.lists(st.sampled_from(TRUE), max_size=3), st.sampled_from(ALL), st.floats(0, 1))
-def test_the_true_list_is_perfect_in_any_order_and_not_with_duplicates(order, more, reward, progress):
+def test_true_list_is_perfect_in_any_order_but_not_with_duplicates(order, more, reward, progress):
     kind = reward()
     batch = [ask(as_text(order)), ask(as_text([*order, *more]))]
     values = kind.score(batch, RewardContext(progress=progress)).values[kind.name]
@@ -163,6 +163,6 @@ def test_the_true_list_is_perfect_in_any_order_and_not_with_duplicates(order, mo
 @given(
     st.text(max_size=60) | st.text(st.sampled_from('[](){}<>"`,:.- 0248labelbox/'), max_size=60), st.sampled_from(ALL)
 )
-def test_any_text(text, reward):
+def test_any_text_is_scored_or_invalid(text, reward):
     values, _ = run(reward(), [text])
     assert np.isfinite(values).all()

@@ -1,4 +1,4 @@
-"""What no text may do to any reward that reads texts: raise, score NaN with status "ok", or score perfect by accident.
+"""No text makes a reward that reads texts raise, score NaN with status "ok", or score perfect by accident.
 
 The control of each is its right answer, which must score perfect, alone and in answer tags.
 """
@@ -55,7 +55,7 @@ RIGHT: dict[str, tuple[dict, str]] = {
 FORMLESS = ("length", "cosine_length", "soft_overlong", "repetition", "format")
 """They judge a text's form or length, which has no right answer."""
 ELSEWHERE = {"bmas"} | {name for name in BUILT_IN if name.startswith("judge")}
-"""They need a model or a server, and have tests of their own."""
+"""They need a model or a server, and have separate tests."""
 
 SHORT = ("count_exact", "count_graded", "numeric", "mathvista", "chart_relaxed", "multiple_choice", "point_in_box")
 """Their right answers are so short that a random text may be one."""
@@ -123,13 +123,13 @@ def best_of(name: str) -> float:
     return spec.range[0] if spec.direction == "lower" else spec.range[1]
 
 
-def test_every_reward_that_reads_texts_is_tried():
+def test_every_text_reward_is_tested():
     reads = {name for name in BUILT_IN if "text" in reward_class(name).needs}
     assert reads - ELSEWHERE == {*RIGHT, *FORMLESS}
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_the_right_answer_is_perfect_and_nothing_nasty_is(name):
+def test_right_answers_are_perfect_and_hostile_ones_are_not(name):
     references, right = RIGHT[name]
     best, worst = best_of(name), BUILT[name].spec.worst
     for text in (right, f"<think>so it is</think><answer>{right}</answer>", f"<think>so it is</think>\n{right}"):
@@ -147,7 +147,7 @@ def test_the_right_answer_is_perfect_and_nothing_nasty_is(name):
 @settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text(max_size=60) | st.text("[]{}(),.:-+\"'0123456789eE<>/answerboxABC \\", max_size=60))
 @example("]")
-def test_no_random_text_raises_or_is_perfect(name, text):
+def test_random_texts_neither_raise_nor_score_perfect(name, text):
     references, _ = RIGHT[name]
     value, status, detail = one(name, text, references)
     assert status in (Status.OK, Status.INVALID), detail
@@ -156,7 +156,7 @@ def test_no_random_text_raises_or_is_perfect(name, text):
 
 
 @pytest.mark.parametrize("name", RIGHT)
-def test_a_reference_that_makes_no_sense_is_the_scorers_failure(name):
+def test_malformed_references_are_scorer_failures(name):
     _, right = RIGHT[name]
     for broken in (object(), {"answer": 3}, [[["x"]]], float("nan"), ""):
         value, status, _ = one(name, right, {"answer": broken, "space": "pixel", "size": [100, 100]})

@@ -54,12 +54,12 @@ def defined(reward, text):
 @example(text="")
 @example(text="\x00")
 @example(text="\ud800")
-def test_soups_of_tags_and_numbers_have_a_defined_score(reward, text):
+def test_texts_of_random_tags_and_numbers_have_a_defined_score(reward, text):
     defined(reward, text)
 
 
 @given(st.lists(PIECES.filter(lambda piece: piece not in ("answer:",)), max_size=8).map(" ".join))
-def test_no_soup_without_a_three_in_it_is_a_count_of_three(text):
+def test_random_texts_without_a_three_are_not_a_count_of_three(text):
     """`PIECES` can say neither 3 nor three, but can look like it."""
     for reward in COUNTS:
         assert outcome(reward, GOOD, 3) == (1, Status.OK)
@@ -68,7 +68,7 @@ def test_no_soup_without_a_three_in_it_is_a_count_of_three(text):
 
 @given(st.integers(0, 10**13), st.integers(0, 10**12))
 @example(10**12 - 1, 10**12)
-def test_a_count_is_perfect_if_and_only_if_it_is_the_true_one(count, truth):
+def test_counts_are_perfect_exactly_if_true(count, truth):
     for reward in COUNTS:
         for text in (f"{count}", f"There are {count:,}.", f"<answer>{count}</answer>", f"1 or 2? Answer: {count}"):
             value, status = outcome(reward, text, truth)
@@ -100,14 +100,14 @@ def test_a_count_is_perfect_if_and_only_if_it_is_the_true_one(count, truth):
         "3 " * 6000,
     ],
 )
-def test_what_only_contains_a_three_is_no_count_of_three(text):
+def test_texts_that_contain_a_three_are_not_a_count_of_three(text):
     for reward in COUNTS:
         assert outcome(reward, text, 3) == (0, Status.INVALID)
         assert outcome(reward, "3", 3) == (1, Status.OK)
 
 
 @given(SOUP)
-def test_a_form_is_good_only_with_both_pairs_of_tags_once_and_nothing_around(text):
+def test_format_requires_both_pairs_of_tags_once_and_nothing_around(text):
     value = defined(Format(), text)
     tags = ("<think>", "</think>", "<answer>", "</answer>")
     places = [text.find(tag) for tag in tags]
@@ -118,19 +118,19 @@ def test_a_form_is_good_only_with_both_pairs_of_tags_once_and_nothing_around(tex
 
 
 @given(st.text(st.characters(exclude_characters="<>"), min_size=1), st.text(st.characters(exclude_characters="<>")))
-def test_whatever_stands_in_the_tags_a_good_form_is_good(thought, answer):
+def test_format_ignores_the_content_of_tags(thought, answer):
     assert defined(Format(), f"<think>x{thought}</think>\n<answer>{answer}'x</answer>") == 1
 
 
 @given(st.text(max_size=200), st.integers(1, 5))
-def test_repeating_a_text_never_pays_and_shares_stay_above_minus_one(text, ngram):
+def test_repetition_never_increases_the_score_and_stays_above_minus_one(text, ngram):
     reward = Repetition(ngram)
     once, twice = defined(reward, text), defined(reward, f"{text} {text}")
     assert twice <= once + 1e-6 and twice > -1
 
 
 @given(st.integers(0, 10**12), st.integers(1, 10**9))
-def test_lengths_of_any_size_stay_in_range_and_are_perfect_only_within_bounds(length, bound):
+def test_length_scores_stay_in_range_and_are_perfect_within_bounds_only(length, bound):
     for reward, within in ((Length(target=bound), length == bound), (Length(limit=bound), length <= bound)):
         value, status = outcome(reward, "x", metadata={"tokens": length})
         assert status is Status.OK and (value == 1) == within and 0 <= value <= 1
@@ -164,7 +164,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("reward", **BY_NAME)
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-def test_bombs_are_defused_in_no_time(reward, bomb):
+def test_huge_inputs_are_rejected_quickly(reward, bomb):
     started = time.thread_time()
     defined(reward, bomb)
     assert time.thread_time() - started < 10  # CPU seconds; about 1 on an ordinary machine

@@ -71,14 +71,14 @@ def run(reward, texts, answer):
 
 
 @pytest.mark.parametrize("reward", [*NUMBERS, PATIENT])
-def test_two_answers_are_not_the_right_one(reward):
+def test_several_answers_are_not_the_right_one(reward):
     texts = [form.format(*pair) for form in TWO_ANSWERS for pair in (("7", "8"), ("8", "7"))]
     _, _, perfect = run(reward, texts, 7)
     assert perfect == []
 
 
 @pytest.mark.parametrize("reward", [*NUMBERS, PATIENT])
-def test_every_number_at_once_is_not_the_right_one(reward):
+def test_lists_of_every_number_are_not_the_right_answer(reward):
     numbers = [str(n) for n in range(20)]
     _, _, perfect = run(
         reward, [mark.join(numbers) for mark in (" ", ", ", ",", "\n", "=", ";", " or ", "/", "|", "-", "+")], 7
@@ -87,13 +87,13 @@ def test_every_number_at_once_is_not_the_right_one(reward):
 
 
 @pytest.mark.parametrize("reward", [*NUMBERS, PATIENT])
-def test_look_alikes_and_what_is_no_number(reward):
+def test_look_alikes_and_non_numbers_are_invalid(reward):
     _, _, perfect = run(reward, LOOK_ALIKES + NO_NUMBERS, 7)
     assert perfect == (["--7"] if reward is PATIENT else [])  # which is 7 in mathematics
 
 
 @pytest.mark.parametrize("reward", [*NUMBERS, PATIENT])
-def test_forms_of_the_right_answer_are_perfect(reward):
+def test_every_form_of_the_right_answer_is_perfect(reward):
     texts = [
         "7",
         " 7\n",
@@ -133,14 +133,14 @@ HARMLESS = [
 HARMLESS += ["$" * 1999, "answer: " * 200, "\\(" * 900, "1/" * 900, "e" * 1900 + "1", "\x00", "\ud83d", "7} \\boxed{7"]
 
 
-def test_bombs_for_the_verifier_go_off_in_its_workers():
+def test_expensive_formulas_are_stopped_in_their_workers():
     started = time.perf_counter()
     values, status, _ = run(MATHS, [f"\\boxed{{{bomb}}}" for bomb in BOMBS], "7")
     assert values.tolist() == [0] * len(BOMBS) and set(status) == {Status.INVALID}
     assert time.perf_counter() - started < 120
 
 
-def test_what_only_looks_like_a_bomb_never_reaches_them():
+def test_harmless_texts_never_reach_the_workers():
     _, status, perfect = run(PATIENT, HARMLESS, "7")
     assert perfect == [] and set(status) == {Status.INVALID}
     for reward in NUMBERS:
@@ -148,26 +148,26 @@ def test_what_only_looks_like_a_bomb_never_reaches_them():
 
 
 @given(st.text(alphabet="0123456789.,-+/%$ex\\{}()[]= \n", max_size=30))
-def test_texts_of_numbers_are_scored_or_refused(text):
+def test_texts_of_numbers_are_scored_or_invalid(text):
     for reward in NUMBERS:
         run(reward, [text, f"<answer>{text}</answer>", f"\\boxed{{{text}}}"], "1234.5")
 
 
 @given(st.text(alphabet="0123456789.,-+/%^!_ex\\{}()[]=<>| \n", max_size=12))
 @settings(max_examples=25)
-def test_texts_of_formulas_are_scored_or_refused(text):
+def test_texts_of_formulas_are_scored_or_invalid(text):
     run(PATIENT, [text, f"\\boxed{{{text}}}"], "\\frac{17}{4}")
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_scored_or_refused(text):
+def test_any_text_is_scored_or_invalid(text):
     for reward in NUMBERS:
         _, _, perfect = run(reward, [text, text[:-1]], "918273.5")
         assert perfect == []
 
 
 @given(st.decimals(-(10**6), 10**6, allow_nan=False, allow_infinity=False, places=3))
-def test_every_number_meets_itself_in_each_of_its_forms(number):
+def test_every_number_equals_itself_in_each_form(number):
     for reward in NUMBERS:
         values, _, _ = run(
             reward,

@@ -118,7 +118,7 @@ def check(rewards, pictures):
 
 
 def same(picture):
-    """Whether a picture is the perfect one once it has its size."""
+    """Return True if an image equals the perfect one after resizing."""
     resized = picture.convert("RGB").resize(PERFECT.size, Image.Resampling.BICUBIC)
     return picture.convert("RGB").tobytes() == PERFECT.tobytes() or resized.tobytes() == PERFECT.tobytes()
 
@@ -143,7 +143,7 @@ def made(draw_from):
 
 @FEW
 @given(st.lists(made(), min_size=1, max_size=3))
-def test_pictures_of_any_mode_and_size(rewards, pictures):
+def test_images_of_any_mode_and_size(rewards, pictures):
     check(rewards, pictures)
 
 
@@ -152,7 +152,7 @@ def test_pictures_of_any_mode_and_size(rewards, pictures):
 @given(
     st.sampled_from(["PNG", "JPEG", "GIF", "TIFF", "BMP", "WEBP"]), st.floats(0, 1), st.integers(0, 255), st.booleans()
 )
-def test_files_that_are_cut_off_or_damaged(rewards, kind, place, value, cut):
+def test_truncated_and_damaged_files(rewards, kind, place, value, cut):
     noise = Image.frombytes("RGB", (48, 48), np.random.default_rng(0).bytes(48 * 48 * 3))
     data = bytearray(encoded(noise, kind))
     at = int(place * (len(data) - 1))
@@ -160,11 +160,11 @@ def test_files_that_are_cut_off_or_damaged(rewards, kind, place, value, cut):
     try:
         picture = opened(bytes(data))
     except (OSError, SyntaxError, ValueError):
-        return  # whoever opens it is told
+        return  # opening it raises
     check(rewards, [picture])
 
 
-def test_bombs_are_refused_before_they_are_decoded(rewards, monkeypatch):
+def test_decompression_bombs_are_rejected_undecoded(rewards, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     real, claims = encoded(Image.new("1", (12_000, 12_000))), claiming(60_000, 56_000)
     assert max(len(real), len(claims)) < 40_000
@@ -178,7 +178,7 @@ def test_bombs_are_refused_before_they_are_decoded(rewards, monkeypatch):
         assert reward.score([ask(opened(real)), ask(opened(claims))]).status[name] == [Status.INVALID] * 2
 
 
-def test_strips_and_moving_pictures_are_invalid(rewards):
+def test_strips_and_animations_are_invalid(rewards):
     frames = [PERFECT, Image.new("RGB", (48, 48))]
     moving = [
         opened(encoded(PERFECT, kind, save_all=True, append_images=frames[1:])) for kind in ("GIF", "TIFF", "PNG")
@@ -190,7 +190,7 @@ def test_strips_and_moving_pictures_are_invalid(rewards):
 
 
 @pytest.mark.parametrize("thing", ["a.png", b"\x89PNG", 3, np.zeros((4, 4, 3), np.uint8), [PERFECT], {"path": "x"}])
-def test_what_is_no_picture(rewards, thing):
+def test_values_that_are_no_image_are_errors(rewards, thing):
     for name, (reward, _) in rewards.items():
         output = reward.score([ask(thing), ask(PERFECT, group=1), ask(PERFECT, group=1)])
         assert output.status[name] == [Status.ERROR, Status.OK, Status.OK]
@@ -201,7 +201,7 @@ def test_what_is_no_picture(rewards, thing):
 
 @FEW
 @given(st.integers(0, 47), st.integers(0, 47), st.integers(0, 2), st.sampled_from([1, 2, 128]))
-def test_one_channel_of_one_pixel_is_enough_not_to_be_the_same(rewards, row, column, channel, bit):
+def test_one_channel_of_one_pixel_makes_images_differ(rewards, row, column, channel, bit):
     array = np.array(PERFECT)
     array[row, column, channel] ^= bit
     for name in ("ssim", "ms_ssim", "lpips"):
@@ -210,7 +210,7 @@ def test_one_channel_of_one_pixel_is_enough_not_to_be_the_same(rewards, row, col
         assert same_one == perfect != near
 
 
-def test_a_single_pixel_does_not_stand_for_its_reference(rewards):
+def test_single_pixels_do_not_score_as_their_reference(rewards):
     mean = PERFECT.resize((1, 1), Image.Resampling.BOX)
     for name in ("ssim", "ms_ssim", "lpips"):
         reward, perfect = rewards[name]
@@ -221,7 +221,7 @@ def test_a_single_pixel_does_not_stand_for_its_reference(rewards):
 
 @FEW
 @given(st.lists(st.sampled_from(range(6)), min_size=1, max_size=4, unique=True))
-def test_scenes_that_are_not_what_was_asked_for(rewards, changes):
+def test_scenes_differing_from_the_prompt_are_not_perfect(rewards, changes):
     """Each change alone makes the scene wrong, and no two undo one another."""
     circle, square = SCENE.things
     things = [circle, square]
@@ -249,7 +249,7 @@ numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
 @given(
     st.lists(st.tuples(st.sampled_from(["circle", "square", "dog"]), numbers, st.tuples(*[numbers] * 4)), max_size=30)
 )
-def test_a_detector_that_raves_never_breaks_geneval(detections):
+def test_implausible_detections_never_break_geneval(detections):
     class Raving(ShapeDetector):
         def detect(self, image, classes):
             return [Detection(label, score, box) for label, score, box in detections]
@@ -265,7 +265,7 @@ def test_a_detector_that_raves_never_breaks_geneval(detections):
         assert status is Status.OK or math.isnan(value)
 
 
-def test_ten_thousand_detections_take_no_time():
+def test_ten_thousand_detections_are_scored_in_time():
     class Many(ShapeDetector):
         def detect(self, image, classes):
             return [Detection("circle", 0.9, (i % 99.0, i % 77.0, i % 99.0 + 5, i % 77.0 + 5)) for i in range(10_000)]
@@ -302,7 +302,7 @@ def test_references_of_any_form(include):
 
 @FEW
 @given(st.one_of(st.none(), st.text(max_size=30), st.binary(max_size=9), st.integers(), st.just(".")))
-def test_reference_pictures_that_are_none(rewards, reference):
+def test_invalid_reference_images_are_scorer_failures(rewards, reference):
     for name in ("ssim", "ms_ssim", "lpips"):
         item = RewardInput("a", 0, "", image=PERFECT, references={"image": reference})
         output = rewards[name][0].score([item, ask(PERFECT)])
@@ -311,7 +311,7 @@ def test_reference_pictures_that_are_none(rewards, reference):
         assert output.values[name][1] == rewards[name][1]
 
 
-def test_text_in_pictures_that_are_hard_to_read():
+def test_illegible_texts_in_images():
     pytest.importorskip("rapidocr_onnxruntime", reason="the extra [ocr]")
     reward = load("rendered_text")
     perfect = Image.new("RGB", (160, 100), "white")

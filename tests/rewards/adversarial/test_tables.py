@@ -35,7 +35,7 @@ def run(reward, texts, truth=HTML):
 
 @pytest.mark.parametrize("reward", REWARDS)
 @pytest.mark.parametrize("table", [HTML, BARS])
-def test_forms_of_the_true_table_are_perfect(reward, table):
+def test_every_form_of_the_true_table_is_perfect(reward, table):
     texts = [
         f"```\n{table}\n```",
         f"```html\n{table}\n```",
@@ -47,7 +47,7 @@ def test_forms_of_the_true_table_are_perfect(reward, table):
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_two_tables_or_half_of_one_are_invalid(reward):
+def test_several_or_truncated_tables_are_invalid(reward):
     texts = [HTML + HTML, f"{BARS}\n\n{BARS}", f"<answer>{HTML}</answer><answer>{HTML}</answer>", f"<answer>{HTML}"]
     texts += [HTML[:cut] for cut in range(0, len(HTML), 17)] + [
         "",
@@ -67,7 +67,7 @@ def test_two_tables_or_half_of_one_are_invalid(reward):
 
 
 @pytest.mark.parametrize("reward", STRICT)
-def test_every_change_of_a_cell_is_seen(reward):
+def test_changed_cells_lower_the_score(reward):
     texts = [
         HTML.replace("D\u00fc", "Du"),
         HTML.replace("Ada", "\u0410da"),
@@ -90,7 +90,7 @@ def test_every_change_of_a_cell_is_seen(reward):
 
 
 @pytest.mark.parametrize("reward", [REWARDS[0], REWARDS[1]])
-def test_every_change_of_the_structure_is_seen(reward):
+def test_changed_structure_lowers_the_score(reward):
     texts = [
         HTML.replace("<td>4", '<td colspan="2">4'),
         HTML.replace("<td>4", '<td rowspan="2">4'),
@@ -107,7 +107,7 @@ def test_every_change_of_the_structure_is_seen(reward):
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_a_table_stuffed_with_everything_is_not_perfect(reward):
+def test_stuffed_tables_are_not_perfect(reward):
     rows = "".join(
         f"<tr><td>{name}</td>{''.join(f'<td>{n}</td>' for n in range(5))}</tr>" for name in ("D\u00fcrer", "Ada")
     )
@@ -123,7 +123,7 @@ def test_a_table_stuffed_with_everything_is_not_perfect(reward):
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_hostile_tables_end_soon(reward):
+def test_hostile_tables_are_scored_quickly(reward):
     started = time.process_time()
     cell = '<td colspan="1000" rowspan="1000">x</td>'
     hostile = [
@@ -156,7 +156,7 @@ def test_hostile_tables_end_soon(reward):
 
 
 @given(st.text(alphabet="<>/tabledhr|-\n \\&\"='1x", max_size=80))
-def test_texts_like_tables_are_scored_or_refused(text):
+def test_texts_like_tables_are_scored_or_invalid(text):
     for reward in REWARDS:
         run(reward, [text, f"<table>{text}</table>", f"<table><tr><td>{text}</td></tr></table>", f"{BARS}\n{text}"])
 
@@ -164,7 +164,7 @@ def test_texts_like_tables_are_scored_or_refused(text):
 @given(
     st.lists(st.lists(st.sampled_from(["a", "b", "1", "2"]), min_size=2, max_size=2), min_size=2, max_size=4), st.data()
 )
-def test_of_small_tables_only_the_same_one_is_perfect(rows, data):
+def test_small_tables_are_perfect_only_if_equal(rows, data):
     other = data.draw(
         st.lists(st.lists(st.sampled_from(["a", "b", "1", "2"]), min_size=2, max_size=2), min_size=2, max_size=4)
     )

@@ -31,7 +31,7 @@ def run(reward, texts, truth=TRUTH):
 
 
 @pytest.mark.parametrize("reward", READ + ROUGE)
-def test_two_blocks_cut_off_blocks_and_empty_ones(reward):
+def test_several_truncated_and_empty_answer_blocks(reward):
     two = f"<answer>{TRUTH}</answer>"
     values, status = run(reward, [two + two, two[:-9], two[8:], f"<think>{TRUTH}", f"</answer>{TRUTH}<answer>"])
     assert (values == 0).all() and set(status) == {Status.INVALID}
@@ -52,7 +52,7 @@ def test_look_alikes_are_other_letters(reward):
     assert values == 1  # the same text to Unicode
 
 
-def test_full_width_letters_are_folded_only_if_asked_for():
+def test_full_width_letters_are_folded_on_request_only():
     wide = TRUTH.replace("T", "\uff34")
     assert [run(reward, [wide])[0][0] == 1 for reward in READ] == [False, False, False, True]
 
@@ -70,7 +70,7 @@ def test_stuffed_answers_are_not_perfect(reward):
 
 
 @pytest.mark.parametrize("reward", READ + ROUGE)
-def test_enormous_and_odd_texts_end_soon(reward):
+def test_huge_and_unusual_texts_are_scored_quickly(reward):
     started = time.process_time()
     odd = ["a" * 100_000, "a " * 50_000, "e\u0301" * 50_000, "\u202e" * 90_000, "\x00", "\ud83d", "\u0301" * 50_000]
     values, _ = run(reward, [*odd, "a" * 100_001, "\ufdfa" * 100_000, "x" * 1_000_001])
@@ -80,7 +80,7 @@ def test_enormous_and_odd_texts_end_soon(reward):
 
 @pytest.mark.parametrize("reward", READ)
 @given(text=st.text(max_size=40), truth=st.text(min_size=1, max_size=40))
-def test_only_the_text_itself_is_read_perfectly(reward, text, truth):
+def test_only_the_text_itself_is_perfect_for_ocr(reward, text, truth):
     assume("answer>" not in truth and "think>" not in truth)
     (value,), (status,) = run(reward, [text], truth)
     same = reward._folded(text) == reward._folded(truth)
@@ -89,13 +89,13 @@ def test_only_the_text_itself_is_read_perfectly(reward, text, truth):
 
 
 @given(text=st.text("ab ", max_size=20), truth=st.text("ab ", min_size=1, max_size=20))
-def test_only_the_same_words_in_order_are_perfect_under_rouge_l(text, truth):
+def test_only_equal_words_in_order_are_perfect_for_rouge_l(text, truth):
     assume(truth.strip())
     (value,), _ = run(Rouge(), [text], truth)
     assert (value == 1) == (rouge_words(text) == rouge_words(truth))
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_scored_or_refused(text):
+def test_any_text_is_scored_or_invalid(text):
     for reward in READ + ROUGE:
         run(reward, [text, f"<answer>{text}</answer>"])

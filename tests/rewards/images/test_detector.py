@@ -48,7 +48,7 @@ def rows(detections):
 @pytest.mark.parametrize("name, loader", [
     ("detr", transformers.AutoModelForObjectDetection), ("yolos", transformers.AutoModelForObjectDetection)
 ])  # fmt: skip
-def test_detectors_of_fixed_classes_say_what_their_library_says(folders, name, loader):
+def test_fixed_class_detectors_equal_transformers(folders, name, loader):
     detector = TransformersDetector(folders(name), device="cpu")
     assert detector.kind == "boxes"
     processor, model = (
@@ -70,7 +70,7 @@ def test_detectors_of_fixed_classes_say_what_their_library_says(folders, name, l
     assert detector.detect(PICTURE, []) == []
 
 
-def test_a_class_that_a_detector_does_not_know_is_a_failure_of_the_scorer(folders):
+def test_unknown_classes_are_scorer_failures(folders):
     detector = TransformersDetector(folders("yolos"), device="cpu")
     with pytest.raises(ScoringFailed, match="does not know unicorn; it knows cat, dog, mouse, n/a, sports ball"):
         detector.detect(PICTURE, ["dog", "unicorn"])
@@ -80,7 +80,7 @@ def test_a_class_that_a_detector_does_not_know_is_a_failure_of_the_scorer(folder
     assert output.failures[0]["geneval"].kind == "unknown_class"
 
 
-def test_masks_come_with_boxes_around_them(folders):
+def test_masks_come_with_their_bounding_boxes(folders):
     detector = TransformersDetector(folders("mask2former"), device="cpu")
     assert detector.kind == "masks"
     found = detector.detect(PICTURE, CLASSES)
@@ -96,7 +96,7 @@ def test_masks_come_with_boxes_around_them(folders):
     assert box_around(np.zeros((4, 4), bool)) == (0, 0, 0, 0)
 
 
-def test_masks_of_a_large_picture_are_coarse_and_boxes_in_its_pixels(folders):
+def test_masks_of_large_images_are_downscaled_with_boxes_in_pixels(folders):
     """At 5792 x 5792 pixels, masks of full size took 12 GiB."""
     detector = TransformersDetector(folders("mask2former"), device="cpu")
     large = PICTURE.resize((2800, 2000), Image.Resampling.NEAREST)
@@ -110,7 +110,7 @@ def test_masks_of_a_large_picture_are_coarse_and_boxes_in_its_pixels(folders):
         assert crop(large, thing).width == pytest.approx(thing.box[2] - thing.box[0], abs=1)
 
 
-def test_a_zero_shot_detector_of_queries_takes_any_words(folders):
+def test_zero_shot_detectors_take_any_words(folders):
     detector = TransformersDetector(folders("owlv2"), device="cpu")
     assert detector.kind == "queries"
     words = ["red dog", "cat", "ball"]
@@ -125,7 +125,7 @@ def test_a_zero_shot_detector_of_queries_takes_any_words(folders):
     assert sorted((d.label, round(d.score, 4)) for d in found) == sorted(expected)
 
 
-def test_grounding_dino_gives_each_box_to_its_best_phrase(folders):
+def test_grounding_dino_assigns_each_box_to_its_best_phrase(folders):
     detector = TransformersDetector(folders("grounding_dino"), device="cpu")
     assert detector.kind == "phrases"
     words = ["dog", "red sports ball", "cat"]
@@ -149,7 +149,7 @@ def test_grounding_dino_gives_each_box_to_its_best_phrase(folders):
     assert rows(found) == sorted(expected)
 
 
-def test_phrases_are_told_apart_by_their_stops():
+def test_phrases_are_separated_at_full_stops():
     logits = torch.tensor([[0.0, 2.0, 9.0, -1.0, 1.0, 9.0, -torch.inf], [0.0, -3.0, 9.0, 3.0, 0.0, 9.0, -torch.inf]])
     scores, best = best_phrase(logits, torch.tensor([101, 5, 12, 6, 7, 12]), 12, 2)
     assert best.tolist() == [0, 1]
@@ -159,12 +159,12 @@ def test_phrases_are_told_apart_by_their_stops():
     assert corners(torch.tensor([[0.5, 0.5, 0.2, 0.4]]), (50, 100)).tolist() == [pytest.approx([40, 15, 60, 35])]
 
 
-def test_a_class_with_a_full_stop_is_refused_rather_than_split(folders):
+def test_classes_with_a_full_stop_are_rejected(folders):
     with pytest.raises(ScoringFailed, match=r"reads dog\. cat as several classes"):
         TransformersDetector(folders("grounding_dino"), device="cpu").detect(PICTURE, ["dog. cat", "ball"])
 
 
-def test_large_pictures_are_made_smaller_and_boxes_stay_in_their_pixels(folders):
+def test_large_images_are_resized_and_boxes_stay_in_their_pixels(folders):
     detector = TransformersDetector(folders("yolos"), device="cpu")
     small, large = (
         detector.detect(PICTURE.resize(size, Image.Resampling.NEAREST), CLASSES)
@@ -173,7 +173,7 @@ def test_large_pictures_are_made_smaller_and_boxes_stay_in_their_pixels(folders)
     assert [round(d.box[0] / 2100, 2) for d in small] == [round(d.box[0] / 4200, 2) for d in large]
 
 
-def test_geneval_runs_from_names_alone(folders):
+def test_geneval_builds_from_model_names(folders):
     clip = folders("clip")
     include = [{"class": "dog", "count": 1, "color": "red"}]
     items = [RewardInput("a", 0, "", image=PICTURE, references={"include": include})]
@@ -187,13 +187,13 @@ def test_geneval_runs_from_names_alone(folders):
 
 
 @pytest.mark.parametrize("name", ["clip", "nowhere"])
-def test_what_is_no_detector_is_refused(folders, tmp_path, name):
+def test_models_that_are_no_detector_are_rejected(folders, tmp_path, name):
     place = folders("clip") if name == "clip" else str(tmp_path)
     with pytest.raises(RewardError, match="not an object detector: use one" if name == "clip" else "cannot be loaded"):
         TransformersDetector(place, device="cpu")
 
 
-def test_a_colour_is_that_whose_three_sentences_are_nearest(folders):
+def test_colour_is_the_one_with_the_nearest_sentences(folders):
     clip = folders("clip")
     things = [
         Detection("dog", 1.0, box)
@@ -220,7 +220,7 @@ def test_a_colour_is_that_whose_three_sentences_are_nearest(folders):
     assert ClipColours(clip, device="cpu").colours(PICTURE, []) == []
 
 
-def test_a_crop_is_the_thing_on_grey_and_never_empty():
+def test_crops_are_masked_with_grey_and_never_empty():
     mask = np.zeros((50, 70), bool)
     mask[10:20, 30:40] = True
     seen = np.asarray(crop(PICTURE, Detection("dog", 1.0, (28.0, 8.0, 42.0, 22.0), mask)))

@@ -48,7 +48,7 @@ def largest(scene, shape):
 
 
 def direction(a, b):
-    """Where `a` lies as seen from `b`, by the angle between centres; None where it is too near a border to tell.
+    """Return the position of `a` relative to `b`, by the angle between centres; None too near a border to decide.
 
     GenEval asks for an offset, less a tenth of both sides, of more than half the distance.
     """
@@ -92,7 +92,7 @@ def random_task(rng, scene):
     return [{"class": shape, "count": 1}, {"class": other, "count": 1, "position": [relation, 0]}], [], placed
 
 
-def test_the_verdict_on_rendered_scenes_is_the_truth():
+def test_geneval_is_right_on_rendered_scenes():
     rng = np.random.default_rng(0)
     reward, items, truths = shape_geneval(), [], []
     while len(items) < 600:
@@ -111,7 +111,7 @@ def test_the_verdict_on_rendered_scenes_is_the_truth():
     assert np.all(output.values["geneval/strict"][graded == 1] == 1)
 
 
-def test_a_broken_colour_classifier_is_noticed():
+def test_wrong_colour_classifiers_lower_the_score():
     """The control of the test above."""
 
     class Backwards(PaletteColours):
@@ -129,7 +129,7 @@ def test_a_broken_colour_classifier_is_noticed():
     assert np.mean(GenEval(ShapeDetector(), Backwards()).score(items).values["geneval"]) < 0.5
 
 
-def test_the_detector_is_asked_for_all_classes_at_once():
+def test_detector_is_called_once_for_all_classes():
     detector = ShapeDetector()
     reward = GenEval(detector, PaletteColours())
     include = [{"class": "square", "count": 1}, {"class": "circle", "count": 1}]
@@ -145,7 +145,7 @@ def found(*things):
 BOX = (0.0, 0.0, 10.0, 10.0)
 
 
-def test_thresholds_number_order_and_overlap_of_detections():
+def test_detections_are_filtered_by_threshold_number_and_overlap():
     things = found(("a", 0.3, BOX), ("a", 0.5, BOX), ("b", 0.31, BOX), ("a", 0.9, (5.0, 0.0, 15.0, 10.0)))
     kept = top_by_confidence(things, 0.3, 16, 1.0)
     assert {label: [thing.score for thing in group] for label, group in kept.items()} == {"a": [0.9, 0.5], "b": [0.31]}
@@ -171,12 +171,12 @@ def test_thresholds_number_order_and_overlap_of_detections():
         ((0, 0), set()),
     ],
 )
-def test_places_by_hand(centre, expected):
+def test_relative_positions_by_hand(centre, expected):
     (x, y), half = centre, 10
     assert relations((x - half, y - half, x + half, y + half), (-half, -half, half, half)) == expected
 
 
-def test_places_of_random_boxes_are_those_of_the_original_formula():
+def test_relative_positions_equal_the_original_formula():
     """djghosh13/geneval evaluation/evaluate_images.py, said with arrays as there."""
     rng = np.random.default_rng(0)
     for _ in range(1000):
@@ -222,14 +222,14 @@ RIGHT = (100.0, 0.0, 110.0, 10.0)
         ([("dog", 1), ("cat", 1, None, ["right of", 0])], [("cat", 1.0, RIGHT)], [], (False, 1 / 3)),
     ],
 )  # fmt: skip
-def test_both_verdicts_by_hand(include, things, colours, expected):
+def test_strict_and_graded_scores_by_hand(include, things, colours, expected):
     keys = ("class", "count", "color", "position")
     lines = [dict(zip(keys, line, strict=False)) for line in include]
     right, grade = graded(lines, things, colours)
     assert (right, pytest.approx(grade)) == expected
 
 
-def test_what_is_excluded_counts_once():
+def test_excluded_objects_count_once():
     dog, cat = ("dog", 1.0, BOX), ("cat", 1.0, BOX)
     lines, cats, dogs = [{"class": "dog", "count": 2}], [{"class": "cat", "count": 1}], [{"class": "dog", "count": 3}]
     assert graded(lines, [dog, dog], exclude=cats) == (True, 1.0)
@@ -238,7 +238,7 @@ def test_what_is_excluded_counts_once():
     assert graded(lines, [dog] * 2, exclude=[{"class": "dog", "count": 2}]) == (False, 0.5)  # can never be right
 
 
-def test_counting_has_a_threshold_of_its_own():
+def test_counting_has_a_separate_threshold():
     class Unsure(ShapeDetector):
         def detect(self, image, classes):
             return [Detection("dog", 0.6, BOX)]
@@ -254,7 +254,7 @@ def test_counting_has_a_threshold_of_its_own():
     )
 
 
-def test_the_reward_is_strict_or_graded():
+def test_geneval_is_strict_or_graded():
     scene = draw(place([("red", "circle", 0.3)], np.random.default_rng(0)), PIXELS)
     item = ask(scene, [{"class": "circle", "count": 2}])
     strict, graded = (shape_geneval(graded=graded).score([item]).values for graded in (False, True))
@@ -278,7 +278,7 @@ def test_the_reward_is_strict_or_graded():
         ([{"class": "dog", "count": 1}, {"class": "cat", "count": 1, "position": ["above", -1]}], "clause -1"),
     ],
 )
-def test_clauses_that_cannot_be_read_are_a_failure_of_the_scorer(include, says):
+def test_malformed_clauses_are_scorer_failures(include, says):
     with pytest.raises(ScoringFailed, match=says):
         parse_clauses(include, "include")
     output = shape_geneval().score([ask(Image.new("RGB", (32, 32)), include)])
@@ -287,7 +287,7 @@ def test_clauses_that_cannot_be_read_are_a_failure_of_the_scorer(include, says):
     assert output.failures[0]["geneval"].kind == "reference"
 
 
-def test_a_colour_without_a_classifier_is_a_failure_of_the_scorer():
+def test_colours_without_a_classifier_are_scorer_failures():
     item = ask(Image.new("RGB", (32, 32)), [{"class": "circle", "count": 1, "color": "red"}])
     output = GenEval(ShapeDetector(), None).score([item])
     assert output.failures[0]["geneval"].kind == "no_colours"
@@ -303,6 +303,6 @@ def test_a_colour_without_a_classifier_is_a_failure_of_the_scorer():
         ({"position_threshold": float("inf")}, "position_threshold is inf"),
     ],
 )
-def test_wrong_settings_are_refused(settings, says):
+def test_invalid_settings_are_rejected(settings, says):
     with pytest.raises(RewardError, match=says):
         GenEval(**({"detector": ShapeDetector(), "colours": None} | settings))

@@ -23,7 +23,7 @@ def pictures(number, side=64, seed=0):
     return rng.integers(0, 256, (number, side, side, 3), dtype=np.uint8)
 
 
-def test_pixel_distances_are_those_of_scipy():
+def test_pixel_distances_equal_scipy():
     rng, items, expected = np.random.default_rng(0), [], []
     for group in range(120):
         members = pictures(int(rng.integers(2, 8)), seed=group) // int(rng.integers(1, 9))
@@ -36,20 +36,20 @@ def test_pixel_distances_are_those_of_scipy():
     np.testing.assert_allclose(output.values["diversity"], np.array(expected)[order], rtol=1e-5)
 
 
-def test_the_mean_over_a_group_is_its_mean_pairwise_distance():
+def test_group_mean_is_the_mean_pairwise_distance():
     members = pictures(6)
     values = load("diversity").score([ask(Image.fromarray(member)) for member in members]).values["diversity"]
     assert values.mean() == pytest.approx(pdist(members.reshape(6, -1) / 255, "cityblock").mean() / members[0].size)
 
 
-def test_the_odd_one_out_scores_highest_and_equal_ones_0():
+def test_outliers_score_highest_and_equal_images_0():
     white, black = Image.new("RGB", (40, 40), "white"), Image.new("RGB", (40, 40))
     reward = load("diversity")
     assert reward.score([ask(white)] * 3).values["diversity"].tolist() == [0, 0, 0]
     assert reward.score([ask(white), ask(white), ask(black)]).values["diversity"].tolist() == [0.5, 0.5, 1]
 
 
-def test_noise_counts_less_the_more_pixels_it_takes():
+def test_fine_noise_counts_less_than_coarse_noise():
     """Pictures are compared at one size, so that fine noise is no cheap diversity."""
     coarse = [ask(Image.fromarray(p)) for p in pictures(4, 64)]
     fine = [ask(Image.fromarray(p)) for p in pictures(4, 512)]
@@ -57,13 +57,13 @@ def test_noise_counts_less_the_more_pixels_it_takes():
     assert reward.score(fine).values["diversity"].max() < reward.score(coarse).values["diversity"].min() / 4
 
 
-def test_a_picture_alone_cannot_be_scored():
+def test_single_images_cannot_be_scored():
     output = load("diversity").score([ask(Image.new("RGB", (9, 9)), 1), ask(Image.new("RGB", (9, 9)), 2)])
     assert output.status["diversity"] == [Status.ERROR] * 2
     assert [row["diversity"].kind for row in output.failures] == ["alone", "alone"]
 
 
-def test_what_cannot_be_used_does_not_count_for_the_others():
+def test_invalid_images_are_left_out_of_other_scores():
     white, black = Image.new("RGB", (40, 40), "white"), Image.new("RGB", (40, 40))
     output = load("diversity").score(
         [ask(white), ask(Image.new("F", (9, 9))), ask(black), ask(Image.new("RGB", (0, 9)))]
@@ -96,7 +96,7 @@ def test_clip_distances_are_1_minus_the_cosine(tmp_path):
     assert len(reward.spec.weights) == 1
 
 
-def test_lpips_distances_are_those_of_the_reward_lpips(tmp_path):
+def test_lpips_distances_equal_the_lpips_reward(tmp_path):
     torch.manual_seed(0)
     features = torchvision.models.alexnet(weights=None).features.state_dict()
     file = str(tmp_path / "alex.safetensors")
@@ -116,6 +116,6 @@ def test_lpips_distances_are_those_of_the_reward_lpips(tmp_path):
     ({"model": "a/b"}, "'pixels' takes no model"),
     ({"side": 8}, "side is 8; it must be at least 32"),
 ])  # fmt: skip
-def test_wrong_settings_are_refused(settings, says):
+def test_invalid_settings_are_rejected(settings, says):
     with pytest.raises(RewardError, match=says):
         load("diversity", **settings)

@@ -18,7 +18,7 @@ NAMES = ("artefacts", "artefacts/grid", "artefacts/saturation")
 
 
 def scores(arrays, **settings):
-    """Of [H, W, 3] arrays of 0 to 255: {name: [N]}."""
+    """Return the scores {name: [N]} of arrays [H, W, 3] in 0 to 255."""
     pictures = [Image.fromarray(np.clip(np.round(array), 0, 255).astype(np.uint8)) for array in arrays]
     output = load("artefacts", **settings).score([RewardInput("a", 0, "", image=picture) for picture in pictures])
     assert set(output.status["artefacts"]) <= {Status.OK}
@@ -75,7 +75,7 @@ def sine(shape, period):
     return np.broadcast_to(np.cos(2 * np.pi * np.arange(shape[1]) / period), shape[:2])[..., None]
 
 
-def test_natural_pictures_are_clean():
+def test_natural_images_score_no_artefacts():
     values = scores(CONTROLS.values())
     for name in NAMES:
         assert dict(zip(CONTROLS, values[name].tolist(), strict=True)) == dict.fromkeys(
@@ -83,7 +83,7 @@ def test_natural_pictures_are_clean():
         )
 
 
-def test_hardly_any_of_540_rendered_scenes_and_noises_has_a_grid():
+def test_few_of_540_scenes_and_noise_images_have_a_grid():
     rng = np.random.default_rng(1)
     for make in (scene, noise, pink):
         values = scores([make(rng, side) for side in (32, 64, 96, 128) for _ in range(45)])
@@ -93,8 +93,8 @@ def test_hardly_any_of_540_rendered_scenes_and_noises_has_a_grid():
 
 @pytest.mark.parametrize("pattern", [checks, lines, sine])
 @pytest.mark.parametrize("period", [2, 4, 8, 16])
-def test_a_grid_of_8_levels_is_seen_in_every_control(pattern, period):
-    """Where it fits 16 times; lines one pixel wide and 16 apart drown in what is as strong at their frequencies."""
+def test_grids_of_8_levels_are_detected_in_every_control(pattern, period):
+    """For images that hold 16 periods; thin lines 16 apart are masked by content of equal frequency."""
     names = [name for name, array in CONTROLS.items() if min(array.shape[:2]) >= max(16 * period, 64)]
     added = [CONTROLS[name] + 8 * pattern(CONTROLS[name].shape, period) for name in names]
     seen = dict(zip(names, scores(added)["artefacts/grid"].tolist(), strict=True))
@@ -104,7 +104,7 @@ def test_a_grid_of_8_levels_is_seen_in_every_control(pattern, period):
 
 
 @pytest.mark.parametrize("period", [2, 8])
-def test_the_stronger_the_grid_the_lower_the_score(period):
+def test_stronger_grids_score_lower(period):
     for name in ("ramp256", "pink256", "scene256", "chelsea"):
         array = 40 + 0.65 * CONTROLS[name]  # away from 0 and 255, where it would be cut
         grid = scores([array + level * checks(array.shape, period) for level in (0, 1, 2, 4, 8, 16, 32)])[
@@ -114,7 +114,7 @@ def test_the_stronger_the_grid_the_lower_the_score(period):
         assert grid[0] > 0.98 and grid[3] < 0.6 and grid[-1] < 0.02
 
 
-def test_the_contrast_is_the_patterns_root_mean_square():
+def test_grid_contrast_is_the_root_mean_square_of_the_pattern():
     for side, period in ((64, 8), (130, 4), (256, 16), (97, 2)):
         pattern = np.random.default_rng(period).normal(size=(period, period, 3))
         pattern -= pattern.mean((0, 1))
@@ -124,7 +124,7 @@ def test_the_contrast_is_the_patterns_root_mean_square():
         assert grid_contrast(0.5 + whole, [period + 1]) < 0.1 * expected
 
 
-def test_a_large_picture_is_looked_at_in_parts_that_cover_it():
+def test_large_images_are_tiled_completely():
     for size in ((1, 1), (2048, 2048), (2049, 100), (7680, 4320), (5000, 6000)):
         count = np.zeros((size[1] // 20 + 1, size[0] // 20 + 1), int)
         area = 0
@@ -136,7 +136,7 @@ def test_a_large_picture_is_looked_at_in_parts_that_cover_it():
     assert tiles((2048, 2048)) == [(0, 0, 2048, 2048)]
 
 
-def test_a_large_picture_scores_as_its_parts_and_takes_little_memory():
+def test_large_images_score_as_their_tiles_with_little_memory():
     rng = np.random.default_rng(0)
     grid = np.tile(128 + 8 * checks((64, 64), 8), (40, 40, 3))
     plain = Image.fromarray(rng.integers(100, 156, (2560, 2560, 3), dtype=np.uint8))
@@ -152,19 +152,19 @@ def test_a_large_picture_scores_as_its_parts_and_takes_little_memory():
     assert peak < 50 * 2560 * 2560
 
 
-def test_other_periods_are_looked_for_on_request():
+def test_other_grid_periods_are_detected_on_request():
     array = CONTROLS["pink256"] + 12 * lines((256, 256), 7)
     assert scores([array])["artefacts/grid"] > 0.98
     assert scores([array], periods=[7])["artefacts/grid"] < 0.5
 
 
-def test_a_grid_that_does_not_fit_is_not_told_from_what_is_shown():
+def test_grids_too_few_for_the_image_have_no_contrast():
     array = 128 + 8 * checks((60, 60), 8)
     assert grid_contrast(array / 255, [8]) == 0
     assert grid_contrast(array[:4, :4] / 255) == 0
 
 
-def test_saturated_pictures_score_low_and_the_more_so_the_stronger():
+def test_oversaturated_images_score_lower():
     for name in ("astronaut", "chelsea", "coffee", "pink256"):
         array = CONTROLS[name]
         mean = array.mean(2, keepdims=True)
@@ -175,7 +175,7 @@ def test_saturated_pictures_score_low_and_the_more_so_the_stronger():
         assert values[0] > 0.98 and values[-1] < 0.5
 
 
-def test_the_share_of_oversaturated_pixels_by_hand():
+def test_oversaturated_share_by_hand():
     counted = [[255, 0, 0], [254, 200, 60], [1, 90, 90]]
     grey_or_not_clipped = [[0, 0, 0], [255, 255, 255], [128, 128, 128], [250, 10, 10], [0, 0, 60], [255, 255, 200]]
     row = np.array(counted + grey_or_not_clipped)
@@ -184,7 +184,7 @@ def test_the_share_of_oversaturated_pixels_by_hand():
     assert scores([np.full((20, 20, 3), 255), np.zeros((20, 20, 3))])["artefacts"].tolist() == [1, 1]
 
 
-def test_only_what_has_neither_is_perfect():
+def test_images_without_artefacts_are_perfect():
     array = CONTROLS["ramp256"]
     parts = scores([array, array + 2 * checks(array.shape, 2), np.full((64, 64, 3), (255, 0, 0))])
     assert parts["artefacts"][0] == 1
@@ -193,6 +193,6 @@ def test_only_what_has_neither_is_perfect():
 
 
 @pytest.mark.parametrize("periods", [[], [1], [2.5], [0, 2], [-4]])
-def test_wrong_periods_are_refused(periods):
+def test_invalid_periods_are_rejected(periods):
     with pytest.raises(RewardError, match="it must be numbers of pixels from 2 up"):
         load("artefacts", periods=periods)

@@ -50,7 +50,7 @@ def pictures(number, side, seed=0):
 
 
 @pytest.mark.parametrize("name, cases, side", [("alex", 500, 32), ("vgg", 8, 20)])
-def test_distances_are_those_of_torchmetrics(oracles, network_files, name, cases, side):
+def test_lpips_equals_torchmetrics(oracles, network_files, name, cases, side):
     reward = LPIPS(name, str(network_files / f"{name}.safetensors"), device="cpu")
     first, second = pictures(cases, side), pictures(cases, side, seed=1)
     x, y = (torch.from_numpy(p.astype(np.float32) / 255).permute(0, 3, 1, 2) for p in (first, second))
@@ -63,7 +63,7 @@ def test_distances_are_those_of_torchmetrics(oracles, network_files, name, cases
     assert reward.spec.sign == -1
 
 
-def test_only_the_same_picture_has_no_distance(network_files):
+def test_lpips_is_zero_only_for_equal_images(network_files):
     reward = LPIPS("alex", str(network_files / "alex.safetensors"), device="cpu")
     picture = pictures(1, 40)[0]
     almost = picture.copy()
@@ -73,7 +73,7 @@ def test_only_the_same_picture_has_no_distance(network_files):
     assert same == 0 < near < far < MAX_DISTANCE
 
 
-def test_a_whole_lpips_in_one_file_is_read(oracles, network_files, tmp_path):
+def test_lpips_loads_from_one_file(oracles, network_files, tmp_path):
     whole = oracles["alex"].state_dict()
     tensors = {key: value.contiguous() for key, value in whole.items() if not key.startswith("lins.")}
     save_file(tensors, tmp_path / "lpips_alex.safetensors")
@@ -85,7 +85,7 @@ def test_a_whole_lpips_in_one_file_is_read(oracles, network_files, tmp_path):
     assert parts.spec.weights[1].path == "torchmetrics/alex.pth"
 
 
-def test_torchvisions_own_file_is_taken_from_torchs_cache(network_files, tmp_path, monkeypatch):
+def test_lpips_uses_the_torchvision_weights_in_the_cache(network_files, tmp_path, monkeypatch):
     monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
     (tmp_path / "checkpoints").mkdir()
     torch.save(load_file(network_files / "alex.safetensors"), tmp_path / "checkpoints" / LAYOUTS["alex"].files[-1])
@@ -94,7 +94,7 @@ def test_torchvisions_own_file_is_taken_from_torchs_cache(network_files, tmp_pat
     assert LPIPS("alex", device="cpu").score([ask(first, second)]).values == expected.values
 
 
-def test_gradients_point_to_the_reference(network_files):
+def test_lpips_gradients_point_to_the_reference(network_files):
     reward = LPIPS("alex", str(network_files / "alex.safetensors"), device="cpu")
     first, second = pictures(2, 48)
     item = ask(Image.fromarray(first), Image.fromarray(second))
@@ -110,7 +110,7 @@ def test_gradients_point_to_the_reference(network_files):
 
 
 @pytest.mark.parametrize("name", ["alex", "vgg"])
-def test_the_smallest_size_is_the_smallest_that_the_network_takes(network_files, name):
+def test_smallest_size_is_that_of_the_network(network_files, name):
     network = LPIPSNetwork(name, str(network_files / f"{name}.safetensors"), "torchmetrics", "cpu")
     least = LAYOUTS[name].min_side
     assert all(min(layer.shape[2:]) >= 1 for layer in network.features(torch.rand(1, 3, least, least)))
@@ -121,7 +121,7 @@ def test_the_smallest_size_is_the_smallest_that_the_network_takes(network_files,
     assert reward.score([ask(small, small)]).failures[0]["lpips"].kind == "too_small"
 
 
-def test_wrong_files_are_refused(network_files, tmp_path):
+def test_invalid_files_are_rejected(network_files, tmp_path):
     alex, vgg = (str(network_files / f"{name}.safetensors") for name in ("alex", "vgg"))
     (tmp_path / "text.pth").write_text("no weights")
     save_file({f"lin{i}.model.1.weight": torch.full((1, c, 1, 1), 9.0) for i, c in enumerate((64, 192, 384, 256, 256))},

@@ -36,7 +36,7 @@ def words(rng, number):
     return ["".join(rng.choices(string.ascii_uppercase, k=rng.randint(4, 9))) for _ in range(number)]
 
 
-def test_drawn_text_scores_high_and_other_text_low(reward):
+def test_rendered_text_scores_high_and_other_text_low(reward):
     rng = random.Random(0)
     right, wrong = words(rng, 16), words(rng, 200)
     pictures = [drawn(text, size=(200, 120), points=28) for text in right]
@@ -56,12 +56,12 @@ def test_drawn_text_scores_high_and_other_text_low(reward):
     ("a long strip of text", {"size": (900, 40), "points": 24}),
     ("tower", {"size": (120, 900)}),
 ])  # fmt: skip
-def test_all_kinds_of_pictures_are_read(reward, text, settings):
+def test_images_of_every_mode_are_read(reward, text, settings):
     output = reward.score([ask(drawn(text, **settings), text)])
     assert output.values["rendered_text"] == [1], reward.read(drawn(text, **settings))
 
 
-def test_the_text_is_found_in_the_quotes_of_the_prompt(reward):
+def test_target_text_is_quoted_in_the_prompt(reward):
     picture = drawn("Hello")
     prompts = ['A sign that says "hello"', "Ein Schild „Hello“", "a sign that says “Bye”", "a sign without words"]
     output = reward.score([ask(picture, prompt=prompt) for prompt in prompts])
@@ -71,7 +71,7 @@ def test_the_text_is_found_in_the_quotes_of_the_prompt(reward):
     assert output.failures[3]["rendered_text"].kind == "missing"
 
 
-def test_a_picture_without_text_scores_0_and_is_ok(reward):
+def test_images_without_text_score_0_with_status_ok(reward):
     noise = np.random.default_rng(0).integers(0, 256, (128, 128, 3), dtype=np.uint8)
     output = reward.score(
         [ask(image, "hello") for image in (Image.new("RGB", (64, 64), "red"), Image.fromarray(noise))]
@@ -80,7 +80,7 @@ def test_a_picture_without_text_scores_0_and_is_ok(reward):
     assert output.values["rendered_text"].tolist() == [0, 0]
 
 
-def test_text_stuffed_with_every_answer_is_not_perfect(reward):
+def test_images_with_every_answer_are_not_perfect(reward):
     stuffed = drawn("HELLO\nWORLD\nOPEN", size=(256, 256))
     assert reward.score([ask(stuffed, "OPEN")]).values["rendered_text"] < 0.5
     assert reward.score([ask(drawn("OPEN"), "OPEN")]).values["rendered_text"] == [1]
@@ -93,7 +93,7 @@ def test_transparent_text_is_not_read(reward):
     assert reward.score([ask(hidden, "HELLO")]).values["rendered_text"] == [0]
 
 
-def test_threads_read_what_one_reads(reward):
+def test_concurrent_threads_read_equal_texts(reward):
     rng = random.Random(1)
     items = [ask(drawn(text, size=(180, 80), points=24), text) for text in words(rng, 5)]
     alone = reward.score(items).values["rendered_text"].tolist()
@@ -102,8 +102,8 @@ def test_threads_read_what_one_reads(reward):
     assert together == alone
 
 
-def test_likeness_of_random_texts_is_that_of_the_paper():
-    """max(0, 1 - edits / length of the text that was due)."""
+def test_text_similarity_equals_the_formula_of_the_paper():
+    """max(0, 1 - edits / length of the target text)."""
     rng = random.Random(0)
     for _ in range(1000):
         expected = "".join(rng.choices("abCD 1!é", k=rng.randint(1, 12))) + "x"
@@ -123,7 +123,7 @@ def test_long_texts_that_differ_in_one_letter_are_not_perfect():
     assert np.float32(text_similarity(expected[:-1] + "b", expected)) < 1
 
 
-def test_letters_fold_case_white_space_and_forms():
+def test_comparison_folds_case_space_and_unicode_forms():
     assert normalized_text(" Stra\u00dfe\n\u00a0\uff21 ") == "strassea"
     assert quoted_texts('say "one" and "two", “three” and "open') == ["one", "two", "three"]
     assert quoted_texts('"" " " \'no\' it\'s') == []
@@ -132,18 +132,18 @@ def test_letters_fold_case_white_space_and_forms():
 
 
 @pytest.mark.parametrize("text", ["", "  ", 3, ["a"], "a" * 10_001])
-def test_a_text_that_cannot_be_looked_for_is_a_failure_of_the_scorer(reward, text):
+def test_missing_target_texts_are_scorer_failures(reward, text):
     output = reward.score([ask(Image.new("RGB", (32, 32)), text)])
     assert output.failures[0]["rendered_text"].kind == "reference"
 
 
-def test_wrong_settings_are_refused():
+def test_invalid_settings_are_rejected():
     for settings, says in (({"threads": 0}, "threads is 0"), ({"least_confidence": 2}, "least_confidence is 2")):
         with pytest.raises(RewardError, match=says):
             load("rendered_text", **settings)
 
 
-def test_a_surer_reader_leaves_more_out():
+def test_higher_confidence_thresholds_drop_more_text():
     text = drawn("hello", size=(128, 64), points=12, colour=(235, 235, 235))
     unsure, sure = (load("rendered_text", least_confidence=least) for least in (0.0, 1.0))
     assert normalized_text(sure.read(drawn("HELLO"))) == "" or normalized_text(sure.read(text)) == ""

@@ -32,7 +32,7 @@ def tensor(array):
     return torch.from_numpy(array.astype(np.float64) / 255).permute(2, 0, 1)[None]
 
 
-def test_ssim_is_that_of_scikit_image():
+def test_ssim_equals_scikit_image():
     rng = np.random.default_rng(0)
     items, expected = [], []
     for _ in range(150):
@@ -64,7 +64,7 @@ def by_torchmetrics(first, second, scales):
     return result.tolist()
 
 
-def test_ms_ssim_is_made_of_the_parts_of_torchmetrics():
+def test_ms_ssim_combines_the_scales_of_torchmetrics():
     rng = np.random.default_rng(1)
     for scales, sizes, cases in ((1, 4, 12), (2, 4, 12), (3, 2, 5), (4, 1, 3), (5, 1, 2)):
         expected, values = [], []
@@ -81,7 +81,7 @@ def test_ms_ssim_is_made_of_the_parts_of_torchmetrics():
         assert max(expected) > 0.5
 
 
-def test_ms_ssim_is_near_torchmetrics_whole():
+def test_ms_ssim_is_close_to_torchmetrics():
     """The rest is the mirrored border of its coarsest scale, which is the smaller the larger the picture."""
     rng = np.random.default_rng(2)
     first, second = (tensor(picture).float() for picture in pair(rng, 400, 400, opposite=0))
@@ -90,7 +90,7 @@ def test_ms_ssim_is_near_torchmetrics_whole():
 
 
 @pytest.mark.parametrize("name, settings, side", [("ssim", {}, 24), ("ms_ssim", {"scales": 2}, 30)])
-def test_only_the_same_picture_is_perfect(name, settings, side):
+def test_ssim_is_perfect_only_for_equal_images(name, settings, side):
     rng = np.random.default_rng(3)
     reward = load(name, **settings)
     for _ in range(20):
@@ -108,14 +108,14 @@ def test_only_the_same_picture_is_perfect(name, settings, side):
 
 
 @pytest.mark.parametrize("function, side", [(ssim, 16), (lambda x, y: ms_ssim(x, y, 2), 24)])
-def test_gradients_are_those_of_finite_differences(function, side):
+def test_ssim_gradients_equal_finite_differences(function, side):
     torch.manual_seed(0)
     x, y = torch.rand(2, 2, 1, side, side, dtype=torch.float64)
     y = 0.5 * x + 0.5 * y
     assert torch.autograd.gradcheck(lambda x: function(x, y), x.clone().requires_grad_(), fast_mode=True)
 
 
-def test_a_contrast_below_0_has_a_gradient_of_0_and_no_nan():
+def test_negative_contrast_has_zero_gradient_without_nan():
     x = torch.rand(1, 3, 24, 24).requires_grad_()
     value = ms_ssim(x, 1 - x.detach(), 2)
     assert value.item() == 0
@@ -124,7 +124,7 @@ def test_a_contrast_below_0_has_a_gradient_of_0_and_no_nan():
 
 
 @pytest.mark.parametrize("name, settings", [("ssim", {}), ("ms_ssim", {"scales": 2})])
-def test_tensors_score_as_pictures_do(name, settings, tmp_path):
+def test_tensors_score_as_images(name, settings, tmp_path):
     rng = np.random.default_rng(4)
     pairs = [pair(rng, 28, 30, opposite=0) for _ in range(4)]
     for number, (_, second) in enumerate(pairs):
@@ -142,7 +142,7 @@ def test_tensors_score_as_pictures_do(name, settings, tmp_path):
     np.testing.assert_allclose(half, expected, atol=0.05)
 
 
-def test_climbing_the_gradient_makes_the_picture_more_similar():
+def test_gradient_ascent_increases_similarity():
     rng = np.random.default_rng(5)
     first, second = pair(rng, 24, 24)
     images, items = tensor(first).float(), [ask(None, Image.fromarray(second))]
@@ -156,7 +156,7 @@ def test_climbing_the_gradient_makes_the_picture_more_similar():
     assert seen[-1] > seen[0] + 0.05
 
 
-def test_sizes_that_differ_fail_unless_the_answer_may_be_resized():
+def test_unequal_sizes_fail_unless_resizing_is_allowed():
     rng = np.random.default_rng(6)
     picture, _ = pair(rng, 24, 20)
     large = Image.fromarray(picture).resize((48, 40), Image.Resampling.BICUBIC)
@@ -177,7 +177,7 @@ def test_sizes_that_differ_fail_unless_the_answer_may_be_resized():
 @pytest.mark.parametrize("name, settings, least", [
     ("ssim", {}, 11), ("ms_ssim", {"scales": 1}, 11), ("ms_ssim", {"scales": 3}, 44), ("ms_ssim", {}, 176),
 ])  # fmt: skip
-def test_pictures_smaller_than_the_window_are_a_failure_of_the_scorer(name, settings, least):
+def test_images_smaller_than_the_window_are_scorer_failures(name, settings, least):
     reward = load(name, **settings)
     small, large = (
         ask(Image.new("RGB", (side, 200), "red"), Image.new("RGB", (side, 200), "red")) for side in (least - 1, least)
@@ -188,7 +188,7 @@ def test_pictures_smaller_than_the_window_are_a_failure_of_the_scorer(name, sett
     assert output.values[name][1] == 1
 
 
-def test_wrong_settings_are_refused():
+def test_invalid_settings_are_rejected():
     for scales in (0, 6):
         with pytest.raises(RewardError, match=f"scales is {scales}; it must be from 1 to 5"):
             load("ms_ssim", scales=scales)

@@ -41,7 +41,7 @@ def test_flickering_by_hand():
     assert scored(reward, frames)[0] == pytest.approx((255 - np.abs(np.diff(values, axis=0)).mean()) / 255, abs=1e-6)
 
 
-def test_consistency_is_vbenchs_with_a_clip_and_with_a_transformer_whose_first_token_counts(tmp_path):
+def test_consistency_equals_vbench_with_clip_and_dino(tmp_path):
     torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     shape = ViTConfig(**sizes, image_size=16, patch_size=8)
@@ -62,7 +62,7 @@ def test_consistency_is_vbenchs_with_a_clip_and_with_a_transformer_whose_first_t
         assert found < 1
 
 
-def test_frames_that_are_alike_score_one_and_changing_ones_less():
+def test_equal_frames_score_one_and_changing_ones_less():
     reward = load("background_consistency", model=str(CLIP))
     still, moving = noise(1) * 5, noise(5)
     assert scored(reward, still) == (1.0, Status.OK)
@@ -71,7 +71,7 @@ def test_frames_that_are_alike_score_one_and_changing_ones_less():
 
 
 @pytest.mark.parametrize("name", ["temporal_flickering", "background_consistency"])
-def test_what_is_no_video_is_told(name):
+def test_invalid_videos_have_a_status_and_message(name):
     reward = load(name, **({"model": str(CLIP)} if name == "background_consistency" else {}))
     assert scored(reward, noise(1)) == (0.0, Status.INVALID)
     assert scored(reward, noise(2) + noise(1, size=(8, 8))) == (0.0, Status.INVALID)

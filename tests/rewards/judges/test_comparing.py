@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, Status
 from mmrl.rewards.judges.judge import JudgePairs, JudgeRanking, pair_indices, shuffled_orders
-from tests.rewards.judges.stub_server import Refuses, Says, StubJudge, Sure, between, in_turn, pictures, text
+from tests.rewards.judges.fake_judge_server import FakeJudge, Refuses, Says, Sure, between, in_turn, pictures, text
 
 
 def pairs(server, **settings):
@@ -27,7 +27,7 @@ def answered(*texts, group=0):
 
 
 def larger(first=0.0):
-    """A judge that likes the larger number, and whatever stands first by `first`."""
+    """Return a judge that prefers the larger number, with a position bias of `first`."""
 
     def answer(request):
         a, b = (float(each) for each in between(request, "answer"))
@@ -45,41 +45,41 @@ def in_order(request):
 # pairs
 
 
-def test_an_answers_score_is_its_mean_win_rate():
+def test_score_is_the_mean_win_rate():
     values = [3.0, 9.0, 1.0, 6.0]
-    with StubJudge(larger()) as server:
+    with FakeJudge(larger()) as server:
         output = pairs(server).score(answered(*map(str, values)))
     expected = [0.5 + np.mean([(x - y) / 20 for j, y in enumerate(values) if j != i]) for i, x in enumerate(values)]
     np.testing.assert_allclose(output.values["judge_pairs"], expected, rtol=1e-5)
     assert len(server.requests) == 4 * 3 and set(output.status["judge_pairs"]) == {Status.OK}
 
 
-def test_liking_what_stands_first_cancels_out():
+def test_position_bias_cancels_over_both_orders():
     values = ["3", "4", "1"]
-    with StubJudge(larger()) as fair, StubJudge(larger(first=0.3)) as biased:
+    with FakeJudge(larger()) as fair, FakeJudge(larger(first=0.3)) as biased:
         np.testing.assert_allclose(
             pairs(fair).score(answered(*values)).values["judge_pairs"],
             pairs(biased).score(answered(*values)).values["judge_pairs"],
             rtol=1e-5,
         )
-    with StubJudge(Sure(1.0, "A", "B")) as server:
+    with FakeJudge(Sure(1.0, "A", "B")) as server:
         assert pairs(server).score(answered(*values)).values["judge_pairs"].tolist() == [0.5] * 3
 
 
-def test_both_pictures_are_shown_and_in_both_orders():
+def test_pairs_send_both_images_in_both_orders():
     items = [RewardInput(id=c, group=0, prompt="x", image=Image.new("RGB", (2, 2), c)) for c in ("red", "blue")]
-    with StubJudge(lambda request: Sure(float(pictures(request)[0].getpixel((0, 0))[0] > 0), "A", "B")) as server:
+    with FakeJudge(lambda request: Sure(float(pictures(request)[0].getpixel((0, 0))[0] > 0), "A", "B")) as server:
         assert pairs(server).score(items).values["judge_pairs"].tolist() == [1.0, 0.0]
     assert len(server.requests) == 2
     assert all("Answer A:\n[picture]\nAnswer B:\n[picture]" in text(request) for request in server.requests)
 
 
-def test_words_are_read_where_there_are_no_log_probabilities():
+def test_words_are_read_without_log_probabilities():
     def answer(request):
         a, b = (float(each) for each in between(request, "answer"))
         return Says("A" if a > b else "Answer: B")
 
-    with StubJudge(answer) as server:
+    with FakeJudge(answer) as server:
         assert pairs(server, read="text").score(answered("1", "5", "3")).values["judge_pairs"].tolist() == [
             0.0,
             1.0,
@@ -87,25 +87,25 @@ def test_words_are_read_where_there_are_no_log_probabilities():
         ]
 
 
-def test_groups_are_compared_within_themselves():
+def test_comparisons_stay_within_groups():
     items = answered("1", "2", group=0) + answered("9", "8", group=1)
     order = [2, 0, 3, 1]
-    with StubJudge(larger()) as server:
+    with FakeJudge(larger()) as server:
         output = pairs(server).score([items[i] for i in order])
     np.testing.assert_allclose(output.values["judge_pairs"], [0.55, 0.45, 0.45, 0.55], rtol=1e-5)
     assert len(server.requests) == 4
 
 
-def test_an_answer_alone_in_its_group_has_no_score():
-    with StubJudge(larger()) as server:
+def test_groups_of_one_have_no_score():
+    with FakeJudge(larger()) as server:
         for judge in (pairs(server), ranking(server)):
             output = judge.score(answered("1"))
             assert np.isnan(output.values[judge.name][0]) and output.failures[0][judge.name].kind == "alone"
     assert not server.requests
 
 
-def test_a_malformed_answer_loses_without_being_asked_about():
-    with StubJudge(larger()) as server:
+def test_malformed_answers_lose_without_a_request():
+    with FakeJudge(larger()) as server:
         output = pairs(server).score(answered("5", "", "5"))
         np.testing.assert_allclose(output.values["judge_pairs"], [0.75, 0.0, 0.75], rtol=1e-6)
         assert output.status["judge_pairs"] == [Status.OK, Status.INVALID, Status.OK]
@@ -115,27 +115,27 @@ def test_a_malformed_answer_loses_without_being_asked_about():
     assert two.status["judge_pairs"] == [Status.INVALID, Status.OK]
 
 
-def test_a_pair_that_failed_is_left_out_of_the_means():
+def test_failed_pairs_are_left_out_of_means():
     def answer(request):
         return Refuses(503) if sorted(between(request, "answer")) == ["1", "9"] else larger()(request)
 
-    with StubJudge(answer) as server:
+    with FakeJudge(answer) as server:
         output = pairs(server).score(answered("1", "5", "9"))
     np.testing.assert_allclose(output.values["judge_pairs"], [0.3, 0.5, 0.7], rtol=1e-5)
 
 
-def test_an_answer_all_of_whose_pairs_failed_is_not_scored():
+def test_answers_with_failed_pairs_only_are_not_scored():
     def answer(request):
         return Refuses(503) if "1" in between(request, "answer") else larger()(request)
 
-    with StubJudge(answer) as server:
+    with FakeJudge(answer) as server:
         output = pairs(server).score(answered("1", "5", "9"))
     np.testing.assert_allclose(output.values["judge_pairs"], [np.nan, 0.3, 0.7], rtol=1e-5)
     assert output.failures[0]["judge_pairs"].kind == "http_503" and output.failures[1] == {}
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9])
-def test_rounds_meet_every_answer_equally_often(size):
+def test_rounds_compare_every_answer_equally_often(size):
     everyone = set(itertools.combinations(range(size), 2))
     assert set(pair_indices(size, None)) == everyone and len(pair_indices(size, None)) == len(everyone)
     assert set(pair_indices(size, size)) == everyone
@@ -146,8 +146,8 @@ def test_rounds_meet_every_answer_equally_often(size):
         assert set(met) == {min(2 * rounds, size - 1)}
 
 
-def test_rounds_save_requests():
-    with StubJudge(larger()) as server:
+def test_rounds_need_fewer_requests():
+    with FakeJudge(larger()) as server:
         pairs(server, rounds=1).score(answered(*map(str, range(8))))
     assert len(server.requests) == 2 * 8
     with pytest.raises(RewardError, match="rounds is 0"):
@@ -159,53 +159,53 @@ def test_rounds_save_requests():
 
 @pytest.mark.parametrize("size", [2, 3, 5, 9])
 @pytest.mark.parametrize("shuffles", [1, 3])
-def test_the_best_gets_one_and_the_worst_zero_evenly_spaced(size, shuffles):
+def test_ranking_scores_are_evenly_spaced_from_zero_to_one(size, shuffles):
     values = random.sample(range(100), size)
-    with StubJudge(in_order) as server:
+    with FakeJudge(in_order) as server:
         output = ranking(server, shuffles=shuffles).score(answered(*map(str, values)))
     expected = [sorted(values).index(value) / (size - 1) for value in values]
     np.testing.assert_allclose(output.values["judge_ranking"], expected, atol=1e-6)
     assert len(server.requests) == shuffles and not server.requests[0].get("logprobs")
 
 
-def test_shuffles_average_out_what_a_judge_thinks_of_places():
+def test_shuffles_average_out_position_bias():
     """A judge that repeats the order in which answers are shown: no answer may profit in the long run."""
-    with StubJudge(Says("1 > 2 > 3")) as server:
+    with FakeJudge(Says("1 > 2 > 3")) as server:
         one = ranking(server, shuffles=1).score(answered("a", "b", "c")).values["judge_ranking"]
         many = ranking(server, shuffles=200).score(answered("a", "b", "c")).values["judge_ranking"]
     assert sorted(one.tolist()) == [0, 0.5, 1]
     np.testing.assert_allclose(many, 0.5, atol=0.12)
 
 
-def test_the_same_group_is_shown_in_the_same_order_again():
+def test_equal_groups_have_equal_shuffles():
     assert (
         shuffled_orders(5, 3, "7 a prompt")
         == shuffled_orders(5, 3, "7 a prompt")
         != shuffled_orders(5, 3, "8 a prompt")
     )
     assert all(sorted(order) == list(range(5)) for order in shuffled_orders(5, 3, "x"))
-    with StubJudge(in_order) as server:
+    with FakeJudge(in_order) as server:
         for _ in range(2):
             ranking(server).score(answered("1", "2", "3"))
     assert server.requests[0] == server.requests[1]
 
 
 @pytest.mark.parametrize("reply", ["", "1 > 2", "1 > 2 > 2", "1 > 2 > 3 > 4", "all alike", "yes"])
-def test_a_reply_that_is_no_order_fails_the_group_and_is_no_zero(reply):
-    with StubJudge(Says(reply)) as server:
+def test_replies_that_are_no_order_fail_the_group(reply):
+    with FakeJudge(Says(reply)) as server:
         output = ranking(server).score(answered("1", "2", "3"))
     assert np.isnan(output.values["judge_ranking"]).all()
     assert {row["judge_ranking"].kind for row in output.failures} == {"unparseable"}
 
 
-def test_shuffles_that_failed_are_left_out():
-    with StubJudge(in_turn(Refuses(503), Says("nonsense"), in_order)) as server:
+def test_failed_shuffles_are_left_out():
+    with FakeJudge(in_turn(Refuses(503), Says("nonsense"), in_order)) as server:
         output = ranking(server, shuffles=3).score(answered("1", "3", "2"))
     assert output.values["judge_ranking"].tolist() == [0, 1, 0.5]
 
 
-def test_malformed_answers_are_last_and_not_shown():
-    with StubJudge(in_order) as server:
+def test_malformed_answers_rank_last_and_are_not_sent():
+    with FakeJudge(in_order) as server:
         output = ranking(server).score(answered("1", "", "3", " "))
         np.testing.assert_allclose(output.values["judge_ranking"], [2 / 3, 0, 1, 0], atol=1e-6)
         assert output.status["judge_ranking"] == [Status.OK, Status.INVALID] * 2
@@ -214,16 +214,16 @@ def test_malformed_answers_are_last_and_not_shown():
     assert len(server.requests) == 1 and len(between(server.requests[0], "answer")) == 2
 
 
-def test_an_answer_that_cannot_be_shown_takes_no_other_with_it():
+def test_missing_answers_do_not_affect_others():
     items = [*answered("1", "2"), RewardInput(id="x", group=0, prompt="a number")]
-    with StubJudge(in_order) as server:
+    with FakeJudge(in_order) as server:
         output = ranking(server).score(items)
         assert output.values["judge_ranking"][:2].tolist() == [0, 1]
         compared = pairs(server, read="text")
         alone = ranking(server).score(items[1:])
     assert np.isnan(output.values["judge_ranking"][2]) and output.failures[2]["judge_ranking"].kind == "missing"
     assert [row["judge_ranking"].kind for row in alone.failures] == ["alone", "missing"]
-    with StubJudge(larger()) as server:
+    with FakeJudge(larger()) as server:
         compared = pairs(server).score(items)
     np.testing.assert_allclose(compared.values["judge_pairs"], [0.45, 0.55, np.nan], rtol=1e-5)
     with pytest.raises(RewardError, match="shuffles is 0"):

@@ -1,4 +1,4 @@
-"""One request to a judge: what is sent, and how each way of failing is named."""
+"""Requests to a judge: their content, and the name of every kind of failure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from mmrl.rewards import RewardError
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.judges.endpoint import MAX_BODY_BYTES, Endpoint
-from tests.rewards.judges.stub_server import (
+from tests.rewards.judges.fake_judge_server import (
     Cuts,
     Drips,
+    FakeJudge,
     Hangs,
     HangsUp,
     Late,
     Refuses,
     Says,
     Sends,
-    StubJudge,
     Sure,
     giant,
 )
@@ -92,9 +92,9 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_every_failure_is_named_and_comes_in_time(name):
+def test_failures_are_named_and_raised_in_time(name):
     answer, kind, transient = FAILURES[name]
-    with StubJudge(answer) as judge, pytest.raises(ScoringFailed) as failed:
+    with FakeJudge(answer) as judge, pytest.raises(ScoringFailed) as failed:
         ask = endpoint(judge.base_url, timeout_s=TIMEOUT_S if kind in ("timeout", "http_502") else PATIENT_S)
         ask._client()  # importing openai takes a second
         begun = time.perf_counter()
@@ -105,26 +105,26 @@ def test_every_failure_is_named_and_comes_in_time(name):
     assert len(str(failed.value)) < 500
 
 
-def test_what_a_server_asks_for_is_handed_on():
-    with StubJudge(Refuses(429, headers={"Retry-After": "12"})) as judge, pytest.raises(ScoringFailed) as failed:
+def test_retry_after_headers_are_passed_on():
+    with FakeJudge(Refuses(429, headers={"Retry-After": "12"})) as judge, pytest.raises(ScoringFailed) as failed:
         endpoint(judge.base_url).complete(MESSAGES, 1)
     assert failed.value.failure.retry_after_s == 12
     dated = Refuses(503, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})
-    with StubJudge(dated) as judge, pytest.raises(ScoringFailed) as failed:
+    with FakeJudge(dated) as judge, pytest.raises(ScoringFailed) as failed:
         endpoint(judge.base_url).complete(MESSAGES, 1)
     assert failed.value.failure.retry_after_s is None
 
 
-def test_nobody_listens():
-    with StubJudge(Sure(1.0)) as judge:
+def test_refused_connections_are_transient_failures():
+    with FakeJudge(Sure(1.0)) as judge:
         gone = judge.base_url
     with pytest.raises(ScoringFailed, match="cannot be reached") as failed:
         endpoint(gone).complete(MESSAGES, 1)
     assert failed.value.kind == "connection" and failed.value.transient
 
 
-def test_a_good_answer_is_read():
-    with StubJudge(Sure(0.75)) as judge:
+def test_complete_returns_text_and_log_probabilities():
+    with FakeJudge(Sure(0.75)) as judge:
         reply = endpoint(judge.base_url).complete(MESSAGES, 1, logprobs=True)
     assert reply.text == "Yes" and not reply.truncated
     assert reply.first_token == pytest.approx({"Yes": -0.3390, "No": -1.4376, "The": -2.9957}, abs=1e-3)
@@ -135,18 +135,18 @@ def test_a_good_answer_is_read():
     [None, {}, {"content": None}, {"content": []}, {"content": [{"token": "Yes", "logprob": -1, "top_logprobs": []}]},
      {"content": [{"token": "Yes", "logprob": -1, "top_logprobs": [{"token": "Yes", "logprob": -1}]}]}],
 )  # fmt: skip
-def test_a_share_is_never_taken_from_a_single_token(logprobs):
-    with StubJudge(completion(logprobs=logprobs)) as judge:
+def test_first_token_needs_several_log_probabilities(logprobs):
+    with FakeJudge(completion(logprobs=logprobs)) as judge:
         assert endpoint(judge.base_url).complete(MESSAGES, 1, logprobs=True).first_token is None
 
 
-def test_a_reply_that_reached_the_limit_says_so():
-    with StubJudge(Says("Yes, bec", finish_reason="length")) as judge:
+def test_truncated_replies_are_marked():
+    with FakeJudge(Says("Yes, bec", finish_reason="length")) as judge:
         assert endpoint(judge.base_url).complete(MESSAGES, 3).truncated
 
 
-def test_the_request_holds_what_was_set():
-    with StubJudge(Sure(1.0)) as judge:
+def test_request_has_the_configured_settings():
+    with FakeJudge(Sure(1.0)) as judge:
         endpoint(judge.base_url, extra_body={"top_k": 5}).complete(MESSAGES, 1, logprobs=True)
         endpoint(judge.base_url, seed=None).complete(MESSAGES, 9)
     first, second = judge.requests
@@ -158,11 +158,11 @@ def test_the_request_holds_what_was_set():
 # secrets
 
 
-def test_the_key_is_sent_and_stands_in_no_message(monkeypatch):
+def test_api_key_is_sent_and_appears_in_no_message(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
-    with StubJudge(Sure(1.0), api_key="sk-very-secret") as judge:
+    with FakeJudge(Sure(1.0), api_key="sk-very-secret") as judge:
         assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1).text == "Yes"
-    with StubJudge(Sure(1.0), api_key="another") as judge, pytest.raises(ScoringFailed) as failed:
+    with FakeJudge(Sure(1.0), api_key="another") as judge, pytest.raises(ScoringFailed) as failed:
         endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1)
     assert failed.value.kind == "http_401"
     assert "sk-very-secret" not in str(failed.value) and "***" in str(failed.value)
@@ -185,39 +185,39 @@ ECHOES = {
 
 
 @pytest.mark.parametrize("name", ECHOES)
-def test_no_message_holds_the_key_or_a_half_of_it(name, monkeypatch):
+def test_error_messages_hold_no_part_of_the_key(name, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    with StubJudge(ECHOES[name]) as judge, pytest.raises(ScoringFailed) as failed:
+    with FakeJudge(ECHOES[name]) as judge, pytest.raises(ScoringFailed) as failed:
         endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1, logprobs=True)
     assert "sk-v" not in str(failed.value) and "secret" not in str(failed.value), failed.value
     assert name == "where a message is cut" or "***" in str(failed.value), "a control: the key was there"
 
 
 @pytest.mark.parametrize("length", range(230, 301, 3))
-def test_no_place_of_the_cut_shows_a_half_of_the_key(length, monkeypatch):
+def test_truncated_messages_hold_no_part_of_the_key(length, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    with StubJudge(Refuses(401, b"x" * length + KEY.encode())) as judge, pytest.raises(ScoringFailed) as failed:
+    with FakeJudge(Refuses(401, b"x" * length + KEY.encode())) as judge, pytest.raises(ScoringFailed) as failed:
         endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1)
     assert "sk-v" not in str(failed.value)
 
 
-def test_what_the_judge_says_holds_no_key(monkeypatch):
+def test_replies_are_redacted_of_the_key(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", KEY)
-    with StubJudge(Says(f"I was called with {KEY}")) as judge:
+    with FakeJudge(Says(f"I was called with {KEY}")) as judge:
         assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 9).text == "I was called with ***"
     monkeypatch.setenv("JUDGE_KEY", "1")  # a placeholder
-    with StubJudge(Says("1 > 2")) as judge:
+    with FakeJudge(Says("1 > 2")) as judge:
         assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 9).text == "1 > 2"
 
 
-def test_a_key_that_ends_in_a_new_line_is_sent_without_it(monkeypatch):
+def test_trailing_newlines_of_the_key_are_removed(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", f" {KEY}\n")
-    with StubJudge(Sure(1.0), api_key=KEY) as judge:
+    with FakeJudge(Sure(1.0), api_key=KEY) as judge:
         assert endpoint(judge.base_url, "JUDGE_KEY").complete(MESSAGES, 1).text == "Yes"
 
 
 @pytest.mark.parametrize("key", ["sk-\x01secret", "sk-secret\nX-Other: 1", "sk-секрет-secret", "sk secret"])
-def test_a_key_that_no_header_can_hold_is_refused_at_once(key, monkeypatch):
+def test_keys_invalid_in_headers_are_rejected(key, monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", key)
     with pytest.raises(RewardError, match="JUDGE_KEY holds") as refused:
         endpoint("http://127.0.0.1:1", "JUDGE_KEY")
@@ -225,21 +225,21 @@ def test_a_key_that_no_header_can_hold_is_refused_at_once(key, monkeypatch):
 
 
 @pytest.mark.parametrize("key", ["", KEY])
-def test_what_was_not_asked_for_goes_nowhere(key, monkeypatch):
+def test_environment_of_openai_is_not_sent(key, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
         monkeypatch.setenv(name, "of-another-service")
     monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", "Authorization: of-another-service\nX-Mine: of-another-service")
     monkeypatch.setenv("JUDGE_KEY", key)
-    with StubJudge(Sure(1.0), api_key=key) as judge:
+    with FakeJudge(Sure(1.0), api_key=key) as judge:
         endpoint(judge.base_url, "JUDGE_KEY" if key else "").complete(MESSAGES, 1)
     headers = {name.lower(): value for name, value in judge.headers[0].items()}
     assert "of-another-service" not in json.dumps([headers, *judge.requests])
     assert headers.get("authorization") == (f"Bearer {key}" if key else None)
 
 
-def test_a_copy_for_another_process_asks_as_the_first_and_holds_no_key(monkeypatch):
+def test_pickled_endpoints_send_equal_requests_without_holding_the_key(monkeypatch):
     monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
-    with StubJudge(Sure(1.0), api_key="sk-very-secret") as judge:
+    with FakeJudge(Sure(1.0), api_key="sk-very-secret") as judge:
         first = endpoint(judge.base_url, "JUDGE_KEY")
         first.complete(MESSAGES, 1)
         packed = pickle.dumps(first)
@@ -262,13 +262,13 @@ def test_a_copy_for_another_process_asks_as_the_first_and_holds_no_key(monkeypat
         ({"base_url": "http://host/v1", "api_key_env": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is not set"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, message):
+def test_invalid_settings_are_rejected(settings, message):
     with pytest.raises(RewardError, match=message) as refused:
         endpoint(**settings)
     assert "sk-1" not in str(refused.value)
 
 
-def test_calls_run_together_keep_their_order_and_fail_alone():
+def test_concurrent_calls_keep_their_order_and_fail_separately():
     def call(number):
         if number % 3 == 1:
             raise ScoringFailed(str(number))
@@ -279,9 +279,9 @@ def test_calls_run_together_keep_their_order_and_fail_alone():
     assert all(isinstance(each, ScoringFailed) == (n % 3 == 1) for n, each in enumerate(found))
 
 
-def test_requests_overlap_up_to_the_limit():
+def test_requests_are_concurrent_up_to_the_limit():
     numbers = itertools.count()
-    with StubJudge(lambda _: Says(str(next(numbers))), delay_s=0.05) as judge:
+    with FakeJudge(lambda _: Says(str(next(numbers))), delay_s=0.05) as judge:
         ask = endpoint(judge.base_url, concurrency=4)
         found = ask.run_all([lambda: ask.complete(MESSAGES, 1) for _ in range(12)])
     assert sorted(int(reply.text) for reply in found) == list(range(12))

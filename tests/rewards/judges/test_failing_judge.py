@@ -13,14 +13,14 @@ from PIL import Image
 from mmrl.rewards import RewardInput, RewardSuite, Status, load
 from mmrl.rewards.core.executor import WeightedReward
 from mmrl.rewards.judges.judge import Judge, JudgeChecklist, JudgePairs, JudgeRanking
-from tests.rewards.judges.stub_server import (
+from tests.rewards.judges.fake_judge_server import (
     Cuts,
+    FakeJudge,
     Hangs,
     HangsUp,
     Refuses,
     Says,
     Sends,
-    StubJudge,
     Sure,
     between,
     giant,
@@ -58,9 +58,9 @@ def point(server, timeout_s=3):
     return Judge(model="stub", base_url=server.base_url, timeout_s=timeout_s)
 
 
-def test_every_failure_is_counted_by_kind_and_none_becomes_a_zero():
+def test_failures_are_counted_by_kind_and_never_scored_zero():
     names = [name for name in BEHAVIOURS for _ in range(2)]
-    with StubJudge(by_prompt) as server:
+    with FakeJudge(by_prompt) as server:
         suite = RewardSuite([WeightedReward(point(server), retries=0), (load("compressibility"), 0.1)])
         begun = time.perf_counter()
         output = suite.score(answers(names))
@@ -82,7 +82,7 @@ def test_every_failure_is_counted_by_kind_and_none_becomes_a_zero():
     assert counts == {"ok": 4, "timeout": 4, "error": len(names) - 8}
 
 
-def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
+def test_transient_failures_are_retried_and_others_are_not():
     requests, lock = Counter(), threading.Lock()
 
     def better_the_third_time(request):
@@ -92,13 +92,13 @@ def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
             return by_prompt(request) if requests[name] < 3 else Sure(0.6)
 
     names = [name for name in BEHAVIOURS if name not in ("ok", "no")]
-    with StubJudge(better_the_third_time) as server:
+    with FakeJudge(better_the_third_time) as server:
         suite = RewardSuite([WeightedReward(point(server), retries=2, pause_s=0.01)])
         output = suite.score(answers(names))
         suite.close()
     kept = {"wrong_type", "not_json", "unparseable", "too_large"}
     for name, value in zip(names, output.values["judge"], strict=True):
-        if name == "babble":  # asked twice: for log-probabilities, and its text was read
+        if name == "babble":  # requested twice: for log-probabilities, then as text
             assert np.isnan(value)
         elif BEHAVIOURS[name][1] in kept:
             assert np.isnan(value) and requests[name] == 1, name
@@ -106,8 +106,8 @@ def test_what_may_pass_is_asked_again_and_what_will_not_is_not():
             assert value == pytest.approx(0.6) and requests[name] == 3, name
 
 
-def test_a_judge_that_hangs_for_ever_costs_its_deadline_only():
-    with StubJudge(Hangs()) as server:
+def test_hanging_judge_costs_one_deadline():
+    with FakeJudge(Hangs()) as server:
         suite = RewardSuite([WeightedReward(point(server, timeout_s=30), deadline_s=0.4, retries=0)])
         begun = time.perf_counter()
         output = suite.score(answers(["x"] * 12))
@@ -117,8 +117,8 @@ def test_a_judge_that_hangs_for_ever_costs_its_deadline_only():
     assert suite.failures(output) == {"judge": {"timeout": 12}}
 
 
-def test_a_judge_that_is_down_scores_nothing_at_all():
-    with StubJudge(Sure(1.0)) as server:
+def test_unreachable_judge_scores_no_row():
+    with FakeJudge(Sure(1.0)) as server:
         gone = point(server)
     suite = RewardSuite([WeightedReward(gone, retries=1, pause_s=0.01)])
     output = suite.score(answers(["x"] * 20))
@@ -128,9 +128,9 @@ def test_a_judge_that_is_down_scores_nothing_at_all():
 
 @pytest.mark.parametrize("kind", [JudgePairs, JudgeChecklist, JudgeRanking])
 @pytest.mark.parametrize("name", [name for name, (_, failure) in BEHAVIOURS.items() if failure])
-def test_the_other_judges_fail_as_well_as_the_first(kind, name):
+def test_every_kind_of_judge_reports_failures(kind, name):
     behaviour, failure = BEHAVIOURS[name]
-    with StubJudge(behaviour) as server:
+    with FakeJudge(behaviour) as server:
         own = {"questions": ["Is it?"]} if kind is JudgeChecklist else {}
         reward = kind(model="stub", base_url=server.base_url, timeout_s=0.3 if failure == "timeout" else 20, **own)
         items = [RewardInput(id=str(i), group=0, prompt="x", text=str(i)) for i in range(3)]
@@ -139,8 +139,8 @@ def test_the_other_judges_fail_as_well_as_the_first(kind, name):
     assert [row[reward.name].kind for row in output.failures] == [failure] * 3
 
 
-def test_waiting_for_the_judge_overlaps():
-    with StubJudge(Sure(0.5), delay_s=0.2) as server:
+def test_judge_requests_overlap():
+    with FakeJudge(Sure(0.5), delay_s=0.2) as server:
         reward = point(server, timeout_s=20)
         suite = RewardSuite([(reward, 1.0)])
         suite.score(answers(["x"]))  # connects

@@ -28,12 +28,12 @@ def noise(width: int, height: int, mode: str = "RGB") -> Image.Image:
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 7), (64, 64), (200, 1), (33, 129)])
-def test_a_png_comes_back_to_the_last_bit(size):
+def test_png_data_urls_are_lossless(size):
     image = noise(*size)
     np.testing.assert_array_equal(np.asarray(read(data_url(image, "png", 1024))), np.asarray(image))
 
 
-def test_a_jpeg_is_near_and_smaller():
+def test_jpeg_data_urls_are_similar_and_smaller():
     image = Image.fromarray(np.add.outer(np.arange(256), np.zeros(256)).astype(np.uint8)).convert("RGB")
     noisy = Image.blend(image, noise(256, 256, "L").convert("RGB"), 0.1)
     url = data_url(noisy, "jpeg", 1024)
@@ -42,7 +42,7 @@ def test_a_jpeg_is_near_and_smaller():
 
 
 @pytest.mark.parametrize("size", [(2000, 1000), (1000, 2000), (5000, 30), (64, 65)])
-def test_no_side_exceeds_the_limit_and_the_shape_stays(size):
+def test_images_are_resized_within_the_limit_with_their_aspect_ratio(size):
     picture = Image.new("RGB", size, "red")
     image = read(data_url(picture, "png", 64))
     assert max(image.size) == 64
@@ -50,22 +50,22 @@ def test_no_side_exceeds_the_limit_and_the_shape_stays(size):
     assert picture.size == size, "the picture itself is left as it is"
 
 
-def test_a_small_picture_is_not_enlarged():
+def test_small_images_are_not_enlarged():
     assert read(data_url(noise(5, 4), "png", 1024)).size == (5, 4)
 
 
-def test_what_is_transparent_is_shown_on_white():
+def test_transparent_pixels_become_white():
     hidden = Image.new("RGBA", (4, 4), (255, 0, 0, 0))
     assert read(data_url(hidden, "png", 64)).getpixel((0, 0)) == (255, 255, 255)
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "CMYK", "1", "LA"])
 @pytest.mark.parametrize("form", ["png", "jpeg"])
-def test_other_modes_are_shown_in_colour(mode, form):
+def test_images_of_other_modes_become_rgb(mode, form):
     assert read(data_url(noise(9, 9).convert(mode), form, 64)).mode == "RGB"
 
 
-def test_what_cannot_be_shown_is_the_fault_of_whom_it_should_be():
+def test_invalid_images_are_answer_or_scorer_failures():
     with pytest.raises(ScoringFailed) as failed:
         data_url(np.zeros((4, 4, 3)), "png", 64)
     assert failed.value.kind == "wrong_type"

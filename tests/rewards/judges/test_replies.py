@@ -16,8 +16,8 @@ from mmrl.rewards.judges import replies
 SPELLINGS = ["{}", " {}", "▁{}", "Ġ{}", "{}.", "**{}", '"{}"', "{}\n", "{},"]
 
 
-def test_the_share_is_a_logistic_of_the_difference():
-    """Two words of log-odds d: P(yes) / (P(yes) + P(no)) = 1 / (1 + exp(-d)), whatever else has mass."""
+def test_yes_probability_is_a_logistic_of_the_difference():
+    """Two words of log-odds d: P(yes) / (P(yes) + P(no)) = 1 / (1 + exp(-d)), for any mass of other words."""
     rng = random.Random(0)
     for _ in range(500):
         odds, other = rng.uniform(-12, 12), rng.uniform(0, 0.9)
@@ -28,7 +28,7 @@ def test_the_share_is_a_logistic_of_the_difference():
         assert replies.yes_probability(tokens, "yes", "no") == pytest.approx(p, rel=1e-9, abs=1e-12)
 
 
-def test_spellings_of_a_word_are_added_up():
+def test_yes_probability_sums_over_spellings():
     rng = random.Random(1)
     for _ in range(500):
         tokens, mass = {}, {"yes": 0.0, "no": 0.0}
@@ -47,19 +47,19 @@ def test_spellings_of_a_word_are_added_up():
 @pytest.mark.parametrize(
     "token", ["Yesterday", "Nothing", "not", "Now", "Ye", "y", "ye s", "yesno", "\uff59\uff45\uff53"]
 )
-def test_other_words_do_not_count(token):
+def test_yes_probability_ignores_other_words(token):
     tokens = {token: math.log(0.9), "Yes": math.log(0.03), "No": math.log(0.01)}
     assert replies.yes_probability(tokens, "yes", "no") == pytest.approx(0.75)
 
 
 @pytest.mark.parametrize("tokens", [{}, {"The": -0.1, "A": -2.0}, {"<think>": 0.0, "Yes": -9.0, "No": -20.0}])
-def test_a_judge_about_to_say_something_else_has_no_verdict(tokens):
+def test_yes_probability_fails_if_other_words_dominate(tokens):
     with pytest.raises(ScoringFailed) as failed:
         replies.yes_probability(tokens, "yes", "no")
     assert failed.value.kind == "unparseable"
 
 
-def test_a_word_that_is_impossible_has_no_share():
+def test_impossible_words_have_no_probability():
     assert replies.yes_probability({"Yes": -9999.0, "No": -0.01}, "yes", "no") == 0.0
     assert replies.yes_probability({"Yes": -0.01, "No": -math.inf}, "yes", "no") == 1.0
 
@@ -69,7 +69,7 @@ def test_a_word_that_is_impossible_has_no_share():
     ["yes", "Yes", " YES. ", "**Yes**", '"yes"', "yes!", "Answer: yes", "It has two circles.\nAnswer: Yes.",
      "<think>no, no, no</think>\n\nYes", "**Answer: yes**", "Final answer: Yes", "reasoning ...</think> yes"],
 )  # fmt: skip
-def test_a_plain_word_is_read(text):
+def test_plain_yes_and_no_are_read(text):
     assert replies.parse_choice(text, ("yes", "no")) == "yes"
 
 
@@ -78,7 +78,7 @@ def test_a_plain_word_is_read(text):
     ["", " ", "yes or no", "Yes, but no", "yesno", "Not at all", "It is yes", "Yes it is", "maybe", "y", "1", "true",
      "<think>yes", "yes</think>", "Answer: maybe", "yes yes", "Answer:", "\uff59\uff45\uff53", "yes\nno"],
 )  # fmt: skip
-def test_anything_else_is_not(text):
+def test_other_texts_are_not_read_as_yes_or_no(text):
     with pytest.raises(ScoringFailed) as failed:
         replies.parse_choice(text, ("yes", "no"))
     assert failed.value.kind == "unparseable" and not failed.value.transient
@@ -89,7 +89,7 @@ def test_anything_else_is_not(text):
     [("7", 7), ("0", 0), ("10", 10), ("7.5", 7.5), ("7/10", 7), ("7 / 10", 7), ("7 out of 10", 7), ("**8**", 8),
      ("Score: 3", 3), ("Two are missing.\nRating: 4/10.", 4), ("<think>2</think>9", 9), ("+3", 3)],
 )  # fmt: skip
-def test_a_number_on_the_scale_is_read(text, value):
+def test_numbers_on_the_scale_are_read(text, value):
     assert replies.parse_number(text, 0, 10) == value
 
 
@@ -98,7 +98,7 @@ def test_a_number_on_the_scale_is_read(text, value):
     ["", "11", "-1", "7/5", "7 or 8", "7-8", "seven", "7 8", "1e1", "nan", "inf", "\u0667", "\uff17", "0x7", "7%",
      "7,5", "9999999999999", "7/0", "10/100", "I give it a 7"],
 )  # fmt: skip
-def test_a_number_off_the_scale_or_in_doubt_is_not(text):
+def test_numbers_off_the_scale_or_ambiguous_are_rejected(text):
     with pytest.raises(ScoringFailed):
         replies.parse_number(text, 0, 10)
 
@@ -108,7 +108,7 @@ def test_a_number_off_the_scale_or_in_doubt_is_not(text):
     ["3 > 1 > 2", "3>1>2", "[3, 1, 2]", "3, 1, 2", "3 1 2", "Ranking: 3 > 1 > 2", "**3 > 1 > 2**", "(3, 1, 2).",
      "The third is best.\nRanking: [3, 1, 2]", "<think>1 > 2 > 3</think>\n3 > 1 > 2", "3\n1\n2"],
 )  # fmt: skip
-def test_an_order_is_read(text):
+def test_orders_are_read(text):
     assert replies.parse_order(text, 3) == [2, 0, 1]
 
 
@@ -117,19 +117,19 @@ def test_an_order_is_read(text):
     ["", "1 > 2", "1 > 2 > 2", "1 > 2 > 3 > 4", "0 > 1 > 2", "1 > 2 > x", "1 < 2 < 3", "1 = 2 > 3", "-1 > 2 > 3",
      "1.0 > 2 > 3", "A > B > C", "\uff11 > 2 > 3", "\u00b2  1 3", "1 > 2 > 99999999999999999999", "all alike"],
 )  # fmt: skip
-def test_what_is_no_permutation_is_not(text):
+def test_texts_that_are_no_permutation_are_rejected(text):
     with pytest.raises(ScoringFailed) as failed:
         replies.parse_order(text, 3)
     assert failed.value.kind == "unparseable"
 
 
 @given(st.permutations(list(range(9))), st.sampled_from([" > ", ">", ", ", " ", "\n"]))
-def test_every_permutation_comes_back(places, between):
+def test_every_permutation_round_trips(places, between):
     assert replies.parse_order(between.join(str(place + 1) for place in places), 9) == places
 
 
 @given(st.text(), st.integers(1, 5))
-def test_no_text_gives_anything_but_a_verdict_or_a_failure(text, size):
+def test_any_text_gives_a_verdict_or_a_failure(text, size):
     for read in (
         lambda: replies.parse_choice(text, ("yes", "no")) in ("yes", "no"),
         lambda: 0 <= replies.parse_number(text, 0, 10) <= 10,
@@ -142,7 +142,7 @@ def test_no_text_gives_anything_but_a_verdict_or_a_failure(text, size):
 
 
 @pytest.mark.parametrize("text", [" " * 10**6, "1" * 10**6, "1 > " * 10**5, "answer" + " " * 10**6, "*" * 10**6])
-def test_long_replies_take_no_time(text):
+def test_long_replies_are_parsed_quickly(text):
     begun = time.process_time()
     for read in (lambda: replies.parse_choice(text, ("yes",)), lambda: replies.parse_number(text, 0, 1),
                  lambda: replies.parse_order(text, 2)):  # fmt: skip

@@ -19,19 +19,19 @@ def filled(user, texts=None, pictures=("SHOWN",), system=""):
     return JudgePrompt("mine", "point", system, user).messages(texts or {}, list(pictures))
 
 
-def test_places_are_filled_at_once_so_that_texts_stay_as_they_are():
+def test_placeholders_are_filled_once():
     texts = {"prompt": "$shown $prompt {x} {0!r} %s $$ \\1", "reference": "$prompt"}
     (message,) = filled("a $prompt b $shown c $reference d $$5 {y}", texts)
     assert message["content"] == "a $shown $prompt {x} {0!r} %s $$ \\1 b SHOWN c $prompt d $5 {y}"
 
 
 @given(st.text(), st.text())
-def test_any_text_comes_through_as_it_is(prompt, reference):
+def test_any_text_is_inserted_unchanged(prompt, reference):
     (message,) = filled("<$prompt|$reference|$shown>", {"prompt": prompt, "reference": reference})
     assert message["content"] == f"<{prompt}|{reference}|SHOWN>"
 
 
-def test_pictures_stand_where_they_are_shown():
+def test_images_are_inserted_at_their_placeholder():
     system, user = filled(
         "look: $shown or not?", pictures=["A:", ImagePart("data:1"), "B:", ImagePart("data:2")], system="be"
     )
@@ -45,7 +45,7 @@ def test_pictures_stand_where_they_are_shown():
     ]
 
 
-def test_without_pictures_a_message_is_one_text():
+def test_messages_without_images_are_one_text():
     assert filled("$shown", pictures=["x", "y"]) == [{"role": "user", "content": "xy"}]
 
 
@@ -88,7 +88,7 @@ OPENED = re.compile(r"\[/?([A-Z_]{2,}|inst)\]")
 
 
 @pytest.mark.parametrize("text", BREAKS)
-def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
+def test_texts_cannot_close_their_tag_or_open_a_turn(text):
     parts = tagged("answer", text)
     assert parts.startswith("<answer>\n") and parts.endswith("\n</answer>")
     inside = parts.removeprefix("<answer>\n").removesuffix("\n</answer>")
@@ -98,7 +98,7 @@ def test_no_text_closes_its_own_tag_or_opens_a_turn(text):
 
 
 @given(st.text(st.sampled_from(list("<>/|[] \n\u200b\uff1c\uff0fansweprompthikANSWER")), max_size=60))
-def test_whatever_stands_in_an_answer_it_ends_once(text):
+def test_answers_have_exactly_one_closing_tag(text):
     parts = tagged("answer", text)
     for tag in TAGS:
         ours = 1 if tag == "answer" else 0
@@ -112,17 +112,17 @@ def test_whatever_stands_in_an_answer_it_ends_once(text):
      "[see below]", "I said: 'yes'", "😀 é 漢字 \t\n", "<3",
      "\\frac{1}{2} < \\infty", "<svg width='3'/>"],
 )  # fmt: skip
-def test_ordinary_text_is_left_alone(text):
+def test_ordinary_text_is_unchanged(text):
     assert escape_tags(text) == text
 
 
-def test_what_cannot_be_sent_is_replaced():
+def test_unencodable_characters_are_replaced():
     assert escape_tags("a\x00b\ud800c\x1bd") == "a\ufffdb\ufffdc\ufffdd"
     escape_tags("\ud83d \udc00").encode()
 
 
 @pytest.mark.parametrize("text", ["<", "< ", " ", "</", "<\u200b", "["])
-def test_long_texts_take_no_time(text):
+def test_long_texts_are_escaped_quickly(text):
     begun = time.process_time()
     escape_tags("<" + text * (100_000 // len(text)))
     assert time.process_time() - begun < 2
@@ -131,7 +131,7 @@ def test_long_texts_take_no_time(text):
 # files
 
 
-def test_what_ships_can_be_used():
+def test_shipped_templates_are_valid():
     assert shipped("point") == ["alignment", "alignment_scale", "correctness", "quality"]
     assert shipped("pair") == ["pair_alignment", "pair_quality"]
     assert shipped("checklist") == ["checklist"] and shipped("ranking") == ["ranking_alignment"]
@@ -142,7 +142,7 @@ def test_what_ships_can_be_used():
     assert load_prompt("alignment_scale", "point").scale == (0, 10)
 
 
-def test_a_file_of_ones_own_is_read(tmp_path):
+def test_template_files_load(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("kind: point\nscale: [1, 5]\nuser: |\n  é {braces} $$3\n  $shown\n", encoding="utf-8")
     prompt = load_prompt(str(path), "point")
@@ -173,14 +173,14 @@ def test_a_file_of_ones_own_is_read(tmp_path):
         ("x" * 200_000, "must have the keys"),
     ],
 )
-def test_a_file_that_is_not_whole_is_refused(text, message, tmp_path):
+def test_incomplete_template_files_are_rejected(text, message, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(text)
     with pytest.raises(RewardError, match=re.escape(message)):
         load_prompt(str(path), "point")
 
 
-def test_a_name_that_is_none_is_told_the_nearest():
+def test_unknown_names_raise_with_the_nearest():
     with pytest.raises(RewardError, match="did you mean 'alignment'"):
         load_prompt("alignmant", "point")
     with pytest.raises(RewardError, match="no such file"):

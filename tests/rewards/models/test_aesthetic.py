@@ -18,7 +18,7 @@ def published(features: np.ndarray, tensors: dict) -> np.ndarray:
     return values[:, 0]
 
 
-def test_it_is_the_published_predictor(aesthetic):
+def test_aesthetic_equals_the_published_predictor(aesthetic):
     from transformers import AutoImageProcessor, CLIPVisionModelWithProjection
 
     items = answers(500)
@@ -33,7 +33,7 @@ def test_it_is_the_published_predictor(aesthetic):
     assert np.abs(unnormalised - scored).max() > 0.1  # another head scores otherwise: the control
 
 
-def test_the_head_is_found_in_a_folder_and_read_from_safetensors_too(aesthetic, clip, tmp_path):
+def test_aesthetic_head_loads_from_a_folder_and_from_safetensors(aesthetic, clip, tmp_path):
     from safetensors.torch import save_file
 
     (tmp_path / "pickled").mkdir()
@@ -46,7 +46,7 @@ def test_the_head_is_found_in_a_folder_and_read_from_safetensors_too(aesthetic, 
         np.testing.assert_array_equal(scored, expected)
 
 
-def test_a_head_of_another_kind_or_width_is_refused(clip, tmp_path):
+def test_heads_of_another_kind_or_width_raise(clip, tmp_path):
     torch.save({"linear.weight": torch.zeros(1, 24)}, tmp_path / "linear.pth")
     with pytest.raises(RewardError, match=r"linear.pth is not a head of five linear layers: it lacks layers.0.weight"):
         load("aesthetic", model=clip, head=str(tmp_path / "linear.pth"))

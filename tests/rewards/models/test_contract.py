@@ -1,4 +1,4 @@
-"""What every reward of this package promises, whichever network it runs."""
+"""The contract of every reward that runs a model, for each network."""
 
 import hashlib
 import io
@@ -52,7 +52,7 @@ def reward(request, rewards):
     return rewards[request.param]
 
 
-def test_scores_do_not_depend_on_the_batch_nor_on_the_call(reward):
+def test_scores_are_independent_of_batch_and_call(reward):
     items = answers(9)
     together = reward.score(items)
     assert together.status[reward.name] == [Status.OK] * 9
@@ -64,20 +64,20 @@ def test_scores_do_not_depend_on_the_batch_nor_on_the_call(reward):
     np.testing.assert_allclose(shuffled, together.values[reward.name][order], rtol=1e-5, atol=1e-5)
 
 
-def test_pictures_and_prompts_both_count_where_they_should(reward):
+def test_scores_depend_on_image_and_prompt(reward):
     one, other = answer(3, prompt="a red circle"), answer(3, prompt="two blue square")
     values = reward.score([one, other, answer(3, prompt="a red circle", image=picture(8))]).values[reward.name]
     assert abs(values[0] - values[2]) > 1e-4
     assert (abs(values[0] - values[1]) > 1e-4) == (reward.name != "aesthetic")
 
 
-def test_scores_lie_in_the_range(reward):
+def test_scores_are_in_the_declared_range(reward):
     low, high = reward.range
     values = reward.score(answers(32)).values[reward.name]
     assert (values >= low).all() and (values <= high).all() and len(set(values.tolist())) > 8
 
 
-def test_tensors_score_nearly_as_pictures_and_carry_gradients(reward):
+def test_tensors_score_close_to_images_with_gradients(reward):
     """Within 0.01 of a cosine, or about a hundredth of what tells pictures apart; a step uphill raises the score."""
     items = [answer(seed, image=picture(seed, 40, 52)) for seed in range(6)]
     images = torch.stack([as_tensor(item.image) for item in items]).requires_grad_()
@@ -93,7 +93,7 @@ def test_tensors_score_nearly_as_pictures_and_carry_gradients(reward):
     assert where.sum() >= 2 and (risen[where] > 0).all() and (risen[~where] == 0).all()
 
 
-def test_each_picture_has_its_own_gradient_and_parameters_have_none(reward):
+def test_gradients_are_separate_per_image_and_absent_for_parameters(reward):
     items = answers(3)
     images = torch.rand(3, 3, 33, 47, requires_grad=True)
     reward.score_tensor(images, items)[1].backward()
@@ -101,20 +101,20 @@ def test_each_picture_has_its_own_gradient_and_parameters_have_none(reward):
     assert not any(weights.requires_grad or weights.grad is not None for weights in reward.network.parameters())
 
 
-def test_tensors_of_another_shape_are_refused_by_name(reward):
+def test_tensors_of_another_shape_raise(reward):
     for shape in [(2, 3, 8, 8), (3, 1, 8, 8), (3, 8, 8)]:
         with pytest.raises(ShapeError, match="images: expected"):
             reward.score_tensor(torch.rand(shape), answers(3))
 
 
-def test_scoring_for_a_gradient_after_scoring_pictures_works(reward):
-    """What inference mode made may not be kept and used for gradients."""
+def test_gradients_work_after_scoring_in_inference_mode(reward):
+    """Tensors made in inference mode may not be cached and used for gradients."""
     item = answer(1)
     reward.score([item])
     reward.score_tensor(torch.rand(1, 3, 40, 40, requires_grad=True), [item]).sum().backward()
 
 
-def test_what_cannot_be_scored_has_a_status_and_harms_no_neighbour(reward):
+def test_invalid_inputs_have_a_status_and_leave_other_rows_alone(reward):
     long = Image.new("RGB", (1, 30_000))
     broken = Image.open(io.BytesIO(_png(picture(0))[:500]))
     bomb = Image.new("1", (1, 1))
@@ -134,7 +134,7 @@ def test_what_cannot_be_scored_has_a_status_and_harms_no_neighbour(reward):
 
 
 @pytest.mark.parametrize("mode", ["L", "RGBA", "P", "CMYK", "1", "LA"])
-def test_every_mode_of_picture_is_scored(reward, mode):
+def test_images_of_every_mode_are_scored(reward, mode):
     output = reward.score([answer(2, image=picture(2).convert(mode)), answer(2, image=Image.new("RGB", (1, 1)))])
     assert output.status[reward.name] == [Status.OK, Status.OK]
 
@@ -148,13 +148,13 @@ def test_every_prompt_is_scored(reward, text):
     assert output.status[reward.name] == [Status.OK]
 
 
-def test_a_prompt_that_is_no_unicode_fails_alone(reward):
+def test_prompts_outside_unicode_fail_alone(reward):
     output = reward.score([answer(2), answer(2, prompt="\ud800")])
     assert output.status[reward.name][0] is Status.OK
     assert output.status[reward.name][1] in (Status.OK, Status.ERROR)
 
 
-def test_prompts_are_cut_as_the_tokenizer_does_and_that_is_said_once(reward, caplog):
+def test_long_prompts_are_truncated_with_one_warning(reward, caplog):
     if reward.name == "aesthetic":
         pytest.skip("reads no prompt")
     truncator = (reward if reward.name == "image_reward" else reward.encoder)._truncator
@@ -170,7 +170,7 @@ def test_prompts_are_cut_as_the_tokenizer_does_and_that_is_said_once(reward, cap
     ]
 
 
-def test_the_card_names_the_weights_with_their_digests(reward):
+def test_cards_name_weights_with_digests(reward):
     files = reward.spec.weights
     assert files and len(files) == (2 if reward.name == "aesthetic" else 1)
     for file in files:
@@ -179,7 +179,7 @@ def test_the_card_names_the_weights_with_their_digests(reward):
     assert reward.fingerprint() == reward.fingerprint()
 
 
-def test_it_moves_and_stays_itself(reward):
+def test_reward_moves_between_devices_in_place(reward):
     before = reward.score(answers(2)).values[reward.name]
     assert reward.to("cpu") is reward and reward.device == torch.device("cpu")
     np.testing.assert_array_equal(reward.score(answers(2)).values[reward.name], before)
@@ -189,7 +189,7 @@ def test_it_moves_and_stays_itself(reward):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_a_gpu_gives_what_the_cpu_gives(reward):
+def test_gpu_scores_equal_cpu_scores(reward):
     items = answers(6)
     before = reward.score(items).values[reward.name]
     try:
@@ -201,7 +201,7 @@ def test_a_gpu_gives_what_the_cpu_gives(reward):
     np.testing.assert_allclose(there, before, rtol=2e-3, atol=2e-3)
 
 
-def test_half_precision_is_close_and_scores_are_still_float32(clip, hps, image_reward):
+def test_half_precision_is_close_and_scores_are_float32(clip, hps, image_reward):
     for name, arguments in (("clip_score", {"model": clip}), ("hps_v2", hps), ("image_reward", image_reward)):
         items = answers(4)
         whole = load(name, **arguments).score(items).values[name]
@@ -211,7 +211,7 @@ def test_half_precision_is_close_and_scores_are_still_float32(clip, hps, image_r
         assert half.score_tensor(torch.rand(4, 3, 40, 40), items).dtype == torch.float32
 
 
-def test_a_prompt_that_occurs_often_is_encoded_once(clip):
+def test_repeated_prompts_are_encoded_once(clip):
     reward = load("clip_score", model=clip)
     seen = []
     features = reward.encoder.text_features
@@ -220,7 +220,7 @@ def test_a_prompt_that_occurs_often_is_encoded_once(clip):
     assert seen == [["red", "blue"]]
 
 
-def test_two_threads_do_not_use_one_network_at_once():
+def test_concurrent_threads_share_one_network_safely():
     """A suite may call from several; the tokenizers of transformers are not made for that."""
     inside, most, start = [], [], threading.Barrier(4)
 

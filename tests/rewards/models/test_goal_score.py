@@ -35,7 +35,7 @@ def by_geometry(state, goal, baseline, alpha):
     return 1 - np.sum((alpha * nearest + (1 - alpha) * state.numpy() - goal.numpy()) ** 2) / 2
 
 
-def test_the_formula_is_the_papers_and_the_codes():
+def test_goal_score_equals_paper_and_published_code():
     states, goals, baselines = vectors(500, 1), vectors(500, 2), vectors(500, 3)
     alphas = torch.linspace(0, 1, 500, dtype=torch.float64)
     ours = [
@@ -52,14 +52,14 @@ def test_the_formula_is_the_papers_and_the_codes():
 
 
 @given(st.integers(0, 2**31), st.floats(0, 1))
-def test_the_goal_is_best_and_nothing_leaves_the_range(seed, alpha):
+def test_goal_scores_best_within_the_range(seed, alpha):
     state, goal, baseline = (v[None] for v in vectors(3, seed))
     value = goal_baseline_reward(state, goal, baseline, alpha).item()
     assert -1 - 1e-9 <= value <= 1 + 1e-9
     assert goal_baseline_reward(goal, goal, baseline, alpha).item() == pytest.approx(1)
 
 
-def test_without_regularisation_it_is_the_cosine_and_with_all_of_it_only_the_line_counts():
+def test_goal_score_interpolates_between_cosine_and_projection():
     state, goal, baseline = vectors(40, 4), vectors(40, 5), vectors(40, 6)
     torch.testing.assert_close(goal_baseline_reward(state, goal, baseline, 0), (state * goal).sum(-1))
     across = vectors(40, 7)
@@ -70,7 +70,7 @@ def test_without_regularisation_it_is_the_cosine_and_with_all_of_it_only_the_lin
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_the_reward_is_the_formula_on_clips_embeddings(clip, alpha):
+def test_goal_reward_is_the_formula_on_clip_embeddings(clip, alpha):
     from transformers import AutoImageProcessor, AutoTokenizer, CLIPModel
 
     items = answers(60)
@@ -86,14 +86,14 @@ def test_the_reward_is_the_formula_on_clips_embeddings(clip, alpha):
     np.testing.assert_allclose(reward.score(items).values["goal_baseline"], expected, atol=1e-5)
 
 
-def test_the_prompt_is_the_goal_where_none_is_given(clip):
+def test_prompt_is_the_default_goal(clip):
     items = [answer(seed, prompt="a red circle") for seed in range(5)]
     by_prompt = load("goal_baseline", model=clip, baseline="the photo").score(items)
     by_name = load("goal_baseline", model=clip, goal="a red circle", baseline="the photo").score(items)
     np.testing.assert_array_equal(by_prompt.values["goal_baseline"], by_name.values["goal_baseline"])
 
 
-def test_contrast_is_half_the_authors_difference_at_equal_weights(clip):
+def test_contrast_is_half_the_published_difference_at_equal_weights(clip):
     items = answers(200)
     prompts = [{"prompt": text} for text in ("two green square", "a red circle")]
     near, far = (raw_cosines(clip, [answer(int(i.id), **t) for i in items], padding=True)[0] for t in prompts)
@@ -103,14 +103,14 @@ def test_contrast_is_half_the_authors_difference_at_equal_weights(clip):
     np.testing.assert_allclose(tilted.score(items).values["goal_contrast"], 0.8 * near - 0.2 * far, atol=1e-5)
 
 
-def test_a_prompt_that_is_the_baseline_has_no_line_and_fails_alone(clip):
+def test_prompts_equal_to_the_baseline_fail_alone(clip):
     reward = load("goal_baseline", model=clip, baseline="the photo")
     output = reward.score([answer(0), answer(1, prompt="the photo"), answer(2)])
     assert output.status["goal_baseline"] == [Status.OK, Status.ERROR, Status.OK]
     assert output.failures[1]["goal_baseline"].kind == "no_line"
 
 
-def test_texts_that_the_model_takes_for_one_have_no_line(clip):
+def test_goal_and_baseline_of_equal_embedding_raise(clip):
     """Its tokenizer folds capitals and spaces: every picture would be at its goal."""
     reward = load("goal_baseline", model=clip, baseline=" A red  Circle ")
     output = reward.score([answer(0, prompt="a red circle"), answer(1, prompt="a red square")])
@@ -123,7 +123,7 @@ def test_texts_that_the_model_takes_for_one_have_no_line(clip):
         load("goal_baseline", model=clip, goal="a red circle", baseline=" A red  Circle ")
 
 
-def test_arguments_that_cannot_work_are_refused_before_anything_is_loaded():
+def test_invalid_arguments_are_rejected_before_loading():
     for arguments, message in [
         ({"baseline": "x", "alpha": 1.1}, r"alpha is 1.1; it must be in \[0, 1\]"),
         ({"baseline": "x", "alpha": float("nan")}, "alpha is nan"),

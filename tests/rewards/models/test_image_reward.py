@@ -78,7 +78,7 @@ def published_scores(items, tokenizer_folder: str) -> np.ndarray:
     return ((x[:, 0] - 0.16717362830052426) / 1.0333394966054072).numpy()
 
 
-def test_it_is_the_published_network(image_reward):
+def test_image_reward_equals_the_published_network(image_reward):
     items = answers(500) + [answer(seed, prompt=prompt(seed, 60)) for seed in range(4)]
     scored = load("image_reward", **image_reward).score(items).values["image_reward"]
     expected = published_scores(items, image_reward["tokenizer"])
@@ -86,7 +86,7 @@ def test_it_is_the_published_network(image_reward):
     assert np.std(scored) > 1
 
 
-def test_padding_is_not_read_and_neighbours_do_not_matter(image_reward):
+def test_image_reward_ignores_padding_and_other_rows(image_reward):
     """A mask that is added as true and false, not as zero and minus infinity, would let padding in."""
     reward = load("image_reward", **image_reward)
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_padding_is_not_read_and_neighbours_do_not_matter(image_reward):
     np.testing.assert_allclose(reward.score(answers(4)).values["image_reward"], expected, rtol=1e-5)
 
 
-def test_names_map_onto_all_of_transformers_blip_and_onto_nothing_twice():
+def test_weight_names_map_one_to_one_onto_blip():
     tensors = image_reward_tensors()
     vision = BlipVisionModel(
         BlipVisionConfig(
@@ -117,7 +117,7 @@ def test_names_map_onto_all_of_transformers_blip_and_onto_nothing_twice():
         assert {name: tensor.shape for name, tensor in ours.items()} == expected
 
 
-def test_names_come_back_from_transformers():
+def test_weight_names_round_trip():
     """Round trip: put through transformers' network and back, every tensor is what and where it was."""
     tensors = {k.removeprefix("blip.visual_encoder."): t for k, t in image_reward_tensors().items() if "visual_" in k}
     back = {vision_name(name): name for name in tensors}
@@ -139,12 +139,12 @@ def test_names_come_back_from_transformers():
 
 
 @pytest.mark.parametrize("name", ["blocks.x.norm1.weight", "blocks.0.norm3.weight", "head.weight", "fc_norm.bias", ""])
-def test_names_that_are_not_blips_are_refused(name):
+def test_unknown_weight_names_raise(name):
     with pytest.raises(RewardError, match="has no tensor"):
         vision_name(name)
 
 
-def test_the_published_sizes_are_read_off_the_tensors():
+def test_published_sizes_are_inferred_from_the_tensors():
     """ViT-L/16 at 224: 24 blocks of width 1024 and 16 heads."""
     from mmrl.rewards.models import image_reward
 
@@ -152,7 +152,7 @@ def test_the_published_sizes_are_read_off_the_tensors():
     assert math.isqrt(197 - 1) * 16 == 224
 
 
-def test_files_that_are_no_image_reward_are_refused(image_reward, tmp_path):
+def test_files_that_are_no_image_reward_raise(image_reward, tmp_path):
     from pathlib import Path
 
     med = (Path(image_reward["model"]) / "med_config.json").read_text()

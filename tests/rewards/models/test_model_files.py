@@ -48,7 +48,7 @@ def contents(folder: str, *without: str) -> list[Path]:
     return [path for path in sorted(Path(folder).iterdir()) if path.name not in without]
 
 
-def test_published_ids_are_loaded_from_the_hubs_cache(hub, clip, siglip, hps, aesthetic, image_reward, tmp_path):
+def test_published_ids_load_from_the_hub_cache(hub, clip, siglip, hps, aesthetic, image_reward, tmp_path):
     """Each default id, in the layout of the published repository, without the network."""
     weights, head = ["model.safetensors", "config.json"], tmp_path / "aesthetic-model.pth"
     shutil.copy(aesthetic["head"], head)
@@ -91,7 +91,7 @@ def test_published_ids_are_loaded_from_the_hubs_cache(hub, clip, siglip, hps, ae
         assert [f.sha256 for f in reward.weight_files()] == [f.sha256 for f in local.weight_files()]
 
 
-def test_open_clip_repositories_are_loaded_with_their_prefix(hub, open_clip_form):
+def test_open_clip_repositories_load_with_their_prefix(hub, open_clip_form):
     hub("laion/tiny", *contents(open_clip_form))
     reward, local = load("clip_score", model="hf-hub:laion/tiny"), load("clip_score", model=open_clip_form)
     np.testing.assert_array_equal(
@@ -100,7 +100,7 @@ def test_open_clip_repositories_are_loaded_with_their_prefix(hub, open_clip_form
     assert reward.weight_files()[0].path == "laion/tiny/open_clip_model.safetensors"
 
 
-def test_a_revision_is_kept_to(hub, clip, tmp_path):
+def test_revisions_are_pinned(hub, clip, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(clip, other)
     tensors = load_file(other / "model.safetensors")
@@ -131,27 +131,27 @@ def test_a_revision_is_kept_to(hub, clip, tmp_path):
         ("goal_baseline", {"baseline": "red"}),
     ],
 )
-def test_what_is_nowhere_is_said_before_anything_is_scored(hub, name, arguments):
+def test_models_that_exist_nowhere_raise_before_scoring(hub, name, arguments):
     with pytest.raises(
         RewardError, match=r"There is no folder of that name, and the file is neither on the hub nor in its cache"
     ):
         load(name, **arguments)
 
 
-def test_a_path_that_is_not_there_is_not_taken_for_a_hub_id(tmp_path):
+def test_missing_paths_are_not_taken_for_hub_ids(tmp_path):
     for model in (str(tmp_path / "missing"), "./missing", "~/missing/clip", "one/two/three", "clip"):
         with pytest.raises(RewardError, match="is neither a folder or file on this machine nor a hub id"):
             load("clip_score", model=model)
 
 
-def test_a_folder_without_weights_says_what_it_has(clip, tmp_path):
+def test_folders_without_weights_raise_with_their_content(clip, tmp_path):
     for path in contents(clip, "model.safetensors"):
         shutil.copy(path, tmp_path)
     with pytest.raises(RewardError, match=r"has no model.safetensors or .*; it has config.json, "):
         load("clip_score", model=str(tmp_path))
 
 
-def test_a_folder_without_a_tokenizer_or_processor_says_so(clip, tmp_path):
+def test_folders_without_tokenizer_or_processor_raise(clip, tmp_path):
     """Without a vocabulary transformers makes a tokenizer of three tokens, and all prompts are one."""
     cases = {"tokenizer": "has no tokenizer.json or vocab.json", "preprocessor_config.json": "cannot be loaded"}
     for missing, message in cases.items():
@@ -165,7 +165,7 @@ def test_a_folder_without_a_tokenizer_or_processor_says_so(clip, tmp_path):
         assert load("clip_score", model=str(place), processor=clip).name == "clip_score"
 
 
-def test_weights_in_pieces_and_in_the_old_form_give_the_same_scores(clip, tmp_path):
+def test_sharded_and_pickled_weights_give_equal_scores(clip, tmp_path):
     from transformers import CLIPModel
 
     expected = load("clip_score", model=clip).score(answers(4)).values["clip_score"]
@@ -183,7 +183,7 @@ def test_weights_in_pieces_and_in_the_old_form_give_the_same_scores(clip, tmp_pa
         assert len(reward.weight_files()) == len(find_weights(str(place)))
 
 
-def test_missing_and_misshapen_tensors_are_refused_not_filled_with_random_ones(clip, tmp_path):
+def test_missing_and_misshapen_tensors_raise(clip, tmp_path):
     shutil.copytree(clip, tmp_path / "clip")
     place = tmp_path / "clip" / "model.safetensors"
     tensors = load_file(place)
@@ -199,13 +199,13 @@ def test_missing_and_misshapen_tensors_are_refused_not_filled_with_random_ones(c
 
 
 class Harm:
-    """What a pickle can do to whoever loads it."""
+    """An object whose pickle runs code when it is loaded."""
 
     def __reduce__(self):
         return os.mkdir, ("harmed",)
 
 
-def test_pickles_with_code_are_refused_and_not_run(clip, hps, image_reward, tmp_path, monkeypatch):
+def test_pickles_with_code_are_rejected_without_running_it(clip, hps, image_reward, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for file in ("HPS_v2_compressed.pt", "aesthetic-model.pth", "ImageReward.pt"):
         torch.save({"state_dict": Harm()}, tmp_path / file)
@@ -227,7 +227,7 @@ def test_pickles_with_code_are_refused_and_not_run(clip, hps, image_reward, tmp_
     assert (tmp_path / "harmed").exists()
 
 
-def test_code_of_a_repository_is_never_run(clip, tmp_path):
+def test_repository_code_is_never_run(clip, tmp_path):
     shutil.copytree(clip, tmp_path / "clip")
     config = json.loads((tmp_path / "clip" / "config.json").read_text())
     config |= {"model_type": "own", "auto_map": {"AutoModel": "own.Own", "AutoConfig": "own.OwnConfig"}}
@@ -237,7 +237,7 @@ def test_code_of_a_repository_is_never_run(clip, tmp_path):
         load("clip_score", model=str(tmp_path / "clip"))
 
 
-def test_nobody_is_asked_whether_to_run_code(clip, tmp_path, monkeypatch):
+def test_loading_never_prompts_to_run_remote_code(clip, tmp_path, monkeypatch):
     """transformers asks at a terminal, and runs it for whoever types y."""
     monkeypatch.chdir(tmp_path)
     shutil.copytree(clip, tmp_path / "clip")
@@ -268,8 +268,8 @@ def transformers_tokenizer(folder: str, clip: str, place: Path, **settings) -> P
     return place
 
 
-def test_an_open_clip_tokenizer_of_transformers_is_fetched_too(hub, open_clip_form, clip, tmp_path, monkeypatch):
-    """Of a hub repository only the files that were asked for come to the cache."""
+def test_open_clip_tokenizers_are_downloaded(hub, open_clip_form, clip, tmp_path, monkeypatch):
+    """Only the requested files of a hub repository are downloaded to the cache."""
     import huggingface_hub
 
     place = transformers_tokenizer(open_clip_form, clip, tmp_path / "whole")
@@ -294,7 +294,7 @@ def test_an_open_clip_tokenizer_of_transformers_is_fetched_too(hub, open_clip_fo
         load("clip_score", model="hf-hub:laion/words")
 
 
-def test_an_open_clip_configuration_cannot_have_code_run(open_clip_form, clip, tmp_path, monkeypatch):
+def test_open_clip_configurations_cannot_run_code(open_clip_form, clip, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     place = transformers_tokenizer(
         open_clip_form, clip, tmp_path / "whole", tokenizer_kwargs={"trust_remote_code": True}
@@ -308,13 +308,13 @@ def test_an_open_clip_configuration_cannot_have_code_run(open_clip_form, clip, t
 
 
 @pytest.mark.parametrize("written", ["{", "[]", "{}", '{"weight_map": []}', '{"weight_map": {"a": 3}}', "[" * 9999])
-def test_a_broken_list_of_shards_is_named(written, tmp_path):
+def test_invalid_shard_lists_raise(written, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(written)
     with pytest.raises(RewardError, match=r"model.safetensors.index.json cannot be loaded"):
         find_weights(str(tmp_path))
 
 
-def test_a_network_of_another_kind_is_refused(clip, tmp_path):
+def test_other_architectures_raise(clip, tmp_path):
     from transformers import CLIPVisionModel
 
     for path in contents(clip, "model.safetensors", "config.json"):
@@ -324,7 +324,7 @@ def test_a_network_of_another_kind_is_refused(clip, tmp_path):
         load("clip_score", model=str(tmp_path))
 
 
-def test_siglip_2_that_keeps_a_pictures_shape_is_refused(tmp_path):
+def test_siglip_2_naflex_raises(tmp_path):
     from transformers import Siglip2Config, Siglip2Model
 
     tower = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2)
@@ -334,7 +334,7 @@ def test_siglip_2_that_keeps_a_pictures_shape_is_refused(tmp_path):
         load("siglip_score", model=str(tmp_path))
 
 
-def test_files_that_hold_no_named_tensors_are_refused(tmp_path):
+def test_files_without_named_tensors_raise(tmp_path):
     for content in ([torch.zeros(1)], {"epoch": 3}, {"state_dict": {"a": 1}}):
         torch.save(content, tmp_path / "x.pt")
         with pytest.raises(RewardError, match="other content than named tensors"):
@@ -343,15 +343,15 @@ def test_files_that_hold_no_named_tensors_are_refused(tmp_path):
     assert load_tensors(find_file(str(tmp_path), "x.pt"))["a"].tolist() == [1, 1]
 
 
-def test_a_digest_follows_the_file(tmp_path):
+def test_digests_change_with_the_file(tmp_path):
     (tmp_path / "x.pt").write_bytes(b"one")
     before = find_file(str(tmp_path), "x.pt").weight_file()
     (tmp_path / "x.pt").write_bytes(b"other")
-    after = find_file(str(tmp_path / "x.pt"), "whatever.pt").weight_file()
+    after = find_file(str(tmp_path / "x.pt"), "any.pt").weight_file()
     assert before.path == after.path and before.sha256 != after.sha256
 
 
-def test_unknown_devices_and_precisions_are_refused():
+def test_unknown_devices_and_dtypes_raise():
     assert torch_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert torch_dtype("bfloat16") is torch.bfloat16
     with pytest.raises(RewardError, match="device is 'gpu', which is unknown to torch"):
@@ -360,7 +360,7 @@ def test_unknown_devices_and_precisions_are_refused():
         torch_dtype("half")
 
 
-def test_listing_and_describing_load_no_framework():
+def test_listing_and_describing_import_no_framework():
     """A name's class says its range, needs and source before torch is imported."""
     import subprocess
     import sys

@@ -35,7 +35,7 @@ def by_pil(tensor_preprocess: TensorPreprocess, picture: Image.Image) -> torch.T
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_tensor_operations_differ_from_pil_by_its_rounding_alone(fit):
+def test_tensor_preprocessing_differs_from_pil_by_rounding_only(fit):
     tensor_preprocess = TensorPreprocess(224, 224, fit, edge=224)
     noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (317, 401, 3), dtype=np.uint8))
     for image in (picture(0, 512, 384), noise, picture(1, 90, 130)):
@@ -46,7 +46,7 @@ def test_tensor_operations_differ_from_pil_by_its_rounding_alone(fit):
 
 @pytest.mark.parametrize("fit", FITS)
 @given(st.integers(9, 90), st.integers(9, 90))
-def test_every_size_is_framed_as_pil_frames_it(fit, height, width):
+def test_images_of_every_size_are_cropped_as_pil_does(fit, height, width):
     tensor_preprocess = TensorPreprocess(24, 24, fit, edge=24)
     image = Image.fromarray(np.random.default_rng(height * 100 + width).integers(0, 256, (height, width, 3), np.uint8))
     preprocessed = tensor_preprocess(as_tensor(image)[None])[0]
@@ -54,7 +54,7 @@ def test_every_size_is_framed_as_pil_frames_it(fit, height, width):
     assert (preprocessed - by_pil(tensor_preprocess, image)).abs().max() < 0.02  # a pixel off would be 1 and more
 
 
-def test_a_shifted_crop_would_be_noticed():
+def test_crop_test_detects_shifted_crops():
     tensor_preprocess = TensorPreprocess(24, 24, "crop", edge=24)
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), np.uint8))
     shifted = tensor_preprocess(as_tensor(image)[None])[0].roll(1, -1)
@@ -62,14 +62,14 @@ def test_a_shifted_crop_would_be_noticed():
 
 
 @pytest.mark.parametrize("fit", FITS)
-def test_gradients_reach_every_pixel_that_is_seen(fit):
+def test_gradients_reach_every_visible_pixel(fit):
     tensor_preprocess = TensorPreprocess(16, 16, fit, edge=16)
     image = (torch.rand(1, 3, 20, 20) * 0.8 + 0.1).requires_grad_()
     (tensor_preprocess(image) * torch.randn(1, 3, 16, 16)).sum().backward()
     assert (image.grad != 0).all()
 
 
-def test_padding_is_black_and_in_the_middle():
+def test_padding_is_black_and_centred():
     preprocessed = TensorPreprocess(224, 224, "pad")(torch.ones(1, 3, 100, 51))[0]
     black = -torch.tensor(CLIP_MEAN) / torch.tensor(CLIP_STD)
     white = (1 - torch.tensor(CLIP_MEAN)) / torch.tensor(CLIP_STD)
@@ -78,7 +78,7 @@ def test_padding_is_black_and_in_the_middle():
     torch.testing.assert_close(preprocessed[:, :, 0], black[:, None].expand(3, 224))
 
 
-def test_transformers_processors_give_the_crop_their_pil_form_makes():
+def test_tensor_preprocessing_equals_transformers_pil_processors():
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     for edge, side, size in [(32, 32, (47, 61)), (32, 32, (61, 47)), (40, 32, (47, 62)), (32, 32, (33, 32))]:
@@ -89,7 +89,7 @@ def test_transformers_processors_give_the_crop_their_pil_form_makes():
         assert theirs.shape == preprocessed.shape and (theirs - preprocessed).abs().max() < 0.02
 
 
-def test_published_processors_are_read_as_published():
+def test_published_processor_settings_are_read():
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
     from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
 
@@ -100,7 +100,7 @@ def test_published_processors_are_read_as_published():
     assert (siglip.height, siglip.fit, siglip.mean, siglip.std) == (384, "squash", (0.5,) * 3, (0.5,) * 3)
 
 
-def test_preprocessing_that_cannot_be_followed_is_refused():
+def test_unsupported_preprocessing_raises():
     from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
 
     with pytest.raises(RewardError, match="skips a step"):
@@ -117,7 +117,7 @@ def test_preprocessing_that_cannot_be_followed_is_refused():
 
 
 @pytest.mark.parametrize("mode", ["shortest", "longest", "squash"])
-def test_open_clip_settings_give_what_open_clip_makes(mode):
+def test_open_clip_settings_equal_open_clip_transforms(mode):
     from open_clip.transform import PreprocessCfg, image_transform_v2
 
     for size in [(47, 61), (61, 47), (32, 90), (20, 17)]:

@@ -27,14 +27,14 @@ def pairs() -> list[tuple[RewardInput, RewardInput]]:
 
 @pytest.mark.parametrize("name", ["clip_score", "pickscore", "goal_contrast"])
 @pytest.mark.parametrize("folder", [CLIP, OPEN_CLIP], ids=["transformers", "open_clip"])
-def test_it_ranks_a_true_caption_above_a_wrong_one(pairs, folder, name):
+def test_shapes_clip_ranks_true_captions_above_wrong_ones(pairs, folder, name):
     arguments = {"negative": "a picture"} if name == "goal_contrast" else {}
     reward = load(name, model=str(folder), device="cpu", **arguments)
     true, wrong = (reward.score([pair[side] for pair in pairs]).values[name] for side in (0, 1))
     assert (true > wrong).mean() >= 0.9
 
 
-def test_both_forms_give_the_same_scores_and_gradients(pairs):
+def test_both_weight_formats_give_equal_scores_and_gradients(pairs):
     import torch
 
     items = [item for pair in pairs[:30] for item in pair]

@@ -39,7 +39,7 @@ def raw_cosines(folder: str, items, prefix: str = "", **text) -> tuple[np.ndarra
     return cosines(out.image_embeds, out.text_embeds), model
 
 
-def test_clip_score_is_the_papers(clip, items):
+def test_clip_score_equals_the_paper(clip, items):
     items = items + [answer(seed, prompt=prompt(seed, 40)) for seed in range(9)]  # the last are too long
     cos, _ = raw_cosines(clip, items, "A photo depicts ", padding=True)
     assert (cos < 0).any() and (cos > 0.1).any()
@@ -68,7 +68,7 @@ def test_clip_score_is_a_fortieth_of_torchmetrics(clip, items):
     np.testing.assert_allclose(40 * scored, expected.detach().clamp(min=0), atol=1e-3)
 
 
-def test_the_prefix_counts(clip):
+def test_clip_score_depends_on_the_prefix(clip):
     items = answers(40)
     plain, photo = (
         load("clip_score", model=clip, prefix=p).score(items).values["clip_score"] for p in ("", "A photo ")
@@ -89,14 +89,14 @@ def test_clip_score_reads_open_clip_too(open_clip_form, items):
         np.testing.assert_allclose(scored, 2.5 * np.maximum(cos, 0), atol=1e-5)
 
 
-def test_pickscore_is_the_model_cards(clip, items):
+def test_pickscore_equals_the_model_card(clip, items):
     cos, model = raw_cosines(clip, items, padding=True, max_length=24)
     assert model.logit_scale.exp().item() == pytest.approx(100, abs=1e-3)
     scored = load("pickscore", model=clip).score(items).values["pickscore"]
     np.testing.assert_allclose(scored, model.logit_scale.exp().item() * cos, atol=1e-4)
 
 
-def test_siglip_is_the_papers_probability_of_texts_padded_to_the_full_length(siglip, items):
+def test_siglip_is_the_sigmoid_probability_at_full_padding(siglip, items):
     cos, model = raw_cosines(siglip, items, padding="max_length", max_length=20)
     expected = 1 / (1 + np.exp(-(model.logit_scale.exp().item() * cos + model.logit_bias.item())))
     scored = load("siglip_score", model=siglip).score(items).values["siglip_score"]
@@ -108,7 +108,7 @@ def test_siglip_is_the_papers_probability_of_texts_padded_to_the_full_length(sig
     assert np.abs(padded - unpadded).max() > 0.01  # padding matters: the control
 
 
-def test_siglip_refuses_what_has_no_bias_and_unknown_outputs(clip, siglip):
+def test_siglip_rejects_missing_bias_and_unknown_outputs(clip, siglip):
     with pytest.raises(RewardError, match="has no logit_bias"):
         load("siglip_score", model=clip)
     assert load("siglip_score", model=clip, output="cosine").name == "siglip_score"
@@ -128,7 +128,7 @@ def hps_pixels(picture: Image.Image, side: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("name", ["hps_v2", "hps_v21"])
-def test_hps_is_the_plain_cosine_of_a_padded_picture(hps, name, items):
+def test_hps_is_the_cosine_of_a_padded_image(hps, name, items):
     import open_clip
 
     model = open_clip_network()
@@ -141,7 +141,7 @@ def test_hps_is_the_plain_cosine_of_a_padded_picture(hps, name, items):
     assert np.abs(scored).max() <= 1 and model.logit_scale.exp() > 10  # the scale would show
 
 
-def test_hps_pads_what_is_already_224_long():
+def test_hps_pads_images_whose_long_side_is_224():
     """The published transform leaves such a picture as it is, and its network then fails."""
     from open_clip.transform import image_transform
 
@@ -150,7 +150,7 @@ def test_hps_pads_what_is_already_224_long():
     torch.testing.assert_close(made, hps_pixels(image, 224))
 
 
-def test_published_names_and_numbers():
+def test_published_names_and_scales():
     import open_clip
 
     from mmrl.rewards.models import clip_score, image_reward, preference_scores

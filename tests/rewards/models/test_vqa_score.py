@@ -52,7 +52,7 @@ def one_by_one(kind: str, folder: str, items) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["qwen", "llava", "blip2"])
-def test_it_is_the_probability_of_yes(vlms, kind):
+def test_vqa_score_is_the_probability_of_yes(vlms, kind):
     """In one batch of pictures and questions of different lengths."""
     items = [answer(seed, prompt=" ".join(["two red circle on the left"] * (1 + seed % 3))) for seed in range(6)]
     items += answers(34)
@@ -66,7 +66,7 @@ def test_it_is_the_probability_of_yes(vlms, kind):
     np.testing.assert_allclose(scored.values["vqa_score"][:6], alone, atol=1e-5)
 
 
-def test_another_answer_and_question_are_other_scores(vlms):
+def test_vqa_score_depends_on_answer_and_question(vlms):
     items = answers(8)
     yes, no = (
         load("vqa_score", **vlms["qwen"], answer=word).score(items).values["vqa_score"] for word in ("Yes", "No")
@@ -75,7 +75,7 @@ def test_another_answer_and_question_are_other_scores(vlms):
     assert np.abs(yes - no).max() > 1e-3 and np.abs(yes - other).max() > 1e-3
 
 
-def test_settings_for_writing_that_come_with_a_model_do_not_matter(vlms, tmp_path):
+def test_vqa_score_ignores_generation_settings(vlms, tmp_path):
     place = tmp_path / "beams"
     shutil.copytree(vlms["qwen"]["model"], place)
     path = place / "generation_config.json"
@@ -88,7 +88,7 @@ def test_settings_for_writing_that_come_with_a_model_do_not_matter(vlms, tmp_pat
     )
 
 
-def test_a_model_whose_processor_reads_no_text_is_refused(vlms, tmp_path, monkeypatch):
+def test_models_whose_processor_reads_no_text_raise(vlms, tmp_path, monkeypatch):
     from transformers import AutoImageProcessor, AutoProcessor
 
     def pictures_alone(*where, **settings):
@@ -99,7 +99,7 @@ def test_a_model_whose_processor_reads_no_text_is_refused(vlms, tmp_path, monkey
         load("vqa_score", **vlms["qwen"])
 
 
-def test_a_prompt_cannot_end_the_question(vlms):
+def test_prompts_cannot_end_the_question(vlms):
     """Control tokens inside it would; nor can it ask for a second picture."""
     reward = load("vqa_score", **vlms["qwen"])
     output = reward.score([answer(0, prompt=f"red {t} Yes") for t in ("<|im_end|>", "<|image_pad|>", "<not one>")])
@@ -107,7 +107,7 @@ def test_a_prompt_cannot_end_the_question(vlms):
     assert [row["vqa_score"].kind for row in output.failures[:2]] == ["control_token"] * 2
 
 
-def test_what_cannot_be_asked_has_a_status_and_harms_no_neighbour(vlms):
+def test_invalid_inputs_have_a_status_and_leave_other_rows_alone(vlms):
     reward = load("vqa_score", **vlms["qwen"])
     items = [
         answer(0),
@@ -128,14 +128,14 @@ def test_what_cannot_be_asked_has_a_status_and_harms_no_neighbour(vlms):
     np.testing.assert_allclose(values[0], values[-1], atol=1e-6)
 
 
-def test_nothing_is_said_while_scoring(vlms, caplog):
+def test_scoring_logs_no_warning(vlms, caplog):
     reward = load("vqa_score", **vlms["qwen"])
     with caplog.at_level(logging.WARNING):
         reward.score(answers(2))
     assert not caplog.records
 
 
-def test_precision_is_as_stored_unless_told(vlms):
+def test_dtype_is_that_of_the_weights_by_default(vlms):
     stored = load("vqa_score", **vlms["llava"])
     half = load("vqa_score", **vlms["llava"], dtype="bfloat16")
     assert {w.dtype for w in stored.network.parameters()} == {torch.float32}
@@ -145,12 +145,12 @@ def test_precision_is_as_stored_unless_told(vlms):
     assert np.abs(gap).max() < 0.05
 
 
-def test_there_is_no_gradient_and_that_is_said(vlms):
+def test_score_tensor_raises_as_not_differentiable(vlms):
     with pytest.raises(RewardError, match="vqa_score is not differentiable"):
         load("vqa_score", **vlms["llava"]).score_tensor(torch.rand(1, 3, 8, 8), answers(1))
 
 
-def test_arguments_that_cannot_work_are_refused(vlms):
+def test_invalid_arguments_raise(vlms):
     for question in ("Is it good?", "{text} {text}"):
         with pytest.raises(RewardError, match=r"it must have the slot \{text\} once"):
             load("vqa_score", model="never/looked-for", question=question)
@@ -160,5 +160,5 @@ def test_arguments_that_cannot_work_are_refused(vlms):
         load("vqa_score", **vlms["qwen"], dtype="int8")
 
 
-def test_the_question_is_the_papers():
+def test_default_question_is_that_of_the_paper():
     assert QUESTION == 'Does this figure show "{text}"? Please answer yes or no.'

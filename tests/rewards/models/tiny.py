@@ -95,7 +95,7 @@ def _merges(word: str) -> list[tuple[str, str]]:
 
 
 def siglip_folder(folder: Path, tokens: int = 20) -> Path:
-    """A SigLIP, as transformers saves it, with a sentencepiece vocabulary of its own."""
+    """Save a SigLIP as transformers does, with its own sentencepiece vocabulary."""
     import sentencepiece
     from transformers import SiglipConfig, SiglipModel, SiglipTokenizer
     from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil

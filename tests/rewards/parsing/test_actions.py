@@ -29,7 +29,7 @@ from mmrl.rewards.parsing.actions import ALIASES, canonical_action, parse_action
         "It's there.\n  Action: click(320, 240)",
     ],
 )
-def test_a_click_is_read_however_it_is_written(text):
+def test_clicks_are_read_in_every_form(text):
     action = parse_action(text)
     assert (action.kind, action.point, action.text) == ("click", (320, 240), None)
 
@@ -84,12 +84,12 @@ def test_texts_and_directions_are_read(text, kind, typed):
         '{"a":' * 3000,
     ],
 )
-def test_what_is_no_single_action_is_refused(text):
+def test_texts_that_are_no_single_action_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_action(text)
 
 
-def test_places_and_texts_are_looked_at_only_when_they_are_asked_for():
+def test_points_and_texts_are_parsed_lazily():
     action = parse_action("{'action': 'press_back', 'point': [-100, -100, 3], 'text': 5, 'value': 'b'}")
     assert action.kind == "press_back"
     with pytest.raises(InvalidAnswer, match="two numbers"):
@@ -102,7 +102,7 @@ def test_places_and_texts_are_looked_at_only_when_they_are_asked_for():
         _ = parse_action('{"action": "type", "text": 5}').text
 
 
-def test_aliases_lead_to_names_that_are_not_aliases():
+def test_aliases_map_to_canonical_names():
     assert not set(ALIASES.values()) & set(ALIASES)
     assert canonical_action(" Long-Press ") == "long_press"
     assert canonical_action("scroll") != canonical_action("swipe")

@@ -1,4 +1,4 @@
-"""Which answers are read as boxes, and which are refused."""
+"""Parsing boxes from answers, and rejecting ambiguous or malformed ones."""
 
 import json
 import math
@@ -46,7 +46,7 @@ BOX = (10.0, 20.0, 110.0, 220.0)
         "<box>(10,20),(110,220)</box>",
     ],
 )
-def test_one_box_is_read_in_every_form(text):
+def test_single_boxes_are_read_in_every_form(text):
     assert parse_box(text, "pixel") == BOX
     assert [found.label for found in parse_labelled_boxes(text, "pixel")] == [None]
 
@@ -62,7 +62,7 @@ def test_one_box_is_read_in_every_form(text):
         ("<ref>a</ref>(10,20),(110,220)<ref>b</ref>(10,20),(110,220)", ["a", "b"]),
     ],
 )
-def test_labels_are_read_as_they_are_written(text, labels):
+def test_labels_are_read_verbatim(text, labels):
     assert parse_labelled_boxes(text, "pixel") == [LabelledBox(BOX, label) for label in labels]
 
 
@@ -71,7 +71,7 @@ def test_scores_are_read():
     assert [found.score for found in parse_labelled_boxes(text, "pixel")] == [0.5, 1.0]
 
 
-def test_paligemma_tokens_are_y_first_and_shares_of_the_picture():
+def test_paligemma_tokens_are_y_first_fractions():
     text = "<loc0128><loc0256><loc0512><loc0768> dog ; <loc0000><loc0000><loc1023><loc1023> cat"
     dog, cat = parse_labelled_boxes(text, "norm_1")
     assert dog == LabelledBox((0.25, 0.125, 0.75, 0.5), "dog") and cat.label == "cat"
@@ -85,7 +85,7 @@ def test_paligemma_tokens_are_y_first_and_shares_of_the_picture():
 
 
 @pytest.mark.parametrize("text", ["[]", "```json\n[]\n```", "None", " none ", "null", '{"objects": []}'])
-def test_an_answer_can_say_that_there_are_no_boxes(text):
+def test_empty_answers_are_read_as_no_boxes(text):
     assert parse_boxes(text, "pixel") == []
     with pytest.raises(InvalidAnswer, match="there are 0 boxes, not one"):
         parse_box(text, "pixel")
@@ -146,7 +146,7 @@ def test_an_answer_can_say_that_there_are_no_boxes(text):
         ("\uff3b10, 20, 110, 220\uff3d", "no box"),  # full-width brackets
     ],
 )
-def test_what_is_malformed_is_refused_with_the_reason(text, reason):
+def test_malformed_boxes_are_invalid_with_a_reason(text, reason):
     with pytest.raises(InvalidAnswer, match=reason):
         parse_boxes(text, "pixel")
 
@@ -175,7 +175,7 @@ def test_what_is_malformed_is_refused_with_the_reason(text, reason):
         "[] <loc0020><loc0010><loc0220><loc0110>",
     ],
 )
-def test_what_could_be_meant_in_place_of_the_box_is_refused(text):
+def test_ambiguous_boxes_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_boxes(text, "norm_1000")
 
@@ -189,11 +189,11 @@ def test_what_could_be_meant_in_place_of_the_box_is_refused(text):
         "<ref>dog 2</ref><box>(10,20),(110,220)</box>",
     ],
 )
-def test_words_without_digits_and_labels_with_them_are_no_other_answer(text):
+def test_words_without_digits_and_labels_with_them_are_ignored(text):
     assert parse_boxes(text, "pixel") == [BOX]
 
 
-def test_coordinates_may_leave_the_picture_by_one_hundredth_and_no_more():
+def test_coordinates_may_exceed_the_image_by_one_hundredth():
     assert check_box((-10, 0, 1010, 1000), "norm_1000") == (-10, 0, 1010, 1000)  # as it stands: not clipped
     assert check_box((-6.4, 0, 640, 484.8), "pixel", (640, 480)) == (-6.4, 0, 640, 484.8)
     for box, space, size in [
@@ -207,13 +207,13 @@ def test_coordinates_may_leave_the_picture_by_one_hundredth_and_no_more():
             check_box(box, space, size)
 
 
-def test_a_number_that_is_none_is_refused_before_it_is_compared():
+def test_non_finite_numbers_are_invalid():
     for value in (math.nan, math.inf, -math.inf):
         with pytest.raises(InvalidAnswer, match="not finite"):
             check_box((0, 0, 1, value), "pixel")
 
 
-def test_more_boxes_than_the_bound_are_no_answer_and_soon_said_so():
+def test_too_many_boxes_are_invalid_quickly():
     one = [1, 2, 3, 4]
     assert len(parse_boxes(json.dumps([one] * MAX_BOXES), "pixel")) == MAX_BOXES
     for text in (json.dumps([one] * 10_000), "(1,2),(3,4) " * 10_000, "<loc0001><loc0001><loc0002><loc0002> " * 10_000):
@@ -223,7 +223,7 @@ def test_more_boxes_than_the_bound_are_no_answer_and_soon_said_so():
         assert time.process_time() - started < 2
 
 
-def test_texts_made_to_be_slow_are_read_in_linear_time():
+def test_hostile_texts_are_parsed_in_linear_time():
     bombs = [
         "(" * 300_000,
         "(1,2)" + " " * 900_000 + ",",
@@ -259,13 +259,13 @@ def test_spaces_convert_into_each_other():
 
 
 @given(st.lists(st.integers(0, 1000), min_size=4, max_size=4))
-def test_thousandths_and_shares_that_are_equal_as_fractions_are_equal_as_floats(edges):
+def test_thousandths_and_fractions_compare_equal(edges):
     box = tuple(map(float, edges))
     written = tuple(float(f"{edge / 1000:.3f}") for edge in edges)
     assert convert_box(box, "norm_1000", "norm_1") == written
 
 
-def test_references_are_read_in_all_their_forms():
+def test_references_are_read_in_every_form():
     listed = [{"box": [10, 20, 110, 220], "label": "dog"}]
     for answer in (listed, listed[0], json.dumps(listed)):
         truth = true_boxes({"answer": answer, "space": "pixel"})
@@ -286,13 +286,13 @@ def test_references_are_read_in_all_their_forms():
         ({"answer": [{"box": list(BOX), "label": "a"}, {"box": list(BOX)}], "space": "pixel"}, "1 of 2 boxes"),
     ],
 )
-def test_a_malformed_reference_is_the_scorers_failure_not_the_answers(references, reason):
+def test_malformed_references_are_scorer_failures(references, reason):
     with pytest.raises(ScoringFailed, match=reason) as failure:
         true_boxes(references)
     assert failure.value.kind == "reference"
 
 
-def test_json_is_found_among_words_and_only_one_value_is_taken():
+def test_single_json_values_are_found_among_words():
     assert decode_json('So: {"a": [1, {"b": null}]}. Done') == {"a": [1, {"b": None}]}
     assert json_values("[1] and [2]") == [[1], [2]]
     with pytest.raises(InvalidAnswer, match="there are 2"):
@@ -309,7 +309,7 @@ JSON = st.recursive(
 
 
 @given(st.text(st.sampled_from('[](){}<>"`,:.-+0123456789eEloc_Naif \n'), max_size=80) | JSON.map(json.dumps))
-def test_any_text_is_boxes_or_refused(text):
+def test_any_text_is_boxes_or_invalid(text):
     try:
         boxes = parse_boxes(text, "norm_1000")
     except InvalidAnswer:

@@ -1,4 +1,4 @@
-"""Where a text says what its answer is."""
+"""Finding the final answer in a text."""
 
 import pytest
 
@@ -18,7 +18,7 @@ from mmrl.rewards.parsing.final_answer import final_answer, first_sentence, stat
         ("", ""),
     ],
 )
-def test_a_box_counts_inside_and_outside_of_the_tags(text, answer):
+def test_boxed_answers_are_found_inside_and_outside_tags(text, answer):
     assert final_answer(text) == answer
 
 
@@ -35,12 +35,12 @@ def test_a_box_counts_inside_and_outside_of_the_tags(text, answer):
         "<think>3",
     ],
 )
-def test_two_answers_or_half_of_one_are_invalid(text):
+def test_several_or_truncated_answers_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         final_answer(text)
 
 
-def test_other_forms_are_taken_as_they_are():
+def test_other_answer_formats_are_returned_verbatim():
     assert final_answer("<answer>3 \\boxed{4}</answer>", "tags") == "3 \\boxed{4}"
     assert final_answer("3 \\boxed{4}", "plain") == "3 \\boxed{4}"
     assert final_answer("3 \\boxed{4}", "boxed") == "4"
@@ -62,14 +62,14 @@ def test_other_forms_are_taken_as_they_are():
         ("Answer:", []),
     ],
 )
-def test_what_follows_the_lead_in_is_final(text, finals):
+def test_text_after_the_lead_in_is_the_final_answer(text, finals):
     assert stated_answers(text) == finals
 
 
-def test_bold_is_taken_off_but_powers_are_not():
+def test_bold_marks_are_removed_but_powers_are_not():
     assert strip_bold("**3** and 2**3 and (x)**(y) and **Answer:** B") == "3 and 2**3 and (x)**(y) and Answer: B"
 
 
 @pytest.mark.parametrize(("text", "sentence"), [("3. And 4", "3"), ("3.5", "3.5"), ("3.", "3"), ("3! + 1", "3! + 1")])
-def test_a_sentence_ends_at_a_full_stop_with_space_behind_it(text, sentence):
+def test_sentences_end_at_a_full_stop_followed_by_space(text, sentence):
     assert first_sentence(text) == sentence

@@ -40,7 +40,7 @@ from mmrl.rewards.parsing.integers import parse_count
         ("一共有3个", 3),
     ],
 )
-def test_one_number_is_read_however_it_is_written(text, count):
+def test_integers_are_read_in_every_form(text, count):
     assert parse_count(text) == count
 
 
@@ -87,7 +87,7 @@ def test_one_number_is_read_however_it_is_written(text, count):
         ("𝟛", "U\\+1D7DB"),  # noqa: RUF001
     ],
 )
-def test_what_is_no_single_count_is_refused_with_the_reason(text, reason):
+def test_texts_without_a_single_count_are_invalid_with_a_reason(text, reason):
     with pytest.raises(InvalidAnswer, match=reason):
         parse_count(text)
 
@@ -110,7 +110,7 @@ NOT_THREE += ["never 3", "up to 3", "it isn't 3", "3 or four", "square root of 3
 
 @pytest.mark.parametrize("text", NOT_THREE)
 @pytest.mark.parametrize("form", ["{}", "There are {}", "Answer: {}"])
-def test_what_stands_beside_a_three_can_make_it_another_number(text, form):
+def test_adjacent_characters_change_a_number(text, form):
     if form == "There are {}" and text.startswith("- "):
         text = text.replace("- ", "-")  # behind a word, "- 3" is a dash
     with pytest.raises(InvalidAnswer):
@@ -138,7 +138,7 @@ def in_words(number, rng):
     return tens + (rng.choice(["-", " "]) + SMALL[number % 10] if number % 10 else "")
 
 
-def test_every_number_in_words_is_read_as_itself():
+def test_numbers_in_words_are_read():
     rng = random.Random(0)
     for number in [*range(1001), *(rng.randrange(1000, 1_000_000) for _ in range(500))]:
         for written in (in_words(number, rng), in_words(number, rng).title(), str(number), f"{number:,}"):

@@ -9,7 +9,7 @@ from mmrl.rewards import InvalidAnswer
 from mmrl.rewards.parsing.actions import MAX_CHARACTERS, parse_call, parse_literal
 
 
-def test_500_random_literals_are_read_as_python_reads_them():
+def test_500_random_literals_are_read_as_by_python():
     rng = random.Random(0)
 
     def made(depth):
@@ -29,7 +29,7 @@ def test_500_random_literals_are_read_as_python_reads_them():
         assert parse_literal(f" {value!r}\n") == value
 
 
-def test_json_is_a_literal_too_and_tuples_are_lists():
+def test_json_is_read_and_tuples_become_lists():
     assert parse_literal('{"a": [true, false, null], "b": (1, 2.5,)}') == {"a": [True, False, None], "b": [1, 2.5]}
 
 
@@ -45,7 +45,7 @@ def test_json_is_a_literal_too_and_tuples_are_lists():
         ("wait(1.5, unit='s',)", ("wait", [1.5], {"unit": "s"})),
     ],
 )
-def test_calls_are_read_into_name_and_arguments(text, read):
+def test_calls_are_parsed_into_name_and_arguments(text, read):
     assert parse_call(text) == read
 
 
@@ -82,12 +82,12 @@ def test_calls_are_read_into_name_and_arguments(text, read):
         "click(" + "1," * MAX_CHARACTERS,
     ],
 )
-def test_nothing_but_one_call_with_literals_is_read(text):
+def test_only_single_calls_with_literals_are_read(text):
     with pytest.raises(InvalidAnswer):
         parse_call(text)
 
 
 @pytest.mark.parametrize("text", ["", "{", "{'a': 1, 'a': 2}", "{1: 2}", "[1] [2]", "[1,,2]", "1 2", "nan", "[" * 5000])
-def test_nothing_but_one_literal_is_read(text):
+def test_only_single_literals_are_read(text):
     with pytest.raises(InvalidAnswer):
         parse_literal(text)

@@ -28,7 +28,7 @@ def random_mask(rng):
     return (rng.random((height, width)) < rng.choice([0.02, 0.5, 0.9])).astype(np.uint8)
 
 
-def test_500_random_masks_come_back_from_all_three_encodings():
+def test_500_random_masks_round_trip_in_all_three_encodings():
     rng = np.random.default_rng(0)
     for _ in range(500):
         mask = random_mask(rng)
@@ -45,7 +45,7 @@ def test_500_random_masks_come_back_from_all_three_encodings():
         np.testing.assert_array_equal(coco.decode(mask_from_json(compressed, canvas)), mask)  # counts as bytes
 
 
-def test_long_runs_and_runs_of_nothing_are_read():
+def test_long_and_empty_runs_are_read():
     canvas = Canvas(30_000, 30_000, None)
     area = 30_000**2
     text = json.dumps({"size": [30_000, 30_000], "counts": [5, 0, area - 6, 1, 0, 0]})
@@ -71,7 +71,7 @@ def test_long_runs_and_runs_of_nothing_are_read():
         "It is here: [2, 3, 6, 8]",
     ],
 )
-def test_shapes_are_filled_and_joined(text):
+def test_polygons_and_boxes_are_filled_and_united(text):
     expected = np.zeros((10, 20), np.uint8)
     expected[3:8, 2:6] = 1
     np.testing.assert_array_equal(coco.decode(parse_mask(text, SMALL)), expected)
@@ -85,7 +85,7 @@ def test_shapes_may_be_in_any_space():
         parse_mask("[2, 3, 6, 8]", Canvas(20, 10, None))
 
 
-def test_an_empty_list_is_the_empty_mask():
+def test_empty_lists_are_empty_masks():
     assert coco.area(parse_mask("[]", SMALL)) == 0
     assert coco.area(parse_mask('{"size": [10, 20], "counts": [200]}', SMALL)) == 0
 
@@ -135,7 +135,7 @@ def test_an_empty_list_is_the_empty_mask():
         '{"size": [10, 20], "counts": [' + "9" * 5000 + "]}",
     ],
 )
-def test_what_is_no_mask_is_refused(text):
+def test_texts_that_are_no_mask_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_mask(text, SMALL)
 
@@ -158,12 +158,12 @@ def zigzag(strokes, length):
     ],
     ids=["size", "compressed", "runs", "outline", "shapes", "corners", "brackets", "digits"],
 )
-def test_bombs_are_refused_before_they_cost_anything(text):
+def test_huge_masks_are_rejected_quickly(text):
     started = time.thread_time()
     with pytest.raises(InvalidAnswer):
         parse_mask(text, BIG)
     assert time.thread_time() - started < 10  # CPU seconds; about 1 on an ordinary machine
 
 
-def test_what_is_just_within_the_bounds_is_read():
+def test_masks_just_within_the_limits_are_read():
     assert coco.area(parse_mask(json.dumps(zigzag(190, 4000)), BIG)) > 0

@@ -44,7 +44,7 @@ from mmrl.rewards.parsing.numbers import find_number, parse_number
         ("12{,}345", None, 12345),
     ],
 )
-def test_forms_of_a_number(text, unit, value):
+def test_numbers_are_read_in_every_form(text, unit, value):
     assert parse_number(text, unit) == value
     assert find_number(text, unit) == value
     assert find_number(f"It is {text}", unit) == value or text.startswith(("\\", "$5$"))
@@ -84,7 +84,7 @@ NOT_ONE += ["\uff13", "\u0663", "3\u00b2", "\u00bd", "\u2163"]  # digits that ar
 
 
 @pytest.mark.parametrize("text", NOT_ONE)
-def test_what_is_no_number_or_not_one(text):
+def test_texts_without_a_single_number_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         find_number(text)
 
@@ -95,7 +95,7 @@ MORE_UNIT = ["5 cm per s", "5 cm s", "5 cm.s", "5 cm squared", "5 cm \u00d7 s"]
 @pytest.mark.parametrize(
     "text", ["5 km", "5 cm2", "5%", "5\u00b0", "5 cm and 3 m", "the length is 5 metres", *MORE_UNIT]
 )
-def test_another_unit_is_not_passed_over(text):
+def test_other_units_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         find_number(text, "cm")
 
@@ -118,16 +118,16 @@ def test_another_unit_is_not_passed_over(text):
         ("3, or three", 3),
     ],
 )
-def test_a_number_in_a_sentence(text, value):
+def test_numbers_are_found_in_sentences(text, value):
     assert find_number(text) == value
 
 
-def test_a_few_words_may_follow_a_unit():
+def test_short_phrases_may_follow_a_unit():
     for text in ("It is 3 m long", "3 m in all", "- 3 m"):
         assert abs(find_number(text, "m")) == 3
 
 
-def test_a_thousand_random_numbers_in_pythons_own_forms_are_read_exactly():
+def test_a_thousand_random_numbers_are_read_exactly():
     rng = random.Random(0)
     for _ in range(1000):
         value = Decimal(rng.randint(-(10**9), 10**9)).scaleb(rng.randint(-9, 9))
@@ -137,7 +137,7 @@ def test_a_thousand_random_numbers_in_pythons_own_forms_are_read_exactly():
         assert parse_number(f"{value.to_integral_value():f}/{below}") == Fraction(value.to_integral_value()) / below
 
 
-def test_long_and_hostile_texts_take_no_time():
+def test_long_and_hostile_texts_are_parsed_quickly():
     started = time.process_time()
     for text in ("1 " * 5000, "1," * 5000, "1" * 10_000, " " * 10_000, "answer is " * 1000, "\\frac{1}{" * 1000):
         for hostile in (text, text + "x", "1" + text):

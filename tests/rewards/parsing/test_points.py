@@ -33,7 +33,7 @@ SIZE = (640, 480)
         "```json\n[320, 240]\n```",
     ],
 )
-def test_a_point_is_read_however_it_is_written(text):
+def test_points_are_read_in_every_form(text):
     assert parse_point(text, "pixel", SIZE) == (320, 240)
 
 
@@ -84,12 +84,12 @@ def test_a_point_is_read_however_it_is_written(text):
         "1, 2" + " " * 20_000,
     ],
 )
-def test_what_is_no_single_point_in_the_picture_is_refused(text):
+def test_texts_without_a_single_point_in_the_image_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_point(text, "pixel", SIZE)
 
 
-def test_a_point_may_lie_beyond_the_edge_by_one_percent_as_boxes_may():
+def test_points_may_exceed_the_image_by_one_percent():
     assert check_point((1010, -10), "norm_1000") == (1010, -10)
     assert check_point((1.01, 0), "norm_1") == (1.01, 0)
     for point, space in (((1011, 0), "norm_1000"), ((0, -0.011), "norm_1"), ((647, 0), "pixel")):
@@ -98,13 +98,13 @@ def test_a_point_may_lie_beyond_the_edge_by_one_percent_as_boxes_may():
     assert check_point((647, 0), "pixel") == (647, 0)  # a picture of unknown size
 
 
-def test_a_pair_is_read_from_text_with_no_other_number():
+def test_pairs_are_read_from_text_without_other_numbers():
     assert parse_pair("(-3.5, 7)") == (-3.5, 7)
     with pytest.raises(InvalidAnswer, match="more numbers"):
         parse_pair("1 2 3")
 
 
-def test_500_random_points_in_every_pair_of_spaces_are_inside_as_fractions_say():
+def test_500_random_points_are_inside_exactly_as_fractions():
     rng = random.Random(0)
     extents = {"pixel": SIZE, "norm_1": (1, 1), "norm_1000": (1000, 1000)}
     inside = 0
@@ -125,7 +125,7 @@ def test_500_random_points_in_every_pair_of_spaces_are_inside_as_fractions_say()
     assert 100 < inside < 400
 
 
-def test_points_and_boxes_in_pixels_and_shares_need_the_size_of_the_picture():
+def test_pixel_to_fraction_conversion_needs_the_image_size():
     with pytest.raises(ScoringFailed, match="size"):
         check_comparable(true_boxes({"answer": [1, 2, 3, 4], "space": "pixel"}, "norm_1"))
     check_comparable(true_boxes({"answer": [1, 2, 3, 4], "space": "norm_1000"}, "norm_1"))

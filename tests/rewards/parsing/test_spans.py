@@ -43,7 +43,7 @@ from mmrl.rewards.parsing.spans import MAX_SPANS, merge_spans, parse_spans, span
         ("From 3 to 7, hence early; frames show it.", [(3, 7)]),
     ],
 )
-def test_spans_are_read_however_they_are_written(text, spans):
+def test_spans_are_read_in_every_form(text, spans):
     assert parse_spans(text) == spans
 
 
@@ -96,7 +96,7 @@ def test_spans_are_read_however_they_are_written(text, spans):
         json.dumps([[i, i + 1] for i in range(MAX_SPANS + 1)]),
     ],
 )
-def test_what_is_no_span_or_more_than_spans_is_refused(text):
+def test_texts_that_are_no_spans_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_spans(text)
 
@@ -119,12 +119,12 @@ def test_what_is_no_span_or_more_than_spans_is_refused(text):
         *["It doesn't happen between 3 and 7", "[] [3, 7]", "```json\n[3, 7]\n``` or 9 to 12"],
     ],
 )
-def test_a_span_of_other_units_or_denied_is_refused(text):
+def test_negated_spans_and_other_units_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_spans(text)
 
 
-def test_all_ways_of_writing_random_spans_give_the_same_floats():
+def test_every_form_of_random_spans_gives_equal_floats():
     rng = random.Random(0)
     for _ in range(500):
         tenths = sorted(rng.sample(range(36_000), 2))
@@ -143,12 +143,12 @@ def test_all_ways_of_writing_random_spans_give_the_same_floats():
             assert parse_spans(text) == [(start, end)], text
 
 
-def test_the_union_of_spans_neither_overlaps_nor_touches():
+def test_union_of_spans_is_disjoint():
     assert merge_spans([]) == []
     assert merge_spans([(5, 6), (1, 3), (2, 4), (4, 4.5), (1.5, 2)]) == [(1, 4.5), (5, 6)]
 
 
-def test_references_may_be_tuples_but_no_other_things():
+def test_references_may_be_tuples():
     assert spans_from_json((3, 7)) == [(3, 7)]
     assert spans_from_json(((3, 7), {"start": 9, "end": 12})) == [(3, 7), (9, 12)]
     for value in (None, 3, "3 to 7", [3], [[3, 7], 9], {"start": 3, "end": "later"}, [3, 10**400]):

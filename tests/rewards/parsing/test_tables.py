@@ -33,7 +33,7 @@ BODY = ParsedTable((TableSection("tbody", (cells("ab"), cells("12"))),))
         "The table:\n\n```\na | b\n--- | ---\n1 | 2\n```",
     ],
 )
-def test_forms_of_a_table_with_a_header(text):
+def test_tables_with_a_header_are_read_in_every_form(text):
     assert parse_table(text) == WITH_HEADER
 
 
@@ -47,11 +47,11 @@ def test_forms_of_a_table_with_a_header(text):
         "\\begin{tabular}{l|l} a & b \\\\[2pt] 1 & 2\\end{tabular}",
     ],
 )
-def test_forms_of_a_table_without_one(text):
+def test_tables_without_a_header_are_read_in_every_form(text):
     assert parse_table(text) == BODY
 
 
-def test_what_is_in_a_cell():
+def test_cell_content_is_normalised():
     table = parse_table("<table><tr><td> a  <b>b</b><br/>c &lt;b&gt; &amp; e\u0301 </td></tr></table>")
     (cell,) = table.sections[0].rows[0]
     assert cell.content == ("a", " ", "<b>", "b", "</b>", "<br>", *"c <b> & \u00e9")
@@ -61,12 +61,12 @@ def test_what_is_in_a_cell():
     assert contents(["  "]) == ()
 
 
-def test_a_bar_ends_a_line_only_where_one_begins_it():
+def test_trailing_bars_end_a_line_only_if_one_begins_it():
     assert parse_table("a | b\nx | \n| y |").grid() == [["a", "b"], ["x", ""], ["y"]]
     assert parse_table("| a | b |\n| x | |\n| | 2 |").grid() == [["a", "b"], ["x", ""], ["", "2"]]
 
 
-def test_spans_stand_in_every_place_they_cover():
+def test_spanning_cells_fill_every_position():
     html = """<table><tr><td rowspan="2">a</td><td colspan=2>b</td></tr><tr><td>c</td><td rowspan='2'>d</td></tr>
         <tr><td>e</td></tr></table>"""
     assert parse_table(html).grid() == [["a", "b", "b"], ["a", "c", "d"], ["e", "", "d"]]
@@ -76,7 +76,7 @@ def test_spans_stand_in_every_place_they_cover():
     assert parse_table(nested).sections[0].rows == ((TableCell(("x",), colspan=2, rowspan=3),),)
 
 
-def test_sections_and_a_caption():
+def test_sections_and_captions_are_read():
     html = "<table><caption>t</caption><tr><td>1</td></tr><tfoot><tr><td>2</td></tr></tfoot><tr><td>3</td></tr></table>"
     table = parse_table(html)
     assert table.caption == ("t",)
@@ -116,18 +116,18 @@ def test_sections_and_a_caption():
         "x" * 200_001,
     ],
 )
-def test_what_is_no_one_table_is_invalid(text):
+def test_texts_without_a_single_table_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         parse_table(text)
 
 
-def test_spans_do_not_blow_a_table_up():
+def test_huge_spans_are_rejected():
     wide = "<td colspan=1000 rowspan=1000>x</td>"
     with pytest.raises(InvalidAnswer, match="more than 10000 places"):
         parse_table(f"<table><tr>{wide * 9}</tr></table>").grid()
 
 
-def test_hostile_texts_take_time_in_proportion_to_their_length():
+def test_hostile_texts_are_parsed_in_linear_time():
     started = time.process_time()
     for piece in ("<", "<!--", "<a ", '<td a="', "</", "&#", "<td x", "|", "|-", "-|", "\\\\", "<td>", "{", "<table"):
         many = piece * (150_000 // len(piece))

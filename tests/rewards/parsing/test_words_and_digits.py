@@ -1,4 +1,4 @@
-"""What is a word, and what is a digit."""
+"""Splitting texts into words, and recognising digits."""
 
 import pytest
 
@@ -21,16 +21,16 @@ from mmrl.rewards.rules.lengths import split_words
         ("빨간 원", ["빨간", "원"]),
     ],
 )
-def test_words_stand_between_spaces_and_chinese_and_japanese_characters_stand_alone(text, words):
+def test_words_are_split_at_spaces_and_cjk_characters(text, words):
     assert split_words(text) == words
 
 
 @pytest.mark.parametrize("text", ["", "12.5", "三个 3", "twelve", "x" * MAX_CHARACTERS])
-def test_text_with_plain_digits_alone_is_handed_on(text):
+def test_plain_text_is_unchanged(text):
     assert require_ascii_digits(text) == text
 
 
 @pytest.mark.parametrize("text", ["３", "٣", "४", "³", "½", "Ⅳ", "⑤", "x" * (MAX_CHARACTERS + 1)])  # noqa: RUF001
-def test_digits_that_only_look_like_digits_and_long_texts_are_refused(text):
+def test_look_alike_digits_and_long_texts_are_rejected(text):
     with pytest.raises(InvalidAnswer):
         require_ascii_digits(text)

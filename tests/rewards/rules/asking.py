@@ -1,4 +1,4 @@
-"""One answer, and what a reward makes of it."""
+"""Helpers that score a single answer."""
 
 from mmrl.rewards import RewardInput, Status
 

@@ -1,4 +1,4 @@
-"""A reward of one's own in a file, for tests of rewards that ask another what is right."""
+"""A custom reward in a file, for tests of rewards that use another reward to decide what is right."""
 
 from mmrl.rewards import Reward
 from mmrl.rewards.core.reward_errors import ScoringFailed

@@ -49,7 +49,7 @@ def random_boxes(generator, count, low=1.0):
 
 
 @pytest.mark.parametrize("ours", OVERLAPS)
-def test_overlaps_are_torchvisions(ours):
+def test_overlaps_equal_torchvision(ours):
     generator = np.random.default_rng(0)
     a, b = random_boxes(generator, 1000), random_boxes(generator, 40)
     b[:5] = a[:5]
@@ -63,7 +63,7 @@ def test_overlaps_are_torchvisions(ours):
 
 @pytest.mark.parametrize("reward", REWARDS)
 @pytest.mark.parametrize("space", ["pixel", "norm_1", "norm_1000"])
-def test_rewards_are_torchvisions_in_every_space(reward, space):
+def test_rewards_equal_torchvision_in_every_space(reward, space):
     """500 answers in `space` to true boxes in pixels of a picture of 1000 by 1000."""
     generator = np.random.default_rng(1)
     true, answered = random_boxes(generator, 500).round(1), random_boxes(generator, 500).round(1)
@@ -78,7 +78,7 @@ def test_rewards_are_torchvisions_in_every_space(reward, space):
     np.testing.assert_allclose(output.values[reward.name], theirs, atol=EXACT)
 
 
-def test_numbers_by_hand():
+def test_box_rewards_by_hand():
     """[0, 0, 2, 2] and [1, 0, 3, 2] share 2 of 6; centres 1 apart, diagonal 13; around both 6, so no gap."""
     near = "[1, 0, 3, 2]", [0, 0, 2, 2]
     assert score(BoxIoU(), *near) == pytest.approx(1 / 3)
@@ -93,7 +93,7 @@ def test_numbers_by_hand():
     assert score(BoxCIoU(), *apart) == pytest.approx(-9.25 / 20 - v * v / (1 + v))
 
 
-def test_distances_are_in_pixels_where_the_size_is_known():
+def test_distances_are_in_pixels_if_the_size_is_known():
     """A picture twice as wide as high: in thousandths both boxes are square, in pixels they are not."""
     answer, true = "[500, 0, 600, 100]", [0, 0, 100, 100]
     square = score(BoxDIoU(), answer, true, "norm_1000")
@@ -104,19 +104,19 @@ def test_distances_are_in_pixels_where_the_size_is_known():
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_an_answer_without_one_box_is_invalid_and_scores_the_worst(reward):
+def test_answers_without_a_single_box_are_invalid_with_the_lowest_score(reward):
     texts = ["", "[]", "left", "[1, 2, 3]", "[30, 40, 1, 2]", "[1, 2, 30, 40] [1, 2, 30, 40]", "<answer>[1, 2, 30, 40]"]
     output = reward().score([ask(text, [1, 2, 30, 40]) for text in texts])
     assert output.status[reward.name] == [Status.INVALID] * len(texts)
     assert (output.values[reward.name] == reward.range[0]).all() and all(output.detail)
 
 
-def test_the_final_answer_is_taken_out_of_the_completion():
+def test_final_answer_is_extracted_from_the_completion():
     text = "<think>[9, 9, 10, 10] or so</think><answer>```json\n[1, 2, 30, 40]\n```</answer>"
     assert score(BoxIoU(), text, [1, 2, 30, 40]) == 1
 
 
-def test_what_is_wrong_with_the_reference_is_an_error_not_a_score():
+def test_malformed_references_are_errors():
     batch = [
         ask("[1, 2, 3, 4]", [[1, 2, 3, 4], [5, 6, 7, 8]]),
         ask("[1, 2, 3, 4]", []),
@@ -131,7 +131,7 @@ def test_what_is_wrong_with_the_reference_is_an_error_not_a_score():
     assert without_size.status["box_iou"] == [Status.ERROR] and "size" in without_size.detail[0]["box_iou"]
 
 
-def test_a_space_that_is_none_is_refused():
+def test_unknown_spaces_raise():
     with pytest.raises(RewardError, match="box_giou: space is 'norm_100'"):
         BoxGIoU(space="norm_100")
 
@@ -145,7 +145,7 @@ def box_of(edges):
 
 
 @given(EDGES, EDGES, st.integers(2, 50), st.sampled_from(list(OVERLAPS)))
-def test_overlaps_are_symmetric_and_know_no_scale_or_place(first, second, scale, overlap):
+def test_overlaps_are_symmetric_and_invariant_to_scale_and_shift(first, second, scale, overlap):
     a, b = (np.array([box_of(edges)], float) for edges in (first, second))
     value = overlap(a, b)
     np.testing.assert_allclose(overlap(b, a), value, atol=1e-12)
@@ -155,7 +155,7 @@ def test_overlaps_are_symmetric_and_know_no_scale_or_place(first, second, scale,
 
 
 @pytest.mark.parametrize("reward", REWARDS)
-def test_a_box_that_is_off_by_a_millionth_of_a_pixel_is_not_rounded_up_to_perfect(reward):
+def test_boxes_off_by_a_millionth_of_a_pixel_are_not_perfect(reward):
     assert 1 - 1e-6 < score(reward(), "[1, 2, 1001, 2002.000001]", [1, 2, 1001, 2002]) < 1
 
 
@@ -169,7 +169,7 @@ def written_in(space, thousandths):
 
 
 @given(EDGES, EDGES, st.sampled_from(list(REWARDS)), st.sampled_from(SPACES), st.sampled_from(SPACES))
-def test_the_true_box_is_perfect_whatever_the_spaces_and_no_other_is(first, second, reward, space, input_space):
+def test_only_the_true_box_is_perfect_in_all_spaces(first, second, reward, space, input_space):
     true, other = box_of(first), box_of(second)
     batch = [
         ask(json.dumps(written_in(space, box)), written_in(input_space, true), input_space, size=[2000, 4000])
@@ -179,7 +179,7 @@ def test_the_true_box_is_perfect_whatever_the_spaces_and_no_other_is(first, seco
     assert right == 1 and (wrong < 1) == (true != other)
 
 
-def test_a_reference_may_say_more_of_its_box_than_an_answer():
+def test_references_may_be_coco_annotations():
     coco = [{"bbox": [10, 20, 60, 90], "category": "cat", "segmentation": [[10, 20, 60, 90, 5, 5]], "area": 7, "id": 3}]
     item = RewardInput("a", 0, "", text="[10, 20, 60, 90]", references={"answer": coco, "space": "pixel"})
     assert BoxIoU().score([item]).values["box_iou"].tolist() == [1.0]

@@ -30,7 +30,7 @@ def published(target, prediction):
     return prediction.lower() == target.lower()
 
 
-def test_a_thousand_random_answers_agree_with_the_published_formula():
+def test_a_thousand_random_answers_equal_the_published_formula():
     rng = random.Random(0)
     for _ in range(1000):
         truth = rng.choice(
@@ -71,13 +71,13 @@ def test_relaxed_answers_by_hand(text, answer, expected):
     assert value(ChartRelaxed(), text, answer) == expected
 
 
-def test_years_are_exact_if_asked_for():
+def test_years_are_exact_on_request():
     exact = ChartRelaxed(exact_years=True)
     assert value(exact, "1990", 2010) == 0 and value(exact, "2010", "2010") == 1
     assert value(exact, "2400", 2405) == 1 and value(exact, "2010.5", "2010.7") == 1  # no years
 
 
-def test_lists_are_met_in_order_and_score_their_share():
+def test_lists_are_compared_in_order_with_partial_credit():
     reward = ChartRelaxed()
     assert value(reward, "1, red; 3", [1, "red", 3]) == value(reward, '[1, "red", 3]', [1, "red", 3]) == 1
     assert value(reward, "1\nred", [1, "blue"]) == 0.5 and value(reward, "red, 1", [1, "red"]) == 0
@@ -151,7 +151,7 @@ def noisy(table, rng):
     return {(rows[row], columns[column]): noise(cell) for (row, column), cell in table.items()}
 
 
-def test_500_random_tables_agree_with_rms():
+def test_500_random_tables_equal_rms():
     rng = random.Random(0)
     for _ in range(500):
         truth = random_chart(rng)
@@ -175,7 +175,7 @@ TABLE = "Country | 2010 | 2020\nPeru | 10 | 20\nChile | 30 | 40"
         "<table><tr><th>Country<th>2010<th>2020<tr><td>Peru<td>10<td>20<tr><td>Chile<td>30<td>40</table>",
     ],
 )
-def test_tables_that_say_the_same_are_perfect(text):
+def test_equivalent_tables_are_perfect(text):
     assert value(ChartTable(), text, TABLE) == 1
 
 
@@ -195,7 +195,7 @@ def test_tables_by_hand(text, expected):
     assert score < 1 and (score == pytest.approx(expected) or expected == 1)
 
 
-def test_cells_that_are_empty_or_missing_count():
+def test_empty_and_missing_cells_count():
     for row in ("\n| z |", "\nz |", "\n| z | |"):
         assert value(ChartTable(), TABLE + row, TABLE) < 1, row
         assert value(ChartTable(), TABLE + row, TABLE + row) == 1
@@ -207,14 +207,14 @@ def test_cells_that_are_empty_or_missing_count():
     assert outcome(ChartTable(), wide, TABLE)[1] is Status.INVALID
 
 
-def test_a_title_is_a_datum():
+def test_titles_count_as_data():
     titled = f"title | Growth\n{TABLE}"
     assert value(ChartTable(), titled, titled) == 1
     assert value(ChartTable(), TABLE, titled) == pytest.approx(8 / 9)
     assert value(ChartTable(), titled.replace("Growth", "x"), titled) == pytest.approx(4 / 5)
 
 
-def test_a_true_zero_and_enormous_numbers():
+def test_zero_and_huge_numbers():
     truth = "a | b\nc | 0\nd | 1e999"
     assert value(ChartTable(), truth, truth) == 1
     assert value(ChartTable(), truth.replace("0\n", "0.001\n"), truth) == 0.5

@@ -1,4 +1,4 @@
-"""Which option an answer picks."""
+"""Reading from an answer which option it selects."""
 
 import itertools
 import random
@@ -32,14 +32,14 @@ NOT_ONE += ["\u0412", "\uff22", "\u0392", "\U0001d401", "<answer>A</answer><answ
 
 @pytest.mark.parametrize("text", PICKS)
 @pytest.mark.parametrize("choices", [None, CHOICES])
-def test_forms_of_a_pick(text, choices):
+def test_selected_options_are_read_in_every_form(text, choices):
     known = {"choices": choices} if choices else {}
     assert value(MultipleChoice(), text, "B", **known) == 1
     assert value(MultipleChoice(), text, "C", **known) == 0  # control
 
 
 @pytest.mark.parametrize("text", NOT_ONE)
-def test_none_or_several_are_invalid(text):
+def test_none_or_several_options_are_invalid(text):
     for right in "ABCD":
         assert outcome(MultipleChoice(), text, right, choices=CHOICES) == (0, Status.INVALID)
 
@@ -47,17 +47,17 @@ def test_none_or_several_are_invalid(text):
 @pytest.mark.parametrize(
     "text", ["a cat", "A cat.", "A  CAT", "'a cat'", "Answer: A cat", "a\ncat", "The answer is a cat."]
 )
-def test_an_options_text_is_a_pick(text):
+def test_option_texts_select_their_option(text):
     assert value(MultipleChoice(), text, "B", choices=CHOICES) == 1
     assert value(MultipleChoice(), text, "a cat", options=CHOICES) == 1
-    if "\n" not in text:  # where texts are not known; there, an "a" in a line of its own is the letter
+    if "\n" not in text:  # without known texts; an "a" on a separate line is the letter
         assert outcome(MultipleChoice(), text, "B") == (0, Status.INVALID)
 
 
 @pytest.mark.parametrize(
     "text", ["B. a dog", "(B) a red circle", "Answer: B. a dog", "B: a cat, not a dog", "B\na dog"]
 )
-def test_a_letter_with_another_options_text_is_a_contradiction(text):
+def test_letter_with_the_text_of_another_option_is_invalid(text):
     assert outcome(MultipleChoice(), text, "B", choices=CHOICES) == (0, Status.INVALID)
 
 
@@ -73,14 +73,14 @@ TAKEN_BACK += ["B. dog. Wrong, I think"]
 
 @pytest.mark.parametrize("text", TAKEN_BACK)
 @pytest.mark.parametrize("choices", [None, ["cat", "dog", "cow", "pig"]])
-def test_a_letter_is_no_pick_if_the_text_behind_it_takes_it_back(text, choices):
+def test_negated_letters_are_invalid(text, choices):
     known = {"choices": choices} if choices else {}
     assert outcome(MultipleChoice(), text, "B", **known) == (0, Status.INVALID)
     assert value(MultipleChoice(), "B. dog", "B", **known) == 1
 
 
 @pytest.mark.parametrize("text", ["B. zebra", "B) the dogs", "B: no", "B, zebra", "B (zebra)", "B. dog or cow"])
-def test_a_letter_with_a_text_that_is_no_option_is_no_pick(text):
+def test_letter_with_unknown_text_is_invalid(text):
     assert outcome(MultipleChoice(), text, "B", choices=["cat", "dog", "cow"]) == (0, Status.INVALID)
 
 
@@ -88,19 +88,19 @@ def test_a_letter_with_a_text_that_is_no_option_is_no_pick(text):
     "text",
     ["The answer is B, dog.", "The answer is B (dog)", "B (dog)", "B - dog", "B. the dog", "B. dog. It does not purr."],
 )
-def test_a_letter_with_its_own_text_is_a_pick(text):
+def test_letter_with_its_text_is_valid(text):
     assert value(MultipleChoice(), text, "B", choices=["cat", "dog", "cow"]) == 1
     assert value(MultipleChoice(), text, "C", choices=["cat", "dog", "cow"]) == 0
 
 
-def test_an_options_text_may_hold_anothers():
+def test_option_texts_may_contain_other_options():
     choices = {"A": "circle", "B": "red circle"}
     assert value(MultipleChoice(), "B. red circle", "B", choices=choices) == 1
     assert value(MultipleChoice(), "red circle", "B", choices=choices) == 1
     assert value(MultipleChoice(), "circle", "B", choices=choices) == 0
 
 
-def test_options_that_are_numbers_or_have_their_letters_in_front():
+def test_numeric_and_lettered_option_texts():
     assert value(MultipleChoice(), "2", 2, choices=[1, 2]) == value(MultipleChoice(), "B", "2", choices=[1, 2]) == 1
     lettered = ["A. dog", "B. cat"]
     assert (
@@ -110,7 +110,7 @@ def test_options_that_are_numbers_or_have_their_letters_in_front():
     )
 
 
-def test_of_options_with_one_text_only_the_letter_tells():
+def test_duplicate_option_texts_need_the_letter():
     assert value(MultipleChoice(), "A", "A", choices=["dog", "dog"]) == 1
     assert outcome(MultipleChoice(), "dog", "A", choices=["dog", "dog"]) == (0, Status.INVALID)
 
@@ -130,11 +130,11 @@ def test_of_options_with_one_text_only_the_letter_tells():
         {"choices": ["x"] * 27},
     ],
 )
-def test_references_that_name_no_option_fail_the_scorer(known):
+def test_unknown_reference_options_are_scorer_failures(known):
     assert outcome(MultipleChoice(), "B", **{"answer": "B", "choices": CHOICES, **known})[1] is Status.ERROR
 
 
-def test_a_look_alike_is_named():
+def test_look_alike_letters_are_reported():
     output = MultipleChoice().score([ask("\u0410", "A")])
     assert "CYRILLIC CAPITAL LETTER A" in output.detail[0]["multiple_choice"]
 
@@ -147,7 +147,7 @@ def test_letters_are_those_of_the_alphabet():
             MultipleChoice(wrong)
 
 
-def test_500_random_picks_in_random_forms_agree_with_what_was_picked():
+def test_500_random_selections_are_read_in_random_forms():
     rng = random.Random(0)
     words = [" ".join(pair) for pair in itertools.product(["big", "small", "odd"], ["dog", "cat", "fox", "A-frame"])]
     forms = [

@@ -53,7 +53,7 @@ SCENE = [DOG, CAT, COW]
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_the_true_boxes_are_perfect_in_every_order_and_nothing_else_is(reward):
+def test_only_the_true_boxes_are_perfect_in_every_order(reward):
     for order in itertools.permutations(SCENE):
         for progress in (0.0, 0.5, 1.0):
             assert score(reward(), list(order), SCENE, progress) == 1
@@ -74,7 +74,7 @@ def test_the_true_boxes_are_perfect_in_every_order_and_nothing_else_is(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_nothing_to_find_and_nothing_answered_is_perfect(reward):
+def test_empty_answer_to_empty_reference_is_perfect(reward):
     for text in ("[]", "None", "```json\n[]\n```"):
         assert score(reward(), text, []) == 1
     assert score(reward(), SCENE, []) <= 1 / 3  # Vision-R1 pays a third for the format
@@ -82,7 +82,7 @@ def test_nothing_to_find_and_nothing_answered_is_perfect(reward):
 
 
 @pytest.mark.parametrize("reward", ALL)
-def test_labels_matter_if_asked_for_and_known(reward):
+def test_labels_count_if_requested_and_known(reward):
     renamed = [(box, f"not a {label}") for box, label in SCENE]
     assert score(reward(), renamed, SCENE) < 0.5
     assert score(reward(labels=False), renamed, SCENE) == 1
@@ -148,7 +148,7 @@ def jittered(generator, boxes):
     return boxes + generator.normal(0, 1, boxes.shape) * side * generator.choice([0.005, 0.03, 0.1], (len(boxes), 1))
 
 
-def test_matching_is_the_best_of_all_ways():
+def test_matching_is_optimal():
     """Against every one-to-one assignment, 600 times: most pairs, and of those the largest sum."""
     generator = np.random.default_rng(0)
     greedy_fails = 0
@@ -170,7 +170,7 @@ def test_matching_is_the_best_of_all_ways():
     assert greedy_fails > 30  # the control: what the matching is for
 
 
-def test_two_pairs_are_better_than_one_of_more_overlap():
+def test_two_pairs_beat_one_of_larger_overlap():
     found = match(np.array([[0.9, 0.3], [0.3, 0.0]]), 0.2)
     assert sorted(zip(found.answered, found.true, strict=True)) == [(0, 1), (1, 0)] and found.f1 == 1
 
@@ -217,7 +217,7 @@ def plain_coco(answered, true, ours, theirs, scores):
     return precision[precision > -1].mean()
 
 
-def test_map_of_scored_boxes_is_pycocotools_own():
+def test_map_of_scored_boxes_equals_pycocotools():
     """500 pictures of 1 to 6 objects of 3 labels, with misses, spam and scores that all differ."""
     generator = np.random.default_rng(0)
     compared = []
@@ -260,7 +260,7 @@ def test_map_without_scores_is_precision_times_sampled_recall():
     assert differs > 50  # the control: pycocotools ranks equal scores as they are written
 
 
-def test_order_is_nothing_to_map_where_pycocotools_greedy_matching_depends_on_it():
+def test_map_ignores_order_where_pycocotools_does_not():
     true = [([0, 0, 100, 100], "dog"), ([0, 40, 100, 140], "dog")]
     answered = [([0, 10, 100, 110], "dog"), ([0, 0, 100, 75], "dog")]  # IoU 0.82, 0.54 and 0.75, 0.25
     assert score(DetectionMAP(), answered, true) == score(DetectionMAP(), answered[::-1], true)
@@ -269,14 +269,14 @@ def test_order_is_nothing_to_map_where_pycocotools_greedy_matching_depends_on_it
     assert written != pytest.approx(plain_coco(ours[::-1], theirs, ["dog"] * 2, ["dog"] * 2, [1.0] * 2))
 
 
-def test_spam_behind_the_right_boxes_costs_nothing_in_pycocotools_but_here_it_does():
+def test_spurious_boxes_lower_map_where_pycocotools_ignores_them():
     answered = [DOG, AWAY, AWAY]
     boxes = np.array([box for box, _ in answered], float), np.array([DOG[0]], float)
     assert plain_coco(*boxes, ["dog"] * 3, ["dog"], [1.0] * 3) == pytest.approx(1)
     assert score(DetectionMAP(), answered, [DOG]) == pytest.approx(1 / 3)
 
 
-def test_scores_rank_boxes_if_asked_for_and_each_box_must_have_one():
+def test_scores_rank_boxes_on_request_and_are_then_required():
     def text(*scores):
         boxes = zip((DOG, AWAY), scores, strict=True)
         return json.dumps([{"box": box[0], "label": "dog", "score": score} for box, score in boxes])
@@ -290,7 +290,7 @@ def test_scores_rank_boxes_if_asked_for_and_each_box_must_have_one():
     assert output.status["detection_map"] == [Status.INVALID] and "box 1 has no score" in output.detail[0][scored.name]
 
 
-def test_map_prints_nothing_and_leaves_stdout_to_other_threads(capsys):
+def test_map_prints_nothing(capsys):
     stop, lines = threading.Event(), 0
 
     def score_on():
@@ -307,7 +307,7 @@ def test_map_prints_nothing_and_leaves_stdout_to_other_threads(capsys):
     assert capsys.readouterr().out == "line\n" * lines
 
 
-def test_arguments_that_make_no_sense_are_refused():
+def test_invalid_arguments_are_rejected():
     for build, reason in [
         (lambda: DetectionF1(threshold=0.0), "threshold is 0.0"),
         (lambda: DetectionF1(threshold=1.5), "threshold is 1.5"),
@@ -319,7 +319,7 @@ def test_arguments_that_make_no_sense_are_refused():
             build()
 
 
-def test_rewards_that_change_with_training_say_so():
+def test_scheduled_rewards_are_marked():
     assert [reward.scheduled for reward in ALL] == [reward in SCHEDULED for reward in ALL]
 
 
@@ -332,7 +332,7 @@ def scene_of(cells):
 
 
 @given(CELLS, CELLS, st.lists(st.integers(-8, 8), min_size=6, max_size=6), st.randoms(), st.sampled_from(ALL))
-def test_order_is_nothing_and_neither_duplicates_nor_spam_pay(true_cells, answered_cells, shifts, random, reward):
+def test_order_is_ignored_and_duplicates_lower_the_score(true_cells, answered_cells, shifts, random, reward):
     true = scene_of(true_cells)
     answered = [
         ([box[0] + shift, box[1], box[2] + shift, box[3]], label)
@@ -352,7 +352,7 @@ def test_order_is_nothing_and_neither_duplicates_nor_spam_pay(true_cells, answer
 
 
 @given(CELLS, CELLS, st.sampled_from(ALL), st.sampled_from([0.5, 3.0, 7.25]))
-def test_the_scale_of_a_picture_is_nothing(true_cells, answered_cells, reward, scale):
+def test_detection_is_invariant_to_image_scale(true_cells, answered_cells, reward, scale):
     def scaled(boxes):
         return [([edge * scale for edge in box], label) for box, label in boxes]
 

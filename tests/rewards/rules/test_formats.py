@@ -44,27 +44,27 @@ GOOD = "<think>two and one</think><answer>3</answer>"
         ("<think>" * 100_000, 0),
     ],
 )
-def test_forms_by_hand(text, score):
+def test_format_by_hand(text, score):
     assert value(Format(), text) == score
 
 
-def test_text_outside_is_allowed_unless_strict():
+def test_text_outside_tags_is_allowed_unless_strict():
     assert value(Format(strict=False), f"Sure! {GOOD} Bye.") == 1
     assert value(Format(strict=False), f"{GOOD}<answer>4</answer>") == 0
 
 
-def test_the_template_may_have_opened_the_first_tag():
+def test_template_may_open_the_first_tag():
     assert value(Format(opened=True), "two and one</think><answer>3</answer>") == 1
     assert value(Format(opened=True), GOOD) == 0
     assert value(Format(), "two and one</think><answer>3</answer>") == 0
 
 
-def test_other_tags_in_any_number():
+def test_custom_tags_in_any_number():
     assert value(Format(["plan", "code_2", "end-note"]), "<plan>a</plan><code_2>b</code_2><end-note>c</end-note>") == 1
     assert value(Format(["answer"]), "<answer>3</answer>") == 1
 
 
-def test_a_bad_form_is_scored_and_never_invalid():
+def test_malformed_formats_are_scored_not_invalid():
     assert outcome(Format(), "") == (0, Status.OK)
     assert outcome(Format(), None)[1] is Status.ERROR  # no text at all
 
@@ -72,7 +72,7 @@ def test_a_bad_form_is_scored_and_never_invalid():
 PIECES = ["<think>", "</think>", "<answer>", "</answer>", "a", " ", "\n"]
 
 
-def test_thousands_of_random_texts_agree_with_a_pattern():
+def test_random_texts_equal_a_regular_expression():
     """Short texts, so that a pattern with a look-ahead at each character is fast enough."""
     within = r"(?!</?(?:think|answer)>)"
     inner = rf"(?:{within}[\s\S])*{within}\S(?:{within}[\s\S])*"
@@ -89,7 +89,7 @@ def test_thousands_of_random_texts_agree_with_a_pattern():
     assert 500 < found < 4500
 
 
-def test_trl_agrees_wherever_its_rule_and_ours_mean_the_same():
+def test_format_equals_trl_where_rules_coincide():
     """Those texts that begin with <think>, close it once and have something in it; trl is laxer about the rest."""
     rng = random.Random(0)
     agreed = [0, 0]
@@ -105,6 +105,6 @@ def test_trl_agrees_wherever_its_rule_and_ours_mean_the_same():
 
 
 @pytest.mark.parametrize("tags", [[], ["think", "think"], "think", ["<think>"], [""], ["a b"]])
-def test_wrong_tags_are_refused(tags):
+def test_invalid_tags_are_rejected(tags):
     with pytest.raises(RewardError, match="format"):
         Format(tags)

@@ -49,26 +49,26 @@ def test_actions_by_hand(text, truth, score):
     assert value(GUIAction(), text, truth, **PIXEL) == pytest.approx(score)
 
 
-def test_weights_are_those_of_the_parts_that_are_asked_for():
+def test_weights_apply_to_requested_parts():
     reward = GUIAction(action=1, point=2, text=5)
     assert value(reward, "click(0, 0)", CLICK, **PIXEL) == pytest.approx(1 / 3)
     assert value(reward, "type(content='no')", TYPE, **PIXEL) == pytest.approx(1 / 6)
     assert value(reward, "click(320, 240)", CLICK, **PIXEL) == 1
 
 
-def test_a_part_with_hardly_any_weight_still_keeps_a_wrong_answer_from_perfect():
+def test_small_weights_keep_wrong_answers_below_perfect():
     assert value(GUIAction(point=1e-12), "click(0, 0)", CLICK, **PIXEL) < 1
     assert value(GUIAction(text=1e-12), "type('no')", TYPE, **PIXEL) < 1
 
 
-def test_texts_may_be_compared_letter_by_letter():
+def test_texts_may_be_compared_by_character():
     reward = GUIAction(match="exact")
     assert value(reward, "type(content='red big box')", TYPE, **PIXEL) == 1
     for near in ("Red big box", "red  big box", "red big", "rеd big box"):  # noqa: RUF001
         assert value(reward, f"type(content={near!r})", TYPE, **PIXEL) == 0.5
 
 
-def test_500_random_texts_agree_with_the_largest_matching_of_equal_words():
+def test_500_random_texts_equal_the_largest_word_matching():
     rng = random.Random(0)
     for _ in range(500):
         answer, truth = (rng.choices(["red", "Big", "box", "it's", "三"], k=rng.randrange(7)) for _ in range(2))
@@ -84,12 +84,12 @@ def test_500_random_texts_agree_with_the_largest_matching_of_equal_words():
         assert (np.float32(score) == 1) == same
 
 
-def test_the_same_words_in_another_order_are_not_perfect():
+def test_reordered_words_are_not_perfect():
     assert 0.99 < value(GUIAction(), "type(content='big red box')", TYPE, **PIXEL) < 1
     assert value(GUIAction(), "type(content='red big box box')", TYPE, **PIXEL) < 1
 
 
-def test_points_may_count_otherwise_than_the_true_box():
+def test_points_may_use_another_space_than_the_box():
     text = json.dumps({"action": "click", "coordinate": [500, 500]})
     assert value(GUIAction(space="norm_1000"), text, CLICK, **PIXEL) == 1
     assert value(GUIAction(space="norm_1000"), "click(468.75, 500)", CLICK, **PIXEL) == 1
@@ -132,13 +132,13 @@ def test_malformed_answers_are_invalid(text):
         {"action": "type", "text": 5},
     ],
 )
-def test_a_bad_reference_is_the_scorers_failure(truth):
+def test_malformed_references_are_scorer_failures(truth):
     assert outcome(GUIAction(), "click(320, 240)", truth, **PIXEL)[1] is Status.ERROR
 
 
 @pytest.mark.parametrize(
     "wrong", [{"action": 0}, {"point": -1}, {"text": float("nan")}, {"match": "fuzzy"}, {"space": "percent"}]
 )
-def test_wrong_arguments_are_refused(wrong):
+def test_invalid_arguments_are_rejected(wrong):
     with pytest.raises(RewardError, match=next(iter(wrong))):
         GUIAction(**wrong)

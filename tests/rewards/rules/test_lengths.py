@@ -26,7 +26,7 @@ def test_lengths_are_counted_in_tokens_words_or_characters():
     assert answer_length(ask("", metadata=tokens(0)), "tokens") == 0
 
 
-def test_tokens_that_are_not_there_are_the_scorers_failure_and_never_guessed():
+def test_missing_tokens_are_scorer_failures():
     for metadata in ({}, {"tokens": "3"}, {"tokens": -1}, {"tokens": 2.5}, {"tokens": True}):
         for reward in (Length(target=3), SoftOverlong(10, 5), CosineLength(10, of=ONLY_RIGHT)):
             assert outcome(reward, "right", metadata=metadata)[1] is Status.ERROR
@@ -37,13 +37,13 @@ def test_tokens_that_are_not_there_are_the_scorers_failure_and_never_guessed():
 @pytest.mark.parametrize(
     ("length", "target", "limit"), [(0, 0, 1), (5, 0.5, 1), (10, 1, 1), (15, 0.5, 0.5), (20, 0, 0), (10**9, 0, 0)]
 )
-def test_a_target_is_neared_from_both_sides_and_a_limit_exceeded_from_one(length, target, limit):
+def test_targets_are_two_sided_and_limits_one_sided(length, target, limit):
     assert value(Length(target=10), "x", metadata=tokens(length)) == pytest.approx(target)
     assert value(Length(limit=10), "x", metadata=tokens(length)) == pytest.approx(limit)
     assert value(Length(limit=10, slack=5), "x", metadata=tokens(length)) == float(length <= 10)
 
 
-def test_each_sample_may_have_its_own_target():
+def test_samples_may_set_their_target():
     assert value(Length(), "x", metadata=tokens(5), length=10) == 0.5
     assert value(Length(unit="words"), "one two", length=2) == 1
     assert outcome(Length(), "x", metadata=tokens(5))[1] is Status.ERROR
@@ -56,7 +56,7 @@ def test_lengths_off_by_one_in_millions_are_not_perfect():
     assert value(Length(limit=10**9), "x", metadata=tokens(10**9 + 1)) < 1
 
 
-def test_500_random_lengths_agree_with_numpys_interpolation():
+def test_500_random_lengths_equal_numpy_interpolation():
     rng = np.random.default_rng(0)
     for _ in range(500):
         length, target, slack = rng.integers(1, 3000, 3).tolist()
@@ -68,7 +68,7 @@ def test_500_random_lengths_agree_with_numpys_interpolation():
         )
 
 
-def test_1000_random_lengths_agree_with_trls_soft_overlong_punishment():
+def test_1000_random_lengths_equal_soft_overlong_punishment_of_trl():
     rng = np.random.default_rng(0)
     seen = set()
     for _ in range(1000):
@@ -81,12 +81,12 @@ def test_1000_random_lengths_agree_with_trls_soft_overlong_punishment():
     assert seen == {-1, 0, 0.5}
 
 
-def test_an_answer_of_no_tokens_is_never_overlong():
+def test_answers_without_tokens_are_never_overlong():
     assert value(SoftOverlong(10, 10), "", metadata=tokens(0)) == 0
     assert value(SoftOverlong(10, 0, "characters"), "x" * 11) == -1
 
 
-def test_500_points_of_the_cosine_agree_with_torchs_schedule():
+def test_500_points_of_the_cosine_equal_the_schedule_of_torch():
     for first, last in ((1.0, 0.5), (0.25, 0.75)):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=first)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=500, eta_min=last)
@@ -100,7 +100,7 @@ def cosine(text, length, **settings):
     return outcome(CosineLength(100, of=ONLY_RIGHT, **settings), text, metadata=tokens(length))
 
 
-def test_right_answers_should_be_short_and_wrong_ones_long():
+def test_cosine_prefers_short_right_and_long_wrong_answers():
     right = [cosine("right", length)[0] for length in range(0, 100, 5)]
     wrong = [cosine("wrong", length)[0] for length in range(0, 100, 5)]
     assert right == sorted(right, reverse=True) and wrong == sorted(wrong)
@@ -108,13 +108,13 @@ def test_right_answers_should_be_short_and_wrong_ones_long():
     assert right[0] == 1 and wrong[0] == -1 and right[10] == pytest.approx(0.75) and wrong[10] == pytest.approx(-0.75)
 
 
-def test_from_the_limit_on_every_answer_scores_as_exceeded():
+def test_answers_past_the_limit_score_as_exceeded():
     for text in ("right", "wrong"):
         assert [cosine(text, length) for length in (100, 101, 10**9)] == [(-1, Status.OK)] * 3
     assert cosine("right", 100, exceeded=-0.25) == (-0.25, Status.OK)
 
 
-def test_what_is_right_is_another_rewards_best_value_or_as_said():
+def test_right_answers_are_defined_by_another_reward_and_right_at():
     assert cosine("half", 50)[0] == pytest.approx(-0.75)
     assert cosine("half", 50, right_at=0.5)[0] == pytest.approx(0.75)
     assert cosine("most", 50, right_at=0.9)[0] == pytest.approx(0.75)  # scores are float32, where 0.9 is a little less
@@ -125,7 +125,7 @@ def test_what_is_right_is_another_rewards_best_value_or_as_said():
     assert outcome(reward, "<answer>3</answer>")[1] is Status.ERROR  # no reference
 
 
-def test_a_failure_of_the_other_reward_is_passed_on_and_spoils_no_other_answer():
+def test_failures_of_the_other_reward_are_passed_on_per_row():
     reward = CosineLength(100, of=ONLY_RIGHT, unit="characters")
     output = reward.score([ask("right"), ask("down"), ask("wrong"), ask("strange")])
     assert output.status["cosine_length"] == [Status.OK, Status.ERROR, Status.OK, Status.ERROR]
@@ -136,7 +136,7 @@ def test_a_failure_of_the_other_reward_is_passed_on_and_spoils_no_other_answer()
     assert reward.score_one(ask("right")) > 0.9
 
 
-def test_the_fingerprint_tells_apart_what_is_right():
+def test_fingerprint_depends_on_the_other_reward():
     prints = {
         CosineLength(100, of="count_exact").fingerprint(),
         CosineLength(100, of="count_graded").fingerprint(),
@@ -172,6 +172,6 @@ def test_the_fingerprint_tells_apart_what_is_right():
         lambda: CosineLength(10, of="format", unit="bytes"),
     ],
 )
-def test_wrong_arguments_are_refused(build):
+def test_invalid_arguments_are_rejected(build):
     with pytest.raises(RewardError):
         build()

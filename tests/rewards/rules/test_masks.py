@@ -32,7 +32,7 @@ def blobs(rng, shape):
     return mask
 
 
-def test_500_random_pairs_of_masks_agree_with_numpy_in_every_form_of_reference(tmp_path):
+def test_500_random_mask_pairs_equal_numpy_in_every_reference_format(tmp_path):
     rng = np.random.default_rng(0)
     items, expected = [], []
     for row in range(500):
@@ -61,7 +61,7 @@ def test_500_random_pairs_of_masks_agree_with_numpy_in_every_form_of_reference(t
     assert 30 < (np.array(expected) == 1).sum() < 200
 
 
-def test_500_random_boxes_and_polygons_agree_with_pycocotools_and_numpy():
+def test_500_random_boxes_and_polygons_equal_pycocotools_and_numpy():
     rng = np.random.default_rng(1)
     items, expected = [], []
     height, width = 60, 80
@@ -88,7 +88,7 @@ def test_500_random_boxes_and_polygons_agree_with_pycocotools_and_numpy():
     np.testing.assert_allclose(MaskIoU().score(items).values["mask_iou"], expected, atol=1e-6)
 
 
-def test_large_circles_overlap_as_geometry_says():
+def test_circle_overlap_equals_the_analytic_value():
     """Two discs of radius r whose centres are r apart: r² (2π/3 − √3/2) of 2πr² less that."""
     angles = np.linspace(0, 2 * np.pi, 720, endpoint=False)
     discs = [np.stack([x + 300 * np.cos(angles), 500 + 300 * np.sin(angles)], -1).tolist() for x in (400, 700)]
@@ -97,13 +97,13 @@ def test_large_circles_overlap_as_geometry_says():
     assert score == pytest.approx(both / (2 * np.pi - both), abs=2e-3)
 
 
-def test_a_mask_of_sixty_million_pixels_that_lacks_one_is_not_perfect():
+def test_large_masks_lacking_one_pixel_are_not_perfect():
     truth = {"size": [8000, 8000], "counts": [0, 64_000_000]}
     assert value(MaskIoU(), json.dumps(truth), truth) == 1
     assert value(MaskIoU(), '{"size": [8000, 8000], "counts": [1, 63999999]}', truth) < 1
 
 
-def test_nothing_to_find_is_met_by_nothing_alone():
+def test_empty_references_are_matched_by_empty_masks_only():
     empty = np.zeros((10, 20), bool)
     refs = {"space": "pixel", "size": [20, 10]}
     for truth in (empty, [], {"size": [10, 20], "counts": [200]}, "[]"):
@@ -113,7 +113,7 @@ def test_nothing_to_find_is_met_by_nothing_alone():
     assert value(MaskIoU(), "[]", [2, 3, 6, 8], **refs) == 0
 
 
-def test_shapes_of_answers_may_count_otherwise_than_those_of_references():
+def test_answers_and_references_may_use_different_spaces():
     refs = {"space": "pixel", "size": [640, 480]}
     box = [108.8, 172.8, 200, 201.6]
     assert value(MaskIoU("norm_1000"), "[170, 360, 312.5, 420]", box, **refs) == 1
@@ -144,17 +144,17 @@ def test_shapes_of_answers_may_count_otherwise_than_those_of_references():
     ],
     ids=lambda truth: type(truth).__name__,
 )
-def test_a_bad_reference_is_the_scorers_failure(truth):
+def test_malformed_references_are_scorer_failures(truth):
     number, status = outcome(MaskIoU(), "[2, 3, 6, 8]", truth, space="pixel", size=[20, 10])
     assert status is Status.ERROR and np.isnan(number)
 
 
-def test_a_reference_of_shapes_needs_the_size_and_the_space():
+def test_shape_references_need_size_and_space():
     for refs in ({"space": "pixel"}, {"size": [20, 10]}, {"space": "percent", "size": [20, 10]}, {"size": [20.5, 10]}):
         assert outcome(MaskIoU(), "[2, 3, 6, 8]", [2, 3, 6, 8], **refs)[1] is Status.ERROR
 
 
-def test_a_picture_that_is_no_picture_or_too_large_is_refused_before_it_is_decoded(tmp_path):
+def test_invalid_or_oversized_images_are_rejected_undecoded(tmp_path):
     broken, large = tmp_path / "broken.png", tmp_path / "large.png"
     Image.new("L", (50, 50), 255).save(broken)
     broken.write_bytes(broken.read_bytes()[:60])
@@ -163,11 +163,11 @@ def test_a_picture_that_is_no_picture_or_too_large_is_refused_before_it_is_decod
         assert outcome(MaskIoU(), "[]", path)[1] is Status.ERROR
 
 
-def test_an_invalid_answer_scores_0_and_says_why():
+def test_invalid_answers_score_0_with_a_reason():
     output = MaskIoU().score([ask("[6, 3, 2, 8]", np.ones((10, 20)), space="pixel")])
     assert output.status["mask_iou"] == [Status.INVALID] and "swapped" in output.detail[0]["mask_iou"]
 
 
-def test_a_wrong_space_is_refused():
+def test_unknown_spaces_raise():
     with pytest.raises(RewardError, match="norm_1000"):
         MaskIoU("percent")

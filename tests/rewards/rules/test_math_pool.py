@@ -31,20 +31,20 @@ def stand_in(folder, body):
     return MathPool(size=1, script=script)
 
 
-def test_a_bomb_ends_its_worker_and_the_next_answer_is_scored(pool):
+def test_expensive_formula_ends_its_worker_and_the_next_is_scored(pool):
     with pytest.raises(InvalidAnswer, match=r"took more than 0\.5 s"):
         pool.equal("1", "9^{9^{9^{9}}}", timeout_s=0.5)
     assert pool.equal("1", "1.0", timeout_s=20) and not pool.equal("1", "2", timeout_s=20)
 
 
-def test_a_gold_that_is_a_bomb_is_the_scorers_failure_but_equals_itself(pool):
+def test_expensive_references_are_scorer_failures_but_equal_themselves(pool):
     with pytest.raises(ScoringFailed, match=r"checking it took more than 0\.5 s") as failed:
         pool.equal("9^{9^{9^{9}}}", "1", timeout_s=0.5)
     assert failed.value.kind == "reference"
     assert pool.equal("9^{9^{9^{9}}}", "9^{9^{9^{9}}} ", timeout_s=20)
 
 
-def test_many_threads_share_few_workers(pool):
+def test_threads_share_workers(pool):
     wrong = []
 
     def ask(number):
@@ -60,14 +60,14 @@ def test_many_threads_share_few_workers(pool):
     assert wrong == [] and len(pool._all) == 2
 
 
-def test_a_worker_that_was_killed_is_replaced(pool):
+def test_killed_workers_are_replaced(pool):
     assert pool.equal("1", "1.0", timeout_s=20)
     (worker,) = pool._all
     worker._process.kill()
     assert pool.equal("1", "1.0", timeout_s=20) and worker not in pool._all
 
 
-def test_an_answer_that_kills_two_workers_is_invalid(tmp_path):
+def test_answers_that_kill_two_workers_are_invalid(tmp_path):
     body = 'sys.stdin.readline(); print(\'{"gold": "ok"}\', flush=True); os._exit(7)'
     pool = stand_in(tmp_path, body)
     with pytest.raises(InvalidAnswer, match="a worker that ended with 7"):
@@ -75,25 +75,25 @@ def test_an_answer_that_kills_two_workers_is_invalid(tmp_path):
     assert not pool._all
 
 
-def test_a_gold_that_kills_two_workers_is_the_scorers_failure(tmp_path):
+def test_references_that_kill_two_workers_are_scorer_failures(tmp_path):
     with pytest.raises(ScoringFailed, match="a worker that ended with -9") as failed:
         stand_in(tmp_path, "sys.stdin.readline(); os.kill(os.getpid(), signal.SIGKILL)").equal("1", "2", timeout_s=1)
     assert failed.value.kind == "reference"
 
 
-def test_a_worker_that_sleeps_is_the_machines_fault(tmp_path):
+def test_stalled_workers_time_out_as_scorer_failures(tmp_path):
     with pytest.raises(ScoringFailed, match="too little CPU time") as failed:
         stand_in(tmp_path, "sys.stdin.readline(); time.sleep(600)").equal("1", "2", timeout_s=0.05)
     assert failed.value.kind == "timeout"
 
 
 @pytest.mark.parametrize("line", ["no JSON", "[1]", "", '{"equal": '])
-def test_a_worker_that_talks_nonsense_is_not_believed(tmp_path, line):
+def test_malformed_worker_output_is_rejected(tmp_path, line):
     with pytest.raises(ScoringFailed):
         stand_in(tmp_path, f"sys.stdin.readline(); print({line!r}, flush=True)").equal("1", "2", timeout_s=1)
 
 
-def test_a_library_that_is_not_there_is_told(tmp_path):
+def test_missing_library_is_reported(tmp_path):
     script = tmp_path / "worker.py"
     script.write_text('print(\'{"failed": "No module named math_verify"}\', flush=True)')
     with pytest.raises(ScoringFailed, match="could not be started: No module named math_verify") as failed:
@@ -102,7 +102,7 @@ def test_a_library_that_is_not_there_is_told(tmp_path):
 
 
 @linux
-def test_workers_import_no_torch_and_are_limited_in_memory(pool):
+def test_workers_import_no_torch_and_have_a_memory_limit(pool):
     assert pool.equal("1", "1.0", timeout_s=20)
     (worker,) = pool._all
     here = Path(f"/proc/{worker._process.pid}")
@@ -112,7 +112,7 @@ def test_workers_import_no_torch_and_are_limited_in_memory(pool):
 
 
 @linux
-def test_no_worker_outlives_its_program_and_a_fork_starts_its_own(tmp_path):
+def test_workers_end_with_their_program_and_forks_start_new_ones(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import os\n"
@@ -142,7 +142,7 @@ def test_no_worker_outlives_its_program_and_a_fork_starts_its_own(tmp_path):
 
 
 @linux
-def test_workers_end_with_a_program_that_is_killed(tmp_path):
+def test_workers_end_with_a_killed_program(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import time\n"

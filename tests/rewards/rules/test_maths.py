@@ -114,32 +114,32 @@ def scores(reward, pairs):
     return output.values["maths"].tolist(), output.status["maths"], output.detail
 
 
-def test_forms_of_the_right_answer_are_perfect(reward):
+def test_every_form_of_the_right_answer_is_perfect(reward):
     values, status, detail = scores(reward, EQUAL)
     wrong = [(pair, reason) for pair, v, reason in zip(EQUAL, values, detail, strict=True) if v != 1]
     assert not wrong and set(status) == {Status.OK}
 
 
-def test_other_answers_score_0(reward):
+def test_wrong_answers_score_0(reward):
     values, status, detail = scores(reward, DIFFERENT)
     assert values == [0] * len(DIFFERENT)
     assert set(status) == {Status.OK}, detail
 
 
-def test_what_is_no_one_formula_is_invalid(reward):
+def test_texts_without_a_single_formula_are_invalid(reward):
     pairs = [(text, "3") for text in INVALID]
     values, status, _ = scores(reward, [*pairs, ("3", "3")])
     assert values == [0] * len(INVALID) + [1]
     assert [p for p, s in zip(pairs, status, strict=False) if s is not Status.INVALID] == []
 
 
-def test_a_reference_that_cannot_be_used_fails_the_scorer(reward):
+def test_unusable_references_are_scorer_failures(reward):
     output = reward.score([ask("3", answer) for answer in UNUSABLE])
     assert set(output.status["maths"]) == {Status.ERROR} and all(map(math.isnan, output.values["maths"]))
     assert [f["maths"].kind for f in output.failures] == ["reference"] * (len(UNUSABLE) - 1) + ["missing"]
 
 
-def test_random_fractions_agree_with_exact_ones(reward):
+def test_random_fractions_equal_exact_ones(reward):
     rng = random.Random(0)
 
     def written(value):
@@ -160,14 +160,14 @@ def test_random_fractions_agree_with_exact_ones(reward):
     assert [(pair, v) for pair, v, d in zip(pairs, values, expected, strict=True) if v != d] == []
 
 
-def test_a_formula_is_rewritten_to_what_it_means():
+def test_formulas_are_normalised():
     assert extract_formula("1 3/4") == "(1+\\frac{3}{4})"
     assert extract_formula("2e-3") == "2\\times 10^{-3}"
     assert extract_formula("$$ \\frac 1 2 $$") == "\\frac{1}{2}"
     assert extract_formula("\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}") == "\\begin{pmatrix} 1 \\\\ 2 \\end{pmatrix}"
 
 
-def test_a_time_that_is_none_is_refused():
+def test_invalid_time_limits_are_rejected():
     for wrong in (0, -1, math.nan, math.inf):
         with pytest.raises(RewardError, match="maths: timeout_s"):
             Maths(timeout_s=wrong)

@@ -22,7 +22,7 @@ CHOICES = ["larger than", "equal to", "smaller than"]
         ("D", "equal to"),  # no option of that letter: read as a text, whose nearest is the shortest
     ],
 )
-def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(answer, option):
+def test_answers_select_the_option_by_letter_or_nearest_text(answer, option):
     assert selected_choice(answer, CHOICES) == option
     known = {"question_type": "multi_choice", "answer_type": "text", "choices": CHOICES}
     assert value(MathVista(), answer, option, **known) == 1
@@ -44,7 +44,7 @@ def test_an_answer_picks_the_option_of_its_letter_or_the_nearest(answer, option)
         ("Paris", "text", None, "Paris"),
     ],
 )
-def test_free_answers_are_normalised_by_their_type(answer, answer_type, precision, normal):
+def test_free_answers_are_normalised_by_type(answer, answer_type, precision, normal):
     assert normalised(answer, answer_type, precision) == normal
     known = {"question_type": "free_form", "answer_type": answer_type, "precision": precision}
     assert value(MathVista(), answer, normal or "7", **known) == (normal is not None and normal == (normal or "7"))
@@ -54,11 +54,11 @@ def test_free_answers_are_normalised_by_their_type(answer, answer_type, precisio
 @pytest.mark.parametrize(
     "text", ["\\boxed{12}", "So the answer is 12.", "<think>11</think><answer>12</answer>", "**12**"]
 )
-def test_the_answer_is_taken_out_of_what_stands_around_it(text):
+def test_answer_is_extracted_from_its_context(text):
     assert value(MathVista(), text, "12", question_type="free_form", answer_type="integer") == 1
 
 
-def test_two_answers_are_none_and_bad_references_are_the_scorers_fault():
+def test_several_answers_are_invalid_and_bad_references_scorer_failures():
     known = {"question_type": "free_form", "answer_type": "integer"}
     assert outcome(MathVista(), "The answer is 1.\nThe answer is 2.", "1", **known) == (0, Status.INVALID)
     assert outcome(MathVista(), "1", 1, **known)[1] is Status.ERROR

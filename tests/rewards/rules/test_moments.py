@@ -47,7 +47,7 @@ def random_spans(rng, cells):
     return ends
 
 
-def test_500_random_answers_agree_with_a_fine_grid():
+def test_500_random_answers_equal_a_fine_grid():
     """Spans end on eighths of a second, so that cells of that width measure them exactly."""
     rng = np.random.default_rng(0)
     items, expected = [], []
@@ -75,7 +75,7 @@ SPANS = st.lists(
 
 
 @given(SPANS, SPANS)
-def test_temporal_iou_is_symmetric_within_bounds_and_one_for_equal_unions_alone(first, second):
+def test_temporal_iou_is_symmetric_and_one_for_equal_unions_only(first, second):
     score = temporal_iou(first, second)
     assert 0 <= score <= 1
     assert temporal_iou(second, first) == pytest.approx(score, abs=1e-9)
@@ -84,11 +84,11 @@ def test_temporal_iou_is_symmetric_within_bounds_and_one_for_equal_unions_alone(
 
 
 @pytest.mark.parametrize("truth", [[7, 3], [3, 3], [-1, 3], 5, "when?", [[3, 7], 9], [3, float("nan")]])
-def test_a_bad_reference_is_the_scorers_failure(truth):
+def test_malformed_references_are_scorer_failures(truth):
     assert outcome(TemporalIoU(), "[3, 7]", truth)[1] is Status.ERROR
 
 
-def test_swapped_ends_and_spans_of_no_length_are_invalid():
+def test_swapped_and_empty_spans_are_invalid():
     for text in ("[7, 3]", "[3, 3]", "7s to 3s", "[3, 7", "[3, 7] [1, 2"):
         assert outcome(TemporalIoU(), text, [3, 7]) == (0, Status.INVALID)
 
@@ -115,7 +115,7 @@ def test_tube_iou_by_hand(tube, truth, score):
     assert value(TubeIoU(), f"```json\n{json.dumps(tube)}\n```", truth, space="pixel") == pytest.approx(score)
 
 
-def test_500_random_tubes_agree_with_torchvision():
+def test_500_random_tubes_equal_torchvision():
     rng = np.random.default_rng(0)
     items, expected = [], []
     for _ in range(500):
@@ -133,7 +133,7 @@ def test_500_random_tubes_agree_with_torchvision():
     np.testing.assert_allclose(TubeIoU().score(items).values["tube_iou"], expected, atol=1e-6)
 
 
-def test_a_perfect_tube_in_another_space_is_perfect_and_one_off_by_a_hair_is_not():
+def test_true_tubes_are_perfect_in_any_space_and_shifted_ones_are_not():
     truth = {"1": [64, 96, 192, 192], "2": [108.8, 48, 320, 240]}
     tube = {"1": [100, 200, 300, 400], "2": [170, 100, 500, 500]}
     refs = {"space": "pixel", "size": [640, 480]}
@@ -142,7 +142,7 @@ def test_a_perfect_tube_in_another_space_is_perfect_and_one_off_by_a_hair_is_not
     assert value(TubeIoU("norm_1000"), json.dumps(tube), truth, **refs) < 1
 
 
-def test_frames_are_the_keys_of_a_tube():
+def test_tube_keys_are_frame_numbers():
     one, two = Decimal(1), Decimal(2)
     assert tube_iou({one: (0, 0, 1, 1)}, {one: (0, 0, 1, 1), two: (0, 0, 1, 1)}) == 0.5
 
@@ -173,11 +173,11 @@ def test_frames_are_the_keys_of_a_tube():
         json.dumps({str(i): BOX for i in range(10_000)}),
     ],
 )
-def test_what_is_no_tube_is_invalid(text):
+def test_texts_that_are_no_tube_are_invalid(text):
     assert outcome(TubeIoU(), text, {"1": BOX}, space="pixel", size=[640, 480]) == (0, Status.INVALID)
 
 
-def test_bad_references_of_tubes_are_the_scorers_failure():
+def test_malformed_tube_references_are_scorer_failures():
     for truth, space in (({"1": [110, 20, 10, 220]}, "pixel"), ("x", "pixel"), ({"1": BOX}, "percent"), ({}, None)):
         assert outcome(TubeIoU(), json.dumps({"1": BOX}), truth, space=space)[1] is Status.ERROR
     assert outcome(TubeIoU("norm_1"), '{"1": [0, 0, 1, 1]}', {"1": BOX}, space="pixel")[1] is Status.ERROR

@@ -34,30 +34,30 @@ def test_tolerances_by_hand(text, answer, tolerances, expected):
     assert value(Numeric(**tolerances), text, answer) == expected
 
 
-def test_a_unit_may_be_left_out_but_not_replaced():
+def test_units_may_be_omitted_but_not_replaced():
     assert value(Numeric(), "5 cm", "5 cm", unit="cm") == value(Numeric(), "5", 5, unit="cm") == 1
     assert outcome(Numeric(), "5 km", 5, unit="cm") == (0, Status.INVALID)
     assert value(Numeric(), "12%", 12, unit="%") == 1 and value(Numeric(), "12%", 12) == 0
     assert value(Numeric(), "12%", 0.12) == 1
 
 
-def test_no_number_or_several_are_invalid():
+def test_missing_or_several_numbers_are_invalid():
     for text in ("", "nan", "infinity", "1e999999", "3 or 4", "<answer>3</answer><answer>4</answer>", "\u0663"):
         assert outcome(Numeric(), text, 3) == (0, Status.INVALID), text
 
 
 @pytest.mark.parametrize("answer", [math.nan, math.inf, "three", "", True, [3], {"a": 3}])
-def test_a_reference_that_is_no_number_fails_the_scorer(answer):
+def test_non_numeric_references_are_scorer_failures(answer):
     output = Numeric().score([ask("3", answer)])
     assert output.status["numeric"] == [Status.ERROR] and math.isnan(output.values["numeric"][0])
     assert output.failures[0]["numeric"].kind == "reference"
 
 
-def test_a_unit_that_is_no_text_fails_the_scorer():
+def test_non_text_units_are_scorer_failures():
     assert outcome(Numeric(), "3", 3, unit=5)[1] is Status.ERROR
 
 
-def test_1000_random_numbers_agree_with_fractions():
+def test_1000_random_numbers_equal_fractions():
     rng = random.Random(0)
     agreed = 0
     for _ in range(1000):
@@ -71,6 +71,6 @@ def test_1000_random_numbers_agree_with_fractions():
 
 
 @pytest.mark.parametrize("wrong", [{"relative": -1}, {"absolute": math.nan}, {"relative": math.inf}])
-def test_a_tolerance_that_is_none_is_refused(wrong):
+def test_invalid_tolerances_are_rejected(wrong):
     with pytest.raises(RewardError, match=r"numeric: .* tolerance"):
         Numeric(**wrong)

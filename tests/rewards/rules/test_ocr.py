@@ -35,7 +35,7 @@ def texts(count, seed=0):
         yield ("".join(changed) if rng.random() < 0.8 else truth).strip(), truth
 
 
-def test_600_random_texts_agree_with_a_table_of_distances():
+def test_600_random_texts_equal_an_edit_distance_table():
     for read, truth in texts(600):
         edit_distance, words = distance(read, truth), distance(read.split(), truth.split())
         assert value(OCRNED(), read, truth) == pytest.approx(1 - edit_distance / max(len(read), len(truth)))
@@ -43,7 +43,7 @@ def test_600_random_texts_agree_with_a_table_of_distances():
         assert value(OCRWER(), read, truth) == pytest.approx(min(1, words / len(truth.split())))
 
 
-def test_500_random_texts_agree_with_torchmetrics():
+def test_500_random_texts_equal_torchmetrics():
     cer, wer = CharErrorRate(), WordErrorRate()
     pairs = list(texts(500, seed=1))
     items = [ask(read, truth) for read, truth in pairs]
@@ -62,7 +62,7 @@ def test_only_the_text_itself_is_perfect_and_ned_is_symmetric(read, truth):
     assert (value(OCRCER(), read, truth) == 0) == same
 
 
-def test_what_does_not_count_is_stated():
+def test_folding_options_define_equal_texts():
     assert value(OCRNED(), "Stop", "STOP") < 1 and value(OCRNED(fold_case=True), "Stop", "STOP") == 1
     assert value(OCRNED(), "a  b", "a b") < 1 and value(OCRNED(fold_space=True), "a\n b", "a b") == 1
     assert value(OCRNED(), " stop\n", "stop") == 1
@@ -78,20 +78,20 @@ def test_empty_texts():
     assert value(OCRNED(), "", "x") == 0 and value(OCRCER(), "", "x") == value(OCRWER(), "", "x") == 1
 
 
-def test_the_worst_is_given_to_invalid_answers_whichever_way_is_better():
+def test_invalid_answers_score_worst_in_either_direction():
     twice = "<answer>a</answer><answer>a</answer>"
     assert outcome(OCRNED(), twice, "a") == (0, Status.INVALID)
     assert outcome(OCRCER(), twice, "a") == outcome(OCRWER(), twice, "a") == (1, Status.INVALID)
     assert outcome(OCRNED(), "a" * (MAX_CHARACTERS + 1), "a") == (0, Status.INVALID)
 
 
-def test_numbers_may_be_the_truth_and_lists_fail_the_scorer():
+def test_references_may_be_numbers_but_not_lists():
     assert value(OCRNED(), "42", 42) == 1
     for wrong in (["a"], True, "a" * (MAX_CHARACTERS + 1)):
         number, status = outcome(OCRNED(), "a", wrong)
         assert math.isnan(number) and status is Status.ERROR
 
 
-def test_an_unknown_form_of_unicode_is_refused():
+def test_unknown_unicode_forms_are_rejected():
     with pytest.raises(RewardError, match="ocr_cer: unicode is 'utf-8'; expected one of NFC, NFKC"):
         OCRCER(unicode="utf-8")

@@ -45,7 +45,7 @@ def rouge_by_search(answer, truth, variant):
 
 
 @pytest.mark.parametrize("variant", ["1", "2", "L"])
-def test_500_random_texts_agree_with_a_search(variant):
+def test_500_random_texts_equal_an_exhaustive_search(variant):
     rng = random.Random(0)
     for _ in range(500):
         answer, truth = (rng.choices("abcd", k=rng.randint(2, 7)) for _ in range(2))
@@ -54,7 +54,7 @@ def test_500_random_texts_agree_with_a_search(variant):
         )
 
 
-def test_the_parts_agree_with_torchmetrics():
+def test_precision_recall_and_f1_equal_torchmetrics():
     from torchmetrics.functional.text.rouge import _rouge_l_score, _rouge_n_score  # the whole asks for nltk's data
 
     rng = random.Random(1)
@@ -73,7 +73,7 @@ def test_words_are_letters_and_digits_of_any_script():
     assert rouge_words("\u041a\u0440\u0443\u0433") == ["\u043a\u0440\u0443\u0433"]
 
 
-def test_which_variant_sees_the_order():
+def test_rouge_2_and_l_depend_on_word_order():
     assert value(Rouge("1"), "b a", "a b") == 1 and value(Rouge("2"), "b a", "a b") == 0
     assert value(Rouge("L"), "b a", "a b") == 0.5 and value(Rouge("L"), "A, b.", "a b") == 1
     assert value(Rouge("2"), "a", "a") == 1 and value(Rouge("2"), "b", "a") == 0
@@ -87,11 +87,11 @@ def test_empty_answers_score_0_and_empty_references_fail():
     assert outcome(Rouge(), "a" * 100_001, "a") == (0, Status.INVALID)
 
 
-def test_the_best_of_several_references_counts():
+def test_best_of_several_references_counts():
     assert value(Rouge(), "a b", ["c d", "a b"]) == 1 and value(Rouge(), "a b", ["c d", "a c"]) == 0.5
 
 
-def test_an_unknown_variant_is_refused():
+def test_unknown_variants_are_rejected():
     with pytest.raises(RewardError, match="rouge: variant is '3'; expected one of 1, 2, L"):
         Rouge("3")
 
@@ -135,7 +135,7 @@ def bmas_by_loops(first, second):
     return (there + back) / 2
 
 
-def test_bmas_agrees_with_loops_on_500_random_embeddings():
+def test_bmas_equals_loops_on_500_random_embeddings():
     rng = random.Random(0)
     for _ in range(500):
         first, second = (torch.randn(rng.randint(1, 5), 4, dtype=torch.float64) for _ in range(2))
@@ -143,7 +143,7 @@ def test_bmas_agrees_with_loops_on_500_random_embeddings():
         assert bmas(first, second) == pytest.approx(bmas(second, first))
 
 
-def test_bmas_is_that_of_the_encoders_last_states_without_special_tokens(encoder):
+def test_bmas_uses_last_hidden_states_without_special_tokens(encoder):
     reward = load("bmas", model=encoder)
     network = BertModel.from_pretrained(encoder).eval()
     ids = {text: [4 + WORDS.index(word) for word in text.split()] for text in ("a red circle", "the blue square of a")}
@@ -158,7 +158,7 @@ def test_bmas_is_that_of_the_encoders_last_states_without_special_tokens(encoder
     assert [file.path for file in reward.spec.weights] and len(reward.spec.weights[0].sha256) == 64
 
 
-def test_bmas_of_input_embeddings_does_not_see_the_order_but_only_the_text_itself_scores_1(encoder):
+def test_bmas_of_input_embeddings_ignores_order_below_perfect(encoder):
     contextual, table = BMAS(encoder), BMAS(encoder, embeddings="input")
     assert value(table, "a red", "a red") == value(contextual, "a red", "a red") == 1
     assert 0.9999 < value(table, "red a", "a red") < 1
@@ -166,7 +166,7 @@ def test_bmas_of_input_embeddings_does_not_see_the_order_but_only_the_text_itsel
     assert value(table, "a a red", "a red") < 1  # though every token has its like
 
 
-def test_bmas_cuts_nothing_off(encoder):
+def test_bmas_truncates_no_text(encoder):
     reward = BMAS(encoder)
     assert value(reward, "a " * 14, "a " * 14) == 1
     assert outcome(reward, "a " * 15, "a") == (-1, Status.INVALID)  # 17 with the special tokens, of 16
@@ -177,7 +177,7 @@ def test_bmas_cuts_nothing_off(encoder):
 
 
 @given(st.text(max_size=40), st.lists(st.sampled_from([*WORDS, "[CLS]", "[SEP]", "[PAD]", "?"]), max_size=14))
-def test_any_answer_has_a_bmas_or_is_refused_and_only_the_same_tokens_are_perfect(encoder_reward, text, words):
+def test_bmas_scores_or_rejects_any_answer(encoder_reward, text, words):
     truth = "a red circle"
     stuffed = " ".join(words)
     output = encoder_reward.score([ask(answer, truth) for answer in (text, stuffed, f"{truth} {stuffed} x", truth)])
@@ -186,7 +186,7 @@ def test_any_answer_has_a_bmas_or_is_refused_and_only_the_same_tokens_are_perfec
     assert (values[1] == 1) == (words == truth.split()) and values[2] < 1 and values[3] == 1
 
 
-def test_bmas_refuses_what_is_no_encoder(encoder, tmp_path):
+def test_bmas_rejects_models_that_are_no_encoder(encoder, tmp_path):
     with pytest.raises(RewardError):
         BMAS(str(tmp_path))
     with pytest.raises(RewardError, match="embeddings is 'first'"):

@@ -1,4 +1,4 @@
-"""Whether a point lies in a box."""
+"""Points inside and outside of boxes."""
 
 import numpy as np
 import pytest
@@ -24,11 +24,11 @@ BOX = [100, 200, 300, 400]
         ("(0, 0)", 0),
     ],
 )
-def test_edges_belong_to_the_box(text, score):
+def test_box_edges_are_inside(text, score):
     assert value(PointInBox(), text, BOX, space="norm_1000") == score
 
 
-def test_500_random_points_agree_with_numpy():
+def test_500_random_points_equal_numpy():
     rng = np.random.default_rng(0)
     corners = np.sort(rng.integers(0, 1001, (500, 2, 2)), axis=1)
     corners[:, 1] += corners[:, 0] == corners[:, 1]
@@ -46,7 +46,7 @@ def test_500_random_points_agree_with_numpy():
     assert keep.sum() > 490 and 20 < expected.sum() < 200
 
 
-def test_answers_may_count_otherwise_than_the_reference():
+def test_answers_and_references_may_use_different_spaces():
     size = [640, 480]
     assert value(PointInBox("norm_1000"), "(170, 360)", [108.8, 172.8, 200, 200], space="pixel", size=size) == 1
     assert value(PointInBox("norm_1000"), "(169, 360)", [108.8, 172.8, 200, 200], space="pixel", size=size) == 0
@@ -54,19 +54,19 @@ def test_answers_may_count_otherwise_than_the_reference():
     assert outcome(PointInBox("pixel"), "(1, 2)", BOX, space="norm_1000")[1] is Status.ERROR  # of unknown size
 
 
-def test_any_of_several_boxes_will_do():
+def test_point_in_any_of_several_boxes_is_right():
     boxes = [{"box": BOX, "label": "OK"}, {"box": [500, 500, 600, 600], "label": "Yes"}]
     assert value(PointInBox(), "(550, 550)", boxes, space="norm_1000") == 1
     assert value(PointInBox(), "(450, 450)", boxes, space="norm_1000") == 0
 
 
-def test_a_bad_reference_is_the_scorers_failure_and_a_bad_answer_is_invalid():
+def test_malformed_references_are_scorer_failures_and_answers_invalid():
     for answer in ([], "x", [300, 400, 100, 200], [1, 2]):
         assert outcome(PointInBox(), "(200, 300)", answer, space="norm_1000")[1] is Status.ERROR
     assert outcome(PointInBox(), "(200, 300)", BOX)[1] is Status.ERROR  # no space
     assert outcome(PointInBox(), "(200, 300", BOX, space="norm_1000") == (0, Status.INVALID)
 
 
-def test_a_wrong_space_is_refused():
+def test_unknown_spaces_raise():
     with pytest.raises(RewardError, match="norm_1000"):
         PointInBox("percent")

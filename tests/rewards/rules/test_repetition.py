@@ -29,7 +29,7 @@ def test_repetition_by_hand(text, ngram, score):
     assert value(Repetition(ngram), text) == pytest.approx(score)
 
 
-def test_1000_random_answers_agree_with_trl_in_tokens_words_and_chinese():
+def test_1000_random_answers_equal_trl_in_tokens_words_and_chinese():
     rng = np.random.default_rng(0)
     letters = "红圆三个蓝方大小"
     scores = []
@@ -44,17 +44,17 @@ def test_1000_random_answers_agree_with_trl_in_tokens_words_and_chinese():
     assert min(scores) < -0.9 and max(scores) == 0 and len(set(scores)) > 100
 
 
-def test_a_longer_loop_repeats_a_larger_share():
+def test_longer_loops_have_a_larger_share():
     shares = [repeated_ngram_fraction(["a", "b", "c"] * times, 3) for times in range(1, 30)]
     assert shares == sorted(shares) and shares[0] == 0 and shares[-1] > 0.95
 
 
-def test_long_answers_are_scored_and_endless_ones_invalid():
+def test_long_answers_are_scored_and_huge_ones_invalid():
     assert value(Repetition(), "na " * 300_000) < -0.99
     assert outcome(Repetition(), "na " * 400_000) == (-1, Status.INVALID)
 
 
-def test_tokens_that_are_not_there_are_the_scorers_failure():
+def test_missing_tokens_are_scorer_failures():
     for metadata in ({}, {"tokens": 5}, {"tokens": "abc"}):
         assert outcome(Repetition(unit="tokens"), "x", metadata=metadata)[1] is Status.ERROR
     assert Repetition(unit="tokens").score([ask("x")]).failures[0]["repetition"].kind == "missing"
@@ -63,6 +63,6 @@ def test_tokens_that_are_not_there_are_the_scorers_failure():
 @pytest.mark.parametrize(
     "wrong", [{"ngram": 0}, {"ngram": 2.5}, {"ngram": True}, {"ngram": 101}, {"unit": "characters"}]
 )
-def test_wrong_arguments_are_refused(wrong):
+def test_invalid_arguments_are_rejected(wrong):
     with pytest.raises(RewardError, match=next(iter(wrong))):
         Repetition(**wrong)

@@ -29,7 +29,7 @@ def score(reward, answered, true, progress, **references):
 
 
 @pytest.mark.parametrize("reward", [DynamicIoU, ReachableIoU])
-def test_the_threshold_rises_at_a_tenth_and_at_a_quarter_of_training(reward):
+def test_threshold_rises_at_a_tenth_and_a_quarter_of_training(reward):
     """The true box is 1000 wide, so that leaving out a column of n is an IoU of 1 − n/1000."""
     true = [0, 0, 1000, 500]
     for progress, threshold in [(0, 0.85), (0.1, 0.85), (0.101, 0.95), (0.25, 0.95), (0.251, 0.99), (1, 0.99)]:
@@ -50,14 +50,14 @@ def test_several_boxes_by_hand():
     assert output.values["dynamic_iou_matched"][0] == 0.5
 
 
-def test_one_wrong_box_more_does_not_pay_where_one_is_missing():
+def test_extra_wrong_boxes_do_not_offset_a_missing_one():
     """With the published penalty, 0.6 to the power of the difference in number, it does: 0.3 becomes 0.5."""
     true = [[0, 0, 100, 100], [200, 0, 300, 100]]
     alone = score(DynamicIoU(), [[0, 0, 100, 100]], true, 0.0)
     assert score(DynamicIoU(), [[0, 0, 100, 100], [500, 500, 600, 600]], true, 0.0) < alone
 
 
-def test_thresholds_are_arguments_and_checked():
+def test_thresholds_are_validated_arguments():
     reward = DynamicIoU(thresholds=(0.5, 0.75), until=(0.5,))
     assert score(reward, [40, 0, 100, 100], [0, 0, 100, 100], 0.5) == pytest.approx(0.6)
     assert score(reward, [40, 0, 100, 100], [0, 0, 100, 100], 0.6) == 0
@@ -87,14 +87,14 @@ def best_answer(box):
     return grid[iou.argmax()], iou.max()
 
 
-def test_no_box_on_the_grid_is_better_than_the_sixteen_around_the_true_one():
+def test_true_box_on_the_grid_beats_its_neighbours():
     boxes = small_boxes(300)
     boxes[150:, 2:] = boxes[150:, :2] + np.random.default_rng(1).uniform(0.05, 6, (150, 2))  # down to a part of a cell
     truth = true_boxes({"answer": boxes.tolist(), "space": "norm_1000"})
     np.testing.assert_allclose(max_reachable_iou(truth), [best_answer(box)[1] for box in boxes], atol=1e-12)
 
 
-def test_the_best_answers_to_small_boxes_fail_at_099_and_pass_where_it_is_reachable():
+def test_small_boxes_pass_at_the_reachable_threshold():
     """In 600 boxes with sides of 30 to 100, the best answer in whole numbers."""
     boxes = small_boxes(600)
     best = [best_answer(box)[0] for box in boxes]
@@ -112,7 +112,7 @@ def test_the_best_answers_to_small_boxes_fail_at_099_and_pass_where_it_is_reacha
     ("space", "decimals", "size", "share"),
     [("norm_1000", None, [1920, 1080], 0.10), ("norm_1", 3, [1920, 1080], 0.10), ("norm_1", 2, [1920, 1080], 0.02)],
 )
-def test_the_grid_is_that_of_the_answers_space(space, decimals, size, share):
+def test_grid_is_that_of_the_answer_space(space, decimals, size, share):
     """True boxes in whole pixels, sides 30 to 100; the best answer has `decimals` places."""
     generator = np.random.default_rng(0)
     corner = generator.integers(0, 900, (300, 2))
@@ -128,14 +128,14 @@ def test_the_grid_is_that_of_the_answers_space(space, decimals, size, share):
     assert (dynamic > 0).mean() < share and (reachable > 0).all()
 
 
-def test_whole_pixels_reach_true_boxes_in_whole_pixels():
+def test_integer_pixels_match_integer_boxes_exactly():
     boxes = small_boxes(50).round()
     truth = true_boxes({"answer": boxes.tolist(), "space": "pixel"})
     assert (max_reachable_iou(truth) == 1).all()
 
 
 @given(st.lists(st.floats(0, 900), min_size=2, max_size=2), st.lists(st.floats(0.5, 99), min_size=2, max_size=2))
-def test_the_reachable_threshold_is_never_above_the_schedules(corner, sides):
+def test_reachable_threshold_is_at_most_the_scheduled_one(corner, sides):
     box = [*corner, *(edge + side for edge, side in zip(corner, sides, strict=True))]
     truth = true_boxes({"answer": box, "space": "norm_1000"})
     for progress in (0.0, 0.2, 1.0):

@@ -46,7 +46,7 @@ def random_table(rng):
     return f"<table>{head}<tbody>{rows(2)}</tbody></table>"
 
 
-def test_500_random_tables_agree_with_the_formula_over_apted():
+def test_500_random_tables_equal_teds_by_apted():
     rng = random.Random(0)
     for _ in range(500):
         answer, truth = random_table(rng), random_table(rng)
@@ -78,7 +78,7 @@ def test_scores_by_hand(answer, expected, structure):
     assert (value(TEDS(), answer, HTML) == 1) == (expected == 1)
 
 
-def test_forms_that_mean_the_same_tree_are_perfect():
+def test_equivalent_trees_are_perfect():
     without = "<table><tr><td>1</td></tr></table>"
     assert value(TEDS(), without, "<table><tbody><tr><td> 1 </td></tr></tbody></table>") == 1
     markdown = "| a |b|\n|--|--|\n|1|2|"
@@ -86,18 +86,18 @@ def test_forms_that_mean_the_same_tree_are_perfect():
     assert value(TEDS(), "\\begin{tabular}{l} 1 \\\\ \\end{tabular}", without) == 1
 
 
-def test_trees_without_anything_in_common_are_not_below_0():
+def test_disjoint_trees_score_at_least_0():
     answer = "<table><tr><td>a</td></tr><tr><td>b</td></tr></table>"
     truth = "<table><caption>x</caption><thead><tr><th>c</th><th>d</th><th>e</th></tr></thead></table>"
     assert 0 <= value(TEDS(), answer, truth) < 0.5
 
 
-def test_a_far_away_difference_in_a_large_table_is_seen():
+def test_distant_differences_in_large_tables_lower_the_score():
     large = "<table>" + "<tr><td>x</td></tr>" * 150 + "</table>"
     assert 0.99 < value(TEDS(), large.replace("x</td></tr></table>", "y</td></tr></table>"), large) < 1
 
 
-def test_malformed_answers_are_invalid_and_malformed_references_the_scorers_failure():
+def test_malformed_answers_are_invalid_and_references_scorer_failures():
     too_large = "<table><tr>" + "<td>x</td>" * 1_000 + "</tr></table>"
     for wrong in ("", "x", HTML[:-8], HTML + HTML, "<table></table>", too_large):
         assert outcome(TEDS(), wrong, HTML) == (0, Status.INVALID)
@@ -105,7 +105,7 @@ def test_malformed_answers_are_invalid_and_malformed_references_the_scorers_fail
     assert outcome(TEDS(), HTML, [HTML])[1] is Status.ERROR
 
 
-def test_costs_of_renaming_are_symmetric_and_zero_only_for_the_same():
+def test_rename_costs_are_symmetric_and_zero_for_equal_cells_only():
     labels = [
         "table",
         "tr",

@@ -49,7 +49,7 @@ def searched(first, second, rename):
     return least((first,), (second,))
 
 
-def test_500_random_trees_agree_with_a_search():
+def test_500_random_trees_equal_an_exhaustive_search():
     rng = random.Random(0)
     for _ in range(500):
         first, second = (random_tree(rng, rng.randint(1, 9)) for _ in range(2))
@@ -64,7 +64,7 @@ class OfTrees(Config):
         return list(node.children)
 
 
-def test_500_larger_trees_agree_with_apted():
+def test_500_larger_trees_equal_apted():
     rng = random.Random(1)
     for _ in range(500):
         first, second = (random_tree(rng, rng.randint(1, 12)) for _ in range(2))
@@ -72,7 +72,7 @@ def test_500_larger_trees_agree_with_apted():
         assert ours == pytest.approx(APTED(first, second, OfTrees()).compute_edit_distance())
 
 
-def test_distances_by_hand():
+def test_tree_distances_by_hand():
     leaf, chain = Tree("a"), Tree("a", (Tree("b", (Tree("c"),)),))
     star = Tree("a", (Tree("b"), Tree("c")))
 
@@ -86,7 +86,7 @@ def test_distances_by_hand():
     assert between(star, Tree("a", (Tree("c"), Tree("b")))) == 2  # the order counts
 
 
-def test_trees_as_large_as_the_largest_tables_are_compared():
+def test_largest_tables_are_compared_in_time():
     def table(rows, columns, label):
         row = Tree("tr", tuple(Tree(f"{label}{n}") for n in range(columns)))
         return Tree("table", (Tree("tbody", (row,) * rows),))

@@ -1,10 +1,10 @@
-"""A judge on loopback that answers as it is told: rightly, wrongly, late, in part, or not at all.
+"""A fake judge on localhost that answers as configured: rightly, wrongly, late, in part, or not at all.
 
-    with StubJudge(lambda request: Sure(0.8)) as judge:
+    with FakeJudge(lambda request: Sure(0.8)) as judge:
         load("judge", model="stub", base_url=judge.base_url).score(batch)
 
-What the function returns decides: `Sure(p)` and `Says(text)` are a judge that works, the other classes one that does
-not. It needs nothing but the standard library and Pillow.
+The function returns the behaviour: `Sure(p)` and `Says(text)` are a judge that works, the other classes one that fails.
+It needs only the standard library and Pillow.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Request = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Sure:
-    """Log-probabilities of two words; as text, where none are asked for or given, the likelier one."""
+    """Log-probabilities of two words; the likelier word as text if none are requested or available."""
 
     probability: float
     yes: str = "Yes"
@@ -104,8 +104,8 @@ def giant(size: int = 50_000_000) -> Sends:
     return Sends(b'{"choices": [' + b" " * size + b"]}")
 
 
-class StubJudge:
-    """The server. A context manager; `base_url` is where it listens, `requests` what it was asked.
+class FakeJudge:
+    """The server, a context manager; `base_url` is its address, `requests` are those it received.
 
     `answer` is one of the classes above, or a function of the request (its JSON) that gives one. It runs in the thread
     of its connection, so several may run at once.
@@ -123,10 +123,10 @@ class StubJudge:
 
     @property
     def base_url(self) -> str:
-        """What judges are given."""
+        """Return the URL that judges are configured with."""
         return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
 
-    def __enter__(self) -> StubJudge:
+    def __enter__(self) -> FakeJudge:
         self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
@@ -139,7 +139,7 @@ class StubJudge:
         self._thread.join()
 
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
-        """One request."""
+        """Answer one request."""
         body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
         rejection = self._rejection(handler, body)
         if rejection is not None:
@@ -159,7 +159,7 @@ class StubJudge:
                 self._at_once -= 1
 
     def _rejection(self, handler: BaseHTTPRequestHandler, body: bytes) -> Refuses | None:
-        """What a server that follows the specification would refuse."""
+        """Return the rejection of a request that violates the specification, or None."""
         if handler.path != "/v1/chat/completions":
             return Refuses(404, b'{"error": {"message": "no such path"}}')
         header = handler.headers.get("Authorization", "")
@@ -171,7 +171,7 @@ class StubJudge:
             whole = isinstance(request["model"], str) and isinstance(request["messages"], list)
         except (ValueError, KeyError, TypeError):
             whole = False
-        return None if whole else Refuses(400, b'{"error": {"message": "model and messages are due"}}')
+        return None if whole else Refuses(400, b'{"error": {"message": "model and messages are required"}}')
 
     def _give(self, handler: BaseHTTPRequestHandler, request: Request, answer: Any) -> None:
         if isinstance(answer, Late):
@@ -191,7 +191,7 @@ class StubJudge:
             self._closing.wait()
         elif isinstance(answer, Cuts):
             part = good[: int(len(good) * answer.share)]
-            # A client that is not told keeps the line for its next question, and finds it dead.
+            # Without the header a client reuses the connection for its next request, and finds it closed.
             whole = {"Connection": "close"} if answer.honest else {}
             handler.wfile.write(_head(200, len(part) if answer.honest else len(good), whole) + part)
         elif isinstance(answer, Drips):
@@ -201,11 +201,11 @@ class StubJudge:
                     break
                 handler.wfile.write(bytes([byte]))
         elif not isinstance(answer, HangsUp):
-            raise TypeError(f"the stub was told to answer {answer!r}")
+            raise TypeError(f"the fake judge cannot answer {answer!r}")
 
 
 def in_turn(*answers: Any) -> Callable[[Request], Any]:
-    """One answer after the other, and again from the first."""
+    """Return the answers in turn, and again from the first."""
     lock, order = threading.Lock(), itertools.cycle(answers)
 
     def answer(request: Request) -> Any:
@@ -226,7 +226,7 @@ def pictures(request: Request) -> list[Image.Image]:
 
 
 def text(request: Request) -> str:
-    """What the user's message says; a picture stands there as [picture]."""
+    """Return the text of the user's message, with [picture] for each image."""
     content = request["messages"][-1]["content"]
     if isinstance(content, str):
         return content
@@ -234,7 +234,7 @@ def text(request: Request) -> str:
 
 
 def between(request: Request, tag: str) -> list[str]:
-    """What stands between <tag> and </tag> in the user's message, each time."""
+    """Return every text between <tag> and </tag> in the user's message."""
     return re.findall(f"<{tag}>\n(.*?)\n</{tag}>", text(request), re.DOTALL)
 
 
@@ -275,7 +275,7 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-def _handler(judge: StubJudge) -> type[BaseHTTPRequestHandler]:
+def _handler(judge: FakeJudge) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         disable_nagle_algorithm = True  # 40 ms an answer otherwise
