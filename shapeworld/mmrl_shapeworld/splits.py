@@ -1,7 +1,8 @@
 """Data sets of captions: training, validation, and compositions that training never shows.
 
-`samples` also returns the data sets of questions about pictures (`mmrl_shapeworld.vqa.question_splits`) and those of
-edits, holes and motions (`mmrl_shapeworld.task_splits`), by their names. It is an entry point of `mmrl.datasets`.
+`samples` also returns the data sets of questions about pictures (`mmrl_shapeworld.vqa.question_splits`), those of the
+worlds (`mmrl_shapeworld.worlds.world_splits`) and those of edits, holes and motions (`mmrl_shapeworld.task_splits`), by
+their names. It is an entry point of `mmrl.datasets`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from mmrl.data.sample import Sample
 from mmrl_shapeworld import task_splits
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.vqa import question_splits
+from mmrl_shapeworld.worlds import world_splits
 
 SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
@@ -27,7 +29,7 @@ def captions(split: str) -> list[Caption]:
         KeyError: there is no such split.
     """
     if split not in SPLITS:
-        known = ", ".join([*SPLITS, *question_splits.NAMES, *task_splits.SPLITS])
+        known = ", ".join([*SPLITS, *question_splits.NAMES, *task_splits.SPLITS, *world_splits.split_names()])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
     return list(_drawn(split))
 
@@ -59,6 +61,8 @@ def samples(split: str) -> list[Sample]:
     """
     if split in question_splits.NAMES:
         return question_splits.samples(split)
+    if world_splits.parts_of(split):
+        return world_splits.samples(split)
     if split in task_splits.SPLITS:
         return task_splits.samples(split)
     return [

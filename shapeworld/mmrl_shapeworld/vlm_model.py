@@ -53,6 +53,17 @@ WORDS = (
     *("many", "tall", "tallest", "shortest", "bar", "text", "odd", "move", "seconds"),
     *("top", "bottom", "left", "right", "up", "down"),
 )
+WORLD_PIECES = (
+    ']}, {"bbox_2d": [',
+    *("click(", "scroll('", "type('", "')"),
+    *("bar | height <0x0A> ", " <0x0A> ", " | "),
+    *("\\begin{tabular}{", "\\multicolumn{2}{c}{", "\\multirow{2}{*}{", "}\\end{tabular}", "\\end{tabular}", "\\\\"),
+)
+"""Pieces of the answers of `mmrl_shapeworld.worlds`, a token each in the model of those worlds."""
+WORLD_WORDS = (
+    *("orange", "purple", "diamond", "cross", "small", "large", "a", "and"),
+    *("Open", "Write", "Describe", "as", "chart", "on", "page", "table"),
+)
 
 CHAT_TEMPLATE = """\
 {%- for message in messages -%}
@@ -78,20 +89,21 @@ CHAT_TEMPLATE = """\
 """
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(of_worlds: bool = False) -> PreTrainedTokenizerFast:
     """Whole words of ShapeWorld, numbers up to 56 with and without a comma, and bytes for all else.
 
-    Any text comes back exactly as it was. Nothing is trained, so every process makes the same one.
+    Any text comes back exactly as it was. Nothing is trained, so every process makes the same one. `of_worlds` adds the
+    words and pieces of `mmrl_shapeworld.worlds` behind the others, whose numbers stay as they are.
     """
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     pieces: dict[str, None] = dict.fromkeys(sorted(pre_tokenizers.ByteLevel.alphabet()))
-    for text in _pieces():
+    for text in (*_pieces(), *(_pieces_of_worlds() if of_worlds else ())):
         ((piece, _),) = byte_level.pre_tokenize_str(text)
         pieces[piece] = None
     vocabulary = {piece: number for number, piece in enumerate(pieces, start=len(SPECIAL))}
     vocabulary.update((special, number) for number, special in enumerate(SPECIAL))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    fixed = "|".join(re.escape(piece) for piece in JSON_PIECES + ROLES)
+    fixed = "|".join(re.escape(piece) for piece in (*JSON_PIECES, *ROLES, *(WORLD_PIECES if of_worlds else ())))
     pattern = Regex(rf"{fixed}|[0-9]+, |[0-9]+| ?[A-Za-z]+| ?[^A-Za-z0-9]")
     backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, "isolated"), byte_level])
     backend.decoder = decoders.ByteLevel()
@@ -118,8 +130,18 @@ def _pieces() -> Iterable[str]:
     yield from (" +", " -", " =")
 
 
-def processor() -> Qwen3VLProcessor:
-    """Pictures and frames of 56×56 pixels as they are, others scaled to about as many; all frames of a clip."""
+def _pieces_of_worlds() -> Iterable[str]:
+    yield from WORLD_PIECES
+    for word in WORLD_WORDS:
+        yield word
+        yield f" {word}"
+
+
+def processor(of_worlds: bool = False) -> Qwen3VLProcessor:
+    """Pictures and frames of 56×56 pixels as they are, others scaled to about as many; all frames of a clip.
+
+    `of_worlds` gives it the tokenizer of `mmrl_shapeworld.worlds`.
+    """
     area = PIXELS * PIXELS
     shared = {
         "patch_size": PATCH,
@@ -128,7 +150,7 @@ def processor() -> Qwen3VLProcessor:
         "image_mean": [0.5] * 3,
         "image_std": [0.5] * 3,
     }
-    words = tokenizer()
+    words = tokenizer(of_worlds)
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(size={"shortest_edge": area, "longest_edge": area}, **shared),
         tokenizer=words,

@@ -17,7 +17,7 @@ from tools.shapeworld_pretrain import vlm as pretrain
 from tools.shapeworld_pretrain import vlm_batches as batches
 from tools.shapeworld_pretrain.muon import Muon, orthogonal
 from tools.shapeworld_pretrain.vlm_evaluate import answers, skill
-from tools.shapeworld_pretrain.vlm_hints import NAMES, NOTHING, Hints, targets
+from tools.shapeworld_pretrain.vlm_hints import NAMES, Hints, targets
 
 ODD_TEXTS = ("Übergröße <x> 99  a\n\nb\t12, 13,14", "  two  spaces ", "56, 57, 100", "日本語 🙂", '{"a": [1, 2]}')
 
@@ -156,7 +156,7 @@ def test_hints_name_what_each_patch_shows():
     middle = torch.stack([squares % 8, squares // 8], 1) * 7 + 3.5
     placed = boxes[0][odd] * 56 + middle[odd].repeat(1, 4)
     torch.testing.assert_close(placed, torch.tensor([box + box] * int(odd.sum())).float(), atol=1e-4, rtol=0)
-    assert (kinds[0][:, 0] == NOTHING).any()
+    assert (kinds[0][:, 0] == len(NAMES)).any()
 
 
 def test_a_step_moves_every_parameter(untrained, tmp_path):

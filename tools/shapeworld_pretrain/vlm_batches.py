@@ -24,7 +24,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import (
 
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, PALETTE, PIXELS, Picture, blank, colours_of
-from mmrl_shapeworld.vqa.questions import FRAMES, Question
+from mmrl_shapeworld.vqa.questions import FRAMES, NAMES, Question
 from tools.shapeworld_pretrain.vlm_hints import targets
 
 GRID = PIXELS // vlm_model.PATCH
@@ -45,8 +45,13 @@ class Batch:
 class BatchBuilder:
     """Makes batches as the processor would, only faster: pictures are all of one size, and beginnings are all alike."""
 
-    def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
-        self.model, self.words = model, processor.tokenizer
+    def __init__(
+        self,
+        model: Qwen3VLForConditionalGeneration,
+        processor: Qwen3VLProcessor,
+        names: Sequence[str] = NAMES,  # of what regions show, for the hints
+    ) -> None:
+        self.model, self.words, self.names = model, processor.tokenizer, names
         self.kinds: dict[int, tuple[list[int], list[int], Mapping[str, Tensor]]] = {}
         for frames in (0, 1, FRAMES):
             inputs = processed(processor, [Question("?", "", "", "", (blank(),) * frames)])
@@ -69,7 +74,7 @@ class BatchBuilder:
             ids[number, : len(row)] = torch.tensor(row)
             answered[number, len(row) - len(answer) - 1 : len(row)] = True
         patches = to_patches([question.frames for question in questions]) if frames else None
-        hints = targets(questions) if frames else None
+        hints = targets(questions, self.names) if frames else None
         return Batch(ids, self._positions(frames, length, len(rows)), patches, hints, answered)
 
     def _positions(self, frames: int, length: int, rows: int) -> Tensor:

@@ -20,18 +20,18 @@ from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.questions import NAMES, Question, Region
 
 GRID = PIXELS // vlm_model.PATCH
-NOTHING = len(NAMES)
 MOST = 8
 """Things that share a colour or a shape are counted up to here."""
-_PARTS = (len(NAMES) + 1, MOST + 1, MOST + 1, 8)  # names, things of the colour, things of the shape, two boxes
 
 
 class Hints(nn.Module):
     """The contents of each patch, and the box around them: of a pair of frames, in the first and in the second."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, names: Sequence[str] = NAMES) -> None:
         super().__init__()
-        self.tell = nn.Linear(width, vlm_model.MERGE**2 * sum(_PARTS))
+        self.names = names
+        self.parts = (len(names) + 1, MOST + 1, MOST + 1, 8)  # things of the colour and of the shape, two boxes
+        self.tell = nn.Linear(width, vlm_model.MERGE**2 * sum(self.parts))
 
     def forward(
         self,
@@ -40,31 +40,34 @@ class Hints(nn.Module):
         boxes: Tensor,  # [N, 64, 8] float32; in shares of the side, from the patch's centre
     ) -> Tensor:  # [] mean loss
         """Return the loss of predicting the contents of the patches."""
-        names, colours, shapes, edges = self.tell(squares).view(len(kinds), GRID * GRID, -1).split(_PARTS, dim=-1)
-        there = kinds[..., 0] != NOTHING
+        names, colours, shapes, edges = self.tell(squares).view(len(kinds), GRID * GRID, -1).split(self.parts, dim=-1)
+        there = kinds[..., 0] != len(self.names)  # a number past the last name: nothing is there
         loss = F.cross_entropy(names.flatten(0, 1), kinds[..., 0].flatten())
         loss = loss + F.cross_entropy(colours[there], kinds[..., 1][there])
         loss = loss + F.cross_entropy(shapes[there], kinds[..., 2][there])
         return loss + 10 * (edges[there] - boxes[there]).abs().mean()
 
 
-def targets(questions: Sequence[Question]) -> tuple[Tensor, Tensor]:
-    """[N, 64, 3] kinds and [N, 64, 8] boxes of what each patch shows; N counts pictures and pairs of frames."""
+def targets(questions: Sequence[Question], names: Sequence[str] = NAMES) -> tuple[Tensor, Tensor]:
+    """[N, 64, 3] kinds and [N, 64, 8] boxes of what each patch shows; N counts pictures and pairs of frames.
+
+    A kind is a number of `names`, or their count where there is nothing.
+    """
     pairs = []
     for question in questions:
         frames = question.regions if len(question.regions) > 1 else question.regions * 2
-        pairs += [_of_pair(first, second) for first, second in zip(frames[::2], frames[1::2], strict=True)]
+        pairs += [_of_pair(first, second, names) for first, second in zip(frames[::2], frames[1::2], strict=True)]
     return torch.from_numpy(np.stack([kind for kind, _ in pairs])), torch.from_numpy(
         np.stack([box for _, box in pairs])
     )
 
 
 def _of_pair(
-    first: Sequence[Region], second: Sequence[Region]
+    first: Sequence[Region], second: Sequence[Region], names: Sequence[str]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:  # [64, 3], [64, 8]
     """Kinds and places by the first frame. Both frames name the same things in the same order."""
     starts = np.arange(GRID) * vlm_model.PATCH
-    kinds = np.full((GRID, GRID, 3), NOTHING)
+    kinds = np.full((GRID, GRID, 3), len(names))
     boxes = np.zeros((GRID, GRID, 8), np.float32)
     most = np.zeros((GRID, GRID))  # pixels of the patch that the thing's box covers
     words = [(name.split()[0], name.split()[-1]) for name, _ in first]
@@ -75,7 +78,7 @@ def _of_pair(
         here = covered > most
         most[here] = covered[here]
         alike = [sum(each[n] == name.split()[-n] for each in words) for n in (0, 1)]
-        kinds[here] = (NAMES.index(name), *(min(count, MOST) for count in alike))
+        kinds[here] = (names.index(name), *(min(count, MOST) for count in alike))
         boxes[here] = (x1, y1, x2, y2, *then)
     middle = (starts + vlm_model.PATCH / 2).astype(np.float32)
     boxes[..., 0::2] -= middle[None, :, None]

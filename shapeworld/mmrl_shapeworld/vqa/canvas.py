@@ -1,4 +1,4 @@
-"""Pictures of 56×56 pixels in seven colours: scattered, drawn as arrays of colour numbers, and encoded as data URIs."""
+"""Pictures of 56×56 pixels in a few colours: scattered, drawn as arrays of colour numbers, and encoded as data URIs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,32 @@ from mmrl_shapeworld.scenes import BACKGROUND, COLOURS, shape_mask
 PIXELS = 56
 INK, LINE = len(COLOURS) + 1, len(COLOURS) + 2
 """Colour numbers beside those of things, which count from 1 in the order of `COLOURS`; 0 is the background."""
-PALETTE = np.array([BACKGROUND, *COLOURS.values(), (30, 30, 30), (190, 190, 190)], np.uint8)
+MORE_COLOURS: dict[str, tuple[int, int, int]] = {"orange": (245, 130, 30), "purple": (150, 60, 190)}
+"""Colours of things in out-of-distribution splits alone."""
+SKY, SAND = LINE + 1 + len(MORE_COLOURS), LINE + 2 + len(MORE_COLOURS)
+"""Colour numbers of backgrounds."""
+PALETTE = np.array(
+    [
+        BACKGROUND,
+        *COLOURS.values(),
+        (30, 30, 30),
+        (190, 190, 190),
+        *MORE_COLOURS.values(),
+        (200, 225, 245),
+        (240, 225, 195),
+    ],
+    np.uint8,
+)
 FRAMES_PER_SECOND = 2
 NUMBERS = {name: number for number, name in enumerate(COLOURS, start=1)}
 
 Picture = NDArray[np.uint8]
 """[56, 56]; a number of `PALETTE` for each pixel."""
+
+
+def palette_of(frames: Sequence[Picture]) -> NDArray[np.uint8]:
+    """Return [7 or more, 3], the first colours of the palette, up to the last one that the frames show."""
+    return PALETTE[: max(LINE, *(int(frame.max()) for frame in frames)) + 1]
 
 
 def blank() -> Picture:
@@ -83,7 +103,7 @@ def png_uri(picture: Picture) -> str:
     header = struct.pack(">IIBBBBB", PIXELS, PIXELS, 8, 3, 0, 0, 0)  # eight bits, a palette
     parts = (
         (b"IHDR", header),
-        (b"PLTE", PALETTE.tobytes()),
+        (b"PLTE", palette_of([picture]).tobytes()),
         (b"IDAT", zlib.compress(rows.tobytes(), 1)),
         (b"IEND", b""),
     )
@@ -97,7 +117,7 @@ def gif_uri(frames: Sequence[Picture]) -> str:
     """A data URI of a clip, two frames a second. Neighbouring frames must differ: Pillow joins those that do not."""
     images = [Image.fromarray(frame, "P") for frame in frames]
     for image in images:
-        image.putpalette(PALETTE.tobytes())
+        image.putpalette(palette_of(frames).tobytes())
     buffer = io.BytesIO()
     images[0].save(
         buffer, "GIF", save_all=True, append_images=images[1:], duration=1000 // FRAMES_PER_SECOND, optimize=False

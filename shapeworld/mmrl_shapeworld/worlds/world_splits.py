@@ -1,0 +1,198 @@
+"""Data sets of the worlds: training, development, validation and out-of-distribution splits of each, and mixtures.
+
+`shapeworld:crowd-train` is the training split of one world, `shapeworld:crowd+caption-train` has those of two by turns,
+and `shapeworld:worlds-train` those of all.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
+
+import numpy as np
+
+from mmrl.data.sample import RewardChoice, Sample
+from mmrl.rewards.core.registry import load
+from mmrl.rewards.core.reward import Reward
+from mmrl_shapeworld.vqa.canvas import gif_uri, png_uri
+from mmrl_shapeworld.vqa.questions import Question
+from mmrl_shapeworld.worlds import (
+    crowds,
+    documents,
+    fact_graphs,
+    picture_captions,
+    picture_letters,
+    referring,
+    screens,
+    spurious_clips,
+)
+from mmrl_shapeworld.worlds.caption_facts import FactCheck
+
+Draw = Callable[[np.random.Generator], Question]
+SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
+"""Questions of each split of one world. Settings are chosen on `development`; the last two are for results."""
+MIXTURE = "worlds"
+"""The name of the mixture of all worlds."""
+_SEED = 71
+_SHARES = {"train": range(0, 5), "development": range(5, 6), "validation": range(6, 8), "ood": range(0, 8)}
+"""The part of the checksums, modulo 8, of the questions that a split may have: so no two splits share a question."""
+
+
+@dataclass(frozen=True)
+class QuestionWorld:
+    """A kind of question, its out-of-distribution forms by name, and its reward."""
+
+    draw: Draw
+    unseen: Mapping[str, Draw]
+    reward: RewardChoice
+    task: str | None = None  # a built-in task of mmrl, where one fits
+
+
+WORLDS: Mapping[str, QuestionWorld] = {
+    "crowd": QuestionWorld(
+        crowds.crowd,
+        {"colour": crowds.unseen_colours, "layout": crowds.unseen_layout},
+        RewardChoice("detection_f1", args={"threshold": 0.5}),
+        "detection",
+    ),
+    "refer": QuestionWorld(
+        referring.refer,
+        {
+            "colour": referring.unseen_colours,
+            "shape": referring.unseen_shapes,
+            "layout": referring.unseen_layout,
+        },
+        RewardChoice("box_iou"),
+        "grounding",
+    ),
+    "screen": QuestionWorld(
+        screens.screen,
+        {skin: screens.unseen_screen(skin) for skin in screens.UNSEEN_SKINS},
+        RewardChoice("gui_action"),
+        "gui",
+    ),
+    "caption": QuestionWorld(
+        picture_captions.caption,
+        {
+            "colour": picture_captions.unseen_colours,
+            "shape": picture_captions.unseen_shapes,
+            "number": picture_captions.unseen_number,
+        },
+        RewardChoice("rouge", args={"variant": "1"}),
+    ),
+    "chart-table": QuestionWorld(
+        documents.chart_table,
+        {"colour": documents.unseen_chart, "layout": documents.sideways_chart},
+        RewardChoice("chart_table"),
+    ),
+    "nested-table": QuestionWorld(
+        documents.nested_table, {"layout": documents.unseen_nesting}, RewardChoice("teds"), "table2latex"
+    ),
+    "page": QuestionWorld(documents.page, {"layout": documents.unseen_page}, RewardChoice("ocr_ned"), "ocr"),
+    "clip": QuestionWorld(
+        spurious_clips.cued_clip(),
+        {"cue": spurious_clips.cued_clip(agrees=0.0)},
+        RewardChoice("multiple_choice"),
+        "video-qa",
+    ),
+    "letters": QuestionWorld(
+        picture_letters.lettered,
+        {"colour": picture_letters.unseen_colours, "number": picture_letters.unseen_number},
+        RewardChoice("ocr_ned"),
+        "ocr",
+    ),
+    "graph": QuestionWorld(
+        fact_graphs.fact_graph,
+        {"hops": fact_graphs.hops(4)},
+        RewardChoice("chart_relaxed", args={"tolerance": 0.0}),
+    ),
+}
+"""All worlds. The sources of the samples of an out-of-distribution split are named like `crowd-colour`."""
+
+
+def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
+    """Return the worlds and the part that a split's name names; None if it is not the name of such a split."""
+    names, _, part = split.rpartition("-")
+    worlds = tuple(WORLDS) if names == MIXTURE else tuple(names.split("+"))
+    known = part in SIZES and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
+    return (worlds, part) if known else None
+
+
+def split_names() -> tuple[str, ...]:
+    """Return the splits of all worlds, without mixtures."""
+    return tuple(f"{name}-{part}" for name in WORLDS for part in SIZES)
+
+
+@cache  # several runs in one process ask for them
+def world_questions(name: str, part: str) -> tuple[tuple[str, Question], ...]:
+    """Return the questions of a split of one world with their sources, always the same; forms of `ood` by turns.
+
+    Raises:
+        KeyError: There is no such world or part.
+    """
+    world, size = WORLDS[name], SIZES[part]
+    forms = {f"{name}-{form}": draw for form, draw in world.unseen.items()} if part == "ood" else {name: world.draw}
+    rng = np.random.default_rng((_SEED, list(WORLDS).index(name), list(SIZES).index(part)))
+    found: dict[tuple[str, bytes], tuple[str, Question]] = {}
+    while len(found) < size:
+        source = list(forms)[len(found) % len(forms)]
+        question = forms[source](rng)
+        if checksum(question) % 8 in _SHARES[part]:
+            found.setdefault(
+                (question.prompt, b"".join(frame.tobytes() for frame in question.frames)), (source, question)
+            )
+    return tuple(found.values())
+
+
+def checksum(question: Question) -> int:
+    """Return a number that is the same for the same prompt and pictures."""
+    return zlib.crc32(question.prompt.encode() + b"".join(frame.tobytes() for frame in question.frames))
+
+
+def samples(split: str) -> list[Sample]:
+    """Return a split as data, its worlds by turns. Training data have the right answers as demonstrations.
+
+    Raises:
+        KeyError: There is no such split.
+    """
+    found = parts_of(split)
+    if found is None:
+        raise KeyError(f"there is no world's split {split!r}: choose one of {', '.join(split_names())}")
+    worlds, part = found
+    return list(chain.from_iterable(zip(*(_world_samples(world, part) for world in worlds), strict=True)))
+
+
+@cache
+def _world_samples(name: str, part: str) -> tuple[Sample, ...]:
+    return tuple(
+        world_sample(name, question, f"{name}-{part}-{number:04d}", source, demonstrated=part == "train")
+        for number, (source, question) in enumerate(world_questions(name, part))
+    )
+
+
+def world_sample(
+    name: str, question: Question, id: str, source: str | None = None, demonstrated: bool = False
+) -> Sample:
+    """Return a question of a world as data, with the right answer as its demonstration if `demonstrated`."""
+    world = WORLDS[name]
+    return Sample(
+        id=id,
+        prompt=question.prompt,
+        images=(png_uri(question.frames[0]),) if len(question.frames) == 1 else (),
+        videos=(gif_uri(question.frames),) if len(question.frames) > 1 else (),
+        answer=question.answer,
+        task=world.task,
+        source=source or name,
+        demonstration=question.right if demonstrated else None,
+        rewards=(world.reward,),
+        metadata=question.metadata,
+    )
+
+
+def measure_of(name: str) -> Reward:
+    """Return the reward that results on a world are stated in: its own, and for captions the check of their facts."""
+    choice = WORLDS[name].reward
+    return FactCheck() if name == "caption" else load(choice.name, **choice.args)

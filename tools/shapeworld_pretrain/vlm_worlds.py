@@ -1,0 +1,159 @@
+"""Trains the VLM of the worlds: the embedded VLM, with more words, imitates answers to the questions of all worlds.
+
+python -m tools.shapeworld_pretrain.vlm_worlds train --minutes 11.5 --out DIR
+python -m tools.shapeworld_pretrain.vlm_worlds measure --out DIR    # the numbers of docs/shapeworld.md
+
+Right answers come first and those of a careless annotator last, as in `tools.shapeworld_pretrain.vlm`. One question in
+six is of an out-of-distribution form: as a large model has seen orange things before it is trained on red ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+
+from mmrl.rewards.core.reward_io import reward_input
+from mmrl_shapeworld import vlm_model
+from mmrl_shapeworld.shipped_models import VLM
+from mmrl_shapeworld.vqa.questions import NAMES, Question
+from mmrl_shapeworld.worlds.spurious_clips import cued_clip
+from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_SHAPES, UNSEEN_SHAPES
+from mmrl_shapeworld.worlds.world_splits import WORLDS, checksum, measure_of, world_questions, world_sample
+from tools.shapeworld_pretrain.vlm import build_optimizers, losses_of
+from tools.shapeworld_pretrain.vlm_batches import BatchBuilder
+from tools.shapeworld_pretrain.vlm_evaluate import answers
+from tools.shapeworld_pretrain.vlm_hints import Hints
+
+GROUPS: tuple[dict[str, int], ...] = (
+    {"crowd": 14},
+    {"chart-table": 8, "caption": 8, "nested-table": 6},
+    {"refer": 14, "screen": 12, "page": 8, "letters": 6, "graph": 10},
+    {"clip": 6},
+)
+"""Questions of each world in a step; those of a group go through the model together."""
+A_STEP = sum(count for group in GROUPS for count in group.values())
+UNSEEN = 1 / 6
+"""The share of the questions that are of an out-of-distribution form."""
+REGION_NAMES = tuple(
+    dict.fromkeys(
+        (
+            *(f"{colour} {shape}" for colour in COLOUR_NUMBERS for shape in SEEN_SHAPES + UNSEEN_SHAPES),
+            *(f"{colour} bar" for colour in COLOUR_NUMBERS),
+            *NAMES,
+        )
+    )
+)
+
+
+def start() -> tuple[Qwen3VLForConditionalGeneration, Qwen3VLProcessor]:
+    """Return the embedded VLM with embeddings for the words and pieces of the worlds, and its processor."""
+    model = Qwen3VLForConditionalGeneration.from_pretrained(VLM)
+    processor = vlm_model.processor(of_worlds=True)
+    old = model.get_input_embeddings().num_embeddings
+    model.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
+    with torch.no_grad():
+        table = model.get_input_embeddings().weight
+        table[old:] = table[:old].mean(0) + 0.5 * table[:old].std(0) * torch.randn_like(table[old:])
+    return model, processor
+
+
+def draw(world: str, rng: np.random.Generator) -> Question:
+    """Return a question whose checksum is that of training data. The cue of a clip says nothing here."""
+    usual = cued_clip(agrees=0.25) if world == "clip" else WORLDS[world].draw
+    while True:
+        forms = list(WORLDS[world].unseen.values())
+        form = forms[rng.integers(len(forms))] if rng.random() < UNSEEN and world != "clip" else usual
+        question = form(rng)
+        if checksum(question) % 8 < 5:
+            return question
+
+
+def train(
+    folder: Path, minutes: float, seed: int = 0, muon: float = 0.015, adamw: float = 2e-3, careless_from: float = 0.8
+) -> None:
+    """Train for a number of minutes of processor time, and save model and processor.
+
+    `muon` and `adamw` are learning rates, which fall to zero; `careless_from` is the share of the time after which
+    answers are the annotator's.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(800 + seed)
+    model, processor = start()
+    processor.save_pretrained(folder)
+    batches, hints = BatchBuilder(model, processor, REGION_NAMES), Hints(vlm_model.WIDTH, REGION_NAMES)
+    optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
+    running: dict[str, float] = {}
+    started, step, spent = time.process_time(), 0, 0.0
+    model.train()
+    while spent < 1:
+        spent = (time.process_time() - started) / (60 * minutes)
+        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
+        for optimizer in optimizers:
+            for rates in optimizer.param_groups:
+                rates["lr"] = rates["initial_lr"] * rate
+        for group in GROUPS:
+            worlds = [world for world, count in group.items() for _ in range(count)]
+            questions = [draw(world, rng) for world in worlds]
+            texts = [question.annotated if spent > careless_from else question.right for question in questions]
+            losses, hint = losses_of(model, hints, batches.batch(questions, texts))
+            ((losses.sum() + 0.5 * hint * len(worlds)) / A_STEP).backward()
+            running["hints"] = 0.95 * running.get("hints", hint.item()) + 0.05 * hint.item()
+            for world, loss in zip(worlds, losses.tolist(), strict=True):
+                running[world] = 0.99 * running.get(world, loss) + 0.01 * loss
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step += 1
+        if step % 50 == 0:
+            summary = " ".join(f"{world} {loss:.3f}" for world, loss in running.items())
+            print(f"worlds step {step} ({spent:.0%}) {summary}", flush=True)
+    model.eval().save_pretrained(folder)
+
+
+def mean_reward(world: str, questions: Sequence[Question], texts: Sequence[str]) -> float:
+    """Return the mean reward of answers, in [0, 1]; malformed answers count as 0."""
+    reward = measure_of(world)
+    items = [
+        reward_input(world_sample(world, question, str(n)), text, n, str(n))
+        for n, (question, text) in enumerate(zip(questions, texts, strict=True))
+    ]
+    return float(np.nan_to_num(np.asarray(reward.score(items).values[reward.name])).mean())
+
+
+def main() -> None:
+    """Train the model, or print the table of its rewards."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("what", choices=["train", "measure"])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=11.5)
+    parser.add_argument("--questions", type=int, default=256, help="of each world, to measure on")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.what == "train":
+        train(args.out, args.minutes)
+        return
+    model = Qwen3VLForConditionalGeneration.from_pretrained(args.out)
+    processor = Qwen3VLProcessor.from_pretrained(args.out)
+    torch.manual_seed(0)
+    print("| world | reward at T = 1 | greedy | unseen, at T = 1 | unseen, greedy | annotator |\n|-|-|-|-|-|-|")
+    for world in WORLDS:
+        cells = []
+        for part in ("development", "ood"):
+            questions = [question for _, question in world_questions(world, part)[: args.questions]]
+            for greedy in (False, True):
+                cells.append(mean_reward(world, questions, answers(model, processor, questions, greedy)))
+            if part == "development":
+                annotator = mean_reward(world, questions, [question.annotated for question in questions])
+        print(f"| {world} | {' | '.join(f'{cell:.3f}' for cell in (*cells, annotator))} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
