@@ -158,13 +158,11 @@ class _LoadedModel:
 
 
 def _untrained(model: str, kind: ModelKind) -> tuple[AnyPolicyConfig, AnySamplingConfig]:
-    match kind:
-        case "pipeline":
-            return PolicyConfig(model=model), SamplingConfig()
-        case "vlm":
-            return VLMConfig(model=model), TokenSamplingConfig()
-        case "image_tokens":
-            return ImageTokenConfig(model=model), ImageTokenSamplingConfig()
+    if kind == "pipeline":
+        return PolicyConfig(model=model), SamplingConfig()
+    if kind == "vlm":
+        return VLMConfig(model=model), TokenSamplingConfig()
+    return ImageTokenConfig(model=model), ImageTokenSamplingConfig()
 
 
 def _numbered(run: Run, which: str) -> Path:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from mmrl.build.schemes import provided_model
 from mmrl.config.data import AnswersConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
 from mmrl.config.sampling import (
+    SAMPLING_OF,
     AnySamplingConfig,
     BranchConfig,
     ImageTokenSamplingConfig,
@@ -53,19 +54,12 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
     Raises:
         ConfigError: Policies of this kind do not sample in this way.
     """
-    if isinstance(policy, VLMConfig) and isinstance(sampling, TokenSamplingConfig):
-        from mmrl.understanding.vlm_policy import VLMPolicy
-
-        return VLMPolicy.from_config(resolve_model_path(policy), sampling, media)
-    if isinstance(policy, PolicyConfig) and isinstance(sampling, SamplingConfig):
-        from mmrl.generation.diffusion.pipeline_policy import PipelinePolicy
-
-        return PipelinePolicy.from_config(resolve_model_path(policy), sampling)
-    if isinstance(policy, ImageTokenConfig) and isinstance(sampling, ImageTokenSamplingConfig):
-        from mmrl.generation.image_tokens import ImageTokenPolicy
-
-        return ImageTokenPolicy.from_config(resolve_model_path(policy), sampling)
-    raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
+    if sampling.kind != SAMPLING_OF[policy.kind]:
+        raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
+    cls: Any = policy_class(policy)
+    arguments = [resolve_model_path(policy), sampling, *([media] if isinstance(policy, VLMConfig) else [])]
+    built: AnyPolicy = cls.from_config(*arguments)
+    return built
 
 
 def prepare_samples(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from mmrl.config.rewards import RewardConfig, ScoringConfig, constrained
 from mmrl.config.train import TrainConfig
@@ -17,11 +17,7 @@ Rewards: TypeAlias = RewardSuite | RoutedRewards
 
 
 def build_constraints(configured: Sequence[RewardConfig], rewards: Rewards) -> Constraints | None:
-    """Return the rewards whose mean is constrained to a threshold; None without any.
-
-    Args:
-        configured: The section `rewards` of the configuration.
-        rewards: The run's rewards.
+    """Return the rewards of a run, as `configured`, whose mean is constrained to a threshold; None without any.
 
     Raises:
         ConfigError: Samples name other rewards, or a lower value of a constrained reward is better.
@@ -47,14 +43,7 @@ def build_constraints(configured: Sequence[RewardConfig], rewards: Rewards) -> C
 def build_rewards(
     config: TrainConfig, samples: Sequence[Sample], load: SharedLoader, monitored: Sequence[str] = ()
 ) -> Rewards:
-    """Build the rewards of a run.
-
-    Args:
-        config: The run's configuration, whose rewards score the samples that name none.
-        samples: The samples, which may name rewards.
-        load: The run's loader: one for all its suites, so that a reward model is in memory once.
-        monitored: Names of further rewards, which are measured and never trained on.
-    """
+    """Build the rewards of a run; one loader for all its suites keeps each reward model in memory once."""
     return build_reward_suite(
         config.rewards, samples, load, monitored, config.scoring, min_valid_share=config.training.min_valid_share
     )
@@ -68,7 +57,10 @@ def build_reward_suite(
     scoring: ScoringConfig | None = None,
     min_valid_share: float = 0.0,
 ) -> Rewards:
-    """Build a suite: `rewards` for samples that name none, each other sample's own, and `monitored` for all."""
+    """Build a suite: `rewards` for samples that name none, each other sample's own, and `monitored` for all.
+
+    Rewards that are `monitored` are measured and have no weight.
+    """
     scoring = scoring or ScoringConfig()
     default = [
         WeightedReward(
@@ -84,17 +76,9 @@ def build_reward_suite(
     ]
     also = [WeightedReward(load(name), weight=0.0) for name in monitored]
     cache = ScoreCache(scoring.cache) if scoring.cache else None
-    choices = distinct_choices(samples)
-    if not choices:
-        return RewardSuite(
-            [*default, *also], renormalise=scoring.renormalise, min_valid_share=min_valid_share, cache=cache
-        )
-    return RoutedRewards(
-        default,
-        choices,
-        load=load,
-        monitored=also,
-        renormalise=scoring.renormalise,
-        min_valid_share=min_valid_share,
-        cache=cache,
-    )
+    settings: dict[str, Any] = {
+        "renormalise": scoring.renormalise, "min_valid_share": min_valid_share, "cache": cache
+    }  # fmt: skip
+    if choices := distinct_choices(samples):
+        return RoutedRewards(default, choices, load=load, monitored=also, **settings)
+    return RewardSuite([*default, *also], **settings)

@@ -65,11 +65,7 @@ def scheme_of(text: str, registry: Registry[Any] = MODELS) -> str | None:
 
 
 def provided_model(model: str, kind: str) -> str | None:
-    """Return the local folder of a model that an installed package provides; None for a folder or a hub id.
-
-    Args:
-        model: `policy.model`.
-        kind: `policy.kind`.
+    """Return the local folder of the `policy.model` that an installed package provides; None for a folder or a hub id.
 
     Raises:
         ConfigError: No package provides the scheme, or its package has no such model.

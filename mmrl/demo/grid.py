@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from PIL import Image
@@ -15,6 +14,7 @@ from mmrl.demo.scores import AnswerScores
 from mmrl.evaluation.image_grid import still
 from mmrl.evaluation.report.page import page, picture, shortened
 from mmrl.statistics.distances import answer_diversity, comparable
+from mmrl.workflows.compare.comparison import library_versions
 
 TOTAL = "total"
 LONGEST = 1200  # characters of a text in a cell
@@ -118,13 +118,8 @@ def diversity(media: Sequence[Any]) -> float | None:
 
 def versions() -> str:
     """Return the versions of the libraries that determine the output."""
-    found = []
-    for package in ("mmrl-suite", "torch", "diffusers", "transformers"):
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:  # mmrl runs from a source folder
-            continue
-    return ", ".join(found)
+    found = library_versions(("mmrl-suite", "torch", "diffusers", "transformers"))
+    return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
 def grid_html(grid: Grid, doing: str = "") -> str:

@@ -12,8 +12,8 @@ from PIL import Image
 
 from mmrl.build.policies import build_policy, without_exploration
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig
+from mmrl.config.rewards import RewardConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig
-from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.call_arguments import check_samples
@@ -87,8 +87,7 @@ def generate_images(
         prompts: The prompts.
         n: Images to keep for each prompt; all `options.best_of` are returned.
         seed: The seed of the noise.
-        steps: Denoising steps; None: the run's.
-        guidance: The guidance scale; None: the run's.
+        steps, guidance: Denoising steps and guidance scale; None: the run's.
         base: Whether the model that the run began with generates instead.
         conditions: Further arguments of the pipeline: paths of pictures and videos, and numbers.
         options: Guidance and selection.
@@ -102,8 +101,8 @@ def generate_images(
     if not isinstance(policy_config, PolicyConfig | ImageTokenConfig):
         raise ConfigError(f"{target}: a policy of kind {policy_config.kind} answers in text and draws no pictures")
     _check_options(target, n, options, policy_config, trained=run is not None and not base)
-    run_rewards = _rewards_of(run.config) if run else {}
-    ranking_weights = options.rewards or {name: weight for name, (weight, _) in run_rewards.items()}
+    run_rewards = {each.name: each for each in run.config.rewards if each.weight} if run else {}
+    ranking_weights = options.rewards or {name: each.weight for name, each in run_rewards.items()}
     if options.best_of is not None and not ranking_weights:
         raise ConfigError(f"--best-of: {target} has no rewards: name one with --reward")
     ranked_by = _load(ranking_weights if options.best_of is not None else {}, run_rewards, options)
@@ -192,16 +191,11 @@ def _check_options(
         raise ConfigError("--reward: it ranks pictures: set their number with --best-of")
 
 
-def _rewards_of(config: TrainConfig) -> dict[str, tuple[float, Mapping[str, Any]]]:
-    """Return the weight and the arguments of each weighted reward of a run, by name."""
-    return {reward.name: (reward.weight, reward.args) for reward in config.rewards if reward.weight}
-
-
 def _load(
-    weights: Mapping[str, float], known: Mapping[str, tuple[float, Mapping[str, Any]]], options: InferenceOptions
+    weights: Mapping[str, float], own: Mapping[str, RewardConfig], options: InferenceOptions
 ) -> list[tuple[Reward, float]]:
-    def arguments(name: str) -> dict[str, Any]:
-        own = known[name][1] if name in known else {}
-        return {**own, **options.arguments.get(name, {})}
-
-    return [(load(name, **arguments(name)), weight) for name, weight in weights.items()]
+    """Load rewards, with the arguments of the run's `own` and those of the options over them."""
+    arguments = {
+        name: {**(own[name].args if name in own else {}), **options.arguments.get(name, {})} for name in weights
+    }
+    return [(load(name, **arguments[name]), weight) for name, weight in weights.items()]

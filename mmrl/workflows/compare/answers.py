@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from mmrl.build.checkpoint_pool import CheckpointPool
-from mmrl.build.reward_suites import Rewards, build_reward_suite
+from mmrl.build.reward_suites import build_reward_suite
 from mmrl.data.sample import Sample
 from mmrl.evaluation.comparison import ComparisonRow, SubjectStore
 from mmrl.evaluation.comparison.progress import ComparisonDisplay
@@ -26,7 +26,7 @@ from mmrl.workflows.compare.entries import ComparedModel, SharedSettings
 from mmrl.workflows.compare.inputs import SampleSource, SelectedRewards, fit_samples
 
 if TYPE_CHECKING:
-    from mmrl.build.policies import AnyPolicy
+    pass
 
 MODEL_ERRORS = (OSError, ValueError, RuntimeError, SafetensorError)
 """Errors of one unusable model or checkpoint, after which the others still answer."""
@@ -113,33 +113,26 @@ def _answer(job: CompareJob, entry: ComparedModel, pool: CheckpointPool, scored_
     store.save_samples(samples)
     scored_by.update(job.selected, samples, job.load)
     with closing(build_reward_suite(job.selected.rewards, samples, job.load)) as suite:
-        call = 0
+        call = 0  # of the model: a batch has the noise of its place among all batches
         for number, batch in enumerate(batches):
             part = [samples[n] for n in batch]
             if not lines or lines[-1].batch < number:
                 with pool.activate(entry.name) as policy:
-                    evaluation = _evaluate_batch(job, policy, suite, part, call)
+                    evaluation = evaluate(
+                        policy,
+                        part,
+                        suite,
+                        draws=job.draws,
+                        batch=job.batch,
+                        seed=job.seed + call,
+                        sampling=job.shared.sampling,
+                        pictures=0,
+                    )
                 fresh = list(_rows(store, evaluation, number, batch, job.draws))
                 store.append(fresh)
                 lines += fresh
                 job.display.advance(len(fresh), scored_by.headline, _mean(lines, scored_by.headline))
             call += len(batch_requests(part, job.draws, job.batch))
-
-
-def _evaluate_batch(
-    job: CompareJob, policy: AnyPolicy, suite: Rewards, samples: Sequence[Sample], call: int
-) -> Evaluation:
-    """Answer and score a batch with the noise of its place among all batches: `call` counts generation calls."""
-    return evaluate(
-        policy,
-        samples,
-        suite,
-        draws=job.draws,
-        batch=job.batch,
-        seed=job.seed + call,
-        sampling=job.shared.sampling,
-        pictures=0,
-    )
 
 
 def _rows(
@@ -155,16 +148,12 @@ def _rows(
             sample=sample,
             draw=draw,
             id=evaluation.ids[row // draws],
-            scores=_at(evaluation.values, row),
+            scores={name: float(column[row]) for name, column in evaluation.values.items()},
             status={name: str(column[row]) for name, column in evaluation.status.items()},
             reasons=evaluation.failure_reasons[row],
             answer=evaluation.answers[row] if evaluation.answers else None,
             tokens=evaluation.tokens[row] if evaluation.tokens else None,
         )
-
-
-def _at(columns: Mapping[str, np.ndarray], row: int) -> dict[str, float]:
-    return {name: float(column[row]) for name, column in columns.items()}
 
 
 def _batches(count: int, draws: int, rows: int) -> list[range]:

@@ -10,7 +10,7 @@ import json
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
@@ -117,7 +117,7 @@ def compare(request: CompareRequest, display: ComparisonDisplay) -> CompareResul
     settings = _settings(request, source, shared, selected, draws)
     if not source.is_generated:
         settings |= {"samples": len(samples), "samples_digest": digest_of_samples(samples)}
-    folder = request.out or Path("evaluations") / f"{_stem(request)}-{_digest(settings)[:8]}"
+    folder = request.out or _default_folder(request, settings)
     with ExitStack() as stack:
         _lock(stack, folder)
         _check_settings(folder, settings)
@@ -151,21 +151,19 @@ def _aggregate(
         distances=Distances(find_embedder(scored_by.rewards, answered[0].model.policy.model)),
         seed=job.seed,
     )
-    models = [_evaluated(each, names) for each in answered]
+    models = [
+        EvaluatedModel(
+            name=each.name,
+            file=each.file,
+            model=each.model.policy.model,
+            step=each.model.step,
+            checkpoint=str(each.model.checkpoint) if each.model.checkpoint else None,
+            digest=each.digest,
+            base=each.base if each.base in names else None,
+        )
+        for each in answered
+    ]
     return aggregate(job.folder, models, job.draws, plan, settings, _provenance(), job.shared.notes, failed)
-
-
-def _evaluated(entry: ComparedModel, answered: set[str]) -> EvaluatedModel:
-    model = entry.model
-    return EvaluatedModel(
-        name=entry.name,
-        file=entry.file,
-        model=model.policy.model,
-        step=model.step,
-        checkpoint=str(model.checkpoint) if model.checkpoint else None,
-        digest=entry.digest,
-        base=entry.base if entry.base in answered else None,
-    )
 
 
 def _settings(
@@ -203,12 +201,10 @@ def _data_path(request: CompareRequest, protocol: ProtocolConfig | None) -> str:
     )
 
 
-def _stem(request: CompareRequest) -> str:
-    return Path((request.protocol or request.data or "").replace(":", "-")).stem or "comparison"
-
-
-def _digest(settings: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+def _default_folder(request: CompareRequest, settings: Mapping[str, Any]) -> Path:
+    stem = Path((request.protocol or request.data or "").replace(":", "-")).stem or "comparison"
+    digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+    return Path("evaluations") / f"{stem}-{digest[:8]}"
 
 
 def _lock(stack: ExitStack, folder: Path) -> None:
@@ -246,13 +242,16 @@ def _input_picture(job: CompareJob) -> Callable[[int], Image.Image | None]:
     return input_picture
 
 
+def library_versions(names: Sequence[str]) -> dict[str, str]:
+    """Return the versions of the distributions that are installed; mmrl may run from a source folder."""
+    found = {}
+    for name in names:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def _provenance() -> dict[str, Any]:
-    versions = {}
-    for name in LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -260,7 +259,7 @@ def _provenance() -> dict[str, Any]:
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "device": device,
-        "versions": versions,
+        "versions": library_versions(LIBRARIES),
     }
 
 
@@ -281,17 +280,9 @@ class EncoderEmbedder:
 
 
 def find_embedder(rewards: Sequence[Reward], model: str) -> Embedder | None:
-    """Return the encoder of the first reward that has one, else that of the package that provides `model`, else None.
-
-    Args:
-        rewards: The rewards of the comparison, which are loaded already.
-        model: `policy.model` of the first model.
-    """
+    """Return the encoder of the first reward that has one, else that of the package that provides `model`, if any."""
     for reward in rewards:
         if isinstance(reward, EmbeddingReward):
             return EncoderEmbedder(f"the CLIP of {reward.name}", reward.encoder)
     scheme = scheme_of(model, IMAGE_EMBEDDERS)
     return None if scheme is None else IMAGE_EMBEDDERS.load(scheme)()
-
-
-#

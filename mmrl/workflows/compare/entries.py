@@ -55,12 +55,7 @@ class SharedSettings:
 
 
 def find_models(texts: Sequence[str], kind: ModelKind, bases: bool) -> list[ComparedModel]:
-    """Resolve the named models, each after its base.
-
-    Args:
-        texts: Names as `resolve_model` takes them.
-        kind: The kind of models that no run trained.
-        bases: Whether the bases of checkpoints take part.
+    """Resolve the models, named as `resolve_model` takes them; with `bases`, those of checkpoints come before them.
 
     Raises:
         ConfigError: A checkpoint does not exist, or the models are not all of one kind.

@@ -90,12 +90,8 @@ def read_samples(
 ) -> list[Sample]:
     """Read the samples; those of a protocol with the prompts of its files.
 
-    Args:
-        source: Where the samples come from.
-        kind: The kind of the policies, on which a package's default split depends.
-        media: How the media of a data set are read.
-        folder: Generated files go there; files that exist are read again.
-        seed: The seed of generated samples.
+    A package's default split depends on the kind of the policies. Generated files, which depend on `seed`, go to
+    `folder`; files that exist there are read again.
 
     Raises:
         ConfigError, DataError: The samples cannot be read.
@@ -156,14 +152,8 @@ def for_vlm(
 ) -> list[Sample]:
     """Return a protocol's samples with its task's instruction, coordinates in the model's format, and its rewards.
 
-    Args:
-        source: The source of the samples, with a protocol.
-        samples: Its samples, as read.
-        policy: The vision-language model.
-        own: Whether one package provides the model and generates the data. Such a model gets the questions that it was
-            trained on, without an instruction.
-        thinking: Whether and how the model reasons first.
-        space: The coordinates of the answers; None: those of the model's family.
+    `own`: one package provides the model and generates the data; such a model gets the questions that it was trained
+    on, without an instruction.
 
     Raises:
         DataError: A sample does not fit the protocol's task, or the model cannot take its media.
@@ -185,14 +175,7 @@ def select_rewards(
     arguments: Mapping[str, Mapping[str, Any]],
     model: ModelRef,
 ) -> SelectedRewards:
-    """Select the named rewards and the protocol's; without either, those of the model's run and its held-out ones.
-
-    Args:
-        source: The source of the samples.
-        named: Rewards of the command with their weights.
-        arguments: Arguments of rewards, by name.
-        model: The first model.
-    """
+    """Select the named rewards and the protocol's; without either, those of the model's run and its held-out ones."""
     run = model.run.config if model.run else None
     known = {reward.name: reward.args for reward in run.rewards} if run else {}
     extra = [
