@@ -244,7 +244,6 @@ class BatchReward(Reward):
         """Return the score of each answer. An `InvalidAnswer` or `ScoringFailed` may stand in place of a score."""
 
     def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
-        """Return the score of one answer."""
         return _only(self.score_batch([item]), self.name)
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
@@ -267,7 +266,6 @@ class GroupReward(Reward):
         """Return the score of each answer of a group, in order. A group may have a single answer."""
 
     def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
-        """Return the score of the only answer in a group."""
         return _only(self.score_group([item]), self.name)
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:

@@ -91,7 +91,6 @@ class TransformersDetector:
         self._labels = {number: _normalized_label(label) for number, label in (config.id2label or {}).items()}
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the loaded weight files."""
         return tuple(found.weight_file() for found in self._files)
 
     def detect(self, image: Image.Image, classes: Sequence[str]) -> list[Detection]:

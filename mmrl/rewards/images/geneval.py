@@ -109,11 +109,9 @@ class GenEval(Reward):
         self._max_objects, self._max_overlap, self._margin = max_objects, max_overlap, position_threshold
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the weight files of the detector and of the CLIP."""
         return self._detector.weight_files() + (self._colours.weight_files() if self._colours else ())
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
-        """Detect the objects of the clauses, and return the scores."""
         include = parse_clauses(item.references["include"], "include")
         exclude = parse_clauses(item.references.get("exclude") or [], "exclude")
         if self._colours is None and any(clause.colour for clause in include):
@@ -290,11 +288,9 @@ class ClipColours:
         self._class_vectors: dict[str, Tensor] = {}
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the loaded weight files."""
         return tuple(found.weight_file() for found in self._clip.files)
 
     def colours(self, image: Image.Image, found: Sequence[Detection]) -> list[str]:
-        """Return the colour of each of some objects of one class."""
         import torch
 
         if not found:

@@ -66,13 +66,11 @@ class Diversity(GroupReward):
         self._lpips = LPIPSNetwork("alex", model or "torchvision", linear, device) if metric == "lpips" else None
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the weight files of the model."""
         if self._clip is not None:
             return tuple(found.weight_file() for found in self._clip.files)
         return self._lpips.weight_files() if self._lpips is not None else ()
 
     def score_group(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        """Return each image's mean distance to the others."""
         images: dict[int, Image.Image] = {}
         scored: list[Scored] = [float("nan")] * len(items)
         for row, item in enumerate(items):

@@ -55,7 +55,6 @@ class Artefacts(Reward):
         self.periods = tuple(periods)
 
     def score_one(self, item: RewardInput) -> Mapping[str, float]:
-        """Return the score and its two factors."""
         image = answer_image(item.image)
         power = clipped = 0.0
         for tile in tiles(image.size):
@@ -160,7 +159,6 @@ class Compressibility(Reward):
         self.quality = quality
 
     def score_one(self, item: RewardInput) -> float:
-        """Return the negative size."""
         image = answer_image(item.image)
         if max(image.size) > MAX_JPEG_SIDE:
             raise InvalidAnswer(

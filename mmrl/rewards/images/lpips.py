@@ -101,7 +101,6 @@ class LPIPS(ReferenceReward):
         self.min_side = self.network.layout.min_side
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the one or two weight files."""
         return self.network.weight_files()
 
     def compare(self, images: Tensor, references: Tensor) -> Tensor:
@@ -112,7 +111,6 @@ class LPIPS(ReferenceReward):
         return sum_of_squares([layer[: len(images)] - layer[len(images) :] for layer in both]).to(images)
 
     def finalize(self, value: float, same: bool) -> float:
-        """Return the clipped distance; 0 for equal images only."""
         return 0.0 if same else min(max(value, MIN_DISTANCE), MAX_DISTANCE)
 
 

@@ -65,7 +65,6 @@ class RenderedText(Reward):
         self._lock = threading.Lock()  # the OCR keeps state about the image
 
     def score_one(self, item: RewardInput) -> float:
-        """Return the similarity of the image's text."""
         target = target_text(item)
         return text_similarity(self.read(answer_image(item.image)), target)
 

@@ -135,11 +135,9 @@ class SSIM(ReferenceReward):
     min_side = 11
 
     def compare(self, images: Tensor, references: Tensor) -> Tensor:
-        """Return [B] scores of images [B, 3, H, W] in [0, 1]."""
         return ssim(images, references)
 
     def finalize(self, value: float, same: bool) -> float:
-        """Return the clipped score; 1 for equal images only."""
         return 1.0 if same else clamp_below_one(max(-1.0, value))
 
 
@@ -162,11 +160,9 @@ class MSSSIM(ReferenceReward):
         self.scales, self.min_side = scales, len(WINDOW) * 2 ** (scales - 1)
 
     def compare(self, images: Tensor, references: Tensor) -> Tensor:
-        """Return [B] scores of images [B, 3, H, W] in [0, 1]."""
         return ms_ssim(images, references, self.scales)
 
     def finalize(self, value: float, same: bool) -> float:
-        """Return the clipped score; 1 for equal images only."""
         return 1.0 if same else clamp_below_one(max(0.0, value))
 
 

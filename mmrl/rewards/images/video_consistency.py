@@ -37,7 +37,6 @@ class FrameConsistency(Reward):
         self._lock = threading.Lock()
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the loaded weight files."""
         return tuple(found.weight_file() for found in self._files)
 
     def score_one(self, item: RewardInput) -> float:

@@ -38,7 +38,6 @@ class Judge(JudgeBase):
     source = "VQAScore's P(yes), arXiv:2404.01291, normalised over both words"
 
     def score_one(self, item: RewardInput) -> float:
-        """Return the judge's score of one answer."""
         answer = self.answer_parts(item)
         messages = self._prompt.messages(self.prompt_texts(item), [*self.source_parts(item), *answer])
         if self._prompt.scale is None:
@@ -47,7 +46,6 @@ class Judge(JudgeBase):
         return (parse_number(self.judge_text(messages), low, high) - low) / (high - low)
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
-        """Score the answers with concurrent requests."""
         return self._endpoint.run_all([partial(self.score_one, item) for item in items])
 
 
@@ -137,7 +135,6 @@ class JudgePairs(JudgeBase, PairReward):
             raise RewardError(f"rounds is {self.rounds}; it must be at least 1, or None for all pairs")
 
     def compare(self, first: RewardInput, second: RewardInput) -> float:
-        """Return the probability that the judge prefers the first answer, in this order."""
         return self._preference(first, self.answer_parts(first), self.answer_parts(second))
 
     def score_group(self, items: Sequence[RewardInput]) -> Sequence[Scored]:

@@ -111,16 +111,13 @@ class TransformersEncoder(Encoder):
             self.tensor_preprocess = no_tensor_preprocess(reward, str(err))
 
     def pixels(self, images: Sequence[Image.Image]) -> Tensor:
-        """Return [B, 3, h, w] float32, from the model's image processor."""
         pixels: Tensor = self._processor(images=list(images), return_tensors="pt")["pixel_values"]
         return pixels
 
     def image_features(self, pixels: Tensor) -> Tensor:
-        """Return [B, D]."""
         return _pooled(self.network.get_image_features(pixel_values=pixels))
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
-        """Return [B, D]."""
         texts, longest = self._truncator.truncate(texts), self._truncator.tokens
         complete = self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]
         self._truncator.warn_truncated(sum(len(tokens) > longest for tokens in complete))
@@ -173,18 +170,15 @@ class OpenClipEncoder(Encoder):
             self.tensor_preprocess = no_tensor_preprocess(reward, str(err))
 
     def pixels(self, images: Sequence[Image.Image]) -> Tensor:
-        """Return [B, 3, h, w] float32, from open_clip's transform."""
         import torch
 
         return torch.stack([self._preprocess(image) for image in images])
 
     def image_features(self, pixels: Tensor) -> Tensor:
-        """Return [B, D]."""
         features: Tensor = self.network.encode_image(pixels)
         return features
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
-        """Return [B, D]."""
         texts = self._truncator.truncate(texts)
         tokens, longest = self._tokenizer(texts), self._truncator.tokens
         # In a truncated text the last token is end-of-text, where a longer context has another token.
@@ -226,11 +220,9 @@ class EmbeddingReward(PixelReward):
         self.encoder, self.tensor_preprocess = encoder, encoder.tensor_preprocess
 
     def pixels(self, images: Sequence[Image.Image]) -> Tensor:
-        """Return [B, 3, h, w] float32, from the encoder's preprocessing."""
         return self.encoder.pixels(images)
 
     def score_pixels(self, pixels: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] float32."""
         return self.score_embeddings(self.encoder.embed_pixels(pixels), items)
 
     @abstractmethod

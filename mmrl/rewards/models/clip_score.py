@@ -42,7 +42,6 @@ class CLIPScore(EmbeddingReward):
         self._prefix = prefix
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] in [0, 2.5]."""
         return 2.5 * self.cosines(images, [self._prefix + item.prompt for item in items]).clamp(0, 1)
 
 
@@ -73,7 +72,6 @@ class SigLIPScore(EmbeddingReward):
         self._output = output
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B]."""
         cosines = self.cosines(images, [item.prompt for item in items])
         if self._output == "cosine":
             return cosines.clamp(-1, 1)
@@ -143,7 +141,6 @@ class GoalBaseline(EmbeddingReward):
             )
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] in [-1, 1]."""
         goals = [item.prompt if self._goal is None else self._goal for item in items]
         goal, baseline, same = self._goal_vectors(goals)
         if same.any():
@@ -191,7 +188,6 @@ class GoalContrast(EmbeddingReward):
         self._positive, self._negative, self._weight = positive, negative, weight
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] in [-1, 1]."""
         positives = [item.prompt if self._positive is None else self._positive for item in items]
         near = self.cosines(images, positives)
         far = self.cosines(images, [self._negative] * len(items))

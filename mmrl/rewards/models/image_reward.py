@@ -110,7 +110,6 @@ class ImageReward(PixelReward):
         return torch.stack([self._preprocess(image) for image in images])
 
     def score_pixels(self, pixels: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] float32."""
         dtype = next(self._parts.vision.parameters()).dtype
         patches = self._parts.vision(pixel_values=pixels.to(dtype)).last_hidden_state  # [B, N, D]
         tokens = self._tokenize([item.prompt for item in items])

@@ -79,7 +79,6 @@ class PixelReward(ModelReward):
         """Return [B] float32 scores of preprocessed images."""
 
     def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] scores of RGB images."""
         return self.score_pixels(self.pixels(images).to(self.device), items)
 
     def score_tensor(self, images: Tensor, batch: Sequence[RewardInput]) -> Tensor:

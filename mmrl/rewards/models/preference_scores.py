@@ -45,7 +45,6 @@ class PickScore(EmbeddingReward):
         super().__init__(load_encoder(self.name, model, processor or default, revision, dtype), device)
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B]."""
         return self.encoder.scale() * self.cosines(images, [item.prompt for item in items])
 
 
@@ -76,7 +75,6 @@ class HPSv2(EmbeddingReward):
         super().__init__(OpenClipEncoder(self.name, architecture, weights, dtype, resize_mode="longest"), device)
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B]."""
         return self.cosines(images, [item.prompt for item in items]).clamp(-1, 1)
 
 
@@ -120,7 +118,6 @@ class Aesthetic(EmbeddingReward):
         self._head = layers
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
-        """Return [B]."""
         scores: Tensor = self._head(images)[:, 0]
         return scores
 

@@ -67,7 +67,6 @@ class VQAScore(ModelReward):
         self._question, self._answer = question, _one_token(tokenizer, answer)
 
     def score_images(self, images: Sequence[Image.Image], items: Sequence[RewardInput]) -> Tensor:
-        """Return [B] in [0, 1]."""
         questions = [self._question_of(item.prompt) for item in items]
         inputs = self._inputs(images, questions).to(self.device)
         inputs = inputs.to(self._network.dtype)  # converts pixels only: token ids are integers

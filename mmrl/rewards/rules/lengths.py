@@ -119,7 +119,6 @@ class CosineLength(Reward):
         self.limit, self.exceeded, self.unit = limit, exceeded, _checked_unit(unit, "cosine_length")
 
     def score_one(self, item: RewardInput) -> float:
-        """Return the score of one answer."""
         scored = self.score_rows([item], RewardContext())[0]
         if isinstance(scored, Exception):
             raise scored
@@ -155,7 +154,6 @@ class CosineLength(Reward):
         return hashlib.sha256((super().fingerprint() + self.judge.fingerprint()).encode()).hexdigest()
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the weight files of the reward that decides what is right."""
         return self.judge.weight_files()
 
 

@@ -188,7 +188,6 @@ class BMAS(BatchReward):
         )
 
     def weight_files(self) -> tuple[WeightFile, ...]:
-        """Return the weight files of the encoder."""
         return tuple(found.weight_file() for found in self._files)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
