@@ -8,16 +8,16 @@ The first line is the format of UI-R1 and GUI-R1, the second that of Qwen-VL's t
 third that of UI-TARS, which may follow "Action:" at the start of a line or after a "Thought:". The answer may be
 fenced. Exactly one action is expected: a list of several is invalid, and so is text after the action.
 
-Calls and literals have a small grammar (`parse_call`, `parse_literal`): text in single or double quotes, numbers, True,
-False, None (also in JSON's spelling), lists, tuples and mappings. Nothing is evaluated, the depth is bounded, and the
-whole text must be consumed. Python's `ast` would accept more, and warn about escapes for the whole process.
+Calls and literals are Python's, parsed by `ast`, of few kinds (`parse_call`, `parse_literal`): text in single or double
+quotes, numbers, True, False, None (also in JSON's spelling), lists, tuples and mappings. Nothing is evaluated, the
+depth is bounded, and the whole text must be consumed.
 """
 
 from __future__ import annotations
 
-import math
+import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,17 +49,13 @@ MAX_CHARACTERS = 10_000
 _MAX_DEPTH = 8
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")"""
+    r"""(?P<text>(?:'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")(?!\s*["']))"""
     r"""|(?P<number>-?[0-9]{1,15}(?:\.[0-9]{0,20})?(?![\w.]))"""
-    r"""|(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63})"""
-    r"""|(?P<sign>[\[\](){},:=]))"""
+    r"""|(?P<name>[A-Za-z_][A-Za-z0-9_]{0,63}(?!["']))"""
+    r"""|[\[\](){},:=\s]"""
 )
-_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "/": "/"}
-_NAMED = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
-
-Token = tuple[str, str]
-"""The kind of a token (text, number, name or sign) and its text."""
+_ESCAPE = re.compile(r"\\([^ntr\\'\"])|\\.")
+_NAMED = {"true": "True", "false": "False", "null": "None"}
 
 _LEAD = re.compile(r"\A\s*Thought:.*?Action:|^[ \t]*Action:", re.DOTALL | re.MULTILINE)
 _KINDS = ("action", "action_type")
@@ -175,10 +171,7 @@ def parse_literal(text: str) -> Any:
     Raises:
         InvalidAnswer: the text is not a literal, continues after it, or has a key twice.
     """
-    tokens = _Tokens(text)
-    value = _parse_value(tokens, 0)
-    tokens.expect_end()
-    return value
+    return _value_of(_parse_expression(text))
 
 
 def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
@@ -187,121 +180,57 @@ def parse_call(text: str) -> tuple[str, list[Any], dict[str, Any]]:
     Raises:
         InvalidAnswer: the text is not a call of one function with literals, or has a named argument twice.
     """
-    tokens = _Tokens(text)
-    name = tokens.take("name")
-    tokens.take("sign", "(")
-    arguments: list[Any] = []
-    named: dict[str, Any] = {}
-    while not tokens.have(")"):
-        if tokens.kind == "name" and tokens.written not in _NAMED:
-            key = tokens.take("name")
-            tokens.take("sign", "=")
-            _put(named, key, _parse_value(tokens, 0))
-        elif named:
-            raise InvalidAnswer(f"an argument without a name follows a named one in {text[:60]!r}")
-        else:
-            arguments.append(_parse_value(tokens, 0))
-        if not tokens.have(")"):
-            tokens.take("sign", ",")
-    tokens.take("sign", ")")
-    tokens.expect_end()
-    return name, arguments, named
+    call = _parse_expression(text)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        raise InvalidAnswer(f"{text[:60]!r} is not one action")
+    named = [(str(keyword.arg), _value_of(keyword.value)) for keyword in call.keywords]
+    return call.func.id, [_value_of(argument) for argument in call.args], _mapping_of(named)
 
 
-class _Tokens:
-    """A stream of a text's tokens with one token of lookahead."""
-
-    def __init__(self, text: str) -> None:
-        if len(text) > MAX_CHARACTERS:
-            raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read")
-        self.text, self.at = text.rstrip(), 0
-        self.kind, self.written = "", ""
-        self._step()
-
-    def have(self, sign: str) -> bool:
-        """Return whether the next token is this sign."""
-        return (self.kind, self.written) == ("sign", sign)
-
-    def take(self, kind: str, written: str | None = None) -> str:
-        """Return the next token, which must be of this kind, and advance."""
-        if self.kind != kind or written not in (None, self.written):
-            expected = repr(written) if written else f"a {kind}"
-            raise InvalidAnswer(f"expected {expected}, not {self.written or 'the end'!r:.40}, in {self.text[:60]!r}")
-        taken = self.written
-        self._step()
-        return taken
-
-    def expect_end(self) -> None:
-        """Raise InvalidAnswer unless all tokens are consumed."""
-        if self.kind != "end":
-            raise InvalidAnswer(f"{self.written!r:.40} follows where the answer should end: {self.text[:60]!r}")
-
-    def _step(self) -> None:
-        if self.at == len(self.text):
-            self.kind, self.written = "end", ""
-            return
-        found = _TOKEN.match(self.text, self.at)
-        if not found:
-            raise InvalidAnswer(f"{self.text[self.at : self.at + 20].strip()!r} cannot be read in {self.text[:60]!r}")
-        self.at = found.end()
-        self.kind = str(found.lastgroup)
-        self.written = found[self.kind]
+def _parse_expression(text: str) -> ast.expr:
+    """Return the syntax tree of a text that has only the tokens of literals and calls."""
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidAnswer(f"the answer has {len(text)} characters; at most {MAX_CHARACTERS} are read")
+    source, end = "", 0
+    while token := _TOKEN.match(text, end):
+        source, end = source + _as_python(token), token.end()
+    try:
+        if end < len(text):
+            raise SyntaxError(f"{text[end : end + 20]!r} is no part of an action")
+        return ast.parse(source.strip(), mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as err:
+        raise InvalidAnswer(f"{text[:60]!r} cannot be read: {err}") from None
 
 
-def _parse_value(tokens: _Tokens, depth: int) -> Any:
+def _as_python(token: re.Match[str]) -> str:
+    """Return a token as Python writes it; an unknown escape keeps its backslash, as Python's does: C:\\dir."""
+    if token["number"]:
+        return re.sub(r"^(-?)0+(?=[0-9])", r"\1", token[0])
+    if token["name"]:
+        return _NAMED.get(token[0], token[0])
+    if token["text"]:
+        return _ESCAPE.sub(lambda escape: "/" if escape[1] == "/" else "\\" * bool(escape[1]) + escape[0], token[0])
+    return token[0]
+
+
+def _value_of(node: ast.expr, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         raise InvalidAnswer(f"the answer stands more than {_MAX_DEPTH} brackets deep")
-    if tokens.kind == "text":
-        return _ESCAPE.sub(_unescaped, tokens.take("text")[1:-1])
-    if tokens.kind == "number":
-        return _parse_float(tokens.take("number"))
-    if tokens.kind == "name" and tokens.written in _NAMED:
-        return _NAMED[tokens.take("name")]
-    if tokens.have("{"):
-        return _parse_mapping(tokens, depth)
-    for opening, closing in ("[]", "()"):
-        if tokens.have(opening):
-            return _parse_items(tokens, depth, opening, closing)
-    raise InvalidAnswer(f"{tokens.written or 'the end'!r:.40} is not a value in {tokens.text[:60]!r}")
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return -number
+        case ast.List(elts=items) | ast.Tuple(elts=items):
+            return [_value_of(item, depth + 1) for item in items]
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip((key and _value_of(key, depth) for key in keys), values, strict=True)
+            return _mapping_of([(key, _value_of(value, depth + 1)) for key, value in pairs])
+    raise InvalidAnswer(f"{ast.unparse(node)!r:.60} is not a value")
 
 
-def _parse_items(tokens: _Tokens, depth: int, opening: str, closing: str) -> list[Any]:
-    tokens.take("sign", opening)
-    items = []
-    while not tokens.have(closing):
-        items.append(_parse_value(tokens, depth + 1))
-        if not tokens.have(closing):
-            tokens.take("sign", ",")
-    tokens.take("sign", closing)
-    return items
-
-
-def _parse_mapping(tokens: _Tokens, depth: int) -> dict[str, Any]:
-    tokens.take("sign", "{")
-    made: dict[str, Any] = {}
-    while not tokens.have("}"):
-        key = _ESCAPE.sub(_unescaped, tokens.take("text")[1:-1])
-        tokens.take("sign", ":")
-        _put(made, key, _parse_value(tokens, depth + 1))
-        if not tokens.have("}"):
-            tokens.take("sign", ",")
-    tokens.take("sign", "}")
+def _mapping_of(pairs: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    made = {key: value for key, value in pairs if isinstance(key, str)}
+    if len(made) < len(pairs):
+        raise InvalidAnswer(f"a key is no text or occurs twice: {[key for key, _ in pairs]!r:.60}")
     return made
-
-
-def _put(mapping: dict[str, Any], key: str, value: Any) -> None:
-    if key in mapping:
-        raise InvalidAnswer(f"{key!r:.40} occurs twice")
-    mapping[key] = value
-
-
-def _parse_float(written: str) -> int | float:
-    value = float(written)
-    if not math.isfinite(value):
-        raise InvalidAnswer(f"{written[:40]} is not a finite number")
-    return value if "." in written else int(written)
-
-
-def _unescaped(escape: re.Match[str]) -> str:
-    """Return the escaped character; an unknown escape keeps its backslash, as in Python: C:\\dir."""
-    return _ESCAPED.get(escape[1], escape[0])
