@@ -1,6 +1,6 @@
 """LPIPS, the learned perceptual distance of two images, from published AlexNet or VGG16 weights.
 
-The network is built here rather than by torchmetrics: files are read as safetensors or with `weights_only`, and
+torchmetrics' LPIPS is not used: here files are read as safetensors or with `weights_only`, and
 `LPIPSNetwork.features` embeds each image once where a group is compared pairwise.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import WeightFile
 from mmrl.rewards.images.similarity import ReferenceReward
-from mmrl.rewards.models.model_files import ResolvedFile, find_file, load_tensors, torch_device
+from mmrl.rewards.models.model_files import ResolvedFile, find_file, load_tensors, loading_errors, torch_device
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 Net = Literal["alex", "vgg"]
-KINDS = ("weight", "bias")
 MAX_DISTANCE = 10.0
 """Above the largest distance, twice the sum of each layer's largest linear weight: 8.05 (AlexNet), 6.63 (VGG)."""
 MIN_DISTANCE = 2.0**-24
@@ -30,35 +30,29 @@ MIN_DISTANCE = 2.0**-24
 
 @dataclass(frozen=True)
 class NetworkLayout:
-    """The layers of a network that LPIPS uses: after each part the features are compared."""
+    """A network of torchvision; after each of its parts the features are compared."""
 
-    parts: tuple[tuple[int, ...], ...]  # indices of each part's convolutions in torchvision
-    pool: int  # kernel size of the pooling between parts; its stride is 2
+    model: str  # torchvision's name of the network
+    ends: tuple[int, ...]  # of the parts, among the modules of `features`
     min_side: int  # least width and height for which each part has an output
     weights: str  # torchvision's name of its weights
     files: tuple[str, ...]  # names of the network's weights in a folder
-    strides: Mapping[int, int]  # of convolutions for which it is not 1
-    paddings: Mapping[int, int]  # of convolutions for which it is not 1
 
 
 LAYOUTS: dict[Net, NetworkLayout] = {
     "alex": NetworkLayout(
-        parts=((0,), (3,), (6,), (8,), (10,)),
-        pool=3,
+        model="alexnet",
+        ends=(2, 5, 8, 10, 12),
         min_side=31,
         weights="AlexNet_Weights",
         files=("lpips_alex.safetensors", "alexnet.safetensors", "alexnet-owt-7be5be79.pth"),
-        strides={0: 4},
-        paddings={0: 2, 3: 2},
     ),
     "vgg": NetworkLayout(
-        parts=((0, 2), (5, 7), (10, 12, 14), (17, 19, 21), (24, 26, 28)),
-        pool=2,
+        model="vgg16",
+        ends=(4, 9, 16, 23, 30),
         min_side=16,
         weights="VGG16_Weights",
         files=("lpips_vgg.safetensors", "vgg16.safetensors", "vgg16-397923af.pth"),
-        strides={},
-        paddings={},
     ),
 }
 
@@ -122,6 +116,9 @@ class LPIPSNetwork:
         Raises:
             RewardError: a file cannot be found or downloaded, or has other weights.
         """
+        import torch
+        from torchvision.models import get_model
+
         if net not in get_args(Net):
             raise RewardError(f"lpips: net is {net!r}; it must be {' or '.join(get_args(Net))}")
         self.layout = LAYOUTS[net]
@@ -136,15 +133,15 @@ class LPIPSNetwork:
             tensors |= load_tensors(self._files[1])
         self._device = torch_device(device)
         convolutions, linears = self._files[0].label, self._files[-1].label
-        self._convolutions = {
-            number: tuple(_convolution(tensors, number, kind, convolutions).to(self._device) for kind in KINDS)
-            for part in self.layout.parts
-            for number in part
-        }
-        self._linear = [
-            _linear(tensors, layer, len(self._convolutions[part[-1]][1]), linears).to(self._device)
-            for layer, part in enumerate(self.layout.parts)
-        ]
+        with torch.device("meta"):  # no memory, and no random numbers
+            network: Any = get_model(self.layout.model).features.requires_grad_(False)[: self.layout.ends[-1]]
+        state = {name: _parameter(tensors, name, convolutions) for name in network.state_dict()}
+        with loading_errors(convolutions):
+            network.load_state_dict(state, assign=True)
+        network.to(self._device)
+        self._parts = [network[start:end] for start, end in pairwise((0, *self.layout.ends))]
+        channels = [[m.out_channels for m in part if isinstance(m, torch.nn.Conv2d)][-1] for part in self._parts]
+        self._linear = [_linear(tensors, n, width, linears).to(self._device) for n, width in enumerate(channels)]
         bound = 2 * sum(float(weights.max()) for weights in self._linear)
         if not bound <= MAX_DISTANCE or any(bool((weights < 0).any()) for weights in self._linear):
             raise RewardError(
@@ -160,28 +157,17 @@ class LPIPSNetwork:
         images: Tensor,  # [B, 3, H, W] in [0, 1]
     ) -> list[Tensor]:  # [B, C, H', W'] of each layer
         """Return features scaled so that the summed squared difference of two images is their LPIPS."""
-        from torch.nn.functional import conv2d, max_pool2d
-
         x = images.to(self._device, self._linear[0].dtype)
         shift, scale = (x.new_tensor(v).view(3, 1, 1) for v in ((-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)))
         x = (2 * x - 1 - shift) / scale
         layers = []
-        for layer, part in enumerate(self.layout.parts):
-            if layer and self._pooled(layer):
-                x = max_pool2d(x, self.layout.pool, 2)
-            for number in part:
-                weight, bias = self._convolutions[number]
-                stride, padding = self.layout.strides.get(number, 1), self.layout.paddings.get(number, 1)
-                x = conv2d(x, weight, bias, stride, padding).relu()
+        for part, linear in zip(self._parts, self._linear, strict=True):
+            x = part(x)
             # Epsilon inside the root, as in torchmetrics: the root of 0 has no finite gradient
             unit = x / (x.square().sum(1, keepdim=True) + 1e-8).sqrt()
             places = x.shape[2] * x.shape[3]
-            layers.append(unit * (self._linear[layer] / places).sqrt().view(-1, 1, 1))
+            layers.append(unit * (linear / places).sqrt().view(-1, 1, 1))
         return layers
-
-    def _pooled(self, layer: int) -> bool:
-        """Return True if torchvision's indices leave room for a pooling before this part."""
-        return self.layout.parts[layer][0] - self.layout.parts[layer - 1][-1] == 3
 
 
 def sum_of_squares(layers: Sequence[Tensor]) -> Tensor:
@@ -191,11 +177,11 @@ def sum_of_squares(layers: Sequence[Tensor]) -> Tensor:
     return stack([layer.square().sum((1, 2, 3)) for layer in layers]).sum(0)
 
 
-def _convolution(tensors: Mapping[str, Tensor], number: int, kind: str, file: str) -> Tensor:
+def _parameter(tensors: Mapping[str, Tensor], parameter: str, file: str) -> Tensor:
     """Return a parameter by its name in torchvision or in a whole LPIPS."""
-    names = [f"features.{number}.{kind}", *(f"net.slice{part}.{number}.{kind}" for part in range(1, 6))]
+    names = [f"features.{parameter}", *(f"net.slice{part}.{parameter}" for part in range(1, 6))]
     found = [tensors[name] for name in names if name in tensors]
-    if not found or found[0].dim() != (4 if kind == "weight" else 1):
+    if not found:
         raise RewardError(f"{file} has no {names[0]}: expected weights of this network")
     return found[0].detach().float()
 
