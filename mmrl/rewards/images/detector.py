@@ -20,11 +20,9 @@ if TYPE_CHECKING:
 Kind = Literal["boxes", "masks", "queries", "phrases"]
 Box = tuple[float, float, float, float]
 
-MIN_SCORE = 0.05
-"""Detections below this score are never returned; thresholds of rewards are higher."""
+MIN_SCORE = 0.05  # detections below this score are never returned; thresholds of rewards are higher
 
-MAX_SIDE = 2048
-"""Width and height above which images are downscaled for the detector."""
+MAX_SIDE = 2048  # width and height above which images are downscaled for the detector
 
 COCO_NAMES = {"computer mouse": "mouse", "tv remote": "remote", "computer keyboard": "keyboard"}
 """{GenEval's name: COCO's name} of the classes whose names differ."""

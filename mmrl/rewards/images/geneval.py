@@ -25,8 +25,7 @@ DetectionsByLabel = Mapping[str, Sequence[Detection]]  # by class, the most conf
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "pink", "brown", "black", "white")
 """The colours of GenEval's prompts."""
 TEMPLATES = ("a photo of a {colour} {thing}", "a photo of a {colour}-colored {thing}", "a photo of a {colour} object")
-BACKGROUND = (0x99, 0x99, 0x99)
-"""The colour that replaces the background of an object with a mask."""
+BACKGROUND = (0x99, 0x99, 0x99)  # colour that replaces the background of an object with a mask
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,12 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
 from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 
-PERIODS = (2, 4, 8, 16)
-"""Periods in pixels of the grids that patches and the upsampling of a VAE's decoder leave."""
-MIN_REPEATS = 8
-"""Periods of a grid per side, below which it cannot be distinguished from the image's content."""
+PERIODS = (2, 4, 8, 16)  # periods in pixels of the grids that patches and the upsampling of a VAE's decoder leave
+MIN_REPEATS = 8  # periods of a grid per side, below which it cannot be distinguished from the image's content
 TILE_SIDE = 2048
 """The longest side that is analysed in one tile; the contrast of a larger image is the root mean square over tiles."""
-PEAK_RADIUS = 8
-"""Radius, in bins, of the neighbourhood that a peak of the spectrum is compared with."""
-PEAK_FACTOR = 5.0
-"""The least ratio of a peak to its neighbourhood: in white noise, one peak in 50,000 exceeds it."""
+PEAK_RADIUS = 8  # radius, in bins, of the neighbourhood that a peak of the spectrum is compared with
+PEAK_FACTOR = 5.0  # least ratio of a peak to its neighbourhood: in white noise, one peak in 50,000 exceeds it
 GRID_FLOOR, GRID_HALF = 0.5 / 255, 2 / 255
 """Root mean square up to which a grid is ignored (rounding a smooth ramp leaves up to 0.3 / 255), and the excess that
 halves the score."""
@@ -31,8 +27,7 @@ CLIP_MARGIN, MIN_CHROMA = 1 / 255, 0.25
 """A pixel is oversaturated if a channel is this close to 0 or 1, and its channels differ by at least this much."""
 FREE_SHARE, HALF_SHARE = 0.1, 0.2
 """Share of oversaturated pixels in natural images, and the excess that halves the score."""
-MAX_JPEG_SIDE = 65_500
-"""Width and height that a JPEG encoder accepts."""
+MAX_JPEG_SIDE = 65_500  # width and height that a JPEG encoder accepts
 
 
 class Artefacts(Reward):

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 Net = Literal["alex", "vgg"]
 MAX_DISTANCE = 10.0
 """Above the largest distance, twice the sum of each layer's largest linear weight: 8.05 (AlexNet), 6.63 (VGG)."""
-MIN_DISTANCE = 2.0**-24
-"""The distance of different images whose float32 distance is 0."""
+MIN_DISTANCE = 2.0**-24  # distance of different images whose float32 distance is 0
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,12 @@ class LPIPSNetwork:
         self._device = torch_device(device)
         convolutions, linears = self._files[0].label, self._files[-1].label
         with torch.device("meta"):  # no memory, and no random numbers
-            network: Any = get_model(self.layout.model).features.requires_grad_(False)[: self.layout.ends[-1]]
-        state = {name: _parameter(tensors, name, convolutions) for name in network.state_dict()}
+            features: Any = get_model(self.layout.model).features.requires_grad_(False)[: self.layout.ends[-1]]
+        state = {name: _parameter(tensors, name, convolutions) for name in features.state_dict()}
         with loading_errors(convolutions):
-            network.load_state_dict(state, assign=True)
-        network.to(self._device)
-        self._parts = [network[start:end] for start, end in pairwise((0, *self.layout.ends))]
+            features.load_state_dict(state, assign=True)
+        features.to(self._device)
+        self._parts = [features[start:end] for start, end in pairwise((0, *self.layout.ends))]
         channels = [[m.out_channels for m in part if isinstance(m, torch.nn.Conv2d)][-1] for part in self._parts]
         self._linear = [_linear(tensors, n, width, linears).to(self._device) for n, width in enumerate(channels)]
         bound = 2 * sum(float(weights.max()) for weights in self._linear)

@@ -14,8 +14,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 
-MAX_SIDE = 1280
-"""Width and height above which images are downscaled for the OCR."""
+MAX_SIDE = 1280  # width and height above which images are downscaled for the OCR
 MIN_SIDE = 384
 """Width and height below which images are upscaled. The OCR's default is twice this: 8 times as slow, and no better at
 10 random words."""

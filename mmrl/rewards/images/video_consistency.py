@@ -15,8 +15,7 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile, clamp_below_one
 from mmrl.rewards.models.model_files import load_component, load_pretrained, torch_device, torch_dtype
 
-BATCH_FRAMES = 64
-"""Frames per forward pass of the network."""
+BATCH_FRAMES = 64  # frames per forward pass of the network
 
 
 class FrameConsistency(Reward):

@@ -25,8 +25,7 @@ AnswerView: TypeAlias = list[MessagePart] | InvalidAnswer | ScoringFailed
 Reads = Literal["auto", "logprobs", "text"]
 PictureFormat = Literal["png", "jpeg"]
 JPEG_QUALITY = 92
-MAX_TEXT_LENGTH = 100_000
-"""Characters of the longest answer; a longer one is malformed."""
+MAX_TEXT_LENGTH = 100_000  # characters of the longest answer; a longer one is malformed
 
 _log = logging.getLogger(__name__)
 

@@ -81,8 +81,7 @@ class SigLIPScore(EmbeddingReward):
 BIG_G = "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k"
 """The CLIP of both papers, 2.5 B parameters: their results fall with its size."""
 
-MIN_DISTANCE = 1e-4
-"""The least distance of a goal's and a baseline's unit vector; below it the direction is rounding error."""
+MIN_DISTANCE = 1e-4  # least distance of a goal's and a baseline's unit vector; below it the direction is rounding error
 
 
 def goal_baseline_reward(

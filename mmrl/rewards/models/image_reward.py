@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor, nn
 
-MEAN, STD = 0.16717362830052426, 1.0333394966054072
-"""Statistics of the head's output over the training set."""
+MEAN, STD = 0.16717362830052426, 1.0333394966054072  # statistics of the head's output over the training set
 TOKENS = 35
 
 VISION, TEXT, HEAD = "blip.visual_encoder.", "blip.text_encoder.", "mlp."

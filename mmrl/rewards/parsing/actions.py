@@ -44,8 +44,7 @@ ALIASES = {
 }
 """Other names of actions. Scroll and swipe differ: the same direction means the opposite."""
 
-MAX_CHARACTERS = 10_000
-"""The number of characters above which a text is not parsed."""
+MAX_CHARACTERS = 10_000  # number of characters above which a text is not parsed
 _MAX_DEPTH = 8
 
 _TOKEN = re.compile(

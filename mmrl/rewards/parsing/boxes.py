@@ -45,16 +45,13 @@ Space = Literal["pixel", "norm_1", "norm_1000"]
 SPACES: tuple[Space, ...] = get_args(Space)
 
 MAX_BOXES = 1000
-OUTSIDE = 0.01
-"""The fraction of the picture by which a coordinate may lie beyond its edge."""
-MAX_SIDE = 100_000.0
-"""The assumed largest side of a picture in pixels if its size is not known."""
+OUTSIDE = 0.01  # fraction of the picture by which a coordinate may lie beyond its edge
+MAX_SIDE = 100_000.0  # assumed largest side of a picture in pixels if its size is not known
 _MIN_RELATIVE_SIDE = 1e-9
 _MAX_DEPTH = 8
 
 _BOX_KEYS, _LABEL_KEYS, _SCORE_KEYS = ("bbox_2d", "bbox", "box"), ("label", "category"), ("score", "confidence")
-BOX_KEYS = (*_BOX_KEYS, *_LABEL_KEYS, *_SCORE_KEYS)
-"""The keys that are read from an object that is a box."""
+BOX_KEYS = (*_BOX_KEYS, *_LABEL_KEYS, *_SCORE_KEYS)  # keys that are read from an object that is a box
 _NO_BOXES = ("none", "null")
 # ASCII digits only: \d would also match look-alikes. Spaces are collapsed before, so ` ?` is enough.
 _NUMBER = r"(-?[0-9]{1,12}(?:\.[0-9]{1,20})?)"

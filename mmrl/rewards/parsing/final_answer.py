@@ -17,10 +17,8 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 
 AnswerFormat = Literal["auto", "tags", "boxed", "plain"]
-MAX_CHARACTERS = 1_000_000
-"""The number of characters above which a text is invalid as an answer."""
-MAX_SHORT_CHARACTERS = 10_000
-"""The number of characters above which a text is not searched for a short answer."""
+MAX_CHARACTERS = 1_000_000  # number of characters above which a text is invalid as an answer
+MAX_SHORT_CHARACTERS = 10_000  # number of characters above which a text is not searched for a short answer
 
 _BOX = "\\boxed{"
 

@@ -11,8 +11,7 @@ import re
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.parsing.numbers import DASHES, check_number_context, require_ascii_digits
 
-MAX_COUNT = 10**12
-"""The largest count; larger numbers would be rounded when scored."""
+MAX_COUNT = 10**12  # largest count; larger numbers would be rounded when scored
 
 _SMALL = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
 _UNITS = {word: value for value, word in enumerate([*_SMALL.split(), "seventeen", "eighteen", "nineteen"])}

@@ -13,8 +13,7 @@ from typing import Any
 
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 
-MAX_VALUES = 10_000
-"""The largest number of lists and objects side by side in one text."""
+MAX_VALUES = 10_000  # largest number of lists and objects side by side in one text
 _FENCE = "```"
 _BRACKET = re.compile(r"[\[\]{}]")
 _KEY_WITH_DIGIT = re.compile(r"\b(?:bbox|point)_2d\b")

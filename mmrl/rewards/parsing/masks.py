@@ -25,8 +25,7 @@ from mmrl.rewards.parsing.json_text import decode_json, number
 Rle: TypeAlias = dict[str, Any]
 """A mask in the format of pycocotools: size and compressed counts."""
 
-MAX_PIXELS = 2**30
-"""The largest picture in pixels: areas must fit into COCO's 32 bits."""
+MAX_PIXELS = 2**30  # largest picture in pixels: areas must fit into COCO's 32 bits
 MAX_RUNS = 250_000
 MAX_SHAPES = 200
 MAX_CORNERS = 20_000

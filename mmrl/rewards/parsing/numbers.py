@@ -21,8 +21,7 @@ DASHES = "-\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"
 """Hyphens, dashes and minus signs: directly before a number, each looks like its sign."""
 _TURNING = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 """Characters that reverse the writing direction: 12 after them is displayed as 21."""
-MAX_CHARACTERS = 10_000
-"""The number of characters above which an answer is not parsed for numbers."""
+MAX_CHARACTERS = 10_000  # number of characters above which an answer is not parsed for numbers
 
 
 def require_ascii_digits(text: str) -> str:
@@ -175,8 +174,7 @@ def _value(match: re.Match[str]) -> Fraction:
     return -value if sign in _MINUS else value
 
 
-_REACH = 80
-"""The number of characters on either side of a number that are checked."""
+_REACH = 80  # number of characters on either side of a number that are checked
 
 _LATEX_BEFORE = r"\\(?!boxed|text|math|mbox|q?quad|to\b|implies|therefore|[nt]\b|[a-zA-Z]{0,9}arrow)[A-Za-z]{1,20}"
 _CONTEXT_BEFORE = re.compile(
@@ -201,8 +199,7 @@ _CONTEXT_BEFORE = re.compile(
 _TAG = re.compile(r"<[A-Za-z][^<>]{0,40}>\s?$")
 _CLAUSE = re.compile(r"[,.;:?!\n]|\bbut\b", re.IGNORECASE)
 _DENIAL = re.compile(r"not|never|neither|nor|cannot|\w{1,10}n['\u2019]t", re.IGNORECASE)
-_WORDS_HEARD = 3
-"""The number of words between a negation and the number that it still applies to: "is not equal to 3"."""
+_WORDS_HEARD = 3  # number of words between a negation and the number that it still applies to: "is not equal to 3"
 
 _PART = r"(?:half|third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth|hundredth|thousandth)"
 _SMALL = r"(?:an?|one|two|three|four|five|six|seven|eight|nine|ten|[0-9])"

@@ -20,8 +20,7 @@ Span: TypeAlias = tuple[float, float]
 """Start and end in seconds; the end is later."""
 
 MAX_SPANS = 1000
-_NEAR = 60
-"""The number of characters on either side of a span that are checked for words that change it."""
+_NEAR = 60  # number of characters on either side of a span that are checked for words that change it
 _KEYS = (("start", "end"), ("start_time", "end_time"), ("begin", "end"), ("from", "to"))
 
 _CLOCK = r"(?:[0-9]{1,4}:){1,2}[0-5]?[0-9](?:\.[0-9]{1,20})?"  # 02:03, 1:02:03.4

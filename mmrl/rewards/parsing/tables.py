@@ -19,10 +19,8 @@ from mmrl.rewards.parsing.json_text import strip_fence
 
 TableSectionName: TypeAlias = Literal["thead", "tbody", "tfoot"]
 
-MAX_CELLS = 10_000
-"""The largest number of cells of a table, and of places that its spans cover."""
-MAX_CHARACTERS = 200_000
-"""The number of characters above which a text is not searched for a table."""
+MAX_CELLS = 10_000  # largest number of cells of a table, and of places that its spans cover
+MAX_CHARACTERS = 200_000  # number of characters above which a text is not searched for a table
 
 # HTML
 _TAG = re.compile(r"<(/?)([A-Za-z][A-Za-z0-9]{0,20})(\s[^<>]{0,500}|/)?>")

@@ -26,12 +26,9 @@ from mmrl.rewards.parsing.final_answer import (
 from mmrl.rewards.parsing.numbers import parse_number
 from mmrl.rewards.parsing.tables import TableCell, parse_table
 
-MAX_ITEMS = 1_000
-"""The largest number of list items or table cells of an answer that is compared."""
-TEXT_THETA = 0.5
-"""The edit distance, over the longer text, above which texts have similarity 0 (DePlot's text_theta)."""
-NUMBER_THETA = 0.1
-"""The relative error from which numbers have similarity 0 (DePlot's number_theta)."""
+MAX_ITEMS = 1_000  # largest number of list items or table cells of an answer that is compared
+TEXT_THETA = 0.5  # edit distance, over the longer text, above which texts have similarity 0 (DePlot's text_theta)
+NUMBER_THETA = 0.1  # relative error from which numbers have similarity 0 (DePlot's number_theta)
 
 _YEAR = re.compile(r"(?:1[5-9]|20)[0-9]{2}|2100")
 

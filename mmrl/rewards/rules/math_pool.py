@@ -21,8 +21,7 @@ from typing import Any
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
 WORKERS = 4
-START_S = 120.0
-"""The time limit of a worker's start, in which it imports sympy."""
+START_S = 120.0  # time limit of a worker's start, in which it imports sympy
 WALL_FACTOR = 20
 """The wall-clock limit of a task as a multiple of its CPU limit; past it the machine is at fault, not the answer.
 Without a CPU timer, as on Windows, the wall-clock limit equals the task's limit."""

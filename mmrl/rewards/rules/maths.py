@@ -23,10 +23,8 @@ from mmrl.rewards.parsing.final_answer import (
 from mmrl.rewards.parsing.numbers import require_ascii_digits
 from mmrl.rewards.rules.math_pool import POOL
 
-MAX_CHARACTERS = 1_000
-"""The number of characters above which an answer is not verified as a formula."""
-MAX_DEPTH = 50
-"""The largest nesting depth of braces."""
+MAX_CHARACTERS = 1_000  # number of characters above which an answer is not verified as a formula
+MAX_DEPTH = 50  # largest nesting depth of braces
 
 _MATHS = re.compile(r"\$\$([^$]{1,1000})\$\$|\$([^$]{1,1000})\$|\\\(([^$]{1,1000}?)\\\)|\\\[([^$]{1,1000}?)\\\]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|operatorname)\s?\{([^{}]{0,200})\}")

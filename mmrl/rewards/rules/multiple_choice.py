@@ -13,8 +13,7 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringF
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import AnswerFormat, final_answer, resolve_form, stated_answers, strip_bold
 
-MAX_CHARACTERS = 20_000
-"""The number of characters above which an answer is not searched for a choice."""
+MAX_CHARACTERS = 20_000  # number of characters above which an answer is not searched for a choice
 
 _BARE = re.compile(r"[(\[{]?\s?([A-Za-z])\s?(?:[)\]}]\s?[.:?!]?|[.:?!])?")  # B  (B)  [B]  B.  B)  B:  B?
 _LED = re.compile(r"(?:[(\[]\s?([A-Z])\s?[)\]][.:]?|([A-Z])\s?[.):])\s{0,9}(?=\S)")  # the start of "B. a red circle"

@@ -16,8 +16,7 @@ from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
 from mmrl.rewards.parsing.tables import ParsedTable, TableCell, parse_table
 
-MAX_NODES = 1_000
-"""The largest number of sections, rows and cells of a table that is compared: time is quadratic."""
+MAX_NODES = 1_000  # largest number of sections, rows and cells of a table that is compared: time is quadratic
 
 Label: TypeAlias = str | TableCell
 """The label of a node: the tag of a table, section or row, or a cell."""
