@@ -273,23 +273,18 @@ class DaemonPool:
             self._change.notify_all()
 
     def _work(self) -> None:
-        while (taken := self._next()) is not None:
-            future, call = taken
+        while True:
+            with self._change:
+                self._idle += 1
+                self._change.wait_for(lambda: self._calls or self._closed, IDLE_S)
+                self._idle -= 1
+                if not self._calls:
+                    self._threads -= 1
+                    return
+                future, call = self._calls.popleft()
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(call())
                 except BaseException as err:  # raised again in the thread that waits
                     future.set_exception(err)
-            del taken, future, call  # keep nothing alive while waiting for the next call
-
-    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """Return the next call; None means that the calling thread must end."""
-        with self._change:
-            while not self._calls:
-                self._idle += 1
-                in_time = not self._closed and self._change.wait(IDLE_S) and not self._closed
-                self._idle -= 1
-                if not in_time and not self._calls:
-                    self._threads -= 1
-                    return None
-            return self._calls.popleft()
+            del future, call  # keep nothing alive while waiting for the next call

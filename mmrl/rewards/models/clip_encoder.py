@@ -118,12 +118,7 @@ class TransformersEncoder(Encoder):
         return _pooled(self.network.get_image_features(pixel_values=pixels))
 
     def text_features(self, texts: Sequence[str]) -> Tensor:
-        texts, longest = self._truncator.truncate(texts), self._truncator.tokens
-        complete = self._tokenizer(texts, truncation=False, verbose=False)["input_ids"]
-        self._truncator.warn_truncated(sum(len(tokens) > longest for tokens in complete))
-        tokenized = self._tokenizer(
-            texts, padding="max_length", truncation=True, max_length=longest, return_tensors="pt"
-        )
+        tokenized = self._truncator.tokenize(self._tokenizer, texts)
         used = {"input_ids", "attention_mask"} if self._masked else {"input_ids"}
         device = next(self.network.parameters()).device
         inputs = {name: tokens.to(device) for name, tokens in tokenized.items() if name in used}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -30,20 +31,16 @@ VISION, TEXT, HEAD = "blip.visual_encoder.", "blip.text_encoder.", "mlp."
 HEAD_WIDTH = 64
 """Width of an attention head in both of BLIP's image encoders (768 / 12 and 1024 / 16); the file does not have it."""
 
-_VISION_NAMES = {
-    "cls_token": "embeddings.class_embedding",
-    "pos_embed": "embeddings.position_embedding",
-    "patch_embed.proj": "embeddings.patch_embedding",
-    "norm": "post_layernorm",
-}
-_BLOCK_NAMES = {
-    "norm1": "layer_norm1",
-    "norm2": "layer_norm2",
-    "attn.qkv": "self_attn.qkv",
-    "attn.proj": "self_attn.projection",
-    "mlp.fc1": "mlp.fc1",
-    "mlp.fc2": "mlp.fc2",
-}
+_VISION_NAMES = (  # published name -> transformers' name
+    (re.compile(r"^cls_token$"), "embeddings.class_embedding"),
+    (re.compile(r"^pos_embed$"), "embeddings.position_embedding"),
+    (re.compile(r"^patch_embed\.proj\."), "embeddings.patch_embedding."),
+    (re.compile(r"^norm\."), "post_layernorm."),
+    (re.compile(r"^blocks\.([0-9]+)\.norm([12])\."), r"encoder.layers.\1.layer_norm\2."),
+    (re.compile(r"^blocks\.([0-9]+)\.attn\.qkv\."), r"encoder.layers.\1.self_attn.qkv."),
+    (re.compile(r"^blocks\.([0-9]+)\.attn\.proj\."), r"encoder.layers.\1.self_attn.projection."),
+    (re.compile(r"^blocks\.([0-9]+)\.mlp\.fc([12])\."), r"encoder.layers.\1.mlp.fc\2."),
+)
 _TEXT_SETTINGS = (
     "vocab_size",
     "hidden_size",
@@ -122,10 +119,7 @@ class ImageReward(PixelReward):
         return (rewards - MEAN) / STD
 
     def _tokenize(self, prompts: Sequence[str]) -> dict[str, Tensor]:
-        prompts = self._truncator.truncate(prompts)
-        complete = self._tokenizer(prompts, truncation=False, verbose=False)["input_ids"]
-        self._truncator.warn_truncated(sum(len(tokens) > TOKENS for tokens in complete))
-        inputs = self._tokenizer(prompts, padding="max_length", truncation=True, max_length=TOKENS, return_tensors="pt")
+        inputs = self._truncator.tokenize(self._tokenizer, prompts)
         return {name: inputs[name].to(self.device) for name in ("input_ids", "attention_mask")}
 
 
@@ -145,15 +139,9 @@ def vision_name(published: str) -> str:
     >>> vision_name("blocks.3.attn.qkv.weight")
     'encoder.layers.3.self_attn.qkv.weight'
     """
-    if published in _VISION_NAMES:
-        return _VISION_NAMES[published]
-    name, _, parameter = published.rpartition(".")
-    if name in _VISION_NAMES:
-        return f"{_VISION_NAMES[name]}.{parameter}"
-    kind, _, rest = name.partition(".")
-    number, _, inside = rest.partition(".")
-    if kind == "blocks" and number.isdigit() and inside in _BLOCK_NAMES:
-        return f"encoder.layers.{number}.{_BLOCK_NAMES[inside]}.{parameter}"
+    for pattern, renamed in _VISION_NAMES:
+        if pattern.match(published):
+            return pattern.sub(renamed, published)
     raise RewardError(f"BLIP's image encoder has no tensor {published!r}")
 
 

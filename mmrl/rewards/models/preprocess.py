@@ -132,12 +132,16 @@ class PromptTruncator:
         self.warn_truncated(sum(len(prompt) > MAX_PROMPT_LENGTH for prompt in prompts))
         return [prompt[:MAX_PROMPT_LENGTH] for prompt in prompts]
 
+    def tokenize(self, tokenizer: Any, prompts: Sequence[str]) -> Any:
+        """Return the tokens of the prompts by a tokenizer of transformers, each row padded or truncated to `tokens`."""
+        prompts = self.truncate(prompts)
+        complete = tokenizer(prompts, truncation=False, verbose=False)["input_ids"]
+        self.warn_truncated(sum(len(row) > self.tokens for row in complete))
+        return tokenizer(prompts, padding="max_length", truncation=True, max_length=self.tokens, return_tensors="pt")
+
     def warn_truncated(self, too_long: int) -> None:
         """Log one warning if the number of truncated prompts is above 0."""
         if too_long and not self._warned:
             self._warned = True
-            _log.warning(
-                "%s reads %d tokens of a prompt; longer prompts are truncated. Logged once.",
-                self.reward,
-                self.tokens,
-            )
+            message = "%s reads %d tokens of a prompt; longer prompts are truncated. Logged once."
+            _log.warning(message, self.reward, self.tokens)
