@@ -7,7 +7,8 @@ import subprocess
 import sys
 
 from mmrl.rewards import available, reward_class, spec_of
-from mmrl.rewards.core.registry import BUILT_IN, markdown_table
+from mmrl.rewards.core.registry import BUILT_IN
+from tools.reward_table import markdown_table
 
 START, END = "<!-- table -->\n", "<!-- /table -->"
 
@@ -32,9 +33,8 @@ def test_cards_state_summary_source_and_licence():
         assert card.source and card.licence and card.range[0] < card.range[1], name
 
 
-def test_rewards_table_imports_no_torch():
+def test_rewards_table_imports_no_torch(repository):
     code = (
-        "from mmrl.rewards.core.registry import markdown_table; import sys; "
-        "markdown_table(); assert 'torch' not in sys.modules"
+        "from tools.reward_table import markdown_table; import sys; markdown_table(); assert 'torch' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=repository)

@@ -11,15 +11,14 @@ Listing names imports no reward; loading or describing one imports its module.
 from __future__ import annotations
 
 import inspect
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard, TypeVar
 
 from mmrl.components import Registry, is_reference
 from mmrl.rewards.core.cache import digest_of_source
 from mmrl.rewards.core.reward import Reward, spec_of
 from mmrl.rewards.core.reward_errors import RewardError
-from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput, RewardSpec
+from mmrl.rewards.core.reward_io import INPUT_FIELDS, RewardInput
 
 Scorer = TypeVar("Scorer", bound=Callable[..., Any])  # a Reward class, or a function that scores one answer
 
@@ -245,27 +244,6 @@ def reward_factory(function: Callable[..., float | Mapping[str, float]], name: s
     return FunctionReward
 
 
-def markdown_table(names: Iterable[str] | None = None) -> str:
-    """Return a Markdown table of rewards, sorted by name; None means all that are available."""
-    lines = [
-        "| reward | what it measures | scope | range | needs | source | licence |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name in sorted(available() if names is None else names):
-        card = spec_of(reward_class(name))
-        cells = [
-            f"`{card.name}`{' ∂' if card.differentiable else ''}",
-            card.summary,
-            card.scope.value,
-            _range(card),
-            ", ".join(f"`{need}`" for need in card.needs),
-            card.source,
-            card.licence,
-        ]
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines) + "\n"
-
-
 def _as_reward(thing: Any, name: str) -> type[Reward]:
     if _is_reward(thing):
         return thing
@@ -289,12 +267,3 @@ def _argument(parameter: inspect.Parameter) -> str:
     if kind is None or parameter.default is parameter.empty:
         return text
     return f"{text} = {parameter.default!r}"
-
-
-def _range(card: RewardSpec) -> str:
-    low, high = (_number(edge) for edge in card.range)
-    return f"{low} to {high}{' ↓' if card.direction == 'lower' else ''}"
-
-
-def _number(edge: float) -> str:
-    return f"{edge:g}" if math.isfinite(edge) else "∞" if edge > 0 else "-∞"

@@ -33,7 +33,7 @@ from mmrl.rewards.core.reward_io import (
     merge_outputs,
     select_rows,
 )
-from mmrl.rewards.core.suite import PendingScores, RewardSuite, Scorer
+from mmrl.rewards.core.suite import RewardSuite, Scorer
 
 Choices: TypeAlias = tuple[RewardChoice, ...]
 DEFAULT = ""
@@ -148,18 +148,22 @@ class RoutedRewards(Scorer):
         return PendingRoutes(self, bare, routes, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingRoutes]) -> RewardOutput:
+        batch = [item for pending in scores for item in pending.batch]
+        chosen = [route for pending in scores for route in pending.routes]
         starts = np.cumsum([0, *(len(pending.batch) for pending in scores)]).tolist()
+        columns = []  # one per worker, of all rows
+        for number, worker in enumerate(self._workers):
+            scored = []
+            for start, pending in zip(starts, scores, strict=False):  # the last start is the end
+                rows, call = pending.columns.get(number, ((), None))
+                scored += [([start + row for row in rows], call.result())] if call else []
+            columns.append(merge_outputs(scored, len(batch), worker.reward.name))
         parts = []
         for name, route in self._routes.items():
-            pendings = [pending.of(name, route) for pending in scores]
-            rows = [
-                start + row
-                for start, pending in zip(starts, scores, strict=False)  # the last start is the end
-                for row in pending.rows(name)
-            ]
-            if rows:
-                parts.append((rows, route.suite.join(pendings)))
-        output = merge_outputs(parts, starts[-1])
+            if rows := [row for row, each in enumerate(chosen) if each == name]:
+                outputs = [select_rows(columns[worker], rows) for worker in route.workers]
+                parts.append((rows, route.suite.aggregate([batch[row] for row in rows], outputs)))
+        output = merge_outputs(parts, len(batch))
         started = min((pending.started for pending in scores), default=time.perf_counter())
         return replace(output, seconds=time.perf_counter() - started)
 
@@ -203,24 +207,6 @@ class PendingRoutes:
     def result(self) -> RewardOutput:
         """Wait for all rewards, and return their scores and totals."""
         return self.rewards.join([self])
-
-    def rows(self, route: str) -> list[int]:
-        """Return the rows of the answers that take a route."""
-        return [row for row, each in enumerate(self.routes) if each == route]
-
-    def of(self, name: str, route: _Route) -> PendingScores:
-        """Return the scores of the answers that take one route, for its suite to aggregate."""
-        rows = self.rows(name)
-        columns: list[Future[RewardOutput]] = []
-        for reward, worker in zip(route.suite.names, route.workers, strict=True):
-            output = RewardOutput({reward: np.zeros(0, np.float32)}, {reward: []}, [])  # of no rows
-            if rows:
-                scored, scores = self.columns[worker]
-                place = {row: place for place, row in enumerate(scored)}
-                output = select_rows(scores.result(), [place[row] for row in rows])
-            columns.append(Future())
-            columns[-1].set_result(output)
-        return PendingScores(route.suite, [self.batch[row] for row in rows], columns, self.started)
 
 
 class SharedLoader:

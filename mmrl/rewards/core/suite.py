@@ -170,7 +170,7 @@ class RewardSuite(TrainerMethods, Scorer):
             for i, name in enumerate(self.names)
         ]
         started = min((pending.started for pending in scores), default=time.perf_counter())
-        return replace(self._aggregate(batch, columns), seconds=time.perf_counter() - started)
+        return replace(self.aggregate(batch, columns), seconds=time.perf_counter() - started)
 
     @property
     def needs_full_groups(self) -> bool:
@@ -205,8 +205,8 @@ class RewardSuite(TrainerMethods, Scorer):
             lowest = min(lowest, *(low * whole / abs(self.weights[name]) for name, (low, _) in edges.items()))
         return lowest
 
-    def _aggregate(self, batch: Sequence[RewardInput], outputs: Sequence[RewardOutput]) -> RewardOutput:
-        """Combine the outputs of all rewards, and add the total."""
+    def aggregate(self, batch: Sequence[RewardInput], outputs: Sequence[RewardOutput]) -> RewardOutput:
+        """Return the outputs of all rewards as one, with the total."""
         merged = RewardOutput({}, {}, [{} for _ in batch], events=[[] for _ in batch], failures=[{} for _ in batch])
         for part, output in zip(self.parts, outputs, strict=True):
             self._add(merged, part.reward, output)

@@ -15,6 +15,7 @@ from mmrl.rewards.parsing.actions import Action, canonical_action, parse_action
 from mmrl.rewards.parsing.boxes import Space, TrueBoxes, check_space, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside, parse_point
+from mmrl.rewards.rules.region_iou import SpaceReward
 
 _DIRECTED = ("scroll", "swipe")
 
@@ -107,7 +108,7 @@ class GUIAction(Reward):
         return canonical_action(answer["action"]), truth, text
 
 
-class PointInBox(Reward):
+class PointInBox(SpaceReward):
     """1 if the answered point lies in the true box or on its edge, else 0.
 
     `references`: `answer` [x1, y1, x2, y2], or a list of boxes of which any counts; `space` (pixel, norm_1 or
@@ -117,11 +118,6 @@ class PointInBox(Reward):
 
     name, needs, range = "point_in_box", ("text", "references.answer", "references.space"), (0.0, 1.0)
     source = "ScreenSpot's click accuracy, SeeClick, arXiv:2401.10935"
-
-    def __init__(self, space: Space | None = None) -> None:
-        """Set the coordinate space of answers; None means the reference's."""
-        check_space(self.name, space)
-        self.space = space
 
     def score_one(self, item: RewardInput) -> float:
         truth = true_boxes(item.references, self.space)

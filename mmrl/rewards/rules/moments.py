@@ -21,7 +21,6 @@ from mmrl.rewards.parsing.boxes import (
     Space,
     TrueBoxes,
     check_box,
-    check_space,
     extent,
     true_boxes,
 )
@@ -29,7 +28,7 @@ from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json, number
 from mmrl.rewards.parsing.points import check_comparable, exact_fraction
 from mmrl.rewards.parsing.spans import Span, merge_spans, parse_spans, spans_from_json
-from mmrl.rewards.rules.region_iou import pairwise_iou
+from mmrl.rewards.rules.region_iou import SpaceReward, pairwise_iou
 
 _FRAME = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 _FRAME_KEYS, _BOX_KEYS = ("frame", "time", "second"), ("box", "bbox", "bbox_2d")
@@ -58,7 +57,7 @@ class TemporalIoU(Reward):
         return temporal_iou(merge_spans(parse_spans(answer_text(item.text or "", resolve_form(item)))), truth)
 
 
-class TubeIoU(Reward):
+class TubeIoU(SpaceReward):
     """vIoU: the mean IoU of answered and true boxes over all frames in which either has one.
 
     Σ IoU over the frames that both have, divided by the number of frames that either has, in [0, 1] (VidSTG,
@@ -71,11 +70,6 @@ class TubeIoU(Reward):
 
     name, needs, range = "tube_iou", ("text", "references.answer", "references.space"), (0.0, 1.0)
     source = "vIoU of VidSTG, arXiv:2001.06891"
-
-    def __init__(self, space: Space | None = None) -> None:
-        """Set the coordinate space of answers; None means the reference's."""
-        check_space(self.name, space)
-        self.space = space
 
     def score_one(self, item: RewardInput) -> float:
         truth, true_tube = self._truth(item.references)

@@ -89,15 +89,19 @@ def _exact(values: Boxes, a: Boxes, b: Boxes) -> Boxes:
     return np.where(equal, 1.0, np.minimum(values, LARGEST_BELOW_ONE))
 
 
-class _OneBox(Reward):
-    """The base class of rewards for an answer that is one box. Malformed boxes are invalid."""
-
-    needs = ("text", "references.answer", "references.space")
+class SpaceReward(Reward):
+    """The base class of rewards for an answer that has coordinates."""
 
     def __init__(self, space: Space | None = None) -> None:
         """Set the coordinate space of answers; None means the reference's."""
         check_space(self.name, space)
         self.space = space
+
+
+class _OneBox(SpaceReward):
+    """The base class of rewards for an answer that is one box. Malformed boxes are invalid."""
+
+    needs = ("text", "references.answer", "references.space")
 
     @staticmethod
     @abstractmethod
@@ -165,7 +169,7 @@ _MODES = ("1", "L", "P", "RGB", "I", "I;16", "I;16B", "I;16L", "I;16N")
 _BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 
 
-class MaskIoU(Reward):
+class MaskIoU(SpaceReward):
     """Intersection over union, in pixels, of the answered and the true mask.
 
     The answer is COCO's run lengths, compressed or not, or polygons, or filled boxes (see
@@ -178,11 +182,6 @@ class MaskIoU(Reward):
 
     name, needs, range = "mask_iou", ("text", "references.answer"), (0.0, 1.0)
     source = "Jaccard index, by pycocotools.mask"
-
-    def __init__(self, space: Space | None = None) -> None:
-        """Set the coordinate space of answers; None means the reference's."""
-        check_space(self.name, space)
-        self.space = space
 
     def score_one(self, item: RewardInput) -> float:
         truth = true_mask(item.references)
