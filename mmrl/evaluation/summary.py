@@ -17,9 +17,8 @@ from mmrl.evaluation.run_reader import RunRecord, read_run
 from mmrl.statistics.intervals import Interval, interval_text, mean_over_seeds
 
 COLOURS = {"up": "green", "down": "red", "unsure": "default"}
-NUMBERS = ("base", "trained", "difference", "95 % interval", "prompts", "not scored")
-MALFORMED = "malformed"
-"""The column of answers that could not be read; left out if there is none."""
+DIFFERENCE = "difference"
+NUMBERS = ("base", "trained", DIFFERENCE, "95 % interval", "prompts", "not scored")
 
 
 @dataclass(frozen=True)
@@ -172,12 +171,12 @@ def _both(before: float | None, after: float | None) -> tuple[float, float] | No
 
 
 def _run_table(runs: Sequence[RunSummary]) -> Table:
-    malformed = any_malformed(change for run in runs for change in run.changes.values())
-    table = _table("The same prompts and noise, before and after", ("run", "reward"), _columns(malformed))
+    columns = change_columns(change for run in runs for change in run.changes.values())
+    table = _table("The same prompts and noise, before and after", ("run", "reward"), columns)
     for run in runs:
         for number, (name, change) in enumerate(run.changes.items()):
             label = f"{run.name} (step {run.steps[1]})" if number == 0 else ""
-            table.add_row(Text(label), Text(name), *_cells(change, malformed))
+            table.add_row(Text(label), Text(name), *_cells(change, columns))
         if run.tokens:
             table.add_row("", "length in tokens", *(f"{mean:.1f}" for mean in run.tokens), _times(*run.tokens))
         if run.diversity:
@@ -203,13 +202,13 @@ def _over_runs_table(summary: Summary) -> Table:
 
 
 def _source_table(runs: Sequence[RunSummary]) -> Table:
-    malformed = any_malformed(change for run in runs for found in run.by_source.values() for change in found.values())
-    table = _table("By source", ("run", "source", "reward"), _columns(malformed))
+    columns = change_columns(change for run in runs for found in run.by_source.values() for change in found.values())
+    table = _table("By source", ("run", "source", "reward"), columns)
     for run in runs:
         for source, changes in run.by_source.items():
             for number, (name, change) in enumerate(changes.items()):
                 labels = (run.name, source) if number == 0 else ("", "")
-                table.add_row(*map(Text, labels), Text(name), *_cells(change, malformed))
+                table.add_row(*map(Text, labels), Text(name), *_cells(change, columns))
             table.add_section()
     return table
 
@@ -236,32 +235,24 @@ def _table(title: str, labels: Sequence[str], numbers: Sequence[str]) -> Table:
     return table
 
 
-def _columns(malformed: bool) -> tuple[str, ...]:
-    return (*NUMBERS, MALFORMED) if malformed else NUMBERS
+def change_columns(changes: Iterable[RewardChange]) -> tuple[str, ...]:
+    """Return the heads of `change_texts`; the last, of answers that could not be read, only if there are any."""
+    return (*NUMBERS, "malformed") if any(any(change.malformed) for change in changes) else NUMBERS
 
 
-def any_malformed(changes: Iterable[RewardChange]) -> bool:
-    """Return True if any answer could not be read, before or after."""
-    return any(any(change.malformed) for change in changes)
+def change_texts(change: RewardChange, columns: Sequence[str]) -> dict[str, str]:
+    """Return the numbers of a change by column; malformed answers as `12 to 3`, before and after."""
+    difference = change.difference
+    texts = [f"{change.before:.3f}", f"{change.after:.3f}", f"{difference.mean:+.3f}", interval_text(difference)]
+    texts += [str(difference.n), str(difference.dropped), "{} to {}".format(*change.malformed)]
+    return dict(zip(columns, texts, strict=False))
 
 
 def _times(before: float, after: float) -> str:
     return f"x {after / before:.2f}" if before else ""
 
 
-def _cells(change: RewardChange, malformed: bool) -> list[str | Text]:
-    difference = change.difference
-    cells: list[str | Text] = [
-        f"{change.before:.3f}",
-        f"{change.after:.3f}",
-        Text(f"{difference.mean:+.3f}", COLOURS[difference.verdict]),
-        interval_text(difference),
-        str(difference.n),
-        str(difference.dropped),
-    ]
-    return [*cells, malformed_text(change)] if malformed else cells
-
-
-def malformed_text(change: RewardChange) -> str:
-    """Return the numbers of answers that could not be read, before and after: `12 to 3`."""
-    return "{} to {}".format(*change.malformed)
+def _cells(change: RewardChange, columns: Sequence[str]) -> list[Text]:
+    colour = COLOURS[change.difference.verdict]
+    texts = change_texts(change, columns)
+    return [Text(text, colour if column == DIFFERENCE else "") for column, text in texts.items()]

@@ -30,11 +30,13 @@ from mmrl.evaluation.report.page import (
     as_text,
     card_grid,
     facts_list,
+    folded,
     number_cell,
     page,
     picture,
     section,
     shortened,
+    tag,
     wide_table,
 )
 from mmrl.rewards.core.reward_io import TOTAL
@@ -74,10 +76,10 @@ def result_html(result: Result, folder: Path, prompt_images: PromptImages | None
     tables = result_tables(result)
     parts += [section(table.title, _table(table)) for table in tables if table.title not in FOLDED]
     parts += [_examples(result, folder, name, prompt_images or (lambda _: None)) for name in result.subjects]
-    parts += [_folded(table.title, _table(table)) for table in tables if table.title in FOLDED]
+    parts += [folded(table.title, _table(table)) for table in tables if table.title in FOLDED]
     origin = {"settings": result.settings, "provenance": result.provenance}
     text = json.dumps(origin, indent=1, ensure_ascii=False, default=str)
-    parts.append(_folded("Settings and provenance", f"<pre>{escape(text)}</pre>"))
+    parts.append(folded("Settings and provenance", f"<pre>{escape(text)}</pre>"))
     return "\n".join(part for part in parts if part)
 
 
@@ -86,10 +88,6 @@ def _head(result: Result) -> str:
     warning = f'<div class="warning">{"".join(f"<p>{escape(text)}</p>" for text in texts)}</div>' if texts else ""
     soft = '<p class="soft">The same samples, noise and settings for all.</p>'
     return f"<h1>{escape(title_of(result))}</h1>{soft}{facts_list(main_settings(result))}{warning}"
-
-
-def _folded(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def _table(table: ResultTable) -> str:
@@ -162,7 +160,7 @@ def _card(
             for label, image in zip(labels, images, strict=True)
         )
         parts.append(f'<div class="pair">{pair}</div>')
-    tags = f'<span class="tag">{escape(sample.source)}</span>' if sample.source != "default" else ""
+    tags = tag(sample.source) if sample.source != "default" else ""
     parts.append(f"<blockquote>{escape(prompt)}{tags}</blockquote>")
     if any(line.answer is not None for line in lines):
         texts = [("right", as_text(sample.answer, LONGEST)), ("base", lines[0].answer), ("trained", lines[1].answer)]

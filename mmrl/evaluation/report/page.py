@@ -54,6 +54,16 @@ def card_grid(cards: Iterable[str]) -> str:
     return f'<div class="cards">{"".join(cards)}</div>'
 
 
+def folded(title: str, content: str) -> str:
+    """Return content in HTML under a heading that opens it."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
+def tag(text: str) -> str:
+    """Return a short text in a frame."""
+    return f'<span class="tag">{escape(text)}</span>'
+
+
 def facts_list(facts: Mapping[str, str]) -> str:
     """Return labels and values, for the top of a page."""
     cells = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for label, value in facts.items())

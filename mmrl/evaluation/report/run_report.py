@@ -22,11 +22,13 @@ from mmrl.evaluation.report.page import (
     card_grid,
     charts_section,
     facts_list,
+    folded,
     number_cell,
     page,
     picture,
     section,
     shortened,
+    tag,
     wide_table,
     zoomable,
 )
@@ -41,16 +43,15 @@ from mmrl.evaluation.results import Evaluation, RewardChange
 from mmrl.evaluation.run_reader import RunRecord, read_run
 from mmrl.evaluation.run_warnings import displayed_changes, read_splits, run_warnings
 from mmrl.evaluation.summary import (
-    MALFORMED,
-    NUMBERS,
+    DIFFERENCE,
     RunSummary,
-    any_malformed,
-    malformed_text,
+    change_columns,
+    change_texts,
     summarise_run,
     verdict_text,
 )
 from mmrl.rewards.core.reward_errors import Status
-from mmrl.statistics.intervals import interval_text, paired_means
+from mmrl.statistics.intervals import paired_means
 
 LONGEST = 600  # characters of a prompt or an answer on a card
 MOST = 4
@@ -95,12 +96,13 @@ def write_report(run: Path) -> Path:
             _table(f"Before and after, {split.title}", record, found, split.note) if found else "",
             example_cards(f", {split.title}", its, found.headline if found else None),
         ]
+    config = yaml.safe_dump(dict(record.config), sort_keys=False, allow_unicode=True, width=100)
     body += [
         charts_section("Rewards", reward_charts(record)),
         charts_section("By source", by_source_charts(record)),
         charts_section("Training", health_charts(record) + time_chart(record)),
         time_table(record),
-        f"<details><summary>Configuration</summary><pre>{escape(_yaml(record.config))}</pre></details>",
+        folded("Configuration", f"<pre>{escape(config)}</pre>"),
     ]
     return replace_text(
         run / "report.html", page(record.name, "\n".join(part for part in body if part)), errors="backslashreplace"
@@ -133,58 +135,46 @@ def _extremes(record: RunRecord) -> dict[str, str]:
 
 def _table(title: str, record: RunRecord, summary: RunSummary, note: str = "") -> str:
     """Return a section with all rewards on all prompts, the headline by source, and, folded, all rewards by source."""
-    malformed = any_malformed(summary.changes.values())
-    rows = _rows(record, summary.changes, malformed)
+    columns = change_columns(summary.changes.values())
+    rows = _rows(record, summary.changes, columns)
     if summary.tokens:
         before, after = summary.tokens
         rows.append(_plain_row("length in tokens", before, after, 1, after / before if before else math.nan))
     if summary.diversity:
         rows.append(_plain_row("diversity", *summary.diversity, 3, summary.diversity_ratio))
-    parts = [_wide("reward", rows, malformed)]
+    parts = [wide_table(("reward", *columns), rows)]
     if summary.sources:
         parts.append(f'<h3>By source</h3><p class="soft">{escape(verdict_text([summary]))}</p>')
-        lines = [_row(escape(source), change, malformed) for source, change in summary.sources.items()]
-        parts.append(_wide("source", lines, malformed))
+        lines = [_row(escape(source), change, columns) for source, change in summary.sources.items()]
+        parts.append(wide_table(("source", *columns), lines))
         every = "".join(
-            f"<h3>{escape(source)}</h3>{_wide('reward', _rows(record, changes, malformed), malformed)}"
+            f"<h3>{escape(source)}</h3>{wide_table(('reward', *columns), _rows(record, changes, columns))}"
             for source, changes in summary.by_source.items()
         )
-        parts.append(f"<details><summary>Every reward by source</summary>{every}</details>")
+        parts.append(folded("Every reward by source", every))
     note = f"{note} The same prompts and noise at step 0 and at step {summary.steps[1]}.".strip()
     return section(title, "".join(parts), note)
 
 
-def _wide(first: str, rows: Sequence[str], malformed: bool) -> str:
-    return wide_table((first, *NUMBERS, *([MALFORMED] if malformed else [])), rows)
+def _rows(record: RunRecord, changes: dict[str, RewardChange], columns: Sequence[str]) -> list[str]:
+    roles = {name: record.role(name) for name in changes}
+    return [
+        _row(f"{escape(name)}{tag(roles[name]) if roles[name] else ''}", change, columns)
+        for name, change in displayed_changes(record, changes).items()
+    ]
 
 
-def _rows(record: RunRecord, changes: dict[str, RewardChange], malformed: bool) -> list[str]:
-    rows = []
-    for name, change in displayed_changes(record, changes).items():
-        role = record.role(name)
-        tag = f'<span class="tag">{role}</span>' if role else ""
-        rows.append(_row(f"{escape(name)}{tag}", change, malformed))
-    return rows
-
-
-def _row(label: str, change: RewardChange, malformed: bool) -> str:
+def _row(label: str, change: RewardChange, columns: Sequence[str]) -> str:
     """Return a table row; `label` is HTML."""
-    interval = change.difference
-    last = f"<td>{malformed_text(change)}</td>" if malformed else ""
-    return (
-        f"<tr><td>{label}</td><td>{change.before:.3f}</td><td>{change.after:.3f}</td>"
-        f"{number_cell(interval.mean, '+.3f', interval.verdict)}<td>{interval_text(interval)}</td>"
-        f"<td>{interval.n}</td><td>{interval.dropped}</td>{last}</tr>"
-    )
+    difference = number_cell(change.difference.mean, "+.3f", change.difference.verdict)
+    texts = change_texts(change, columns)
+    cells = (difference if column == DIFFERENCE else f"<td>{text}</td>" for column, text in texts.items())
+    return f"<tr><td>{label}</td>{''.join(cells)}</tr>"
 
 
 def _plain_row(label: str, before: float, after: float, digits: int, ratio: float) -> str:
     times = f"× {ratio:.2f}" if math.isfinite(ratio) else "&ndash;"
     return f"<tr><td>{label}</td><td>{before:.{digits}f}</td><td>{after:.{digits}f}</td><td>{times}</td></tr>"
-
-
-def _yaml(config: Mapping[str, object]) -> str:
-    return yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True, width=100)
 
 
 @dataclass(frozen=True)
@@ -282,7 +272,7 @@ def _answer_card(record: RunRecord, evaluations: list[Evaluation], sample: int) 
     image = ""
     if context is not None:
         image = zoomable([("", picture(context, f"shown with {shortened(first.prompts[sample], 100)!r}"))])
-    source = f'<span class="tag">{escape(first.sources[sample])}</span>' if len(set(first.sources)) > 1 else ""
+    source = tag(first.sources[sample]) if len(set(first.sources)) > 1 else ""
     texts = [("right", first.expected[sample] if first.expected else None)]
     texts += [(_label(one, sample), one.answer(sample)) for one in evaluations]
     question = f"<blockquote>{escape(shortened(first.prompts[sample], LONGEST))}{source}</blockquote>"

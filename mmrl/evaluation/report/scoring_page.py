@@ -9,7 +9,17 @@ from pathlib import Path
 from statistics import fmean, median
 
 from mmrl.errors import DataError
-from mmrl.evaluation.report.page import card_grid, facts_list, page, picture, section, wide_table
+from mmrl.evaluation.report.page import (
+    UNKNOWN,
+    card_grid,
+    facts_list,
+    number_cell,
+    page,
+    picture,
+    section,
+    tag,
+    wide_table,
+)
 from mmrl.evaluation.score_folder import ScoreRow, counts, kinds, known, open_picture, score_names
 
 MOST_PICTURES = 12  # at either end
@@ -52,7 +62,7 @@ def _table(rows: Sequence[ScoreRow], names: Sequence[str]) -> str:
 def _line(rows: Sequence[ScoreRow], name: str) -> str:
     values, counted = known(rows, name), counts(rows, name)
     numbers = (fmean(values), median(values), min(values), max(values)) if values else ()
-    cells = "".join(f"<td>{number:.4g}</td>" for number in numbers) or "<td>&ndash;</td>" * 4
+    cells = "".join(f"<td>{number:.4g}</td>" for number in numbers) or UNKNOWN * 4
     cells += "".join(f"<td>{counted[status]}</td>" for status in STATUSES)
     reasons = ", ".join(f"{kind} {n}" for kind, n in kinds(rows, name).most_common())
     return f"<tr><td>{escape(name)}</td>{cells}<td>{escape(reasons)}</td></tr>"
@@ -72,10 +82,10 @@ def _card(row: ScoreRow, name: str) -> str:
     prompt = row.pairing.sample.prompt
     short = prompt if len(prompt) <= LONGEST else f"{prompt[:LONGEST]} …"
     lines = "".join(
-        f"<tr><td>{escape(each)}</td><td>{f'{value:.4g}' if math.isfinite(value) else '&ndash;'}</td></tr>"
+        f"<tr><td>{escape(each)}</td>{number_cell(value, '.4g')}</tr>"
         for each, value in sorted(row.values.items(), key=lambda entry: entry[0] != name)
     )
-    invalid = '<span class="tag">invalid</span>' if row.status.get(name) == "invalid" else ""
+    invalid = tag("invalid") if row.status.get(name) == "invalid" else ""
     label = escape(row.pairing.picture.name)
     return (
         f'<figure class="card"><div class="pair" style="grid-template-columns: 1fr"><div>{label}{invalid}'
