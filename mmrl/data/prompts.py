@@ -48,12 +48,11 @@ class PromptSource(Protocol):
         ...
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Read the outcomes of an iteration's prompts."""
-        ...
+        """Read the outcomes of an iteration's prompts; by default they have no effect."""
 
     def metrics(self) -> dict[str, float]:
-        """Return metrics of the source."""
-        ...
+        """Return metrics of the source; by default none."""
+        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that decides which samples follow, fit for JSON."""
@@ -64,7 +63,7 @@ class PromptSource(Protocol):
         ...
 
 
-class PromptSampler:
+class PromptSampler(PromptSource):
     """An endless sequence of batches of `groups` samples, shuffled in each epoch.
 
         sampler = PromptSampler(read_samples("train.jsonl"), groups=8, seed=0)
@@ -131,13 +130,6 @@ class PromptSampler:
         if id not in self._by_id:
             raise DataError(f"the data set has no sample {id!r}: resume with the same samples")
         return self._by_id[id]
-
-    def learn(self, outcomes: Sequence[Outcome]) -> None:
-        """Do nothing: all samples come equally often."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that decides which batches follow, fit for JSON."""
