@@ -40,11 +40,7 @@ _SIGNATURES = (
 
 
 def load_source(path: str, columns: Mapping[str, str] | None = None) -> list[Sample]:
-    """Return the samples of any source, with media paths resolved against its folder.
-
-    Args:
-        path: a file, a folder, or `hf:owner/name:split`.
-        columns: {column: key of a sample}.
+    """Return the samples of any source, with media paths resolved against its folder; `columns`: {column: key}.
 
     Raises:
         DataError: the source or a row cannot be read, or a required library is not installed.

@@ -16,6 +16,7 @@ from typing import TextIO
 
 from PIL import Image
 
+from mmrl.benchmarks.records import read_text
 from mmrl.data.jsonl import read_samples
 from mmrl.data.media.decode import with_media_in
 from mmrl.data.sample import Sample
@@ -86,7 +87,13 @@ def score(pairings: Sequence[Pairing], suite: RewardSuite) -> Iterator[list[Scor
             try:
                 image = open_picture(pairing.picture)
             except DataError as err:
-                rows[place] = _unreadable(pairing, suite.names, str(err))
+                rows[place] = ScoreRow(
+                    pairing,
+                    values=dict.fromkeys(suite.names, math.nan),
+                    status=dict.fromkeys(suite.names, Status.ERROR.value),
+                    failures=dict.fromkeys(suite.names, "unreadable"),
+                    detail=dict.fromkeys(suite.names, str(err)),
+                )
                 continue
             readable.append(place)
             inputs.append(reward_input(pairing.sample, image, pairing.group, str(pairing.picture)))
@@ -172,12 +179,7 @@ def write_table(rows: Sequence[ScoreRow], folder: Path) -> None:
 
 
 def _by_line(pictures: Path, prompts: Path) -> list[Pairing]:
-    try:
-        lines = prompts.read_text(encoding="utf-8-sig").splitlines()
-    except OSError as err:
-        raise DataError(f"{prompts}: cannot be read: {err.strerror}") from None
-    except UnicodeDecodeError as err:
-        raise DataError(f"{prompts}: is not UTF-8 text: {err}") from None
+    lines = read_text(prompts).splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
     if empty := next((number for number, line in enumerate(lines, start=1) if not line.strip()), None):
@@ -292,16 +294,6 @@ def _row(pairing: Pairing, output: RewardOutput, place: int, lower: frozenset[st
         {name: failure.kind for name, failure in failures.items() if name in names},
         {name: str(text) for name, text in output.detail[place].items() if text},
         lower,
-    )
-
-
-def _unreadable(pairing: Pairing, names: Sequence[str], reason: str) -> ScoreRow:
-    return ScoreRow(
-        pairing,
-        dict.fromkeys(names, math.nan),
-        dict.fromkeys(names, Status.ERROR.value),
-        dict.fromkeys(names, "unreadable"),
-        dict.fromkeys(names, reason),
     )
 
 

@@ -60,14 +60,10 @@ class Metric(Protocol):
 class Row:
     """An answer to a sample, with its scores."""
 
-    sample: Sample
-    """The sample with its task's instruction, and with true boxes in the coordinates of the answers."""
-    text: str | None = None
-    """The text of the answer; None if it is an image or a video."""
-    values: Mapping[str, float] = field(default_factory=dict)
-    """{name of a reward or of an additional value of a reward: score}; NaN if the scorer failed."""
-    draw: int = 0
-    """The index of the answer among those to this sample."""
+    sample: Sample  # with its task's instruction, and with true boxes in the coordinates of the answers
+    text: str | None = None  # None: an image or a video
+    values: Mapping[str, float] = field(default_factory=dict)  # {reward or further value: score}; NaN: failed
+    draw: int = 0  # the index of the answer among those to this sample
 
     @property
     def id(self) -> str:

@@ -42,11 +42,7 @@ READERS: Registry[Reader] = Registry(
 
 
 def read_benchmark(format: str, folder: Path | str) -> list[Sample]:
-    """Return the samples of a benchmark's public files.
-
-    Args:
-        format: a name in `READERS`, or `path/to/file.py:read`.
-        folder: the folder of the files.
+    """Return the samples of a benchmark's public files; `format` is a name in `READERS`, or `path/to/file.py:read`.
 
     Raises:
         DataError: there is no such format, a file is missing, or an entry has other fields than expected.

@@ -21,10 +21,8 @@ _MAX_SIDE = 1_000_000  # pixels of an enlarged side; a larger one comes from a m
 class ImageBudget:
     """A budget of pixels (width x height) for one image."""
 
-    min_pixels: int = 0
-    """A smaller image is enlarged to about this many; 0: never."""
-    max_pixels: int = 1_003_520
-    """A larger image is reduced. The default is 1280 patches of 28 x 28, as Qwen's model cards recommend."""
+    min_pixels: int = 0  # a smaller image is enlarged to about this many; 0: never
+    max_pixels: int = 1_003_520  # a larger image is reduced; 1280 patches of 28 x 28, as Qwen's model cards recommend
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_pixels <= self.max_pixels or self.max_pixels < 1:
@@ -42,16 +40,11 @@ class ImageBudget:
 class VideoBudget:
     """A budget of frames of one video, of pixels of a frame, and of pixels of all frames."""
 
-    fps: float = 2.0
-    """Frames sampled per second, within min_frames and max_frames."""
-    min_frames: int = 4
-    """Frames of a short video; all frames if it has fewer."""
-    max_frames: int = 64
-    """Frames of a long video, evenly spaced from the first to the last."""
-    max_pixels: int = 602_112
-    """Width x height of one frame."""
-    total_pixels: int = 19_267_584
-    """Width x height x frames: the more frames, the smaller each."""
+    fps: float = 2.0  # frames sampled per second, within min_frames and max_frames
+    min_frames: int = 4  # of a short video; all frames if it has fewer
+    max_frames: int = 64  # of a long video, evenly spaced from the first to the last
+    max_pixels: int = 602_112  # width x height of one frame
+    total_pixels: int = 19_267_584  # width x height x frames: the more frames, the smaller each
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.fps) and self.fps > 0):
@@ -68,13 +61,9 @@ class VideoBudget:
             )
 
     def frames(self, total: int, rate: float) -> list[int]:
-        """Return the indices of the sampled frames of a video, in rising order.
+        """Return the indices of the sampled frames of a video of `total` frames at `rate` a second, in rising order.
 
         Their number is duration x fps, within the bounds; they are evenly spaced from the first frame to the last.
-
-        Args:
-            total: the number of frames of the video.
-            rate: its frames per second.
         """
         requested = round(total / rate * self.fps)
         n = min(max(requested, self.min_frames), self.max_frames, total)
