@@ -29,6 +29,7 @@ from mmrl.statistics.intervals import interval_text
 CARD, CURVES, RECIPE = "README.md", "curves.svg", "recipe.yaml"
 PICTURES = 8
 """The number of prompts with pictures before and after."""
+FAULTS = "Faults and biases of the base model are still there."
 FEWER = 0.9
 """The share of the base's diversity below which a card reports a loss of diversity."""
 
@@ -60,7 +61,7 @@ def write_card(folder: Path, model: ModelRef, record: RunRecord, exported: Expor
         _results(record, summary, inner),
         _pictures(folder),
         f"## Load it\n\n```python\n{exported.code}\n```\n\nNothing of mmrl is needed.",
-        f"## Limits\n\n{_list(limits(config, record, summary, inner, model, exported))}",
+        f"## Limits\n\n{_list([*limits(config, record, summary, inner, model), *exported.notes, FAULTS])}",
         "## Licence\n\nThe base model's licence applies, and this card adds none: "
         + (f"read it at [{config.policy.model}](https://huggingface.co/{config.policy.model})." if _on_hub(config)
            else "read it where the base model came from."),
@@ -155,12 +156,7 @@ def _on_hub(config: TrainConfig) -> bool:
 
 
 def limits(
-    config: TrainConfig,
-    record: RunRecord,
-    summary: RunSummary | None,
-    inner: Sequence[SplitResult],
-    model: ModelRef,
-    exported: ExportedModel,
+    config: TrainConfig, record: RunRecord, summary: RunSummary | None, inner: Sequence[SplitResult], model: ModelRef
 ) -> list[str]:
     """Return the sentences of the section "Limits"."""
     return [
@@ -169,8 +165,6 @@ def limits(
         f"This is one run with one seed ({config.seed}): another may end elsewhere.",
         *_limits_of_evaluation(record, summary, inner, model),
         *_limits_of_sampling(config),
-        *exported.notes,
-        "Faults and biases of the base model are still there.",
     ]
 
 

@@ -104,10 +104,8 @@ def select_layers(paths: Sequence[str], targets: Sequence[str]) -> list[str]:
     missing = [t for t in targets if not any(f".{path}".endswith(f".{t}") for path in selected)]
     if missing:
         ends = sorted({path.rsplit(".", 1)[-1] for path in paths})
-        raise ConfigError(
-            f"policy.lora.targets: the trained parts have no linear layer {', '.join(missing)}; "
-            f"they have {', '.join(ends)}"
-        )
+        raise ConfigError(f"policy.lora.targets: the trained parts have no linear layer {', '.join(missing)}; "
+                          f"they have {', '.join(ends)}")  # fmt: skip
     return selected
 
 

@@ -225,9 +225,7 @@ def steering_gain(step: Step) -> float:
     sigma, sigma_next = step.levels[step.index]
     signal, signal_next = signal_of(step.family, sigma), signal_of(step.family, sigma_next)
     gain = (signal_next - sigma_next * signal / sigma) * sigma**2 / signal
-    return (
-        gain / (signal * signal_next) if isinstance(step.family, VEFamily) else gain
-    )  # its x is divided by the signal
+    return gain / (signal * signal_next) if isinstance(step.family, VEFamily) else gain  # ve: x divided by the signal
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,7 @@ def until_end(
     return (ended.cumsum(1) - ended) == 0
 
 
-def pad_right(
-    texts: Sequence[Sequence[int]],
-    padding: int,
-) -> tuple[Tensor, Tensor]:  # [B, T] int64, [B, T] bool
+def pad_right(texts: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, Tensor]:  # [B, T] int64, [B, T] bool
     """Return token ids padded on the right, and their mask. T is the length of the longest, and at least 1."""
     longest = max((len(text) for text in texts), default=0) or 1
     tokens = torch.full((len(texts), longest), padding, dtype=torch.long)
@@ -39,10 +36,7 @@ def pad_right(
     return tokens, mask
 
 
-def length_buckets(
-    lengths: Sequence[int],
-    overhead: int = 64,
-) -> list[list[int]]:
+def length_buckets(lengths: Sequence[int], overhead: int = 64) -> list[list[int]]:
     """Return rows in buckets of similar length, so that short sequences are not padded to the longest.
 
     A bucket costs rows x longest + `overhead` tokens; the partition of the sorted rows with the lowest cost is

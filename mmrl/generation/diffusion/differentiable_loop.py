@@ -62,15 +62,17 @@ class BackpropLoop(PartialReplayLoop):
         if self.step < self.first:
             self._rollout_noise(step, self.recording.next_latents[self.step][self.latent_stream].shape)
             replayed = self.replay_step()
-            return (
-                self._add_new_noise(step) if self.step == self.first - 1 and self._noise_seed is not None else replayed
-            )
+            is_noised = self.step == self.first - 1 and self._noise_seed is not None
+            return self._add_new_noise(step) if is_noised else replayed
         if self.step > self.last:
             return step.sample
         if self._detached and self.latent_stream in self._path:  # pipelines may have changed the value of x since
             path = self._path[self.latent_stream]
             step = replace(step, sample=step.sample + (path - path.detach()))
-        following = self._jump(step) if self.step == self.last and self._jumps else self.differentiable_step(step)
+        if self.step == self.last and self._jumps:
+            following = predict_clean(step).to(step.sample.dtype)
+        else:
+            following = self.differentiable_step(step)
         self._path[self.latent_stream] = following
         return following.detach() if self._detached and self.step < self.last else following
 
@@ -91,10 +93,6 @@ class BackpropLoop(PartialReplayLoop):
                                    "which cannot be repeated: set sampling.transition.name: native, and no window, or "
                                    "another policy.scheduler")  # fmt: skip
         return step.own()  # the last step adds no noise
-
-    def _jump(self, step: Step) -> Tensor:
-        """Return x_0 as the denoiser predicts it at this step."""
-        return predict_clean(step).to(step.sample.dtype)
 
     def _rollout_noise(self, step: Step, shape: Sequence[int]) -> Tensor | None:
         """Return the noise of this step in the rollout; it must be called for every step in order."""

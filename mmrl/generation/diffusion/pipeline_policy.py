@@ -166,14 +166,7 @@ class PipelinePolicy:
         device = policy.device if policy.device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
         pipeline.to(device)
         attention = set_attention(find_denoisers(pipeline), policy.attention)
-        made = cls(
-            pipeline,
-            sampling,
-            train=policy.train,
-            lora=policy.lora,
-            denoisers=policy.denoisers,
-            gradient_checkpointing=policy.gradient_checkpointing,
-        )
+        made = cls(pipeline, sampling, policy.train, policy.lora, policy.denoisers, policy.gradient_checkpointing)
         made.attention, made.config = attention, policy
         return made
 
@@ -391,9 +384,8 @@ class PipelinePolicy:
     def _call(self, loop: Loop, recording: Recording, **changes: Any) -> Any:
         """Call the pipeline once under a loop, with `changes` to its arguments; None if the loop stopped it."""
         if self._busy:
-            raise GenerationError(
-                "the pipeline is in the middle of a call: use the policy after `replay`, not in `visit`"
-            )
+            raise GenerationError("the pipeline is in the middle of a call: use the policy after `replay`, not in "
+                                  "`visit`")  # fmt: skip
         device = self.pipeline._execution_device
         one = type(self.pipeline).__name__ in SINGLE_GENERATOR
         generators = row_generators(recording.seed, [0] if one else recording.branches.roots, device if one else "cpu")
@@ -408,9 +400,8 @@ class PipelinePolicy:
                 stack.enter_context(intercept_calls(self._targets, handler([*generators, *ambient])))
                 stack.enter_context(restore_attention(self._denoisers))
                 stack.enter_context(self.guiders.at_scale(recording.guidance_scale))
-                stack.enter_context(
-                    intercept_denoisers(self._denoisers, self._branches, loop, self._trainable.precision)
-                )
+                hooks = intercept_denoisers(self._denoisers, self._branches, loop, self._trainable.precision)
+                stack.enter_context(hooks)
                 stack.enter_context(intercept_scheduler(self.pipeline.scheduler, loop))
                 arguments = map_leaves(list, list, recording.arguments) | changes  # some pipelines write into them
                 return self.pipeline(**arguments, generator=generators[0] if one else generators)

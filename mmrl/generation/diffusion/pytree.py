@@ -40,10 +40,6 @@ class TensorSpec:
     dtype: torch.dtype
     device: torch.device
 
-    def zeros(self) -> Tensor:
-        """Return a tensor of zeros."""
-        return torch.zeros(self.shape, dtype=self.dtype, device=self.device)
-
 
 def tree_spec(value: Any) -> Any:
     """Return the structure with each tensor replaced by its `TensorSpec`."""
@@ -52,7 +48,7 @@ def tree_spec(value: Any) -> Any:
 
 def zeros(specs: Any) -> Any:
     """Return the structure of a `tree_spec`, filled with zeros."""
-    return map_leaves(TensorSpec, TensorSpec.zeros, specs)
+    return map_leaves(TensorSpec, lambda spec: torch.zeros(spec.shape, dtype=spec.dtype, device=spec.device), specs)
 
 
 def find_tensor_holder(value: Any, depth: int = 3) -> str | None:

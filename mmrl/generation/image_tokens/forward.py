@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -141,7 +142,7 @@ def _embed_images(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor, 
     forced_tokens = {after: ids for after, ids in image_model.forced_tokens.items() if after < total}
     if not forced_tokens:
         return image_model.embed_codes(codes[:, :-1]), torch.arange(total, device=codes.device)
-    parts, before, start = [], [0] * total, 0
+    parts, start = [], 0
     for after in [*sorted(forced_tokens), total]:
         end = min(after, total - 1)
         parts.append(image_model.embed_codes(codes[:, start:end]))
@@ -149,10 +150,8 @@ def _embed_images(image_model: ImageTokenModel, codes: Tensor) -> tuple[Tensor, 
             ids = torch.tensor([fixed], device=codes.device).expand(len(codes), -1)
             parts.append(image_model.embed_text(ids))
         start = end
-    num_forced = 0
-    for number in range(total):
-        num_forced += len(forced_tokens.get(number, ()))
-        before[number] = number + num_forced
+    num_forced = accumulate(len(forced_tokens.get(number, ())) for number in range(total))
+    before = [number + count for number, count in enumerate(num_forced)]
     return torch.cat(parts, dim=1), torch.tensor(before, device=codes.device)
 
 

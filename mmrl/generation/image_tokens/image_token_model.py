@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor, nn
 
 from mmrl.config.policy import ImageTokenConfig
@@ -51,8 +52,8 @@ class ImageTokenModel(ABC):
     """The rows and columns of codes."""
     codes: int
     """V, the number of different codes."""
-    forced_tokens: Mapping[int, tuple[int, ...]]
-    """The text tokens that always follow after this number of codes; they are read, never sampled."""
+    forced_tokens: Mapping[int, tuple[int, ...]] = MappingProxyType({})
+    """The text tokens that always follow after this number of codes; they are read, never sampled. Default: none."""
 
     @classmethod
     @abstractmethod
@@ -137,7 +138,7 @@ def linear_layers_below(network: nn.Module, prefix: str) -> list[str]:
 
 def to_pixels(images: Sequence[Image.Image], height: int, width: int) -> Tensor:
     """Return images as [B, 3, height, width] float32 in [-1, 1]; other sizes are centre-cropped and resampled."""
-    fitted = [_fit(image.convert("RGB"), height, width) for image in images]
+    fitted = [ImageOps.fit(image.convert("RGB"), (width, height)) for image in images]
     stacked = np.stack([np.asarray(image, np.float32) for image in fitted])
     return torch.from_numpy(stacked / 127.5 - 1).permute(0, 3, 1, 2).contiguous()
 
@@ -147,15 +148,6 @@ def to_images(pixels: Tensor) -> list[Image.Image]:
     clipped = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
     rounded = clipped.round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
     return [Image.fromarray(image) for image in rounded]
-
-
-def _fit(image: Image.Image, height: int, width: int) -> Image.Image:
-    if image.size == (width, height):
-        return image
-    scale = min(image.width / width, image.height / height)
-    across, down = scale * width, scale * height
-    left, top = (image.width - across) / 2, (image.height - down) / 2
-    return image.resize((width, height), Image.Resampling.BICUBIC, box=(left, top, left + across, top + down))
 
 
 PIXELS_TO_IMAGE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,6 @@ class Janus(ImageTokenModel):
         side = network.config.vq_config.num_patches
         self.grid = (side, side)
         self.codes = int(network.config.vq_config.num_embeddings)
-        self.forced_tokens: Mapping[int, tuple[int, ...]] = {}
         settings, tokenizer = network.generation_config, processor.tokenizer
         special = getattr(settings, "generation_kwargs", None) or {}
         begin = tokenizer.bos_token_id if settings.bos_token_id is None else settings.bos_token_id

@@ -13,7 +13,7 @@ prompt and its image. Weights are safetensors, and the folder contains no code.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -97,7 +97,6 @@ class VQCausalLM(ImageTokenModel):
         self.network, self._tokenizer, self._codec, self._spec = network, tokenizer, codec, spec
         self.grid = (spec.rows, spec.columns)
         self.codes, self._first = codec.codes, spec.first_code
-        self.forced_tokens: Mapping[int, tuple[int, ...]] = {}
         vocabulary = network.get_input_embeddings().num_embeddings
         if self._first + self.codes > vocabulary or spec.start >= vocabulary:
             raise ConfigError(

@@ -63,7 +63,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
         trained = {name: build_component(architecture, name, kind, dtype) for name, kind in trial.trained.items()}
         frozen = [each for each in frozen if each.name not in trained] + _buffers(trained)
         with DiffusersFull(trained).reference():
-            reference = sum(p.numel() * p.element_size() for each in trained.values() for p in each.parameters())
+            reference = sum(p.nbytes for each in trained.values() for p in each.parameters())
         if dtype != torch.float32:
             copies = trial.parameters * dtype.itemsize
             plain, recomputed = _with_copies(plain, copies), recomputed and _with_copies(recomputed, copies)
@@ -99,7 +99,7 @@ def count_weights(architecture: Architecture, dtype: torch.dtype) -> list[Compon
 
 def module_bytes(module: nn.Module) -> int:
     """Return the bytes of a module's parameters and buffers."""
-    return sum(each.numel() * each.element_size() for each in [*module.parameters(), *module.buffers()])
+    return sum(each.nbytes for each in [*module.parameters(), *module.buffers()])
 
 
 class Trial:
@@ -112,11 +112,8 @@ class Trial:
         if policy.scheduler:
             self._pipeline.scheduler = convert_scheduler(self._pipeline.scheduler, policy.scheduler)
         self._denoisers = find_denoisers(self._pipeline)
-        self.trained = {
-            name: kind
-            for name, kind in architecture.classes()
-            if kind and name in (policy.denoisers or self._denoisers)
-        }
+        chosen = policy.denoisers or self._denoisers
+        self.trained = {name: kind for name, kind in architecture.classes() if kind and name in chosen}
         self.policy = PipelinePolicy(
             self._pipeline, self._sampling, train=policy.train, lora=policy.lora, denoisers=policy.denoisers
         )
@@ -149,9 +146,8 @@ class Trial:
 
     def _roll_out(self) -> Rollout:
         with placeholder_sample(self._pipeline, self._sampling) as sample, torch.no_grad():
-            rollout = self.policy.rollout(
-                [RolloutRequest(sample, n=BatchPlan.of(self._config).micro_batch, group=0)], 0
-            )
+            request = RolloutRequest(sample, n=BatchPlan.of(self._config).micro_batch, group=0)
+            rollout = self.policy.rollout([request], 0)
         self.recording = recording_bytes(rollout)
         return rollout
 
@@ -180,9 +176,8 @@ def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) ->
     edits = any(editor in kind.__name__ for editor in _EDITORS)
     arguments = inspect.signature(kind.__call__).parameters
     media = {name: media_kind(name) for name, each in arguments.items() if each.default is inspect.Parameter.empty}
-    needed = [name for name, its_kind in media.items() if its_kind] + (
-        ["image"] if edits and "image" not in media else []
-    )
+    needed = [name for name, its_kind in media.items() if its_kind]
+    needed += ["image"] if edits and "image" not in media else []
     if "video" in media.values():
         raise UnsupportedError(f"{kind.__name__} needs a video beside the prompt, which the estimate does not have")
     with TemporaryDirectory() as folder:
@@ -212,9 +207,7 @@ def _buffers(networks: Mapping[str, nn.Module]) -> list[ComponentWeights]:
     """Return the sizes of the buffers of fully trained denoisers, which keep their dtype."""
     found = {name: list(network.buffers()) for name, network in networks.items()}
     return [
-        ComponentWeights(
-            f"{name}'s buffers", sum(b.numel() for b in buffers), sum(b.numel() * b.element_size() for b in buffers)
-        )
+        ComponentWeights(f"{name}'s buffers", sum(b.numel() for b in buffers), sum(b.nbytes for b in buffers))
         for name, buffers in found.items()
         if buffers
     ]

@@ -92,7 +92,9 @@ def meta_pipeline(architecture: Architecture, dtype: torch.dtype) -> tuple[Diffu
         elif issubclass(kind, nn.Module):
             module = build_component(architecture, name, kind, dtype)
             if "vae" in name:  # pipelines compute with the mean and spread of its latents
-                _materialize_buffers(module)
+                for owner in module.modules():
+                    made = {key: torch.ones_like(b, device="cpu") for key, b in owner._buffers.items() if b is not None}
+                    owner._buffers.update(made)
             original: Any = kind
             module.__class__ = _shapes_only(original)
             vars(module)["_mmrl_meta"] = (name, recorder)
@@ -107,13 +109,6 @@ def meta_pipeline(architecture: Architecture, dtype: torch.dtype) -> tuple[Diffu
     pipeline = architecture.pipeline(**components, **architecture.settings())
     pipeline.set_progress_bar_config(disable=True)
     return pipeline, recorder
-
-
-def _materialize_buffers(module: nn.Module) -> None:
-    for owner in module.modules():
-        owner._buffers.update(
-            {name: torch.ones_like(b, device="cpu") for name, b in owner._buffers.items() if b is not None}
-        )
 
 
 def placeholder_tokenizer(longest: int | None) -> PreTrainedTokenizerFast:
