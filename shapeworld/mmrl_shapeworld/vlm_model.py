@@ -62,6 +62,7 @@ WORLD_PIECES = (
 """Pieces of the answers of `mmrl_shapeworld.worlds`, a token each in the model of those worlds."""
 WORLD_WORDS = (
     *("orange", "purple", "diamond", "cross", "small", "large", "a", "and"),
+    *("tiny", "big", "disc", "box", "upper", "lower"),
     *("Open", "Write", "Describe", "as", "chart", "on", "page", "table"),
 )
 

@@ -198,6 +198,7 @@ RED, BLUE = ("small", "red", "circle", "top left"), ("large", "blue", "square", 
         ("a small red circle top left and a large blue square bottom right", (1, 1)),
         ("bottom right a large blue square; a red circle top left, small.", (1, 1)),
         ("a small red circle top left", (1, 0.5)),
+        ("upper left a tiny red disc and a big blue box lower right", (1, 1)),
         ("a red circle", (1, 0.25)),
         ("a small red circle top left and a large green square bottom right", (0.875, 0.875)),
         ("a large red circle bottom right and a small blue square top left", (0.5, 0.5)),  # attributes exchanged
@@ -272,7 +273,7 @@ def test_following_the_facts_leads_to_the_answer(hops):
         assert int(steps) == hops - 1
         for _ in range(hops - 1):
             letter = after[letter]
-        x1, y1, x2, y2 = dict(question.regions[0])[letter]
+        (x1, y1, x2, y2) = next(box for name, box in question.regions[0] if name.endswith(letter))
         colour = {number: name for name, number in COLOUR_NUMBERS.items()}[int(question.frames[0][y1:y2, x1:x2].max())]
         assert question.answer == colour
 

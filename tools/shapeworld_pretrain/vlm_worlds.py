@@ -1,6 +1,6 @@
 """Trains the VLM of the worlds: the embedded VLM, with more words, imitates answers to the questions of all worlds.
 
-python -m tools.shapeworld_pretrain.vlm_worlds train --minutes 11.5 --out DIR
+python -m tools.shapeworld_pretrain.vlm_worlds train --out DIR
 python -m tools.shapeworld_pretrain.vlm_worlds measure --out DIR    # the numbers of docs/shapeworld.md
 
 Right answers come first and those of a careless annotator last, as in `tools.shapeworld_pretrain.vlm`. One question in
@@ -22,9 +22,10 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM
+from mmrl_shapeworld.vqa.glyphs import LETTERS
 from mmrl_shapeworld.vqa.questions import NAMES, Question
 from mmrl_shapeworld.worlds.spurious_clips import cued_clip
-from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_SHAPES, UNSEEN_SHAPES
+from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, SEEN_SHAPES, UNSEEN_SHAPES
 from mmrl_shapeworld.worlds.world_splits import WORLDS, checksum, measure_of, world_questions, world_sample
 from tools.shapeworld_pretrain.vlm import build_optimizers, losses_of
 from tools.shapeworld_pretrain.vlm_batches import BatchBuilder
@@ -34,7 +35,7 @@ from tools.shapeworld_pretrain.vlm_hints import Hints
 GROUPS: tuple[dict[str, int], ...] = (
     {"crowd": 14},
     {"chart-table": 8, "caption": 8, "nested-table": 6},
-    {"refer": 14, "screen": 12, "page": 8, "letters": 6, "graph": 10},
+    {"refer": 14, "screen": 12, "page": 8, "letters": 8, "graph": 16},
     {"clip": 6},
 )
 """Questions of each world in a step; those of a group go through the model together."""
@@ -46,6 +47,7 @@ REGION_NAMES = tuple(
         (
             *(f"{colour} {shape}" for colour in COLOUR_NUMBERS for shape in SEEN_SHAPES + UNSEEN_SHAPES),
             *(f"{colour} bar" for colour in COLOUR_NUMBERS),
+            *(f"{colour} {letter}" for colour in SEEN_COLOURS for letter in LETTERS),
             *NAMES,
         )
     )
@@ -115,6 +117,7 @@ def train(
         if step % 50 == 0:
             summary = " ".join(f"{world} {loss:.3f}" for world, loss in running.items())
             print(f"worlds step {step} ({spent:.0%}) {summary}", flush=True)
+            model.save_pretrained(folder)
     model.eval().save_pretrained(folder)
 
 
@@ -133,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("what", choices=["train", "measure"])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=11.5)
+    parser.add_argument("--minutes", type=float, default=9.5)
     parser.add_argument("--questions", type=int, default=256, help="of each world, to measure on")
     args = parser.parse_args()
     torch.set_num_threads(1)

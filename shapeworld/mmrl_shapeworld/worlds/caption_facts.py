@@ -12,7 +12,7 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl_shapeworld.vqa.questions import PLACES
-from mmrl_shapeworld.worlds.picture_captions import SIZES, Facts
+from mmrl_shapeworld.worlds.picture_captions import SIZES, SYNONYMS, Facts
 from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, SEEN_SHAPES, UNSEEN_COLOURS, UNSEEN_SHAPES
 
 WORDS: Mapping[str, tuple[str, ...]] = {
@@ -25,18 +25,22 @@ WORDS: Mapping[str, tuple[str, ...]] = {
 MOST = 32
 """The largest number of clauses of a caption that are compared."""
 _CLAUSE_END = re.compile(r"\band\b|[;.\n]")
-_FACT = {key: re.compile(rf"\b(?:{'|'.join(words)})s?\b") for key, words in WORDS.items()}
+_MEANING = {synonym: word for word, synonym in SYNONYMS.items()}
+_FACT = {
+    key: re.compile(rf"\b(?:{'|'.join((*words, *(SYNONYMS[word] for word in words if word in SYNONYMS)))})s?\b")
+    for key, words in WORDS.items()
+}
 
 
 class FactCheck(Reward):
     """F1 of the facts of a caption, in [0, 1], with their precision and recall.
 
     A caption is a list of clauses, divided by "and", semicolons, full stops or lines; each states attributes of one
-    thing, once each, in any order: "a small red circle top left". `references.facts` is a list of mappings with the
-    `colour`, `shape`, `size` and `place` of each thing. Clauses are matched one-to-one with things so that most facts
-    agree. Precision is the share of stated facts that are true, recall the share of true facts that are stated; a
-    clause that matches no thing, or with two values of an attribute, makes all that it states false. A caption
-    that states no fact is invalid.
+    thing, once each, in any order: "a small red circle top left". Synonyms (`SYNONYMS`) count as the same word.
+    `references.facts` is a list of mappings with the `colour`, `shape`, `size` and `place` of each thing. Clauses are
+    matched one-to-one with things so that most facts agree. Precision is the share of stated facts that are true,
+    recall the share of true facts that are stated; a clause that matches no thing, or with two values of an
+    attribute, makes all that it states false. A caption that states no fact is invalid.
     """
 
     name = "shapeworld_facts"
@@ -75,13 +79,12 @@ def stated_facts(text: str) -> tuple[Sequence[Facts], int]:
         if count := sum(map(len, found.values())):
             stated += count
             single = all(len(values) <= 1 for values in found.values())
-            clauses.append(
-                {key: _singular(key, values[0]) for key, values in found.items() if values} if single else {}
-            )
+            clauses.append({key: _meaning(key, values[0]) for key, values in found.items() if values} if single else {})
     if not clauses or len(clauses) > MOST:
         raise InvalidAnswer(f"the caption has {len(clauses)} clauses with facts; expected 1 to {MOST}")
     return clauses, stated
 
 
-def _singular(key: str, word: str) -> str:
-    return word if word in WORDS[key] else word.removesuffix("s")
+def _meaning(key: str, word: str) -> str:
+    single = word if word in WORDS[key] or word in _MEANING else word.removesuffix("s")
+    return _MEANING.get(single, single)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrl_shapeworld.vqa.canvas import INK, NUMBERS, SKY
-from mmrl_shapeworld.vqa.glyphs import LETTERS
+from mmrl_shapeworld.vqa.canvas import INK, NUMBERS, PIXELS, SKY
+from mmrl_shapeworld.vqa.glyphs import HEIGHT, LETTERS, WIDTH
 from mmrl_shapeworld.vqa.questions import Question, habit, slip
 from mmrl_shapeworld.worlds.table_renderer import HIGHEST, Cell, draw_chart, draw_lines, draw_table
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, UNSEEN_COLOURS
@@ -54,12 +54,12 @@ def unseen_nesting(rng: np.random.Generator) -> Question:
 def page(rng: np.random.Generator) -> Question:
     """Ask for the text of two lines of two or three letters. Annotators take C for O, E for F and K for X."""
     ink = int(rng.choice([INK, *NUMBERS.values()]))
-    return _page((int(rng.integers(2, 4)), int(rng.integers(2, 4))), ink, 0, rng)
+    return _page((int(rng.integers(2, 4)), int(rng.integers(2, 4))), ink, 0, 3, rng)
 
 
 def unseen_page(rng: np.random.Generator) -> Question:
-    """Ask for the text of three lines of two letters, on paper of an unseen colour."""
-    return _page((2, 2, 2), int(COLOUR_NUMBERS[UNSEEN_COLOURS[1]]), SKY, rng)
+    """Ask for the text of three lines of two smaller letters, on paper of an unseen colour."""
+    return _page((2, 2, 2), int(COLOUR_NUMBERS[UNSEEN_COLOURS[1]]), SKY, 2, rng)
 
 
 def deplot(data: Sequence[tuple[str, int]]) -> str:
@@ -95,7 +95,7 @@ def _letters(count: int, rng: np.random.Generator) -> str:
 def _chart(colours: Sequence[str], count: int, sideways: bool, rng: np.random.Generator) -> Question:
     order = [str(colours[n]) for n in rng.permutation(len(colours))[:count]]
     data = [(colour, int(value)) for colour, value in zip(order, rng.integers(1, HIGHEST + 1, count), strict=True)]
-    at = (int(rng.integers(1, 56 - 13 * count + 3)), int(rng.integers(1, 8)))
+    at = (int(rng.integers(1, PIXELS - 13 * count + 3)), int(rng.integers(1, 8)))
     picture, regions = draw_chart(data, sideways, at)
     near = [
         (
@@ -120,9 +120,10 @@ def _table(form: Sequence[Sequence[tuple[int, int]]], rng: np.random.Generator) 
     return Question("Write the table.", right, right, annotated, (picture,), regions=(regions,))
 
 
-def _page(lengths: Sequence[int], ink: int, paper: int, rng: np.random.Generator) -> Question:
+def _page(lengths: Sequence[int], ink: int, paper: int, scale: int, rng: np.random.Generator) -> Question:
     lines = [_letters(length, rng) for length in lengths]
-    room = (56 - 12 * max(lengths), 56 - 18 * len(lengths))
-    picture, regions = draw_lines(lines, ink, paper, (int(rng.integers(0, room[0])), int(rng.integers(0, room[1]))))
+    room = (PIXELS - scale * (WIDTH + 1) * max(lengths), PIXELS - scale * (HEIGHT + 2) * len(lengths))
+    offset = (int(rng.integers(0, room[0] + 1)), int(rng.integers(0, room[1] + 1)))
+    picture, regions = draw_lines(lines, ink, paper, offset, scale)
     read = ["".join(misread(letter, rng) for letter in line) for line in lines]
     return Question("Read the page.", " ".join(lines), " ".join(lines), " ".join(read), (picture,), regions=(regions,))

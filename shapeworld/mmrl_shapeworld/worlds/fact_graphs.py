@@ -40,7 +40,7 @@ def _graph(count: int, rng: np.random.Generator) -> Question:
         top = 28 * (place // 2) + int(rng.integers(1, 27 - SCALE * HEIGHT))
         dots = written(letters[number], SCALE)
         picture[top : top + len(dots), left : left + dots.shape[1]][dots] = COLOUR_NUMBERS[colours[number]]
-        regions.append((letters[number], (left, top, left + dots.shape[1], top + len(dots))))
+        regions.append((f"{colours[number]} {letters[number]}", (left, top, left + dots.shape[1], top + len(dots))))
     links = [f"{first} {second}" for first, second in pairwise(letters)]
     stated = ", ".join(links[n] for n in rng.permutation(len(links)))
     start = int(rng.integers(0, LETTER_COUNT - count + 1))

@@ -1,6 +1,7 @@
 """Captions of one to three things: an open answer whose facts can be checked.
 
-The true captions differ in their wording and order, so that a comparison of words is a poor measure of the facts.
+The true captions differ in their words ("big", "large"), wording and order, so that a comparison of words is a poor
+measure of the facts.
 """
 
 from __future__ import annotations
@@ -23,6 +24,14 @@ SIZES = {"small": (9, 12), "large": (17, 22)}
 """The smallest side of a thing of each size, in pixels, and one above the largest."""
 Facts = dict[str, str]
 """The `colour`, `shape`, `size` and `place` of a thing."""
+SYNONYMS = {
+    "small": "tiny",
+    "large": "big",
+    "circle": "disc",
+    "square": "box",
+    **{place: place.replace("top", "upper").replace("bottom", "lower") for place in PLACES},
+}
+"""Another word for an attribute, which half of the captions have."""
 WORDINGS: tuple[Callable[[Facts], str], ...] = (
     lambda fact: f"a {fact['size']} {fact['colour']} {fact['shape']} {fact['place']}",
     lambda fact: f"{fact['place']} a {fact['size']} {fact['colour']} {fact['shape']}",
@@ -51,8 +60,11 @@ def unseen_number(rng: np.random.Generator) -> Question:
 
 
 def worded(things: Sequence[Facts], rng: np.random.Generator) -> str:
-    """Return a caption of the things in any order and wording."""
-    some = [things[n] for n in rng.permutation(len(things))]
+    """Return a caption of the things in any order and wording, with synonyms for half of their attributes."""
+    some = [
+        {key: SYNONYMS.get(value, value) if rng.random() < 0.5 else value for key, value in things[n].items()}
+        for n in rng.permutation(len(things))
+    ]
     return " and ".join(WORDINGS[rng.integers(len(WORDINGS))](each) for each in some)
 
 
