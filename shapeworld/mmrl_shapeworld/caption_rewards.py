@@ -8,7 +8,7 @@ from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.images.video_consistency import FrameConsistency
-from mmrl.rewards.models.clip_score import CLIPScore
+from mmrl.rewards.models.clip_rewards import CLIPScore
 from mmrl_shapeworld.captions import Caption
 from mmrl_shapeworld.checker import judge
 

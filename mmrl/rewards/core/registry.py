@@ -24,92 +24,75 @@ Scorer = TypeVar("Scorer", bound=Callable[..., Any])  # a Reward class, or a fun
 
 MEDIA = ("image", "video", "text")
 
-_BUILT_IN_BY_MODULE = {
-    # regions
-    "mmrl.rewards.rules.region_iou": {
-        "box_iou": "BoxIoU",
-        "box_giou": "BoxGIoU",
-        "box_diou": "BoxDIoU",
-        "box_ciou": "BoxCIoU",
-        "mask_iou": "MaskIoU",
-    },
-    "mmrl.rewards.rules.detection": {
-        "detection_f1": "DetectionF1",
-        "detection_map": "DetectionMAP",
-        "od_length": "ODLength",
-        "weighted_pr": "WeightedPrecisionRecall",
-    },
-    "mmrl.rewards.rules.scheduled_detection": {
-        "dynamic_iou": "DynamicIoU",
-        "reachable_iou": "ReachableIoU",
-        "vision_r1": "VisionR1",
-    },
-    # moments, clicks
-    "mmrl.rewards.rules.moments": {"temporal_iou": "TemporalIoU", "tube_iou": "TubeIoU"},
-    "mmrl.rewards.rules.gui": {"gui_action": "GUIAction", "point_in_box": "PointInBox"},
-    # answers with a value
-    "mmrl.rewards.rules.multiple_choice": {"multiple_choice": "MultipleChoice"},
-    "mmrl.rewards.rules.maths": {"maths": "Maths"},
-    "mmrl.rewards.rules.numeric": {"numeric": "Numeric", "count_exact": "CountExact", "count_graded": "CountGraded"},
-    "mmrl.rewards.rules.chart_answers": {
-        "chart_relaxed": "ChartRelaxed",
-        "chart_table": "ChartTable",
-        "mathvista": "MathVista",
-    },
-    # texts and their form
-    "mmrl.rewards.rules.text_similarity": {
-        "ocr_ned": "OCRNED",
-        "ocr_cer": "OCRCER",
-        "ocr_wer": "OCRWER",
-        "rouge": "Rouge",
-        "bmas": "BMAS",
-    },
-    "mmrl.rewards.rules.teds": {"teds": "TEDS"},
-    "mmrl.rewards.rules.formats": {"format": "Format"},
-    "mmrl.rewards.rules.lengths": {
-        "length": "Length",
-        "cosine_length": "CosineLength",
-        "soft_overlong": "SoftOverlong",
-        "repetition": "Repetition",
-    },
-    # pictures
-    "mmrl.rewards.images.geneval": {"geneval": "GenEval"},
-    "mmrl.rewards.images.rendered_text": {"rendered_text": "RenderedText"},
-    "mmrl.rewards.images.image_quality": {"compressibility": "Compressibility", "artefacts": "Artefacts"},
-    "mmrl.rewards.images.similarity": {"ssim": "SSIM", "ms_ssim": "MSSSIM"},
-    "mmrl.rewards.images.lpips": {"lpips": "LPIPS"},
-    "mmrl.rewards.images.image_diversity": {"diversity": "Diversity"},
-    # videos
-    "mmrl.rewards.images.video_consistency": {
-        "background_consistency": "BackgroundConsistency",
-        "subject_consistency": "SubjectConsistency",
-        "temporal_flickering": "TemporalFlickering",
-    },
-    # models
-    "mmrl.rewards.models.clip_score": {
-        "clip_score": "CLIPScore",
-        "siglip_score": "SigLIPScore",
-        "goal_baseline": "GoalBaseline",
-        "goal_contrast": "GoalContrast",
-    },
-    "mmrl.rewards.models.preference_scores": {
-        "pickscore": "PickScore",
-        "hps_v2": "HPSv2",
-        "hps_v21": "HPSv21",
-        "aesthetic": "Aesthetic",
-    },
-    "mmrl.rewards.models.image_reward": {"image_reward": "ImageReward"},
-    "mmrl.rewards.models.vqa_score": {"vqa_score": "VQAScore"},
-    # judges
-    "mmrl.rewards.judges.judge": {
-        "judge": "Judge",
-        "judge_pairs": "JudgePairs",
-        "judge_checklist": "JudgeChecklist",
-        "judge_ranking": "JudgeRanking",
-    },
-}
 BUILT_IN = {
-    name: f"{module}:{thing}" for module, rewards in _BUILT_IN_BY_MODULE.items() for name, thing in rewards.items()
+    # regions
+    "box_iou": "mmrl.rewards.rules.region_iou:BoxIoU",
+    "box_giou": "mmrl.rewards.rules.region_iou:BoxGIoU",
+    "box_diou": "mmrl.rewards.rules.region_iou:BoxDIoU",
+    "box_ciou": "mmrl.rewards.rules.region_iou:BoxCIoU",
+    "mask_iou": "mmrl.rewards.rules.region_iou:MaskIoU",
+    "detection_f1": "mmrl.rewards.rules.detection:DetectionF1",
+    "detection_map": "mmrl.rewards.rules.detection:DetectionMAP",
+    "od_length": "mmrl.rewards.rules.detection:ODLength",
+    "weighted_pr": "mmrl.rewards.rules.detection:WeightedPrecisionRecall",
+    "dynamic_iou": "mmrl.rewards.rules.scheduled_detection:DynamicIoU",
+    "reachable_iou": "mmrl.rewards.rules.scheduled_detection:ReachableIoU",
+    "vision_r1": "mmrl.rewards.rules.scheduled_detection:VisionR1",
+    # moments, clicks
+    "temporal_iou": "mmrl.rewards.rules.moments:TemporalIoU",
+    "tube_iou": "mmrl.rewards.rules.moments:TubeIoU",
+    "gui_action": "mmrl.rewards.rules.gui:GUIAction",
+    "point_in_box": "mmrl.rewards.rules.gui:PointInBox",
+    # answers with a value
+    "multiple_choice": "mmrl.rewards.rules.multiple_choice:MultipleChoice",
+    "maths": "mmrl.rewards.rules.maths:Maths",
+    "numeric": "mmrl.rewards.rules.numeric:Numeric",
+    "count_exact": "mmrl.rewards.rules.numeric:CountExact",
+    "count_graded": "mmrl.rewards.rules.numeric:CountGraded",
+    "chart_relaxed": "mmrl.rewards.rules.chart_answers:ChartRelaxed",
+    "chart_table": "mmrl.rewards.rules.chart_answers:ChartTable",
+    "mathvista": "mmrl.rewards.rules.chart_answers:MathVista",
+    # texts and their form
+    "ocr_ned": "mmrl.rewards.rules.text_similarity:OCRNED",
+    "ocr_cer": "mmrl.rewards.rules.text_similarity:OCRCER",
+    "ocr_wer": "mmrl.rewards.rules.text_similarity:OCRWER",
+    "rouge": "mmrl.rewards.rules.text_similarity:Rouge",
+    "bmas": "mmrl.rewards.rules.text_similarity:BMAS",
+    "teds": "mmrl.rewards.rules.teds:TEDS",
+    "format": "mmrl.rewards.rules.formats:Format",
+    "length": "mmrl.rewards.rules.lengths:Length",
+    "cosine_length": "mmrl.rewards.rules.lengths:CosineLength",
+    "soft_overlong": "mmrl.rewards.rules.lengths:SoftOverlong",
+    "repetition": "mmrl.rewards.rules.lengths:Repetition",
+    # pictures
+    "geneval": "mmrl.rewards.images.geneval:GenEval",
+    "rendered_text": "mmrl.rewards.images.rendered_text:RenderedText",
+    "compressibility": "mmrl.rewards.images.image_quality:Compressibility",
+    "artefacts": "mmrl.rewards.images.image_quality:Artefacts",
+    "ssim": "mmrl.rewards.images.similarity:SSIM",
+    "ms_ssim": "mmrl.rewards.images.similarity:MSSSIM",
+    "lpips": "mmrl.rewards.images.lpips:LPIPS",
+    "diversity": "mmrl.rewards.images.image_diversity:Diversity",
+    # videos
+    "background_consistency": "mmrl.rewards.images.video_consistency:BackgroundConsistency",
+    "subject_consistency": "mmrl.rewards.images.video_consistency:SubjectConsistency",
+    "temporal_flickering": "mmrl.rewards.images.video_consistency:TemporalFlickering",
+    # models
+    "clip_score": "mmrl.rewards.models.clip_rewards:CLIPScore",
+    "siglip_score": "mmrl.rewards.models.clip_rewards:SigLIPScore",
+    "goal_baseline": "mmrl.rewards.models.clip_rewards:GoalBaseline",
+    "goal_contrast": "mmrl.rewards.models.clip_rewards:GoalContrast",
+    "pickscore": "mmrl.rewards.models.clip_rewards:PickScore",
+    "hps_v2": "mmrl.rewards.models.clip_rewards:HPSv2",
+    "hps_v21": "mmrl.rewards.models.clip_rewards:HPSv21",
+    "aesthetic": "mmrl.rewards.models.clip_rewards:Aesthetic",
+    "image_reward": "mmrl.rewards.models.image_reward:ImageReward",
+    "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
+    # judges
+    "judge": "mmrl.rewards.judges.judge:Judge",
+    "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",
+    "judge_checklist": "mmrl.rewards.judges.judge:JudgeChecklist",
+    "judge_ranking": "mmrl.rewards.judges.judge:JudgeRanking",
 }
 """{name: "module:Class"} of the rewards that mmrl ships; a module is imported when a reward of it is loaded."""
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.rewards.models.clip_rewards import linear_head
 from mmrl.rewards.models.model_files import find_file, load_tensors, load_tokenizer, loading_errors, torch_dtype
 from mmrl.rewards.models.model_reward import PixelReward
-from mmrl.rewards.models.preference_scores import linear_head
 from mmrl.rewards.models.preprocess import PromptTruncator, TensorPreprocess
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from mmrl.rewards import RewardError, Status, load
-from mmrl.rewards.models.clip_score import goal_baseline_reward
+from mmrl.rewards.models.clip_rewards import goal_baseline_reward
 from tests.rewards.models.test_similarity import raw_cosines
 from tests.rewards.models.tiny import answer, answers
 

@@ -153,17 +153,17 @@ def test_hps_pads_images_whose_long_side_is_224():
 def test_published_names_and_scales():
     import open_clip
 
-    from mmrl.rewards.models import clip_score, image_reward, preference_scores
+    from mmrl.rewards.models import clip_rewards, image_reward
 
-    assert (preference_scores.HPSv2.file, preference_scores.HPSv21.file) == (
+    assert (clip_rewards.HPSv2.file, clip_rewards.HPSv21.file) == (
         "HPS_v2_compressed.pt",
         "HPS_v2.1_compressed.pt",
     )
     config = open_clip.get_model_config("ViT-H-14")
     assert config["vision_cfg"]["image_size"] == 224 and config["text_cfg"]["context_length"] == 77
     assert (image_reward.MEAN, image_reward.STD) == (0.16717362830052426, 1.0333394966054072)
-    assert (image_reward.TOKENS, preference_scores.PICKSCORE) == (35, "yuvalkirstain/PickScore_v1")
-    assert "sac+logos+ava1-l14-linearMSE.pth" in preference_scores.AESTHETIC_FILES and math.isinf(
-        preference_scores.Aesthetic.range[1]
+    assert (image_reward.TOKENS, clip_rewards.PICKSCORE) == (35, "yuvalkirstain/PickScore_v1")
+    assert "sac+logos+ava1-l14-linearMSE.pth" in clip_rewards.AESTHETIC_FILES and math.isinf(
+        clip_rewards.Aesthetic.range[1]
     )
-    assert clip_score.BIG_G.startswith("laion/CLIP-ViT-bigG-14")
+    assert clip_rewards.BIG_G.startswith("laion/CLIP-ViT-bigG-14")
