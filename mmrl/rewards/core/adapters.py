@@ -78,9 +78,7 @@ def as_verl(rewards: Reward | RewardSuite) -> VerlReward:
     """
     suite = _suite(rewards)
     if suite.needs_full_groups:
-        raise RewardError(
-            "verl scores answers one by one, so a suite that compares the answers of a group cannot be used"
-        )
+        raise RewardError("verl scores answers one by one: a suite that compares the answers of a group cannot be used")
 
     def compute_score(
         data_source: str, solution_str: str, ground_truth: Any, extra_info: Mapping[str, Any] | None = None

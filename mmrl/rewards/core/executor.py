@@ -195,9 +195,7 @@ def _check_output(reward: Reward, output: RewardOutput, size: int) -> None:
     if reward.name not in output.values:
         raise RewardError(f"{reward.name}.score gave {', '.join(output.values) or 'nothing'}, but not its own name")
     if output.values.keys() != output.status.keys():
-        raise RewardError(
-            f"{reward.name}.score gave values of {list(output.values)}, statuses of {list(output.status)}"
-        )
+        raise RewardError(f"{reward.name}.score gave values of {[*output.values]}, statuses of {[*output.status]}")
     columns: dict[str, Any] = {f"values[{n}]": v for n, v in output.values.items()}
     columns |= {f"status[{n}]": s for n, s in output.status.items()} | {"detail": output.detail}
     columns |= {"events": output.events} if output.events else {}

@@ -79,7 +79,7 @@ def reference_image(reference: Any, key: str = "image") -> Image.Image:
             raise ScoringFailed(f"references[{key!r}], {reference}: {err or type(err).__name__}", "reference") from err
     if not isinstance(reference, Image.Image):
         raise ScoringFailed(
-            f"references[{key!r}] is a {type(reference).__name__}; expected a path or a PIL image", "wrong_type"
+            f"references[{key!r}] is a {type(reference).__name__}, not a path or a PIL image", "wrong_type"
         )
     try:
         return answer_image(reference)

@@ -84,12 +84,10 @@ def target_text(item: RewardInput) -> str:
     if text is None:
         text = " ".join(quoted_texts(item.prompt)) or None
     if text is None:
-        raise ScoringFailed(
-            "no text to look for: neither references['text'] nor double quotes in the prompt", "missing"
-        )
+        raise ScoringFailed("no text to look for: no references['text'], no double quotes in the prompt", "missing")
     if not isinstance(text, str) or not normalized_text(text) or len(text) > MAX_TEXT_LENGTH:
         raise ScoringFailed(
-            f"the text to look for is {text!r:.80}; expected 1 to {MAX_TEXT_LENGTH} characters", "reference"
+            f"the text to look for is {text!r:.80}; it has 1 to {MAX_TEXT_LENGTH} characters", "reference"
         )
     return text
 

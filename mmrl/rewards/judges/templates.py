@@ -167,9 +167,7 @@ def _scale(value: Any, kind: Kind, path: Path) -> tuple[float, float] | None:
         return None
     numbers = [float(n) for n in value if isinstance(n, int | float)] if isinstance(value, list) else []
     if kind != "point" or len(numbers) != 2 or not -math.inf < numbers[0] < numbers[1] < math.inf:
-        raise RewardError(
-            f"prompt: {path}: scale is {value!r}; it is two numbers, low and high, of a prompt of kind point"
-        )
+        raise RewardError(f"prompt: {path}: scale is {value!r}; it is [low, high], in a prompt of kind point")
     return numbers[0], numbers[1]
 
 

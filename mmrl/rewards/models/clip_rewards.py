@@ -138,9 +138,7 @@ class GoalBaseline(EmbeddingReward):
         super().__init__(load_encoder(self.name, model, processor, revision, dtype), device)
         self._goal, self._baseline, self._alpha = goal, baseline, alpha
         if goal is not None and bool(self._goal_vectors([goal])[2]):
-            raise RewardError(
-                f"goal {goal!r} and baseline {baseline!r} have equal embeddings in {model}, thus no direction"
-            )
+            raise RewardError(f"goal {goal!r} and baseline {baseline!r} have equal embeddings in {model}: no direction")
 
     def score_embeddings(self, images: Tensor, items: Sequence[RewardInput]) -> Tensor:
         goals = [item.prompt if self._goal is None else self._goal for item in items]

@@ -57,9 +57,7 @@ class VQAScore(ModelReward):
         tokenizer = getattr(self._processor, "tokenizer", None)
         if tokenizer is None:
             kind = type(self._processor).__name__
-            raise RewardError(
-                f"{model}: its processor is a {kind}, which takes no text; expected one of images and text"
-            )
+            raise RewardError(f"{model}: its processor is a {kind}, which takes no text; expected images and text")
         # The answer follows the last token of every row, unless a separate decoder generates it.
         tokenizer.padding_side = "right" if network.config.is_encoder_decoder else "left"
         added = tokenizer.added_tokens_decoder.values()
@@ -78,9 +76,7 @@ class VQAScore(ModelReward):
 
     def _question_of(self, prompt: str) -> str:
         if len(prompt) > MAX_TEXT_LENGTH:
-            raise ScoringFailed(
-                f"the prompt has {len(prompt)} characters; at most {MAX_TEXT_LENGTH} are supported", "too_long"
-            )
+            raise ScoringFailed(f"the prompt has {len(prompt)} characters; at most {MAX_TEXT_LENGTH} fit", "too_long")
         if control := [token for token in self._control if token in prompt]:
             raise ScoringFailed(f"the prompt has {control[0]}, which is a control token of the model", "control_token")
         return self._question.replace("{text}", prompt)

@@ -337,9 +337,7 @@ def true_boxes(references: Mapping[str, Any], space: Space | None = None) -> Tru
     """
     reference_space, size = references.get("space"), _size(references.get("size"))
     if reference_space not in SPACES:
-        raise ScoringFailed(
-            f"references['space'] is {reference_space!r}; it is one of {', '.join(SPACES)}", "reference"
-        )
+        raise ScoringFailed(f"references['space'] is {reference_space!r}, not one of {', '.join(SPACES)}", "reference")
     try:
         boxes = tuple(boxes_from_json(_without_other_keys(references["answer"]), reference_space, size))
     except InvalidAnswer as err:

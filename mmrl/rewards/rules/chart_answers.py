@@ -206,9 +206,7 @@ def _transposed(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def _as_text(truth: Any) -> str:
     if isinstance(truth, bool) or not isinstance(truth, str | int | float) or str(truth).strip() in ("", "nan", "inf"):
-        raise ScoringFailed(
-            f"references.answer is {truth!r:.60}; expected a text, a number, or a list of them", "reference"
-        )
+        raise ScoringFailed(f"references.answer is {truth!r:.60}; expected a text or number, or a list", "reference")
     return str(truth).strip()
 
 

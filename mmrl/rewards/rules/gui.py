@@ -95,7 +95,7 @@ class GUIAction(Reward):
             )
         if unknown := answer.keys() - {"action", "box", "text"}:
             raise ScoringFailed(
-                f"references['answer'] has unknown keys: {', '.join(sorted(map(str, unknown)))}", "reference"
+                f"references['answer'] has the keys {', '.join(sorted(map(str, unknown)))}", "reference"
             )
         text, truth = answer.get("text"), None
         if text is not None and not isinstance(text, str):

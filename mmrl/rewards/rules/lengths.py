@@ -98,9 +98,7 @@ class CosineLength(Reward):
         _check_positive(limit, "cosine_length: limit")
         values = (correct_short, correct_long, wrong_short, wrong_long, exceeded)
         if not all(-1 <= value <= 1 for value in values):
-            raise RewardError(
-                f"cosine_length: its values are {values}; each lies in [-1, 1], and the weight scales them"
-            )
+            raise RewardError(f"cosine_length: its values are {values}; they lie in [-1, 1]; the weight scales them")
         if not correct_short >= correct_long >= wrong_long >= wrong_short:
             raise RewardError(
                 "cosine_length: correct_short, correct_long, wrong_long and wrong_short must fall in this order, "
@@ -169,9 +167,7 @@ class SoftOverlong(Reward):
     def __init__(self, limit: int, cache: int, unit: LengthUnit = "tokens") -> None:
         _check_positive(limit, "soft_overlong: limit")
         if not isinstance(cache, int) or not 0 <= cache <= limit:
-            raise RewardError(
-                f"soft_overlong: cache is {cache!r}; expected a whole number from 0 to the limit of {limit}"
-            )
+            raise RewardError(f"soft_overlong: cache is {cache!r}; expected a whole number from 0 to {limit}")
         self.limit, self.cache, self.unit = limit, cache, _checked_unit(unit, "soft_overlong")
 
     def score_one(self, item: RewardInput) -> float:
