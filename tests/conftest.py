@@ -1,4 +1,4 @@
-"""What every test shares: one thread a process, no network, the same random numbers."""
+"""Settings of every test: one thread per process, no network, fixed random seeds."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def bench(request):
     sys.path.remove(str(folder))
 
 
-def test_every_arm_and_pair_is_one_that_works(bench):
+def test_every_arm_and_pair_is_valid(bench):
     arms, _ = bench
     for name, arm in arms.ARMS.items():
         config = load_config(arm.recipe, arm.overrides)
@@ -48,7 +48,7 @@ def run(seed: int, right: str, base: str = "1100", **changes):
     } | changes  # fmt: skip
 
 
-def test_the_page_pairs_prompts_and_averages_seeds(bench, tmp_path):
+def test_page_pairs_prompts_and_averages_seeds(bench, tmp_path):
     _, results = bench
     written = {
         "nft_pareto/240s/seed-0": run(0, "1111"),
@@ -75,7 +75,7 @@ def test_the_page_pairs_prompts_and_averages_seeds(bench, tmp_path):
     assert drawn.tag.endswith("svg") and len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) == 4
 
 
-def test_numbers_of_a_changed_arm_are_not_taken_for_its_own(bench, tmp_path):
+def test_results_of_changed_arms_are_not_reused(bench, tmp_path):
     arms, results = bench
     store = results.Results(tmp_path)
     store.keep("flow_grpo", "old", 240.0, 0, run(0, "1111"))

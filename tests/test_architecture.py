@@ -64,7 +64,7 @@ def lint_imports(folder: Path, kernels: Path) -> subprocess.CompletedProcess[str
     )
 
 
-def test_arrows_hold(repository):
+def test_import_contracts_are_kept(repository):
     done = lint_imports(repository, repository / "kernels")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "0 broken" in done.stdout
@@ -81,7 +81,7 @@ def copied_tree(repository, tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize("breach", BREACHES)
-def test_a_breach_is_reported(copied_tree, breach):
+def test_violated_contracts_are_reported(copied_tree, breach):
     path, code, contract = BREACHES[breach]
     module = copied_tree / path
     module.write_text(code + "\n")

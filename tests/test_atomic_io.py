@@ -10,7 +10,7 @@ from mmrl.atomic_io import append_durably, replace_text, replacing, sync_tree
 
 
 @pytest.mark.parametrize("durable", [False, True])
-def test_a_file_is_replaced_as_a_whole(tmp_path, durable):
+def test_files_are_replaced_atomically(tmp_path, durable):
     path = tmp_path / "a.txt"
     assert replace_text(path, "old", durable) == path and path.read_text() == "old"
     with replacing(path, durable) as draft:
@@ -21,7 +21,7 @@ def test_a_file_is_replaced_as_a_whole(tmp_path, durable):
 
 @pytest.mark.parametrize("durable", [False, True])
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt()])
-def test_after_an_error_the_old_content_stays_and_the_draft_is_deleted(tmp_path, durable, error):
+def test_errors_keep_the_old_file_and_remove_the_draft(tmp_path, durable, error):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with pytest.raises(type(error)), replacing(path, durable) as draft:
@@ -30,20 +30,20 @@ def test_after_an_error_the_old_content_stays_and_the_draft_is_deleted(tmp_path,
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_the_draft_of_a_killed_process_is_overwritten_by_the_next_durable_write(tmp_path):
+def test_drafts_of_killed_processes_are_overwritten(tmp_path):
     (tmp_path / ".a.txt.tmp").write_text("half")
     replace_text(tmp_path / "a.txt", "new", durable=True)
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_text_that_is_not_utf8_is_an_error_unless_it_may_be_escaped(tmp_path):
+def test_text_outside_utf8_raises_unless_escaped(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         replace_text(tmp_path / "a.txt", "\ud800")
     assert not os.listdir(tmp_path)
     assert replace_text(tmp_path / "a.txt", "\ud800", errors="backslashreplace").read_text() == "\\ud800"
 
 
-def test_durable_writes_are_synced_before_they_are_renamed(tmp_path, monkeypatch):
+def test_durable_writes_sync_before_renaming(tmp_path, monkeypatch):
     events = []
     monkeypatch.setattr(os, "fsync", lambda handle: events.append("sync"))
     monkeypatch.setattr("pathlib.Path.replace", lambda self, target: events.append("rename"))
@@ -51,7 +51,7 @@ def test_durable_writes_are_synced_before_they_are_renamed(tmp_path, monkeypatch
     assert events == (["sync", "rename"] if os.name == "nt" else ["sync", "rename", "sync"])
 
 
-def test_an_append_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
+def test_failed_appends_leave_the_file_unchanged(tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     append_durably(path, b"1\n")
     append_durably(path, b"2\n")
@@ -65,7 +65,7 @@ def test_an_append_that_fails_leaves_what_was_there(tmp_path, monkeypatch):
     assert path.read_bytes() == b"1\n2\n"
 
 
-def test_all_files_of_a_tree_are_synced(tmp_path, monkeypatch):
+def test_sync_tree_syncs_all_files(tmp_path, monkeypatch):
     (tmp_path / "b").mkdir()
     for name in ("a", "b/c"):
         (tmp_path / name).write_text("x")

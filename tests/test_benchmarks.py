@@ -35,14 +35,14 @@ def bench(fork_server, repository, tmp_path) -> Callable[[str], str]:
     return run
 
 
-def test_replay_runs(bench):
+def test_replay_benchmark_runs(bench):
     output = bench("replay")
     assert "pictures none" in output
     for phase in ("rollout", "update", "both"):
         assert len(re.findall(rf"^{phase} +(?:CPU|wall) s(?: +[\d.]+){{3}}", output, re.MULTILINE)) == 2
 
 
-def test_replay_refuses_to_time_what_is_not_equal(replay, monkeypatch, capsys):
+def test_replay_benchmark_rejects_unequal_outputs(replay, monkeypatch, capsys):
     """Set after the policy is made: only the hand-written side sees it."""
     pipeline = replay.build({})
     ours, theirs, advantages = replay.Mechanism(pipeline), replay.ByHand(pipeline), torch.tensor([1.0, -1.0])
@@ -54,7 +54,7 @@ def test_replay_refuses_to_time_what_is_not_equal(replay, monkeypatch, capsys):
     replay.check_equal(ours, theirs, advantages)
 
 
-def test_replay_compares_turn_by_turn(replay, capsys):
+def test_replay_benchmark_reports_the_median_of_paired_ratios(replay, capsys):
     """Both clocks; the median of the ratios, not the ratio of the medians: turns may be slow, both sides of them."""
     turns = [
         {side: {phase: (slow * cost, 10 * slow * cost) for phase in replay.PHASES} for side, cost in costs.items()}
@@ -68,31 +68,31 @@ def test_replay_compares_turn_by_turn(replay, capsys):
     assert "both      CPU s" in capsys.readouterr().out
 
 
-def test_full_size_runs_at_a_small_size(bench):
+def test_full_size_benchmark_runs_at_a_small_size(bench):
     output = bench("full_size")
     assert re.search(r"^replay gap  0.0e\+00$", output, re.MULTILINE)
     assert "pictures/s" in output and "estimated in all" in output
 
 
-def test_rewards_runs_and_scores_the_same_both_ways(bench):
+def test_rewards_benchmark_scores_both_ways_equally(bench):
     rows = re.findall(r"([\d.]+) answers/s one by one +([\d.]+) in a suite +([\d.]+) times", bench("rewards"))
     assert len(rows) == 3 and all(float(ratio) > 0 for _, _, ratio in rows)
 
 
-def test_vlm_step_does_the_same_work_as_trl(bench):
+def test_vlm_step_benchmark_does_the_same_work_as_trl(bench):
     output = bench("vlm_step")
     assert "2 prompts of 34 tokens, 4 answers of 8 tokens to each" in output
     assert re.search(r"^ratio [\d.]+ ", output, re.MULTILINE)
 
 
-def test_vlm_update_compares_paths_that_agree(bench):
+def test_vlm_update_benchmark_compares_equal_paths(bench):
     output = bench("vlm_update")
     cells = next(line for line in output.splitlines() if line.startswith("| smoke")).split("|")
     assert float(cells[9]) < 2e-5 and float(cells[10]) < 1e-4  # log-probabilities, and gradients
     assert float(cells[6]) == pytest.approx(4 * (34 + 8) / (34 + 4 * 8), abs=0.01)
 
 
-def test_the_kernels_are_measured_against_their_baselines(fork_server, repository, tmp_path):
+def test_kernel_benchmarks_measure_against_their_baselines(fork_server, repository, tmp_path):
     script = repository / "kernels" / "benchmarks" / "run.py"
     out = tmp_path / "results"
     child = fork_server.script(

@@ -4,14 +4,14 @@ import torch
 from mmrl.checks import CheckError, DtypeError, ShapeError, check_dtypes, check_shapes
 
 
-def test_letters_bind_to_sizes():
+def test_dimension_letters_bind_to_sizes():
     assert check_shapes("B T", a=torch.ones(2, 3), b=torch.zeros(2, 3)) == {"B": 2, "T": 3}
     assert check_shapes("", scalar=torch.tensor(1.0)) == {}
     assert check_shapes("B ...", a=torch.ones(2, 3, 4), b=torch.ones(2, 3, 4)) == {"B": 2}
     assert check_shapes("B ...", a=torch.ones(2)) == {"B": 2}
 
 
-def test_the_bound_of_one_call_holds_the_next_and_is_not_changed():
+def test_bindings_of_one_call_constrain_the_next_unchanged():
     bound = check_shapes("B R", rewards=torch.ones(4, 2))
     with pytest.raises(ShapeError, match=r"^weights: expected \[R\] with R=2, got \[4\]$"):
         check_shapes("R", bound, weights=torch.ones(4))
@@ -37,12 +37,12 @@ def test_the_bound_of_one_call_holds_the_next_and_is_not_changed():
         ("B T ...", {"a": (2,)}, r"^a: expected \[B, T, ...\], got \[2\]$"),
     ],
 )
-def test_a_misfit_names_what_came_and_what_was_due(dims, shapes, message):
+def test_shape_errors_name_actual_and_expected_shapes(dims, shapes, message):
     with pytest.raises(ShapeError, match=message):
         check_shapes(dims, **{name: torch.ones(shape) for name, shape in shapes.items()})
 
 
-def test_dtypes_by_family():
+def test_dtypes_are_checked_by_family():
     half, single, double = (torch.ones(1, dtype=d) for d in (torch.bfloat16, torch.float32, torch.float64))
     index, flag = torch.ones(1, dtype=torch.int32), torch.ones(1, dtype=torch.bool)
     check_dtypes("float", a=half, b=single, c=double)
@@ -56,7 +56,7 @@ def test_dtypes_by_family():
         check_dtypes("float32", x=half)
 
 
-def test_one_tree_of_errors():
+def test_errors_form_one_hierarchy():
     assert (
         issubclass(ShapeError, CheckError) and issubclass(DtypeError, CheckError) and issubclass(CheckError, ValueError)
     )

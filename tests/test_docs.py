@@ -27,7 +27,7 @@ def documented_commands(text: str) -> list[list[str]]:
 
 
 def command_error(words: list[str]) -> str:
-    """What is wrong with a command, or an empty text. It is parsed, and a recipe is read; no work is done."""
+    """Return the error of a command, or an empty text; commands are parsed and recipes read, but not run."""
     if words[0] == "make":
         done = subprocess.run(["make", "--dry-run", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=False)
         return done.stderr if done.returncode else ""
@@ -44,14 +44,14 @@ def command_error(words: list[str]) -> str:
     return ""
 
 
-def test_readme_shows_the_two_commands():
+def test_readme_has_the_two_commands():
     commands = documented_commands(PAGES[0].read_text(encoding="utf-8"))
     assert ["make", "quickstart"] in commands
     assert ["make", "test"] in commands
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_shown_command_parses(page):
+def test_every_documented_command_parses(page):
     found = {shlex.join(words): command_error(words) for words in documented_commands(page.read_text(encoding="utf-8"))}
     assert {command: reason for command, reason in found.items() if reason} == {}
 
@@ -66,6 +66,6 @@ def test_every_shown_command_parses(page):
         "mmrl train quickstart optimizer.lrr=1",
     ],
 )
-def test_a_wrong_command_is_refused(line):
+def test_wrong_commands_are_rejected(line):
     ((*words,),) = documented_commands(f"```bash\n{line}  # as a reader would type it\n```\n")
     assert command_error(words)

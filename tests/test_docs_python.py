@@ -88,7 +88,7 @@ def test_every_python_block_runs(page, workplace):
 
 
 def unknown_names(block: str, names: dict[str, Any]) -> set[str]:
-    """The names that a block reads and nobody defined: what a reader has at hand, such as `pipeline`."""
+    """Return the names that a block reads without defining them, such as `pipeline`."""
     import builtins
 
     tree = ast.parse(block)
@@ -101,7 +101,7 @@ def unknown_names(block: str, names: dict[str, Any]) -> set[str]:
     return read - stored - names.keys() - set(dir(builtins))
 
 
-def test_the_thirty_lines_run_whole(workplace):
+def test_thirty_line_example_runs(workplace):
     """The page's first block is executed, not only its imports: it trains, compares and saves."""
     first = blocks(ROOT / "docs" / "python.md")[0]
     assert not unknown_names(first, {}) and not any(mark in first for mark in NEEDS_MORE)

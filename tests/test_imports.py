@@ -36,7 +36,7 @@ def run_python(code: str) -> tuple[set[str], float]:
 
 
 @pytest.mark.parametrize("code", [IMPORT, HELP], ids=["import mmrl", "mmrl --help"])
-def test_opens_at_once_and_without_torch(code):
+def test_import_and_help_are_fast_without_torch(code):
     runs = [run_python(code) for _ in range(3)]
     loaded = runs[0][0]
     assert "mmrl" in loaded
@@ -45,7 +45,7 @@ def test_opens_at_once_and_without_torch(code):
     assert min(seconds for _, seconds in runs) < CPU_SECONDS
 
 
-def test_subpackages_are_importable_by_name_and_the_measure_sees_torch():
+def test_subpackages_import_by_name_and_load_torch():
     loaded, seconds = run_python("import mmrl.config, mmrl.data, mmrl.rewards, mmrl.algorithms, mmrl_kernels")
     assert {"mmrl", "mmrl_kernels", "torch"} <= loaded
     assert seconds > CPU_SECONDS

@@ -1,4 +1,4 @@
-"""What the README and docs/results claim, trained anew on three seeds: `pytest -m slow tests/test_learning.py -n2`."""
+"""The claims of the README and docs/results, trained on three seeds: `pytest -m slow tests/test_learning.py -n2`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_a_recipe_learns_on_three_seeds(recipe: str, least: float, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_the_vision_language_model_gets_better_at_its_tasks_on_three_seeds(tmp_path: Path):
+def test_vlm_improves_at_its_tasks_on_three_seeds(tmp_path: Path):
     overrides = ["run.display=quiet", f"run.dir={tmp_path}/seed-{{seed}}"]
     runs = [train(load_config("shapes-vlm", [f"seed={seed}", *overrides])) for seed in SEEDS]
     for folders, least in ((runs, 0.06), ([run / "greedy" for run in runs], 0.02)):

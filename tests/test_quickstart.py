@@ -54,7 +54,7 @@ def finished(request, tmp_path_factory):
     return run, mmrl("train", request.param, *SHORT, f"run.dir={run}")
 
 
-def test_a_run_leaves_what_it_should(finished):
+def test_run_writes_its_files(finished):
     run, output = finished
     assert "report.html" in output and "reward while training" in output
     kept = {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
@@ -88,14 +88,14 @@ def test_evaluate_and_sample_read_the_run(finished, tmp_path):
     assert len(list(tmp_path.glob("*.png"))) == 3  # two pictures and the sheet
 
 
-def test_the_base_is_drawn_on_request_and_differs(finished):
+def test_base_is_sampled_on_request_and_differs(finished):
     run, _ = finished
     base = sample_images(str(run), ["a red circle"], n=1, seed=0, base=True)
     tuned = sample_images(str(run), ["a red circle"], n=1, seed=0)
     assert base[0].tobytes() != tuned[0].tobytes()
 
 
-def test_resume_repeats_what_an_uninterrupted_run_does(finished, tmp_path):
+def test_resume_equals_an_uninterrupted_run(finished, tmp_path):
     """Stopped after two of three iterations and resumed: the same parameters to the last bit, looked at or not."""
     run, _ = finished
     broken = tmp_path / "run"
@@ -106,7 +106,7 @@ def test_resume_repeats_what_an_uninterrupted_run_does(finished, tmp_path):
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_full_checkpoint_loads_in_plain_diffusers(finished):
+def test_full_checkpoint_loads_in_diffusers(finished):
     run, _ = finished
     pipe = DiffusionPipeline.from_pretrained(PIPELINE)
     trained = type(pipe.transformer).from_pretrained(run / "checkpoints/step-3/transformer")
@@ -115,7 +115,7 @@ def test_a_full_checkpoint_loads_in_plain_diffusers(finished):
     assert any(not torch.equal(before[name], after[name]) for name in before)
 
 
-def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
+def test_lora_checkpoint_loads_in_diffusers(tmp_path):
     """`pipe.load_lora_weights(run)` draws what the policy draws."""
     run = tmp_path / "lora"
     arguments = [*SHORT, *BLIND, "policy.train=lora", "policy.lora.rank=4", "optimizer.lr=0.01", "optimizer.ema=0.9"]
@@ -138,14 +138,14 @@ def test_a_lora_run_loads_in_plain_diffusers(tmp_path):
     torch.testing.assert_close(draw(), tuned, atol=1e-5, rtol=0)
 
 
-def test_a_second_run_never_overwrites_the_first(finished):
+def test_second_run_never_overwrites_the_first(finished):
     run, _ = finished
     config = load_config("quickstart", [*SHORT, f"run.dir={run}"])
     with pytest.raises(ConfigError, match="contains a run already"):
         train(config)
 
 
-def test_a_checkpoint_cut_in_half_is_refused_by_name(finished, tmp_path):
+def test_truncated_checkpoints_raise_by_name(finished, tmp_path):
     run, _ = finished
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
@@ -155,7 +155,7 @@ def test_a_checkpoint_cut_in_half_is_refused_by_name(finished, tmp_path):
         train(load_config(str(copy / "config.yaml")), resume=Path(copy))
 
 
-def test_a_start_that_fails_leaves_no_run_behind(tmp_path):
+def test_failed_starts_leave_no_run(tmp_path):
     run = tmp_path / "run"
     config = load_config("quickstart", [*SHORT, "data.path=nothing.jsonl", f"run.dir={run}"])
     with pytest.raises(ValueError, match=r"nothing\.jsonl"):
@@ -163,7 +163,7 @@ def test_a_start_that_fails_leaves_no_run_behind(tmp_path):
     assert not run.exists()
 
 
-def test_fresh_evaluation_scores_again_what_training_left(finished):
+def test_fresh_evaluation_repeats_the_scores_of_training(finished):
     run, _ = finished
     step = run / "evaluations" / "step-3.jsonl"
     kept = step.read_text()
@@ -171,7 +171,7 @@ def test_fresh_evaluation_scores_again_what_training_left(finished):
     assert step.read_text() == kept
 
 
-def test_a_window_is_the_same_for_all_calls_of_an_iteration():
+def test_window_is_equal_for_all_calls_of_an_iteration():
     config = load_config("flow-grpo", ["sampling.window.size=1"])
     policy = build_policy(config.policy, config.sampling)
     chosen = load_samples("shapeworld:train")[:2]
@@ -184,7 +184,7 @@ def test_a_window_is_the_same_for_all_calls_of_an_iteration():
     assert len(windows) > 1
 
 
-def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, fork_server, tmp_path):
+def test_interrupted_run_saves_and_resumes_to_the_same_end(finished, fork_server, tmp_path):
     """SIGTERM to the real program in the middle of training: it ends by itself, and loses nothing."""
     run, _ = finished
     stopped = tmp_path / "run"
@@ -215,7 +215,7 @@ def test_a_run_that_is_told_to_stop_saves_and_resumes_to_the_same_end(finished, 
         ("flow-grpo", ["sampling.window={size: 2, high: 4}", "algorithm.kl={kind: velocity_mse, coef: 0.01}"]),
     ],
 )
-def test_what_the_configuration_offers_trains_and_replays_exactly(recipe, changes, tmp_path):
+def test_every_option_trains_and_replays_exactly(recipe, changes, tmp_path):
     run = tmp_path / "run"
     shorter = [*SHORT, *BLIND, "training.iterations=2", "sampling.steps=5"]
     mmrl("train", recipe, *shorter, *changes, f"run.dir={run}")

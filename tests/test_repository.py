@@ -1,4 +1,4 @@
-"""What the repository may hold: small files, a complete lock, configuration files that are YAML."""
+"""Rules for the files of the repository: small files, a complete lock, configuration files that are YAML."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_torch_is_the_build_that_torchvision_links(pins):
     assert pins["torchvision"] == "torchvision==0.28.0"
 
 
-def test_packages_of_one_platform_say_so(pins):
+def test_platform_packages_have_markers(pins):
     assert all("sys_platform" in line for name, line in pins.items() if name.startswith(("nvidia-", "cuda-", "triton")))
 
 

@@ -40,7 +40,7 @@ def run(recipe: str, seed: int, folder: Path) -> tuple[list[dict[str, Any]], dic
 
 
 @pytest.mark.parametrize("recipe", ["quickstart", "flow-grpo"])
-def test_equal_seeds_repeat_a_run_bit_for_bit(recipe, tmp_path):
+def test_equal_seeds_repeat_a_run_exactly(recipe, tmp_path):
     metrics, tensors = run(recipe, 0, tmp_path / "first")
     torch.manual_seed(99)  # what came before in the process decides nothing
     again, repeated = run(recipe, 0, tmp_path / "again")

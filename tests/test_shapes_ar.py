@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(folder, "training.save_every=1", "evaluation.diversity_prompts=2", "evaluation.greedy=true", *STEADY)
 
 
-def test_a_run_is_scored_reported_and_evaluated_like_any_generator(run):
+def test_image_token_run_is_scored_reported_and_evaluated(run):
     assert all(row["replay_gap"] < 1e-4 and row["entropy"] > 0 for row in metrics(run))
     first, last = metrics(run, "evaluation")
     assert {"evaluation/shapeworld_strict", "greedy_evaluation/shapeworld", "evaluation/diversity"} <= last.keys()
@@ -58,7 +58,7 @@ def test_a_run_is_scored_reported_and_evaluated_like_any_generator(run):
     assert "sample_images" in (run / "README.md").read_text()
 
 
-def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
+def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     again = train(tmp_path / "again", "training.save_every=1", *STEADY, "training.iterations=1")
     train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
     file = "checkpoints/step-2/language_model/model.safetensors"
@@ -66,7 +66,7 @@ def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     assert all(torch.equal(expected[name], came[name]) for name in expected)
 
 
-def test_what_was_trained_draws_for_a_person(run):
+def test_sample_images_uses_the_trained_weights(run):
     (trained,), (base,) = (sample_images(str(run), ["a red circle"], 1, 0, base=base) for base in (False, True))
     assert trained.size == base.size == (32, 32) and trained.tobytes() != base.tobytes()
     assert len(sample_images(str(run), ["a red circle"], 2, 0, guidance=2.0)) == 2
@@ -85,12 +85,12 @@ def test_what_was_trained_draws_for_a_person(run):
         (["algorithm={name: rejection_sft}"], "loss"),
     ],
 )
-def test_every_way_of_learning_runs_on_it(overrides, sign, tmp_path):
+def test_every_algorithm_trains_an_image_token_model(overrides, sign, tmp_path):
     last = metrics(train(tmp_path / "run", *BLIND, *overrides))[-1]
     assert sign in last and last["replay_gap"] < 1e-4
 
 
-def test_pairs_of_pictures_are_preferred(tmp_path):
+def test_preference_pairs_of_images_train(tmp_path):
     from tools.shapeworld_pretrain.pictures import rendered, to_pictures
 
     captions, pixels = rendered(4, seed=7)
@@ -110,7 +110,7 @@ def test_pairs_of_pictures_are_preferred(tmp_path):
     assert metrics(run)[-1]["preference_accuracy"] == 1.0
 
 
-def test_a_run_that_cannot_work_is_refused_before_a_model_is_loaded():
+def test_invalid_runs_are_rejected_before_loading_a_model():
     for override, message in (
         ("sampling.temperature=0", r"sampling\.temperature: at 0"),
         ("algorithm={name: diffusion_nft}", r"ImageTokenPolicy"),
@@ -120,7 +120,7 @@ def test_a_run_that_cannot_work_is_refused_before_a_model_is_loaded():
             check(load_config("shapes-ar", [override]))
 
 
-def test_every_caption_is_read_word_by_word():
+def test_captions_are_tokenized_by_word():
     from mmrl_shapeworld.image_ar import SPECIAL, UNKNOWN, tokenizer
 
     words = tokenizer()

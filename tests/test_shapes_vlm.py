@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(tmp_path_factory.mktemp("vlm") / "run", "data.groups=8", "training.save_every=1", *STEADY)
 
 
-def test_a_run_mixes_pictures_clips_and_sums_and_reports_each_by_its_source(run):
+def test_run_mixes_modalities_and_reports_each_source(run):
     sources = {"grounding", "detection", "counting", "ocr", "chart", "puzzle", "video-qa", "math"}
     rows = metrics(run)
     seen = [{name.partition("/")[2] for name in row if name.startswith("reward_by_source/")} for row in rows]
@@ -60,7 +60,7 @@ def test_a_run_mixes_pictures_clips_and_sums_and_reports_each_by_its_source(run)
     assert not [name for name in last if name.startswith("evaluation_failed/")]
 
 
-def test_the_report_shows_pictures_answers_and_curves_of_each_source(run):
+def test_report_has_images_answers_and_curves_by_source(run):
     page = (run / "report.html").read_text()
     for source in ("grounding", "video-qa", "math"):
         assert source in page
@@ -68,7 +68,7 @@ def test_the_report_shows_pictures_answers_and_curves_of_each_source(run):
     assert (run / "greedy" / "evaluations" / "step-2.jsonl").is_file()
 
 
-def test_a_full_run_leaves_a_model_that_transformers_loads(run):
+def test_full_run_saves_a_model_that_transformers_loads(run):
     checkpoint = run / "checkpoints" / "step-2"
     trained = AutoModelForImageTextToText.from_pretrained(checkpoint).state_dict()
     assert AutoProcessor.from_pretrained(checkpoint).chat_template
@@ -77,7 +77,7 @@ def test_a_full_run_leaves_a_model_that_transformers_loads(run):
     assert any("visual" in name for name in moved) and any("language_model" in name for name in moved)
 
 
-def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
+def test_resumed_run_equals_an_uninterrupted_one(run, tmp_path):
     changes = ("data.groups=8", "training.save_every=1", "training.iterations=1")
     again = train(tmp_path / "again", *changes, *STEADY, *BLIND)
     train_run(load_config(str(again / "config.yaml"), ["training.iterations=2"]), resume=again)
@@ -85,7 +85,7 @@ def test_a_resumed_run_repeats_what_it_would_have_done(run, tmp_path):
     assert all(torch.equal(expected[name], came[name]) for name in expected)
 
 
-def test_adapters_are_saved_as_peft_loads_them(tmp_path):
+def test_adapters_are_saved_for_peft(tmp_path):
     run = train(tmp_path / "lora", "policy.train=lora", "policy.lora.rank=4", *BLIND)
     model = AutoModelForImageTextToText.from_pretrained(VLM)
     loaded = PeftModel.from_pretrained(model, str(run))
@@ -107,14 +107,14 @@ def test_adapters_are_saved_as_peft_loads_them(tmp_path):
         (["data.prompts={name: variance_aware}", "data.replay={name: success}"], "reward/total"),
     ],
 )
-def test_every_way_of_learning_runs_on_a_vision_language_model(overrides, sign, tmp_path):
+def test_every_algorithm_trains_a_vlm(overrides, sign, tmp_path):
     run = train(tmp_path / "run", *BLIND, *overrides)
     last = metrics(run)[-1]
     assert sign in last
     assert last["replay_gap"] < 1e-4
 
 
-def test_pairs_of_the_data_are_preferred(tmp_path):
+def test_preference_pairs_train(tmp_path):
     samples = [s for s in splits.samples("vlm-train")[:64] if s.source in ("counting", "video-qa")]
     pairs = tmp_path / "pairs.jsonl"
     write_samples(

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from tools.counts import count
-from tools.vocabulary import findings
+from tools.vocabulary import ROOTS, findings
+
+ROOT = Path(__file__).parents[1]
 
 
 def found(folder: Path, source: str) -> list[str]:
@@ -46,7 +48,7 @@ def test_plain_code_has_no_findings(tmp_path, source):
     assert found(tmp_path, source) == []
 
 
-def test_a_name_that_is_taken_is_found(tmp_path):
+def test_duplicate_names_are_found(tmp_path):
     (tmp_path / "mmrl" / "a").mkdir(parents=True)
     (tmp_path / "mmrl" / "a" / "one.py").write_text("class Table:\n    pass\n")
     lines = found(tmp_path, "class Table:\n    pass\n")
@@ -54,9 +56,22 @@ def test_a_name_that_is_taken_is_found(tmp_path):
     assert any("class name Table" in line for line in lines)
 
 
-def test_counts_see_a_cycle(tmp_path):
+def test_counts_find_import_cycles(tmp_path):
     (tmp_path / "mmrl").mkdir()
     for name, other in (("a", "b"), ("b", "a"), ("c", "a")):
         (tmp_path / "mmrl" / f"{name}.py").write_text(f'"""A module."""\nimport mmrl.{other}\n')
     counts = count(tmp_path)
     assert counts["import cycles of modules"] == 1 and counts["files in mmrl"] == 3
+
+
+def test_repository_has_no_findings():
+    assert {"mmrl", "tools", "tests"} <= set(ROOTS)
+    assert list(findings([ROOT / root for root in ROOTS], ROOT)) == []
+
+
+def test_module_names_of_tests_may_recur(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / "tests" / name).mkdir(parents=True)
+        (tmp_path / "tests" / name / "test_one.py").write_text("class Table:\n    pass\n")
+    (line,) = findings([tmp_path / "tests"], tmp_path)
+    assert "class name Table" in line

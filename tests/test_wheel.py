@@ -44,7 +44,7 @@ def run_installed(installed: Path, code: str, *arguments: str) -> str:
     return done.stdout
 
 
-def test_wheel_holds_what_the_repository_holds(repository, wheel):
+def test_wheel_contains_the_files_of_the_repository(repository, wheel):
     """Every code file, recipe, weight and type marker, and nothing but them."""
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
@@ -62,7 +62,7 @@ def test_wheel_holds_what_the_repository_holds(repository, wheel):
     assert files == expected and "mmrl_shapeworld/benchmarks/overrides.yaml" in files
 
 
-def test_wheel_names_its_licence_and_command(wheel):
+def test_wheel_declares_its_licence_and_command(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (points,) = [name for name in names if name.endswith("dist-info/entry_points.txt")]
@@ -72,13 +72,13 @@ def test_wheel_names_its_licence_and_command(wheel):
         assert all(f"[mmrl.{group}]" in declared for group in ("models", "datasets", "benchmark_data", "rewards"))
 
 
-def test_the_imported_packages_are_the_installed_ones(installed):
+def test_imported_packages_are_the_installed_ones(installed):
     code = "import mmrl, mmrl_kernels; print(mmrl.__file__); print(mmrl_kernels.__file__)"
     files = [Path(line) for line in run_installed(installed, code).split("\n") if line]
     assert files == [installed / "mmrl" / "__init__.py", installed / "mmrl_kernels" / "__init__.py"]
 
 
-def test_recipes_are_listed_away_from_the_repository(installed):
+def test_recipes_are_listed_outside_the_repository(installed):
     code = "import sys; from mmrl.cli import main; sys.argv[0] = 'mmrl'; main()"
     listed = run_installed(installed, code, "recipes", "list")
     assert "quickstart" in listed

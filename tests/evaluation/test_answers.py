@@ -17,7 +17,7 @@ from mmrl.evaluation.image_grid import GAP, SIDE, first_of_each_source, side_by_
 from mmrl.evaluation.report.page import as_text, legible, one_line, shortened
 from mmrl.evaluation.summary import summarise, summarise_run
 from mmrl.rewards import RewardSuite
-from tests.evaluation.writing import Exact, WritePolicy, png, questions, routed, skills, write_run
+from tests.evaluation.writing import ExactAnswer, WritePolicy, png, questions, routed, skills, write_run
 
 
 def run(policy, samples, **changes):
@@ -47,7 +47,7 @@ def test_answers_are_saved_with_prompt_image_and_reference(tmp_path):
 
 def test_prompt_images_are_not_read_if_none_are_requested(tmp_path):
     lost = Sample(id="q0", prompt="x", source="counting", answer=1, images=(str(tmp_path / "gone.png"),))
-    suite = RewardSuite([(Exact(), 1.0)])
+    suite = RewardSuite([(ExactAnswer(), 1.0)])
     found = evaluate(WritePolicy(skills(1, 1, 1)), [lost], suite, draws=1, batch=1, seed=0, pictures=0)
     assert list(found.prompt_images) == [None]
     with pytest.raises(DataError, match=r"gone\.png: there is no such file \(sample 'q0'\)"):
@@ -58,7 +58,7 @@ def test_prompt_images_are_not_read_if_none_are_requested(tmp_path):
 def test_answers_with_special_characters_survive_a_round_trip(tmp_path):
     nasty = 'a\u2028b\n"c" \\ </script>\x00'
     samples = [Sample(id="q0", prompt="half \ud800", source="maths", answer={"x": [1, "ü"]})]
-    suite = RewardSuite([(Exact(), 1.0)])
+    suite = RewardSuite([(ExactAnswer(), 1.0)])
     found = evaluate(WritePolicy(skills(0, 0, 0), wrong=nasty), samples, suite, draws=2, batch=4, seed=0)
     suite.close()
     found.save(tmp_path)
@@ -183,7 +183,7 @@ def test_several_images_are_tiled_and_resized():
     huge = side_by_side([Image.new("RGB", (40_000, 1)), Image.new("RGB", (1, 3000))])
     assert max(huge.size) <= SIDE
     samples = [Sample(id="q0", prompt="x", source="maths", answer=1, images=(png("red"),) * 6)]
-    suite = RewardSuite([(Exact(), 1.0)])
+    suite = RewardSuite([(ExactAnswer(), 1.0)])
     output = evaluate(WritePolicy(skills(1, 1, 1)), samples, suite, draws=1, batch=1, seed=0).prompt_images[0]
     suite.close()
     assert output.size == (4 * 8 + 3 * GAP, 6), "the first four"

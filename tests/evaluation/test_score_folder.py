@@ -23,7 +23,7 @@ from mmrl.rewards.core.image_input import MAX_PIXELS
 from mmrl.rewards.core.reward_errors import ScoringFailed
 
 
-class Redness(Reward):
+class FaultyRedness(Reward):
     """Mean red."""
 
     name, needs, range = "redness", ("image",), (0.0, 1.0)
@@ -170,7 +170,7 @@ def test_every_image_has_a_row_and_failures_are_not_zero(tmp_path):
     paint(tmp_path / "c.png", green=128)
     (tmp_path / "d.png").write_bytes(b"no picture")
     (tmp_path / "p.txt").write_text("a\nb\nc\nd\n")
-    rows = scored(pair_up(tmp_path, tmp_path / "p.txt")[0], Redness(), GroupSize())
+    rows = scored(pair_up(tmp_path, tmp_path / "p.txt")[0], FaultyRedness(), GroupSize())
     assert [row.values["redness"] for row in rows[:2]] == [1, 0]
     assert math.isnan(rows[2].values["redness"]) and math.isnan(rows[3].values["redness"])
     assert [row.status["redness"] for row in rows] == ["ok", "invalid", "error", "error"]
@@ -221,7 +221,7 @@ def test_oversized_images_are_not_decoded(tmp_path):
     Image.new("1", size).save(tmp_path / "a.png")
     with pytest.raises(DataError, match=r"a\.png: the image has 8193 x 4096 pixels"):
         score_folder.open_picture(tmp_path / "a.png")
-    (row,) = scored([Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)], Redness())
+    (row,) = scored([Pairing(tmp_path / "a.png", Sample(id="a", prompt="x"), 0)], FaultyRedness())
     assert row.status["redness"] == "error" and row.failures["redness"] == "unreadable"
 
 
@@ -239,13 +239,13 @@ def test_decoded_pixels_stay_below_the_memory_limit(tmp_path, monkeypatch):
         suite.close()
         return found
 
-    assert parts(Redness()) == [2, 1, 1, 3]
+    assert parts(FaultyRedness()) == [2, 1, 1, 3]
     assert parts(GroupSize()) == [7], "pictures that are compared stay together"
 
 
 def test_every_score_has_a_direction(tmp_path):
     pairings = [Pairing(paint(tmp_path / f"{i}.png", red=i), Sample(id=str(i), prompt="x"), i) for i in (0, 200)]
-    rows = scored(pairings, Redness(), Darkness())
+    rows = scored(pairings, FaultyRedness(), Darkness())
     assert score_folder.lower_names(rows) == {"darkness", "paleness"}
     best, worst = ranked(rows, "paleness", "paleness" in score_folder.lower_names(rows))
     assert [row.pairing.sample.id for row in (*best, *worst)] == ["200", "0"]
@@ -254,7 +254,7 @@ def test_every_score_has_a_direction(tmp_path):
 def test_samples_sharing_an_image_have_separate_rows(tmp_path):
     paint(tmp_path / "a.png", red=255)
     file = jsonl(tmp_path / "p.jsonl", {"id": "a", "prompt": "one"}, {"id": "./a", "prompt": "two"})
-    assert [row.pairing.sample.prompt for row in scored(pair_up(tmp_path, file)[0], Redness())] == ["one", "two"]
+    assert [row.pairing.sample.prompt for row in scored(pair_up(tmp_path, file)[0], FaultyRedness())] == ["one", "two"]
 
 
 # files

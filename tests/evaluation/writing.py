@@ -26,7 +26,7 @@ SIZES = {"counting": 3, "maths": 2, "clips": 1}
 GREEDY = "greedy"
 
 
-class Exact(Reward):
+class ExactAnswer(Reward):
     """1 for the right answer. What is no number cannot be read; `unscorable` questions bring the scorer down."""
 
     name, needs, range = "exact", ("text", "references.answer"), (0.0, 1.0)
@@ -59,7 +59,7 @@ class Brief(Reward):
         return 1 / max(1, len(item.text))
 
 
-REWARDS = {"exact": Exact, "near": Near, "brief": Brief}
+REWARDS = {"exact": ExactAnswer, "near": Near, "brief": Brief}
 
 
 def load(name: str, **args: object) -> Reward:

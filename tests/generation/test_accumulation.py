@@ -36,8 +36,8 @@ REWARDS = {
 }
 
 
-class Prepared:
-    """Experience that is there already."""
+class PreparedBatches:
+    """A source of given micro-batches."""
 
     def __init__(self, batches: list[MicroBatch]) -> None:
         self.batches = batches
@@ -90,7 +90,7 @@ def update(make_policy, tmp_path) -> Callable[..., tuple[Tensor, dict[str, float
         trainer = TrainingLoop(
             policy=policy,
             objective=objective,
-            source=Prepared(micro_batches(rollout, torch.tensor(rewards), calls)),
+            source=PreparedBatches(micro_batches(rollout, torch.tensor(rewards), calls)),
             optimizer_config=OptimizerConfig(max_grad_norm=1e9),
             config=TrainingConfig(iterations=1, max_replay_gap=1.0),
             seed=0,

@@ -47,7 +47,7 @@ class Paleness(Red):
     name, direction = "paleness", "lower"
 
 
-class Flat(Reward):
+class ConstantReward(Reward):
     name, range = "flat", (0.0, 1.0)
 
     def score_one(self, item):
@@ -106,7 +106,7 @@ def test_zero_weight_is_no_guidance_and_rows_are_independent(make_policy, reques
 
 def test_rewards_without_a_gradient_raise_by_name(make_policy, requests):
     with pytest.raises(RewardError, match="flat has no gradient"):
-        guided_rollout(make_policy("sd3", **ONE), requests, 3, [(Red(), 1.0), (Flat(), 1.0)])
+        guided_rollout(make_policy("sd3", **ONE), requests, 3, [(Red(), 1.0), (ConstantReward(), 1.0)])
 
 
 def test_best_of_group_sorts_failures_last(make_policy):

@@ -18,7 +18,7 @@ def picture_of(*things, pixels=32):
 
 
 @pytest.mark.parametrize("pixels, count", [(32, 500), (64, 200), (128, 100)])  # the size that is trained on, and larger
-def test_rendered_truth_is_strictly_correct_and_wrong_captions_are_not(pixels, count):
+def test_rendered_scenes_are_strictly_correct_for_their_caption_only(pixels, count):
     rng = np.random.default_rng(pixels)
     right, wrong, wrongs = 0, 0, 0
     for _ in range(count):
@@ -50,7 +50,7 @@ def near_misses(caption, rng):
         yield Caption(caption.clauses, opposite[caption.relation])
 
 
-def test_captions_wrong_in_one_word_are_not_strict_and_score_less():
+def test_captions_wrong_in_one_word_score_lower():
     rng = np.random.default_rng(5)
     wrong, wrongs = 0, 0
     for _ in range(200):
@@ -67,7 +67,7 @@ def test_captions_wrong_in_one_word_are_not_strict_and_score_less():
     assert wrong / wrongs <= 0.01
 
 
-def test_a_reading_names_what_was_drawn():
+def test_detected_things_are_the_drawn_ones():
     reading = read(picture_of(Thing("red", "circle", 0.3, 0.3, 0.3), Thing("blue", "triangle", 0.7, 0.7, 0.4)))
     assert {(t.colour, t.shape) for t in reading.things} == {("red", "circle"), ("blue", "triangle")}
     assert reading.dirt == 0
@@ -110,13 +110,13 @@ def tricks():
 
 
 @pytest.mark.parametrize("name, pixels", list(tricks()))
-def test_tricks_are_not_strict_and_cost_score(name, pixels):
+def test_adversarial_images_are_not_strict_and_lose_score(name, pixels):
     verdict = judge(Image.fromarray(pixels), RED_CIRCLE)
     assert not verdict.strict
     assert verdict.score < 0.85
 
 
-def test_more_dirt_never_scores_more():
+def test_stray_pixels_never_raise_the_score():
     base = np.asarray(picture_of(Thing("red", "circle", 0.5, 0.6, 0.4)))
     scores = []
     for columns in range(0, 30, 3):
@@ -126,7 +126,7 @@ def test_more_dirt_never_scores_more():
     assert scores == sorted(scores, reverse=True) and scores[-1] < scores[0] - 0.3
 
 
-def test_soft_edges_are_no_dirt():
+def test_antialiased_edges_do_not_lower_the_score():
     """A decoder blurs edges a little; the ink stays on the palette inside."""
     soft = picture_of(Thing("red", "circle", 0.5, 0.5, 0.5), pixels=64).filter(ImageFilter.GaussianBlur(0.6))
     assert judge(soft, RED_CIRCLE).strict

@@ -37,7 +37,7 @@ def score(shipped):
     return cosines
 
 
-def test_plain_transformers_loads_it_in_single_precision(shipped):
+def test_transformers_loads_clip_in_float32(shipped):
     model, processor = shipped
     assert type(AutoProcessor.from_pretrained(shipped_models.CLIP)) is type(processor)
     assert {p.dtype for p in model.parameters()} == {torch.float32}
@@ -45,14 +45,14 @@ def test_plain_transformers_loads_it_in_single_precision(shipped):
 
 
 @pytest.mark.parametrize("folder", [shipped_models.CLIP, shipped_models.OPEN_CLIP])
-def test_each_form_is_small_and_holds_safetensors_alone(folder):
+def test_each_weight_format_is_small_and_safetensors_only(folder):
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json"}
     assert sum(path.stat().st_size for path in files) < 3e6
 
 
 @pytest.mark.parametrize("pixels", [32, 64, 100])
-def test_both_forms_give_the_same_embeddings(shipped, pixels):
+def test_both_weight_formats_give_equal_embeddings(shipped, pixels):
     model, processor = shipped
     other, _, preprocess = open_clip.create_model_and_transforms(f"local-dir:{shipped_models.OPEN_CLIP}")
     tokenizer = open_clip.get_tokenizer(f"local-dir:{shipped_models.OPEN_CLIP}")
@@ -74,11 +74,11 @@ def test_both_forms_give_the_same_embeddings(shipped, pixels):
     assert abs(model.logit_scale.item() - other.logit_scale.item()) < 1e-6
 
 
-def test_both_forms_hold_the_same_numbers():
+def test_both_weight_formats_hold_equal_weights():
     assert clip_model.weights_equal()
 
 
-def test_both_tokenizers_read_every_caption_word_by_word(shipped):
+def test_both_tokenizers_read_every_caption_by_word(shipped):
     texts = [str(caption) for caption in every_caption()]
     ids = shipped[1].tokenizer(texts, padding="max_length", return_tensors="pt").input_ids
     assert torch.equal(ids, open_clip.get_tokenizer(f"local-dir:{shipped_models.OPEN_CLIP}")(texts))
@@ -88,27 +88,27 @@ def test_both_tokenizers_read_every_caption_word_by_word(shipped):
     assert torch.equal(ids, pipeline(texts, padding="max_length", return_tensors="pt").input_ids)
 
 
-def test_near_misses_are_told_apart(score):
+def test_captions_wrong_in_one_attribute_are_distinguished(score):
     accuracy = attribute_accuracy(score, *unseen(400, seed=7001))
     assert set(accuracy) == set(ATTRIBUTES)
     assert {name: share for name, share in accuracy.items() if share < 0.9} == {}
 
 
-def test_a_picture_finds_its_caption_among_256(score):
+def test_retrieval_finds_the_caption_among_256(score):
     captions, scenes = gallery(256, seed=7002)
     assert len({str(caption) for caption in captions}) == 256
     assert all(sum(c.holds_for(scene) for c in captions) == 1 for scene in scenes)
     assert recall_at_1(score, captions, scenes) >= 0.9
 
 
-def test_broken_pictures_score_below_good_ones(score):
+def test_broken_images_score_below_good_ones(score):
     accuracy = fault_accuracy(score, *unseen(100, seed=7003), seed=7004)
     assert set(accuracy) == set(FAULTS)
     assert {name: share for name, share in accuracy.items() if share < 0.9} == {}
 
 
-def test_a_scorer_that_sees_nothing_fails_every_bar():
-    """The control: chance is far below what is asked of the shipped model."""
+def test_random_scorer_fails_every_threshold():
+    """The control: chance is far below the thresholds of the shipped model."""
     rng = np.random.default_rng(0)
 
     def blind(pictures, texts):
@@ -120,14 +120,14 @@ def test_a_scorer_that_sees_nothing_fails_every_bar():
     assert recall_at_1(blind, *gallery(200, seed=7007)) < 0.05
 
 
-def test_every_caption_that_can_be_drawn_is_listed_once():
+def test_captions_are_listed_once():
     rng = np.random.default_rng(1)
     listed = every_caption()
     assert len(set(listed)) == len(listed) == 732
     assert {sample_caption(rng, KINDS) for _ in range(500)} <= set(listed)
 
 
-def test_true_captions_are_those_that_hold():
+def test_true_captions_of_a_scene_are_those_that_hold():
     rng = np.random.default_rng(2)
     none = 0
     for number in range(150):
@@ -141,7 +141,7 @@ def test_true_captions_are_those_that_hold():
     assert 0 < none < 75
 
 
-def test_a_hard_negative_changes_one_attribute():
+def test_hard_negatives_change_one_attribute():
     base = Caption.from_dict(
         {
             "clauses": [
@@ -171,7 +171,7 @@ def test_a_hard_negative_changes_one_attribute():
 
 
 @pytest.mark.parametrize("fault", sorted(FAULTS))
-def test_a_broken_picture_differs_from_the_good_one(fault):
+def test_broken_images_differ_from_good_ones(fault):
     rng = np.random.default_rng(3)
     _, scenes = unseen(20, seed=11)
     changed = [
@@ -180,7 +180,7 @@ def test_a_broken_picture_differs_from_the_good_one(fault):
     assert np.mean(changed) > 0.8
 
 
-def test_the_training_data_says_what_it_shows():
+def test_training_labels_match_the_images():
     data = pretrain.draw_triples(12, seed=4)
     assert data.truth[0::3].any(1).all() and not data.truth[2::3].any()
     assert (data.patches[2::3] == -100).all() and (data.counts[2::3] == -100).all()
@@ -191,7 +191,7 @@ def test_the_training_data_says_what_it_shows():
     assert np.array_equal(np.asarray(pictures[0]), data.pixels[0].permute(1, 2, 0).numpy())
 
 
-def test_the_ranking_loss_is_the_softmax_of_one_true_column_and_all_false_ones():
+def test_ranking_loss_is_the_softmax_of_one_true_and_all_false_columns():
     logits = torch.tensor([[2.0, 1.0, -1.0], [0.5, 0.0, 3.0]], dtype=torch.float64)
     truth = torch.tensor([[True, True, False], [False, False, False]])
     first = -torch.log_softmax(torch.tensor([2.0, -1.0], dtype=torch.float64), 0)[0]
@@ -199,7 +199,7 @@ def test_the_ranking_loss_is_the_softmax_of_one_true_column_and_all_false_ones()
     assert pretrain.ranking_loss(logits, truth).item() == pytest.approx(((first + second) / 2).item())
 
 
-def test_a_minute_of_training_lowers_the_loss_and_writes_both_forms(tmp_path):
+def test_training_lowers_the_loss_and_writes_both_formats(tmp_path):
     """From nothing to both folders with the real code, in seconds."""
     torch.manual_seed(0)
     tokenizer = models.clip_tokenizer(str(caption) for caption in every_caption())

@@ -19,14 +19,14 @@ def drawn(*things: Thing, pixels: int = 32) -> Image.Image:
     return draw(Scene(things), pixels)
 
 
-def test_the_instruction_names_the_thing_and_what_it_becomes():
+def test_instruction_names_the_thing_and_its_target():
     assert str(EDIT) == "make the red circle blue"
     assert str(replace(EDIT, becomes="triangle")) == "make the red circle a triangle"
     assert Edit.from_dict(EDIT.as_dict()) == EDIT
 
 
 @pytest.mark.parametrize("pixels", [32, 64])
-def test_the_rendered_target_is_strictly_right_and_the_source_never_is(pixels):
+def test_rendered_target_is_strictly_correct_and_the_source_is_not(pixels):
     rng = np.random.default_rng(pixels)
     for edit in [sample_edit(rng) for _ in range(60)]:
         right, still = judge_edit(draw(edit.target, pixels), edit), judge_edit(draw(edit.source, pixels), edit)
@@ -69,6 +69,6 @@ def tricks():
 
 
 @pytest.mark.parametrize("name, picture", list(tricks()), ids=lambda value: value if isinstance(value, str) else "")
-def test_tricks_are_not_strict_and_lose_score(name, picture):
+def test_adversarial_images_are_not_strict_and_lose_score(name, picture):
     verdict = judge_edit(picture, EDIT)
     assert not verdict.strict and verdict.score < 0.85

@@ -33,17 +33,17 @@ CIRCLE, SQUARE = {"class": "circle", "count": 1}, {"class": "square", "count": 1
         ([SQUARE, CIRCLE | {"position": ["above", 0]}], 0, 2 / 3),
     ],
 )
-def test_things_numbers_colours_and_places(include, strict, graded):
+def test_geneval_checks_shapes_counts_colours_and_positions(include, strict, graded):
     assert judged(RED_LEFT_OF_BLUE, include) == (strict, pytest.approx(graded))
 
 
-def test_more_than_was_asked_for_is_a_fault_where_it_is_excluded():
+def test_extra_objects_fail_only_if_excluded():
     exclude = [{"class": "circle", "count": 1}]
     assert judged(RED_LEFT_OF_BLUE, [SQUARE], exclude=exclude)[0] == 0
     assert judged(RED_LEFT_OF_BLUE, [SQUARE], exclude=[{"class": "circle", "count": 2}], tag="counting")[0] == 1
 
 
-def test_a_class_that_is_no_shape_is_the_scorers_failure():
+def test_unknown_classes_are_scorer_failures():
     item = RewardInput(
         id="a", group=0, prompt="", image=draw(RED_LEFT_OF_BLUE), references={"include": [{"class": "dog", "count": 1}]}
     )

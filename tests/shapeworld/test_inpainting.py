@@ -20,12 +20,12 @@ def drawn(*things: Thing, pixels: int = 32) -> Image.Image:
     return draw(Scene(things), pixels)
 
 
-def test_the_prompt_names_what_is_to_stand_there():
+def test_prompt_names_the_missing_thing():
     assert str(HOLE) == "a green square"
     assert Hole.from_dict(HOLE.as_dict()) == HOLE
 
 
-def test_holes_end_with_latent_pixels_and_cover_one_thing_alone():
+def test_holes_align_with_latent_pixels_and_cover_one_thing():
     rng = np.random.default_rng(3)
     for hole, filled in [sample_hole(rng) for _ in range(100)]:
         assert all(edge % GRID == 0 and 0 <= edge <= 32 for edge in hole.box)
@@ -35,7 +35,7 @@ def test_holes_end_with_latent_pixels_and_cover_one_thing_alone():
 
 
 @pytest.mark.parametrize("pixels", [32, 64])
-def test_the_rendered_filling_is_strictly_right(pixels):
+def test_rendered_filling_is_strictly_correct(pixels):
     rng = np.random.default_rng(pixels)
     for hole, filled in [sample_hole(rng) for _ in range(60)]:
         verdict = judge_hole(draw(filled, pixels), hole)
@@ -70,6 +70,6 @@ def test_partial_credit_is_ordered():
     ],
     ids=["the rest is gone", "the rest is repainted", "one thing more", "beside the hole"],
 )
-def test_what_touches_the_rest_is_not_strict(picture):
+def test_changes_outside_the_hole_are_not_strict(picture):
     verdict = judge_hole(picture, HOLE)
     assert not verdict.strict and verdict.score < 0.7

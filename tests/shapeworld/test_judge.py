@@ -59,12 +59,12 @@ def post(
     return response.status, json.loads(response.read())
 
 
-def test_a_right_picture_is_a_yes_and_an_empty_one_is_not():
+def test_judge_accepts_right_images_and_rejects_empty_ones():
     assert probability(asking()) == 1 - LEAST
     assert probability(asking(url=encoded(Image.new("RGB", (32, 32))))) < 0.5
 
 
-def test_what_is_no_request_is_answered_and_the_connection_goes_on(server, capfd):
+def test_malformed_requests_are_answered_on_an_open_connection(server, capfd):
     connection = http.client.HTTPConnection(server.hostname, server.port, timeout=20)
     bodies = [
         b"\xff\xfe{",
@@ -96,8 +96,8 @@ def test_what_is_no_request_is_answered_and_the_connection_goes_on(server, capfd
 
 
 @pytest.mark.parametrize("length", ["abc", "-5", "99999999999999999999", "\u00b2", str(2**24 + 1), "0"])
-def test_a_body_that_is_not_read_closes_the_connection(server, capfd, length):
-    """What follows would be taken for the next request."""
+def test_unread_bodies_close_the_connection(server, capfd, length):
+    """The unread bytes would be parsed as the next request."""
     connection = http.client.HTTPConnection(server.hostname, server.port, timeout=20)
     connection.putrequest("POST", "/v1/chat/completions")
     connection.putheader("Content-Length", length.encode("latin-1"))
@@ -109,7 +109,7 @@ def test_a_body_that_is_not_read_closes_the_connection(server, capfd, length):
     assert capfd.readouterr().err == ""
 
 
-def test_another_path_closes_the_connection(server):
+def test_unknown_paths_close_the_connection(server):
     connection = http.client.HTTPConnection(server.hostname, server.port, timeout=20)
     connection.request("POST", "/v2", b"POST /v1/chat/completions HTTP/1.1\r\n\r\n")
     response = connection.getresponse()

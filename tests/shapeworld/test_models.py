@@ -32,7 +32,7 @@ def strict_share(pipe, count, **arguments):
     return np.mean([judge(p, c).strict for p, c in zip(pictures, chosen, strict=True)])
 
 
-def test_plain_diffusers_loads_it_from_safetensors_alone(pipe):
+def test_diffusers_loads_the_model_from_safetensors(pipe):
     assert type(pipe) is StableDiffusion3Pipeline
     weights = {path.suffix for path in shipped_models.PIPELINE.rglob("*") if path.is_file() and path.suffix != ".json"}
     assert weights == {".safetensors"}
@@ -40,40 +40,40 @@ def test_plain_diffusers_loads_it_from_safetensors_alone(pipe):
     assert 1e6 < sum(p.numel() for p in pipe.transformer.parameters()) < 4e6
 
 
-def test_the_third_text_encoder_is_silent(pipe):
+def test_third_text_encoder_outputs_zeros(pipe):
     text, _, pooled, _ = pipe.encode_prompt(["a red circle", "two blue squares"], None, None)
     assert text[:, models.CAPTION_TOKENS :].abs().max() == 0
     ours, our_pooled = encode_text(pipe, tokenize(pipe, ["a red circle", "two blue squares"]), 256)
     assert torch.equal(text, ours) and torch.equal(pooled, our_pooled)
 
 
-def test_every_caption_fits_the_tokenizer_word_by_word(pipe):
+def test_captions_are_tokenized_by_word(pipe):
     for caption in captions("train")[:200] + captions("heldout")[:100]:
         ids = pipe.tokenizer(str(caption)).input_ids
         assert len(ids) == len(str(caption).split()) + 2 <= models.CAPTION_TOKENS
         assert pipe.tokenizer.decode(ids, skip_special_tokens=True).strip() == str(caption)
 
 
-def test_the_base_is_middling(pipe):
+def test_base_has_medium_skill(pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     assert 0.25 < strict_share(pipe, 192, num_inference_steps=10, guidance_scale=1.0, max_sequence_length=1) < 0.6
 
 
-def test_diffusers_own_defaults_draw_as_well(pipe):
+def test_default_pipeline_call_samples_as_well(pipe):
     """256 silent tokens, 28 steps, guidance 7: what a newcomer types."""
     assert strict_share(pipe, 12) > 0.2
 
 
-def test_the_autoencoder_keeps_pictures(pipe):
+def test_autoencoder_reconstructs_images(pipe):
     assert reconstruction_share(pipe.vae, count=300) >= 0.98
 
 
-def test_pictures_and_tensors_are_inverse():
+def test_image_and_tensor_conversions_are_inverse():
     _, pictures = rendered(4, seed=1)
     assert torch.equal(to_tensor(to_pictures(pictures)), pictures)
 
 
-def test_the_observer_counts_what_was_drawn_at_any_size():
+def test_observer_counts_things_at_any_size():
     rng = np.random.default_rng(9)
     right, wrong = [], []
     for number in range(150):
@@ -85,7 +85,7 @@ def test_the_observer_counts_what_was_drawn_at_any_size():
     assert np.mean(right) > 0.8 and np.mean(wrong) < 0.02
 
 
-def test_both_rewards_are_found_by_name_and_tell_right_from_wrong():
+def test_shapeworld_rewards_are_found_and_distinguish_right_from_wrong():
     sample, other = samples("validation")[:2]
     rng = np.random.default_rng(0)
     picture = draw(sample_scene(captions("validation")[0], rng), 32)
@@ -96,7 +96,7 @@ def test_both_rewards_are_found_by_name_and_tell_right_from_wrong():
         assert good > bad + 0.4
 
 
-def test_a_sample_without_its_caption_is_an_error_not_a_zero():
+def test_samples_without_a_caption_are_errors():
     from dataclasses import replace
 
     picture = draw(sample_scene(captions("validation")[0], np.random.default_rng(0)), 32)

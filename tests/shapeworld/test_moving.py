@@ -22,7 +22,7 @@ def clip(*xs: float, **changes) -> list:
 GOOD = (0.7, 0.62, 0.54, 0.46, 0.38)
 
 
-def test_the_prompt_says_what_moves_where():
+def test_prompt_names_things_and_directions():
     both = Motion((*LEFT.moves, Move("blue", "square", "up")))
     assert str(both) == "a red circle moves left and a blue square moves up"
     assert Motion.from_dict(both.as_dict()) == both
@@ -30,7 +30,7 @@ def test_the_prompt_says_what_moves_where():
 
 
 @pytest.mark.parametrize("pixels", [32, 64])
-def test_the_rendered_clip_is_strictly_right_and_backwards_it_is_not(pixels):
+def test_rendered_clip_is_strictly_correct_and_reversed_is_not(pixels):
     rng = np.random.default_rng(pixels)
     for motion in [sample_motion(rng) for _ in range(25)]:
         frames = draw_clip(sample_clip(motion, rng), pixels)
@@ -40,7 +40,7 @@ def test_the_rendered_clip_is_strictly_right_and_backwards_it_is_not(pixels):
         assert not still.strict and still.score == pytest.approx(0.5)
 
 
-def test_only_the_direction_asked_for_is_right():
+def test_only_the_requested_direction_is_strictly_correct():
     for direction in DIRECTIONS:
         motion = Motion((replace(LEFT.moves[0], direction=direction),))
         assert judge_clip(clip(*GOOD), motion).strict == (direction == "left")
@@ -67,6 +67,6 @@ def tricks():
 
 
 @pytest.mark.parametrize("name, frames", list(tricks()), ids=lambda value: value if isinstance(value, str) else "")
-def test_tricks_are_not_strict_and_lose_score(name, frames):
+def test_adversarial_clips_are_not_strict_and_lose_score(name, frames):
     verdict = judge_clip(frames, LEFT)
     assert not verdict.strict and verdict.score < 0.95

@@ -1,4 +1,4 @@
-"""What the embedded VLM was never taught: the questions read off their pixels again, and scored as their tasks are."""
+"""Tasks that the shipped VLM was not pretrained on: questions are checked by their pixels, and scored by task."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def question_sets():
 
 
 def score(task, questions, texts):
-    """What the task's own reward gives for each text; NaN where it cannot be read."""
+    """Return the scores of texts by the reward of their task; NaN for malformed texts."""
     choice = REWARDS[task]
     samples = [as_sample(task, question, str(n)) for n, question in enumerate(questions)]
     items = [reward_input(s, text, n, str(n)) for n, (s, text) in enumerate(zip(samples, texts, strict=True))]
@@ -68,12 +68,12 @@ def test_annotated_answers_are_well_formed_and_often_wrong(question_sets, task):
 
 
 @pytest.mark.parametrize("task", NEW_TASKS)
-def test_the_rewards_are_those_of_the_tasks(question_sets, task):
+def test_rewards_are_those_of_the_tasks(question_sets, task):
     for question in question_sets[task][:10]:
         assert BUILT_IN_TASKS[task].answer_of(as_sample(task, question, "0")).reward.name == REWARDS[task].name
 
 
-def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(question_sets):
+def test_buttons_hold_the_named_thing_alone(question_sets):
     for question in question_sets["gui"]:
         picture, (x1, y1, x2, y2) = question.frames[0], question.answer["box"]
         colour = question.prompt.split()[2]
@@ -84,14 +84,14 @@ def test_a_button_holds_the_thing_that_is_to_be_clicked_and_nothing_else_does(qu
         assert around.sum() == button.size  # buttons are apart, also from the bar
 
 
-def test_a_click_beside_the_button_earns_the_action_alone(question_sets):
+def test_clicks_beside_the_button_earn_the_action_only(question_sets):
     questions = question_sets["gui"]
     beside = [heldout_tasks.click(q.answer["box"][2] + 1, q.answer["box"][3]) for q in questions]
     assert (score("gui", questions, beside) == 0.5).all()
     assert (score("gui", questions, ["scroll('down')"] * len(questions)) == 0).all()
 
 
-def test_beams_tip_by_the_moments_of_what_lies_on_them(question_sets):
+def test_beams_tip_by_the_moments_of_their_weights(question_sets):
     """Every pixel of a weight, times its distance from the beam's middle."""
     for question in question_sets["science"]:
         picture = question.frames[0]
@@ -103,7 +103,7 @@ def test_beams_tip_by_the_moments_of_what_lies_on_them(question_sets):
     assert {question.answer for question in question_sets["science"]} == set("ABC")
 
 
-def test_a_thing_is_there_from_the_first_to_the_last_frame_that_shows_two(question_sets):
+def test_moments_are_the_frames_with_two_things(question_sets):
     for question in question_sets["temporal-grounding"]:
         things = [ndimage.label(frame, structure=np.ones((3, 3)))[1] for frame in question.frames]
         visible = [number for number, count in enumerate(things) if count == 2]
@@ -112,7 +112,7 @@ def test_a_thing_is_there_from_the_first_to_the_last_frame_that_shows_two(questi
         assert question.answer == [visible[0] / FRAMES_PER_SECOND, (visible[-1] + 1) / FRAMES_PER_SECOND]
 
 
-def test_clips_come_back_from_their_uris_with_all_their_frames(question_sets):
+def test_clips_round_trip_through_uris(question_sets):
     for question in question_sets["temporal-grounding"][:20]:
         with av.open(io.BytesIO(uri_bytes(gif_uri(question.frames)))) as container:
             decoded = list(container.decode(video=0))
@@ -121,7 +121,7 @@ def test_clips_come_back_from_their_uris_with_all_their_frames(question_sets):
             assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(expected))
 
 
-def test_cells_can_be_read_off_by_comparing_pixels(question_sets):
+def test_cells_are_legible_from_pixels(question_sets):
     letters = {dots.tobytes(): letter for letter, dots in GLYPHS.items()}
     cell = PIXELS // 2
     for question in question_sets["table2latex"]:
@@ -141,7 +141,7 @@ def test_cells_can_be_read_off_by_comparing_pixels(question_sets):
         assert heldout_tasks.tabular(read) == question.answer
 
 
-def test_the_shipped_model_can_write_every_answer_in_48_tokens(question_sets):
+def test_shipped_model_can_express_every_answer_in_48_tokens(question_sets):
     words = Qwen3VLProcessor.from_pretrained(VLM).tokenizer
     texts = [
         text for questions in question_sets.values() for q in questions for text in (q.prompt, q.right, q.annotated)
@@ -151,7 +151,7 @@ def test_the_shipped_model_can_write_every_answer_in_48_tokens(question_sets):
     assert max(map(len, ids)) < 48
 
 
-def test_splits_have_the_stated_sizes_and_share_no_picture():
+def test_splits_have_the_stated_sizes_and_no_common_image():
     seen: set[bytes] = set()
     for split, size in NEW_SPLITS.items():
         drawn = question_splits.questions(split)
@@ -160,7 +160,7 @@ def test_splits_have_the_stated_sizes_and_share_no_picture():
     assert len(seen) == len(NEW_TASKS) * sum(NEW_SPLITS.values())
 
 
-def test_splits_are_data_with_tasks_by_turns_and_are_the_same_each_time():
+def test_splits_are_deterministic_and_alternate_tasks():
     rows = all_splits.samples("vlm-new-development")
     assert [row.source for row in rows[:8]] == list(NEW_TASKS) * 2
     assert len({row.id for row in rows}) == len(rows) == 4 * NEW_SPLITS["vlm-new-development"]
@@ -172,13 +172,13 @@ def test_splits_are_data_with_tasks_by_turns_and_are_the_same_each_time():
         all_splits.samples("vlm-new-test")
 
 
-def test_demonstrations_of_new_tasks_are_the_annotators(question_sets):
+def test_demonstrations_of_new_tasks_are_annotated_answers(question_sets):
     question = question_sets["gui"][0]
     assert as_sample("gui", question, "0", demonstrated=True).demonstration == question.annotated != question.right
     assert Counter(type(q.answer) for q in question_sets["temporal-grounding"]) == {list: 100}
 
 
-def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(question_sets, tmp_path):
+def test_recipe_trains_on_demonstrations_then_grpo(question_sets, tmp_path):
     samples = [
         as_sample(task, question, f"{task}-{n}", demonstrated=True)
         for task, questions in question_sets.items()
@@ -196,7 +196,7 @@ def test_the_recipe_imitates_demonstrations_and_then_goes_on_with_grpo(question_
         assert first[f"length_by_source/{task}"] > 0 and 0 <= second[f"reward_by_source/{task}"] <= 1
 
 
-def test_the_evaluation_after_the_warm_up_tells_imitation_and_grpo_apart():
+def test_evaluation_after_the_warm_up_separates_both_stages():
     config = load_config("shapes-new-tasks", [])
     assert config.pretraining.iterations == config.evaluation.every < config.training.iterations
     assert config.evaluation.prompts == len(NEW_TASKS) * NEW_SPLITS["vlm-new-validation"]

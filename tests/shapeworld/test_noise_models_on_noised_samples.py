@@ -31,7 +31,7 @@ def trained(run) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-def test_an_iteration_moves_the_unet(algorithm, tmp_path):
+def test_velocity_training_updates_the_unet(algorithm, tmp_path):
     loop = [
         "training={iterations: 1}",
         "run.display=quiet",
@@ -44,7 +44,7 @@ def test_an_iteration_moves_the_unet(algorithm, tmp_path):
     assert row["replay_gap"] == 0 and row["grad_norm"] > 0
 
 
-def test_diffusion_dpo_tells_right_pictures_from_wrong_ones(tmp_path):
+def test_diffusion_dpo_prefers_right_images(tmp_path):
     """Offline pairs, the error of the noise as in the paper: after a few updates the loss is below log 2, its start."""
     chance = np.random.default_rng(0)
     captions = [sample_caption(chance, KINDS) for _ in range(8)]

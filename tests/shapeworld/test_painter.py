@@ -19,7 +19,7 @@ def patches():
     return load_file(IMAGE_AR / "patches.safetensors")["patches"]
 
 
-def test_plain_transformers_loads_it():
+def test_transformers_loads_the_image_token_model():
     model = AutoModelForCausalLM.from_pretrained(IMAGE_AR / "language_model")
     assert type(model).__name__ == "LlamaForCausalLM"
     assert 0.5e6 < sum(p.numel() for p in model.parameters()) < 1.2e6
@@ -27,14 +27,14 @@ def test_plain_transformers_loads_it():
     assert words.get_vocab() == image_ar.tokenizer().get_vocab()
 
 
-def test_the_folder_is_small_and_holds_no_code():
+def test_folder_is_small_and_holds_no_code():
     files = [path for path in IMAGE_AR.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json"}
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
-def test_codes_keep_nearly_all_of_a_picture(patches):
-    """Of unseen pictures, of all kinds. A negative control: codes of another picture do not."""
+def test_codes_reconstruct_images(patches):
+    """For unseen images of all kinds. A negative control: the codes of another image do not."""
     captions, pictures = rendered(200, seed=500)
     codes = pretrain.codes_of(patches, pictures)
     assert codes.shape == (200, 64) and patches.shape == (image_ar.CODES, 3, 4, 4)
@@ -44,13 +44,13 @@ def test_codes_keep_nearly_all_of_a_picture(patches):
     assert kept > 0.9 > 0.2 > swapped
 
 
-def test_the_base_is_middling():
+def test_base_has_medium_skill():
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = pretrain.skill(IMAGE_AR, count=128)
     assert 0.25 < strict < 0.75 and score > 0.5
 
 
-def test_pre_training_is_decided_by_its_seed(tmp_path):
+def test_pretraining_is_deterministic_by_seed(tmp_path):
     made = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         pretrain.train(tmp_path / name, steps=2, seed=seed, batch=4, pictures=40)

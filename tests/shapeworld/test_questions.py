@@ -1,4 +1,4 @@
-"""The questions of ShapeWorld: what is asked is there to be seen, and the rewards agree about what is right."""
+"""The questions of ShapeWorld: each is answerable from its pixels, and the rewards accept the right answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def drawn():
 
 
 def score(task, question, text):
-    """What the task's own reward gives for a text; None where it cannot be read."""
+    """Return the score of a text by the reward of its task; None for a malformed text."""
     choice = REWARDS[task]
     sample = as_sample(task, question, "0")
     out = load(choice.name, **choice.args).score([reward_input(sample, text, 0, "0")])
@@ -66,7 +66,7 @@ def test_annotated_answers_are_well_formed_and_often_wrong(question_sets, task):
     assert 0.4 < np.mean(scores) < 0.85
 
 
-def test_a_habit_makes_a_wrong_answer_the_most_frequent_one():
+def test_biased_annotations_have_a_wrong_most_frequent_answer():
     """So that greedy decoding has room as well: who learns from annotators forgets to carry."""
     rng = np.random.default_rng(0)
     drawn = [QUESTIONS["math"](rng) for _ in range(4000)]
@@ -85,7 +85,7 @@ def test_annotated_boxes_are_too_large(question_sets):
 
 
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "math"])
-def test_what_is_said_to_be_shown_is_there(question_sets, task):
+def test_boxes_hold_the_named_things(question_sets, task):
     """Each box is full to all four edges with one colour, and what lies outside of all boxes is bare."""
     for question in question_sets[task]:
         for picture, region in zip(question.frames, question.regions, strict=True):
@@ -98,20 +98,20 @@ def test_what_is_said_to_be_shown_is_there(question_sets, task):
             assert set(np.unique(bare)) <= {0, LINE}
 
 
-def test_detected_things_are_all_that_is_shown_from_left_to_right(question_sets):
+def test_detection_answers_list_all_things_from_left_to_right(question_sets):
     for question in question_sets["detection"]:
         found = [(thing["label"], tuple(thing["box"])) for thing in question.answer]
         assert tuple(found) == question.regions[0]
         assert [box for _, box in found] == sorted(box for _, box in found)
 
 
-def test_the_located_thing_is_the_only_one_of_its_name(question_sets):
+def test_located_thing_has_a_unique_name(question_sets):
     for question in question_sets["grounding"]:
         name = question.prompt.removeprefix("Locate the ").removesuffix(".")
         assert [list(box) for region, box in question.regions[0] if region == name] == [question.answer]
 
 
-def test_counts_are_those_of_what_is_shown(question_sets):
+def test_counting_answers_equal_the_drawn_things(question_sets):
     for question in question_sets["counting"]:
         word = question.prompt.split()[2].rstrip("s?")
         assert sum(word in name.split() for name, _ in question.regions[0]) == question.answer
@@ -120,7 +120,7 @@ def test_counts_are_those_of_what_is_shown(question_sets):
     assert {question.answer for question in question_sets["counting"]} == {1, 2, 3, 4, 5}
 
 
-def test_letters_can_be_read_off_by_comparing_pixels(question_sets):
+def test_letters_are_legible_from_pixels(question_sets):
     """An independent reader: the letter whose dots agree at each place."""
     for question in question_sets["ocr"]:
         read = []
@@ -135,7 +135,7 @@ def test_letters_differ_from_each_other():
     assert written("AK", 2).shape == (2 * HEIGHT, 2 * (2 * WIDTH + 1))
 
 
-def test_bars_are_as_tall_as_they_are_said_to_be(question_sets):
+def test_bar_heights_equal_their_values(question_sets):
     for question in question_sets["chart"]:
         heights = {name: int((question.frames[0] == number).any(1).sum()) for name, number in NUMBERS.items()}
         if question.prompt.startswith("How tall"):
@@ -145,7 +145,7 @@ def test_bars_are_as_tall_as_they_are_said_to_be(question_sets):
             assert choose(heights, key=heights.get) == question.answer
 
 
-def test_the_odd_one_is_odd_and_the_others_are_alike(question_sets):
+def test_odd_thing_differs_from_equal_others(question_sets):
     for question in question_sets["puzzle"]:
         names = [name for name, _ in question.regions[0]]
         assert len(set(names)) == 2 and names.count(names["ABCD".index(question.answer)]) == 1
@@ -154,7 +154,7 @@ def test_the_odd_one_is_odd_and_the_others_are_alike(question_sets):
         assert choices["ABCD".index(question.answer)] == place
 
 
-def test_the_named_thing_moves_the_right_way(question_sets):
+def test_named_thing_moves_in_the_stated_direction(question_sets):
     for question in question_sets["video-qa"]:
         name = question.prompt.removeprefix("Which way does the ").partition(" move?")[0]
         track = np.array([box for region in question.regions for each, box in region if each == name])
@@ -170,7 +170,7 @@ def test_sums_and_differences_are_right(question_sets):
         assert question.frames == ()
 
 
-def test_a_painted_thing_is_the_scene_that_scenes_would_draw():
+def test_painted_things_equal_those_of_scenes():
     for shape in SHAPES:
         picture = blank()
         box = paint(picture, ("blue", shape), left=7, top=20, side=15)
@@ -189,7 +189,7 @@ def test_scattered_squares_do_not_touch():
         assert taken.max() == 1
 
 
-def test_pictures_come_back_from_their_uris(question_sets):
+def test_images_round_trip_through_uris(question_sets):
     for task in ("chart", "ocr", "detection"):
         (picture,) = question_sets[task][0].frames
         with Image.open(io.BytesIO(uri_bytes(png_uri(picture)))) as opened:
@@ -198,7 +198,7 @@ def test_pictures_come_back_from_their_uris(question_sets):
     assert tuple(colours_of(blank())[0, 0]) == BACKGROUND
 
 
-def test_clips_come_back_from_their_uris_by_pillow_and_by_pyav(question_sets):
+def test_clips_are_decoded_by_pillow_and_pyav(question_sets):
     """Frame by frame, at two a second: neither library may join or drop any."""
     for question in question_sets["video-qa"][:20]:
         content = uri_bytes(gif_uri(question.frames))
@@ -214,7 +214,7 @@ def test_clips_come_back_from_their_uris_by_pillow_and_by_pyav(question_sets):
             assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(expected))
 
 
-def test_splits_have_the_stated_sizes_and_tasks_take_turns(drawn):
+def test_splits_have_the_stated_sizes_and_alternate_tasks(drawn):
     sizes = {"vlm-train": 600, "vlm-development": 256, "vlm-validation": 512}
     for split, rows in drawn.items():
         assert Counter(sample.task for sample in rows) == dict.fromkeys(TASKS, sizes[split])
@@ -225,7 +225,7 @@ def test_splits_have_the_stated_sizes_and_tasks_take_turns(drawn):
         all_splits.samples("vlm-test")
 
 
-def test_splits_are_the_same_each_time(drawn):
+def test_splits_are_deterministic(drawn):
     """The first rows, drawn again and not from the cache."""
     for split, (seed, _) in question_splits.SPLITS.items():
         for number, (task, ask) in enumerate(QUESTIONS.items()):
@@ -235,13 +235,13 @@ def test_splits_are_the_same_each_time(drawn):
                 assert drawn[split][8 * row + number] == again
 
 
-def test_no_picture_of_a_split_occurs_in_another(drawn):
+def test_splits_share_no_image(drawn):
     seen: dict[tuple[str, ...], str] = {}
     for split, rows in drawn.items():
         for media in (sample.images + sample.videos for sample in rows if sample.task != "math"):
             assert len(media) == 1 and seen.setdefault(media, split) == split
 
 
-def test_only_training_shows_right_answers(drawn):
+def test_only_training_splits_have_right_answers(drawn):
     for split, rows in drawn.items():
         assert {sample.demonstration is not None for sample in rows} == {split == "vlm-train"}

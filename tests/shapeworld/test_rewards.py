@@ -20,7 +20,7 @@ def scored(reward, *pictures):
 
 
 @pytest.mark.parametrize("reward", [CaptionCheck(), IndependentCount()], ids=["check", "count"])
-def test_what_is_transparent_is_not_seen_and_what_is_opaque_is(reward):
+def test_transparent_images_are_rewarded_as_white_and_opaque_ones_as_rgb(reward):
     hidden, result = PICTURE.convert("RGBA"), PICTURE.convert("RGBA")
     hidden.putalpha(0)
     white = Image.new("RGB", PICTURE.size, "white")
@@ -32,6 +32,6 @@ def test_what_is_transparent_is_not_seen_and_what_is_opaque_is(reward):
 
 
 @pytest.mark.parametrize("reward", [CaptionCheck(), IndependentCount()], ids=["check", "count"])
-def test_a_picture_that_cannot_be_looked_at_has_a_status(reward):
+def test_unreadable_images_have_a_status(reward):
     output = scored(reward, Image.new("RGB", (1, 400)), PICTURE)
     assert output.status[reward.name] == [Status.INVALID, Status.OK]

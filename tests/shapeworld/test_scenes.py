@@ -22,7 +22,7 @@ from mmrl_shapeworld.splits import SPLITS, captions, contains_heldout_kind, samp
 
 
 @given(st.integers(0, 10_000))
-def test_a_sampled_scene_satisfies_its_caption_and_nothing_touches(seed):
+def test_sampled_scenes_satisfy_their_caption_without_overlap(seed):
     rng = np.random.default_rng(seed)
     caption = sample_caption(rng, KINDS)
     scene = sample_scene(caption, rng)
@@ -33,7 +33,7 @@ def test_a_sampled_scene_satisfies_its_caption_and_nothing_touches(seed):
 
 
 @pytest.mark.parametrize("pixels", [32, 64, 128])
-def test_boxes_and_masks_are_those_of_the_picture(pixels):
+def test_boxes_and_masks_match_the_image(pixels):
     scene = Scene((Thing("red", "circle", 0.3, 0.3, 0.3), Thing("blue", "triangle", 0.7, 0.65, 0.4)))
     picture = np.asarray(draw(scene, pixels))
     for thing, (x1, y1, x2, y2) in zip(scene.things, pixel_boxes(scene, pixels), strict=True):
@@ -53,7 +53,7 @@ def test_areas_are_those_of_the_shapes():
         assert mask.sum() / side**2 == pytest.approx(share, abs=0.02)
 
 
-def test_captions_read_as_english():
+def test_captions_are_english_phrases():
     assert str(Caption((Clause(1, "red", "circle", "large"),))) == "a large red circle"
     assert str(Caption((Clause(3, "blue", "square"),))) == "three blue squares"
     pair = (Clause(1, "red", "circle"), Clause(1, "blue", "square"))
@@ -62,13 +62,13 @@ def test_captions_read_as_english():
 
 
 @given(st.sampled_from(RELATIONS), st.floats(-1, 1), st.floats(-1, 1))
-def test_a_relation_and_its_opposite_exclude_each_other(relation, dx, dy):
+def test_opposite_relations_exclude_each_other(relation, dx, dy):
     opposite = {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}[relation]
     assert not (relation_holds(dx, dy, relation) and relation_holds(dx, dy, opposite))
     assert relation_holds(dx, dy, relation) == relation_holds(-dx, -dy, opposite)
 
 
-def test_splits_are_fixed_and_held_out_kinds_stay_held_out():
+def test_splits_are_fixed_and_exclude_heldout_kinds():
     assert captions("train") == captions("train")
     assert not any(
         contains_heldout_kind(caption)
@@ -83,6 +83,6 @@ def test_splits_are_fixed_and_held_out_kinds_stay_held_out():
     assert set(HELDOUT_KINDS) < named
 
 
-def test_an_unknown_split_names_the_known_ones():
+def test_unknown_splits_raise_with_the_known_ones():
     with pytest.raises(KeyError, match="choose one of train, development, validation, heldout"):
         captions("test")

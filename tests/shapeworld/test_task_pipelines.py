@@ -49,26 +49,26 @@ def pipe():
     return load
 
 
-def test_names_lead_to_the_folders_and_a_wrong_one_is_told_the_right_ones():
+def test_model_names_find_folders_and_unknown_ones_raise():
     for name, folder in shipped_models.GENERATORS.items():
         assert resolve_model_path(PolicyConfig(model=f"shapeworld:{name}")).model == str(folder)
         index = json.loads((folder / "model_index.json").read_text())
         assert index["_class_name"] == CLASSES[name]
     assert resolve_model_path(PolicyConfig(model="shapeworld")).model == str(shipped_models.GENERATORS["sd3"])
-    assert resolve_model_path(PolicyConfig(model="somebody/else")).model == "somebody/else"
+    assert resolve_model_path(PolicyConfig(model="other/model")).model == "other/model"
     with pytest.raises(ConfigError, match=r"policy.model: no pipeline shapeworld:vidoe ships: choose .*:inpaint"):
         resolve_model_path(PolicyConfig(model="shapeworld:vidoe"))
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_weights_are_small_safetensors_in_half_precision(name):
+def test_weights_are_small_float16_safetensors(name):
     files = [path for path in shipped_models.GENERATORS[name].rglob("*") if path.is_file()]
     assert {path.suffix for path in files} <= {".json", ".safetensors"}
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_base_is_middling(name, pipe):
+def test_base_has_medium_skill(name, pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = SKILLS[name](pipe(name), 64)
     least = (0.01, 0.3) if name == "video" else (0.1, 0.4)  # five frames have to be right at once
@@ -76,12 +76,12 @@ def test_the_base_is_middling(name, pipe):
     assert score > least[1]
 
 
-def test_half_precision_loads_as_the_same_numbers(pipe):
+def test_half_precision_weights_load_unchanged(pipe):
     for module in (pipe("unet").unet, pipe("edit").unet):
         assert all(p.dtype == torch.float32 and torch.equal(p, p.half().float()) for p in module.parameters())
 
 
-def test_a_widened_unet_begins_as_the_narrow_one(pipe):
+def test_widened_unet_starts_as_the_narrow_one(pipe):
     narrow = pipe("unet").unet
     wide = unets.widened(narrow, 9).eval()
     x, extra = torch.randn(2, 4, 8, 8), torch.randn(2, 5, 8, 8)
@@ -92,25 +92,25 @@ def test_a_widened_unet_begins_as_the_narrow_one(pipe):
 
 
 @pytest.mark.parametrize("split", task_splits.SPLITS)
-def test_splits_have_their_size_and_do_not_change(split):
+def test_splits_have_their_size_and_are_deterministic(split):
     found = splits.samples(split)
     assert len(found) == task_splits.SPLITS[split][1] == len({sample.id for sample in found})
     assert found == splits.samples(split)
 
 
 @pytest.mark.parametrize("task", ["edit", "inpaint"])
-def test_no_picture_of_one_split_occurs_in_another(task):
+def test_splits_share_no_image(task):
     pictures = [{s.conditions["image"] for s in splits.samples(f"{task}-{part}")} for part in ("train", "validation")]
     assert not pictures[0] & pictures[1]
 
 
-def test_a_split_that_is_not_there_is_told_which_are():
+def test_unknown_splits_raise_with_the_known_ones():
     with pytest.raises(KeyError, match="edit-validation"):
         splits.samples("edit-valid")
 
 
 @pytest.mark.parametrize("name", ["edit", "inpaint", "video"])
-def test_a_recipe_trains_what_it_says(name, tmp_path):
+def test_recipe_trains_one_update_with_exact_replay(name, tmp_path):
     """Two rows of one prompt, one update: exact replay, and a gradient."""
     steps = [] if name == "video" else ["sampling.window={size: 1, high: 3}"]
     batch = ["data.groups=1", "data.group_size=4", f"data.micro_batch={4}", "sampling.steps=4", "data.validation=null"]
@@ -131,7 +131,7 @@ def test_a_recipe_trains_what_it_says(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["edit", "inpaint", "video"])
-def test_rewards_are_found_by_name_and_score_between_0_and_1(name):
+def test_rewards_are_found_by_name_and_lie_in_0_to_1(name):
     from PIL import Image
 
     from mmrl.data.media.decode import load_image

@@ -34,27 +34,27 @@ def question_sets():
     return {task: rows[:48] for task, rows in questions("vlm-development").items()}
 
 
-def test_plain_transformers_loads_it(shipped):
+def test_transformers_loads_the_vlm(shipped):
     model, processor = shipped
     assert type(model) is Qwen3VLForConditionalGeneration and type(processor) is Qwen3VLProcessor
     assert {p.dtype for p in model.parameters()} == {torch.float32}
     assert 0.6e6 < sum(p.numel() for p in model.parameters()) < 3e6
 
 
-def test_the_folder_is_small_and_holds_no_code():
+def test_folder_is_small_and_holds_no_code():
     files = [path for path in shipped_models.VLM.rglob("*") if path.is_file()]
     assert {path.suffix for path in files} == {".safetensors", ".json", ".jinja"}
     assert sum(path.stat().st_size for path in files) < 6e6
     assert all(tensor.isfinite().all() for tensor in load_file(shipped_models.VLM / "model.safetensors").values())
 
 
-def test_the_shipped_tokenizer_is_the_one_that_any_process_makes(shipped):
+def test_shipped_tokenizer_is_reproducible(shipped):
     """It was saved by another process, whose hashes were others."""
     assert vlm_model.tokenizer().get_vocab() == shipped[1].tokenizer.get_vocab()
 
 
 @pytest.mark.parametrize("task", QUESTIONS)
-def test_every_text_of_a_split_comes_back_and_is_short(shipped, question_sets, task):
+def test_split_texts_round_trip_and_are_short(shipped, question_sets, task):
     words = shipped[1].tokenizer
     for question in question_sets[task]:
         for text in (question.prompt, question.right, question.annotated):
@@ -63,12 +63,12 @@ def test_every_text_of_a_split_comes_back_and_is_short(shipped, question_sets, t
 
 
 @pytest.mark.parametrize("text", ODD_TEXTS)
-def test_any_other_text_comes_back_too(shipped, text):
+def test_arbitrary_texts_round_trip(shipped, text):
     words = shipped[1].tokenizer
     assert words.decode(words(text).input_ids) == text
 
 
-def test_a_conversation_is_rendered_with_its_media_in_order(shipped):
+def test_chat_template_renders_media_in_order(shipped):
     content = [{"type": "image"}, {"type": "text", "text": "a"}, {"type": "video"}, {"type": "text", "text": "b"}]
     turns = [
         {"role": "system", "content": "s"},
@@ -84,7 +84,7 @@ def test_a_conversation_is_rendered_with_its_media_in_order(shipped):
     )
 
 
-def test_pictures_of_other_sizes_become_about_as_many_patches(shipped):
+def test_images_of_other_sizes_become_similar_numbers_of_patches(shipped):
     for size in ((56, 56), (640, 480), (20, 200)):
         picture = torch.zeros(3, *size, dtype=torch.uint8)
         grid = shipped[1].image_processor([picture], return_tensors="pt")["image_grid_thw"][0]
@@ -92,7 +92,7 @@ def test_pictures_of_other_sizes_become_about_as_many_patches(shipped):
 
 
 @pytest.mark.parametrize("task", QUESTIONS)
-def test_it_answers_in_form_and_better_than_chance(shipped, question_sets, task):
+def test_vlm_answers_in_form_and_better_than_chance(shipped, question_sets, task):
     """Guessing among answers of the task would give what right answers of other questions score."""
     model, processor = shipped
     sampled = skill(task, question_sets[task], answers(model, processor, question_sets[task], greedy=False), processor)
@@ -103,7 +103,7 @@ def test_it_answers_in_form_and_better_than_chance(shipped, question_sets, task)
     assert sampled.reward > guessed.reward + 0.12
 
 
-def test_answers_depend_on_the_picture(shipped, question_sets):
+def test_answers_depend_on_the_image(shipped, question_sets):
     """A negative control: the same question about another picture gets another answer, and a worse score."""
     model, processor = shipped
     rows = question_sets["grounding"]
@@ -122,7 +122,7 @@ def untrained():
 
 
 @pytest.mark.parametrize("task", ["detection", "video-qa", "math"])
-def test_batches_of_the_warm_start_are_those_of_the_processor(untrained, task):
+def test_warm_start_batches_equal_the_processor(untrained, task):
     """Ids, patches, places and so log-probabilities: the faster way must be the same way."""
     model, processor = untrained
     questions = [QUESTIONS[task](np.random.default_rng(n)) for n in range(4)]
@@ -146,7 +146,7 @@ def test_batches_of_the_warm_start_are_those_of_the_processor(untrained, task):
         assert text == questions[row].right
 
 
-def test_hints_name_what_each_patch_shows():
+def test_hint_labels_match_the_content_of_patches():
     question = QUESTIONS["puzzle"](np.random.default_rng(3))
     kinds, boxes = targets([question])
     (name, box) = question.regions[0]["ABCD".index(question.answer)]
@@ -159,8 +159,8 @@ def test_hints_name_what_each_patch_shows():
     assert (kinds[0][:, 0] == len(NAMES)).any()
 
 
-def test_a_step_moves_every_parameter(untrained, tmp_path):
-    """Of the vision tower too, and of deepstack: nothing is left out of the optimizers."""
+def test_training_steps_update_every_parameter(untrained, tmp_path):
+    """The vision tower and deepstack included: the optimizers hold every parameter."""
     model, processor = untrained
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     pretrain.fit(model, processor, tmp_path, 0.001, np.random.default_rng(0))
@@ -168,7 +168,7 @@ def test_a_step_moves_every_parameter(untrained, tmp_path):
     assert still == []
 
 
-def test_muon_makes_matrices_nearly_orthogonal():
+def test_muon_orthogonalizes_matrices():
     """Against singular values by LAPACK; and a step has the size that the rate says."""
     for shape in ((256, 96), (96, 256)):
         values = torch.linalg.svdvals(orthogonal(torch.randn(3, *shape)))

@@ -1,4 +1,4 @@
-"""How far answers are from one another, with an encoder and without."""
+"""Distances between answers, with an encoder and without."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ByColour:
         return points / np.linalg.norm(points, axis=1, keepdims=True)
 
 
-def test_pictures_are_compared_by_what_sees_them():
+def test_image_distances_use_the_encoder():
     by_pixels, by_colour = Distances(), Distances(ByColour())
     np.testing.assert_allclose(by_colour.diversity([[RED, BLUE], [RED, RED]]), [1.0, 0.0], atol=1e-6)
     np.testing.assert_allclose(by_pixels.diversity([[RED, BLUE], [RED, RED]]), [math.sqrt(2 / 3), 0.0], atol=1e-6)
@@ -31,14 +31,14 @@ def test_pictures_are_compared_by_what_sees_them():
     assert "pixels" in by_pixels.description(texts=False) and "mean colours" in by_colour.description(texts=False)
 
 
-def test_texts_are_compared_by_their_letters():
+def test_text_distances_compare_letters():
     found = Distances()
     np.testing.assert_allclose(found.diversity([["a", "a", "b"], ["a", "a", "a"]]), [2 / 3, 0])
     np.testing.assert_allclose(found.drift([["kitten"], ["same"]], [["sitting"], ["same"]]), [3 / 7, 0])
     assert "edit distance" in found.description(texts=True)
 
 
-def test_what_cannot_be_compared_is_no_number():
+def test_incomparable_values_have_distance_nan():
     found = Distances()
     assert math.isnan(found.diversity([[RED, LARGE]])[0]) and math.isnan(found.drift([[None]], [[RED]])[0])
     assert math.isnan(found.drift([["text"]], [[RED]])[0])

@@ -12,7 +12,7 @@ from mmrl.evaluation import EvaluationError, mean_over_seeds, paired_difference
 
 
 @given(st.integers(2, 200), st.integers(0, 2**32 - 1))
-def test_the_interval_is_that_of_a_paired_t_test(n, seed):
+def test_interval_equals_a_paired_t_test(n, seed):
     random = np.random.default_rng(seed)
     before = random.normal(0.3, 0.2, n)
     after = before + random.normal(0.05, 0.1, n)
@@ -24,7 +24,7 @@ def test_the_interval_is_that_of_a_paired_t_test(n, seed):
     assert n < 20 or got.high - got.low < 0.7 * (unpaired.high - unpaired.low)
 
 
-def test_pairs_that_could_not_be_scored_are_dropped_and_counted():
+def test_unscored_pairs_are_dropped_and_counted():
     before, after = [0.0, math.nan, 1.0, 2.0, 3.0], [1.0, 1.0, math.nan, 4.0, 6.0]
     got, truth = paired_difference(before, after), stats.ttest_rel([1, 4, 6], [0, 2, 3]).confidence_interval()
     assert (got.mean, got.n, got.dropped) == (2.0, 3, 2)
@@ -43,7 +43,7 @@ def test_draws_of_one_prompt_count_once():
     assert (paired_difference(*holes).mean, paired_difference(*holes).n, paired_difference(*holes).dropped) == (2, 1, 3)
 
 
-def test_verdicts_and_small_numbers():
+def test_verdicts_at_small_sample_sizes():
     assert paired_difference([0, 0, 0], [1, 1.1, 0.9]).verdict == "up"
     assert paired_difference([1, 1.1, 0.9], [0, 0, 0]).verdict == "down"
     assert paired_difference([0, 0], [1, -1]).verdict == "unsure"
@@ -58,7 +58,7 @@ def test_verdicts_and_small_numbers():
         paired_difference([1, 2], [1, 2, 3])
 
 
-def test_over_seeds():
+def test_mean_over_seeds_equals_a_t_interval():
     values = [0.1, 0.2, 0.25]
     got = mean_over_seeds([*values, math.nan])
     truth = stats.t.interval(0.95, 2, loc=np.mean(values), scale=stats.sem(values))

@@ -22,7 +22,7 @@ def drawn(seed: int, rows: int = 3, columns: int = 4, words: int = 7) -> tuple[t
 
 @settings(max_examples=12)
 @given(st.integers(0, 10_000), st.floats(0.05, 4))
-def test_values_are_those_of_a_categorical_distribution(seed, temperature):
+def test_log_probs_and_entropies_equal_a_categorical_distribution(seed, temperature):
     logits, tokens = drawn(seed)
     truth = Categorical(logits=logits.double() / temperature)
     log_probs, entropy = token_log_probs(scored_logits(logits, temperature), tokens)
@@ -30,7 +30,7 @@ def test_values_are_those_of_a_categorical_distribution(seed, temperature):
     torch.testing.assert_close(entropy.double(), truth.entropy(), atol=1e-5, rtol=1e-5)
 
 
-def test_gradients_are_those_of_a_categorical_distribution():
+def test_log_prob_gradients_equal_a_categorical_distribution():
     logits, tokens = drawn(0)
     own, expected = logits.clone().requires_grad_(), logits.double().requires_grad_()
     token_log_probs(scored_logits(own, 0.6), tokens)[0].sum().backward()
@@ -38,7 +38,7 @@ def test_gradients_are_those_of_a_categorical_distribution():
     torch.testing.assert_close(own.grad.double(), expected.grad, atol=1e-6, rtol=1e-6)
 
 
-def test_a_suppressed_token_leaves_its_share_to_the_others():
+def test_suppressed_tokens_renormalise_the_others():
     logits, _ = drawn(1)
     tokens = torch.full((3, 4), 2)
     allowed = [0, 2, 4, 5, 6]
@@ -48,7 +48,7 @@ def test_a_suppressed_token_leaves_its_share_to_the_others():
     torch.testing.assert_close(entropy.double(), truth.entropy(), atol=1e-5, rtol=1e-5)
 
 
-def test_a_suppressed_token_has_no_probability_and_spoils_no_gradient():
+def test_suppressed_tokens_have_no_probability_and_finite_gradients():
     logits, tokens = drawn(2)
     logits.requires_grad_()
     log_probs, entropy = token_log_probs(scored_logits(logits, 1.0, torch.tensor([3])), torch.full_like(tokens, 3))
@@ -58,7 +58,7 @@ def test_a_suppressed_token_has_no_probability_and_spoils_no_gradient():
     assert (logits.grad == 0).all()
 
 
-def test_the_entropy_has_no_gradient():
+def test_entropy_has_no_gradient():
     logits, tokens = drawn(3)
     assert not token_log_probs(logits.requires_grad_(), tokens)[1].requires_grad
 
@@ -77,11 +77,11 @@ def test_half_precision_is_scored_in_float32():
     torch.testing.assert_close(token_log_probs(scored, tokens)[0].double(), truth, atol=1e-5, rtol=1e-5)
 
 
-def test_a_negative_temperature_is_refused():
+def test_negative_temperatures_raise():
     with pytest.raises(ValueError, match=r"temperature: expected a number >= 0, got -1"):
         scored_logits(torch.zeros(1, 2), -1.0)
 
 
-def test_tokens_of_another_shape_are_refused():
+def test_tokens_of_another_shape_raise():
     with pytest.raises(ShapeError, match="tokens"):
         token_log_probs(torch.zeros(2, 3, 5), torch.zeros(2, 4, dtype=torch.long))

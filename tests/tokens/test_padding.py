@@ -10,14 +10,14 @@ from mmrl.tokens import length_buckets, pad_right, until_end
 
 
 @given(st.lists(st.lists(st.integers(0, 5), min_size=6, max_size=6), min_size=1, max_size=4))
-def test_a_text_goes_up_to_its_first_end_token(rows):
+def test_completions_end_at_their_first_end_token(rows):
     found = until_end(torch.tensor(rows), torch.tensor([4, 5])).tolist()
     for row, kept in zip(rows, found, strict=True):
         length = next((place + 1 for place, token in enumerate(row) if token in (4, 5)), len(row))
         assert kept == [place < length for place in range(len(row))]
 
 
-def test_texts_are_padded_on_the_right_to_the_longest():
+def test_texts_are_right_padded_to_the_longest():
     tokens, mask = pad_right([[3, 4], [], [5]], padding=9)
     assert tokens.tolist() == [[3, 4], [9, 9], [5, 9]]
     assert mask.tolist() == [[True, True], [False, False], [True, False]]
@@ -43,12 +43,12 @@ def partitions(rows: list[int]):
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6), st.sampled_from([0, 1, 8, 64]))
-def test_buckets_hold_each_row_once_and_no_others_are_cheaper(lengths, overhead):
+def test_buckets_hold_each_row_once_at_minimal_cost(lengths, overhead):
     buckets = length_buckets(lengths, overhead)
     assert sorted(row for rows in buckets for row in rows) == list(range(len(lengths)))
     best = min(cost(parts, lengths, overhead) for parts in partitions(list(range(len(lengths)))))
     assert cost(buckets, lengths, overhead) == best
 
 
-def test_no_rows_make_no_buckets():
+def test_empty_batches_have_no_buckets():
     assert length_buckets([]) == []

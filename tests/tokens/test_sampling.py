@@ -27,7 +27,7 @@ def fits(found: torch.Tensor, logits: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0, 2.5])
-def test_tokens_are_drawn_as_often_as_they_are_likely(temperature):
+def test_sampling_frequencies_equal_probabilities(temperature):
     found = counts(scored_logits(LOGITS, temperature))
     assert fits(found, LOGITS / temperature)
     assert not fits(found, LOGITS / (1.2 * temperature))  # the test can tell
@@ -35,20 +35,20 @@ def test_tokens_are_drawn_as_often_as_they_are_likely(temperature):
 
 @pytest.mark.parametrize("top_k", [1, 3, 7, 50])
 @pytest.mark.parametrize("top_p", [0.05, 0.5, 0.9, 1.0])
-def test_top_k_and_top_p_are_those_of_transformers(top_k, top_p):
+def test_top_k_and_top_p_equal_transformers(top_k, top_p):
     warped = TopPLogitsWarper(top_p)(None, TopKLogitsWarper(min(top_k, 7))(None, LOGITS[None]))[0]
     assert fits(counts(LOGITS, top_p=top_p, top_k=top_k), warped)
 
 
-def test_a_suppressed_token_is_never_drawn():
+def test_suppressed_tokens_are_never_sampled():
     assert not counts(scored_logits(LOGITS, 1.0, torch.tensor([0, 4])))[[0, 4]].any()
 
 
-def test_without_a_generator_the_likeliest_is_taken():
+def test_greedy_without_a_generator():
     assert sample_tokens(torch.stack([LOGITS, -LOGITS]), None).tolist() == [0, 5]
 
 
-def test_equal_generators_give_equal_draws_and_leave_the_global_one_alone():
+def test_equal_generators_give_equal_samples_without_global_state():
     before = torch.get_rng_state()
     first, again, other = (sample_tokens(LOGITS.expand(50, -1), torch.Generator().manual_seed(s)) for s in (1, 1, 2))
     assert first.equal(again)
@@ -56,7 +56,7 @@ def test_equal_generators_give_equal_draws_and_leave_the_global_one_alone():
     assert before.equal(torch.get_rng_state())
 
 
-def test_equal_generators_tell_close_distributions_apart_seldom():
+def test_equal_generators_couple_similar_distributions():
     """Draws are paired: a tenth in one logit moves few of them, where independent draws would differ in most."""
     moved = LOGITS + 0.1 * torch.eye(7)[0]
     one, other = (sample_tokens(x.expand(DRAWS, -1), torch.Generator().manual_seed(3)) for x in (LOGITS, moved))

@@ -52,7 +52,7 @@ def samples(count: int = 8) -> list[Sample]:
 
 @pytest.fixture(scope="session")
 def straight(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
-    """The folder of a small real run that nobody disturbed, and how long it took in seconds."""
+    """Return the folder of a small uninterrupted run, and its duration in seconds."""
     folder = tmp_path_factory.mktemp("straight") / "a"
     started = time.monotonic()
     child = real_run.start(fork_server, folder)

@@ -25,7 +25,7 @@ PATIENCE_S = 300
 
 @dataclass
 class Child:
-    """A run of its own process."""
+    """A command that runs in a separate process."""
 
     fork_server: ForkServer
     pid: int
@@ -166,11 +166,11 @@ def _fork(question: dict[str, Any]) -> int:
 
 
 def _prepare(order: dict[str, Any]) -> None:
-    """A process as ordered: folder, output, Ctrl-C as in a terminal; and, if asked for, no rights or less room.
+    """Set up a process as ordered: folder, output, Ctrl-C as in a terminal; optionally unprivileged or with less room.
 
     `signals`: sent to itself, one by one, just before its `at`th change of a file or folder (from 1), or before the
-    first one whose path holds `at`. `count_changes`: print them. `largest_file`: bytes. `nobody`: root gives itself up.
-    `unread`: what it prints goes into a pipe that nobody reads.
+    first one whose path holds `at`. `count_changes`: print them. `largest_file`: bytes. `unprivileged`: drops root.
+    `unread`: its output goes into a closed pipe.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     output = os.open(order["output"], os.O_WRONLY | os.O_APPEND)
@@ -181,7 +181,7 @@ def _prepare(order: dict[str, Any]) -> None:
         os.dup2(output, stream)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.chdir(order["cwd"])
-    if order.get("nobody") and os.geteuid() == 0:
+    if order.get("unprivileged") and os.geteuid() == 0:
         os.setgid(65534)
         os.setuid(65534)
     if room := order.get("largest_file"):

@@ -59,7 +59,7 @@ def contents(run: Path) -> dict[str, object]:
 
 
 def tensors(path: Path) -> tuple[dict[str, object], bytes]:
-    """Header and numbers of a safetensors file, whose metadata the library writes in an order of its own each time."""
+    """Header and numbers of a safetensors file, whose metadata the library writes in a varying order."""
     raw = path.read_bytes()
     begin = 8 + int.from_bytes(raw[:8], "little")
     return json.loads(raw[8:begin]), raw[begin:]

@@ -52,12 +52,12 @@ def run(iterations: int = 60, lr: float = 0.03, reward=None, **config):
     return policy, objective, gauges
 
 
-def test_the_flow_moves_to_the_target():
+def test_training_moves_the_flow_to_the_target():
     policy, _, _ = run()
     assert policy.mean.item() == pytest.approx(TARGET, abs=0.25)
 
 
-def test_a_flipped_reward_moves_away():
+def test_flipped_rewards_move_the_flow_away():
     class Farness(Nearness):
         name, range = "farness", (0.0, 100.0)
 
@@ -68,14 +68,14 @@ def test_a_flipped_reward_moves_away():
     assert policy.mean.item() < -0.1
 
 
-def test_the_penalty_holds_the_policy_back():
+def test_penalty_limits_the_distance():
     free, _, _ = run(iterations=30)
     regularised, _, gauges = run(iterations=30, kl=KLConfig(kind="velocity_mse", coef=20.0))
     assert abs(regularised.mean.item()) < 0.6 * abs(free.mean.item())
     assert gauges.values()["kl"] > 0
 
 
-def test_rollouts_come_from_the_old_policy_and_it_follows():
+def test_rollouts_use_the_old_policy_which_follows():
     policy, objective, _ = run(iterations=10, old=OldPolicyConfig(flat=0, rate=0.05, cap=0.9))
     old = objective.state_dict()["mean"].item()
     live = policy.mean.item()
@@ -85,8 +85,8 @@ def test_rollouts_come_from_the_old_policy_and_it_follows():
     assert policy.mean.item() == pytest.approx(live)
 
 
-def test_an_unscored_row_gives_no_gradient():
-    """What a row marked as unscored says cannot matter."""
+def test_unscored_rows_have_no_gradient():
+    """The advantage of a row that is marked as unscored is ignored."""
     policy = GaussianFlow()
     objective = VelocityRegression(policy, DiffusionNFTConfig(num_noise_levels=1))
     (batch,) = source_of(policy, objective, group_size=4).collect(0, 0.0, Phases()).micro_batches
@@ -104,7 +104,7 @@ def test_an_unscored_row_gives_no_gradient():
     assert torch.equal(*gradients) and gradients[0].abs() > 0
 
 
-def test_misfits_are_refused_by_name():
+def test_incompatible_settings_raise_by_name():
     with pytest.raises(ConfigError, match="PolicyGradient needs log_probs, which GaussianFlow does not have"):
         check_compatible(PolicyGradient, GaussianFlow)
     check_compatible(VelocityRegression, GaussianFlow)

@@ -33,20 +33,20 @@ REPORT = StepReport(
 )
 
 
-def test_the_line_holds_reward_gap_and_time_left():
+def test_line_has_reward_gap_and_time_left():
     line = display.status_line(REPORT)
     for part in ("3/60", "+0.500", "best +0.625", "replay gap 0e+00", "clipped 25.0%", "kl 0.01", "1:54 left"):
         assert part in line
     assert "\n" not in line
 
 
-def test_groups_without_signal_are_shown_where_there_are_any():
+def test_line_has_the_share_of_uninformative_groups():
     assert "signal" not in display.status_line(REPORT)
     flat = replace(REPORT, metrics={**REPORT.metrics, "zero_variance_share": 0.25})
     assert "groups without signal 25%" in display.status_line(flat)
 
 
-def test_the_panel_shows_the_same_numbers():
+def test_panel_has_the_same_numbers():
     display = RichDisplay()
     console = Console(width=120, file=io.StringIO(), force_terminal=True, force_interactive=True, color_system=None)
     display._console = display._live.console = display._progress.live.console = console
@@ -72,18 +72,18 @@ def test_plain_lines_go_to_standard_error(capsys):
 
 
 @pytest.mark.parametrize("kind, expected", [("plain", PlainDisplay), ("quiet", QuietDisplay), ("rich", RichDisplay)])
-def test_displays_by_name_and_lines_where_there_is_no_terminal(kind, expected):
+def test_display_is_chosen_by_name_and_plain_without_a_terminal(kind, expected):
     assert type(build_display(kind)) is expected
     assert type(build_display("auto")) is PlainDisplay
 
 
 @given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=500), st.integers(1, 80))
-def test_a_sparkline_fits_and_spans_its_range(values, width):
+def test_sparkline_fits_its_width_and_range(values, width):
     line = sparkline(values, width)
     assert 1 <= len(line) <= width
     if len(values) <= width and max(values) > min(values):
         assert line[values.index(min(values))] == "▁" and line[values.index(max(values))] == "█"
 
 
-def test_clocks():
+def test_durations_are_formatted():
     assert [clock(s) for s in (0, 59.9, 125, 3600)] == ["0:00", "0:59", "2:05", "60:00"]

@@ -1,4 +1,4 @@
-"""What the panel and the line say of answers and of sources."""
+"""The panel and the line by source, and for text answers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def panel(result: StepReport) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", console.file.getvalue())
 
 
-def test_sources_stand_on_one_line_in_order():
+def test_sources_are_on_one_line_in_order():
     assert by_source(MIXED) == "[bold]maths +0.250  charts +0.500"
     assert by_source({"reward_by_source/default": 0.5}) == "" == by_source({"kl": 0.1})
     assert by_source({"x/a": 1.0, "x/b": float("nan")}, "x/") == "a +1.000  b +nan"
 
 
-def test_the_panel_shows_sources_and_lengths_where_there_are_any():
+def test_panel_has_sources_and_lengths_if_any():
     assert "[bold]maths +0.250  charts +0.500" in panel(report(**MIXED))
     assert "length 34" in panel(report(**MIXED)) and "length 34" in status_line(report(**MIXED))
     alone = panel(report(**{"reward_by_source/default": 0.5}))

@@ -20,7 +20,7 @@ from tests.training.real_run import assert_same, finish, start
 
 
 def error_of(child, code=1) -> str:
-    """What the program said was wrong, after checking that it was one message."""
+    """Return the error message of a program, after checking that there is exactly one."""
     assert child.wait() == code, child.output_text()
     before, _, message = f"\n{child.output_text()}".rpartition("\nerror: ")
     assert message and "\nerror: " not in before and "Traceback" not in before, child.output_text()
@@ -32,7 +32,7 @@ def error_of(child, code=1) -> str:
 
 @pytest.fixture
 def small_disk(straight, tmp_path):
-    """A file system of its own, with room for two checkpoints and not for three."""
+    """A separate file system with room for two checkpoints but not for three."""
     folder = tmp_path / "disk"
     folder.mkdir()
     size = sum(file.stat().st_size for file in straight[0].glob("checkpoints/step-4/**/*") if file.is_file())
@@ -44,7 +44,7 @@ def small_disk(straight, tmp_path):
     subprocess.run(["umount", "--lazy", folder], check=True)
 
 
-def test_a_disk_that_fills_up_keeps_the_last_checkpoint(fork_server, straight, small_disk, tmp_path):
+def test_full_disks_keep_the_last_checkpoint(fork_server, straight, small_disk, tmp_path):
     message = error_of(start(fork_server, small_disk / "b"))
     run = small_disk / "b/run"
     assert "No space left on device" in message and "mmrl train --resume run" in message
@@ -55,7 +55,7 @@ def test_a_disk_that_fills_up_keeps_the_last_checkpoint(fork_server, straight, s
     assert_same(straight[0], tmp_path / "larger/run")
 
 
-def test_a_file_that_may_not_grow_stops_the_run_with_one_message(fork_server, tmp_path):
+def test_file_size_limits_stop_the_run_with_one_message(fork_server, tmp_path):
     """Limits are enough of a full disk where none can be mounted."""
     message = error_of(start(fork_server, tmp_path / "b", largest_file=50_000))
     assert (
@@ -65,7 +65,7 @@ def test_a_file_that_may_not_grow_stops_the_run_with_one_message(fork_server, tm
     assert not list((tmp_path / "b/run/checkpoints").iterdir())
 
 
-def test_metrics_that_cannot_be_written_end_with_a_whole_line(fork_server, tmp_path):
+def test_unwritable_metrics_end_with_a_whole_line(fork_server, tmp_path):
     train = "tests.training.gaussian_run:train"
     assert fork_server.call(tmp_path / "expected", train, "run").wait() == 0
     whole = tmp_path / "expected/run/metrics.jsonl"
@@ -78,7 +78,7 @@ def test_metrics_that_cannot_be_written_end_with_a_whole_line(fork_server, tmp_p
     assert gaussian_run.contents(tmp_path / "b/run") == gaussian_run.contents(tmp_path / "expected/run")
 
 
-def test_pictures_that_cannot_be_written_stop_the_run_rather_than_leave_a_hole(fork_server, straight, tmp_path):
+def test_unwritable_images_stop_the_run(fork_server, straight, tmp_path):
     (tmp_path / "b/run/heldout").mkdir(parents=True)
     (tmp_path / "b/run/heldout/config.yaml").symlink_to("/dev/full")
     message = error_of(start(fork_server, tmp_path / "b"))
@@ -88,7 +88,7 @@ def test_pictures_that_cannot_be_written_stop_the_run_rather_than_leave_a_hole(f
     assert_same(straight[0], tmp_path / "b/run")
 
 
-def test_a_spare_tracker_that_fails_is_left_out(tmp_path, caplog):
+def test_failed_optional_trackers_are_dropped(tmp_path, caplog):
     class Full(JsonlTracker):
         def log(self, kind, step, metrics):
             self.calls = getattr(self, "calls", 0) + 1
@@ -109,19 +109,19 @@ def test_a_spare_tracker_that_fails_is_left_out(tmp_path, caplog):
 # Folders that cannot be written
 
 
-def test_a_read_only_folder_is_refused_before_a_model_is_loaded(fork_server, tmp_path):
+def test_read_only_folders_are_rejected_before_loading_a_model(fork_server, tmp_path):
     """Permissions do not bind root, so root gives itself up."""
     (tmp_path / "b").mkdir()
     (tmp_path / "b").chmod(0o555)
     for folder in (tmp_path, *tmp_path.parents):
         if not folder.stat().st_mode & 0o001:
             folder.chmod(0o755)
-    child = fork_server.start(tmp_path / "b", "train", "quickstart", "run.dir=runs/it", nobody=True)
+    child = fork_server.start(tmp_path / "b", "train", "quickstart", "run.dir=runs/it", unprivileged=True)
     assert error_of(child, 2).startswith("runs/it cannot be written: ") and "is read-only" in child.output_text()
     assert "Loading" not in child.output_text()
 
 
-def test_a_file_in_the_way_is_named(tmp_path):
+def test_files_in_the_way_are_named(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(ConfigError, match=r"runs/it cannot be a run folder: .*runs is a file"):
         check_run_folder(tmp_path / "runs" / "it")
@@ -137,7 +137,7 @@ def finished(tmp_path) -> Path:
 
 
 @pytest.mark.parametrize("part", ["parameters.safetensors", "optimizer.safetensors", "state.json"])
-def test_a_checkpoint_cut_in_half_is_named_with_the_one_to_go_on_from(finished, part):
+def test_truncated_checkpoints_are_named_with_the_last_whole_one(finished, part):
     expected = gaussian_run.contents(finished)
     path = finished / "checkpoints/step-3/trainer" / part
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
@@ -152,7 +152,7 @@ def test_a_checkpoint_cut_in_half_is_named_with_the_one_to_go_on_from(finished, 
     assert gaussian_run.contents(finished) == expected
 
 
-def test_a_file_that_is_gone_or_changed_within_is_named_too(finished):
+def test_missing_and_changed_files_are_named(finished):
     path = finished / "checkpoints/step-3/theta.safetensors"
     content = path.read_bytes()
     path.unlink()
@@ -165,7 +165,7 @@ def test_a_file_that_is_gone_or_changed_within_is_named_too(finished):
         Checkpoints(finished).load_state()
 
 
-def test_where_no_checkpoint_is_whole_that_is_said(finished):
+def test_missing_whole_checkpoints_are_reported(finished):
     for state in finished.glob("checkpoints/*/trainer/state.json"):
         state.unlink()
     with pytest.raises(RunError, match="no other checkpoint is complete"):
@@ -177,7 +177,7 @@ def test_where_no_checkpoint_is_whole_that_is_said(finished):
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"last": "st', b'{"last": "step-1"}', b"[]", b"\xff\xfe\x80{"])
-def test_an_index_that_is_missing_cut_or_behind_is_made_up_from_the_folders(finished, content, caplog):
+def test_checkpoint_index_is_rebuilt_from_folders(finished, content, caplog):
     index = finished / "checkpoints/index.json"
     expected = index.read_text()
     index.unlink() if content is None else index.write_bytes(content)
@@ -189,7 +189,7 @@ def test_an_index_that_is_missing_cut_or_behind_is_made_up_from_the_folders(fini
     assert index.read_text() == expected and json.loads(expected)["best_score"] == 0.9
 
 
-def test_a_best_reward_that_never_was_is_json(tmp_path, make_trainer):
+def test_unset_best_reward_is_json(tmp_path, make_trainer):
     trainer = make_trainer()
     trainer.save(score=float("nan"))
     text = (tmp_path / "run/checkpoints/step-0/trainer/state.json").read_text()
@@ -199,7 +199,7 @@ def test_a_best_reward_that_never_was_is_json(tmp_path, make_trainer):
     assert again._best_reward == float("-inf") and "best" not in again.checkpoints.index()
 
 
-def test_a_line_that_was_cut_off_is_gone_before_anything_is_added(tmp_path):
+def test_truncated_lines_are_removed_before_appending(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"kind": "train", "step": 1}\n{"kind": "tra')
     JsonlTracker(tmp_path).log("train", 2, {})

@@ -14,7 +14,7 @@ from tests.training import gaussian_run
 from tests.training.real_run import assert_same, contents, finish, start
 
 
-def test_what_is_compared_holds_all_that_counts(straight):
+def test_compared_contents_include_every_state_file(straight):
     files = contents(straight[0])
     parts = ("parameters.safetensors", "optimizer.safetensors", "average.safetensors", "objective.safetensors")
     assert {f"checkpoints/step-4/trainer/{part}" for part in (*parts, "state.json")} <= files.keys()
@@ -27,7 +27,7 @@ def test_what_is_compared_holds_all_that_counts(straight):
 
 @pytest.mark.parametrize("draw", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("steps", range(5))
-def test_killed_at_a_random_moment(fork_server, straight, tmp_path, steps, draw):
+def test_run_resumes_after_a_kill_at_a_random_moment(fork_server, straight, tmp_path, steps, draw):
     """Before the first step and after each, so that all phases are met; the machine's mood adds its own chance."""
     run, seconds = straight
     child = start(fork_server, tmp_path / "b")
@@ -42,7 +42,7 @@ def test_killed_at_a_random_moment(fork_server, straight, tmp_path, steps, draw)
 
 
 @pytest.mark.parametrize("at", ["os.rename run/.config.yaml.tmp", "samples/step-0/0001-0.png", ".index.json.tmp"])
-def test_killed_at_a_moment_that_is_hard_to_hit(fork_server, straight, tmp_path, at):
+def test_run_resumes_after_a_kill_at_a_critical_moment(fork_server, straight, tmp_path, at):
     """Before there is a configuration; in the first evaluation; between a checkpoint's rename and the index."""
     child = start(fork_server, tmp_path / "b", signals=[signal.SIGKILL], at=at)
     assert child.wait() == -signal.SIGKILL
@@ -54,7 +54,7 @@ def test_killed_at_a_moment_that_is_hard_to_hit(fork_server, straight, tmp_path,
     assert_same(straight[0], tmp_path / "b/run")
 
 
-def test_killed_amid_saving_while_adapters_learn_by_policy_gradient(fork_server, tmp_path):
+def test_run_resumes_after_a_kill_while_saving_adapters(fork_server, tmp_path):
     changes = ["policy.train=lora", "sampling.steps=3", "sampling.window={}", "training.iterations=3"]
     for name, orders in (
         ("a", {}),
@@ -66,7 +66,7 @@ def test_killed_amid_saving_while_adapters_learn_by_policy_gradient(fork_server,
     assert_same(tmp_path / "a/run", tmp_path / "b/run")
 
 
-def test_killed_before_every_single_change_of_a_file(fork_server, tmp_path):
+def test_run_resumes_after_a_kill_before_any_file_change(fork_server, tmp_path):
     """At each of them the last checkpoint is whole and no older than a moment before, and what follows is exact."""
     run = "tests.training.gaussian_run:train"
     count = fork_server.call(tmp_path / "straight", run, "run", count_changes=True)

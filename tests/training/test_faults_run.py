@@ -1,4 +1,4 @@
-"""What is wrong with a run itself: gradients, rewards, data, and settings that were edited on the way."""
+"""Faults within a run: gradients, rewards, data, and settings that were edited between runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Listening(QuietDisplay):
 # Gradients
 
 
-def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was(make_trainer):
+def test_non_finite_gradients_change_no_state(make_trainer):
     trainer = make_trainer(optimizer={"ema": 0.9}, training={"iterations": 6, "save_every": 2})
 
     def spoil(gradient):
@@ -60,7 +60,7 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was(make_trainer)
 
 
 @pytest.mark.parametrize("broken", [1.0, 0.75])
-def test_scores_that_fail_beyond_the_share_stop_the_run_and_keep_it(make_trainer, broken):
+def test_too_many_failed_scores_stop_and_save_the_run(make_trainer, broken):
     reward = Nearness()
     trainer = make_trainer(reward=reward, training={"iterations": 6, "save_every": 2})
     reward.fails_on = lambda item: trainer.step >= 3 and int(item.id.split("/")[1]) < 32 * broken
@@ -69,7 +69,7 @@ def test_scores_that_fail_beyond_the_share_stop_the_run_and_keep_it(make_trainer
     assert trainer.checkpoints.load_state().step == 2
 
 
-def test_an_iteration_without_a_single_score_teaches_nothing_where_that_is_allowed(make_trainer):
+def test_fully_unscored_iterations_change_nothing_if_allowed(make_trainer):
     reward = Nearness()
     display = Listening()
     trainer = make_trainer(
@@ -83,7 +83,7 @@ def test_an_iteration_without_a_single_score_teaches_nothing_where_that_is_allow
     assert display.messages == ["iteration 1: in every group all rewards are equal, or missing, so it taught nothing"]
 
 
-def test_constant_rewards_are_said_once_and_now_and_then(make_trainer):
+def test_constant_rewards_are_reported_once_and_periodically(make_trainer):
     class Constant(Nearness):
         name = "constant"
 
@@ -98,7 +98,7 @@ def test_constant_rewards_are_said_once_and_now_and_then(make_trainer):
     assert "for 10 iterations in a row" in display.messages[1] and "data.group_size" in display.messages[1]
 
 
-def test_a_silence_that_is_broken_begins_anew():
+def test_informative_iterations_restart_the_zero_advantage_count():
     messages: list[str] = []
     watch = ZeroAdvantageMonitor(messages.append)
     for step, share in enumerate([1.0, 0.5, 1.0, 1.0, math.nan, 0.0], start=1):
@@ -114,14 +114,14 @@ def train(fork_server, folder, data, *changes):
     return fork_server.start(folder, "train", "quickstart", *words)
 
 
-def test_an_empty_data_set_leaves_no_run_behind(fork_server, tmp_path):
+def test_empty_datasets_leave_no_run(fork_server, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a/empty.jsonl").write_text("\n")
     assert error_of(train(fork_server, tmp_path / "a", "empty.jsonl")) == "empty.jsonl: holds no samples\n"
     assert not (tmp_path / "a/run").exists()
 
 
-def test_an_unreadable_picture_is_named_before_training(fork_server, tmp_path):
+def test_unreadable_images_are_named_before_training(fork_server, tmp_path):
     folder = tmp_path / "a"
     (folder / "pictures").mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(folder / "pictures/1.png")
@@ -136,7 +136,7 @@ def test_an_unreadable_picture_is_named_before_training(fork_server, tmp_path):
     assert not (folder / "run").exists()
 
 
-def test_prompts_that_were_edited_are_not_gone_on_with():
+def test_resume_rejects_edited_prompts():
     before = [Sample(id=str(n), prompt=f"{n} dogs") for n in range(4)]
     after = [*before[:3], Sample(id="3", prompt="3 cats")]
     state = PromptSampler(before, 2, seed=0).state_dict()
@@ -145,7 +145,7 @@ def test_prompts_that_were_edited_are_not_gone_on_with():
         PromptSampler(after, 2, seed=0).load_state_dict(state)
 
 
-def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(fork_server, tmp_path):
+def test_truncated_prompts_are_named_and_trained(fork_server, tmp_path):
     """The embedded pipeline reads 12 tokens; here its third tokenizer, which knows silence alone, reads words."""
     model = tmp_path / "model"
     model.mkdir()
@@ -179,7 +179,7 @@ def test_a_prompt_that_no_encoder_reads_to_the_end_is_named_and_trained(fork_ser
         ("max_sequence_length: 1", "max_sequence_length: 2", "sampling.pipeline_args.max_sequence_length is 2"),
     ],
 )
-def test_a_configuration_that_was_edited_is_refused_by_key(fork_server, straight, tmp_path, old, new, named):
+def test_resume_rejects_edited_settings_by_key(fork_server, straight, tmp_path, old, new, named):
     folder = tmp_path / "b"
     shutil.copytree(straight[0].parent, folder)
     config = folder / "run/config.yaml"
@@ -190,7 +190,7 @@ def test_a_configuration_that_was_edited_is_refused_by_key(fork_server, straight
     assert "run/config.yaml: " in messages and len(messages.splitlines()) == 2
 
 
-def test_what_may_change_may_be_edited(fork_server, straight, tmp_path):
+def test_resume_accepts_changeable_settings(fork_server, straight, tmp_path):
     folder = tmp_path / "b"
     shutil.copytree(straight[0].parent, folder)
     config = folder / "run/config.yaml"

@@ -1,4 +1,4 @@
-"""Being told to stop: once is a request, twice an order; neither breaks a checkpoint."""
+"""Stop signals: the first finishes the iteration, the second exits at once; neither breaks a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWICE = [signal.SIGINT, signal.SIGINT]
     [("run/heldout/samples/step-2", 1), ("os.rename run/checkpoints/.step-2.tmp", 1), (".index.json.tmp", 1)],
     ids=["amid an iteration", "amid saving", "between a checkpoint and the index"],
 )
-def test_a_second_ctrl_c_leaves_at_once_and_resumes_exactly(fork_server, straight, tmp_path, at, step):
+def test_second_interrupt_exits_at_once_and_resumes_exactly(fork_server, straight, tmp_path, at, step):
     child = start(fork_server, tmp_path / "b", signals=TWICE, at=at)
     assert child.wait() == 130, child.output_text()
     output = child.output_text()
@@ -32,7 +32,7 @@ def test_a_second_ctrl_c_leaves_at_once_and_resumes_exactly(fork_server, straigh
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_one_signal_finishes_the_iteration_even_where_nobody_reads_what_it_says(fork_server, tmp_path, number):
+def test_one_signal_finishes_the_iteration_with_a_closed_output(fork_server, tmp_path, number):
     """`mmrl train 2>&1 | tee log`: Ctrl-C ends tee first, and the run must not die of its broken pipe."""
     train = "tests.training.gaussian_run:train"
     expected = fork_server.call(tmp_path / "a", train, "run")
@@ -52,7 +52,7 @@ def test_one_signal_finishes_the_iteration_even_where_nobody_reads_what_it_says(
     assert gaussian_run.contents(tmp_path / "a/run") == gaussian_run.contents(tmp_path / "b/run")
 
 
-def test_a_second_process_is_kept_out_of_the_folder(fork_server, straight, tmp_path):
+def test_second_process_is_locked_out_of_the_folder(fork_server, straight, tmp_path):
     first = start(fork_server, tmp_path / "b")
     first.await_text("step    1/4")
     second = fork_server.start(tmp_path / "b", "train", "--resume", "run")
@@ -62,7 +62,7 @@ def test_a_second_process_is_kept_out_of_the_folder(fork_server, straight, tmp_p
     assert_same(straight[0], tmp_path / "b/run")
 
 
-def test_a_lock_ends_with_its_holder(tmp_path):
+def test_lock_ends_with_its_process(tmp_path):
     with only_writer(tmp_path), pytest.raises(RunError, match="another process"), only_writer(tmp_path):
         pass
     with only_writer(tmp_path):

@@ -50,7 +50,7 @@ def metrics(run):
     return [json.loads(line) for line in (run / METRICS).read_text().splitlines()]
 
 
-def test_a_run_with_a_judge_that_fails_in_every_way_finishes_and_counts_each_kind(make_trainer):
+def test_run_with_a_faulty_judge_finishes_and_counts_each_failure(make_trainer):
     script = in_turn(*[answer for fault in FAULTS.values() for answer in (GOOD, fault)])
     with FakeJudge(script) as stub:
         trainer = with_judge(make_trainer(training={"iterations": 4, "save_every": 4}), stub.base_url)
@@ -65,7 +65,7 @@ def test_a_run_with_a_judge_that_fails_in_every_way_finishes_and_counts_each_kin
     assert sum(found.values()) == 4 * 16 / 2
 
 
-def test_what_passes_when_it_is_tried_again_costs_nothing(make_trainer):
+def test_retried_failures_lose_no_score(make_trainer):
     with FakeJudge(in_turn(Refuses(503), GOOD)) as stub:
         trainer = with_judge(make_trainer(training={"iterations": 1}), stub.base_url, retries=8)
         trainer.train()
@@ -74,7 +74,7 @@ def test_what_passes_when_it_is_tried_again_costs_nothing(make_trainer):
     assert not [key for key in row if key.startswith(("failure/", "status/"))]
 
 
-def test_a_judge_that_is_down_stops_the_run_and_says_why(make_trainer):
+def test_unreachable_judge_stops_the_run_with_the_reason(make_trainer):
     with FakeJudge(Refuses(503)) as stub:
         trainer = with_judge(make_trainer(), stub.base_url, min_valid_share=0.5)
         with pytest.raises(RunError, match=r"only 0% .*'judge': \{'http_503': 16\}.*training.min_valid_share"):

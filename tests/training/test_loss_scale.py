@@ -27,7 +27,7 @@ def overflowing(trainer, updates: set[int]):
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_other_precisions_are_not_scaled(precision):
+def test_only_float16_is_scaled(precision):
     scale = LossScale(precision)
     parameter = torch.nn.Parameter(torch.ones(2))
     parameter.grad = torch.full((2,), 3.0)
@@ -46,7 +46,7 @@ def test_gradients_are_divided_by_the_factor():
     assert parameters[0].grad.tolist() == [3, 3] and parameters[1].grad is None
 
 
-def test_an_overflow_halves_and_patience_doubles():
+def test_overflow_halves_and_growth_doubles_the_scale():
     scale = LossScale("float16")
     assert not scale.accepts(float("inf")) and not scale.accepts(float("nan"))
     assert scale.factor == START / 4 and scale.metrics()["updates_skipped"] == 2
@@ -57,7 +57,7 @@ def test_an_overflow_halves_and_patience_doubles():
     assert scale.accepts(1.0) and scale.factor == START / 4, "an overflow starts the count anew"
 
 
-def test_a_scaled_run_is_the_unscaled_run(make_trainer, tmp_path):
+def test_scaled_run_equals_the_unscaled_run(make_trainer, tmp_path):
     """Factors are powers of two: in float32 not one bit differs, in the parameters or in the gauges."""
     plain, scaled = make_trainer(run=tmp_path / "a"), make_trainer(run=tmp_path / "b", precision="float16")
     plain.train()
@@ -68,7 +68,7 @@ def test_a_scaled_run_is_the_unscaled_run(make_trainer, tmp_path):
     assert rows == without_timings(lines(plain.run))
 
 
-def test_an_overflow_skips_its_update_and_no_other(make_trainer, monkeypatch):
+def test_overflow_skips_its_update_only(make_trainer, monkeypatch):
     trainer = make_trainer(precision="float16", training={"iterations": 4})
     overflowing(trainer, {1})
     thetas = []
@@ -81,14 +81,14 @@ def test_an_overflow_skips_its_update_and_no_other(make_trainer, monkeypatch):
     assert thetas[3].isfinite().all()
 
 
-def test_without_scaling_a_gradient_that_is_not_finite_is_an_error(make_trainer):
+def test_non_finite_gradients_without_scaling_raise(make_trainer):
     trainer = make_trainer(precision="bfloat16")
     overflowing(trainer, {0})
     with pytest.raises(RunError, match="the gradient's norm is inf at iteration 1"):
         trainer.iterate()
 
 
-def test_endless_overflows_stop_the_run(make_trainer):
+def test_repeated_overflows_stop_the_run(make_trainer):
     trainer = make_trainer(precision="float16", training={"iterations": 100})
     overflowing(trainer, set(range(100)))
     with pytest.raises(RunError, match=r"norm is inf in float16 even .* not scaled \(17 updates .*policy.dtype"):
@@ -96,7 +96,7 @@ def test_endless_overflows_stop_the_run(make_trainer):
     assert torch.equal(trainer.policy.theta.detach(), torch.zeros(2)) and trainer.updates == 0
 
 
-def test_resume_repeats_the_scale(make_trainer, tmp_path, monkeypatch):
+def test_resume_restores_the_scale(make_trainer, tmp_path, monkeypatch):
     """The factor, the count of skipped updates, and how long ago it changed."""
     monkeypatch.setattr(loss_scale, "PATIENCE", 3)
     straight = make_trainer(run=tmp_path / "a", precision="float16", training={"iterations": 8})

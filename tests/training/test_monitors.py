@@ -28,7 +28,7 @@ class RecordingDisplay:
     def close(self): ...
 
 
-def test_the_run_ends_saved_and_says_why_and_a_larger_budget_goes_on(make_trainer, tmp_path):
+def test_kl_budget_stops_and_saves_the_run_and_can_be_raised(make_trainer, tmp_path):
     display = RecordingDisplay()
     changes = {"evaluate": lambda step: {"evaluation/total": float(step)}, "evaluate_every": 100}
     trainer = make_trainer(tmp_path, training={"iterations": 30, "max_kl": 0.02}, display=display, **changes)
@@ -56,13 +56,13 @@ def test_the_run_ends_saved_and_says_why_and_a_larger_budget_goes_on(make_traine
     assert torch.equal(larger.policy.theta, straight.policy.theta), "a measure changes nothing"
 
 
-def test_without_a_budget_nothing_is_measured(make_trainer, tmp_path):
+def test_kl_is_not_measured_without_a_budget(make_trainer, tmp_path):
     trainer = make_trainer(tmp_path)
     trainer.train()
     assert all("kl" not in row for row in lines(tmp_path))
 
 
-def test_the_algorithms_own_number_counts_where_it_has_one():
+def test_kl_of_the_algorithm_is_reused():
     budget, metrics = KLEarlyStopping(0.5), {"kl": 0.6}
     budget.update(metrics, GaussianPolicy(), [], seed=0)
     assert budget.exceeded and metrics == {"kl": 0.6}
@@ -70,7 +70,7 @@ def test_the_algorithms_own_number_counts_where_it_has_one():
     assert budget.exceeded, "an unknown distance is none that is small"
 
 
-def test_the_distance_of_denoising_steps_is_that_of_gaussians():
+def test_kl_of_denoising_steps_is_gaussian():
     """KL of N(m, s²) from N(0, s²) is m² / 2s²; the mean over two decisions."""
     policy = GaussianPolicy()
     rollout = policy.rollout([RolloutRequest(samples()[0], 4, 0)], seed=0)
@@ -78,7 +78,7 @@ def test_the_distance_of_denoising_steps_is_that_of_gaussians():
     assert distance_from_reference(policy, rollout, 0) == pytest.approx((0.09 + 0.01) / 2 / (2 * 0.25))
 
 
-def test_the_distance_of_tokens_is_k3():
+def test_kl_of_tokens_is_k3():
     policy = TokenPolicy()
     rollout = policy.rollout([RolloutRequest(questions()[0], 64, 0)], seed=0)
     assert distance_from_reference(policy, rollout, 0) == 0
@@ -87,7 +87,7 @@ def test_the_distance_of_tokens_is_k3():
     assert distance_from_reference(policy, rollout, 0) > 0.01
 
 
-def test_the_distance_of_rollouts_without_decisions_is_of_velocities():
+def test_kl_without_decisions_is_the_velocity_distance():
     """The flow's velocity is linear in its mean: d v / d mean = -(1 - s)(s - (1 - s) SPREAD²) / V - 1 + ..., taken here
     at unit distance from the flow's own formula at x = 0."""
     flow = GaussianFlow()

@@ -115,13 +115,13 @@ def traced(tmp_path_factory):
     return trace, experiences[0]
 
 
-def test_the_functions_of_the_page_are_called_in_its_order(traced):
+def test_functions_of_the_page_are_called_in_its_order(traced):
     remaining = iter(traced[0].calls)
     missing = [function for function in WALK if function not in remaining]
     assert not missing, f"not called after those before them: {missing}"
 
 
-def test_the_page_names_every_file_that_a_reader_must_open_and_no_more_than_fifteen(traced):
+def test_page_lists_at_most_fifteen_files(traced):
     named = {file for _, file in WALK}
     assert named == set(re.findall(r"mmrl/[\w/]+\.py", PAGE)) and len(named) <= MOST_FILES
     assert all((ROOT / file).is_file() for file in named | FORWARDERS)

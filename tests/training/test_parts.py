@@ -25,7 +25,7 @@ from tests.training.conftest import samples
 
 
 @given(st.integers(1, 6), st.integers(2, 9), st.integers(1, 60))
-def test_requests_cover_every_group_in_calls_of_one_size(groups, group_size, micro_batch):
+def test_requests_cover_groups_in_equal_calls(groups, group_size, micro_batch):
     calls = batch_requests(samples(groups), group_size, micro_batch, shared_seed=1)
     rows = [(request.group, request.sample.id) for call in calls for request in call for _ in range(request.n)]
     assert rows == [(group, f"s{group}") for group in range(groups) for _ in range(group_size)]
@@ -33,7 +33,7 @@ def test_requests_cover_every_group_in_calls_of_one_size(groups, group_size, mic
     assert all(size == micro_batch for size in sizes[:-1]) and 0 < sizes[-1] <= micro_batch
 
 
-def test_samples_with_pictures_are_drawn_in_calls_of_their_own():
+def test_samples_with_images_are_called_separately():
     plain, *edits = [
         replace(sample, conditions={"image": "a.png"}) if n else sample for n, sample in enumerate(samples(3))
     ]
@@ -44,7 +44,7 @@ def test_samples_with_pictures_are_drawn_in_calls_of_their_own():
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
-def test_schedules_warm_up_and_end_where_they_should(schedule):
+def test_schedules_warm_up_and_reach_their_end(schedule):
     rates = [learning_rate(2.0, update, 100, 10, schedule) for update in range(101)]
     assert rates[0] == pytest.approx(0.2) and rates[9] == rates[10] == pytest.approx(2.0)
     assert rates[:10] == sorted(rates[:10]) and rates[10:] == sorted(rates[10:], reverse=True)
@@ -52,7 +52,7 @@ def test_schedules_warm_up_and_end_where_they_should(schedule):
     assert rates[55] == pytest.approx(2.0 if schedule == "constant" else 1.0)
 
 
-def test_a_snapshot_follows_and_stands_in():
+def test_ema_follows_and_swaps_in():
     weight = nn.Parameter(torch.tensor([0.0]))
     snapshot = ParameterCopy({"w": weight})
     weight.data.fill_(1.0)
@@ -65,7 +65,7 @@ def test_a_snapshot_follows_and_stands_in():
     assert weight.item() == 1.0 and snapshot.state_dict()["w"].item() == 0.25
 
 
-def test_gauges_weigh_means_and_keep_maxima():
+def test_metric_accumulator_weighs_means_and_keeps_maxima():
     gauges, other = MetricAccumulator(), MetricAccumulator()
     gauges.mean("loss", 1.0)
     gauges.maximum("ratio", 1.5)
@@ -79,7 +79,7 @@ def test_gauges_weigh_means_and_keep_maxima():
     assert math.isnan(gauges.values()["ratio"])
 
 
-def test_phases_add_up_and_measure_errors_too():
+def test_timers_accumulate_and_include_errors():
     phases = Phases()
     with phases("rollout"):
         pass
@@ -94,7 +94,7 @@ def test_seeds_of_neighbours_differ():
     assert len(seeds) == 512 and all(0 <= seed < 2**63 for seed in seeds)
 
 
-def test_run_folders_are_made_once_and_read_back(tmp_path):
+def test_run_folders_are_created_once_and_read_back(tmp_path):
     config = load_config("quickstart", ["seed=3"])
     folder = create_run_folder(tmp_path / "run", dump_config(config))
     assert load_run(folder).config == config and load_run(folder).metrics() == []
@@ -125,14 +125,14 @@ def sigint():
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_signal_that_is_ignored_stays_ignored(sigint):
+def test_ignored_signals_stay_ignored(sigint):
     sigint(signal.SIG_IGN)
     with stop_requests(lambda text: None) as stop_request:
         signal.raise_signal(signal.SIGINT)
         assert not stop_request()
 
 
-def test_the_first_signal_asks_and_the_second_acts(sigint):
+def test_first_signal_requests_and_second_stops(sigint):
     messages: list[str] = []
     before = sigint(signal.default_int_handler)
     with stop_requests(messages.append) as stop_request:

@@ -59,7 +59,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_preset_for_steps_learns_and_goes_on_exactly(name, make_trainer, tmp_path):
+def test_step_presets_learn_and_resume_exactly(name, make_trainer, tmp_path):
     config, policy = CASES[name]
     settings = {"algorithm": config, "optimizer": {"lr": 0.1}}
 
@@ -81,7 +81,7 @@ def test_every_preset_for_steps_learns_and_goes_on_exactly(name, make_trainer, t
     assert without_timings(lines(tmp_path / "cut")) == without_timings(lines(tmp_path / "whole"))
 
 
-def test_a_shared_decision_learns_once_and_from_all_its_leaves(make_trainer):
+def test_shared_decisions_learn_once_from_all_leaves(make_trainer):
     """By hand: one term for each pair that took the first decision, with the mean of their rewards."""
     policy = Branching()
     trainer = make_trainer(policy=policy, algorithm=BranchGRPOConfig(**ROOMY), group_size=8, groups=1)
@@ -110,7 +110,7 @@ def _phases():
     return Phases()
 
 
-def test_guard_weighs_steps_by_their_gain_and_its_slope_is_a_finite_difference():
+def test_guard_weights_steps_with_exact_gradients():
     class Gains(GaussianPolicy):
         """Two steps of unlike noise, whose means move with the velocity by 0.5 and by 0.1."""
 
@@ -158,7 +158,7 @@ def _batch(rollout, advantages):
     return MicroBatch(rollout, advantages, torch.ones(rollout.rows, dtype=torch.bool), credit)
 
 
-def test_guard_needs_moments_and_means_that_were_kept():
+def test_guard_needs_recorded_moments():
     with pytest.raises(ConfigError, match=r"algorithm\.ratio: guard normalises by the noise of denoising steps"):
         resolve_settings(GRPOGuardConfig(), frozenset({Capability.LOG_PROBS}))
     policy = GaussianPolicy()

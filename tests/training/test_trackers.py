@@ -11,7 +11,7 @@ from mmrl.errors import RunError
 from mmrl.training.run.trackers import JsonlTracker, build_trackers
 
 
-def test_lines_are_json_and_nan_is_null(tmp_path):
+def test_jsonl_tracker_writes_nan_as_null(tmp_path):
     tracker = JsonlTracker(tmp_path)
     tracker.log("train", 1, {"reward/total": 0.5, "kl": float("nan")})
     tracker.log("evaluation", 1, {"evaluation/total": 0.25})
@@ -22,7 +22,7 @@ def test_lines_are_json_and_nan_is_null(tmp_path):
     ]
 
 
-def test_later_steps_and_a_line_cut_off_are_forgotten(tmp_path):
+def test_truncate_removes_later_and_incomplete_lines(tmp_path):
     tracker = JsonlTracker(tmp_path)
     for step in (1, 2, 3):
         tracker.log("train", step, {"x": step})
@@ -32,7 +32,7 @@ def test_later_steps_and_a_line_cut_off_are_forgotten(tmp_path):
     assert [json.loads(line)["step"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == [1, 2]
 
 
-def test_tensorboard_reads_what_was_written(tmp_path):
+def test_tensorboard_reads_written_scalars(tmp_path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     for tracker in build_trackers(tmp_path, ["tensorboard"], "name", {}):
@@ -45,7 +45,7 @@ def test_tensorboard_reads_what_was_written(tmp_path):
     assert (tmp_path / "metrics.jsonl").exists()
 
 
-def test_a_missing_extra_names_its_command(tmp_path, monkeypatch):
+def test_missing_extras_raise_with_their_command(tmp_path, monkeypatch):
     real = builtins.__import__
 
     def without_wandb(name, *args, **kwargs):

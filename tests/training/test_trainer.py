@@ -25,7 +25,7 @@ def without_timings(rows):
     return [{k: v for k, v in row.items() if not k.startswith(TIMINGS)} for row in rows]
 
 
-def test_the_policy_moves_to_the_target(make_trainer):
+def test_training_moves_the_policy_to_the_target(make_trainer):
     trainer = make_trainer(training={"iterations": 60})
     trainer.train()
     assert torch.allclose(trainer.policy.theta.detach(), torch.full((2,), TARGET), atol=0.2)
@@ -33,7 +33,7 @@ def test_the_policy_moves_to_the_target(make_trainer):
     assert rows[-1]["reward/total"] > rows[0]["reward/total"] + 1.0
 
 
-def test_a_flipped_reward_moves_away(make_trainer):
+def test_flipped_rewards_move_the_policy_away(make_trainer):
     class Farness(Nearness):
         name, range = "farness", (0.0, 100.0)
 
@@ -46,7 +46,7 @@ def test_a_flipped_reward_moves_away(make_trainer):
 
 
 @pytest.mark.parametrize("micro_batch", [4, 8, 16])
-def test_gradients_do_not_depend_on_the_number_of_micro_batches(make_trainer, tmp_path, micro_batch):
+def test_gradients_are_independent_of_micro_batches(make_trainer, tmp_path, micro_batch):
     """The same trajectories in k micro-batches give the gradient of one batch."""
     whole = make_trainer(run=tmp_path / "whole", micro_batch=32)
     parts = make_trainer(run=tmp_path / "parts", micro_batch=micro_batch)
@@ -61,7 +61,7 @@ def test_gradients_do_not_depend_on_the_number_of_micro_batches(make_trainer, tm
     torch.testing.assert_close(gradients[0], gradients[1])
 
 
-def test_resume_is_exact(make_trainer, tmp_path):
+def test_trainer_resumes_exactly(make_trainer, tmp_path):
     straight = make_trainer(run=tmp_path / "a", optimizer={"ema": 0.9, "schedule": "cosine", "warmup": 2})
     straight.train()
     broken = make_trainer(run=tmp_path / "b", optimizer={"ema": 0.9, "schedule": "cosine", "warmup": 2})
@@ -96,7 +96,7 @@ def test_best_and_last_checkpoints_are_kept(make_trainer):
     assert {p.name for p in (trainer.run / "checkpoints").iterdir()} == {"step-4", "step-6", "index.json"}
 
 
-def test_a_replay_gap_stops_the_run_before_any_update(make_trainer):
+def test_replay_gap_stops_the_run_before_an_update(make_trainer):
     trainer = make_trainer()
     trainer.policy.drift = 1e-3
     with pytest.raises(RunError, match=r"replay differs from the rollout by 1\.0e-03"):
@@ -111,7 +111,7 @@ def test_too_many_failed_scores_stop_the_run(make_trainer):
         make_trainer(reward=reward).train()
 
 
-def test_an_unscored_answer_teaches_nothing(make_trainer):
+def test_fully_unscored_batches_have_no_gradient(make_trainer):
     """A trajectory whose scorer failed gets no advantage, is counted, and is not in the mean."""
     reward = Nearness()
     reward.fails_on = lambda item: item.id.endswith("/0")
@@ -124,8 +124,8 @@ def test_an_unscored_answer_teaches_nothing(make_trainer):
     assert torch.isfinite(torch.tensor(experience.metrics["reward/total"]))
 
 
-def test_an_unscored_row_has_no_part_in_the_update(make_trainer, tmp_path):
-    """Whatever it says and however far it strays: the gradient is that of the scored rows, penalty and all."""
+def test_unscored_rows_have_no_part_in_the_update(make_trainer, tmp_path):
+    """For any output and distance of an unscored row the gradient is that of the scored rows, penalty included."""
     trainer = make_trainer(algorithm=GRPOConfig(clip={"low": 0.2}, kl={"kind": "mean_distance", "coef": 1.0}), groups=1)
     (batch,) = trainer.source.collect(0, 0.0, _phases()).micro_batches
     trainer.policy.theta.data += 0.1
@@ -140,7 +140,7 @@ def test_an_unscored_row_has_no_part_in_the_update(make_trainer, tmp_path):
     torch.testing.assert_close(*gradients)
 
 
-def test_events_at_decisions_are_refused_rather_than_dropped(make_trainer):
+def test_decision_level_events_raise(make_trainer):
     class Eventful(Nearness):
         name = "eventful"
 
@@ -165,7 +165,7 @@ def test_metrics_name_rewards_sources_phases_and_gauges(make_trainer):
 
 
 @pytest.mark.parametrize("kind", ["mean_distance", "velocity_mse"])
-def test_the_penalty_holds_the_policy_back(make_trainer, tmp_path, kind):
+def test_penalty_limits_the_distance(make_trainer, tmp_path, kind):
     free = make_trainer(run=tmp_path / "free", training={"iterations": 25})
     algorithm = GRPOConfig(clip={"low": 0.2}, kl={"kind": kind, "coef": 20.0})
     frozen = make_trainer(run=tmp_path / "held", algorithm=algorithm, training={"iterations": 25})
@@ -175,7 +175,7 @@ def test_the_penalty_holds_the_policy_back(make_trainer, tmp_path, kind):
 
 
 @pytest.mark.parametrize("name", ["grpo", "dr_grpo", "rloo", "reinforce_pp"])
-def test_every_advantage_learns(make_trainer, name):
+def test_every_advantage_estimator_learns(make_trainer, name):
     trainer = make_trainer(
         algorithm=GRPOConfig(advantage=AdvantageConfig(name=name), clip={"low": 0.2}), training={"iterations": 25}
     )
@@ -183,7 +183,7 @@ def test_every_advantage_learns(make_trainer, name):
     assert (trainer.policy.theta.detach() > 0.4).all()
 
 
-def test_a_gradient_that_is_not_finite_stops_the_run(make_trainer):
+def test_non_finite_gradients_stop_the_run(make_trainer):
     trainer = make_trainer()
     trainer.policy.theta.register_hook(lambda gradient: gradient * float("nan"))
     with pytest.raises(RunError, match="the gradient's norm is nan at iteration 1"):

@@ -1,4 +1,4 @@
-"""How the Trainer cuts experience into updates, weighs micro-batches and paces parameters."""
+"""Updates of the Trainer: chunks of experience, weights of micro-batches, learning rates of parameters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TwoPaces(TokenPolicy):
             getattr(self, name).data.copy_(tensor)
 
 
-def test_parameters_move_at_their_own_pace(tmp_path):
+def test_parameters_have_separate_learning_rates(tmp_path):
     """Both tables have equal gradients, so the first step of AdamW moves each by its learning rate."""
     policy = TwoPaces()
     before = policy.fast.detach().clone()
@@ -51,7 +51,7 @@ def test_parameters_move_at_their_own_pace(tmp_path):
     torch.testing.assert_close(slow, 0.1 * fast, rtol=1e-4, atol=1e-7)
 
 
-def test_paces_survive_a_checkpoint_exactly(tmp_path):
+def test_learning_rates_survive_a_checkpoint(tmp_path):
     straight, broken = (trainer(tmp_path / name, source(TwoPaces())) for name in ("a", "b"))
     straight.train()
     for _ in range(2):
@@ -72,7 +72,7 @@ def test_paces_survive_a_checkpoint_exactly(tmp_path):
     ("batches", "updates", "sizes"),
     [(4, 2, [2, 2]), (5, 2, [2, 3]), (3, 4, [1, 1, 1]), (7, 3, [2, 3, 2]), (1, 1, [1])],
 )
-def test_micro_batches_are_dealt_evenly_and_none_is_lost(tmp_path, batches, updates, sizes):
+def test_micro_batches_are_distributed_evenly(tmp_path, batches, updates, sizes):
     run = trainer(tmp_path, source(), training={"updates": updates})
     micro_batches = [SimpleNamespace(number=n) for n in range(batches)]
     shares = run._split(micro_batches)
@@ -80,7 +80,7 @@ def test_micro_batches_are_dealt_evenly_and_none_is_lost(tmp_path, batches, upda
     assert [batch for share in shares for batch in share] == micro_batches
 
 
-def test_a_mean_over_tokens_is_one_over_all_tokens_of_the_update(tmp_path):
+def test_token_mean_is_over_all_tokens_of_an_update(tmp_path):
     gradients = []
     for at in ([], [1, 2, 5]):
         policy = TokenPolicy(length=5)

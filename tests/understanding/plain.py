@@ -19,7 +19,7 @@ def encode(
     pictures: Sequence[Image.Image] = (),
     videos: Sequence[np.ndarray] = (),  # each [T, H, W, 3] uint8, all of a video at `media.RATE`
 ) -> dict[str, Any]:
-    """What the model takes of one user's turn: pictures first, then videos, then words."""
+    """Return the inputs of the model for one user turn: images first, then videos, then words."""
     media = [{"type": "image"}] * len(pictures) + [{"type": "video"}] * len(videos)
     if processor.chat_template is None:
         written = processor.image_token * len(pictures) + text
@@ -34,7 +34,7 @@ def encode(
         times = [[_times(len(frames)) for frames in videos]]
         inputs["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": times}
     encoded = dict(processor(text=[written], return_tensors="pt", **inputs))
-    encoded.pop("labels", None)  # PaliGemma's: no loss is asked for
+    encoded.pop("labels", None)  # PaliGemma's: no loss is computed
     return encoded
 
 

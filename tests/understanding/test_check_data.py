@@ -42,7 +42,7 @@ def check(folder, *lines, **options):
     return check_data(str(path), **options)
 
 
-def test_good_lines_of_every_task_are_good(folder):
+def test_good_lines_of_every_task_pass(folder):
     lines = []
     for task, line, *_ in LINES:
         kind = MEDIA.get(task, "images")
@@ -52,7 +52,7 @@ def test_good_lines_of_every_task_are_good(folder):
     assert report.problems == []
     assert sum(tally.scored for tally in report.tallies.values()) == len(lines) == report.lines
     assert report.tallies["mine", "grounding"].pictures == 1 and not report.not_scored
-    for thinking_form in ("tags", "boxed"):  # samples that are complete, and answered in a form of their own
+    for thinking_form in ("tags", "boxed"):  # samples that are complete, and answered in another form
         own = {
             "prompt": "x",
             "answer": "7",
@@ -100,21 +100,21 @@ def test_good_lines_of_every_task_are_good(folder):
         ({"task": "table2latex", "prompt": "x", "images": ["a.png"], "answer": "a b"}, "not a table"),
     ],
 )
-def test_a_bad_line_is_found_among_good_ones(folder, line, problem):
+def test_bad_lines_are_found_among_good_ones(folder, line, problem):
     report = check(folder, GROUNDING, line, COUNTING)
     assert {found.number for found in report.problems} == {2}
     assert any(problem in found.text for found in report.problems), report.problems
     assert sum(tally.bad for tally in report.tallies.values()) == 1
 
 
-def test_an_answer_that_its_reward_does_not_take_for_perfect_is_told(folder):
+def test_references_that_their_reward_rejects_are_reported(folder):
     """`**` is markdown's bold to the reward: what the line says is right can never be answered."""
     line = {"task": "chart", "prompt": "x", "images": ["a.png"], "answer": "**net** 5"}
     (problem,) = check(folder, line).problems
     assert problem.text == "chart_relaxed gives its own answer, '**net** 5', 0 and not 1"
 
 
-def test_every_problem_of_a_line_and_every_bad_line_is_told(folder):
+def test_every_problem_of_every_line_is_reported(folder):
     twice = {**COUNTING, "id": "same"}
     both = {**GROUNDING, "images": ["cut.png"], "prompt": "<image> <image>"}
     report = check(folder, twice, twice, both, {**COUNTING, "promt": 1, "imges": 2}, "{")
@@ -130,19 +130,19 @@ def test_without_media_no_file_is_opened(folder):
     assert "swapped" in odd.text
 
 
-def test_lines_without_a_task_have_that_of_the_run(folder):
+def test_lines_without_a_task_use_that_of_the_run(folder):
     bare = {key: value for key, value in COUNTING.items() if key != "task"}
     assert check(folder, {**bare, "answer": "many"}).problems == []
     assert len(check(folder, {**bare, "answer": "many"}, task="counting").problems) == 1
 
 
-def test_code_that_a_data_set_names_is_not_run(folder):
+def test_code_named_by_a_dataset_is_not_run(folder):
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     line = {"prompt": "x", "answer": 1, "rewards": [{"name": f"{folder}/evil.py:f"}, {"name": "bmas"}]}
     report = check(folder, line)
     assert report.problems == [] and report.not_scored == {f"{folder}/evil.py:f": 1, "bmas": 1}
 
 
-def test_a_file_that_cannot_be_read_is_one_error(tmp_path):
+def test_unreadable_files_are_one_error(tmp_path):
     with pytest.raises(DataError, match=r"none\.jsonl: cannot be read"):
         check_data(str(tmp_path / "none.jsonl"))

@@ -16,17 +16,17 @@ def text(words: str) -> dict[str, str]:
 IMAGE, VIDEO = {"type": "image"}, {"type": "video"}
 
 
-def test_media_come_first_where_a_prompt_marks_no_places():
+def test_media_come_first_without_placeholders():
     sample = Sample("a", prompt="What?", images=("1.png", "2.png"), videos=("3.mp4",))
     assert conversation(sample) == [{"role": "user", "content": [IMAGE, IMAGE, VIDEO, text("What?")]}]
 
 
-def test_media_stand_where_a_prompt_marks_their_places():
+def test_media_replace_their_placeholders():
     sample = Sample("a", prompt="<image> or <video>: which?", images=("1.png",), videos=("3.mp4",))
     assert conversation(sample)[0]["content"] == [IMAGE, text(" or "), VIDEO, text(": which?")]
 
 
-def test_messages_keep_their_roles_and_their_places():
+def test_messages_keep_roles_and_placeholders():
     sample = Sample(
         "a",
         messages=(
@@ -45,13 +45,13 @@ def test_messages_keep_their_roles_and_their_places():
     ]
 
 
-def test_media_without_places_go_to_the_first_turn_of_the_user():
+def test_media_without_placeholders_go_to_the_first_user_turn():
     words = ({"role": "system", "content": "Be brief."}, {"content": "What?"}, {"role": "user", "content": "And?"})
     turns = conversation(Sample("a", messages=words, images=("1.png",)))
     assert [turn["content"] for turn in turns] == [[text("Be brief.")], [IMAGE, text("What?")], [text("And?")]]
 
 
-def test_a_sample_of_text_is_left_as_it_is():
+def test_text_samples_are_unchanged():
     assert conversation(Sample("a", prompt="2 < 3 > 1 <images>")) == [
         {"role": "user", "content": [text("2 < 3 > 1 <images>")]}
     ]
@@ -73,18 +73,18 @@ def test_a_sample_of_text_is_left_as_it_is():
         ),
     ],
 )
-def test_what_is_no_conversation_is_refused_by_the_name_of_its_sample(sample, reason):
+def test_invalid_conversations_raise_with_their_sample(sample, reason):
     with pytest.raises(DataError, match=reason):
         conversation(sample)
 
 
-def test_the_sample_itself_is_not_changed():
+def test_conversation_does_not_change_the_sample():
     parts = [IMAGE, text("What?")]
     sample = Sample("a", messages=({"role": "user", "content": parts},), images=("1.png",))
     conversation(sample)
     assert sample.messages == ({"role": "user", "content": [IMAGE, text("What?")]},)
 
 
-def test_plain_text_has_the_pictures_before_all_words():
+def test_plain_text_has_images_before_words():
     turns = conversation(Sample("a", prompt="detect <image> the cat", images=("1.png",)))
     assert plain_text(turns, "<pic>") == "<pic>detect   the cat"

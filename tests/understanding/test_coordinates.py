@@ -18,21 +18,21 @@ def qwen(tmp_path_factory):
 
 @pytest.mark.parametrize("size", [(40, 30), (64, 64), (300, 90), (17, 33), (500, 500), (35, 21)])
 @pytest.mark.parametrize("budget", [ImageBudget(), ImageBudget(max_pixels=1500)])
-def test_the_size_is_that_of_the_patches_which_the_real_processor_makes(qwen, size, budget):
+def test_input_size_is_that_of_the_processor_patches(qwen, size, budget):
     picture = fit_image(Image.new("RGB", size), budget)
     grid = qwen.image_processor(images=[picture], return_tensors="pt")["image_grid_thw"][0].tolist()
     patch = qwen.image_processor.patch_size
     assert model_input_sizes(qwen, budget)(size) == (grid[2] * patch, grid[1] * patch)
 
 
-def test_other_processors_count_in_the_picture_as_it_is_fitted():
+def test_input_size_of_other_processors_is_the_fitted_image():
     class Tiles:
         image_processor = type("Processor", (), {"size": {"height": 336, "width": 336}, "patch_size": 14})
 
     assert model_input_sizes(Tiles, ImageBudget(max_pixels=5000))((200, 100)) == (100, 50)
 
 
-def test_paligemma_alone_writes_location_tokens(qwen):
+def test_only_paligemma_uses_location_tokens(qwen):
     assert coordinate_format("paligemma", "norm_1", None, ImageBudget()).location_tokens
     assert not coordinate_format("paligemma", "norm_1", None, ImageBudget(), requested="norm_1000").location_tokens
     assert coordinate_format("qwen2_5_vl", "pixel", qwen, ImageBudget()).space == "pixel"

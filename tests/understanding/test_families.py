@@ -29,14 +29,14 @@ EXACT = 2e-5  # float32: a log-probability of -10 computed in two shapes; a wron
 
 @dataclass(frozen=True)
 class Facts:
-    """What a family takes, as its processor of transformers 5.23 behaves.
+    """The inputs that a family supports, by its processor in transformers 5.23.
 
     All take several pictures in a prompt, and left padding.
     """
 
     model: str
     processor: str
-    never: tuple[str, ...]  # special tokens that stand for media: nobody writes them
+    never: tuple[str, ...]  # special tokens that stand for media: never generated
     video: bool = False
     inputs: tuple[str, ...] = ()  # of the model, for a picture, beside input_ids, attention_mask and pixel_values
     video_inputs: tuple[str, ...] = ()  # for a video
@@ -123,7 +123,7 @@ TEXTS = {
 
 
 def samples_of(name: str) -> list[Sample]:
-    """What a family takes, of the six questions above."""
+    """Return the samples above that a family supports."""
     facts = TABLE[name]
     fit = {
         "one": True,
@@ -184,18 +184,18 @@ def a_policy(folder: Path, train: str, tower: bool = True, connector: bool = Tru
     return VLMPolicy.from_config(config, TokenSamplingConfig(max_new_tokens=6, temperature=TEMPERATURE))
 
 
-def test_every_tiny_family_stands_in_the_table():
+def test_every_tiny_family_is_in_the_table():
     assert set(TABLE) == set(FAMILIES)
 
 
-def test_a_family_is_made_of_the_classes_that_the_table_names(ran):
+def test_families_use_the_classes_of_the_table(ran):
     assert type(ran.model).__name__ == ran.facts.model
     assert type(ran.processor).__name__ == ran.facts.processor
     assert (getattr(ran.processor, "video_processor", None) is not None) == ran.facts.video
     assert hasattr(ran.model.model, "get_rope_index") == (ran.facts.axes == 3)
 
 
-def test_pictures_and_videos_become_the_inputs_that_the_table_names(ran):
+def test_images_and_videos_become_the_inputs_of_the_table(ran):
     text = {"input_ids", "attention_mask"}
     encoded = plain.encode(ran.processor, "What?", [picture(1), picture(2)])
     assert set(encoded) == text | {"pixel_values", *ran.facts.inputs}
@@ -206,21 +206,21 @@ def test_pictures_and_videos_become_the_inputs_that_the_table_names(ran):
         assert "pixel" not in " ".join(plain.encode(ran.processor, "What?", videos=[frames(1, 4)]))
 
 
-def test_a_rollout_is_replayed_as_it_was_written(ran):
+def test_rollouts_replay_exactly(ran):
     assert ran.policy.replay_gap(ran.rollout) < EXACT
     last = ran.rollout.rows - 1
     assert ran.policy.replay_gap(ran.rollout.select([last, 0])) < EXACT
 
 
 @torch.no_grad()
-def test_log_probs_are_those_of_each_prompt_alone(ran):
+def test_batched_log_probs_equal_single_prompts(ran):
     for row, answer in enumerate(ran.rollout.token_ids):
         expected = plain.log_probs(ran.model, ran.alone(row), answer, TEMPERATURE, ran.never)
         torch.testing.assert_close(ran.rollout.log_probs[row, : len(answer)], expected, atol=EXACT, rtol=0)
 
 
 @torch.no_grad()
-def test_other_media_would_have_given_other_log_probs(ran):
+def test_log_probs_depend_on_media(ran):
     """The control of the test above: it can tell one picture from another, and one frame."""
     answer = ran.rollout.token_ids[0]
     encoded = [{"pictures": [picture(seed)]} for seed in (1, 9)]
@@ -231,7 +231,7 @@ def test_other_media_would_have_given_other_log_probs(ran):
         assert (one - other).abs().max() > 100 * EXACT
 
 
-def test_gradients_are_those_of_plain_passes_and_reach_the_vision_tower(ran):
+def test_gradients_equal_plain_passes_and_reach_the_vision_tower(ran):
     ran.model.zero_grad()
     for row, answer in enumerate(ran.rollout.token_ids):
         plain.log_probs(ran.model, ran.alone(row), answer, TEMPERATURE, ran.never).sum().backward()
@@ -251,7 +251,7 @@ def test_gradients_are_those_of_plain_passes_and_reach_the_vision_tower(ran):
 
 
 @torch.no_grad()
-def test_the_likeliest_answer_is_the_one_that_generate_gives(ran):
+def test_greedy_answers_equal_generate(ran):
     sampling = TokenSamplingConfig(temperature=0, max_new_tokens=6)
     requests = [
         RolloutRequest(sample, 1, group, sampling=sampling) for group, sample in enumerate(samples_of(ran.name))
@@ -263,7 +263,7 @@ def test_the_likeliest_answer_is_the_one_that_generate_gives(ran):
         assert answer == written[0, prompt["input_ids"].shape[1] :].tolist()
 
 
-def test_what_a_processor_cannot_take_is_refused_by_name(ran):
+def test_unsupported_media_raise_by_name(ran):
     facts = ran.facts
     validation_errors = {} if facts.video else {"clip": question("clip")}
     if not facts.text_alone:
@@ -280,7 +280,7 @@ def test_what_a_processor_cannot_take_is_refused_by_name(ran):
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])
-def test_what_was_trained_is_saved_and_read_back(ran, train, tmp_path):
+def test_trained_parameters_are_saved_and_loaded(ran, train, tmp_path):
     few = ran.rollout.select([0, ran.rollout.rows - 1])
     trained = move(a_policy(ran.folder, train, connector=ran.facts.adapts_connector))
     assert trained.replay_gap(few) > 100 * EXACT
@@ -300,7 +300,7 @@ def test_what_was_trained_is_saved_and_read_back(ran, train, tmp_path):
     torch.testing.assert_close(expected.log_probs[0, : len(answer)], scores, atol=EXACT, rtol=0)
 
 
-def test_adapters_reach_the_vision_tower_and_the_connector(ran):
+def test_adapters_are_added_to_vision_tower_and_connector(ran):
     if not ran.facts.adapts_connector:
         with pytest.raises(ConfigError, match=r"policy\.connector\.train: .*" + ran.facts.model):
             a_policy(ran.folder, "lora")
@@ -312,7 +312,7 @@ def test_adapters_reach_the_vision_tower_and_the_connector(ran):
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])
-def test_a_frozen_tower_has_nothing_to_train(ran, train):
+def test_frozen_towers_have_no_trained_parameters(ran, train):
     policy = a_policy(ran.folder, train, tower=False, connector=False)
     assert {part_of(name) for name in policy.parameters_to_train()} == {"language"}
 

@@ -1,4 +1,4 @@
-"""An update whose loss is told to the policy before: the same gradients, and the output layer's logits only once."""
+"""An update whose loss is fused into the policy: equal gradients, and the output layer's logits only once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def gradients(policy, batch, config, fused, fused_loss=True):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_gradients_are_those_of_whole_logits_which_are_computed_once(name, policy, batch, monkeypatch):
+def test_fused_gradients_equal_whole_logits_computed_once(name, policy, batch, monkeypatch):
     config = CONFIGS[name]
     expected = gradients(policy, batch, config, fused=False)
     again = gradients(policy, batch, config, fused=True, fused_loss=False)
@@ -77,13 +77,13 @@ def test_gradients_are_those_of_whole_logits_which_are_computed_once(name, polic
         gradients(policy, batch, config, fused=True, fused_loss=False)
 
 
-def test_a_sequence_level_loss_is_not_fused_and_gradients_are_equal(policy, batch):
+def test_sequence_level_losses_are_not_fused(policy, batch):
     config = GSPOConfig()
     expected, found = (gradients(policy, batch, config, fused) for fused in (False, True))
     assert (found - expected).norm() < 2e-5 * expected.norm() != 0
 
 
-def test_with_adapters_the_output_layer_is_frozen_and_needs_no_gradient(folder_of, batch, monkeypatch):
+def test_fused_loss_with_adapters_has_a_frozen_output_layer(folder_of, batch, monkeypatch):
     settings = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", lora=LoraConfig(rank=2), fused_log_probs=True)
     adapted = VLMPolicy.from_config(settings, TokenSamplingConfig(max_new_tokens=6))
     objective = PolicyGradient(adapted, GRPOConfig())

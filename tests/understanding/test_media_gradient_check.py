@@ -41,13 +41,13 @@ def replay(policy: VLMPolicy, chosen: list[Sample]) -> None:
         policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: now.log_probs.sum().backward())
 
 
-def test_media_that_are_looked_at_pass_even_with_a_frozen_tower(policy):
+def test_used_media_pass_with_a_frozen_tower(policy):
     replay(policy, samples())
     assert policy._checked_media == {(True, False), (False, True)}
 
 
 @pytest.mark.parametrize("lost, named", [("pixel_values_videos", "clip"), ("pixel_values", "two")])
-def test_media_that_a_model_drops_are_refused_by_name(policy, lost, named):
+def test_ignored_media_raise_by_name(policy, lost, named):
     embed = {"pixel_values": "get_image_features", "pixel_values_videos": "get_video_features"}[lost]
     inner = policy.vlm.model.model
     real = getattr(inner, embed)
@@ -56,7 +56,7 @@ def test_media_that_a_model_drops_are_refused_by_name(policy, lost, named):
         replay(policy, samples())
 
 
-def test_one_of_two_pictures_that_is_dropped_is_seen(policy):
+def test_ignored_one_of_two_images_is_detected(policy):
     inner = policy.vlm.model.model
     real = inner.get_image_features
 
@@ -69,6 +69,6 @@ def test_one_of_two_pictures_that_is_dropped_is_seen(policy):
         replay(policy, samples()[:1])
 
 
-def test_a_rollout_of_text_alone_needs_no_proof(policy):
+def test_text_rollouts_need_no_media_check(policy):
     replay(policy, samples()[2:])
     assert policy._checked_media == set()

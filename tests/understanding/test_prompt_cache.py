@@ -1,4 +1,4 @@
-"""What was encoded before, and what is given up."""
+"""The cache of encoded prompts, and its eviction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def prompt(tokens: int) -> EncodedPrompt:
     return EncodedPrompt({"input_ids": torch.zeros(1, tokens, dtype=torch.long)}, 0, 0)
 
 
-def test_a_sample_is_known_as_the_same_object_and_not_as_an_equal_one():
+def test_prompts_are_cached_by_object_identity():
     cache, sample, encoded = PromptCache(), Sample("a", prompt="What?"), prompt(3)
     assert cache.get(sample) is None
     cache.put(sample, encoded)
@@ -22,7 +22,7 @@ def test_a_sample_is_known_as_the_same_object_and_not_as_an_equal_one():
     assert cache.get(replace(sample)) is None
 
 
-def test_what_was_not_used_for_longest_is_given_up_first():
+def test_least_recently_used_prompts_are_evicted_first():
     cache = PromptCache(max_bytes=3 * 8)
     samples = [Sample(name) for name in "abcd"]
     for sample in samples[:3]:
@@ -34,7 +34,7 @@ def test_what_was_not_used_for_longest_is_given_up_first():
     assert [cache.get(sample) for sample in samples] == [None] * 4
 
 
-def test_what_is_larger_than_all_is_not_kept():
+def test_oversized_prompts_are_not_cached():
     cache, small, large = PromptCache(max_bytes=8), Sample("small"), Sample("large")
     cache.put(small, prompt(1))
     cache.put(large, prompt(2))

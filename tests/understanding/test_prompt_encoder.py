@@ -39,20 +39,20 @@ PICTURES_ALONE = (
 
 
 @pytest.mark.parametrize("sample", [SEEN, FILMED])
-def test_media_that_a_chat_template_leaves_out_are_refused(vlm_of, sample):
+def test_media_omitted_by_the_chat_template_raise(vlm_of, sample):
     encoder = PromptEncoder(with_template(vlm_of("qwen3_vl"), SILENT), READER)
     with pytest.raises(DataError, match=f"'{sample.id}' holds 1 .*Qwen3VLProcessor made 0 places .* would be lost"):
         encoder.encode(sample)
 
 
-def test_a_video_left_out_beside_a_picture_is_refused(vlm_of):
+def test_videos_omitted_beside_an_image_raise(vlm_of):
     """Both become `pixel_values` of InternVL, so that the picture's would hide that the video's are missing."""
     vlm = with_template(vlm_of("internvl"), PICTURES_ALONE)
     with pytest.raises(DataError, match=r"'both' holds 1 video\(s\).*made 0 places"):
         PromptEncoder(vlm, READER).encode(BOTH)
 
 
-def test_inputs_that_the_model_does_not_take_are_refused(vlm_of):
+def test_unsupported_inputs_raise(vlm_of):
     mismatched = replace(vlm_of("qwen3_vl"), model=vlm_of("llava").model)
     with pytest.raises(
         DataError, match=r"'seen': Qwen3VLProcessor makes image_grid_thw, .* does not take: it would be"
@@ -63,19 +63,19 @@ def test_inputs_that_the_model_does_not_take_are_refused(vlm_of):
 @pytest.mark.parametrize(
     ("name", "mark"), [("qwen3_vl", "<|image_pad|>"), ("qwen3_vl", "<|vision_end|>"), ("gemma3", "<image_soft_token>")]
 )
-def test_a_text_that_holds_a_mark_of_media_is_refused(vlm_of, name, mark):
+def test_texts_with_media_tokens_raise(vlm_of, name, mark):
     encoder = PromptEncoder(vlm_of(name), READER)
     with pytest.raises(DataError) as refused:
         encoder.encode(replace(SEEN, prompt=f"What is {mark}?"))
     assert f"sample 'seen': its text holds {mark}" in str(refused.value)
 
 
-def test_refusal_comes_before_anything_is_read(vlm_of):
+def test_validation_precedes_reading(vlm_of):
     with pytest.raises(DataError, match="'far' holds a video, which LlavaProcessor does not take"):
         PromptEncoder(vlm_of("llava"), READER).encode(Sample("far", videos=("no/such/file.mp4",)))
 
 
-def test_pictures_and_videos_are_shown_within_their_budgets(vlm_of):
+def test_images_and_videos_are_resized_to_their_budgets(vlm_of):
     budget = MediaBudget(ImageBudget(max_pixels=32 * 32), VideoBudget(min_frames=2, max_frames=2, max_pixels=32 * 32))
     vlm = vlm_of("qwen3_vl")
     sample = Sample(
@@ -88,7 +88,7 @@ def test_pictures_and_videos_are_shown_within_their_budgets(vlm_of):
     assert tight["video_grid_thw"].tolist() == [[1, 4, 4]]
 
 
-def test_a_model_is_told_when_the_frames_were(vlm_of):
+def test_prompts_state_the_times_of_frames(vlm_of):
     """Every second frame of 8 at 2 a second: Qwen3-VL writes the times of each pair into the text."""
     vlm = vlm_of("qwen3_vl")
     reader = MediaReader(MediaBudget(video=VideoBudget(fps=1.0)))
@@ -99,7 +99,7 @@ def test_a_model_is_told_when_the_frames_were(vlm_of):
         assert f"<{(start + end) / 2:.1f} seconds>" in text
 
 
-def test_prompts_are_padded_on_the_left(vlm_of):
+def test_prompts_are_left_padded(vlm_of):
     vlm = vlm_of("qwen3_vl")
     prompts = [PromptEncoder(vlm, READER).encode(each) for each in (TEXT_ONLY, BOTH)]
     short, long = (prompt.length for prompt in prompts)
@@ -112,7 +112,7 @@ def test_prompts_are_padded_on_the_left(vlm_of):
     assert joined["pixel_values"].equal(prompts[1].inputs["pixel_values"])
 
 
-def test_tiles_are_filled_up_with_zeros(vlm_of):
+def test_tiles_are_padded_with_zeros(vlm_of):
     encoder = PromptEncoder(vlm_of("llava_onevision"), READER)
     pair = replace(SEEN, images=2 * SEEN.images)
     prompts = [encoder.encode(each) for each in (SEEN, pair)]
@@ -123,7 +123,7 @@ def test_tiles_are_filled_up_with_zeros(vlm_of):
     assert joined["batch_num_images"].tolist() == [1, 2]
 
 
-def test_videos_of_one_shape_are_put_side_by_side_and_others_apart(vlm_of):
+def test_videos_are_batched_by_shape(vlm_of):
     encoder = PromptEncoder(vlm_of("llava_onevision"), READER)
     longer = replace(FILMED, videos=(as_gif(frames(3, 6)),))
     prompts = [encoder.encode(each) for each in (TEXT_ONLY, FILMED, longer, SEEN, FILMED)]
@@ -133,7 +133,7 @@ def test_videos_of_one_shape_are_put_side_by_side_and_others_apart(vlm_of):
     assert stackable([encoder.encode(each) for each in (TEXT_ONLY, FILMED, longer)]) == [[0, 1, 2]]
 
 
-def test_a_prompt_goes_on_with_the_beginning_of_an_answer(vlm_of):
+def test_prompts_continue_with_a_prefill(vlm_of):
     vlm = vlm_of("paligemma")
     prompt = PromptEncoder(vlm, READER).encode(SEEN)
     begun = prompt.followed_by([70, 71], vlm.family)
@@ -143,7 +143,7 @@ def test_a_prompt_goes_on_with_the_beginning_of_an_answer(vlm_of):
     assert prompt.followed_by([], vlm.family) is prompt
 
 
-def test_prompts_of_which_some_lack_a_value_for_each_token_are_refused():
+def test_prompts_with_missing_per_token_values_raise():
     bare = EncodedPrompt({name: torch.ones(1, 3, dtype=torch.long) for name in ("input_ids", "attention_mask")}, 0, 0)
     typed = EncodedPrompt(bare.inputs | {"token_type_ids": torch.ones(1, 3, dtype=torch.long)}, 0, 0)
     with pytest.raises(DataError, match="some prompts of this batch have token_type_ids and some have none"):

@@ -1,4 +1,4 @@
-"""Who writes the answers: order, seeds, ends, and rows that are given up on the way."""
+"""The rollout engine: order, seeds, ends of answers, and rows that are dropped once finished."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def write(vlm, encoded, counts, sampling=WARM, seed=0):
     return TransformersEngine(vlm, vlm.family.name == "qwen3_vl").generate(encoded, counts, sampling, seed)
 
 
-def test_answers_that_share_a_prompts_keys_are_those_that_copy_them(vlm):
+def test_shared_prompt_answers_equal_copied_ones(vlm):
     encoded = prompts(vlm, WITH_IMAGE, TEXT_ONLY, replace(TEXT_ONLY, prompt="A much longer question than that?"))
     with torch.no_grad():
         shared, copied = (
@@ -54,14 +54,14 @@ def test_answers_that_share_a_prompts_keys_are_those_that_copy_them(vlm):
         assert mine == pytest.approx(expected, abs=2e-5)
 
 
-def test_equal_seeds_give_equal_answers_and_other_seeds_others(vlm):
+def test_answers_are_deterministic_by_seed(vlm):
     encoded = prompts(vlm)
     first, again, other = (write(vlm, encoded, [4, 4], seed=seed) for seed in (5, 5, 6))
     assert first == again
     assert first.token_ids != other.token_ids
 
 
-def test_answers_stand_in_the_order_of_their_prompts(vlm):
+def test_answers_are_in_prompt_order(vlm):
     """Greedy answers to one prompt are alike, so that each tells which prompt it belongs to."""
     greedy = at(0)
     encoded = prompts(vlm)
@@ -71,7 +71,7 @@ def test_answers_stand_in_the_order_of_their_prompts(vlm):
     assert write(vlm, encoded[::-1], [1, 2], greedy).token_ids == [text_only, with_picture, with_picture]
 
 
-def test_prompts_whose_videos_differ_in_length_are_written_apart_and_put_back_in_order(vlm_of):
+def test_videos_of_unequal_length_are_generated_separately_in_order(vlm_of):
     vlm = vlm_of("llava_onevision")
     clips = [Sample(f"clip-{n}", prompt="What?", videos=(as_gif(frames(n, n)),)) for n in (4, 6)]
     encoded = prompts(vlm, clips[0], TEXT_ONLY, clips[1], WITH_IMAGE)
@@ -81,7 +81,7 @@ def test_prompts_whose_videos_differ_in_length_are_written_apart_and_put_back_in
     assert write(vlm, encoded, [1, 2, 3, 1], greedy).token_ids == expected
 
 
-def test_an_answer_ends_with_its_first_end_token_or_is_cut_off(vlm):
+def test_answers_end_at_their_first_end_token_or_are_truncated(vlm):
     ends = set(vlm.ends.tolist())
     lengths = set()
     for answer in write(vlm, prompts(vlm), [20, 20]).token_ids:
@@ -93,7 +93,7 @@ def test_an_answer_ends_with_its_first_end_token_or_is_cut_off(vlm):
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 @torch.no_grad()
-def test_rows_that_are_given_up_on_the_way_change_no_log_probs(vlm, temperature):
+def test_dropping_finished_rows_changes_no_log_probs(vlm, temperature):
     """Each answer is scored again, on its own and in one pass."""
     encoded = prompts(vlm)
     sampling = at(temperature)
@@ -107,7 +107,7 @@ def test_rows_that_are_given_up_on_the_way_change_no_log_probs(vlm, temperature)
         torch.testing.assert_close(torch.tensor(written.log_probs[row]), expected, atol=2e-5, rtol=0)
 
 
-def test_rows_that_are_kept_to_the_end_would_have_been_written_alike(vlm, monkeypatch):
+def test_keeping_finished_rows_changes_no_answer(vlm, monkeypatch):
     greedy = at(0)
     encoded = prompts(vlm, *(replace(TEXT_ONLY, prompt="?" * n) for n in range(1, 7)))
     dropped = write(vlm, encoded, [1] * 6, greedy)
@@ -117,7 +117,7 @@ def test_rows_that_are_kept_to_the_end_would_have_been_written_alike(vlm, monkey
     assert dropped.token_ids == kept.token_ids
 
 
-def test_tokens_that_stand_for_media_are_never_written(vlm_of):
+def test_media_tokens_are_never_sampled(vlm_of):
     """All but 40 tokens are forbidden here, as the marks of media are."""
     tiny = vlm_of("gemma3")
     encoded = prompts(tiny)
@@ -127,7 +127,7 @@ def test_tokens_that_stand_for_media_are_never_written(vlm_of):
     assert all(value > -20 for row in written.log_probs for value in row)
 
 
-def test_top_k_and_top_p_narrow_the_draw_and_not_the_log_probs(vlm):
+def test_top_k_and_top_p_restrict_sampling_but_not_log_probs(vlm):
     encoded = prompts(vlm)
     narrow = TokenSamplingConfig(max_new_tokens=1, top_k=2)
     with torch.no_grad():

@@ -42,7 +42,7 @@ def gradients(vlm, logits):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_values_and_gradients_are_those_of_the_whole_text(vlm_of, name):
+def test_shared_prompt_values_and_gradients_equal_whole_texts(vlm_of, name):
     vlm = vlm_of(name)
     encoded = prompts(vlm)
     wanted, found = whole(vlm, encoded), shared(vlm, encoded)
@@ -53,7 +53,7 @@ def test_values_and_gradients_are_those_of_the_whole_text(vlm_of, name):
 
 @pytest.mark.parametrize("name", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "gemma3"])
 @torch.no_grad()
-def test_text_alone_is_not_read_at_the_positions_of_the_pictures_before(vlm_of, name):
+def test_text_positions_do_not_follow_earlier_images(vlm_of, name):
     vlm = vlm_of(name)
     shared(vlm, prompts(vlm))  # leaves offsets behind in the modules of Qwen's models
     encoded = prompts(vlm, TEXT_ONLY)
@@ -66,7 +66,7 @@ def test_text_alone_is_not_read_at_the_positions_of_the_pictures_before(vlm_of, 
 
 
 @torch.no_grad()
-def test_a_prefix_serves_again_and_again(vlm_of):
+def test_prefixes_can_be_reused(vlm_of):
     vlm = vlm_of("gemma3")
     prefix = prefill(vlm.model, vlm.family, collate(prompts(vlm), vlm.padding))
     first = prefix.expand(INDEX).answer_logits(TOKENS)
@@ -77,7 +77,7 @@ def test_a_prefix_serves_again_and_again(vlm_of):
 
 @pytest.mark.parametrize("name", FAMILIES)
 @torch.no_grad()
-def test_token_by_token_and_rows_dropped_on_the_way_change_nothing(vlm_of, name):
+def test_token_by_token_generation_equals_one_pass(vlm_of, name):
     vlm = vlm_of(name)
     encoded = prompts(vlm)
     expected = shared(vlm, encoded)
@@ -91,7 +91,7 @@ def test_token_by_token_and_rows_dropped_on_the_way_change_nothing(vlm_of, name)
 
 
 @torch.no_grad()
-def test_positions_that_count_on_from_another_place_would_be_seen(vlm_of):
+def test_position_test_detects_shifted_positions(vlm_of):
     """The control: one place further gives other values."""
     vlm = vlm_of("qwen3_vl")
     prefix = prefill(vlm.model, vlm.family, collate(prompts(vlm), vlm.padding)).expand(INDEX)

@@ -23,7 +23,7 @@ DATA = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 @pytest.fixture(scope="module")
 def media(tmp_path_factory):
-    """What the pages' lines name: pictures of 640 x 480 and clips of 2 seconds."""
+    """Write the media that the pages' lines name: images of 640 x 480 and clips of 2 seconds."""
     folder = tmp_path_factory.mktemp("pages")
     for page in [*LOOKING, PAGES.parent / "data.md"]:
         for line in lines_of(page):
@@ -41,14 +41,14 @@ def lines_of(page: Path) -> list[dict]:
     return [json.loads(line) for line in block.splitlines()]
 
 
-def test_every_task_has_a_page_and_every_page_a_task():
+def test_every_task_has_a_page():
     assert set(BUILT_IN_TASKS) <= {page.stem for page in PAGES.glob("*.md")} <= set(BUILT_IN_TASKS) | set(recipes.TASKS)
     text = (PAGES.parent / "data.md").read_text(encoding="utf-8")
     assert all(f"(tasks/{name}.md)" in text for name in BUILT_IN_TASKS)
 
 
 @pytest.mark.parametrize("page", [*LOOKING, PAGES.parent / "data.md"], ids=lambda page: page.stem)
-def test_the_lines_of_a_page_are_good_data(page, media):
+def test_page_lines_are_valid_data(page, media):
     path = media / f"{page.stem}.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines_of(page)))
     report = check_data(str(path), task=page.stem if page.parent == PAGES else None)
@@ -57,7 +57,7 @@ def test_the_lines_of_a_page_are_good_data(page, media):
 
 
 @pytest.mark.parametrize("task", BUILT_IN_TASKS.values(), ids=lambda task: task.name)
-def test_a_page_shows_the_command_the_reward_and_its_range(task):
+def test_pages_state_command_reward_and_range(task):
     text = (PAGES / f"{task.name}.md").read_text(encoding="utf-8")
     assert f"mmrl train {task.name} policy.model=Qwen/Qwen2.5-VL-3B-Instruct data.path=my.jsonl" in text
     assert f"mmrl data check my.jsonl --task {task.name}" in text
@@ -69,6 +69,6 @@ def test_a_page_shows_the_command_the_reward_and_its_range(task):
 
 
 @pytest.mark.parametrize("task", BUILT_IN_TASKS)
-def test_a_task_s_recipe_asks_for_the_task(task):
+def test_task_recipes_set_their_task(task):
     config = load_config(task)
     assert (config.name, config.answers.task, config.policy.kind) == (task, task, "vlm")

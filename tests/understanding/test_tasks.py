@@ -1,4 +1,4 @@
-"""A line of data with a task needs nothing more: it is asked, read and rewarded as its task says."""
+"""A task defines the instructions, the answer format and the reward of a line of data."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ THOUSANDTHS = CoordinateFormat("norm_1000")
 def sample_of(task: str, line: dict[str, Any]) -> Sample:
     kind = MEDIA.get(task, "images")
     media = {kind: (CLIP if kind == "videos" else PICTURE,)} if kind else {}
-    return Sample(id="7", prompt="What is asked?", task=task, **({"metadata": {"space": "pixel"}} | media | line))
+    return Sample(id="7", prompt="What is this?", task=task, **({"metadata": {"space": "pixel"}} | media | line))
 
 
 def total(sample: Sample, text: str) -> float:
@@ -73,7 +73,7 @@ def total(sample: Sample, text: str) -> float:
 
 @pytest.mark.parametrize("task, line, right, wrong", LINES, ids=[f"{line[0]}-{n}" for n, line in enumerate(LINES)])
 @pytest.mark.parametrize("thinking", ["off", "tags", "native"])
-def test_the_right_answer_earns_1_and_a_wrong_one_less(task, line, right, wrong, thinking):
+def test_right_answers_earn_1_and_wrong_ones_less(task, line, right, wrong, thinking):
     sample = apply_task(sample_of(task, line), THOUSANDTHS, thinking)
     form = sample.metadata["answer_form"]
     texts = [rf"\boxed{{{each}}}" if form == "boxed" else each for each in (right, wrong)]
@@ -87,8 +87,8 @@ def test_the_right_answer_earns_1_and_a_wrong_one_less(task, line, right, wrong,
 
 
 @pytest.mark.parametrize("task, line, right, wrong", LINES, ids=[f"{line[0]}-{n}" for n, line in enumerate(LINES)])
-def test_the_declared_form_is_the_one_that_is_read(task, line, right, wrong):
-    """Negative control: what stands outside of the form that was asked for is no answer."""
+def test_declared_answer_format_is_the_one_read(task, line, right, wrong):
+    """Negative control: text outside of the requested form is no answer."""
     sample = apply_task(sample_of(task, line), THOUSANDTHS, "tags")
     assert total(sample, right) < 0.2
     thought = f"<think>{right}</think>" + (
@@ -131,7 +131,7 @@ def test_boxes_are_compared_in_any_pair_of_spaces(space, sentence, box, input_sp
     assert total(apply_task(click, space), json.dumps(centre)) == 1
 
 
-def test_what_a_sample_states_wins():
+def test_settings_of_a_sample_take_precedence():
     own = replace(sample_of("grounding", {"answer": BOX}), rewards=(RewardChoice("box_giou"),))
     assert apply_task(own, THOUSANDTHS, "tags") is own
     none = Sample(id="a", prompt="draw")
@@ -145,14 +145,14 @@ def test_what_a_sample_states_wins():
     }
 
 
-def test_options_are_listed_unless_the_question_names_them():
+def test_options_are_listed_unless_in_the_question():
     sample = sample_of("puzzle", {"answer": "B", "metadata": {"choices": ["red", "blue"]}})
     assert "\nA. red\nB. blue\nAnswer with nothing but the letter" in apply_task(sample, THOUSANDTHS).prompt
     named = replace(sample, prompt="Is it (A) red or (B) blue?")
     assert apply_task(named, THOUSANDTHS).prompt.startswith("Is it (A) red or (B) blue?\nAnswer with nothing but")
 
 
-def test_conversations_are_asked_in_their_last_request():
+def test_instructions_are_added_to_the_last_request():
     turns = (
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "How many?"}]},
@@ -168,7 +168,7 @@ def test_conversations_are_asked_in_their_last_request():
     assert apply_task(plain, THOUSANDTHS).messages[0]["content"].startswith("How many?\nAnswer with")
 
 
-def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
+def test_paligemma_prompts_start_with_detect_and_use_location_tokens():
     sample = sample_of("grounding", {"answer": BOX})
     applied = apply_task(replace(sample, prompt="the cat"), CoordinateFormat("norm_1", location_tokens=True))
     assert applied.prompt == "detect the cat"
@@ -189,7 +189,7 @@ def test_paligemma_is_asked_to_detect_and_answers_in_its_own_tokens():
         ({"answer": [20, 10, 300, 50]}, r"references\['answer'\]: the box .* lies outside the picture"),
     ],
 )
-def test_what_does_not_fit_is_refused_by_the_sample(line, problem):
+def test_incompatible_samples_raise(line, problem):
     sample = replace(sample_of("grounding", {"answer": BOX}), **line)
     with pytest.raises(DataError, match=problem):
         apply_task(sample, CoordinateFormat("pixel", input_size=lambda size: (50, 25)))
@@ -217,7 +217,7 @@ def looker(family: VLMFamily) -> Looker:
     return Looker(Model(family), MediaReader(MediaBudget(ImageBudget(max_pixels=5000))))
 
 
-def test_a_policy_is_asked_in_its_family_s_space_or_in_the_one_that_is_set():
+def test_coordinate_space_is_that_of_the_family_or_the_config():
     sample = sample_of("grounding", {"answer": BOX})
     (thousandths,) = apply_tasks(looker(VLMFamily("qwen3_vl", space="norm_1000")), [sample])
     assert thousandths.rewards[0].args["space"] == "norm_1000"
@@ -229,7 +229,7 @@ def test_a_policy_is_asked_in_its_family_s_space_or_in_the_one_that_is_set():
     assert tokens.prompt.startswith("detect ")
 
 
-def test_the_run_s_task_is_that_of_samples_without_one():
+def test_run_task_applies_to_samples_without_one():
     bare = Sample(id="a", prompt="x", images=(PICTURE,), answer=3)
     own = replace(bare, rewards=(RewardChoice("numeric"),))
     counted, read, kept = apply_tasks(looker(VLMFamily("f")), [bare, replace(bare, task="ocr"), own], task="counting")
@@ -237,6 +237,6 @@ def test_the_run_s_task_is_that_of_samples_without_one():
     assert kept is own and counted.rewards == (RewardChoice("count_exact"),)
 
 
-def test_media_that_the_model_does_not_take_are_refused_before_training():
+def test_unsupported_media_raise_before_training():
     with pytest.raises(DataError, match="sample '7' holds a video"):
         apply_tasks(looker(VLMFamily("f")), [sample_of("video-qa", {"answer": "x"})])

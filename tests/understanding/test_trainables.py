@@ -36,7 +36,7 @@ def move(model: nn.Module) -> None:
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
 
 
-def test_parts_are_told_by_the_names_of_parameters():
+def test_parts_are_identified_by_parameter_names():
     expected = {
         "model.visual.blocks.0.attn.qkv.weight": "vision",
         "model.visual.merger.linear_fc1.weight": "connector",
@@ -54,14 +54,14 @@ def test_parts_are_told_by_the_names_of_parameters():
 
 
 @pytest.mark.parametrize("part", ["vision", "connector"])
-def test_parts_learn_as_the_configuration_says(part):
+def test_trained_parts_follow_the_configuration(part):
     bare = VLMConfig(model="any")
     assert trained_parts(bare) == {"language"}
     assert trained_parts(VLMConfig(model="any", **{part: {"train": True}})) == {"language", part}
 
 
 @pytest.mark.parametrize("kind", ["lora", "full"])
-def test_the_reference_is_the_model_before_training(model, kind):
+def test_reference_is_the_model_before_training(model, kind):
     before = says(model)
     parts = {"language", "vision"}
     trained = lora_of_parts(model, SMALL, parts) if kind == "lora" else full_training_of_parts(model, parts)
@@ -75,7 +75,7 @@ def test_the_reference_is_the_model_before_training(model, kind):
 
 
 @pytest.mark.parametrize("kind", ["lora", "full"])
-def test_a_graph_outlives_a_look_at_the_reference(model, kind):
+def test_autograd_graph_survives_a_reference_context(model, kind):
     trained = (
         lora_of_parts(model, SMALL, {"language"}) if kind == "lora" else full_training_of_parts(model, {"language"})
     )
@@ -87,7 +87,7 @@ def test_a_graph_outlives_a_look_at_the_reference(model, kind):
     assert any(p.grad is not None and p.grad.any() for p in model.parameters() if p.requires_grad)
 
 
-def test_adapters_go_to_the_linear_layers_of_the_trained_parts_and_not_to_the_head(model):
+def test_adapters_are_added_to_linear_layers_of_trained_parts(model):
     lora_of_parts(model, SMALL, {"language", "connector"})
     adapted = {name.split(".lora_")[0] for name, p in model.named_parameters() if p.requires_grad}
     assert {part_of(name) for name in adapted} == {"language", "connector"}
@@ -95,20 +95,20 @@ def test_adapters_go_to_the_linear_layers_of_the_trained_parts_and_not_to_the_he
     assert len([name for name in adapted if "language_model.layers.0" in name]) == 7
 
 
-def test_adapters_go_where_they_are_asked_to(model):
+def test_adapters_are_added_to_the_configured_targets(model):
     lora_of_parts(model, LoraConfig(rank=2, targets=("q_proj", "mlp.up_proj")), {"language"})
     adapted = {name.split(".lora_")[0].split(".", 4)[-1] for name, p in model.named_parameters() if p.requires_grad}
     assert adapted == {"self_attn.q_proj", "mlp.up_proj"}
 
 
-def test_targets_that_are_not_there_are_refused_with_those_that_are(model):
+def test_unknown_targets_raise_with_the_known_ones(model):
     with pytest.raises(
         ConfigError, match=r"policy\.lora\.targets: .* no linear layer qkv; they have down_proj, .*q_proj"
     ):
         lora_of_parts(model, LoraConfig(targets=("q_proj", "qkv")), {"language"})
 
 
-def test_a_part_without_linear_layers_cannot_be_adapted(folder_of):
+def test_parts_without_linear_layers_cannot_be_adapted(folder_of):
     gemma = AutoModelForImageTextToText.from_pretrained(folder_of("gemma3"))
     with pytest.raises(
         ConfigError, match=r"policy\.connector\.train: the connector of Gemma3.* policy\.train=full can"
@@ -117,12 +117,12 @@ def test_a_part_without_linear_layers_cannot_be_adapted(folder_of):
     full_training_of_parts(gemma, {"language", "connector"})
 
 
-def test_a_part_that_is_not_there_cannot_be_trained():
+def test_missing_parts_cannot_be_trained():
     with pytest.raises(ConfigError, match=r"policy\.vision\.train: ModuleDict has no vision apart"):
         full_training_of_parts(nn.ModuleDict({"language_model": nn.Linear(2, 2)}), {"language", "vision"})
 
 
-def test_an_adapter_folder_is_one_of_peft(model, folder_of, tmp_path):
+def test_adapter_folders_have_the_format_of_peft(model, folder_of, tmp_path):
     trained = lora_of_parts(model, SMALL, {"language", "vision"})
     move(model)
     trained.save(tmp_path)
@@ -131,7 +131,7 @@ def test_an_adapter_folder_is_one_of_peft(model, folder_of, tmp_path):
     assert not list(tmp_path.glob("*.bin"))
 
 
-def test_another_adapter_is_refused_by_what_differs(model, folder_of, tmp_path):
+def test_other_adapters_raise_with_the_difference(model, folder_of, tmp_path):
     lora_of_parts(model, SMALL, {"language"}).save(tmp_path)
     wider = lora_of_parts(fresh(folder_of), LoraConfig(rank=3, alpha=4), {"language"})
     with pytest.raises(ConfigError, match=r"lora_A.weight is \[2, 32\], policy.lora makes it \[3, 32\]"):
@@ -141,7 +141,7 @@ def test_another_adapter_is_refused_by_what_differs(model, folder_of, tmp_path):
         further.load(tmp_path)
 
 
-def test_another_model_is_refused_by_what_differs(model, folder_of, tmp_path):
+def test_other_models_raise_with_the_difference(model, folder_of, tmp_path):
     """transformers would leave what is missing at random, and warn."""
     trained = full_training_of_parts(model, {"language"})
     before = says(model)
@@ -153,7 +153,7 @@ def test_another_model_is_refused_by_what_differs(model, folder_of, tmp_path):
     assert says(model).equal(before)
 
 
-def test_in_half_precision_what_is_trained_is_float32_and_the_rest_is_not(folder_of):
+def test_half_precision_trains_float32_parameters_only(folder_of):
     for kind in ("lora", "full"):
         halved = AutoModelForImageTextToText.from_pretrained(folder_of("qwen3_vl"), dtype=torch.bfloat16)
         lora_of_parts(halved, SMALL, {"language"}) if kind == "lora" else full_training_of_parts(halved, {"language"})

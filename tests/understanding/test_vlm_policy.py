@@ -47,7 +47,7 @@ def replayed(policy: VLMPolicy, rollout, step_indices=None) -> StepOutputs:
     return decisions
 
 
-def test_it_is_a_policy_and_says_what_it_can_do(make):
+def test_vlm_policy_has_its_protocol_and_capabilities(make):
     policy: Policy = make()
     teachable: TeacherForcingPolicy = make()
     tokens = {Capability.LOG_PROBS, Capability.ENTROPY, Capability.TEACHER_FORCE}
@@ -55,7 +55,7 @@ def test_it_is_a_policy_and_says_what_it_can_do(make):
     assert teachable.version == 0
 
 
-def test_a_rollout_holds_what_was_written(make):
+def test_rollouts_hold_tokens_and_log_probs(make):
     policy = make()
     policy.version = 3
     rollout = policy.rollout([RolloutRequest(WITH_IMAGE, 3, 7), RolloutRequest(TEXT_ONLY, 1, 9)], seed=0)
@@ -69,7 +69,7 @@ def test_a_rollout_holds_what_was_written(make):
     assert rollout.media == [decode(answer, skip_special_tokens=True) for answer in rollout.token_ids]
 
 
-def test_rollouts_are_equal_for_equal_seeds(make):
+def test_rollouts_are_deterministic_by_seed(make):
     policy = make()
     first, again, other = (policy.rollout(requests(WITH_IMAGE, TEXT_ONLY), seed) for seed in (1, 1, 2))
     assert first.token_ids == again.token_ids
@@ -77,7 +77,7 @@ def test_rollouts_are_equal_for_equal_seeds(make):
     assert first.token_ids != other.token_ids
 
 
-def test_some_columns_are_replayed_as_they_stand_among_all(make):
+def test_selected_steps_replay_as_among_all(make):
     policy = make()
     rollout = policy.rollout(requests(WITH_IMAGE, TEXT_ONLY), seed=0)
     whole, some = replayed(policy, rollout), replayed(policy, rollout, [4, 1])
@@ -86,7 +86,7 @@ def test_some_columns_are_replayed_as_they_stand_among_all(make):
     assert some.entropy.equal(whole.entropy[:, [4, 1]])
 
 
-def test_entropies_are_those_of_what_was_sampled(make):
+def test_entropies_are_those_of_the_sampling_distribution(make):
     policy = make()
     rollout = policy.rollout(requests(WITH_IMAGE, n=1), seed=0)
     entropy = replayed(policy, rollout).entropy[0]
@@ -110,7 +110,7 @@ def begun(encoded: dict[str, Any], answer: list[int]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "paligemma"])
-def test_a_beginning_that_is_forced_is_read_and_is_no_decision(make, name):
+def test_prefills_are_read_and_are_no_decisions(make, name):
     policy = make(name)
     rollout = policy.rollout(requests(WITH_IMAGE, PAIR, prefix="I see"), seed=0)
     assert policy.replay_gap(rollout) < 2e-5
@@ -123,7 +123,7 @@ def test_a_beginning_that_is_forced_is_read_and_is_no_decision(make, name):
     torch.testing.assert_close(rollout.log_probs[0, : len(answer)], expected, atol=2e-5, rtol=0)
 
 
-def test_given_texts_are_scored_with_their_end_token(make):
+def test_target_texts_are_scored_with_their_end_token(make):
     policy = make()
     targets = [TargetText(PAIR, "the left one", 0), TargetText(TEXT_ONLY, "four", 1), TargetText(PAIR, "the right", 0)]
     rollout = policy.score_targets(targets)
@@ -139,7 +139,7 @@ def test_given_texts_are_scored_with_their_end_token(make):
     torch.testing.assert_close(rollout.log_probs[2, : len(expected)], expected, atol=2e-5, rtol=0)
 
 
-def test_what_was_written_once_can_be_given_by_its_tokens(make):
+def test_target_texts_can_be_scored_by_their_tokens(make):
     policy = make()
     written = policy.rollout(requests(WITH_IMAGE, n=3), seed=0)
     rows = zip(written.samples, written.media, written.token_ids, strict=True)
@@ -148,13 +148,13 @@ def test_what_was_written_once_can_be_given_by_its_tokens(make):
     torch.testing.assert_close(targets.log_probs, written.log_probs, atol=2e-5, rtol=0)
 
 
-def test_a_given_text_that_nobody_could_write_is_refused(make):
+def test_target_texts_with_media_tokens_raise(make):
     with pytest.raises(DataError) as refused:
         make().score_targets([TargetText(TEXT_ONLY, "see <|image_pad|>", 0)])
     assert "'said': its target text contains <|image_pad|>" in str(refused.value)
 
 
-def test_an_answer_ends_as_the_chat_template_ends_it(folder_of, tmp_path):
+def test_answers_end_as_in_the_chat_template(folder_of, tmp_path):
     """As Gemma 3's: it stops at two tokens, and was taught to write the second."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -172,7 +172,7 @@ def test_an_answer_ends_as_the_chat_template_ends_it(folder_of, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl", "smolvlm"])
-def test_gradient_checkpointing_changes_neither_values_nor_gradients(make, name):
+def test_gradient_checkpointing_changes_no_value_or_gradient(make, name):
     shared, apart = make(name), make(name, gradient_checkpointing=True)
     clip = Sample("clip", prompt="What?", videos=(as_gif(frames(5, 4)),))
     rollout = shared.rollout(requests(WITH_IMAGE, PAIR, clip, TEXT_ONLY), seed=0)
@@ -189,7 +189,7 @@ def test_gradient_checkpointing_changes_neither_values_nor_gradients(make, name)
 
 @pytest.mark.parametrize("name", ["qwen2_5_vl", "gemma3"])
 @pytest.mark.parametrize("train", ["lora", "full"])
-def test_half_precision_is_replayed_to_within_its_rounding(make, name, train):
+def test_half_precision_replay_gap_is_within_rounding(make, name, train):
     """Up to 0.07 was seen of the eleven families, and 5e-6 in float32."""
     policy = make(name, dtype="bfloat16", train=train, connector=ModelPartConfig(train=train == "full"))
     rollout = policy.rollout(requests(WITH_IMAGE, PAIR, TEXT_ONLY), seed=0)
@@ -201,7 +201,7 @@ def test_half_precision_is_replayed_to_within_its_rounding(make, name, train):
     )
 
 
-def test_the_reference_scores_as_before_training(make):
+def test_reference_scores_are_those_before_training(make):
     policy = make()
     rollout = policy.rollout(requests(WITH_IMAGE), seed=0)
     with torch.no_grad():
@@ -212,13 +212,13 @@ def test_the_reference_scores_as_before_training(make):
         assert policy.replay_gap(rollout) < 2e-5
 
 
-def test_parts_learn_at_their_own_pace(make):
+def test_parts_have_separate_learning_rates(make):
     policy = make(vision=ModelPartConfig(train=True, lr_scale=0.1), connector=ModelPartConfig(train=True, lr_scale=0.5))
     assert {policy.lr_scale(name) for name in policy.parameters_to_train()} == {0.1, 0.5, 1.0}
     assert policy.lr_scale("model.visual.merger.linear_fc1.weight") == 0.5
 
 
-def test_sampling_can_be_asked_for_with_the_requests(make):
+def test_requests_may_set_sampling(make):
     policy = make()
     greedy = TokenSamplingConfig(temperature=0, max_new_tokens=3)
     rollout = policy.rollout(requests(WITH_IMAGE, sampling=greedy), seed=0)
@@ -227,7 +227,7 @@ def test_sampling_can_be_asked_for_with_the_requests(make):
     assert policy.replay_gap(rollout) < 2e-5  # greedy answers are scored at temperature 1
 
 
-def test_media_are_shown_within_their_budget(folder_of):
+def test_media_are_resized_to_their_budget(folder_of):
     config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu")
     tight = MediaConfig.model_validate({"image": {"max_pixels": 32 * 32}})
     large = replace(WITH_IMAGE, images=(as_png(picture(1, 64, 64)),))
@@ -238,6 +238,6 @@ def test_media_are_shown_within_their_budget(folder_of):
     assert lengths[0] - lengths[1] == 16 - 4
 
 
-def test_a_model_that_is_not_there_is_refused():
+def test_missing_models_raise():
     with pytest.raises(ConfigError, match=r"policy\.model: no/such/model cannot be loaded as a vision-language model"):
         VLMPolicy.from_config(VLMConfig(model="no/such/model", device="cpu"), WARM)

@@ -52,7 +52,7 @@ def gradients(vlm, scores):
 
 
 @pytest.mark.parametrize("vlm", SHARING, indirect=True)
-def test_values_entropies_and_gradients_are_those_of_rows(vlm):
+def test_packed_values_entropies_and_gradients_equal_rows(vlm):
     recording = recorded(vlm)
     found, wanted = packed_scores(vlm, recording, fused=False), row_scores(vlm, recording, separate_prompts=False)
     for mine, theirs in zip(found, wanted, strict=True):
@@ -63,7 +63,7 @@ def test_values_entropies_and_gradients_are_those_of_rows(vlm):
 
 
 @pytest.mark.parametrize("vlm", ["qwen3_vl", "llava"], indirect=True)
-def test_logits_that_are_never_held_give_the_same(vlm):
+def test_fused_logits_give_equal_values(vlm):
     recording = recorded(vlm)
     found, wanted = packed_scores(vlm, recording, fused=True), packed_scores(vlm, recording, fused=False)
     for mine, theirs in zip(found, wanted, strict=True):
@@ -74,7 +74,7 @@ def test_logits_that_are_never_held_give_the_same(vlm):
 
 @pytest.mark.parametrize("vlm", ["qwen2_5_vl"], indirect=True)
 @torch.no_grad()
-def test_positions_that_are_not_begun_anew_would_be_seen(vlm, monkeypatch):
+def test_packed_position_test_detects_shifted_positions(vlm, monkeypatch):
     """The negative control: were answers counted on from one another, log-probabilities would be others."""
     recording = recorded(vlm)
     expected = packed_scores(vlm, recording, fused=False)[0]
@@ -88,7 +88,7 @@ def test_positions_that_are_not_begun_anew_would_be_seen(vlm, monkeypatch):
     assert (packed_scores(vlm, recording, fused=False)[0] - expected).abs().max() > 1e-3
 
 
-def test_a_mask_of_shared_prompts_that_is_taken_for_numbers_is_loudly_wrong(vlm_of):
+def test_shared_prompt_masks_misread_as_numbers_fail(vlm_of):
     vlm = vlm_of("qwen3_vl")
     vlm.model.set_attn_implementation("sdpa")
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_a_mask_of_shared_prompts_that_is_taken_for_numbers_is_loudly_wrong(vlm_
 
 
 @pytest.mark.parametrize("name", ALONE)
-def test_a_model_whose_pictures_look_ahead_shares_nothing_and_says_so(folder_of, name):
+def test_models_with_bidirectional_image_attention_are_not_packed(folder_of, name):
     config = VLMConfig(model=str(folder_of(name)), device="cpu", train="full")
     policy = VLMPolicy.from_config(config, TokenSamplingConfig())
     assert policy.attention.name == "sdpa"
@@ -106,7 +106,7 @@ def test_a_model_whose_pictures_look_ahead_shares_nothing_and_says_so(folder_of,
         VLMPolicy.from_config(config.model_copy(update={"attention": "mmrl"}), TokenSamplingConfig())
 
 
-def test_attention_that_does_not_exist_here_is_refused_by_name(folder_of):
+def test_unknown_attention_raises_by_name(folder_of):
     config = VLMConfig(model=str(folder_of("qwen3_vl")), device="cpu", train="full", attention="xformers")
     with pytest.raises(ConfigError, match=r"policy\.attention: transformers has no xformers backend"):
         VLMPolicy.from_config(config, TokenSamplingConfig())
@@ -114,7 +114,7 @@ def test_attention_that_does_not_exist_here_is_refused_by_name(folder_of):
         VLMPolicy.from_config(config.model_copy(update={"attention": "flash"}), TokenSamplingConfig())
 
 
-def test_ten_updates_end_at_the_same_weights(vlm_of):
+def test_ten_packed_updates_give_the_same_weights(vlm_of):
     """Packed and fused against rows: AdamW, the same recording again and again."""
     plain = vlm_of("qwen3_vl")
     ended = []

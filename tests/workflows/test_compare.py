@@ -56,7 +56,7 @@ def compared(drawing_run, tmp_path_factory) -> tuple[list[object], Path, str]:
     return words, out, run(*words).output
 
 
-def test_every_subject_answers_the_same_samples_with_the_same_noise(compared, drawing_run):
+def test_subjects_answer_the_same_samples_with_the_same_noise(compared, drawing_run):
     """Row by row what `evaluate` gives the policy on its own, drawn with the seeds of all calls laid end to end."""
     result = read_result(compared[1])
     assert list(result.subjects) == [f"{drawing_run}@base", str(drawing_run), f"{drawing_run}@best"]
@@ -74,7 +74,7 @@ def test_every_subject_answers_the_same_samples_with_the_same_noise(compared, dr
     np.testing.assert_array_equal(np.asarray(store.picture(5, 1)), np.asarray(expected.images[11]))
 
 
-def test_a_result_says_what_is_due(compared, drawing_run):
+def test_result_holds_the_expected_metrics(compared, drawing_run):
     base, last, best = (read_result(compared[1]).subjects[f"{drawing_run}{at}"] for at in ("@base", "", "@best"))
     result = read_result(compared[1])
     assert result.headline.label == "shapeworld" and "total" not in last.numbers
@@ -94,7 +94,7 @@ def test_a_result_says_what_is_due(compared, drawing_run):
     assert result.settings["seed"] == 1234 and result.settings["samples_digest"]
 
 
-def test_the_pages_hold_everything_and_ask_for_nothing(compared):
+def test_pages_hold_all_results_and_load_no_resource(compared):
     html, text = ((compared[1] / name).read_text() for name in ("result.html", "result.md"))
     assert "data:image/png;base64" in html and re.search("Biggest (wins|losses)", html)
     assert not re.search(r"<script|https?://|src=\"(?!data:)", html)
@@ -103,7 +103,7 @@ def test_the_pages_hold_everything_and_ask_for_nothing(compared):
     assert "12/12 rows" in compared[2] and "Against base" in compared[2]
 
 
-def test_what_is_there_is_not_drawn_again(compared, drawing_run, tmp_path, monkeypatch):
+def test_finished_answers_are_not_sampled_again(compared, drawing_run, tmp_path, monkeypatch):
     words, out, _ = compared
     before = read_result(out)
     monkeypatch.setattr(checkpoint_pool, "build_policy", lambda *_: pytest.fail("a model was loaded"))
@@ -118,7 +118,7 @@ def test_what_is_there_is_not_drawn_again(compared, drawing_run, tmp_path, monke
     assert "other settings (seed differ)" in refused.stderr
 
 
-def test_a_broken_checkpoint_is_named_and_what_others_computed_is_kept(drawing_run, tmp_path):
+def test_broken_checkpoints_are_named_and_other_results_kept(drawing_run, tmp_path):
     broken = Path(shutil.copytree(drawing_run, tmp_path / "broken"))
     spoil(broken / "checkpoints/step-4")
     words = [f"{broken}@4", broken, "--data", DATA, "--samples", 2, "--out", tmp_path / "out"]
@@ -129,7 +129,7 @@ def test_a_broken_checkpoint_is_named_and_what_others_computed_is_kept(drawing_r
     assert "failed" in (tmp_path / "out/result.md").read_text()
 
 
-def test_what_cannot_be_scored_is_counted_and_told(drawing_run, tmp_path):
+def test_unscored_rows_are_counted_and_reported(drawing_run, tmp_path):
     (tmp_path / "flaky.py").write_text(FLAKY)
     samples = load_samples(DATA)[:6]
     write_samples(samples, tmp_path / "data.jsonl")
@@ -145,7 +145,7 @@ def test_what_cannot_be_scored_is_counted_and_told(drawing_run, tmp_path):
     assert f"({squares} unscored)" in result.output and "Could not be scored" in result.output
 
 
-def test_a_run_without_rewards_says_what_to_do(drawing_run, tmp_path):
+def test_runs_without_rewards_raise_with_a_remedy(drawing_run, tmp_path):
     text = (drawing_run / "config.yaml").read_text()
     bare = Path(shutil.copytree(drawing_run, tmp_path / "bare"))
     (bare / "config.yaml").write_text(re.sub(r"rewards:\n- name: shapeworld\n(  .*\n)*", "rewards: []\n", text))
@@ -153,7 +153,7 @@ def test_a_run_without_rewards_says_what_to_do(drawing_run, tmp_path):
     assert "has no rewards" in result.stderr and "--reward" in result.stderr and not (tmp_path / "out").exists()
 
 
-def test_a_protocol_runs_end_to_end_on_answers_in_text(looking_run, tmp_path):
+def test_protocol_runs_end_to_end_on_text_answers(looking_run, tmp_path):
     words = [looking_run, "--protocol", "refcoco", "--data", "shapeworld", "--samples", 4, "--out", tmp_path / "out"]
     displayed = run(*words)
     result = read_result(tmp_path / "out")
@@ -179,7 +179,7 @@ def test_a_protocol_runs_end_to_end_on_answers_in_text(looking_run, tmp_path):
         (["{drawing}@best"], "add --data or --protocol"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_written(
+def test_invalid_comparisons_are_rejected_before_writing(
     words, message, drawing_run, looking_run, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_run(drawing_run, repository, tmp_path, monkeypatch):
+def test_commands_of_the_page_run(drawing_run, repository, tmp_path, monkeypatch):
     """As they stand, with fewer samples; the last compares two checkpoints, of which either may be the better."""
     (tmp_path / "runs/quickstart").mkdir(parents=True)
     shutil.copytree(drawing_run, tmp_path / "runs/quickstart/seed-0")
@@ -201,9 +201,9 @@ def test_the_commands_of_the_page_run(drawing_run, repository, tmp_path, monkeyp
         assert result.exit_code in ((0, 1) if "diff" in words else (0,)), f"{words}: {result.output}"
 
 
-def test_killed_half_way_it_goes_on_where_it_stopped(fork_server, drawing_run, tmp_path):
+def test_killed_comparison_resumes(fork_server, drawing_run, tmp_path):
     """200 samples: killed while a picture of the sixth batch is written, and left with half a line. Every row, picture
-    and number in the end is that of a comparison that nobody disturbed."""
+    and number in the end is that of an uninterrupted comparison."""
     write_samples(load_samples("shapeworld:train")[:200], tmp_path / "data.jsonl")
     run_folder = Path(shutil.copytree(drawing_run, tmp_path / "run"))
     config = (run_folder / "config.yaml").read_text().replace("steps: 2", "steps: 1")

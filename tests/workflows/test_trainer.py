@@ -24,7 +24,7 @@ def trainer(folder, samples):
     )
 
 
-def test_a_run_resumes_and_refuses_other_samples(tmp_path):
+def test_trainer_resumes_and_rejects_other_samples(tmp_path):
     samples = splits.samples("validation")[:3]
     folder = trainer(tmp_path, samples).train()
     written = (folder / "prompts.jsonl").read_bytes()

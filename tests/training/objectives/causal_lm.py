@@ -16,7 +16,7 @@ VOCABULARY, PROMPT = 23, 3
 
 
 def build_model(seed: int = 0) -> LlamaForCausalLM:
-    """One layer, in float64."""
+    """Return a model of one layer, in float64."""
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=VOCABULARY,

@@ -71,7 +71,7 @@ def moved(policy: TokenPolicy, by: float = 0.3) -> TokenPolicy:
 def gradient_of(
     objective: Objective, policy: TokenPolicy, batches: Sequence[MicroBatch]
 ) -> tuple[Tensor, MetricAccumulator]:
-    """Of one update, as the Trainer adds it up."""
+    """Return the gradient and metrics of one update, accumulated as by the Trainer."""
     policy.logits.grad = None
     gauges, amounts = MetricAccumulator(), [objective.loss_normalizer(batch) for batch in batches]
     for batch, amount in zip(batches, amounts, strict=True):

@@ -56,8 +56,8 @@ def with_clip_room(config):
 
 
 @pytest.mark.parametrize("config", PRESETS)
-def test_no_gradient_depends_on_how_decisions_are_visited(config):
-    """One token at a time, as a pipeline visits them, or all in one go: ratios of sequences are coupled by neither."""
+def test_gradients_are_independent_of_the_step_order(config):
+    """Steps one by one, as in pipelines, or all at once: sequence-level ratios stay independent either way."""
     whole, parts = TokenPolicy(), InParts()
     found = []
     for policy in (whole, parts):
@@ -71,7 +71,7 @@ def test_no_gradient_depends_on_how_decisions_are_visited(config):
 
 
 @pytest.mark.parametrize("config", [each for each in PRESETS if each is not BNPOConfig])
-def test_no_gradient_depends_on_how_rows_are_cut(config):
+def test_gradients_are_independent_of_micro_batches(config):
     """Rows of unlike length: a mean over tokens must be one over all tokens of the update."""
     policy = TokenPolicy(length=5)
     batch = batch_of(policy, ADVANTAGES)
@@ -85,7 +85,7 @@ def test_no_gradient_depends_on_how_rows_are_cut(config):
         torch.testing.assert_close(accumulated, whole)
 
 
-def test_the_control_of_that_micro_batch_means_do_depend_on_it():
+def test_micro_batch_means_would_depend_on_micro_batches():
     policy = TokenPolicy(length=5)
     batch = batch_of(policy, ADVANTAGES)
     trained = objective(moved(policy), GRPOConfig(aggregate="micro_batch"))
@@ -93,7 +93,7 @@ def test_the_control_of_that_micro_batch_means_do_depend_on_it():
     assert (whole - cut_up).norm() > 0.01 * whole.norm()
 
 
-def test_what_could_not_be_scored_has_no_part():
+def test_unscored_rows_have_no_gradient():
     policy = TokenPolicy()
     batch = batch_of(policy, ADVANTAGES)
     trained = objective(moved(policy), GRPOConfig(kl={"coef": 0.2}))
@@ -106,7 +106,7 @@ def test_what_could_not_be_scored_has_no_part():
         assert objective(policy, GRPOConfig(aggregate=how)).loss_normalizer(batch) == amount
 
 
-def test_the_gradient_is_that_of_the_expected_advantage():
+def test_gradient_is_that_of_the_expected_advantage():
     """On policy, by hand: for logits, -A (one-hot - probabilities) at each token that was written."""
     policy = TokenPolicy(prompts=1)
     batch = batch_of(policy, [2.0, -1.0, 0.5, 0.0])
@@ -139,7 +139,7 @@ def test_rows_without_an_advantage_are_not_computed(couples):
 
 
 @pytest.mark.parametrize("config", [GRPOConfig(kl={"coef": 0.1}), GSPOConfig(clip={"low": 0.2}), DAPOConfig()])
-def test_answers_that_a_group_gives_again_are_computed_once(config):
+def test_duplicate_answers_are_computed_once(config):
     """Two prompts of eight answers; of answers with two tokens out of two, many are the same."""
     advantages = [1.0, 1.0, 1.0, -1.0, -1.0, 0.5, NAN, 1.0] * 2
     merging, whole = (
@@ -158,7 +158,7 @@ def test_answers_that_a_group_gives_again_are_computed_once(config):
 
 
 @pytest.mark.parametrize("kind", ["k2", "weighted_k3", "k3"])
-def test_penalties_on_tokens_have_the_gradients_of_divergences(kind):
+def test_token_penalties_have_the_gradients_of_divergences(kind):
     """Averaged over many answers of one token: of KL(policy || reference), or for k3 of KL(reference || policy)."""
     policy = moved(TokenPolicy(prompts=1, length=1))
     policy.logits.data = torch.tensor([[[2.0, 0.0, -1.0, 0.0]]])
@@ -175,7 +175,7 @@ def test_penalties_on_tokens_have_the_gradients_of_divergences(kind):
 
 
 @pytest.mark.parametrize("config", [GRPOConfig, GSPOConfig])
-def test_the_penalty_alone_moves_parameters_and_only_away_from_the_start(config):
+def test_penalty_gradient_is_zero_at_the_reference_only(config):
     policy = TokenPolicy()
     trained = objective(policy, config(kl={"coef": 0.5}))
     still, _ = gradient_of(trained, policy, [batch_of(policy, [0.0] * 8)])
@@ -207,7 +207,7 @@ def test_gauges_say_what_happened():
     assert "log_prob_change_max" not in later, "a rollout of an older policy says nothing about the replay"
 
 
-def test_a_replay_that_does_not_repeat_its_rollout_is_seen():
+def test_replay_gap_is_detected():
     policy = TokenPolicy()
     batch = batch_of(policy, ADVANTAGES)
     policy.logits.data[0, 0, 0] += 0.01  # no update, so the version is the same
@@ -219,7 +219,7 @@ def test_a_replay_that_does_not_repeat_its_rollout_is_seen():
 
 
 @pytest.mark.parametrize(("capabilities", "clip"), [(TOKENS, 0.2), (STEPS, 1e-4)])
-def test_an_unset_clip_range_is_that_of_tokens_or_of_denoising_steps(capabilities, clip):
+def test_clip_range_defaults_by_policy_kind(capabilities, clip):
     """Just inside the range the ratio learns, just outside it does not."""
     for config, low, high in ((GRPOConfig(), clip, clip), (GRPOConfig(clip={"high": 3 * clip}), clip, 3 * clip)):
         surrogate = resolve_settings(config, capabilities).surrogate
@@ -235,7 +235,7 @@ def test_an_unset_clip_range_is_that_of_tokens_or_of_denoising_steps(capabilitie
             assert bool(log_probs.grad.any()) is learns
 
 
-def test_every_setting_reaches_the_loss():
+def test_every_setting_changes_the_loss():
     policy = TokenPolicy()
     advantages = torch.randn(64, generator=torch.Generator().manual_seed(0)).tolist()
     batch = batch_of(policy, advantages, n=32)
@@ -274,7 +274,7 @@ def test_every_setting_reaches_the_loss():
         assert all((one - other).norm() > 1e-5 for other in found[:number]), number
 
 
-def test_what_a_policy_cannot_do_is_refused_by_key():
+def test_unsupported_settings_raise_by_key():
     with pytest.raises(ConfigError, match=r"algorithm\.kl\.kind: mean_distance is not for tokens: choose k3, weighted"):
         resolve_settings(GRPOConfig(kl={"kind": "mean_distance", "coef": 0.1}), TOKENS)
     with pytest.raises(ConfigError, match=r"k3 is not for denoising steps: choose mean_distance or velocity_mse"):
@@ -290,7 +290,7 @@ def test_what_a_policy_cannot_do_is_refused_by_key():
     assert resolve_settings(VESPOConfig(), TOKENS).couples and not resolve_settings(DAPOConfig(), TOKENS).couples
 
 
-def test_log_probs_may_come_from_another_writer():
+def test_log_probs_may_come_from_another_engine():
     """Rows of older versions and of other writers keep the log-probs they came with: the ratio is against those."""
     policy = TokenPolicy()
     batch = batch_of(policy, [1.0, -1.0, 1.0, -1.0])

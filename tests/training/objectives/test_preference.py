@@ -33,7 +33,7 @@ def paired(policy, pairs=PAIRS):
 
 
 @each_config
-def test_no_gradient_depends_on_how_decisions_are_visited_or_pairs_are_cut(config):
+def test_gradients_are_independent_of_step_order_and_micro_batches(config):
     found = []
     for policy, at in ((TokenPolicy(), []), (TokenPolicy(), [2, 6]), (InParts(), []), (InParts(), [4])):
         batches = cut(paired(policy), *at)
@@ -44,7 +44,7 @@ def test_no_gradient_depends_on_how_decisions_are_visited_or_pairs_are_cut(confi
     assert found[0][0].norm() > 0.01
 
 
-def test_the_gradient_of_dpo_by_hand():
+def test_dpo_gradient_by_hand():
     """-beta sigmoid(-margin) times the gradient of the margin, for each pair."""
     policy = TokenPolicy()
     batch = paired(policy)
@@ -63,7 +63,7 @@ def test_the_gradient_of_dpo_by_hand():
     assert seen["preference_accuracy"] == (margin > 0).float().mean().item()
 
 
-def test_a_pair_that_lacks_one_answer_has_no_part():
+def test_incomplete_pairs_have_no_gradient():
     policy = TokenPolicy()
     batch = paired(policy)
     learner = PreferenceLearning(moved(policy), DPOConfig())
@@ -81,7 +81,7 @@ def test_a_pair_that_lacks_one_answer_has_no_part():
     assert learner.loss_normalizer(nothing) == 0
 
 
-def test_rows_that_are_no_pairs_are_refused():
+def test_rows_that_form_no_pairs_raise():
     policy = TokenPolicy()
     batch = paired(policy)
     learner = PreferenceLearning(policy, DPOConfig())
@@ -93,7 +93,7 @@ def test_rows_that_are_no_pairs_are_refused():
 
 
 @each_config
-def test_what_was_chosen_becomes_likelier_than_what_was_rejected(config):
+def test_training_raises_chosen_above_rejected(config):
     policy = TokenPolicy()
     batch, learner = paired(policy), PreferenceLearning(policy, config)
     optimizer = torch.optim.Adam([policy.logits], lr=0.05)
@@ -107,7 +107,7 @@ def test_what_was_chosen_becomes_likelier_than_what_was_rejected(config):
     assert margins[-1] > margins[0] + 1.0
 
 
-def test_every_part_of_mpo_is_reported_and_moves_parameters():
+def test_every_mpo_term_is_reported_and_has_a_gradient():
     policy = TokenPolicy()
     batch = paired(policy)
     moved(policy)

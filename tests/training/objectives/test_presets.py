@@ -18,7 +18,7 @@ WEIGHTS = {"begins": 1.0, "short": 0.5}
 
 
 def scored(rollout) -> RewardOutput:
-    """Two rewards: whether an answer begins as asked, and whether it is short."""
+    """Return two rewards: for the requested beginning, and for shortness."""
     texts = [(sample.answer[0], text) for sample, text in zip(rollout.samples, rollout.media, strict=True)]
     begins = torch.tensor([float(text[:1] == expected) for expected, text in texts])
     short = torch.tensor([1 - len(text.split()) / 3 for _, text in texts])
@@ -55,11 +55,11 @@ def learn(config: PolicyGradientConfig, seed: int, sign: float = 1.0) -> tuple[f
 
 
 @pytest.mark.parametrize("config", [each for each in PolicyGradientConfig.__subclasses__() if each not in OF_STEPS])
-def test_every_preset_learns(config):
+def test_preset_learns(config):
     before, after = learn(config(), seed=0)
     assert after > before + 0.3
 
 
-def test_a_flipped_advantage_unlearns():
+def test_flipped_advantages_unlearn():
     before, after = learn(next(iter(PolicyGradientConfig.__subclasses__()))(), seed=0, sign=-1.0)
     assert after < before - 0.1

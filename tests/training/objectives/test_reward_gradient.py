@@ -61,7 +61,7 @@ class Flat(Reward):
 
 @dataclass
 class Painter:
-    """Paints row b in the grey theta_b, whatever the steps; its velocity is theta_b / 2, the reference's 0."""
+    """Paints row b in the grey theta_b for any steps; its velocity is theta_b / 2, the reference's 0."""
 
     theta: Tensor = field(
         default_factory=lambda: torch.tensor([0.2, 0.5, 0.7], dtype=torch.float64, requires_grad=True)
@@ -125,7 +125,7 @@ def close(found: Tensor, expected: list[float]) -> None:
     torch.testing.assert_close(found, torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
-def test_the_gradient_is_the_weighted_sum_of_the_rewards_by_hand():
+def test_reward_gradient_is_the_weighted_sum_by_hand():
     rewards = [DifferentiableReward(Bright(), 2.0), DifferentiableReward(Square(), -0.5)]
     found, gauges = learn(DRaFTConfig(), rewards, share=0.25)
     close(found, [-0.25 * (2 - 0.5 * 2 * theta) / 3 for theta in (0.2, 0.5, 0.7)])
@@ -134,7 +134,7 @@ def test_the_gradient_is_the_weighted_sum_of_the_rewards_by_hand():
     assert gauges["live_reward/bright"] == pytest.approx(1.4 / 3) and gauges["live_steps"] == 1
 
 
-def test_rows_that_could_not_be_scored_have_no_gradient():
+def test_unscored_rows_have_no_gradient():
     found, _ = learn(DRaFTConfig(), [DifferentiableReward(Square(), 1.0)], scored=(True, False, True))
     close(found, [-0.2, 0.0, -0.7])
     painter = Painter()
@@ -142,13 +142,13 @@ def test_rows_that_could_not_be_scored_have_no_gradient():
     assert painter.theta.grad is None and not painter.lived
 
 
-def test_above_the_ceiling_nothing_is_earned():
+def test_rewards_above_the_ceiling_have_no_gradient():
     found, gauges = learn(DRaFTConfig(ceiling=0.6), [DifferentiableReward(Bright(), 1.0)])
     close(found, [-1 / 3, -1 / 3, 0.0])
     assert gauges["live_reward"] == pytest.approx(1.4 / 3) and gauges["loss"] == pytest.approx(-1.3 / 3)
 
 
-def test_each_term_moves_the_parameters_alone():
+def test_every_term_has_a_gradient():
     nothing = DifferentiableReward(Bright(), 0.0)
     found, gauges = learn(DRaFTConfig(kl={"coef": 0.4}), [nothing], share=0.5)
     close(found, [0.5 * 0.4 * 2 * theta / 4 / 3 for theta in (0.2, 0.5, 0.7)])  # of the mean of (theta / 2)²
@@ -163,7 +163,7 @@ def lived(config: RewardGradientConfig, seeds: int = 400) -> list[BackpropSteps]
     return [live for seed in range(seeds) for live in objective.live_steps(seed)]
 
 
-def test_which_steps_are_live_is_the_papers():
+def test_backprop_steps_equal_the_papers():
     assert set(lived(DRaFTConfig())) == {BackpropSteps(1)}
     assert set(lived(DRaFTConfig(steps=4))) == {BackpropSteps(4)}
     assert set(lived(DRaFTConfig(steps=None))) == {BackpropSteps(STEPS)}
@@ -179,7 +179,7 @@ def test_which_steps_are_live_is_the_papers():
         assert min(counted.values()) > 0.5 * 400 / len(expected)
 
 
-def test_noised_copies_are_different_and_share_the_loss():
+def test_noised_copies_differ_and_share_the_loss():
     copies = lived(DRaFTLVConfig(renoised=3), seeds=1)
     assert [each.count for each in copies] == [1] * 3 and len({each.noise_seed for each in copies}) == 3
     assert copies == lived(DRaFTLVConfig(renoised=3), seeds=1) != lived(DRaFTLVConfig(renoised=3), seeds=2)[3:]
@@ -188,7 +188,7 @@ def test_noised_copies_are_different_and_share_the_loss():
     torch.testing.assert_close(one, three)
 
 
-def test_a_reward_without_a_gradient_cannot_be_built_in():
+def test_rewards_without_a_gradient_raise():
     with pytest.raises(ConfigError, match="flat cannot be differentiated, which draft needs"):
         RewardGradient(
             Painter(), DRaFTConfig(), [DifferentiableReward(Bright(), 1.0), DifferentiableReward(Flat(), 1.0)], STEPS
@@ -208,7 +208,7 @@ def config(*changes: str):
     return parse_config(SMALLEST, "tiny.yaml", list(changes))
 
 
-def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_model_is_loaded():
+def test_non_differentiable_rewards_are_rejected_before_loading_a_model():
     check(config())
     check(config("rewards=[{name: shapeworld_clip}, {name: shapeworld, weight: 0}]"))
     with pytest.raises(
@@ -231,7 +231,7 @@ def test_a_run_on_rewards_that_cannot_be_differentiated_is_refused_before_a_mode
         ("{name: draft, kl: {coef: 0.1, kind: k3}}", "algorithm.kl.kind: k3 compares stochastic decisions"),
     ],
 )
-def test_keys_that_cannot_go_together_are_refused(algorithm, message):
+def test_incompatible_keys_are_rejected(algorithm, message):
     made = config(f"algorithm={algorithm}")
     (line,) = made.algorithm.validation_errors(made)
     assert line.startswith(message)

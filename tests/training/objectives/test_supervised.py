@@ -30,7 +30,7 @@ def demonstrated(policy, texts=("1 2", "3", "2 2 2", "1")):
 
 
 @pytest.mark.parametrize(("how", "reduction"), [("token", "mean"), ("sequence", "sum")])
-def test_the_gradient_is_that_of_cross_entropy(how, reduction):
+def test_sft_gradient_is_that_of_cross_entropy(how, reduction):
     policy = TokenPolicy()
     batch = demonstrated(policy)
     got, gauges = gradient_of(SupervisedLearning(policy, SFTConfig(aggregate=how)), policy, [batch])
@@ -46,7 +46,7 @@ def test_the_gradient_is_that_of_cross_entropy(how, reduction):
     assert gauges.values()["log_prob_change_max"] == 0 and gauges.values()["imitated_share"] == 1
 
 
-def test_cuts_and_visits_change_nothing():
+def test_gradients_are_independent_of_step_order_and_micro_batches():
     for how in ("token", "sequence"):
         found = []
         for policy, at in ((TokenPolicy(), []), (TokenPolicy(), [1, 3]), (InParts(), [])):
@@ -57,7 +57,7 @@ def test_cuts_and_visits_change_nothing():
         assert found[0].norm() > 0.1
 
 
-def test_only_what_has_credit_is_imitated_and_computed():
+def test_only_rows_with_an_advantage_are_computed():
     credit = [1.0, 0.0, NAN, 0.0, 0.0, 1.0, 0.0, 0.0]
     cutting, whole = Counting(), Counting(TokenPolicy.capabilities - {Capability.SELECT_ROWS})
     found = []
@@ -81,7 +81,7 @@ def gradient_of_nothing(policy):
     return torch.zeros(1) if policy.logits.grad is None else policy.logits.grad, gauges
 
 
-def test_credit_weighs():
+def test_advantages_weigh_the_loss():
     policy = TokenPolicy()
     batch = demonstrated(policy)
     learner = SupervisedLearning(policy, SFTConfig())
@@ -91,13 +91,13 @@ def test_credit_weighs():
     torch.testing.assert_close(quarter, whole / 4)
 
 
-def test_bad_examples_are_refused():
+def test_negative_advantages_raise():
     policy = TokenPolicy()
     with pytest.raises(ValueError, match="imitation takes advantages >= 0, and some are negative"):
         SupervisedLearning(policy, SFTConfig()).loss_normalizer(batch_of(policy, [1.0, -1.0, 0.0, 0.0]))
 
 
-def test_demonstrations_need_a_policy_that_reads():
+def test_demonstrations_need_a_teacher_forcing_policy():
     check_compatible(SupervisedLearning, TokenPolicy, SFTConfig.experience)
     check_compatible(SupervisedLearning, GaussianPolicy, RejectionSFTConfig.experience)
     with pytest.raises(ConfigError, match="GaussianPolicy cannot learn from demonstrations: it lacks"):

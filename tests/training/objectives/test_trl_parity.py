@@ -102,7 +102,7 @@ def micro_batch(rollout, advantages):
 
 
 def rows_of(rollout, rows):
-    """Some rows as a micro-batch of their own."""
+    """Return some rows as a separate micro-batch."""
     return type(rollout)(
         samples=rollout.samples[rows],
         group_index=rollout.group_index[rows],
@@ -160,7 +160,7 @@ def configured(name, level, beta, dual, kind):
     clip = {"low": LOW, "high": HIGH, "dual": dual}
     if name in ("cispo", "sapo", "vespo"):
         clip = {"low": None, "high": CEILING - 1, "dual": None} if name == "cispo" else {}
-    # VESPO's weight is that of the trajectory whatever trl's level says: it has no other.
+    # VESPO's weight is that of the trajectory at every level of trl: it has no other.
     importance = "trajectory" if name == "vespo" else level
     return OURS[name](importance=importance, clip=clip, kl={"coef": beta, "kind": kind})
 
@@ -198,20 +198,20 @@ def in_float64(grpo_trainer, policy, monkeypatch):
 
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 @pytest.mark.parametrize(("name", "level"), GRID)
-def test_loss_and_gradient_are_trls(grpo_trainer, policy, name, level, beta):
+def test_loss_and_gradient_equal_trl(grpo_trainer, policy, name, level, beta):
     for seed in range(2):
         assert_equal(*both(grpo_trainer, policy, name, level, beta, seed))
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.04])
 @pytest.mark.parametrize(("name", "level"), GRID)
-def test_but_for_rounding_they_are_equal(grpo_trainer, policy, in_float64, name, level, beta):
+def test_loss_equals_trl_up_to_rounding(grpo_trainer, policy, in_float64, name, level, beta):
     for seed in range(3):
         assert_equal(*both(grpo_trainer, policy, name, level, beta, seed), tolerance=1e-7)
 
 
 @pytest.mark.parametrize(("name", "level"), GRID)
-def test_over_micro_batches_too(grpo_trainer, policy, in_float64, name, level):
+def test_micro_batched_gradient_equals_trl(grpo_trainer, policy, in_float64, name, level):
     """Two micro-batches of unlike token counts: bnpo's mean of means, dapo's mean over all, and the rest."""
     cuts = (slice(0, 4), slice(4, 8))
     assert sum(LENGTHS[:4]) != sum(LENGTHS[4:])
@@ -223,7 +223,7 @@ def test_over_micro_batches_too(grpo_trainer, policy, in_float64, name, level):
 
 @pytest.mark.parametrize("level", ["token", "sequence"])
 @pytest.mark.parametrize("name", ["grpo", "dapo"])
-def test_the_dual_clip_is_trls_delta(grpo_trainer, policy, in_float64, name, level):
+def test_dual_clip_is_delta_of_trl(grpo_trainer, policy, in_float64, name, level):
     settings = {"spread": 0.8, "seed": 1}
     with_it = both(grpo_trainer, policy, name, level, dual=1.4, **settings)
     assert_equal(*with_it, tolerance=1e-7)
@@ -232,8 +232,8 @@ def test_the_dual_clip_is_trls_delta(grpo_trainer, policy, in_float64, name, lev
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_weighted_penalty_is_trls_default(grpo_trainer, policy, in_float64, name):
-    """Of single tokens. At sequence level trl weighs each token's penalty by the ratio of its sequence; we never do."""
+def test_weighted_penalty_is_the_default_of_trl(grpo_trainer, policy, in_float64, name):
+    """At token level. At sequence level trl weighs each token's penalty by the ratio of its sequence; we never do."""
     settings = {"name": name, "level": "token", "beta": 0.4}
     weighted = both(grpo_trainer, policy, kind="weighted_k3", **settings)
     assert_equal(*weighted, tolerance=1e-7)
@@ -254,7 +254,7 @@ def test_the_weighted_penalty_is_trls_default(grpo_trainer, policy, in_float64, 
         ("vespo", {"gamma": {"k_negative": 2.0}}),
     ],
 )
-def test_a_setting_that_differs_is_seen(grpo_trainer, policy, in_float64, name, change):
+def test_parity_test_detects_different_settings(grpo_trainer, policy, in_float64, name, change):
     """The control: the same comparison fails where something else is computed."""
     rollout = random_rollout(policy, LENGTHS, seed=0)
     advantages = torch.randn(len(LENGTHS), generator=torch.Generator().manual_seed(0)).double()
@@ -264,7 +264,7 @@ def test_a_setting_that_differs_is_seen(grpo_trainer, policy, in_float64, name, 
     assert (ours[1] - theirs[1]).abs().max() > 1e-4
 
 
-def test_the_clip_is_active_in_these_cases(policy):
+def test_clip_is_active_in_the_parity_cases(policy):
     for name, level in GRID:
         gauges = MetricAccumulator()
         batch = micro_batch(random_rollout(policy, LENGTHS, seed=0), torch.tensor([1.0, -1.0] * 4).double())
@@ -292,7 +292,7 @@ def dpo_trainer(policy, tmp_path_factory):
 
 @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing.*is deprecated:FutureWarning")  # trl 1.16's own
 @pytest.mark.parametrize(("ours", "theirs"), [("sigmoid", "sigmoid"), ("ipo", "ipo"), ("bco", "bco_pair")])
-def test_preference_losses_are_trls(dpo_trainer, policy, ours, theirs):
+def test_preference_losses_equal_trl(dpo_trainer, policy, ours, theirs):
     """trl's batch is [all chosen, all rejected]; ours has the two of a pair beside each other."""
     for seed in range(3):
         rollout = random_rollout(policy, LENGTHS, seed, spread=0.0)

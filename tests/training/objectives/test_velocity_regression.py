@@ -70,7 +70,7 @@ def moved_objective(name, dtype=torch.float32):
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_every_loss_moves_the_policy_and_a_row_that_is_not_scored_has_no_part(name):
+def test_velocity_losses_have_gradients_for_scored_rows_only(name):
     policy, objective = moved_objective(name)
     worth = [1.0, 0.2, -0.4, -0.8] if name in SIGNED else [1.0, 0.2, 0.4, 2.0]
     found, gauges = gradient(objective, policy, velocity_batch(policy, worth))
@@ -85,7 +85,7 @@ def test_every_loss_moves_the_policy_and_a_row_that_is_not_scored_has_no_part(na
 
 
 @pytest.mark.parametrize("name", [name for name in CONFIGS if name != "nft"])  # whose denominators are detached
-def test_the_gradient_is_that_of_finite_differences(name):
+def test_velocity_gradient_equals_finite_differences(name):
     """With the old policy, the reference and the noise held."""
     policy, objective = moved_objective(name, torch.float64)
     batch = velocity_batch(policy, [1.0, 0.2, -0.4, -0.8] if name in SIGNED else [1.0, 0.2, 0.4, 2.0])
@@ -97,7 +97,7 @@ def test_the_gradient_is_that_of_finite_differences(name):
     assert exact == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-2, abs=1e-4)
 
 
-def test_penalties_move_the_policy_alone():
+def test_penalties_have_gradients_for_the_policy_only():
     """Without an advantage only the distances are left, and they pull back to where the policy was."""
     for penalty in ({"old_kl": 1.0}, {"kl": KLConfig(kind="velocity_mse", coef=1.0)}):
         policy = GaussianFlow()
@@ -107,7 +107,7 @@ def test_penalties_move_the_policy_alone():
 
 
 def test_awm_on_policy_is_the_policy_gradient_of_the_error():
-    """Ratio 1: the gradient is that of advantage x error, whatever the clip; past the clip a good sample is left."""
+    """Ratio 1: the gradient is that of advantage x error, for any clip; past the clip a good sample is left."""
     policy = GaussianFlow()
     objective = VelocityRegression(policy, AWMConfig(num_noise_levels=1))
     batch = velocity_batch(policy, [2.0, 1.0, -1.0, -2.0])
@@ -124,7 +124,7 @@ def test_awm_on_policy_is_the_policy_gradient_of_the_error():
     assert 0 < gauges["clip_fraction"] < 1
 
 
-def test_the_old_velocity_of_unmoved_parameters_costs_nothing_and_is_the_same():
+def test_old_velocity_is_reused_for_unchanged_parameters():
     class Counting(GaussianFlow):
         requests = 0
 
@@ -142,7 +142,7 @@ def test_the_old_velocity_of_unmoved_parameters_costs_nothing_and_is_the_same():
     assert policy.requests == 3 and saved == paid
 
 
-def test_a_pair_shares_its_noise_and_groups_do_not():
+def test_pairs_share_their_noise_and_groups_do_not():
     seen = []
 
     class Watching(GaussianFlow):
@@ -161,7 +161,7 @@ def test_a_pair_shares_its_noise_and_groups_do_not():
     assert abs(noise[0] - noise[2]) > 1e-3
 
 
-def test_every_pair_of_a_group_that_differs_by_the_margin_counts():
+def test_every_pair_past_the_margin_counts():
     policy = GaussianFlow()
     batch = velocity_batch(policy, [1.0, 0.5, -1.0, 1.0, 0.0, 0.0], 3)
     assert VelocityRegression(policy, OnlineDPOConfig()).loss_normalizer(batch) == 3 + 2
@@ -169,7 +169,7 @@ def test_every_pair_of_a_group_that_differs_by_the_margin_counts():
     assert VelocityRegression(policy, DPOConfig()).loss_normalizer(velocity_batch(policy, [1.0, math.nan], 2)) == 0
 
 
-def test_dpo_starts_towards_what_was_chosen_and_its_weight_is_half_at_first():
+def test_dpo_gradient_starts_at_half_weight_towards_the_chosen():
     """At the reference the log-ratios are 0: the gradient is beta / 4 that of the difference of errors."""
     policy = GaussianFlow()
     batch = velocity_batch(policy, [1.0, -1.0], 2)
@@ -198,7 +198,7 @@ def test_what_is_usual_is_remembered_and_saved():
     assert gradient(fresh, policy, batch)[0] == gradient(objective, policy, batch)[0]
 
 
-def test_imitation_refuses_bad_examples_and_rollouts_without_latents():
+def test_imitation_rejects_negative_advantages_and_missing_latents():
     policy = GaussianFlow()
     objective = VelocityRegression(policy, SFTConfig())
     with pytest.raises(ValueError, match="imitation takes advantages >= 0"):
@@ -250,14 +250,14 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0])  # lower ones need more than 32 draws for their mean
-def test_reward_weights_end_where_the_tilted_distribution_has_its_mean(temperature):
+def test_reward_weighting_converges_to_the_tilted_distribution(temperature):
     """N(0, SPREAD^2) times exp(x / T) is N(SPREAD^2 / T, SPREAD^2)."""
     config = FlowRWRConfig(advantage=ExponentialConfig(temperature=temperature, normalise=True))
     mean = run(config, Linear(), iterations=50, frozen=True)
     assert mean == pytest.approx(SPREAD**2 / temperature, abs=0.12)
 
 
-def test_the_best_of_a_group_ends_at_its_expected_maximum():
+def test_best_of_group_converges_to_the_expected_maximum():
     """The largest of 32 standard normal numbers is 2.07 on average."""
     config = RejectionSFTConfig(advantage=BestOfConfig(keep=1))
     mean = run(config, Linear(), choose=positive_advantage_rows, iterations=60, lr=0.05, frozen=True)
@@ -274,5 +274,5 @@ def test_the_best_of_a_group_ends_at_its_expected_maximum():
     ],
     ids=lambda each: getattr(each, "loss", None) or getattr(each, "name", ""),
 )
-def test_the_flow_moves_to_the_target(config, choose):
+def test_training_moves_the_flow_to_the_target(config, choose):
     assert run(config, Nearness(), choose) > 0.4 * TARGET

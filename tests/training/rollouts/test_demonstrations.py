@@ -32,7 +32,7 @@ def mixing(policy=None, reward=None, share=1.0, shaping=None, samples=DEMONSTRAT
     )
 
 
-def test_a_demonstration_takes_one_place_and_shares_the_credit_of_its_group():
+def test_demonstrations_replace_one_rollout_and_share_group_advantages():
     found = collect(mixing())
     assert sum(batch.rollout.rows for batch in found.micro_batches) == 24
     first, *own = found.micro_batches
@@ -45,7 +45,7 @@ def test_a_demonstration_takes_one_place_and_shares_the_credit_of_its_group():
     assert found.metrics["demonstrations/rows"] == 4 and found.metrics["demonstrations/reward"] == 1
 
 
-def test_metrics_are_of_the_policys_own_answers():
+def test_metrics_exclude_demonstrations():
     seen = []
 
     class Remembering(Exact):
@@ -60,7 +60,7 @@ def test_metrics_are_of_the_policys_own_answers():
 
 @settings(max_examples=20)
 @given(st.floats(0, 1), st.integers(0, 99))
-def test_a_share_of_the_groups_that_have_one_get_a_demonstration_once(share, seed):
+def test_demonstrations_are_added_to_a_share_of_groups(share, seed):
     mixed = MixedDemonstrations(share, None, seed)
     samples = [DEMONSTRATED[n % 8] if n % 3 else questions()[n % 8] for n in range(200)]
     requests = [RolloutRequest(sample, 4, group) for group, sample in enumerate(samples)]
@@ -71,7 +71,7 @@ def test_a_share_of_the_groups_that_have_one_get_a_demonstration_once(share, see
     assert len(targets) == pytest.approx(share * having, abs=4 * (share * (1 - share) * having) ** 0.5 + 1e-9)
 
 
-def test_the_first_update_of_a_shaped_demonstration_is_luffys():
+def test_shaped_demonstration_gradient_equals_luffy():
     """The gradient of mean(A f(p)) by autograd, f(p) = p / (p + gamma), against the credit that is given."""
     policy = TokenPolicy()
     found = collect(mixing(policy, shaping=0.1))
@@ -96,7 +96,7 @@ def mastery(policy):
     return sum(probabilities[n, range(3), ids].prod().item() for n, ids in targets) / len(targets)
 
 
-def test_demonstrations_teach_what_is_never_found_by_trying(tmp_path):
+def test_demonstrations_teach_unexplored_answers(tmp_path):
     def unlikely():
         policy = TokenPolicy()
         with torch.no_grad():
@@ -112,7 +112,7 @@ def test_demonstrations_teach_what_is_never_found_by_trying(tmp_path):
     assert mastery(taught) > 0.5 and mastery(alone) < 0.01
 
 
-def test_rewards_that_compare_answers_see_the_demonstration_among_them():
+def test_group_rewards_see_demonstrations():
     sizes = set()
 
     class Rank(GroupReward):
@@ -133,7 +133,7 @@ def test_demonstrations_go_with_dynamic_sampling():
     assert found.metrics["draws/filled_groups"] == 0  # a group with a right answer among wrong ones says something
 
 
-def test_what_is_no_demonstration_is_refused_by_name():
+def test_invalid_demonstrations_raise_by_sample():
     several = Sample(id="a", demonstration=["x", "y"])
     assert demonstrations_of(several) == ("x", "y") and demonstrations_of(Sample(id="b")) == ()
     with pytest.raises(DataError, match=r"sample 'c': expected .* got a int"):

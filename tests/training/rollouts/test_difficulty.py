@@ -22,14 +22,14 @@ TABLE = {  # at 0, 1/4, 1/2, 3/4 and 1, by hand
 
 
 @pytest.mark.parametrize("curve", TABLE)
-def test_weights_are_those_of_the_papers(curve):
+def test_difficulty_weights_equal_the_papers(curve):
     rates = torch.tensor([0.0, 0.25, 0.5, 0.75, 1.0])
     torch.testing.assert_close(difficulty_weights(rates, curve), torch.tensor(TABLE[curve]))
 
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(0, 1), min_size=1), st.sampled_from(list(TABLE)))
-def test_weights_lie_between_0_and_1_and_easy_mirrors_hard(rates, curve):
+def test_difficulty_weights_lie_in_0_to_1_and_mirror(rates, curve):
     rate = torch.tensor(rates, dtype=torch.float64)
     weights = difficulty_weights(rate, curve)
     assert bool(((weights >= 0) & (weights <= 1)).all())
@@ -38,21 +38,21 @@ def test_weights_lie_between_0_and_1_and_easy_mirrors_hard(rates, curve):
     torch.testing.assert_close(difficulty_weights(rate, "easy")[inner], mirrored, atol=1e-9, rtol=0)
 
 
-def test_the_success_rate_is_that_of_the_scored_answers_of_a_group():
+def test_success_rate_is_over_scored_answers_of_a_group():
     total = torch.tensor([1.0, 0.0, 0.9, float("nan"), 1.0, 1.0, float("nan")])
     groups = torch.tensor([0, 0, 0, 0, 1, 1, 2])
     weights = DifficultyWeighting(("parabola",), success=1.0).weights(total, groups, 0.0)
     torch.testing.assert_close(weights, torch.tensor([8 / 9] * 4 + [0.0] * 3))
 
 
-def test_stages_hold_for_equal_parts_of_training():
+def test_stages_last_equal_parts_of_training():
     weighting = DifficultyWeighting(("easy", "medium", "hard"), 1.0)
     stages = [weighting.stage(step / 9) for step in range(9)] + [weighting.stage(1.0)]
     assert stages == ["easy"] * 3 + ["medium"] * 3 + ["hard"] * 4
 
 
 @pytest.mark.parametrize("curve", ["easy", "hard"])
-def test_the_advantages_of_a_group_are_scaled_by_its_weight(curve):
+def test_group_advantages_are_scaled_by_difficulty(curve):
     plain = collect(source(reward=Exact()), 2)
     scaled = collect(source(reward=Exact(), weighting=DifficultyWeighting((curve,), 1.0)), 2)
     for one, other in zip(plain.micro_batches, scaled.micro_batches, strict=True):

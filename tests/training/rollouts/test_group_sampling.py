@@ -34,7 +34,7 @@ def rows_by_prompt(experience):
 
 
 def totals(experience, reward):
-    """What each trained answer is worth, by prompt."""
+    """Return the rewards of trained answers by prompt."""
     found = {}
     for batch in experience.micro_batches:
         for sample, text in zip(batch.rollout.samples, batch.rollout.media, strict=True):
@@ -47,7 +47,7 @@ def right(text, answer):
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 20), st.booleans())
-def test_requests_are_cut_as_plan_calls_cuts_them(sizes, rows, conditions):
+def test_requests_are_chunked_as_by_batch_requests(sizes, rows, conditions):
     samples = [
         Sample(id=f"s{n}", conditions={"image": "a.png"} if conditions and n % 2 else {}) for n in range(len(sizes))
     ]
@@ -61,7 +61,7 @@ def test_requests_are_cut_as_plan_calls_cuts_them(sizes, rows, conditions):
 
 @settings(max_examples=15)
 @given(st.integers(0, 1000))
-def test_dynamic_sampling_trains_on_groups_that_say_something(seed):
+def test_dynamic_sampling_trains_on_informative_groups(seed):
     found = collect(source(TokenPolicy(seed=seed), seed=seed, group_sampler=DYNAMIC))
     metrics = found.metrics
     silent = [id for id, values in totals(found, right).items() if max(values) == min(values)]
@@ -71,14 +71,14 @@ def test_dynamic_sampling_trains_on_groups_that_say_something(seed):
     assert all(batch.scored.all() for batch in found.micro_batches)
 
 
-def test_without_dynamic_sampling_some_groups_are_silent():
+def test_uniform_sampling_has_uninformative_groups():
     found = totals(collect(source(reward=Exact()), 1), lambda text, answer: text == answer)
     assert any(max(values) == min(values) for values in found.values())
     found = collect(source(reward=Exact(), group_sampler=DYNAMIC, prompts=PromptSampler(questions(), 2, 0)), 1)
     assert found.metrics["draws/dropped_groups"] > 0
 
 
-def test_dynamic_sampling_gives_up_after_its_rounds_and_fills_up_with_what_there_is():
+def test_dynamic_sampling_stops_after_its_rounds_and_fills_up():
     class Blind(Right):
         def score_one(self, item):
             return 0.25
@@ -101,7 +101,7 @@ def gradient(policy, experience):
     return policy.logits.grad.clone()
 
 
-def test_rows_that_cannot_be_cut_are_left_out_of_the_loss_and_the_gradient_is_the_same():
+def test_surplus_rows_of_policies_without_row_selection_have_no_loss():
     class Whole(TokenPolicy):
         capabilities = TokenPolicy.capabilities - {Capability.SELECT_ROWS}
 
@@ -116,7 +116,7 @@ def test_rows_that_cannot_be_cut_are_left_out_of_the_loss_and_the_gradient_is_th
 
 @settings(max_examples=15)
 @given(st.integers(0, 1000), st.integers(0, 3), st.integers(0, 3))
-def test_adaptive_allocation_stops_where_it_has_enough_and_keeps_half_and_half(seed, positives, negatives):
+def test_adaptive_sampling_stops_at_its_targets_and_balances_rewards(seed, positives, negatives):
     draws = adaptive(positives=positives, negatives=negatives)
     policy = TokenPolicy(seed=seed, vocabulary=3)
     found = collect(source(policy, Exact(), seed=seed, group_sampler=draws))
@@ -129,7 +129,7 @@ def test_adaptive_allocation_stops_where_it_has_enough_and_keeps_half_and_half(s
     assert found.metrics["draws/rows"] <= 24 * found.metrics["draws/rounds"] <= 24 * 4
 
 
-def test_adaptive_advantages_are_relative_to_all_that_was_drawn():
+def test_adaptive_advantages_are_relative_to_all_samples():
     policy = TokenPolicy(vocabulary=3)
     seen = {}
 
@@ -148,7 +148,7 @@ def test_adaptive_advantages_are_relative_to_all_that_was_drawn():
             assert batch.advantages[row].item() == pytest.approx(expected, abs=1e-5)
 
 
-def test_adaptive_metrics_show_the_policy_and_not_the_pick():
+def test_adaptive_metrics_are_over_all_samples():
     fixed, picked = (collect(source(TokenPolicy(), Exact(), group_sampler=draws)) for draws in (None, adaptive()))
     assert picked.metrics["reward/exact"] == fixed.metrics["reward/exact"]
     assert picked.metrics["draws/rows"] > 24
@@ -158,7 +158,7 @@ def test_adaptive_metrics_show_the_policy_and_not_the_pick():
 @given(
     st.lists(st.sampled_from([0.0, 1.0, float("nan")]), min_size=1, max_size=24), st.integers(1, 8), st.integers(0, 9)
 )
-def test_rows_are_kept_as_close_to_half_and_half_as_can_be(values, keep, seed):
+def test_rows_are_selected_as_balanced_as_possible(values, keep, seed):
     total, groups = torch.tensor(values), torch.arange(len(values)) % 2
     kept = balanced_rows(total >= 1, total, groups, keep, np.random.default_rng(seed))
     for group in (0, 1):
@@ -170,7 +170,7 @@ def test_rows_are_kept_as_close_to_half_and_half_as_can_be(values, keep, seed):
         assert abs(had[0] - had[1]) == abs(best[0] - best[1]) and sum(had) == sum(best) == int(mine.sum())
 
 
-def test_dropped_groups_do_not_enter_the_metrics_of_spread():
+def test_dropped_groups_do_not_enter_spread_metrics():
     found = collect(source(reward=Exact(), group_sampler=DYNAMIC))
     trained = torch.cat([batch.rollout.group_index for batch in found.micro_batches])
     gained = torch.cat([batch.advantages for batch in found.micro_batches])

@@ -35,7 +35,7 @@ def corrected(cap: float = 2.0, policy: TokenPolicy | None = None):
     return policy, source(policy, importance_correction=ImportanceCorrection(policy, cap))
 
 
-def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncated():
+def test_ratios_start_at_trainer_probabilities_with_truncated_weights():
     policy, origin = corrected(cap=1.2)
     plain = collect(source(Elsewhere()))
     experience = collect(origin)
@@ -53,8 +53,8 @@ def test_ratios_begin_at_the_trainers_own_probabilities_and_weights_are_truncate
     assert experience.metrics["mismatch/gap"] > 0.1
 
 
-def test_the_gradient_is_that_of_the_trained_policy_in_expectation():
-    """Of a bandit whose every answer is known: engine samples with weights give the gradient of the true objective."""
+def test_corrected_gradient_is_unbiased():
+    """A bandit whose answers are enumerated: engine samples with weights give the gradient of the true objective."""
     torch.manual_seed(0)
     policy = TokenPolicy(prompts=1, length=1)
     engine = (policy.logits + torch.tensor([0.8, -0.5, 0.3, -0.2])).detach().softmax(-1)[0, 0]
@@ -67,7 +67,7 @@ def test_the_gradient_is_that_of_the_trained_policy_in_expectation():
     assert (torch.autograd.grad(plain, policy.logits)[0] - expected).abs().max() > 0.01
 
 
-def test_where_engine_and_trainer_agree_nothing_changes():
+def test_equal_engine_and_trainer_change_nothing():
     _, origin = corrected(policy=TokenPolicy())
     mine, theirs = collect(origin), collect(source(TokenPolicy()))
     for one, other in zip(mine.micro_batches, theirs.micro_batches, strict=True):
@@ -76,7 +76,7 @@ def test_where_engine_and_trainer_agree_nothing_changes():
     assert mine.metrics["mismatch/truncated"] == 0
 
 
-def test_an_update_learns_from_what_was_corrected():
+def test_updates_use_corrected_rollouts():
     policy, origin = corrected()
     batch = collect(origin).micro_batches[0]
     PolicyGradient(policy, GRPOConfig()).backward(batch, 1.0, 0, gauges := MetricAccumulator())
@@ -88,13 +88,13 @@ def test_an_update_learns_from_what_was_corrected():
     assert (policy.logits.grad - first).abs().max() > 1e-4
 
 
-def test_replayed_answers_have_no_engine_to_be_compared_with():
+def test_replayed_answers_are_not_corrected():
     policy = TokenPolicy()
     with pytest.raises(ConfigError, match=r"algorithm\.mismatch: answers that data\.replay keeps"):
         source(policy, importance_correction=ImportanceCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
 
 
-def test_the_configuration_asks_for_it():
+def test_importance_correction_is_configurable():
     policy = TokenPolicy()
     assert build_importance_correction(GRPOConfig(), policy) is None
     found = build_importance_correction(GRPOConfig(mismatch=MismatchConfig(cap=3.0)), policy)

@@ -51,7 +51,7 @@ def learnt(trainer, iterations: int) -> dict[str, list[float]]:
     return {name: [row[name] for row in rows] for name in ("multiplier/held", "reward/held")}
 
 
-def test_the_objective_is_maximised_as_far_as_the_constraint_lets_it(make_trainer):
+def test_objective_is_maximised_within_the_constraint(make_trainer):
     """On paper: -(x + 2)² + lambda x is best at x = lambda / 2 - 2, which is the threshold, -0.5, at lambda = 3."""
     trainer = constrained(make_trainer(optimizer={"lr": 0.1}), THRESHOLD, start=2.5)
     numbers = learnt(trainer, 45)
@@ -63,13 +63,13 @@ def test_the_objective_is_maximised_as_far_as_the_constraint_lets_it(make_traine
         assert (then > now) == (value < THRESHOLD), "up as long as it is broken, else down"
 
 
-def test_without_multipliers_that_move_it_falls_on(make_trainer):
+def test_fixed_multipliers_violate_the_constraint(make_trainer):
     trainer = constrained(make_trainer(optimizer={"lr": 0.1}), THRESHOLD)
     trainer.source.advantage_estimator.constraints.each = [Constraint("held", THRESHOLD, most=0.0)]
     assert learnt(trainer, 30)["reward/held"][-1] < -1.4
 
 
-def test_multipliers_go_on_where_they_were(make_trainer, tmp_path):
+def test_multipliers_resume(make_trainer, tmp_path):
     straight = constrained(make_trainer(tmp_path / "a"), 0.5)
     straight.train()
     begun = constrained(make_trainer(tmp_path / "b"), 0.5)
@@ -100,7 +100,7 @@ def output(**columns: list[float]) -> RewardOutput:
     return RewardOutput(values, {}, [{} for _ in next(iter(columns.values()))])
 
 
-def test_a_constraint_that_could_not_be_scored_leaves_its_row_to_the_objective():
+def test_unscored_constraints_are_left_out_of_their_row():
     constraints = Constraints([Constraint("held", 0.0, start=1.0)])
     credit = AdvantageEstimator(AdvantageConfig(name="dr_grpo"), {"up": 1.0, "held": 0.0}, constraints)
     scored = output(up=[1.0, 0.0, 0.5], held=[0.0, 4.0, np.nan], total=[1.0, 0.0, 0.5])
@@ -111,7 +111,7 @@ def test_a_constraint_that_could_not_be_scored_leaves_its_row_to_the_objective()
     )
 
 
-def test_gdpo_is_held_too_and_ignores_the_weight_of_what_holds_it():
+def test_gdpo_applies_constraints_and_ignores_their_weight():
     constraints = Constraints([Constraint("held", 0.0, start=1.0)])
     scored = output(a=[1.0, 0.0], b=[0.0, 0.0], held=[0.0, 9.0], total=[1.0, 0.0])
     group, config = torch.zeros(2, dtype=torch.long), AdvantageConfig(name="gdpo", ddof=1)
@@ -120,7 +120,7 @@ def test_gdpo_is_held_too_and_ignores_the_weight_of_what_holds_it():
     assert plain[0] > 0.5 and value.abs().max() < 0.01, "both are z-scores, and cancel"
 
 
-def test_of_a_group_only_the_front_learns():
+def test_pareto_trains_on_the_front_only():
     credit = AdvantageEstimator(AdvantageConfig(name="pareto"), {"a": 1.0, "worse": -2.0, "watched": 0.0})
     scored = output(a=[1.0, 0.0, 0.0], worse=[3.0, 1.0, 3.0], watched=[0.0, 0.0, 9.0], total=[-5.0, -2.0, -6.0])
     got = credit.advantages(scored, torch.zeros(3, dtype=torch.long))

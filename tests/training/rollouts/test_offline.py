@@ -33,7 +33,7 @@ def pairs(policy, micro_batch=4, groups=3):
     return PreferencePairs(policy, PromptSampler(paired_samples(), groups, seed=0), micro_batch)
 
 
-def test_demonstrations_are_read_as_they_stand_each_worth_the_same():
+def test_demonstrations_have_equal_advantages():
     found = collect(demonstrations(TokenPolicy()))
     assert [batch.rollout.rows for batch in found.micro_batches] == [3, 3, 2]
     for batch in found.micro_batches:
@@ -42,7 +42,7 @@ def test_demonstrations_are_read_as_they_stand_each_worth_the_same():
     assert found.metrics == {"length": 3.0, "length_by_source/even": 3.0, "length_by_source/odd": 3.0}
 
 
-def test_of_several_demonstrations_one_is_shown_at_a_time_and_all_in_time():
+def test_one_of_several_demonstrations_is_sampled_at_a_time():
     source = demonstrations(TokenPolicy(), paired_samples(demonstration=["1", "2", "3"]), 8)
     texts = [batch.rollout.media for n in range(6) for batch in collect(source, n).micro_batches]
     assert {text for each in texts for text in each} == {"1", "2", "3"}
@@ -54,7 +54,7 @@ def test_of_several_demonstrations_one_is_shown_at_a_time_and_all_in_time():
     )
 
 
-def test_pairs_stand_side_by_side_chosen_first_and_are_never_split():
+def test_pairs_are_adjacent_and_never_split():
     found = collect(pairs(TokenPolicy()))
     assert [batch.rollout.rows for batch in found.micro_batches] == [4, 2]
     for batch in found.micro_batches:
@@ -77,7 +77,7 @@ def probability(policy, answer):
 
 
 @pytest.mark.parametrize("kind", ["demonstrations", "pairs"])
-def test_what_is_shown_becomes_likely(kind):
+def test_offline_training_raises_demonstration_likelihood(kind):
     policy = TokenPolicy()
     if kind == "pairs":
         source, objective = pairs(policy, 16, 8), PreferenceLearning(policy, DPOConfig())
@@ -96,7 +96,7 @@ def test_what_is_shown_becomes_likely(kind):
     assert after[1] < before[1] or kind == "demonstrations"  # which know nothing of what is not shown
 
 
-def test_samples_that_lack_what_is_due_are_refused_all_at_once():
+def test_incomplete_samples_are_reported_together():
     bad = [*paired_samples(), Sample(id="x"), Sample(id="y", demonstration=3, chosen="a", rejected="a")]
     with pytest.raises(DataError, match="2 of 10 samples lack a text as 'demonstration'; the first is 'x'"):
         check_answers(bad, "demonstrations", TokenPolicy())
@@ -109,7 +109,7 @@ def test_samples_that_lack_what_is_due_are_refused_all_at_once():
         preference_pair(bad[-1])
 
 
-def test_a_source_goes_on_where_it_was():
+def test_offline_sources_resume():
     for make in (demonstrations, pairs):
         straight, resumed = make(TokenPolicy()), make(TokenPolicy())
         for n in range(3):

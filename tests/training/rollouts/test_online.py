@@ -1,4 +1,4 @@
-"""Online rollouts: metrics by source, rewards by sample, and runs that go on where they were whatever samples them."""
+"""Online rollouts: metrics by source, rewards by sample, and exact resumption with every sampler."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def mastery(policy):
 
 
 @pytest.mark.parametrize("kind", SAMPLERS)
-def test_every_sampler_teaches_and_a_resumed_run_is_the_run_that_was_never_stopped(kind, tmp_path):
+def test_every_sampler_learns_and_resumes_exactly(kind, tmp_path):
     straight, begun = run(tmp_path / "a", kind), run(tmp_path / "b", kind)
     metrics = [straight.iterate()[0] for _ in range(5)]
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_every_sampler_teaches_and_a_resumed_run_is_the_run_that_was_never_stopp
     assert max(row["replay_gap"] for row in metrics) < 1e-6  # rows of the past are no part of it
 
 
-def test_metrics_by_source_are_those_of_its_own_rows():
+def test_metrics_by_source_use_their_own_rows():
     class Half(Right):
         def score_one(self, item: RewardInput) -> float:
             if item.metadata["source"] == "odd" and item.text == "":
@@ -103,7 +103,7 @@ def test_metrics_by_source_are_those_of_its_own_rows():
     assert found.metrics["zero_variance_share"] == pytest.approx(whole)
 
 
-def test_one_run_scores_its_samples_by_what_each_of_them_asks_for():
+def test_samples_are_scored_by_their_requested_rewards():
     def asking(sample: Sample) -> Sample:
         chosen = () if sample.source == "even" else (RewardChoice("exact", 2.0), RewardChoice("right", 0.5))
         return Sample(**{**vars(sample), "rewards": chosen})
@@ -120,7 +120,7 @@ def test_one_run_scores_its_samples_by_what_each_of_them_asks_for():
     exact = collect(source(reward=Exact()))
     expected = 2 * exact.metrics["reward_by_source/odd"] + 0.5 * plain.metrics["reward_by_source/odd"]
     assert found.metrics["reward_by_source/odd"] == pytest.approx(expected)
-    assert found.metrics["reward/exact"] == exact.metrics["reward_by_source/odd"]  # of those that asked for it
+    assert found.metrics["reward/exact"] == exact.metrics["reward_by_source/odd"]  # of the samples that requested it
     assert not [name for name in found.metrics if name.startswith(("status/", "failure/"))]
     assert all(math.isfinite(a) for batch in found.micro_batches for a in batch.advantages.tolist())
     rewards.close()
@@ -130,7 +130,7 @@ def item(group):
     return RewardInput(id="", group=group, prompt="")
 
 
-def test_rewards_that_compare_wait_until_groups_are_whole_and_wait_for_no_more():
+def test_group_rewards_wait_for_whole_groups():
     sizes = {0: 2, 1: 3, 2: 1}
     assert [complete_groups([item(g) for g in (0, 1, 0, 1, 1, 2)[:n]], sizes) for n in range(7)] == [
         0,
@@ -157,7 +157,7 @@ def test_rewards_that_compare_wait_until_groups_are_whole_and_wait_for_no_more()
     assert calls == [6] * 4
 
 
-def test_the_tokens_of_an_answer_and_what_was_shown_reach_the_reward():
+def test_tokens_and_prompt_media_reach_the_reward():
     seen = []
 
     class Looking(Exact):
@@ -172,7 +172,7 @@ def test_the_tokens_of_an_answer_and_what_was_shown_reach_the_reward():
     assert {(*item.references["images"], *item.references["videos"]) for item in seen} == {("a.png", "b.mp4")}
 
 
-def test_a_small_round_in_which_the_scorer_failed_does_not_stop_the_run_by_itself():
+def test_failed_scores_of_a_small_round_do_not_stop_the_run():
     calls = []
 
     class Flaky(Right):
@@ -186,7 +186,7 @@ def test_a_small_round_in_which_the_scorer_failed_does_not_stop_the_run_by_itsel
     assert found.metrics["draws/rounds"] == 2 and found.metrics["valid_share_by_source/even"] < 1
 
 
-def test_a_scorer_that_is_down_stops_the_run():
+def test_failed_scorers_stop_the_run():
     class Down(Right):
         def score_one(self, item: RewardInput) -> float:
             raise ScoringFailed("down")

@@ -14,7 +14,7 @@ from mmrl.training.rollouts.advantage_estimator import PromptHistory, build_hist
 NAN = float("nan")
 
 
-def test_it_is_the_prompt_s_own_spread_once_there_is_enough():
+def test_prompt_history_uses_the_prompt_spread_once_long_enough():
     history = PromptHistory(buffer=4, min_count=3)
     first = history.advantages(torch.tensor([1.0, 3.0, 8.0]), ["a", "a", "b"])
     batch = [1.0, 3.0, 8.0]
@@ -29,12 +29,12 @@ def test_it_is_the_prompt_s_own_spread_once_there_is_enough():
     assert third.item() == pytest.approx((9 - statistics.fmean(own)) / (statistics.pstdev(own) + 1e-6), rel=1e-6)
 
 
-def test_equal_rewards_say_nothing():
+def test_equal_rewards_have_zero_advantages():
     history = PromptHistory(buffer=8, min_count=2)
     assert not history.advantages(torch.full((5,), 0.1), ["a"] * 5).any()
 
 
-def test_a_history_that_was_saved_goes_on_exactly():
+def test_saved_history_resumes_exactly():
     whole, cut = PromptHistory(5, 3), PromptHistory(5, 3)
     draws = [torch.rand(6, generator=torch.Generator().manual_seed(n)) for n in range(4)]
     ids = ["a", "b", "a", "c", "b", "a"]
@@ -49,6 +49,6 @@ def test_a_history_that_was_saved_goes_on_exactly():
     assert not torch.equal(empty.advantages(draws[2], ids), before[2])  # the control
 
 
-def test_only_the_name_running_looks_back():
+def test_prompt_history_is_used_by_running_only():
     assert build_history(AdvantageConfig()) is None
     assert isinstance(build_history(AdvantageConfig(name="running")), PromptHistory)

@@ -36,7 +36,7 @@ def of_past(experience, policy):
 
 
 @pytest.mark.parametrize(("alpha", "share"), [(0.0, 0.5), (1.0, 0.75), (2.0, 0.9)])
-def test_the_odds_of_an_answer_are_its_advantage_to_the_power_of_alpha(alpha, share):
+def test_replay_probability_is_a_power_of_the_advantage(alpha, share):
     replay = SelectiveReplay(8, alpha, seed=0)
     replay.keep([answer(-3.0, text="3"), answer(1.0, text="1"), answer(0.0, text="2")])
     drawn = Counter(replay.draw(1)[0].text for _ in range(800))
@@ -45,7 +45,7 @@ def test_the_odds_of_an_answer_are_its_advantage_to_the_power_of_alpha(alpha, sh
 
 @settings(max_examples=40)
 @given(st.lists(st.floats(-2, 2).filter(lambda a: abs(a) > 1e-3), max_size=12), st.integers(1, 8), st.integers(0, 14))
-def test_a_buffer_holds_the_newest_and_gives_none_of_them_twice(advantages, capacity, count):
+def test_buffer_holds_the_newest_and_samples_without_replacement(advantages, capacity, count):
     replay = SelectiveReplay(capacity, 1.0, seed=0)
     replay.keep([answer(advantage, text=str(n)) for n, advantage in enumerate(advantages)])
     newest = [str(n) for n in range(len(advantages))][-capacity:]
@@ -54,7 +54,7 @@ def test_a_buffer_holds_the_newest_and_gives_none_of_them_twice(advantages, capa
     assert set(drawn) <= set(newest)
 
 
-def test_selective_replay_fills_the_places_of_groups_that_say_nothing():
+def test_selective_replay_replaces_uninformative_groups():
     policy = TokenPolicy(spread=3.0)
     filled = source(policy, replay=SelectiveReplay(256, 1.0, seed=0))
     plain = source(policy)
@@ -69,7 +69,7 @@ def test_selective_replay_fills_the_places_of_groups_that_say_nothing():
     assert silent > 0 and not (gained == 0).any()  # the last iteration is full, and would not have been
 
 
-def test_replayed_rows_keep_the_probabilities_of_the_policy_that_wrote_them():
+def test_replayed_rows_keep_their_original_log_probs():
     policy = TokenPolicy()
     replay = SelectiveReplay(256, 1.0, seed=0)
     filled = source(policy, Exact(), replay=replay)
@@ -88,7 +88,7 @@ def test_replayed_rows_keep_the_probabilities_of_the_policy_that_wrote_them():
     assert policy.replay_gap(stale) > 0.01  # of another policy: no gauge may look at it
 
 
-def test_an_answer_is_read_back_with_its_own_tokens_even_where_it_was_cut_off():
+def test_replayed_answers_keep_their_tokens_if_truncated():
     policy = TokenPolicy(vocabulary=3)
     cut_off = answer(text="1 2 1")
     cut_off = replace(cut_off, tokens=(1, 2, 1), log_probs=(-0.1, -0.2, -0.3), version=4)
@@ -103,7 +103,7 @@ def test_an_answer_is_read_back_with_its_own_tokens_even_where_it_was_cut_off():
 
 @settings(max_examples=15)
 @given(st.integers(0, 500))
-def test_a_success_goes_into_failed_groups_of_its_own_question_alone(seed):
+def test_success_replay_fills_failed_groups_of_its_prompt(seed):
     policy = TokenPolicy(seed=seed)
     mending = source(policy, Exact(), replay=SuccessReplay(1.0, per_prompt=2, seed=0), seed=seed)
     known: set[str] = set()
@@ -127,7 +127,7 @@ def test_a_success_goes_into_failed_groups_of_its_own_question_alone(seed):
         policy.version += 1
 
 
-def test_without_a_success_to_remember_a_failed_group_stays_silent():
+def test_success_replay_without_a_success_changes_nothing():
     class Never(Right):
         def score_one(self, item):
             return 0.0
@@ -139,7 +139,7 @@ def test_without_a_success_to_remember_a_failed_group_stays_silent():
         assert not any(batch.advantages.any() for batch in found.micro_batches)
 
 
-def test_good_answers_of_each_question_are_kept_up_to_a_number():
+def test_buffer_keeps_a_number_of_good_answers_per_prompt():
     replay = SuccessReplay(1.0, per_prompt=2, seed=0)
     replay.keep([answer(text=text, sample=sample) for sample in ("s0", "s1") for text in ("1", "2", "3")])
     total, groups = torch.tensor([0.0, 0.0, 0.0, 0.5, float("nan")]), torch.tensor([0, 0, 1, 1, 2])
@@ -150,7 +150,7 @@ def test_good_answers_of_each_question_are_kept_up_to_a_number():
     assert len(replay) == 4
 
 
-def test_transcripts_come_back_from_json_to_the_bit():
+def test_replay_records_round_trip_through_json():
     log_probs = tuple(torch.randn(50).tolist())
     one = replace(answer(advantage=float(np.float32(0.1))), log_probs=log_probs)
     back = Transcript.from_dict(json.loads(json.dumps(one.as_dict())))
@@ -158,7 +158,7 @@ def test_transcripts_come_back_from_json_to_the_bit():
 
 
 @pytest.mark.parametrize("kind", ["selective", "success"])
-def test_a_buffer_goes_on_as_if_nothing_had_been(kind):
+def test_buffer_resumes_exactly(kind):
     def made():
         replay = SelectiveReplay(64, 1.0, seed=0) if kind == "selective" else SuccessReplay(1.0, 4, seed=0)
         return source(TokenPolicy(), Exact(), replay=replay)
@@ -177,13 +177,13 @@ def test_a_buffer_goes_on_as_if_nothing_had_been(kind):
             assert torch.equal(left.rollout.log_probs, right.rollout.log_probs)
 
 
-def test_replays_are_spread_over_the_updates_of_an_iteration():
+def test_replays_are_distributed_over_updates():
     past, fresh = object(), object()
     assert interleaved([fresh] * 4, [past] * 2) == [fresh, past, fresh, fresh, past, fresh]
     assert interleaved([fresh] * 3, []) == [fresh] * 3
 
 
-def test_a_replay_needs_a_sample_that_is_still_there():
+def test_replays_need_an_existing_sample():
     kept = source(replay=SelectiveReplay(8, 1.0, 0), prompts=PromptSampler(questions(), 4, seed=0))
     kept.replay.keep([answer(sample="s99")])
     with pytest.raises(ValueError, match="no sample 's99'"):

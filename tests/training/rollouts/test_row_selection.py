@@ -56,7 +56,7 @@ class Prepared:
         self.state = state
 
 
-def test_what_is_chosen_by_hand():
+def test_row_selection_by_hand():
     assert positive_advantage_rows(ADVANTAGES, GROUPS) == [[0], [2], [4], [5], [6]]
     assert BestAndWorst()(ADVANTAGES, GROUPS) == [[2, 1], [6, 7]]  # equal rewards say nothing
     assert BestAndWorst(margin=3.0)(ADVANTAGES, GROUPS) == []
@@ -65,7 +65,7 @@ def test_what_is_chosen_by_hand():
     assert EveryPair(split=True)(ADVANTAGES, GROUPS) == [[0, 1], [2, 0], [2, 1], [6, 7]]
 
 
-def test_packs_hold_whole_units_and_share_work_among_updates():
+def test_packs_hold_whole_units_and_balance_updates():
     plain = [Sample(str(n)) for n in range(8)]
     units = [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert pack_units(units, plain, most=8) == [[0, 1, 2, 3, 4, 5, 6, 7]]
@@ -77,7 +77,7 @@ def test_packs_hold_whole_units_and_share_work_among_updates():
 
 
 @pytest.mark.parametrize("policy", [GaussianFlow(), TokenPolicy()], ids=["pictures", "texts"])
-def test_chosen_rows_stand_alone_as_they_were(policy):
+def test_selected_rows_are_independent_of_their_batch(policy):
     group_samples = samples(2) if isinstance(policy, GaussianFlow) else questions(2)
     before = Prepared(policy, group_samples, [1.0, 0.0, -1.0, math.nan, 0.5, 2.0, 0.0, 0.0])
     source = RowSelection(before, policy, BestAndWorst(), micro_batch=8)
@@ -101,7 +101,7 @@ def test_chosen_rows_stand_alone_as_they_were(policy):
     assert before.state == {"prompts": 3}
 
 
-def test_where_nothing_is_chosen_everything_is_handed_on_and_teaches_nothing():
+def test_empty_selections_have_no_gradient():
     policy = GaussianFlow()
     source = RowSelection(Prepared(policy, samples(2), [0.0] * 8), policy, BestAndWorst(), 8)
     found = collect(source)
@@ -120,7 +120,7 @@ def preference_samples(folder):
     return [Sample(f"s{n}", prompt="p", chosen=bright, rejected=dark, demonstration=[bright]) for n in range(4)]
 
 
-def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
+def test_images_are_encoded_for_imitation_or_preferences(tmp_path):
     policy, found = GaussianFlow(), preference_samples(tmp_path)
     check_answers(found, "pairs", policy)
     (first, second) = collect(PreferencePairs(policy, PromptSampler(found, 4, seed=0), 4)).micro_batches
@@ -131,7 +131,7 @@ def test_pictures_are_encoded_and_imitated_or_preferred(tmp_path):
     assert objective.loss_normalizer(first) == 2
 
 
-def test_answers_of_the_wrong_kind_are_refused(tmp_path):
+def test_outputs_of_another_modality_raise(tmp_path):
     texts = [Sample("s0", prompt="p", chosen="a", rejected="b", demonstration="c")]
     for kind, expected in (("pairs", "a picture under 'chosen'"), ("demonstrations", "a picture as 'demonstration'")):
         with pytest.raises(DataError, match=f"1 of 1 samples lack {expected}"):

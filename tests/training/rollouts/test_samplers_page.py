@@ -33,7 +33,7 @@ def blocks(page, language):
     return [block.strip().splitlines() for block in re.findall(rf"^```{language}\n(.*?)^```", page, re.M | re.S)]
 
 
-def test_every_line_of_yaml_is_a_configuration(page):
+def test_yaml_lines_of_the_page_are_valid(page):
     lines = [line for block in blocks(page, "yaml") for line in block]
     assert len(lines) >= 9
     for line in lines:
@@ -45,7 +45,7 @@ def test_every_line_of_yaml_is_a_configuration(page):
             assert set(section.model_fields) <= documented_keys, name
 
 
-def test_every_choice_is_named(page):
+def test_page_names_every_choice(page):
     names = [
         section.model_fields["name"].default
         for name, section in vars(sections).items()
@@ -54,7 +54,7 @@ def test_every_choice_is_named(page):
     assert len(names) == 8 and all(f"`{name}`" in page for name in [*names, *get_args(Curve)])
 
 
-def test_the_data_set_can_be_read_and_its_rewards_exist(page, tmp_path):
+def test_page_data_can_be_read_and_its_rewards_exist(page, tmp_path):
     (lines,) = blocks(page, "json")
     (tmp_path / "a.jsonl").write_text("\n".join(lines), encoding="utf-8")
     chosen = [each.name for sample in read_samples(tmp_path / "a.jsonl") for each in sample.rewards]
@@ -62,7 +62,7 @@ def test_the_data_set_can_be_read_and_its_rewards_exist(page, tmp_path):
     assert [json.loads(line)["source"] for line in lines] == ["boxes", "sums"]
 
 
-def test_every_metric_is_explained(page):
+def test_page_explains_every_metric(page):
     samplers = [
         {
             "group_sampler": DynamicGroupSampler(4, 6, 2),

@@ -37,7 +37,7 @@ def staged(run, pairs=False):
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_the_iteration_says_which_stage_it_is_and_a_resumed_run_is_the_same(tmp_path, pairs):
+def test_stages_are_logged_and_resume_exactly(tmp_path, pairs):
     straight, stages = staged(tmp_path / "a", pairs)
     straight.source = stages
     straight.train()
@@ -58,7 +58,7 @@ def test_the_iteration_says_which_stage_it_is_and_a_resumed_run_is_the_same(tmp_
         assert torch.equal(resumed.policy.logits, straight.policy.logits)
 
 
-def test_warming_up_on_demonstrations_gives_reinforcement_something_to_find(tmp_path):
+def test_warm_up_on_demonstrations_helps_reinforcement(tmp_path):
     warm, stages = staged(tmp_path / "warm")
     warm.source = stages
     cold = trainer(
@@ -72,7 +72,7 @@ def test_warming_up_on_demonstrations_gives_reinforcement_something_to_find(tmp_
     assert found[0] > found[1] + 0.1
 
 
-def test_stages_without_an_end_or_without_log_probabilities_are_refused():
+def test_stages_without_an_end_or_log_probabilities_raise():
     policy = TokenPolicy()
     online = source(policy)
     forever = Stage(online, PolicyGradient(policy, GRPOConfig()))

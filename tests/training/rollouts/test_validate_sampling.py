@@ -1,4 +1,4 @@
-"""What cannot work together is said before a model is loaded, and what is configured is what is built."""
+"""Incompatible settings are reported before a model is loaded, and components are built as configured."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ def validation_errors(data="", algorithm="{}", capabilities=TokenPolicy.capabili
         ),
     ],
 )
-def test_each_misfit_is_said_by_its_key(data, algorithm, capabilities, says):
+def test_incompatible_settings_are_reported_by_key(data, algorithm, capabilities, says):
     (line,) = validation_errors(data, algorithm, capabilities)
     assert says in line and line.startswith("data.")
 
 
-def test_everything_goes_together_with_a_text_policy():
+def test_text_policies_support_every_setting():
     everything = (
         ", prompts: {name: variance_aware}, group_sampling: {name: adaptive}, replay: {name: success}, weighting: {}"
         ", demonstrations: {shaping: 0.1}"
@@ -90,7 +90,7 @@ def test_everything_goes_together_with_a_text_policy():
     assert validation_errors(capabilities=GaussianPolicy.capabilities) == []
 
 
-def test_parts_are_built_as_configured():
+def test_components_are_built_as_configured():
     plain = config().data
     assert (
         build_group_sampler(plain, 0) == FixedGroupSampler(6)
@@ -112,7 +112,7 @@ def test_parts_are_built_as_configured():
     assert build_weighting(other) == DifficultyWeighting(("hard",), 1.0)
 
 
-def test_a_source_refuses_what_its_policy_or_its_rewards_cannot_do():
+def test_sources_reject_unsupported_policies_and_rewards():
     class Rank(GroupReward):
         """Compares."""
 

@@ -1,4 +1,4 @@
-"""What every tiny family shares: a byte-level tokenizer, weights that matter, towers of two layers."""
+"""Parts of every tiny family: a byte-level tokenizer, large random weights, towers of two layers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def byte_tokenizer(
 
 
 def marks(words: PreTrainedTokenizerFast) -> dict[str, Any]:
-    """What a text configuration says of its vocabulary."""
+    """Return the arguments of a text configuration for its vocabulary."""
     return dict(
         vocab_size=len(words),
         bos_token_id=words.bos_token_id,
