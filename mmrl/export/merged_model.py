@@ -16,6 +16,7 @@ from mmrl.build.checkpoint_pool import ModelRef
 from mmrl.build.policies import build_policy
 from mmrl.config.policy import ImageTokenConfig, PolicyConfig, Precision, VLMConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
+from mmrl.data.media.sample_media import media_kind
 from mmrl.data.sample import Sample
 from mmrl.export.snippets import pipeline_code, vlm_code
 
@@ -91,13 +92,7 @@ def write_merged(model: ModelRef, folder: Path, request: ExportRequest) -> Expor
 
 
 def pipeline_task(known: Mapping[str, Any], name: str, sample: Sample) -> str:
-    """Return the hub's `pipeline_tag` of a pipeline, such as text-to-image.
-
-    Args:
-        known: The arguments of the pipeline's call.
-        name: The name of its class.
-        sample: A sample of the run's data.
-    """
+    """Return the hub's `pipeline_tag`, such as text-to-image, of a class with this name and `known` call arguments."""
     output = "video" if "num_frames" in known or "Video" in name else "image"
     source = "video" if "video" in sample.conditions else "image" if _media(sample) else "text"
     return f"{source}-to-{output}"
@@ -163,10 +158,7 @@ def _merge_notes(merged: MergeResult, dtype: Precision) -> tuple[str, ...]:
 
 def _media(sample: Sample) -> dict[str, Any]:
     """Return the kind of every picture and video among a sample's conditions."""
-    from mmrl.data.media.sample_media import media_kind
-
-    kinds = {name: media_kind(name) for name in sample.conditions}
-    return {name: kind for name, kind in kinds.items() if kind}
+    return {name: kind for name in sample.conditions if (kind := media_kind(name))}
 
 
 @torch.no_grad()

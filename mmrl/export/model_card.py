@@ -37,12 +37,7 @@ FEWER = 0.9
 def write_card(folder: Path, model: ModelRef, record: RunRecord, exported: ExportedModel, lora_only: bool) -> None:
     """Write README.md, the recipe, the curves, and pictures before and after if the run kept any.
 
-    Args:
-        folder: The exported folder.
-        model: The exported checkpoint.
-        record: The run up to the exported step.
-        exported: The contents of the folder.
-        lora_only: Whether the folder holds an adapter alone.
+    `record` is the run up to the exported step; `lora_only`: the folder holds an adapter alone.
     """
     run = model.run
     assert run is not None

@@ -111,12 +111,7 @@ def paper_text(config: TrainConfig) -> str:
 
 
 def rewards_text(config: TrainConfig, evaluations: Sequence[Mapping[str, Any]]) -> str:
-    """Return the rewards with their weights; without any, the rewards of the samples that were evaluated.
-
-    Args:
-        config: The run's configuration.
-        evaluations: The run's evaluation metrics, a row for each evaluation.
-    """
+    """Return the rewards with their weights; without any, those of the samples in `evaluations`, a row for each."""
     if config.rewards:
         return ", ".join(
             f"{r.name} (weight {r.weight:g})" if r.at_least is None else f"{r.name} (at least {r.at_least:g})"

@@ -58,13 +58,9 @@ def pipeline_lora_code(
     others: Sequence[str] = (),
     alone: Sequence[str] = (),
 ) -> str:
-    """Return the code for a pipeline of diffusers and the adapters of its denoisers.
+    """Return the code for a pipeline of diffusers, `model`, and the adapters of its denoisers in `folder`.
 
     Args:
-        model: The base.
-        folder: The folder of the adapters.
-        revision: The base's revision.
-        dtype: The dtype of the base.
         main: Whether the folder itself contains adapters.
         others: Subfolders, named after components, whose adapters the pipeline loads.
         alone: Subfolders, named after components, whose adapters the component itself loads.

@@ -54,12 +54,7 @@ class DiffusersLora:
     """LoRA adapters on linear layers; the denoisers themselves are frozen, and are the reference."""
 
     def __init__(self, denoisers: Mapping[str, ModelMixin], config: LoraConfig, pipeline: DiffusionPipeline) -> None:
-        """
-        Args:
-            denoisers: the denoisers by component name, which are changed in place.
-            config: rank, alpha and target layers of the adapters.
-            pipeline: the pipeline of the denoisers, whose own format `save` writes.
-        """
+        """Adapt `denoisers`, by component name, in place; `pipeline` is theirs, whose own format `save` writes."""
         self._denoisers, self._pipeline = dict(denoisers), pipeline
         for name, denoiser in self._denoisers.items():
             denoiser.requires_grad_(False)

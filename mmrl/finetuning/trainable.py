@@ -50,11 +50,9 @@ class FrozenCopy:
         dtype_of: Callable[[nn.Module, nn.Parameter], torch.dtype],
         only_trained: bool = False,
     ) -> None:
-        """
-        Args:
-            modules: the modules whose parameters are copied, submodules included.
-            dtype_of: maps the module that owns a parameter, and the parameter, to the dtype of the copy.
-            only_trained: copy only parameters that require a gradient; the others never change.
+        """Copy the parameters of `modules`, submodules included; `only_trained`: those that require a gradient.
+
+        `dtype_of` maps the module that owns a parameter, and the parameter, to the dtype of the copy.
         """
         self._slots: list[tuple[nn.Module, str]] = []
         self._frozen: list[nn.Parameter] = []

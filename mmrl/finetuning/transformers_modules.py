@@ -26,12 +26,7 @@ class TransformersLora:
     """LoRA adapters on linear layers; the model itself is frozen, and is the reference."""
 
     def __init__(self, model: nn.Module, config: LoraConfig, layers: Sequence[str]) -> None:
-        """
-        Args:
-            model: the model, which is changed in place.
-            config: rank and alpha of the adapters.
-            layers: the full names of the linear layers to adapt.
-        """
+        """Adapt `layers`, the full names of linear layers of `model`, in place, with the rank and alpha of `config`."""
         self._peft = get_peft_model(
             model,
             PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=list(layers)),
@@ -58,11 +53,7 @@ class TransformersFull:
     """The model's own parameters, or some of them; the reference is a frozen copy."""
 
     def __init__(self, model: Any, is_trained: Callable[[str], bool]) -> None:
-        """
-        Args:
-            model: the model, which is changed in place.
-            is_trained: maps the name of a parameter to True if it is trained.
-        """
+        """Change `model` in place; `is_trained` maps the name of a parameter to True if it is trained."""
         self._model = model
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(is_trained(name))

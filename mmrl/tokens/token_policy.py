@@ -142,6 +142,17 @@ class TokenPolicy(ABC):
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable({"use_reentrant": False})
 
+    @contextmanager
+    def _scoring(self) -> Iterator[bool]:
+        """While open, the model has the configured precision; yield whether it recomputes activations."""
+        recomputes = self.config.gradient_checkpointing and torch.is_grad_enabled()
+        self._model.train(recomputes)  # transformers recomputes in training mode only
+        try:
+            with self._precision():
+                yield recomputes
+        finally:
+            self._model.eval()
+
     def _precision(self) -> AbstractContextManager[Any]:
         if self.config.dtype == "float32":
             return nullcontext()

@@ -188,18 +188,10 @@ class VLMPolicy(TokenPolicy):
         )
 
     def _score(self, recording: TokenRecording) -> Scores:
-        config = self.config
-        checkpointed = config.gradient_checkpointing and torch.is_grad_enabled()
-        if checkpointed:  # transformers recomputes activations only in training mode
-            self.vlm.model.train()
-        try:
-            with self._precision():
-                if self.attention.shares_prompts:
-                    return packed_scores(self.vlm, recording, config.fused_log_probs, self._loss_grad)
-                return row_scores(self.vlm, recording, separate_prompts=checkpointed)
-        finally:
-            if checkpointed:
-                self.vlm.model.eval()
+        with self._scoring() as recomputes:
+            if self.attention.shares_prompts:
+                return packed_scores(self.vlm, recording, self.config.fused_log_probs, self._loss_grad)
+            return row_scores(self.vlm, recording, separate_prompts=recomputes)
 
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:

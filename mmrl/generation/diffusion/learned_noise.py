@@ -62,11 +62,7 @@ class NoiseLevelNetwork(nn.Module):
         save_file({name: tensor.contiguous() for name, tensor in self.state_dict().items()}, folder / FILE)
 
     def load(self, folder: Path) -> None:
-        """Load what `save` wrote.
-
-        Raises:
-            ConfigError: the file is missing, or the network has another size.
-        """
+        """Load what `save` wrote; raise ConfigError if the file is missing, or the network has another size."""
         path = folder / FILE
         if not path.is_file():
             raise ConfigError(f"{path} is missing: the policy in this folder was trained without "

@@ -218,18 +218,8 @@ _FAMILIES: dict[str, SchedulerFamily] = {
     **dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), _VP),
     **dict.fromkeys(_SOLVERS, _VP_SOLVER),
     **dict.fromkeys(("EulerDiscreteScheduler", "LMSDiscreteScheduler"), _VE),
-    **dict.fromkeys(
-        (
-            "DDPMScheduler",
-            "DDPMWuerstchenScheduler",
-            "EulerAncestralDiscreteScheduler",
-            "FlowMatchLCMScheduler",
-            "LCMScheduler",
-            "SCMScheduler",
-            "TCDScheduler",
-        ),
-        _NATIVE,
-    ),
+    **dict.fromkeys(("DDPMScheduler", "DDPMWuerstchenScheduler", "EulerAncestralDiscreteScheduler"), _NATIVE),
+    **dict.fromkeys(("FlowMatchLCMScheduler", "LCMScheduler", "SCMScheduler", "TCDScheduler"), _NATIVE),
 }
 _SCHEDULES_WITH_END = ("SCMScheduler", "DDPMWuerstchenScheduler")
 """Schedulers whose timesteps end with the 0 that the last step arrives at."""
@@ -369,11 +359,7 @@ def _nearest_timestep(scheduler: Any, timestep: Any) -> int:
 
 
 def scheduler_class(name: str) -> Any:
-    """Return a scheduler class of diffusers by name.
-
-    Raises:
-        ConfigError: diffusers has no scheduler of this name.
-    """
+    """Return a scheduler class of diffusers by name; raise ConfigError if there is none."""
     found = getattr(diffusers, name, None)
     if not (isinstance(found, type) and issubclass(found, SchedulerMixin) and found is not SchedulerMixin):
         known = [each for each in dir(diffusers) if each.endswith("Scheduler")]

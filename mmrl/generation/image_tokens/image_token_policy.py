@@ -171,29 +171,20 @@ class ImageTokenPolicy(TokenPolicy):
             now = now.append_codes(drawn.repeat(len(texts) // len(prompts)), written=len(codes))
 
     def _score(self, recording: CodeRecording) -> tuple[Tensor, Tensor]:
-        sampling, codes, model = recording.sampling, recording.codes, self.image_model.network
+        sampling, codes, model = recording.sampling, recording.codes, self.image_model
         texts = _batch_prompts(recording.prompts, sampling)
-        checkpointed = self.config.gradient_checkpointing and torch.is_grad_enabled()
-        model.train(checkpointed)
-        try:
-            with self._precision():
-                read = forward_packed if self.attention.shares_prompts and codes.shape[1] > 1 else forward_images
-                states = self.image_model.code_states(
-                    read(self.image_model, texts, codes.repeat(len(texts) // len(codes), 1))
-                )
-                weight, bias = self.image_model.code_head()
-                if uses_fused_head(self.config.fused_log_probs, codes.numel(), len(weight)):
-                    # The head is linear, so the mixture of logits is the head's output for the mixture of states.
-                    flat = _mixed(states, len(codes), sampling).flatten(0, 1)
-                    at = torch.arange(codes.numel(), device=codes.device)
-                    grad_hint = grad_hint_at(self._loss_grad, at // codes.shape[1], at % codes.shape[1])
-                    scores = head_log_probs(
-                        flat, weight, bias, codes.flatten(), sampling.temperature, grad_hint=grad_hint
-                    )
-                    return scores[0].view_as(codes), scores[1].view_as(codes)
-                logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
-        finally:
-            model.eval()
+        with self._scoring():
+            read = forward_packed if self.attention.shares_prompts and codes.shape[1] > 1 else forward_images
+            states = model.code_states(read(model, texts, codes.repeat(len(texts) // len(codes), 1)))
+            weight, bias = model.code_head()
+            if uses_fused_head(self.config.fused_log_probs, codes.numel(), len(weight)):
+                # The head is linear, so the mixture of logits is the head's output for the mixture of states.
+                flat = _mixed(states, len(codes), sampling).flatten(0, 1)
+                at = torch.arange(codes.numel(), device=codes.device)
+                grad_hint = grad_hint_at(self._loss_grad, at // codes.shape[1], at % codes.shape[1])
+                scores = head_log_probs(flat, weight, bias, codes.flatten(), sampling.temperature, grad_hint=grad_hint)
+                return scores[0].view_as(codes), scores[1].view_as(codes)
+            logits = _mixed(F.linear(states, weight, bias), len(codes), sampling)
         return token_log_probs(scored_logits(logits, sampling.temperature), codes)
 
     def _codes_of(self, target: TargetText) -> Tensor:

@@ -53,11 +53,7 @@ class VQCausalLMSpec:
 
     @classmethod
     def read(cls, path: Path) -> VQCausalLMSpec:
-        """Read the file.
-
-        Raises:
-            ConfigError: the file is not valid; the message names it and the key.
-        """
+        """Read the file; raise ConfigError with its name and the key if it is not valid."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (ValueError, OSError) as err:
@@ -230,11 +226,7 @@ class ImageCodec(Protocol):
 
 
 def load_codec(folder: Path, device: torch.device) -> ImageCodec:
-    """Return the codec of a model folder.
-
-    Raises:
-        ConfigError: the folder has no codec, or its tensor is not valid.
-    """
+    """Return the codec of a model folder; raise ConfigError if it has none, or its tensor is not valid."""
     if (folder / PATCHES).is_file():
         patches = load_file(folder / PATCHES).get("patches")
         if patches is None or patches.dtype != torch.uint8 or patches.ndim != 4 or patches.shape[1] != 3:
