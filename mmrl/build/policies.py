@@ -57,7 +57,7 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
     if sampling.kind != SAMPLING_OF[policy.kind]:
         raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
     cls: Any = policy_class(policy)
-    arguments = [resolve_model_path(policy), sampling, *([media] if isinstance(policy, VLMConfig) else [])]
+    arguments = [resolve_model_path(cast(Any, policy)), sampling, *([media] if isinstance(policy, VLMConfig) else [])]
     built: AnyPolicy = cls.from_config(*arguments)
     return built
 

@@ -110,10 +110,6 @@ class AppState:
         """Return the columns of some kinds of policies."""
         return self.columns.of_kind(*kinds)
 
-    def chosen(self, kinds: Kinds) -> list[str]:
-        """Return those of them that were named when the app was started."""
-        return [name for name in self.names(kinds) if name in self.columns.chosen]
-
     def votable(self, kinds: Kinds) -> list[str]:
         """Return the columns whose answers can be voted on; no algorithm learns from pairs of videos."""
         videos = self.with_videos()

@@ -8,11 +8,12 @@ from typing import Any
 
 import gradio as gr
 
-from mmrl.demo import request_validation
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.grid import Grid
 from mmrl.demo.grid_job import grid_job, grid_updates
-from mmrl.demo.state import IMAGE_KINDS, AppState, labelled, question_of
+from mmrl.demo.request_validation import MOST_STEPS, validate_request
+from mmrl.demo.state import IMAGE_KINDS, AppState
+from mmrl.demo.tab_compare import prompt_inputs
 from mmrl.demo.video_clips import Clip, clips_html, encode_clip, read_clip
 
 MOST_FILES = 12  # video files of a run on the page
@@ -29,30 +30,17 @@ def video_tab(state: AppState) -> None:
     if files := state.video_files():
         run = gr.Dropdown(list(files), value=next(iter(files)), label="Videos in the samples of")
         kept = gr.HTML(lambda: _files_html(state, next(iter(files))), elem_id="mm-kept-clips")
-        run.input(
-            with_error_messages(lambda label: _files_html(state, label)),
-            run,
-            kept,
-            queue=False,
-            api_visibility="private",
-        )
+        handler = with_error_messages(lambda label: _files_html(state, label))
+        run.input(handler, run, kept, queue=False, api_visibility="private")
 
 
 def _generate_here(state: AppState, generators: list[str]) -> None:
-    samples = state.samples(IMAGE_KINDS)
-    first = samples[0] if samples else None
     with gr.Row():
         with gr.Column(scale=1, min_width=300):
-            columns = gr.CheckboxGroup(
-                generators, value=[n for n in generators if n in state.columns.chosen], label="Checkpoints"
-            )
-            suggestion = gr.Dropdown(labelled(samples), value=first.id if first else None, label="A prompt of the run")
-            prompt = gr.Textbox(question_of(first) if first else "", label="Prompt", lines=2)
+            columns, suggestion, prompt = prompt_inputs(state, generators)
             with gr.Row():
                 seed = gr.Number(0, label="Seed", precision=0, min_width=90)
-                steps = gr.Slider(
-                    0, request_validation.MOST_STEPS, 0, step=1, label="Steps", info="0: as trained", min_width=110
-                )
+                steps = gr.Slider(0, MOST_STEPS, 0, step=1, label="Steps", info="0: as trained", min_width=110)
             with gr.Row():
                 go = gr.Button("Draw", variant="primary", elem_id="mm-film", min_width=100)
                 cancel = gr.Button("Cancel", variant="stop", min_width=100)
@@ -62,7 +50,7 @@ def _generate_here(state: AppState, generators: list[str]) -> None:
 
     @with_error_messages
     def on_go(names: Any, text: Any, sample_id: Any, number: Any, count: Any, request: gr.Request) -> Iterator[Any]:
-        validated = request_validation.validate_request(names, text, number, 1, count, "", None, generators)
+        validated = validate_request(names, text, number, 1, count, "", None, generators)
         sample = state.sample(IMAGE_KINDS, sample_id, validated.prompt)
         job = grid_job(state.columns, state.scorer(IMAGE_KINDS), sample, validated)
         progress = None
@@ -71,15 +59,10 @@ def _generate_here(state: AppState, generators: list[str]) -> None:
         if progress is not None:
             yield {clips: clips_html(_clips(progress.grid))}
 
-    @with_error_messages
-    def on_suggestion(sample_id: Any) -> str:
-        return state.question(IMAGE_KINDS, sample_id)
-
     private: dict[str, Any] = {"api_visibility": "private"}
     inputs = [columns, prompt, suggestion, seed, steps]
     go.click(on_go, inputs, [clips, scores], concurrency_limit=8, show_progress="hidden", **private)
     cancel.click(state.sessions.stop, None, None, queue=False, **private)
-    suggestion.input(on_suggestion, suggestion, prompt, queue=False, show_progress="hidden", **private)
 
 
 def _clips(grid: Grid) -> list[Clip]:

@@ -12,12 +12,11 @@ from PIL import Image
 from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
-from mmrl.demo import request_validation
 from mmrl.demo.answer_boxes import box_outlines, enlarge, parse_answer, reference_boxes
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers
 from mmrl.demo.grid_job import grid_job, grid_updates
-from mmrl.demo.request_validation import FORMATS, as_uri
+from mmrl.demo.request_validation import FORMATS, MOST_COLUMNS, MOST_ROWS, as_uri, validate_request
 from mmrl.demo.reward_curves import curve_panel, run_notes_html, select_checkpoint
 from mmrl.demo.state import VLM_KINDS, AppState, labelled, question_of
 from mmrl.evaluation.image_grid import prompt_image
@@ -36,22 +35,20 @@ def vlm_tab(state: AppState) -> None:
     first = samples[0]
     with gr.Row():
         with gr.Column(scale=1, min_width=300):
-            columns = gr.CheckboxGroup(state.names(VLM_KINDS), value=state.chosen(VLM_KINDS), label="Checkpoints")
+            names = state.names(VLM_KINDS)
+            chosen = [name for name in names if name in state.columns.chosen]
+            columns = gr.CheckboxGroup(names, value=chosen, label="Checkpoints")
             chooser = gr.Dropdown(labelled(samples), value=first.id, label="A sample of the run", filterable=True)
             upload = gr.File(
                 label="Or a picture of yours", file_types=[f".{each.lower()}" for each in (*FORMATS, "jpg")],
                 file_count="single", type="filepath", height=150, elem_id="mm-upload",
             )  # fmt: skip
-            task = gr.Dropdown(
-                [AS_IT_STANDS, *PICTURES_ONLY],
-                value=AS_IT_STANDS,
-                label="Task",
-                info="The task of an upload.",
-            )
+            tasks = [AS_IT_STANDS, *PICTURES_ONLY]
+            task = gr.Dropdown(tasks, value=AS_IT_STANDS, label="Task", info="The task of an upload.")
             prompt = gr.Textbox(question_of(first), label="Question", lines=2, elem_id="mm-question")
             with gr.Row():
                 seed = gr.Number(0, label="Seed", precision=0, min_width=90)
-                rows = gr.Slider(1, request_validation.MOST_ROWS, 1, step=1, label="Answers", min_width=110)
+                rows = gr.Slider(1, MOST_ROWS, 1, step=1, label="Answers", min_width=110)
                 temperature = gr.Slider(0, 2, 0, step=0.1, label="Temperature", info="0: the likeliest", min_width=110)
             with gr.Row():
                 go = gr.Button("Ask", variant="primary", elem_id="mm-ask", min_width=100)
@@ -61,7 +58,7 @@ def vlm_tab(state: AppState) -> None:
         with gr.Column(scale=3, min_width=320):
             gr.HTML(lambda: run_notes_html(state, VLM_KINDS))
             pictures: list[gr.AnnotatedImage] = []
-            for start in range(0, request_validation.MOST_COLUMNS, 2):
+            for start in range(0, MOST_COLUMNS, 2):
                 with gr.Row():
                     pictures += [
                         gr.AnnotatedImage(visible=False, format="png", label=f"picture {number + 1}")
@@ -74,12 +71,10 @@ def vlm_tab(state: AppState) -> None:
         names: Any, sample_id: Any, sent: Any, wanted: Any, text: Any, number: Any, group: Any, heat: Any,
         request: gr.Request,
     ) -> Iterator[Any]:  # fmt: skip
-        validated = request_validation.validate_request(
-            names, text, number, group, None, "", None, state.names(VLM_KINDS)
-        )
+        validated = validate_request(names, text, number, group, None, "", None, state.names(VLM_KINDS))
         if not isinstance(heat, int | float) or not 0 <= heat <= 2:
             raise DemoError("The temperature must be a number from 0 to 2.")
-        if wanted not in (AS_IT_STANDS, *PICTURES_ONLY):
+        if wanted not in tasks:
             raise DemoError("There is no such task.")
         sample, chosen_task = _sample(state, sample_id, sent, validated.prompt, wanted)
         generated: dict[str, GeneratedAnswers] = {}

@@ -9,6 +9,8 @@ from typing import Any
 
 import gradio as gr
 
+from mmrl.data.media.budget import MediaBudget
+from mmrl.data.media.reader import MediaReader
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers, GenerationSettings, generate
 from mmrl.demo.grid import media_html
@@ -29,12 +31,8 @@ def vote_tab(state: AppState, kinds: Kinds) -> None:
     """Build the tab."""
     names = state.votable(kinds)
     with gr.Row():
-        columns = gr.CheckboxGroup(
-            names,
-            value=[name for name in names if name in state.columns.chosen],
-            label="Checkpoints in the vote",
-            elem_id="mm-voters",
-        )
+        chosen = [name for name in names if name in state.columns.chosen]
+        columns = gr.CheckboxGroup(names, value=chosen, label="Checkpoints in the vote", elem_id="mm-voters")
         prompt = gr.Textbox("", label="Prompt", info="Empty: one of the run's, at random.", lines=2)
     new = gr.Button("New pair", variant="primary", elem_id="mm-new-pair")
     pair = gr.HTML(EMPTY, elem_id="mm-ballot")
@@ -72,16 +70,10 @@ def vote_tab(state: AppState, kinds: Kinds) -> None:
 
         return vote
 
-    new.click(
-        on_new_pair,
-        [columns, prompt],
-        [pair, *buttons],
-        concurrency_limit=8,
-        show_progress="hidden",
-        api_visibility="private",
-    )
+    private: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    new.click(on_new_pair, [columns, prompt], [pair, *buttons], concurrency_limit=8, **private)
     for button, (_, verdict) in zip(buttons, BUTTONS, strict=True):
-        button.click(on_vote(verdict), None, [result, *buttons], show_progress="hidden", api_visibility="private")
+        button.click(on_vote(verdict), None, [result, *buttons], **private)
 
 
 def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: random.Random) -> StoppableJob[Ballot]:
@@ -95,10 +87,8 @@ def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: ra
         raise DemoError(f"Choose 2 to {MOST_COLUMNS} of the checkpoints here.")
     left, right = pick_pair(names, chance)
     samples = state.samples(kinds)
-    if isinstance(text, str) and text.strip():
-        sample = state.sample(kinds, None, prompt_text(text))
-    else:
-        sample = chance.choice(samples)
+    is_own = isinstance(text, str) and text.strip()
+    sample = state.sample(kinds, None, prompt_text(text)) if is_own else chance.choice(samples)
 
     def work(job: StoppableJob[Ballot]) -> Iterator[Ballot]:
         generated: list[GeneratedAnswers] = []
@@ -118,13 +108,8 @@ def _ballot_job(state: AppState, kinds: Kinds, names: Any, text: Any, chance: ra
 
 def ballot_html(ballot: Ballot, state: AppState) -> str:
     """Return both answers, without the names of the checkpoints."""
-    context = ""
-    if ballot.sample.images or ballot.sample.videos:
-        from mmrl.data.media.budget import MediaBudget
-        from mmrl.data.media.reader import MediaReader
-
-        image = prompt_image(ballot.sample, MediaReader(MediaBudget()))
-        context = f'<div class="mm-shown">{picture(image, "picture in the prompt")}</div>' if image else ""
+    image = prompt_image(ballot.sample, MediaReader(MediaBudget()))
+    context = f'<div class="mm-shown">{picture(image, "picture in the prompt")}</div>' if image else ""
     sides = "".join(
         f"<figure><figcaption>{side}</figcaption>{media_html(media, side)}</figure>"
         for side, media in zip(("Left", "Right"), ballot.media, strict=True)
@@ -145,8 +130,5 @@ def _able(buttons: list[gr.Button], able: bool) -> dict[Any, Any]:
 
 def _tally(state: AppState) -> str:
     pairs, undecided = state.votes.count()
-    return (
-        f'<p class="mm-soft">{pairs} preference pairs in {escape(state.votes.path.name)}; '
-        f"{undecided} ties and both-bad. "
-        "Train on the pairs with algorithm.name=dpo.</p>"
-    )
+    kept = f"{pairs} preference pairs in {escape(state.votes.path.name)}; {undecided} ties and both-bad."
+    return f'<p class="mm-soft">{kept} Train on the pairs with algorithm.name=dpo.</p>'

@@ -9,7 +9,7 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -131,7 +131,8 @@ def compare(request: CompareRequest, display: ComparisonDisplay) -> CompareResul
             raise EvaluationError("\n".join(f"{name}: {error}" for name, error in failed.items()))
         result = _aggregate(job, answered, scored_by, failed, settings)
         write_result(result, folder)
-        write_pages(result, folder, _input_picture(job))
+        reader = reader_of(shared.media)
+        write_pages(result, folder, lambda number: prompt_image(samples[number], reader))
     return CompareResult(folder, result)
 
 
@@ -229,17 +230,6 @@ def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"{folder} holds a comparison with other settings ({', '.join(differing)} differ): choose another --out"
         )
-
-
-def _input_picture(job: CompareJob) -> Callable[[int], Image.Image | None]:
-    """Return a function from a sample's index to the picture in its prompt, or None."""
-    reader = reader_of(job.shared.media)
-
-    def input_picture(number: int) -> Image.Image | None:
-        sample = job.samples[number]
-        return prompt_image(sample, reader) if sample.images or sample.videos else None
-
-    return input_picture
 
 
 def library_versions(names: Sequence[str]) -> dict[str, str]:
