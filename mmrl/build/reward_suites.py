@@ -66,19 +66,13 @@ def build_reward_suite(
         WeightedReward(
             load(chosen.name, **chosen.args),
             weight=chosen.weight if chosen.at_least is None else 0.0,
-            gate=chosen.gate,
-            retries=chosen.retries,
-            deadline_s=chosen.deadline_s,
-            batch_size=chosen.batch_size,
-            concurrency=chosen.concurrency,
+            **chosen.model_dump(include={"gate", "retries", "deadline_s", "batch_size", "concurrency"}),
         )
         for chosen in rewards
     ]
     also = [WeightedReward(load(name), weight=0.0) for name in monitored]
     cache = ScoreCache(scoring.cache) if scoring.cache else None
-    settings: dict[str, Any] = {
-        "renormalise": scoring.renormalise, "min_valid_share": min_valid_share, "cache": cache
-    }  # fmt: skip
+    settings: dict[str, Any] = {"renormalise": scoring.renormalise, "min_valid_share": min_valid_share, "cache": cache}
     if choices := distinct_choices(samples):
         return RoutedRewards(default, choices, load=load, monitored=also, **settings)
     return RewardSuite([*default, *also], **settings)

@@ -183,14 +183,7 @@ def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> Pro
     """Build `data.prompts`."""
     chosen = data.prompts
     if isinstance(chosen, VarianceAwarePromptsConfig):
-        return VarianceAwareSampler(
-            samples,
-            data.groups,
-            seed,
-            share=chosen.share,
-            outcome=chosen.outcome,
-            diversity=chosen.diversity,
-        )
+        return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     return PromptSampler(samples, data.groups, seed)
 
 

@@ -149,7 +149,9 @@ def diff(
 
     found = diff_results(first, second, tolerance)
     if as_json:
-        _print_json(found)
+        from pydantic import TypeAdapter
+
+        typer.echo(TypeAdapter(type(found)).dump_json(found, indent=1).decode())
     else:
         _print_diff(found)
     raise typer.Exit(1 if found.regressions else 0)
@@ -204,11 +206,3 @@ def _print_diff(found: Diff) -> None:
         typer.echo(f"Note: {note}")
     worse = ", ".join(f"{change.subject} {change.label}" for change in found.regressions)
     typer.echo(f"Regression: {worse}" if worse else "No regression.")
-
-
-def _print_json(found: Diff) -> None:
-    from pydantic import TypeAdapter
-
-    from mmrl.evaluation.comparison import Diff
-
-    typer.echo(TypeAdapter(Diff).dump_json(found, indent=1).decode())

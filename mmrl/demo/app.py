@@ -29,18 +29,10 @@ from mmrl.demo.votes import VoteFile
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "Helvetica Neue", "Arial", "sans-serif")
 QUEUE = 64  # requests of users that may wait
+STYLE = Path(__file__).with_name("demo.css").read_text(encoding="utf-8")
+SCRIPT = Path(__file__).with_name("demo.js").read_text(encoding="utf-8")  # enlarges pictures, plays videos together
 KEPT_S = (300, 1800)
 """Seconds between two deletions of users' files, and their age from which they are deleted."""
-
-
-def style() -> str:
-    """Return the style sheet of the app's own HTML."""
-    return Path(__file__).with_name("demo.css").read_text(encoding="utf-8")
-
-
-def script() -> str:
-    """Return the script that enlarges pictures and plays videos together."""
-    return Path(__file__).with_name("demo.js").read_text(encoding="utf-8")
 
 
 def build_app(state: AppState) -> gr.Blocks:
@@ -50,7 +42,7 @@ def build_app(state: AppState) -> gr.Blocks:
         with gr.Tabs():
             if state.names(IMAGE_KINDS):
                 with gr.Tab("Compare"):
-                    compare_tab(state, style())
+                    compare_tab(state, STYLE)
             if state.names(VLM_KINDS):
                 with gr.Tab("VLM"):
                     vlm_tab(state)
@@ -124,8 +116,8 @@ def serve(subjects: Sequence[str], host: str, port: int, votes: Path | None, ope
             mcp_server=False,
             footer_links=[],
             theme=gr.themes.Default(font=FONT, font_mono=("ui-monospace", "Menlo", "Consolas", "monospace")),
-            css=style(),
-            head=f"<script>{script()}</script>",
+            css=STYLE,
+            head=f"<script>{SCRIPT}</script>",
             app_kwargs={"middleware": [security], "docs_url": None, "redoc_url": None, "openapi_url": None},
         )
     except BaseException:

@@ -62,15 +62,14 @@ def grid_job(
                 rows = [place] if request.by_guidance else range(request.rows)
                 try:
                     generated = generate(columns.pool, columns.usable(name), sample, settings, job, task)
-                except DemoError as err:
-                    grid.cells.update({(row, name): GridCell(problem=str(err)) for row in rows})
-                    continue
                 except Stopped:
                     raise
                 except Exception as err:  # a server's border: the other columns go on
-                    log.exception("%s could not generate", name)
-                    text = f"This failed on the server ({type(err).__name__}); its log says more."
-                    grid.cells.update({(row, name): GridCell(problem=text) for row in rows})
+                    problem = str(err)
+                    if not isinstance(err, DemoError):
+                        log.exception("%s could not generate", name)
+                        problem = f"This failed on the server ({type(err).__name__}); its log says more."
+                    grid.cells.update({(row, name): GridCell(problem=problem) for row in rows})
                     continue
                 if seen is not None:
                     seen(name, generated)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.generation.diffusion.call_arguments import check_samples
+from mmrl.generation.inference import guided_rollout, lora_strength, rank, rl_guidance
 from mmrl.policy import batch_requests
 from mmrl.rewards import Reward, RewardSuite, WeightedReward, load
 from mmrl.rewards.core.suite import TooFewScored
@@ -122,9 +123,16 @@ def generate_images(
             policy.check_sample(sample)
     each = options.best_of or n
     media: list[Any] = []
-    with _adapted(policy, options):
-        for number, requests in enumerate(batch_requests(samples, each, rows=each * len(samples))):
-            media += _roll_out(policy, requests, seed + number, guided_by)
+    with ExitStack() as stack:
+        if options.lora_strength is not None:
+            stack.enter_context(lora_strength(policy.pipeline, options.lora_strength))
+        if options.rlg is not None:
+            stack.enter_context(rl_guidance(policy.pipeline, options.rlg, policy.reference))
+        for number, requests in enumerate(batch_requests(samples, each, rows=each * len(samples)), start=seed):
+            if guided_by:
+                media += guided_rollout(policy, requests, number, guided_by).media
+            else:
+                media += policy.rollout(requests, number).media
     groups = [i for i in range(len(samples)) for _ in range(each)]
     if options.best_of is None:
         numbered = enumerate(zip(groups, media, strict=True))
@@ -132,43 +140,20 @@ def generate_images(
     return _ranked([samples[i] for i in groups], groups, media, ranked_by)
 
 
-def _roll_out(policy: Any, requests: Sequence[Any], seed: int, guides: Sequence[tuple[Reward, float]]) -> list[Any]:
-    if not guides:
-        return list(policy.rollout(requests, seed).media)
-    from mmrl.generation.inference import guided_rollout
-
-    return guided_rollout(policy, requests, seed, guides).media
-
-
 def _ranked(
     samples: Sequence[Sample], groups: Sequence[int], media: Sequence[Any], rewards: Sequence[tuple[Reward, float]]
 ) -> list[GeneratedImage]:
-    from mmrl.generation.inference import rank
-
     suite = RewardSuite([WeightedReward(reward, weight) for reward, weight in rewards], min_valid_share=1e-9)
     try:
-        ranking = rank(samples, media, groups, suite)
+        with closing(suite):
+            ranking = rank(samples, media, groups, suite)
     except TooFewScored as err:
         raise ConfigError(f"--best-of: nothing could be scored ({err}): name a reward with --reward") from err
-    finally:
-        suite.close()
     return [
         GeneratedImage(groups[row], place, media[row], ranking.scores[row])
         for members in ranking.order
         for place, row in enumerate(members)
     ]
-
-
-@contextmanager
-def _adapted(policy: Any, options: InferenceOptions) -> Iterator[None]:
-    from mmrl.generation.inference import lora_strength, rl_guidance
-
-    with ExitStack() as stack:
-        if options.lora_strength is not None:
-            stack.enter_context(lora_strength(policy.pipeline, options.lora_strength))
-        if options.rlg is not None:
-            stack.enter_context(rl_guidance(policy.pipeline, options.rlg, policy.reference))
-        yield
 
 
 def _check_options(

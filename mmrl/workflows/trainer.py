@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -91,13 +92,14 @@ class Trainer:
         self._sets = {"prompts": prompts, "validation": validation, "heldout": heldout}
         self._load_reward = SharedLoader()
         batch = batch or Batch()
+        weighted = rewards.items() if isinstance(rewards, Mapping) else [(each, 1.0) for each in rewards]
         self.config = TrainConfig(
             name=self.folder.name,
             seed=seed,
             policy=policy.config,
             sampling=policy.sampling,
             algorithm=algorithm or GRPOConfig(),
-            rewards=tuple(self._reward(each, weight) for each, weight in _weights(rewards)),
+            rewards=tuple(starmap(self._reward, weighted)),
             data=DataConfig(
                 path=str(self._path("prompts")),
                 validation=self._path("validation"),
@@ -162,10 +164,6 @@ def named_reward(reward: Reward | Callable[..., float]) -> tuple[str, Reward]:
     except TypeError:
         file = None
     return (f"{file}:{name}" if file and Path(file).is_file() else name), reward_factory(reward, name)()
-
-
-def _weights(rewards: Rewards) -> list[tuple[RewardLike, float]]:
-    return list(rewards.items()) if isinstance(rewards, Mapping) else [(each, 1.0) for each in rewards]
 
 
 @dataclass(frozen=True)

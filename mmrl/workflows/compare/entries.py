@@ -108,7 +108,8 @@ def share_settings(
         if own.policy.kind == "vlm":
             own_answers = (own.run.config.answers if own.run else AnswersConfig()).model_dump(exclude={"task"})
             notes += _differences(entry.name, own_answers, answers.model_dump(exclude={"task"}), "is prompted")
-            notes += _differences(entry.name, _media_budget(own), _media_budget(first), "sees pictures")
+            own_media, media = (each.media.model_dump(include={"image", "video"}) for each in (own, first))
+            notes += _differences(entry.name, own_media, media, "sees pictures")
     return SharedSettings(sampling, answers, first.media, tuple(dict.fromkeys(notes)))
 
 
@@ -126,10 +127,6 @@ def _differences(name: str, own: dict[str, Any], shared: dict[str, Any], verb: s
         return []
     mine, here = (", ".join(f"{key} {values[key]}" for key in differing) for values in (own, shared))
     return [f"{name} {verb} by itself with {mine}; here, as all others, with {here}"]
-
-
-def _media_budget(model: ModelRef) -> dict[str, Any]:
-    return model.media.model_dump(include={"image", "video"})
 
 
 def _check_one_kind(models: Sequence[ModelRef]) -> None:
