@@ -26,7 +26,7 @@ MAX_ASPECT_RATIO = 200
 """The largest ratio of the sides: networks scale the *shorter* side to their input size, and an image of 1 x 100,000
 would take 15 GB."""
 
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
+BROKEN_IMAGE = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 _decoding = threading.Lock()
 
 
@@ -50,7 +50,7 @@ def answer_image(image: Any) -> Image.Image:
             frames = bool(getattr(image, "is_animated", False))
             if not frames:
                 image.load()
-    except _BROKEN as err:
+    except BROKEN_IMAGE as err:
         raise ScoringFailed(f"the image cannot be read: {err or type(err).__name__}", "unreadable") from err
     if frames:
         raise InvalidAnswer("the image has several frames; expected one")
@@ -60,7 +60,7 @@ def answer_image(image: Any) -> Image.Image:
     try:
         with _decoding:  # it reads the EXIF orientation, which changes the picture
             return as_rgb(image)
-    except _BROKEN as err:
+    except BROKEN_IMAGE as err:
         raise InvalidAnswer(f"an image of the mode {image.mode} cannot be converted to RGB: {err}") from err
 
 
@@ -75,11 +75,11 @@ def reference_image(reference: Any, key: str = "image") -> Image.Image:
             with Image.open(reference) as opened:  # nothing is decoded here
                 _check_size(opened)
             return as_rgb(load_image(reference, alpha=True))
-        except (*_BROKEN, DataError, InvalidAnswer, Image.DecompressionBombWarning) as err:
+        except (*BROKEN_IMAGE, DataError, InvalidAnswer, Image.DecompressionBombWarning) as err:
             raise ScoringFailed(f"references[{key!r}], {reference}: {err or type(err).__name__}", "reference") from err
     if not isinstance(reference, Image.Image):
         raise ScoringFailed(
-            f"references[{key!r}] is a {type(reference).__name__}, not a path or a PIL image", "wrong_type"
+            f"references[{key!r}] is a {type(reference).__name__}; expected a path or a PIL image", "wrong_type"
         )
     try:
         return answer_image(reference)

@@ -11,12 +11,21 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from mmrl.rewards.core.cache import Unhashable, digest_of, digest_of_source
-from mmrl.rewards.core.reward_errors import Failure, InvalidAnswer, RewardError, ScoringFailed, Status, failure_record
+from mmrl.rewards.core.reward_errors import (
+    Failure,
+    InvalidAnswer,
+    RewardError,
+    ScoringFailed,
+    Status,
+    attempt,
+    failure_record,
+)
 from mmrl.rewards.core.reward_io import (
     INPUT_FIELDS,
     Direction,
@@ -158,7 +167,7 @@ class Reward(TrainerMethods, ABC):
 
     def score_rows(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         """Return the result of each answer; an exception stands in place of the score that it prevented."""
-        return [_attempt(lambda item=item: self.score_in(item, context)) for item in items]
+        return [attempt(self.score_in, item, context) for item in items]
 
     def _score_complete(self, items: Sequence[RewardInput], context: RewardContext) -> Sequence[Scored]:
         if not items:
@@ -302,16 +311,15 @@ class PairReward(GroupReward):
             return [ScoringFailed(f"{self.name} compares answers, but this group has only one", "alone")]
         rates: dict[int, list[float]] = defaultdict(list)
         last: dict[int, Exception] = {}
-        for i, first in enumerate(items):
-            for j in range(i + 1, len(items)):
-                rate = _attempt(lambda first=first, second=items[j]: self.win_rate(first, second))
-                if isinstance(rate, InvalidAnswer):  # either of the two may be at fault
-                    rate = ScoringFailed(f"the pair cannot be compared: {rate}", "pair")
-                if isinstance(rate, Exception):
-                    last[i] = last[j] = rate
-                elif not isinstance(rate, Mapping):
-                    rates[i].append(rate)
-                    rates[j].append(1 - rate)
+        for i, j in combinations(range(len(items)), 2):
+            rate = attempt(self.win_rate, items[i], items[j])
+            if isinstance(rate, InvalidAnswer):  # either of the two may be at fault
+                rate = ScoringFailed(f"the pair cannot be compared: {rate}", "pair")
+            if isinstance(rate, Exception):
+                last[i] = last[j] = rate
+            else:
+                rates[i].append(rate)
+                rates[j].append(1 - rate)
         return [sum(rates[i]) / len(rates[i]) if rates[i] else last[i] for i in range(len(items))]
 
 
@@ -340,14 +348,6 @@ def spec_of(reward: type[Reward], weights: tuple[WeightFile, ...] = ()) -> Rewar
         licence=reward.licence,
         weights=weights,
     )
-
-
-def _attempt(scoring: Any) -> Scored:
-    try:
-        scored: Scored = scoring()
-    except Exception as err:  # a border: every exception of a scorer is recorded, never a score
-        return err
-    return scored
 
 
 def _exactly(scored: Sequence[Scored], size: int, name: str) -> Sequence[Scored]:

@@ -13,8 +13,12 @@ ScoringFailed(RuntimeError)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class RewardError(ValueError):
@@ -78,3 +82,16 @@ def failure_record(error: Exception) -> tuple[Status, str, Failure]:
         failure = Failure("timeout", transient=True) if timed_out else Failure("error")
         text = f"{type(error).__name__}: {error}"
     return Status.TIMEOUT if failure.kind == "timeout" else Status.ERROR, text, failure
+
+
+FAULTS = (InvalidAnswer, ScoringFailed)
+
+
+def attempt(
+    function: Callable[..., T], *arguments: Any, errors: tuple[type[Exception], ...] = (Exception,)
+) -> T | Exception:
+    """Return the result of a call, or the exception that it raised, which is recorded and never becomes a score."""
+    try:
+        return function(*arguments)
+    except errors as err:
+        return err

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrl.rewards.core.image_input import answer_image, pixels
 from mmrl.rewards.core.reward import GroupReward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import FAULTS, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.images.lpips import LPIPSNetwork
 from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
@@ -71,13 +71,9 @@ class Diversity(GroupReward):
         return self._lpips.weight_files() if self._lpips is not None else ()
 
     def score_group(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        images: dict[int, Image.Image] = {}
-        scored: list[Scored] = [float("nan")] * len(items)
-        for row, item in enumerate(items):
-            try:
-                images[row] = answer_image(item.image)
-            except (InvalidAnswer, ScoringFailed) as err:
-                scored[row] = err
+        opened = [attempt(answer_image, item.image, errors=FAULTS) for item in items]
+        scored: list[Scored] = [image if isinstance(image, Exception) else float("nan") for image in opened]
+        images = {row: image for row, image in enumerate(opened) if not isinstance(image, Exception)}
         if len(images) > 1:
             distances = self.distances(list(images.values()))
             for row, total in zip(images, distances.sum(1), strict=True):

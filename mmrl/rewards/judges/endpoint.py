@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
-from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, attempt
 from mmrl.rewards.judges.replies import Reply, read_completion
 
 MAX_BODY_BYTES = 4 * 2**20  # a reply with 20 log-probabilities has some kilobytes
@@ -121,12 +121,12 @@ class Endpoint:
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """Run calls concurrently and return their results or exceptions. A call must not call `run_all`."""
         if len(calls) < 2:
-            return [_attempt(call) for call in calls]
+            return [attempt(call) for call in calls]
         with self._lock:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._at_once, thread_name_prefix="judge")
             pool = self._pool
-        return list(pool.map(_attempt, calls))
+        return list(pool.map(attempt, calls))
 
     def _client(self) -> Any:
         with self._lock:
@@ -254,10 +254,3 @@ def _connection_failure(err: Exception) -> ScoringFailed:
     if names & {"TransportError", "DecodingError", "StreamError"}:
         return ScoringFailed(f"the judge's answer broke off ({text})", "truncated", True)
     return ScoringFailed(text)
-
-
-def _attempt(call: Callable[[], T]) -> T | Exception:
-    try:
-        return call()
-    except Exception as err:  # returned in place of a result
-        return err

@@ -15,13 +15,13 @@ from PIL import Image
 
 from mmrl.rewards.core.image_input import answer_image, reference_image
 from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.judges.endpoint import Endpoint
 from mmrl.rewards.judges.replies import parse_choice, yes_probability
 from mmrl.rewards.judges.templates import ImagePart, Kind, MessagePart, load_prompt, tagged
 
-AnswerView: TypeAlias = list[MessagePart] | InvalidAnswer | ScoringFailed
+AnswerView: TypeAlias = list[MessagePart] | Exception
 Reads = Literal["auto", "logprobs", "text"]
 PictureFormat = Literal["png", "jpeg"]
 JPEG_QUALITY = 92
@@ -124,13 +124,7 @@ class JudgeBase(Reward):
 
     def answer_views(self, items: Sequence[RewardInput]) -> list[AnswerView]:
         """Return the message parts of each answer, or the exception that prevented them."""
-        found: list[AnswerView] = []
-        for item in items:
-            try:
-                found.append(self.answer_parts(item))
-            except (InvalidAnswer, ScoringFailed) as err:
-                found.append(err)
-        return found
+        return [attempt(self.answer_parts, item, errors=FAULTS) for item in items]
 
     def source_parts(self, item: RewardInput) -> list[MessagePart]:
         """Return the image that the answer is about, if `source_picture` names one."""

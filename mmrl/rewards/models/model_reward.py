@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.rewards.core.image_input import answer_image
 from mmrl.rewards.core.reward import BatchReward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import FAULTS, RewardError, attempt
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile
 from mmrl.rewards.models.model_files import ResolvedFile, torch_device
 
@@ -49,7 +49,7 @@ class ModelReward(BatchReward):
         """Return the score of each answer, from one call; an exception in place of each invalid image's."""
         import torch
 
-        opened = [_image_or_error(item) for item in items]
+        opened: list[Any] = [attempt(answer_image, item.image, errors=FAULTS) for item in items]
         usable = [row for row, image in enumerate(opened) if not isinstance(image, Exception)]
         if not usable:
             return [image for image in opened if isinstance(image, Exception)]
@@ -102,11 +102,3 @@ def no_tensor_preprocess(reward: str, reason: str) -> Callable[[Tensor], Tensor]
         raise RewardError(f"{reward} has no gradient with this model: {reason}")
 
     return fail
-
-
-def _image_or_error(item: RewardInput) -> Any:
-    """Return the answer's image as RGB, or the exception of an invalid one."""
-    try:
-        return answer_image(item.image)
-    except (InvalidAnswer, ScoringFailed) as err:
-        return err

@@ -16,7 +16,7 @@ import numpy as np
 
 from mmrl.rewards.core.registry import load
 from mmrl.rewards.core.reward import Reward
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, Status
+from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, Status, attempt
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, Scope, WeightFile, clamp_below_one
 from mmrl.rewards.parsing.final_answer import MAX_CHARACTERS
 
@@ -138,10 +138,9 @@ class CosineLength(Reward):
         return scores
 
     def _score(self, item: RewardInput, right: bool) -> float | Exception:
-        try:
-            length = answer_length(item, self.unit)
-        except (InvalidAnswer, ScoringFailed) as err:
-            return err
+        length = attempt(answer_length, item, self.unit, errors=FAULTS)
+        if isinstance(length, Exception):
+            return length
         if length >= self.limit:
             return self.exceeded
         short, long = self.correct if right else self.wrong

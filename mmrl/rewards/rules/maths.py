@@ -7,10 +7,11 @@ import os
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from mmrl.rewards.core.reward import BatchReward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.parsing.final_answer import (
     AnswerFormat,
@@ -73,15 +74,9 @@ class Maths(BatchReward):
         """Score all answers, as many at once as there are workers."""
         threads = ThreadPoolExecutor(max(1, min(len(items), POOL.size, os.cpu_count() or 1)))
         try:
-            return list(threads.map(self._attempt, items))
+            return list(threads.map(partial(attempt, self._score), items))
         finally:
             threads.shutdown(cancel_futures=True)  # so that Ctrl-C does not wait for the whole batch
-
-    def _attempt(self, item: RewardInput) -> Scored:
-        try:
-            return self._score(item)
-        except Exception as err:  # recorded for this answer; the others of the batch are scored
-            return err
 
     def _score(self, item: RewardInput) -> float:
         gold = _gold(item.references["answer"])

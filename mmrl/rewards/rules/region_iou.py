@@ -7,7 +7,6 @@ and return [N, M]. Equal boxes have exactly 1, and different boxes less than 1 e
 from __future__ import annotations
 
 import math
-import struct
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mmrl.rewards.core.image_input import BROKEN_IMAGE
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 from mmrl.rewards.core.reward_io import LARGEST_BELOW_ONE, RewardInput, clamp_below_one
@@ -166,7 +166,6 @@ class BoxCIoU(_OneBox):
 
 MAX_FILE_PIXELS = 2**26
 _MODES = ("1", "L", "P", "RGB", "I", "I;16", "I;16B", "I;16L", "I;16N")
-_BROKEN = (OSError, SyntaxError, ValueError, EOFError, KeyError, struct.error, Image.DecompressionBombError)
 
 
 class MaskIoU(SpaceReward):
@@ -244,7 +243,7 @@ def _pixels_of_file(path: str | Path) -> NDArray[Any]:
     try:
         with Image.open(path) as picture:
             return _pixels(picture)
-    except (*_BROKEN, Image.DecompressionBombWarning) as err:
+    except (*BROKEN_IMAGE, Image.DecompressionBombWarning) as err:
         raise ScoringFailed(f"references['answer'], {path}: {err or type(err).__name__}", "reference") from err
 
 

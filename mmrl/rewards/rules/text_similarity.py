@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from mmrl.rewards.core.reward import BatchReward, Reward, Scored
-from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
+from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile, clamp_below_one
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
 from mmrl.rewards.rules.lengths import split_words
@@ -189,18 +189,16 @@ class BMAS(BatchReward):
         return tuple(found.weight_file() for found in self._files)
 
     def score_batch(self, items: Sequence[RewardInput]) -> Sequence[Scored]:
-        rows: list[tuple[str, list[str]] | Exception] = []
-        for item in items:
-            try:
-                answer = _answer(item, self.form)
-                if any("\ud800" <= character <= "\udfff" for character in answer):
-                    raise InvalidAnswer("the answer has a lone surrogate, which no tokenizer accepts")
-                rows.append((answer, _references(item.references["answer"])))
-            except (InvalidAnswer, ScoringFailed) as err:
-                rows.append(err)
+        rows = [attempt(self._texts, item, errors=FAULTS) for item in items]
         texts = list(dict.fromkeys(text for row in rows if isinstance(row, tuple) for text in (row[0], *row[1])))
         known = dict(zip(texts, self._embed(texts), strict=True))
         return [row if isinstance(row, Exception) else self._similarity(row[0], row[1], known) for row in rows]
+
+    def _texts(self, item: RewardInput) -> tuple[str, list[str]]:
+        answer = _answer(item, self.form)
+        if any("\ud800" <= character <= "\udfff" for character in answer):
+            raise InvalidAnswer("the answer has a lone surrogate, which no tokenizer accepts")
+        return answer, _references(item.references["answer"])
 
     def _similarity(self, answer: str, truths: Sequence[str], known: Mapping[str, _Embedded]) -> Scored:
         expected = f"expected at least one, and at most {self._longest} with the special ones"
