@@ -38,7 +38,9 @@ class _OCRReward(Reward):
         form: AnswerFormat = "auto",
     ) -> None:
         if unicode not in get_args(UnicodeForm):
-            raise RewardError(f"{self.name}: unicode is {unicode!r}; it is {' or '.join(get_args(UnicodeForm))}")
+            raise RewardError(
+                f"{self.name}: unicode is {unicode!r}; expected one of {', '.join(get_args(UnicodeForm))}"
+            )
         self.fold_case, self.fold_space, self.unicode, self.form = fold_case, fold_space, unicode, form
 
     def texts(self, item: RewardInput) -> tuple[str, str]:
