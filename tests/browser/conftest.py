@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,9 +49,8 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def video_model(folder: Path) -> list[str]:
-    """Write a tiny video pipeline with random weights; what a configuration says to draw with it."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "generation"))
-    import tiny
+    """Write a tiny video pipeline with random weights; return the overrides that load it."""
+    from tests.generation import tiny_pipelines as tiny
 
     tiny.build("wan").save_pretrained(folder)
     sampling = "{steps: 3, height: 32, width: 32, num_frames: 5, guidance_scale: 1.0, "

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-import tiny
 
 from mmrl.config.policy import LoraConfig
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
 from mmrl.policy import RolloutRequest
+from tests.generation import tiny_pipelines as tiny
 
 MakePolicy = Callable[..., PipelinePolicy]
 

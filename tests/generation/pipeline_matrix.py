@@ -14,10 +14,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
-from representatives import representatives
-from tiny import (
+
+from mmrl.config.policy import LoraConfig
+from mmrl.config.sampling import SamplingConfig
+from mmrl.data.sample import Sample
+from mmrl.generation import PipelinePolicy, UnsupportedError
+from mmrl.generation.diffusion.scheduler_families import family_of
+from mmrl.policy import Rollout, RolloutRequest
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.representatives import representatives
+from tests.generation.tiny_pipelines import (
     cogvideox,
     edits,
     flow_images,
@@ -32,13 +39,6 @@ from tiny import (
     videos,
     wan,
 )
-
-from mmrl.config.policy import LoraConfig
-from mmrl.config.sampling import SamplingConfig
-from mmrl.data.sample import Sample
-from mmrl.generation import PipelinePolicy, UnsupportedError
-from mmrl.generation.diffusion.scheduler_families import family_of
-from mmrl.policy import Rollout, RolloutRequest
 
 EXACT = 1e-6
 STEPS = 4
@@ -78,7 +78,10 @@ def build(name: str, folder: Path) -> Built:
 def check_replays(built: Built) -> None:
     """Check that a replay repeats its rollout exactly, with gradients, and that an update changes every decision."""
     name, policy = built.name, built.policy
-    guided, other = tiny.sampling(name, steps=STEPS), tiny.sampling(name, steps=STEPS, **unguided(name))
+    guided, other = (
+        tiny.sampling(name, steps=STEPS),
+        tiny.sampling(name, steps=STEPS, **unguided(name)),
+    )
     parts = calls(built.samples)
     drawn = [roll(policy, parts[0], guided)]
     if len(parts) > 1 or other != guided:

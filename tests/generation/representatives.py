@@ -1,6 +1,6 @@
 """Choose one tiny pipeline per combination of features, so that the everyday tests cover all of them.
 
-The features are read off the table of `tiny.PIPELINES`, so a new pipeline with a new combination becomes a
+The features are read off the table of `tiny_pipelines.PIPELINES`, so a new pipeline with a new combination becomes a
 representative by itself. Its siblings run under the marker `breadth`.
 """
 
@@ -11,12 +11,12 @@ from functools import cache
 from typing import Literal
 
 import diffusers
-import tiny
-from tiny import cogvideox, hunyuan_video, ltx, unet_videos, videos, wan
-from tiny.factory import Tiny, component
 
 from mmrl.data.media.sample_media import media_kind
 from mmrl.generation.diffusion.scheduler_families import family_of
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.tiny_pipelines import cogvideox, hunyuan_video, ltx, unet_videos, videos, wan
+from tests.generation.tiny_pipelines.factory import Tiny, component
 
 
 @dataclass(frozen=True)

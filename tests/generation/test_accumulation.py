@@ -11,7 +11,6 @@ from itertools import pairwise
 
 import pytest
 import torch
-from recorded_rows import rows_of
 from torch import Tensor
 
 from mmrl.algorithms import broadcast_to_decisions, grpo_advantages
@@ -26,6 +25,7 @@ from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.velocity_regression import VelocityRegression
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.training_loop import TrainingLoop
+from tests.generation.recorded_rows import rows_of
 
 ROWS = 6
 FAILED = float("nan")

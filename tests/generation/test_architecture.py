@@ -7,7 +7,6 @@ import json
 
 import huggingface_hub.constants
 import pytest
-import tiny
 import torch
 from diffusers import DiffusionPipeline
 from torch import nn
@@ -21,6 +20,7 @@ from mmrl.generation.memory.architecture import (
     find_architecture,
 )
 from mmrl.generation.memory.estimate import count_weights, module_bytes
+from tests.generation import tiny_pipelines as tiny
 
 FILES = sorted(SHIPPED.glob("*.json"))
 UNITS = {"M": 10**6, "B": 10**9}

@@ -18,9 +18,8 @@ def group(n: int) -> list[RolloutRequest]:
 @pytest.fixture(scope="module")
 def two_trees():
     """A policy, and a rollout of two trees of four rows, which part at the second and the third of four decisions."""
-    import tiny
-
     from mmrl.generation import PipelinePolicy
+    from tests.generation import tiny_pipelines as tiny
 
     branch = {"at": (1, 2)}
     policy = PipelinePolicy(tiny.build("sd3"), tiny.sampling("sd3", steps=5, branch=branch), train="full")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-import tiny
-from tiny.files import picture
 
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.call_arguments import call_arguments, check_samples
 from mmrl.policy import RolloutRequest
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.tiny_pipelines.files import picture
 
 
 def edit(tmp_path, id="0", **conditions):
@@ -19,7 +19,10 @@ def edit(tmp_path, id="0", **conditions):
 
 
 def test_calls_with_one_prompt_and_several_outputs(tmp_path):
-    pipeline, sampling = tiny.build("flux_img2img"), tiny.sampling("flux_img2img", negative_prompt="blurry")
+    pipeline, sampling = (
+        tiny.build("flux_img2img"),
+        tiny.sampling("flux_img2img", negative_prompt="blurry"),
+    )
     arguments = call_arguments(pipeline, sampling, [edit(tmp_path, strength=0.5)] * 3)
     assert arguments["prompt"] == ["a red circle"] and arguments["negative_prompt"] == ["blurry"]
     assert arguments["num_images_per_prompt"] == 3 and arguments["strength"] == 0.5

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from diffusers import DPMSolverMultistepScheduler
-from pipeline_checks import assert_untouched, count_denoiser_calls
 from torch import Tensor
 
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.policy import BackpropSteps, Rollout
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.pipeline_checks import assert_untouched, count_denoiser_calls
 
 ODE = {"transition": {"name": "ode"}, "guidance_scale": 1.0, "steps": 4}
 ROUNDING = 0.51 / 255  # pictures have 256 levels
@@ -159,7 +159,10 @@ def test_checkpointing_changes_no_gradient_and_saves_memory(requests):
     found = []
     for checkpointing in (False, True):
         policy = PipelinePolicy(
-            tiny.build("sd3"), tiny.sampling("sd3", **ODE), train="full", gradient_checkpointing=checkpointing
+            tiny.build("sd3"),
+            tiny.sampling("sd3", **ODE),
+            train="full",
+            gradient_checkpointing=checkpointing,
         )
         found.append(gradients(policy, drawn(policy, requests), BackpropSteps(3)))
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))

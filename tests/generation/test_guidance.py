@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
 from torch import Tensor
 
 from mmrl.config import ConfigError
 from mmrl.generation.inference import extrapolate_outputs, lora_strength, rl_guidance
+from tests.generation import tiny_pipelines as tiny
 
 PROMPT = "a red circle"
 

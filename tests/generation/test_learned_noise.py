@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
 
 from mmrl.config.sampling import TransitionConfig
@@ -12,6 +11,7 @@ from mmrl.errors import ConfigError
 from mmrl.generation import CPS, DDIM, DanceSDE, FlowSDE, NoisyODE, PipelinePolicy
 from mmrl.generation.diffusion.learned_noise import FILE, LearnedNoiseTransition, NoiseLevelNetwork, with_learned_noise
 from mmrl.policy import RolloutRequest
+from tests.generation import tiny_pipelines as tiny
 
 GROUP = [RolloutRequest(Sample("0", prompt="a red circle"), n=3, group=0)]
 BASES = [NoisyODE(0.3), FlowSDE(0.3, 0.9), DanceSDE(0.3), DDIM(0.3)]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import torch
 from torch import nn
 from torch.utils._pytree import tree_iter
@@ -31,6 +30,7 @@ from mmrl.generation.memory.estimate import (
 from mmrl.generation.memory.memory_report import MemoryEstimate
 from mmrl.generation.memory.meta_run import AllocationTracker
 from mmrl.policy import Rollout, RolloutRequest, StepOutputs
+from tests.generation import tiny_pipelines as tiny
 
 TINY = [
     *("sd3", "flux_kontext", "sdxl", "wan22"),

@@ -6,12 +6,12 @@ from typing import Any
 
 import diffusers
 import pytest
-import tiny
 import torch
 
 from mmrl.config.policy import LoraConfig
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.policy import RolloutRequest
+from tests.generation import tiny_pipelines as tiny
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 DDIM = {"clip_sample": False, "set_alpha_to_one": False}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
 import transformers
 from diffusers.pipelines.stable_diffusion import StableDiffusionSafetyChecker
-from pipeline_checks import CLASSES, EXACT, plain_arguments
 
 from mmrl.config.policy import LoraConfig, PolicyConfig
 from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.pipeline_checks import CLASSES, EXACT, plain_arguments
 
 
 def shake(policy: PipelinePolicy) -> None:

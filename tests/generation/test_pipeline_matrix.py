@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from pipeline_matrix import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, calls, names, roll
-from representatives import features, representatives
+
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.pipeline_matrix import FLOW_IMAGES, NOISE_IMAGES, STEPS, VIDEOS, build, calls, names, roll
+from tests.generation.representatives import features, representatives
 
 
 def test_every_tiny_pipeline_is_in_one_test_file():

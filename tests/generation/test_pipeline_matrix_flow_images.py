@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pipeline_matrix import FLOW_IMAGES, Built, build, check_answers, check_replays, names
+
+from tests.generation.pipeline_matrix import FLOW_IMAGES, Built, build, check_answers, check_replays, names
 
 
 @pytest.fixture(scope="module", params=names(*FLOW_IMAGES))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pipeline_matrix import VIDEOS, Built, build, check_answers, check_replays, names
+
+from tests.generation.pipeline_matrix import VIDEOS, Built, build, check_answers, check_replays, names
 
 
 @pytest.fixture(scope="module", params=names(*VIDEOS))

@@ -6,10 +6,10 @@ import weakref
 
 import pytest
 import torch
-from pipeline_checks import EVERY, EXACT, assert_untouched, count_denoiser_calls, plain_arguments
 
 from mmrl.generation import GenerationError, ReplayError
 from mmrl.generation.diffusion.replay_cache import CachedCall
+from tests.generation.pipeline_checks import EVERY, EXACT, assert_untouched, count_denoiser_calls, plain_arguments
 
 
 @pytest.mark.parametrize("train", ["lora", "full"])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
-from pipeline_checks import CLASSES, assert_untouched, count_denoiser_calls
 
 from mmrl.generation import GenerationError
 from mmrl.generation.diffusion.scheduler_families import FlowFamily
+from tests.generation import tiny_pipelines as tiny
+from tests.generation.pipeline_checks import CLASSES, assert_untouched, count_denoiser_calls
 
 
 @pytest.mark.parametrize("name", [*CLASSES, "wan22"])

@@ -13,13 +13,13 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-import tiny
 import torch
 from torch import Tensor, nn
 
 from mmrl.data.sample import Sample
 from mmrl.generation import DDIM, ODE, DanceSDE, FlowSDE, PipelinePolicy
 from mmrl.policy import RolloutRequest
+from tests.generation import tiny_pipelines as tiny
 
 D, N = 3, 200_000
 THETA = torch.tensor([0.4, -0.3], dtype=torch.float64)

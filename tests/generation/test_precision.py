@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-import tiny
 import torch
 from torch import Tensor
 
@@ -17,6 +16,7 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.replay_cache import CachedCall, CallCache
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.training.loss_scale import LossScale
+from tests.generation import tiny_pipelines as tiny
 
 CLASSES = ["sd3", "flux", "qwen_image", "wan", "wan22", "sd15"]  # joint, packed, two-stream, video, two models, UNet
 PRECISIONS = list(MAX_REPLAY_GAP)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import yaml
 from diffusers import DiffusionPipeline
 
@@ -16,6 +15,7 @@ from mmrl.config import list_recipes, load_config
 from mmrl.data.jsonl import write_samples
 from mmrl.generation.memory.architecture import find_architecture
 from mmrl.workflows.train import train
+from tests.generation import tiny_pipelines as tiny
 
 TINY = {
     "flux2-klein-lora": "flux2_klein",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 import torch
 
 from mmrl.errors import ReplayError
 from mmrl.generation.diffusion.replay_cache import CallCache, cache_targets, intercept_calls, replaced_attributes
+from tests.generation import tiny_pipelines as tiny
 
 
 class Parts:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-import tiny
 from diffusers import DDIMScheduler, DDPMScheduler, DPMSolverMultistepScheduler, PNDMScheduler
 
 from mmrl.config.policy import PolicyConfig
 from mmrl.errors import ConfigError
 from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.scheduler_families import convert_scheduler, scheduler_class
+from tests.generation import tiny_pipelines as tiny
 
 
 def test_chosen_scheduler_keeps_the_settings_of_the_pipeline(tmp_path):

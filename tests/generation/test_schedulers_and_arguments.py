@@ -8,7 +8,6 @@ import sys
 
 import diffusers
 import pytest
-import tiny
 
 import mmrl.generation
 from mmrl.data.sample import Sample
@@ -18,6 +17,7 @@ from mmrl.generation.diffusion.call_arguments import call_arguments
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, unsupported_reason
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
 from mmrl.policy import RolloutRequest
+from tests.generation import tiny_pipelines as tiny
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from typing import Any
 
 import diffusers
 import pytest
-import tiny
 import torch
 from torch import Tensor
 
@@ -15,6 +14,7 @@ from mmrl.config.sampling import TransitionConfig
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.scheduler_families import family_of, make_transition
 from mmrl.generation.diffusion.scheduler_hook import Step, intercept_scheduler
+from tests.generation import tiny_pipelines as tiny
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 V = {"prediction_type": "v_prediction"}

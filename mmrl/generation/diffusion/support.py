@@ -28,7 +28,7 @@ from mmrl.generation.diffusion.scheduler_families import supported_schedulers
 State = Literal["proven", "expected", "refused"]
 
 PROVEN = frozenset(Path(__file__).with_name("proven_pipelines.txt").read_text(encoding="utf-8").split())
-"""The classes of the tiny pipelines in tests/generation/tiny, which the tests record and replay."""
+"""The classes of the tiny pipelines in tests/generation/tiny_pipelines, which the tests record and replay."""
 
 _FRAMES_AS_ROWS = "it steps every frame as a separate row, so a video has no single log-probability"
 _MOMENTUM = "its guidance has momentum that a replay cannot restore"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import KL_VAE, T5, VOCABULARY, Component
-from tiny.factory import Tiny
-from tiny.flow_images import PIPELINES as FLOW_IMAGES
+from tests.generation.tiny_pipelines.components import KL_VAE, T5, VOCABULARY, Component
+from tests.generation.tiny_pipelines.factory import Tiny
+from tests.generation.tiny_pipelines.flow_images import PIPELINES as FLOW_IMAGES
 
 UNGUIDED = {"guidance_scale": 1.0}
 DDIM = {"name": "ddim", "noise_level": 1.0}

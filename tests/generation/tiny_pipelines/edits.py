@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import CAUSAL_VAE, FLOW, QWEN2_VL_PROCESSOR, QWEN3_VL, QWEN3_VL_PROCESSOR, Component
-from tiny.factory import Tiny
-from tiny.flow_images import PIPELINES as FLOW_IMAGES
-from tiny.flow_images import UNGUIDED
-from tiny.single_stream import PIPELINES as SINGLE_STREAM
+from tests.generation.tiny_pipelines.components import (
+    CAUSAL_VAE,
+    FLOW,
+    QWEN2_VL_PROCESSOR,
+    QWEN3_VL,
+    QWEN3_VL_PROCESSOR,
+    Component,
+)
+from tests.generation.tiny_pipelines.factory import Tiny
+from tests.generation.tiny_pipelines.flow_images import PIPELINES as FLOW_IMAGES
+from tests.generation.tiny_pipelines.flow_images import UNGUIDED
+from tests.generation.tiny_pipelines.single_stream import PIPELINES as SINGLE_STREAM
 
 PICTURE, CONTROL = {"image": (16, 16)}, {"control_image": (16, 16)}
 MASKED = {**PICTURE, "mask_image": (16, 16)}

@@ -18,7 +18,15 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from tiny.components import ALLOW_ALL, CHAT, EOS, MARKS, VOCABULARY, WORD_TOKENIZER, Component
+from tests.generation.tiny_pipelines.components import (
+    ALLOW_ALL,
+    CHAT,
+    EOS,
+    MARKS,
+    VOCABULARY,
+    WORD_TOKENIZER,
+    Component,
+)
 
 
 @dataclass(frozen=True)

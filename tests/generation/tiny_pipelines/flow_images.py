@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import (
+from tests.generation.tiny_pipelines.components import (
     CAUSAL_VAE,
     CLIP,
     FLOW,
@@ -15,7 +15,7 @@ from tiny.components import (
     SHIFTED_FLOW,
     T5,
 )
-from tiny.factory import Tiny
+from tests.generation.tiny_pipelines.factory import Tiny
 
 SIZE = {"height": 16, "width": 16}
 SHORT = {"pipeline_args": {"max_sequence_length": 8}}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import CAUSAL_VAE, CLIP_IMAGES, T5, VISION
-from tiny.factory import Tiny
+from tests.generation.tiny_pipelines.components import CAUSAL_VAE, CLIP_IMAGES, T5, VISION
+from tests.generation.tiny_pipelines.factory import Tiny
 
 PICTURE = {"image": (32, 32)}
 PIPELINES: dict[str, Tiny] = {}

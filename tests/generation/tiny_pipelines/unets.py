@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import CLIP, KL_VAE, Component
-from tiny.factory import Tiny
+from tests.generation.tiny_pipelines.components import CLIP, KL_VAE, Component
+from tests.generation.tiny_pipelines.factory import Tiny
 
 UNET = {
     "block_out_channels": (8, 16),

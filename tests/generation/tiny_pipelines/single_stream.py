@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import (
+from tests.generation.tiny_pipelines.components import (
     ALLOW_ALL,
     CAUSAL_VAE,
     CLIP,
@@ -20,9 +20,9 @@ from tiny.components import (
     T5,
     VOCABULARY,
 )
-from tiny.factory import Tiny
-from tiny.flow_images import FLUX2_VAE, GEMMA2, QWEN3, SHORT, SIZE, UNGUIDED
-from tiny.flow_images import PIPELINES as FLOW_IMAGES
+from tests.generation.tiny_pipelines.factory import Tiny
+from tests.generation.tiny_pipelines.flow_images import FLUX2_VAE, GEMMA2, QWEN3, SHORT, SIZE, UNGUIDED
+from tests.generation.tiny_pipelines.flow_images import PIPELINES as FLOW_IMAGES
 
 PIPELINES: dict[str, Tiny] = {}
 

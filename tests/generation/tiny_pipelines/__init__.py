@@ -13,7 +13,7 @@ import diffusers
 
 from mmrl.config.sampling import SamplingConfig
 from mmrl.data.sample import Sample
-from tiny import (
+from tests.generation.tiny_pipelines import (
     cogvideox,
     edits,
     flow_images,
@@ -28,8 +28,8 @@ from tiny import (
     videos,
     wan,
 )
-from tiny.factory import Tiny, make
-from tiny.files import picture, video
+from tests.generation.tiny_pipelines.factory import Tiny, make
+from tests.generation.tiny_pipelines.files import picture, video
 
 _TABLES = (
     flow_images,

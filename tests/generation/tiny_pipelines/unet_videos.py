@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import Component
-from tiny.factory import Tiny
-from tiny.sdxl import SDXL
-from tiny.unets import BETAS, CLIP_PICTURES, CLIP_VISION, CONTROLNET, IMAGE, NO_PAG, SD15, STRENGTH
+from tests.generation.tiny_pipelines.components import Component
+from tests.generation.tiny_pipelines.factory import Tiny
+from tests.generation.tiny_pipelines.sdxl import SDXL
+from tests.generation.tiny_pipelines.unets import (
+    BETAS,
+    CLIP_PICTURES,
+    CLIP_VISION,
+    CONTROLNET,
+    IMAGE,
+    NO_PAG,
+    SD15,
+    STRENGTH,
+)
 
 MOTION = {
     "block_out_channels": (8, 16),

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny import unets
-from tiny.components import CLIP, KL_VAE, Component
-from tiny.factory import Tiny
-from tiny.unets import BETAS, IMAGE, MASKED, NO_PAG, PICTURE, STRENGTH, STRONG_NO_PAG, STRONG_PAG, UNGUIDED
+from tests.generation.tiny_pipelines import unets
+from tests.generation.tiny_pipelines.components import CLIP, KL_VAE, Component
+from tests.generation.tiny_pipelines.factory import Tiny
+from tests.generation.tiny_pipelines.unets import (
+    BETAS,
+    IMAGE,
+    MASKED,
+    NO_PAG,
+    PICTURE,
+    STRENGTH,
+    STRONG_NO_PAG,
+    STRONG_PAG,
+    UNGUIDED,
+)
 
 TIMES_AND_TEXT = {
     "cross_attention_dim": 32,

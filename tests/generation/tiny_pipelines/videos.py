@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny import hunyuan_video, wan
-from tiny.components import ALLOW_ALL, FLOW, LANGUAGE_MODEL, QWEN2_5_VL, T5, VISION
-from tiny.factory import Tiny
+from tests.generation.tiny_pipelines import hunyuan_video, wan
+from tests.generation.tiny_pipelines.components import ALLOW_ALL, FLOW, LANGUAGE_MODEL, QWEN2_5_VL, T5, VISION
+from tests.generation.tiny_pipelines.factory import Tiny
 
 PICTURE = {"image": (32, 32)}
 PIPELINES: dict[str, Tiny] = {}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tiny.components import CLIP, T5, Component
-from tiny.factory import Tiny
-from tiny.unets import (
+from tests.generation.tiny_pipelines.components import CLIP, T5, Component
+from tests.generation.tiny_pipelines.factory import Tiny
+from tests.generation.tiny_pipelines.unets import (
     CLIP_PICTURES,
     CLIP_VISION,
     GUIDED,
