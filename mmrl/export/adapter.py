@@ -76,9 +76,8 @@ def _base(policy: AnyPolicyConfig) -> tuple[str, tuple[str, ...]]:
         return name, (f"Its base is in an installed package, as `{name}`: put the path of that folder into the code "
                       "above.",)  # fmt: skip
     name = without_folders(policy.model)
-    if name != policy.model:
-        return name, (f"Its base is a local folder, `{name}`: put the path of that folder into the code above.",)
-    return name, ()
+    note = f"Its base is a local folder, `{name}`: put the path of that folder into the code above."
+    return name, (note,) if name != policy.model else ()
 
 
 def _task(policy: PolicyConfig, request: ExportRequest) -> str | None:

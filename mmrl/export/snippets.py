@@ -1,15 +1,15 @@
 """Python code for model cards: load a trained model without mmrl.
 
-Names and prompts are data of the user, so they enter the code through `quoted` alone.
+Names and prompts are data of the user, so they enter the code through `quote` alone.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmrl.data.media.sample_media import MediaKind
+from mmrl.generation.image_tokens.image_token_model import quote
 
 PICTURE = "picture.png"
 """The file that the code passes to a model that takes pictures."""
@@ -18,11 +18,6 @@ _READERS: dict[MediaKind, str] = {
     "mask": 'load_image("mask.png")',
     "video": 'load_video("video.mp4")',
 }
-
-
-def quoted(text: str) -> str:
-    """Return a text as a Python literal in double quotes."""
-    return json.dumps(text, ensure_ascii=False)
 
 
 def pipeline_code(
@@ -42,7 +37,7 @@ def pipeline_code(
             "from diffusers import DiffusionPipeline",
             *([f"from diffusers.utils import {', '.join(readers)}"] if readers else []),
             "",
-            f"pipe = DiffusionPipeline.from_pretrained({quoted(folder)}, dtype=torch.{dtype})",
+            f"pipe = DiffusionPipeline.from_pretrained({quote(folder)}, dtype=torch.{dtype})",
             *([] if scale_on_guider is None else [f"pipe.guider.guidance_scale = {scale_on_guider!r}"]),
             _call(prompt, arguments, conditions, video),
         ]
@@ -69,12 +64,12 @@ def pipeline_lora_code(
         *(["import torch"] if dtype else []),
         "from diffusers import DiffusionPipeline",
         "",
-        f"pipe = DiffusionPipeline.from_pretrained({quoted(model)}{_at(revision, dtype)})",
+        f"pipe = DiffusionPipeline.from_pretrained({quote(model)}{_at(revision, dtype)})",
     ]
     if main:
-        lines.append(f"pipe.load_lora_weights({quoted(folder)})")
-    lines += [f"pipe.load_lora_weights({quoted(f'{folder}/{name}')}, load_into_{name}=True)" for name in others]
-    lines += [f"pipe.{name}.load_lora_adapter({quoted(f'{folder}/{name}')}, prefix=None)" for name in alone]
+        lines.append(f"pipe.load_lora_weights({quote(folder)})")
+    lines += [f"pipe.load_lora_weights({quote(f'{folder}/{name}')}, load_into_{name}=True)" for name in others]
+    lines += [f"pipe.{name}.load_lora_adapter({quote(f'{folder}/{name}')}, prefix=None)" for name in alone]
     return "\n".join(lines)
 
 
@@ -86,8 +81,8 @@ def vlm_code(folder: str, dtype: str, prompt: str, picture: bool, longest: int) 
             *(["from PIL import Image"] if picture else []),
             "from transformers import AutoModelForImageTextToText, AutoProcessor",
             "",
-            f"model = AutoModelForImageTextToText.from_pretrained({quoted(folder)}, dtype=torch.{dtype})",
-            f"processor = AutoProcessor.from_pretrained({quoted(folder)})",
+            f"model = AutoModelForImageTextToText.from_pretrained({quote(folder)}, dtype=torch.{dtype})",
+            f"processor = AutoProcessor.from_pretrained({quote(folder)})",
             *_question(prompt, picture, longest),
         ]
     )
@@ -101,9 +96,9 @@ def vlm_lora_code(model: str, folder: str, revision: str | None = None, dtype: s
             "from peft import PeftModel",
             "from transformers import AutoModelForImageTextToText, AutoProcessor",
             "",
-            f"model = AutoModelForImageTextToText.from_pretrained({quoted(model)}{_at(revision, dtype)})",
-            f"model = PeftModel.from_pretrained(model, {quoted(folder)})",
-            f"processor = AutoProcessor.from_pretrained({quoted(model)}{_at(revision)})",
+            f"model = AutoModelForImageTextToText.from_pretrained({quote(model)}{_at(revision, dtype)})",
+            f"model = PeftModel.from_pretrained(model, {quote(folder)})",
+            f"processor = AutoProcessor.from_pretrained({quote(model)}{_at(revision)})",
         ]
     )
 
@@ -116,14 +111,14 @@ def token_lora_code(kind: str, model: str, folder: str, revision: str | None = N
             "from peft import PeftModel",
             f"from transformers import {kind}",
             "",
-            f"model = {kind}.from_pretrained({quoted(model)}{_at(revision)}{place})",
-            f"model = PeftModel.from_pretrained(model, {quoted(folder)})",
+            f"model = {kind}.from_pretrained({quote(model)}{_at(revision)}{place})",
+            f"model = PeftModel.from_pretrained(model, {quote(folder)})",
         ]
     )
 
 
 def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[str, MediaKind], video: bool) -> str:
-    arguments_code = [] if prompt is None else [f"prompt={quoted(prompt)}"]
+    arguments_code = [] if prompt is None else [f"prompt={quote(prompt)}"]
     arguments_code += [f"{name}={_READERS[kind]}" for name, kind in conditions.items()]
     arguments_code += [f"{name}={value!r}" for name, value in arguments.items()]
     lines = "".join(f"    {each},\n" for each in arguments_code)
@@ -131,8 +126,8 @@ def _call(prompt: str | None, arguments: Mapping[str, Any], conditions: Mapping[
 
 
 def _question(prompt: str, picture: bool, longest: int) -> list[str]:
-    parts = [f'{{"type": "image", "image": Image.open({quoted(PICTURE)})}}'] if picture else []
-    parts.append(f'{{"type": "text", "text": {quoted(prompt)}}}')
+    parts = [f'{{"type": "image", "image": Image.open({quote(PICTURE)})}}'] if picture else []
+    parts.append(f'{{"type": "text", "text": {quote(prompt)}}}')
     return [
         "content = [",
         *(f"    {part}," for part in parts),
@@ -147,4 +142,4 @@ def _question(prompt: str, picture: bool, longest: int) -> list[str]:
 
 
 def _at(revision: str | None, dtype: str | None = None) -> str:
-    return (f", revision={quoted(revision)}" if revision else "") + (f", dtype=torch.{dtype}" if dtype else "")
+    return (f", revision={quote(revision)}" if revision else "") + (f", dtype=torch.{dtype}" if dtype else "")
