@@ -19,6 +19,8 @@ GENERATORS: Mapping[str, Path] = {
 """Pipelines of diffusers. The first is also the model of plain `shapeworld`."""
 PIPELINE = GENERATORS["sd3"]
 VLM = WEIGHTS / "vlm-shapes"
+REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums"}
+"""Language models of `mmrl_shapeworld.reasoning`, by family."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -28,7 +30,7 @@ OBSERVER = WEIGHTS / "observer.safetensors"
 
 _FOLDERS: Mapping[str, Mapping[str, Path]] = {
     "pipeline": {"": PIPELINE, **GENERATORS},
-    "vlm": {"": VLM},
+    "vlm": {"": VLM, **REASONERS},
     "image_tokens": {"": IMAGE_AR},
 }
 

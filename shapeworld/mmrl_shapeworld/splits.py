@@ -1,8 +1,9 @@
 """Data sets of captions: training, validation, and compositions that training never shows.
 
 `samples` also returns the data sets of questions about pictures (`mmrl_shapeworld.vqa.question_splits`), those of the
-worlds (`mmrl_shapeworld.worlds.world_splits`) and those of edits, holes and motions (`mmrl_shapeworld.task_splits`), by
-their names. It is an entry point of `mmrl.datasets`.
+worlds (`mmrl_shapeworld.worlds.world_splits`), those of edits, holes and motions (`mmrl_shapeworld.task_splits`) and
+those of calculations (`mmrl_shapeworld.reasoning.calculation_splits`), by their names. It is an entry point of
+`mmrl.datasets`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 from mmrl.data.sample import Sample
 from mmrl_shapeworld import task_splits
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
+from mmrl_shapeworld.reasoning import calculation_splits
 from mmrl_shapeworld.vqa import question_splits
 from mmrl_shapeworld.worlds import world_splits
 
@@ -29,7 +31,8 @@ def captions(split: str) -> list[Caption]:
         KeyError: there is no such split.
     """
     if split not in SPLITS:
-        known = ", ".join([*SPLITS, *question_splits.NAMES, *task_splits.SPLITS, *world_splits.split_names()])
+        others = (question_splits.NAMES, task_splits.SPLITS, world_splits.split_names(), calculation_splits.NAMES)
+        known = ", ".join([*SPLITS, *(name for names in others for name in names)])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
     return list(_drawn(split))
 
@@ -65,6 +68,8 @@ def samples(split: str) -> list[Sample]:
         return world_splits.samples(split)
     if split in task_splits.SPLITS:
         return task_splits.samples(split)
+    if split in calculation_splits.NAMES:
+        return calculation_splits.samples(split)
     return [
         Sample(
             id=f"{split}-{number:05d}",

@@ -7,7 +7,8 @@ It loads without code of ours: `AutoModelForImageTextToText.from_pretrained(VLM)
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
@@ -24,8 +25,22 @@ from mmrl_shapeworld.vqa.canvas import FRAMES_PER_SECOND, PIXELS
 from mmrl_shapeworld.vqa.questions import FRAMES
 
 PATCH, MERGE = 7, 2
-WIDTH, LAYERS, HEAD_WIDTH, INNER = 96, 3, 32, 256
-VISION_LAYERS, VISION_INNER = 3, 256
+HEAD_WIDTH = 32
+
+
+@dataclass(frozen=True)
+class VLMSize:
+    """Widths and numbers of layers; widths are multiples of `HEAD_WIDTH`."""
+
+    width: int = 96
+    layers: int = 3
+    inner: int = 256
+    vision_width: int = 96
+    vision_layers: int = 3
+    vision_inner: int = 256
+    deepstack: bool = True
+    """True adds the features of the first vision layer to the first layer of the language model."""
+
 
 END, PAD = "<|im_end|>", "<|endoftext|>"
 SPECIAL = (PAD, "<|im_start|>", END, "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
@@ -96,19 +111,33 @@ def tokenizer(of_worlds: bool = False) -> PreTrainedTokenizerFast:
     Any text comes back exactly as it was. Nothing is trained, so every process makes the same one. `of_worlds` adds the
     words and pieces of `mmrl_shapeworld.worlds` behind the others, whose numbers stay as they are.
     """
+    return exact_tokenizer(
+        (*_pieces(), *(_pieces_of_worlds() if of_worlds else ())),
+        (*JSON_PIECES, *ROLES, *(WORLD_PIECES if of_worlds else ())),
+        r"[0-9]+, |[0-9]+| ?[A-Za-z]+| ?[^A-Za-z0-9]",
+    )
+
+
+def exact_tokenizer(texts: Iterable[str], fixed: Sequence[str], pattern: str) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with a token for each of the texts, and bytes for all else.
+
+    Args:
+        texts: The texts that are one token each.
+        fixed: Texts that are never split.
+        pattern: The regular expression of a piece of all other text, which is one token if it is one of `texts`.
+    """
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     pieces: dict[str, None] = dict.fromkeys(sorted(pre_tokenizers.ByteLevel.alphabet()))
-    for text in (*_pieces(), *(_pieces_of_worlds() if of_worlds else ())):
+    for text in texts:
         ((piece, _),) = byte_level.pre_tokenize_str(text)
         pieces[piece] = None
     vocabulary = {piece: number for number, piece in enumerate(pieces, start=len(SPECIAL))}
     vocabulary.update((special, number) for number, special in enumerate(SPECIAL))
     backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
-    fixed = "|".join(re.escape(piece) for piece in (*JSON_PIECES, *ROLES, *(WORLD_PIECES if of_worlds else ())))
-    pattern = Regex(rf"{fixed}|[0-9]+, |[0-9]+| ?[A-Za-z]+| ?[^A-Za-z0-9]")
-    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, "isolated"), byte_level])
+    split = Regex("|".join([*(re.escape(piece) for piece in fixed), pattern]))
+    backend.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(split, "isolated"), byte_level])
     backend.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         eos_token=END,
         pad_token=PAD,
@@ -116,7 +145,6 @@ def tokenizer(of_worlds: bool = False) -> PreTrainedTokenizerFast:
         clean_up_tokenization_spaces=False,
         padding_side="left",
     )
-    return fast
 
 
 def _pieces() -> Iterable[str]:
@@ -138,10 +166,11 @@ def _pieces_of_worlds() -> Iterable[str]:
         yield f" {word}"
 
 
-def processor(of_worlds: bool = False) -> Qwen3VLProcessor:
+def processor(of_worlds: bool = False, words: PreTrainedTokenizerFast | None = None) -> Qwen3VLProcessor:
     """Pictures and frames of 56×56 pixels as they are, others scaled to about as many; all frames of a clip.
 
-    `of_worlds` gives it the tokenizer of `mmrl_shapeworld.worlds`.
+    `words` is its tokenizer; by default, that of ShapeWorld's questions, and with `of_worlds` that of
+    `mmrl_shapeworld.worlds`.
     """
     area = PIXELS * PIXELS
     shared = {
@@ -151,7 +180,7 @@ def processor(of_worlds: bool = False) -> Qwen3VLProcessor:
         "image_mean": [0.5] * 3,
         "image_std": [0.5] * 3,
     }
-    words = tokenizer(of_worlds)
+    words = words or tokenizer(of_worlds)
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(size={"shortest_edge": area, "longest_edge": area}, **shared),
         tokenizer=words,
@@ -167,17 +196,21 @@ def processor(of_worlds: bool = False) -> Qwen3VLProcessor:
     )
 
 
-def build(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
-    """1.0 M parameters, untrained: 64 patches of 7×7 pixels, of which the language model sees 16 squares of four."""
+def build(words: PreTrainedTokenizerFast, size: VLMSize | None = None) -> Qwen3VLForConditionalGeneration:
+    """Return an untrained model, of 1.0 M parameters by default.
+
+    Its 64 patches have 7×7 pixels; the language model sees them as 16 squares of four.
+    """
+    size = size or VLMSize()
     ids = {special: words.convert_tokens_to_ids(special) for special in SPECIAL}
     config = Qwen3VLConfig(
         text_config={
             "vocab_size": len(words),
-            "hidden_size": WIDTH,
-            "intermediate_size": INNER,
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": WIDTH // HEAD_WIDTH,
-            "num_key_value_heads": WIDTH // HEAD_WIDTH,
+            "hidden_size": size.width,
+            "intermediate_size": size.inner,
+            "num_hidden_layers": size.layers,
+            "num_attention_heads": size.width // HEAD_WIDTH,
+            "num_key_value_heads": size.width // HEAD_WIDTH,
             "head_dim": HEAD_WIDTH,
             "max_position_embeddings": 1024,
             "rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [6, 5, 5]},
@@ -186,16 +219,16 @@ def build(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
             "tie_word_embeddings": True,
         },
         vision_config={
-            "depth": VISION_LAYERS,
-            "hidden_size": WIDTH,
-            "intermediate_size": VISION_INNER,
-            "num_heads": WIDTH // HEAD_WIDTH,
+            "depth": size.vision_layers,
+            "hidden_size": size.vision_width,
+            "intermediate_size": size.vision_inner,
+            "num_heads": size.vision_width // HEAD_WIDTH,
             "patch_size": PATCH,
             "spatial_merge_size": MERGE,
             "temporal_patch_size": 2,
-            "out_hidden_size": WIDTH,
+            "out_hidden_size": size.width,
             "num_position_embeddings": (PIXELS // PATCH) ** 2,
-            "deepstack_visual_indexes": [0],
+            "deepstack_visual_indexes": [0] if size.deepstack else [],
         },
         image_token_id=ids["<|image_pad|>"],
         video_token_id=ids["<|video_pad|>"],

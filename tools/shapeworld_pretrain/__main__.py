@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tools.shapeworld_pretrain import autoencoder, clip, generator, image_ar, observer, vlm
+from tools.shapeworld_pretrain import autoencoder, clip, generator, image_ar, observer, reasoner, vlm
 
 SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42, "vlm": 0.23}
 """The share of each part in the time for all."""
@@ -16,7 +16,7 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=[*SHARES, "painter", "all"])
+    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
     parser.add_argument("--threads", type=int, default=1)
@@ -37,6 +37,9 @@ def main() -> None:
     if args.part in ("painter", "all"):  # counted in steps, not in minutes: it takes a few minutes
         image_ar.train(args.out / "ar-shapes-32")
         print("painter strict, partial credit:", image_ar.skill(args.out / "ar-shapes-32"))
+    for family in reasoner.SCHEDULES:  # counted in steps too
+        if args.part in (family, "all"):
+            reasoner.train(family, args.out / f"vlm-{family}")
 
 
 if __name__ == "__main__":

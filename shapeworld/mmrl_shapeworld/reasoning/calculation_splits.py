@@ -1,0 +1,65 @@
+"""Data sets of calculations: `sums-train`, `sums-development`, `sums-validation`, `sums-longer`, and of `remainders`.
+
+Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from mmrl.data.sample import Sample
+from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
+from mmrl_shapeworld.reasoning.traces import right_trace
+
+PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024), "longer": (74, 512)}
+"""Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
+more operands than were trained. No prompt of one split occurs in another, and none twice except in train."""
+NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in PARTS)
+
+
+@cache
+def calculations(split: str) -> tuple[Calculation, ...]:
+    """Return the calculations of a split, always the same.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split not in NAMES:
+        raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
+    name, _, part = split.partition("-")
+    family, (seed, size) = FAMILIES[name], PARTS[part]
+    rng = np.random.default_rng((seed, family.modulus))
+    drawn: list[Calculation] = []
+    seen: set[Calculation] = set()
+    while len(drawn) < size:
+        calculation = sample_calculation(family, rng, longer=part == "longer")
+        if part != "longer" and part_of(calculation) != part:
+            continue
+        if part == "train" or calculation not in seen:
+            drawn.append(calculation)
+            seen.add(calculation)
+    return tuple(drawn)
+
+
+def samples(split: str) -> list[Sample]:
+    """Return a split as data: the answer as a number, and the number of operands as `source`.
+
+    Training data have the verbose trace without errors as `demonstration`; `metadata` has it as `chain` in all splits.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    family, _, part = split.partition("-")
+    return [
+        Sample(
+            id=f"{split}-{number:04d}",
+            prompt=str(calculation),
+            answer=calculation.answer,
+            source=f"{family}-{calculation.operands:02d}",
+            demonstration=right_trace(calculation) if part == "train" else None,
+            metadata={"operands": calculation.operands, "chain": right_trace(calculation)},
+        )
+        for number, calculation in enumerate(calculations(split))
+    ]

@@ -1,0 +1,117 @@
+"""Written answers to calculations: directly, with the value of each step, or with each step in full.
+
+    <think></think>6                     direct
+    <think>8 6</think>6                  concise
+    <think>3+5=8;8*7=6;</think>6         verbose
+
+A careless writer makes errors on the way, corrects some of them after `wait`, sometimes begins anew after `wait`, and
+sometimes answers something else than the last value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mmrl_shapeworld.reasoning.calculations import Calculation, step
+
+WAIT = "wait"
+HARD_DIGITS = (8, 9)
+"""A careless writer has a habit of subtracting these wrongly."""
+NEAR = (-3, -2, -1, 1, 2, 3)
+"""The errors of a step."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """The shares of styles and of errors of whoever writes the traces; all are probabilities."""
+
+    direct: float = 0.45
+    concise: float = 0.30
+    """The remaining traces are verbose."""
+    step_error: float = 0.0
+    """The value of a step is off by one to three."""
+    subtraction_error: float = 0.0
+    """The value after the subtraction of 8 or 9 is one too high: a habit, so greedy decoding has it as well."""
+    corrected: float = 0.0
+    """Share of wrong steps of verbose traces that a `wait` and the right step follow."""
+    second_attempt: float = 0.0
+    """Share of verbose traces that a `wait` and another attempt at all steps follow."""
+    answer_slip: float = 0.0
+    """The answer differs from the last value."""
+    direct_error: float = 0.0
+    """A direct answer is wrong."""
+
+
+CLEAN = Writer()
+CARELESS = Writer(
+    direct=0.4,
+    step_error=0.1,
+    subtraction_error=0.5,
+    corrected=0.4,
+    second_attempt=0.08,
+    answer_slip=0.05,
+    direct_error=0.4,
+)
+
+
+def right_trace(calculation: Calculation) -> str:
+    """Return the verbose trace without errors."""
+    value, steps = calculation.first, []
+    for operator, digit, result in zip(calculation.operators, calculation.digits, calculation.values, strict=True):
+        steps.append(f"{value}{operator}{digit}={result};")
+        value = result
+    return _closed("".join(steps), value)
+
+
+def written_trace(calculation: Calculation, writer: Writer, rng: np.random.Generator) -> str:
+    """Return a trace of a writer."""
+    style = rng.random()
+    if style < writer.direct:
+        wrong = rng.random() < writer.direct_error
+        return _closed("", _other(calculation.answer, calculation.modulus, rng) if wrong else calculation.answer)
+    verbose = style >= writer.direct + writer.concise
+    thoughts, value = _attempt(calculation, writer, verbose, rng)
+    if verbose and rng.random() < writer.second_attempt:
+        again, value = _attempt(calculation, writer, verbose, rng)
+        thoughts += WAIT + again
+    if rng.random() < writer.answer_slip:
+        value = _other(value, calculation.modulus, rng)
+    return _closed(thoughts, value)
+
+
+def _attempt(
+    calculation: Calculation, writer: Writer, verbose: bool, rng: np.random.Generator
+) -> tuple[str, int]:  # the thoughts, and the value that they end with
+    value, steps = calculation.first, []
+    for operator, digit in zip(calculation.operators, calculation.digits, strict=True):
+        right = step(value, operator, digit, calculation.modulus)
+        result = _careless_value(right, operator, digit, calculation.modulus, writer, rng)
+        if verbose:
+            steps.append(f"{value}{operator}{digit}={result};")
+            if result != right and rng.random() < writer.corrected:
+                result = right
+                steps.append(f"{WAIT}{value}{operator}{digit}={result};")
+        else:
+            steps.append(str(result))
+        value = result
+    return ("" if verbose else " ").join(steps), value
+
+
+def _careless_value(
+    right: int, operator: str, digit: int, modulus: int, writer: Writer, rng: np.random.Generator
+) -> int:
+    if operator == "-" and digit in HARD_DIGITS and rng.random() < writer.subtraction_error:
+        return (right + 1) % modulus
+    if rng.random() < writer.step_error:
+        return (right + NEAR[int(rng.random() * len(NEAR))]) % modulus
+    return right
+
+
+def _other(value: int, modulus: int, rng: np.random.Generator) -> int:
+    return (value + 1 + int(rng.random() * (modulus - 1))) % modulus
+
+
+def _closed(thoughts: str, answer: int) -> str:
+    return f"<think>{thoughts}</think>{answer}"

@@ -1,0 +1,190 @@
+"""Calculations, their splits and traces, and the language models that write them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from mmrl.config.policy import VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.data.sample import Sample
+from mmrl.policy import RolloutRequest
+from mmrl.rewards import load
+from mmrl.rewards.core.reward_io import reward_input
+from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.reasoning import reasoner_model
+from mmrl_shapeworld.reasoning.calculation_splits import PARTS, calculations
+from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
+from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, written_trace
+from mmrl_shapeworld.shipped_models import REASONERS
+from tools.shapeworld_pretrain import reasoner
+
+EXAMPLE = Calculation(10, 3, "+*", (5, 7))
+
+
+def scores(texts: list[str], samples: list[Sample]) -> torch.Tensor:
+    """Return [N]: 1 for each right answer, 0 for wrong and unreadable ones."""
+    items = [reward_input(sample, text, n, str(n)) for n, (text, sample) in enumerate(zip(texts, samples, strict=True))]
+    return torch.as_tensor(load("numeric").score(items).values["numeric"]).nan_to_num(0.0)
+
+
+def test_a_calculation_runs_from_left_to_right_modulo_its_number():
+    assert str(EXAMPLE) == "3+5*7="
+    assert EXAMPLE.values == (8, 6)
+    assert Calculation(97, 90, "+-*", (9, 5, 3)).values == (2, 94, 88)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_splits_have_no_prompt_in_common(family):
+    prompts = {part: [str(each) for each in calculations(f"{family}-{part}")] for part in PARTS}
+    assert {part: len(found) for part, found in prompts.items()} == {part: size for part, (_, size) in PARTS.items()}
+    sets = [set(found) for found in prompts.values()]
+    assert len(set.union(*sets)) == sum(map(len, sets))
+    for part in ("development", "validation", "longer"):
+        assert len(set(prompts[part])) == len(prompts[part])
+    again = calculations.__wrapped__(f"{family}-validation")
+    assert [str(each) for each in again] == prompts["validation"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_longer_calculations_have_more_operands_than_any_that_is_trained(family):
+    trained = {each.operands for each in calculations(f"{family}-train")}
+    assert trained == set(FAMILIES[family].operands)
+    assert {each.operands for each in calculations(f"{family}-longer")} == set(FAMILIES[family].longer)
+    assert max(trained) < FAMILIES[family].longer.start
+
+
+def test_the_answers_of_remainders_are_near_uniform_and_those_of_sums_are_not():
+    for family, most in (("sums", 0.3), ("remainders", 0.03)):
+        commonest = Counter(each.answer for each in calculations(f"{family}-train")).most_common(1)[0][1]
+        assert 1 / FAMILIES[family].modulus < commonest / 4096 < most
+
+
+def test_samples_are_scored_by_what_stands_after_the_thoughts():
+    sample = splits.samples("sums-train")[0]
+    other = (sample.answer + 1) % 10
+    texts = [
+        sample.demonstration,
+        f"<think></think>{sample.answer}",
+        f"<think>{sample.answer}</think>{other}",
+        f"<think>{sample.answer}",
+        f"<think></think>{sample.answer} {other}",
+    ]
+    assert scores(texts, [sample] * len(texts)).tolist() == [1, 1, 0, 0, 0]
+    assert sample.metadata["chain"] == sample.demonstration and not sample.rewards
+
+
+def test_only_training_data_has_demonstrations():
+    assert all(sample.demonstration for sample in splits.samples("remainders-train"))
+    assert not any(sample.demonstration for sample in splits.samples("remainders-validation"))
+    with pytest.raises(KeyError, match="sums-longer"):
+        splits.samples("sums-other")
+
+
+def test_a_clean_writer_is_right_in_each_style_and_a_careless_one_often_wrong():
+    rng = np.random.default_rng(0)
+    drawn = [sample_calculation(FAMILIES["sums"], rng) for _ in range(2000)]
+    right = {}
+    for name, writer in (("clean", CLEAN), ("careless", CARELESS)):
+        texts = [written_trace(calculation, writer, rng) for calculation in drawn]
+        right[name] = np.mean([text.endswith(f">{each.answer}") for text, each in zip(texts, drawn, strict=True)])
+    assert right["clean"] == 1.0
+    assert 0.3 < right["careless"] < 0.7
+    assert right_trace(EXAMPLE) == "<think>3+5=8;8*7=6;</think>6"
+    concise = replace(CLEAN, direct=0.0, concise=1.0)
+    assert written_trace(EXAMPLE, concise, rng) == "<think>8 6</think>6"
+    anew = replace(CLEAN, direct=0.0, concise=0.0, second_attempt=1.0)
+    assert written_trace(EXAMPLE, anew, rng) == f"<think>3+5=8;8*7=6;{WAIT}3+5=8;8*7=6;</think>6"
+
+
+def test_tokens_are_values_tags_and_bytes():
+    words = reasoner_model.tokenizer()
+    for text, count in (("<think>8 96</think>96", 5), ("3+5=8;wait3", 8), ("Hint: é 123", None)):
+        ids = words(text)["input_ids"]
+        assert words.decode(ids, skip_special_tokens=True) == text
+        assert count is None or len(ids) == count
+
+
+@pytest.mark.parametrize("family", REASONERS)
+def test_plain_transformers_loads_the_shipped_models(family):
+    folder = REASONERS[family]
+    model = AutoModelForImageTextToText.from_pretrained(folder)
+    language = sum(p.numel() for name, p in model.named_parameters() if "visual" not in name)
+    assert 0.1e6 < language < 0.2e6
+    assert AutoProcessor.from_pretrained(folder).tokenizer.get_vocab() == reasoner_model.tokenizer().get_vocab()
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} == {".safetensors", ".json", ".jinja"}
+    assert sum(path.stat().st_size for path in files) < 2e6
+
+
+@pytest.fixture(scope="module", params=list(REASONERS))
+def answered(request: pytest.FixtureRequest) -> tuple[str, list[Sample], dict[float, list[str]]]:
+    """A family, some of its validation samples, and the base's answers to them by temperature."""
+    policy = VLMPolicy.from_config(
+        VLMConfig(model=str(REASONERS[request.param]), train="full"), TokenSamplingConfig(max_new_tokens=128)
+    )
+    samples = splits.samples(f"{request.param}-validation")[:256]
+    texts = {}
+    for temperature in (0.0, 1.0):
+        sampling = TokenSamplingConfig(max_new_tokens=128, temperature=temperature)
+        requests = [RolloutRequest(sample, 1, n, sampling=sampling) for n, sample in enumerate(samples)]
+        with torch.no_grad():
+            texts[temperature] = list(policy.rollout(requests, seed=0).media)
+    return request.param, samples, texts
+
+
+def test_the_base_is_neither_at_the_floor_nor_at_the_ceiling(answered):
+    _, samples, texts = answered
+    sampled, greedy = (scores(texts[temperature], samples).mean().item() for temperature in (1.0, 0.0))
+    assert 0.25 < sampled < 0.6
+    assert sampled < greedy < 0.9
+
+
+def test_the_base_writes_all_styles_and_answers_after_its_thoughts(answered):
+    _, _, texts = answered
+    styles = Counter(
+        "direct" if "<think></think>" in text else "verbose" if "=" in text else "concise" for text in texts[1.0]
+    )
+    assert min(styles.values()) > 0.15 * len(texts[1.0]) and len(styles) == 3
+    assert sum(text.count("</think>") == 1 for text in texts[1.0]) > 0.97 * len(texts[1.0])
+    assert any(WAIT in text for text in texts[1.0])
+
+
+def test_the_warm_start_is_decided_by_its_seed_and_avoids_other_splits(tmp_path):
+    made = []
+    schedule = reasoner.Schedule(2, CARELESS, batch=6)
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        reasoner.train("sums", tmp_path / name, schedule, seed)
+        made.append(load_file(tmp_path / name / "model.safetensors"))
+    assert all(torch.equal(made[0][key], made[1][key]) for key in made[0])
+    assert any(not torch.equal(made[0][key], made[2][key]) for key in made[0])
+    rng = np.random.default_rng(0)
+    assert {part_of(reasoner.training_calculation(FAMILIES["sums"], rng)) for _ in range(50)} == {"train"}
+
+
+def test_the_warm_start_reads_a_batch_as_the_policy_does(tmp_path):
+    """The prompt is the chat template's, and padding has no part in the loss."""
+    words = reasoner_model.tokenizer()
+    torch.manual_seed(0)
+    model = reasoner_model.build(words).eval()
+    long = Calculation(10, 1, "+++++", (1, 2, 3, 4, 5))
+    traces = [right_trace(EXAMPLE), right_trace(long)]
+    ((ids, starts),) = reasoner.batches(words, [EXAMPLE, long], traces, count=1)
+    turn = [{"role": "user", "content": [{"type": "text", "text": str(EXAMPLE)}]}]
+    prompt = reasoner_model.processor().apply_chat_template(turn, add_generation_prompt=True)
+    assert words.decode(ids[0, : starts[0]]) == prompt
+    total, count = reasoner.loss_of(model, ids, starts)
+    parts = [
+        reasoner.batches(words, [each], [trace], count=1)[0]
+        for each, trace in zip((EXAMPLE, long), traces, strict=True)
+    ]
+    alone = [reasoner.loss_of(model, *part) for part in parts]
+    assert count == sum(tokens for _, tokens in alone)
+    assert torch.allclose(total, sum(loss for loss, _ in alone), rtol=1e-4)

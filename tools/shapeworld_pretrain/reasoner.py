@@ -1,0 +1,146 @@
+"""Warm-starts the language models that write traces: first on right traces, then on those of a careless writer.
+
+The loss counts the tokens of traces alone, and calculations are drawn afresh from those that may be in the training
+split. Equal seeds and steps make equal weights, on one thread of one machine.
+
+python -m tools.shapeworld_pretrain sums --out DIR    # a few minutes; `remainders` likewise
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
+
+from mmrl_shapeworld.reasoning import reasoner_model
+from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family, part_of, sample_calculation
+from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, Writer, written_trace
+from mmrl_shapeworld.vlm_model import CHAT_TEMPLATE
+from tools.shapeworld_pretrain.vlm import build_optimizers
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a warm start."""
+
+    steps: int
+    careless: Writer
+    careless_from: float = 0.7
+    """The share of the steps after which traces are the careless writer's."""
+    batch: int = 128
+    """Traces in one step."""
+    muon: float = 0.02
+    adamw: float = 3e-3
+    """Learning rates, which fall to zero."""
+
+
+SCHEDULES = {
+    "sums": Schedule(1000, CARELESS),
+    "remainders": Schedule(
+        900,
+        Writer(
+            direct=0.25,
+            concise=0.4,
+            step_error=0.08,
+            subtraction_error=0.65,
+            corrected=0.4,
+            second_attempt=0.15,
+            answer_slip=0.1,
+            direct_error=0.4,
+        ),
+    ),
+}
+
+
+def train(family: str, folder: Path, schedule: Schedule | None = None, seed: int = 0) -> None:
+    """Train the model of a family, and save it with its processor."""
+    torch.manual_seed(seed)
+    processor = reasoner_model.processor()
+    model = reasoner_model.build(processor.tokenizer)
+    fit(model, processor.tokenizer, FAMILIES[family], schedule or SCHEDULES[family], np.random.default_rng(800 + seed))
+    processor.save_pretrained(folder)
+    model.save_pretrained(folder)
+
+
+def fit(
+    model: Qwen3VLForConditionalGeneration,
+    words: PreTrainedTokenizerFast,
+    family: Family,
+    schedule: Schedule,
+    rng: np.random.Generator,
+) -> None:
+    """Minimise the negative log-likelihood of traces for a number of steps."""
+    language = model.model.language_model
+    optimizers = build_optimizers(language, schedule.muon, schedule.adamw)
+    model.train()
+    for step in range(schedule.steps):
+        spent = step / schedule.steps
+        rate = min(1.0, (step + 1) / 30) * min(1.0, 1.25 * (1 - spent))
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * rate
+        writer = schedule.careless if spent >= schedule.careless_from else replace(
+            CLEAN, direct=schedule.careless.direct, concise=schedule.careless.concise
+        )  # fmt: skip
+        calculations = [training_calculation(family, rng) for _ in range(schedule.batch)]
+        traces = [written_trace(calculation, writer, rng) for calculation in calculations]
+        total, tokens = 0.0, 0
+        for rows, starts in batches(words, calculations, traces):
+            loss, count = loss_of(model, rows, starts)
+            loss.backward()
+            total, tokens = total + loss.item(), tokens + count
+        for parameter in language.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= tokens
+        nn.utils.clip_grad_norm_(language.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        if (step + 1) % 100 == 0:
+            print(f"{family.name} step {step + 1} of {schedule.steps} loss {total / tokens:.3f}", flush=True)
+    model.eval()
+
+
+def training_calculation(family: Family, rng: np.random.Generator) -> Calculation:
+    """Draw a calculation that is in neither the development nor the validation split."""
+    while part_of(drawn := sample_calculation(family, rng)) != "train":
+        pass
+    return drawn
+
+
+def batches(
+    words: PreTrainedTokenizerFast, calculations: Sequence[Calculation], traces: Sequence[str], count: int = 3
+) -> list[tuple[Tensor, Tensor]]:  # ids [B, T] int64, padded behind; the place of each row's first token of a trace [B]
+    """Return prompts with their traces in batches of about equal length."""
+    turn = [{"role": "user", "content": "@"}]
+    template = words.apply_chat_template(turn, chat_template=CHAT_TEMPLATE, tokenize=False, add_generation_prompt=True)
+    before, after = template.split("@")
+    prompts = words([f"{before}{calculation}{after}" for calculation in calculations])["input_ids"]
+    answers = words([f"{trace}{words.eos_token}" for trace in traces])["input_ids"]
+    order = sorted(range(len(prompts)), key=lambda n: len(prompts[n]) + len(answers[n]))
+    made = []
+    for part in np.array_split(np.array(order), count):
+        rows = [torch.tensor(prompts[n] + answers[n]) for n in part]
+        ids = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=words.pad_token_id)
+        made.append((ids, torch.tensor([len(prompts[n]) for n in part])))
+    return made
+
+
+def loss_of(model: Qwen3VLForConditionalGeneration, ids: Tensor, starts: Tensor) -> tuple[Tensor, int]:
+    """Return the summed negative log-likelihood of the tokens of traces, in nats, and their number.
+
+    All tokens count alike, so that the first ones learn the shares of the styles, however long their traces are.
+    """
+    language = model.model.language_model
+    states = language(inputs_embeds=language.embed_tokens(ids), use_cache=False).last_hidden_state
+    places = torch.arange(ids.shape[1])
+    padded = ids == model.config.text_config.pad_token_id
+    is_trace = ((places >= starts[:, None]) & ~padded)[:, 1:]
+    logits = model.lm_head(states[:, :-1][is_trace])
+    return F.cross_entropy(logits, ids[:, 1:][is_trace], reduction="sum"), len(logits)
