@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -63,7 +63,8 @@ def score(
 
     score_folder.write_table(rows, out)
     facts = {"Pictures in": str(images), "Prompts in": str(prompts)}
-    facts |= {name: _as_text(settings[name]) for name in reward if settings[name]}
+    texts = {name: ", ".join(f"{key}={value}" for key, value in settings[name].items()) for name in reward}
+    facts |= {name: text for name, text in texts.items() if text}
     write_page(rows, score_folder.lower_names(rows), facts, out / "index.html")
     console().print(_table(rows))
     if unused:
@@ -80,10 +81,6 @@ def _any_scored(rows: list[ScoreRow]) -> bool:
 
 def _reason(rows: list[ScoreRow]) -> str:
     return next((f"{name}: {text}" for row in rows for name, text in row.detail.items()), "no reason was given")
-
-
-def _as_text(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items())
 
 
 def _table(rows: list[ScoreRow]) -> Table:

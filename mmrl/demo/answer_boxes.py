@@ -55,8 +55,8 @@ def answered_space(sample: Sample) -> Space | None:
     boxes = ("grounding", "detection")
     if sample.task not in boxes and not any(each.name.startswith(("box_", "detection_")) for each in sample.rewards):
         return None
-    error_text = [each.args["space"] for each in sample.rewards if "space" in each.args]
-    return next(iter(error_text), None) or sample.metadata.get("space")
+    spaces = [each.args["space"] for each in sample.rewards if "space" in each.args]
+    return next(iter(spaces), None) or sample.metadata.get("space")
 
 
 def enlarge(image: Image.Image) -> Image.Image:

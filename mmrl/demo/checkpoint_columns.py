@@ -51,7 +51,8 @@ class CheckpointColumns:
     @property
     def names(self) -> list[str]:
         """The names of all columns: bases first, then by run and step."""
-        return sorted(self.all, key=lambda name: (self.all[name].step > 0, *_order(self.all[name])))
+        found = sorted(self.all.values(), key=lambda column: (column.step > 0, str(column.run), column.step))
+        return [column.name for column in found]
 
     def usable(self, name: str) -> ModelRef:
         """Return the model of a column.
@@ -144,7 +145,3 @@ def _short_names(folders: Sequence[Path]) -> dict[str, Path]:
         if len(set(names)) == len(names):
             break
     return dict(zip(names, distinct, strict=True))
-
-
-def _order(column: CheckpointColumn) -> tuple[str, int]:
-    return str(column.run), column.step

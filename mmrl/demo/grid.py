@@ -13,10 +13,10 @@ from PIL import Image
 from mmrl.demo.scores import AnswerScores
 from mmrl.evaluation.image_grid import still
 from mmrl.evaluation.report.page import page, picture, shortened
+from mmrl.rewards.core.reward_io import TOTAL
 from mmrl.statistics.distances import answer_diversity, comparable
 from mmrl.workflows.compare.comparison import library_versions
 
-TOTAL = "total"
 LONGEST = 1200  # characters of a text in a cell
 UNKNOWN = "–"  # noqa: RUF001
 

@@ -101,12 +101,13 @@ def provenance(
 ) -> dict[str, str]:
     """Return the settings that reproduce an answer, as texts."""
     column, subject = columns.all[name], columns.usable(name)
+    model = subject.policy.model  # an id on the hub, or a folder, of which the last part is shown
     sampling = settings.of(subject.sampling)
     found = {
         "checkpoint": name,
         "run": next((label for label, folder in columns.runs.items() if folder == column.run), column.run.name),
         "iteration": "0 (the base)" if column.step == 0 else str(column.step),
-        "model": _model_name(subject.policy.model),
+        "model": model.rstrip("/").rpartition("/")[2] if model.startswith(("/", ".", "~")) else model,
         "trained as": getattr(subject.policy, "train", "full"),
         "prompt": prompt,
         "seed": f"{settings.seed}, row {draw} of {settings.rows}",
@@ -128,8 +129,3 @@ def _rows(request: ValidatedRequest) -> tuple[str, ...]:
     if request.by_guidance:
         return tuple(f"guidance {guidance:g}" for guidance in request.guidances if guidance is not None)
     return tuple(f"seed {request.seed} / {row}" for row in range(request.rows))
-
-
-def _model_name(model: str) -> str:
-    """Return a model's id on the hub, or the last part of a folder."""
-    return model.rstrip("/").rpartition("/")[2] if model.startswith(("/", ".", "~")) else model

@@ -68,7 +68,9 @@ class DemoScorer:
                 values[name] = float(column[row])
                 if status != Status.OK:
                     reasons[name] = _reason(status, output.detail[row].get(name))
-            found.append(AnswerScores(_without_echo(values, len(sample.rewards or config.rewards)), reasons))
+            if len(sample.rewards or config.rewards) == 1:
+                values.pop("total", None)  # it repeats the only trained reward
+            found.append(AnswerScores(values, reasons))
         failed = bool(found) and all(math.isnan(value) for each in found for value in each.values.values())
         return found, "None of the rewards can score this prompt: choose one of the run's." if failed else ""
 
@@ -76,8 +78,3 @@ class DemoScorer:
 def _reason(status: Status, detail: Any) -> str:
     text = error_text(ValueError(detail)) if isinstance(detail, str) and detail else ""
     return f"{status.value}: {text}" if text else status.value
-
-
-def _without_echo(values: dict[str, float], trained: int) -> dict[str, float]:
-    """Return the values without a total that repeats the only trained reward."""
-    return {name: value for name, value in values.items() if name != "total"} if trained == 1 else values

@@ -158,23 +158,19 @@ class AppState:
         return {label: files for label, files in found.items() if files}
 
     def _generates_videos(self, name: str) -> bool:
+        """Return True if a run samples frames, or its pipeline takes a number of them."""
         subject = self.columns.all[name].subject or self.columns.all[self.columns.all[name].base].subject
         if subject is None or not isinstance(subject.policy, PolicyConfig):
             return False
         if getattr(subject.sampling, "num_frames", None):
             return True
         index = Path(resolve_model_path(subject.policy).model) / "model_index.json"
-        return index.is_file() and generates_videos(
-            str(json.loads(index.read_text(encoding="utf-8")).get("_class_name"))
-        )
+        if not index.is_file():
+            return False
+        import diffusers
 
-
-def generates_videos(pipeline: str) -> bool:
-    """Return True if a pipeline class of diffusers takes a number of frames."""
-    import diffusers
-
-    known = getattr(diffusers, pipeline, None)
-    return known is not None and "num_frames" in inspect.signature(known.__call__).parameters
+        pipeline = getattr(diffusers, str(json.loads(index.read_text(encoding="utf-8")).get("_class_name")), None)
+        return pipeline is not None and "num_frames" in inspect.signature(pipeline.__call__).parameters
 
 
 def question_of(sample: Sample) -> str:

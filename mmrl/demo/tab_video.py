@@ -9,12 +9,11 @@ from typing import Any
 import gradio as gr
 
 from mmrl.demo.error_handling import DemoError, with_error_messages
-from mmrl.demo.grid import Grid
 from mmrl.demo.grid_job import grid_job, grid_updates
 from mmrl.demo.request_validation import MOST_STEPS, validate_request
 from mmrl.demo.state import IMAGE_KINDS, AppState
 from mmrl.demo.tab_compare import prompt_inputs
-from mmrl.demo.video_clips import Clip, clips_html, encode_clip, read_clip
+from mmrl.demo.video_clips import clips_html, encode_clip, read_clip
 
 MOST_FILES = 12  # video files of a run on the page
 
@@ -57,19 +56,14 @@ def _generate_here(state: AppState, generators: list[str]) -> None:
         for progress in grid_updates(state.sessions.of(request).start(job)):
             yield {scores: progress.html}
         if progress is not None:
-            yield {clips: clips_html(_clips(progress.grid))}
+            cells = {name: progress.grid.cells.get((0, name)) for name in validated.columns}
+            videos = {name: cell.media for name, cell in cells.items() if cell and isinstance(cell.media, list)}
+            yield {clips: clips_html([encode_clip(name, frames) for name, frames in videos.items()])}
 
     private: dict[str, Any] = {"api_visibility": "private"}
     inputs = [columns, prompt, suggestion, seed, steps]
     go.click(on_go, inputs, [clips, scores], concurrency_limit=8, show_progress="hidden", **private)
     cancel.click(state.sessions.stop, None, None, queue=False, **private)
-
-
-def _clips(grid: Grid) -> list[Clip]:
-    cells = [(column, grid.cells.get((0, column))) for column in grid.columns]
-    return [
-        encode_clip(column, cell.media) for column, cell in cells if cell is not None and isinstance(cell.media, list)
-    ]
 
 
 def _files_html(state: AppState, label: Any) -> str:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from PIL import Image
 
@@ -65,10 +65,9 @@ def validate_verdict(verdict: Any) -> Verdict:
     Raises:
         DemoError: it is none of the four.
     """
-    found = next((each for each in VERDICTS if each == verdict), None)
-    if found is None:
+    if verdict not in VERDICTS:
         raise DemoError(f"A vote is one of {', '.join(VERDICTS)}.")
-    return found
+    return cast(Verdict, verdict)
 
 
 class VoteFile:

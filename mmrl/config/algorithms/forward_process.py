@@ -63,7 +63,6 @@ class DiffusionNFTConfig(ForwardProcessConfig):
     negatives: bool = True
     """False: bad samples are not pushed away from, the paper's ablation."""
     old: OldPolicyConfig = OldPolicyConfig()
-    kl: KLConfig = KLConfig(kind="velocity_mse")
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:
         """Yield one message for each key that cannot work with the loss."""
@@ -96,7 +95,6 @@ class AWMConfig(ForwardProcessConfig, MatchingConfig):
     """Ratios are relative to the sampling policy. At rate 0 that is the trained one at the start of an iteration."""
     old_kl: NonNegativeFloat = 0.0
     """The weight of the squared distance from the sampling policy's velocity; the paper's code has 1 to a slow one."""
-    kl: KLConfig = KLConfig(kind="velocity_mse")
 
 
 class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
@@ -106,4 +104,3 @@ class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
     velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:ImitationLoss"
     name: Literal["flow_rwr"] = "flow_rwr"
     advantage: ExponentialConfig = ExponentialConfig()
-    kl: KLConfig = KLConfig(kind="velocity_mse")

@@ -119,7 +119,10 @@ def compare(request: CompareRequest, display: ComparisonDisplay) -> CompareResul
         settings |= {"samples": len(samples), "samples_digest": digest_of_samples(samples)}
     folder = request.out or _default_folder(request, settings)
     with ExitStack() as stack:
-        _lock(stack, folder)
+        try:
+            stack.enter_context(only_writer(folder))
+        except RunError as err:
+            raise EvaluationError(f"{folder}: another process writes into it: wait, or choose another --out") from err
         _check_settings(folder, settings)
         if source.is_generated:
             samples = read_samples(source, kind, folder=folder / "data")
@@ -206,13 +209,6 @@ def _default_folder(request: CompareRequest, settings: Mapping[str, Any]) -> Pat
     stem = Path((request.protocol or request.data or "").replace(":", "-")).stem or "comparison"
     digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
     return Path("evaluations") / f"{stem}-{digest[:8]}"
-
-
-def _lock(stack: ExitStack, folder: Path) -> None:
-    try:
-        stack.enter_context(only_writer(folder))
-    except RunError as err:
-        raise EvaluationError(f"{folder}: another process writes into it: wait, or choose another --out") from err
 
 
 def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
