@@ -4,9 +4,8 @@ Where it fits: `mmrl.training` composes these into objectives; token and picture
 and a denoising step are both decisions, [B, T].
 
     groups          statistics within the groups of trajectories that answer one prompt
-    advantages      rewards [B] -> advantages [B] -> [B, T]
+    advantages      rewards [B] -> advantages [B] -> [B, T], also of decisions that rows share before they part
     several_rewards Pareto selection, and constraints with multipliers
-    trees           advantages of decisions that rows share before they part
     importance      how much likelier a decision, or its whole trajectory, has become: log-ratios [B, T]
     policy_losses   surrogates, and imitation: terms [B, T] from log-probabilities and advantages
     aggregation     how terms become a loss
@@ -25,7 +24,7 @@ from typing import Any, Literal, get_origin
 
 _MODULES = (
     *("advantages", "aggregation", "forward_process", "groups", "importance", "kl", "policy_losses", "preference"),
-    *("several_rewards", "trees"),
+    "several_rewards",
 )
 _HOMES = {
     name: module

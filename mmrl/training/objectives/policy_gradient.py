@@ -186,10 +186,7 @@ class _ReplaySlice:
         here = list(step_indices)
         mask, old = self.trained[:, here], self.rollout.log_probs[:, here]
         terms = self.settings.surrogate(log_probs, old, self.credit[:, here], mask)
-        loss = (self.weights[:, here] * terms.loss).sum()
-        self._log(terms, log_probs.detach() - old, mask)
-        self.loss += loss.item()
-        return loss
+        return self._weighted(terms, self.weights[:, here], log_probs.detach() - old, mask)
 
     def guarded(self, now: StepOutputs) -> Tensor:
         """Return `surrogate` with ratios normalised by their step's moments, so that all steps have equal gradients."""
@@ -199,10 +196,7 @@ class _ReplaySlice:
         mask, old = self.trained[:, here], self.rollout.log_probs[:, here]
         ratio = guarded_log_ratio(now.log_probs, old, now.mean, means[:, here], now.std, mask)
         terms = self.settings.surrogate(ratio, torch.zeros_like(old), self.credit[:, here], mask)
-        loss = (self.weights[:, here] / now.gain * terms.loss).sum()
-        self._log(terms, now.log_probs.detach() - old, mask)
-        self.loss += loss.item()
-        return loss
+        return self._weighted(terms, self.weights[:, here] / now.gain, now.log_probs.detach() - old, mask)
 
     def slope(self, log_probs: Tensor, rows: Tensor, step_indices: Tensor) -> Tensor:
         """Return [M] the derivative of surrogate and penalty in the log-probs of M decisions."""
@@ -238,12 +232,16 @@ class _ReplaySlice:
         self.loss += penalty.item()
         return penalty
 
-    def _log(self, terms: PolicyLoss, moved: Tensor, mask: Tensor) -> None:
+    def _weighted(self, terms: PolicyLoss, weights: Tensor, moved: Tensor, mask: Tensor) -> Tensor:
+        """Return the weighted sum of terms and log it; `moved` is how far log-probs are from the sampled ones."""
         self._mean("ratio_mean", terms.ratio, mask)
         self.metrics.maximum("ratio_max", terms.ratio[mask].max().item())
         self._mean("clip_fraction", terms.clipped.float(), mask)
         if self.fresh:
             self.metrics.maximum("log_prob_change_max", moved[mask].abs().max().item())
+        loss = (weights * terms.loss).sum()
+        self.loss += loss.item()
+        return loss
 
     def _mean(self, name: str, values: Tensor, mask: Tensor) -> None:
         """Log the mean over all sampled decisions; one that stands for several rows counts as often."""

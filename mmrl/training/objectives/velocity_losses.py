@@ -6,8 +6,8 @@ terms whose mean is minimised.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -49,36 +49,27 @@ class Noised:
         return matching_error(velocity, self.clean, self.noise)
 
 
-class VelocityLoss(Protocol):
-    """The loss of an algorithm at one noise level."""
+class VelocityLoss(ABC):
+    """The loss of an algorithm at one noise level; unless it says otherwise, a mean over the scored rows."""
 
-    shares_noise: bool  # whether the rows of a group get the same noise
-    needs_reference: bool
+    shares_noise: bool = False
+    """True: the rows of a group get the same noise."""
+    needs_reference: bool = False
 
     def rows(self, batch: MicroBatch) -> Tensor:
         """Return [B] bool: the rows that are trained on."""
+        return batch.scored
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of terms."""
+        return int(self.rows(batch).sum())
 
+    @abstractmethod
     def terms(self, batch: MicroBatch, at: Noised, metrics: MetricAccumulator) -> Tensor:
         """Return the terms [N]; their mean is minimised."""
 
 
-class _OnRows:
-    """Losses that are a mean over rows."""
-
-    shares_noise = False
-    needs_reference = False
-
-    def rows(self, batch: MicroBatch) -> Tensor:
-        return batch.scored
-
-    def loss_normalizer(self, batch: MicroBatch) -> float:
-        return int(self.rows(batch).sum())
-
-
-class NFTLoss(_OnRows):
+class NFTLoss(VelocityLoss):
     """DiffusionNFT (arXiv:2509.16117)."""
 
     def __init__(self, config: DiffusionNFTConfig) -> None:
@@ -93,7 +84,7 @@ class NFTLoss(_OnRows):
         return each[batch.scored.to(each.device)]
 
 
-class AWMLoss(_OnRows):
+class AWMLoss(VelocityLoss):
     """Advantage-weighted matching (arXiv:2509.25050): minus the matching error is the log-prob of a policy gradient.
 
     As in scxue/advantage_weighted_matching scripts/train_sd3_awm.py@12b1397: each noise level has a separate ratio
@@ -124,7 +115,7 @@ class AWMLoss(_OnRows):
         return found.loss[:, 0] + config.old_kl * velocity_mse(at.velocity, old_velocity)[scored]
 
 
-class ImitationLoss(_OnRows):
+class ImitationLoss(VelocityLoss):
     """The matching error of samples, weighed by their advantages: SFT, rejection sampling, reward weights."""
 
     def __init__(self, config: MatchingConfig) -> None:
@@ -143,7 +134,7 @@ class ImitationLoss(_OnRows):
         return batch.advantages.to(error)[rows] * weighted_error(error, at.sigma, self._config.weighting)
 
 
-class PairLoss:
+class PairLoss(VelocityLoss):
     """DPO and its relatives on pictures: Diffusion-DPO (arXiv:2311.12908), Flow-DPO (arXiv:2501.13918).
 
     Two rows of a group are a pair if their advantages differ by more than `margin`. All rows of a group share their

@@ -15,10 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.advantages import broadcast_to_decisions
+from mmrl.algorithms.advantages import branch_advantages, broadcast_to_decisions
 from mmrl.algorithms.groups import group_mean
 from mmrl.algorithms.several_rewards import pareto_advantages
-from mmrl.algorithms.trees import branch_advantages
 from mmrl.checks import check_shapes
 from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig
 from mmrl.config.data import Curve

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.trees import extreme_advantages
+from mmrl.algorithms.advantages import extreme_advantages
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
@@ -143,25 +143,20 @@ class OnlineRollouts:
         return Experience(interleaved(batches, replays), metrics)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of prompts, rewards, multipliers and replay; the rest follows from seed and iteration."""
-        state = {"prompts": self.prompts.state_dict()}
-        if rewards := self.suite.state_dict():
-            state["rewards"] = rewards
-        if self.history is not None:
-            state["history"] = self.history.state_dict()
-        if self.advantage_estimator.constraints is not None:
-            state["multipliers"] = self.advantage_estimator.constraints.state_dict()
-        return state if self.replay is None else state | {"replay": self.replay.state_dict()}
+        """Return the state of prompts, rewards, history, multipliers and replay; the rest follows from the seed."""
+        states = {name: part.state_dict() for name, part in self._stateful_parts().items()}
+        return {name: state for name, state in states.items() if state or name != "rewards"}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.prompts.load_state_dict(state["prompts"])
-        self.suite.load_state_dict(state.get("rewards", {}))
-        if self.history is not None:
-            self.history.load_state_dict(state.get("history", {}))
-        if self.advantage_estimator.constraints is not None:
-            self.advantage_estimator.constraints.load_state_dict(state.get("multipliers", {}))
-        if self.replay is not None:
-            self.replay.load_state_dict(state["replay"])
+        for name, part in self._stateful_parts().items():
+            part.load_state_dict(state.get(name, {}))
+
+    def _stateful_parts(self) -> dict[str, Any]:
+        """Return the parts whose state is saved, by its key in a checkpoint."""
+        multipliers = self.advantage_estimator.constraints
+        optional = {"history": self.history, "multipliers": multipliers, "replay": self.replay}
+        present = {name: part for name, part in optional.items() if part is not None}
+        return {"prompts": self.prompts, "rewards": self.suite} | present
 
     def _advantages(self, collected: CollectedRollouts) -> Tensor:
         """Return [R] advantages; 0 in rows outside the baseline."""

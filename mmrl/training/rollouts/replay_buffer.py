@@ -43,15 +43,8 @@ class Transcript:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Transcript:
         """Return the answer that `as_dict` returned."""
-        return cls(
-            sample=state["sample"],
-            text=state["text"],
-            tokens=tuple(state["tokens"]),
-            log_probs=tuple(state["log_probs"]),
-            version=int(state["version"]),
-            values=dict(state["values"]),
-            advantage=float(state["advantage"]),
-        )
+        sequences = {"tokens": tuple(state["tokens"]), "log_probs": tuple(state["log_probs"])}
+        return cls(**{**state, **sequences})
 
 
 def transcripts_of(
@@ -64,17 +57,24 @@ def transcripts_of(
     Raises:
         RunError: the answers have no tokens.
     """
-    places, columns = scored.places(), scored.output.values
-    known = [{name: float(column[row]) for name, column in columns.items()} for row in rows]
-    return [
-        _transcribe(
-            scored.rollouts[places[row][0]],
-            places[row][1],
-            {name: value for name, value in values.items() if math.isfinite(value)},
-            0.0 if advantages is None else float(advantages[row]),
+    places, found = scored.places(), []
+    for each in rows:
+        rollout, row = scored.rollouts[places[each][0]], places[each][1]
+        if rollout.token_ids is None:
+            raise RunError("only answers with tokens can be replayed in a later iteration, and this one has none")
+        values = {name: float(column[each]) for name, column in scored.output.values.items()}
+        found.append(
+            Transcript(
+                sample=rollout.samples[row].id,
+                text=rollout.media[row] if isinstance(rollout.media[row], str) else "",  # an image: from its tokens
+                tokens=tuple(rollout.token_ids[row]),
+                log_probs=tuple(rollout.log_probs[row][rollout.mask[row]].tolist()),
+                version=rollout.policy_version,
+                values={name: value for name, value in values.items() if math.isfinite(value)},
+                advantage=0.0 if advantages is None else float(advantages[each]),
+            )
         )
-        for row, values in zip(rows, known, strict=True)
-    ]
+    return found
 
 
 @dataclass(frozen=True)
@@ -116,20 +116,6 @@ class ReplayReader:
             log_probs[row, rollout.mask[row]] = log_probs.new_tensor(each.log_probs)
         version = min([*(each.version for each in transcripts), self.policy.version - 1])
         return replace(rollout, log_probs=log_probs, policy_version=version)
-
-
-def _transcribe(rollout: Rollout, row: int, values: Mapping[str, float], advantage: float) -> Transcript:
-    if rollout.token_ids is None:
-        raise RunError("only answers with tokens can be replayed in a later iteration, and this one has none")
-    return Transcript(
-        sample=rollout.samples[row].id,
-        text=rollout.media[row] if isinstance(rollout.media[row], str) else "",  # an image follows from its tokens
-        tokens=tuple(rollout.token_ids[row]),
-        log_probs=tuple(rollout.log_probs[row][rollout.mask[row]].tolist()),
-        version=rollout.policy_version,
-        values=dict(values),
-        advantage=advantage,
-    )
 
 
 class SelectiveReplay:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 from mmrl.components import Registry, is_file_reference
 from mmrl.data.sample import RewardChoice, Sample
@@ -34,7 +34,7 @@ from mmrl.understanding.tasks.answer_instructions import (
 from mmrl.understanding.tasks.coordinates import CoordinateFormat, convert_coordinates, coordinate_format
 
 if TYPE_CHECKING:
-    from mmrl.data.media.reader import MediaReader
+    from mmrl.understanding.vlm_policy import VLMPolicy
 
 
 @dataclass(frozen=True)
@@ -111,23 +111,8 @@ TASKS: Registry[Task] = Registry(
 )
 
 
-class MultimodalPolicy(Protocol):
-    """The part of a policy that `apply_tasks` uses."""
-
-    @property
-    def vlm(self) -> Any:
-        """The model with its family and processor (`mmrl.understanding.vlm.VLM`)."""
-
-    @property
-    def reader(self) -> MediaReader:
-        """The reader of its media."""
-
-    def check_sample(self, sample: Sample) -> None:
-        """Raise `DataError` if the model does not take the sample's media."""
-
-
 def apply_tasks(
-    policy: MultimodalPolicy,
+    policy: VLMPolicy,
     samples: Sequence[Sample],
     thinking: Thinking = "off",
     space: Space | None = None,

@@ -28,11 +28,12 @@ from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.understanding.tasks.answer_instructions import Thinking
-from mmrl.understanding.tasks.definitions import MultimodalPolicy, apply_tasks
+from mmrl.understanding.tasks.definitions import apply_tasks
 from mmrl.workflows.compare.entries import SharedSettings
 
 if TYPE_CHECKING:
     from mmrl.build.policies import AnyPolicy
+    from mmrl.understanding.vlm_policy import VLMPolicy
 
 GENERATED_SAMPLES = 200
 """The number of generated samples, unless the command sets another."""
@@ -127,7 +128,7 @@ def fit_samples(
     answers = shared.answers
     if source.protocol is not None and model.policy.kind == "vlm":
         own = scheme_of(model.policy.model) == source.path
-        fitted = for_vlm(source, samples, cast(MultimodalPolicy, policy), own, answers.thinking, answers.space)
+        fitted = for_vlm(source, samples, cast("VLMPolicy", policy), own, answers.thinking, answers.space)
     else:
         prompted = samples if source.protocol is None else for_generator(source, samples)
         fitted = prepare_samples(policy, model.policy, answers, shared.sampling, prompted)
@@ -145,7 +146,7 @@ def for_generator(source: SampleSource, samples: Sequence[Sample]) -> list[Sampl
 def for_vlm(
     source: SampleSource,
     samples: Sequence[Sample],
-    policy: MultimodalPolicy,
+    policy: VLMPolicy,
     own: bool,
     thinking: Thinking = "off",
     space: Space | None = None,
