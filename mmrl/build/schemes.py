@@ -41,15 +41,12 @@ class BenchmarkData(Protocol):
     @property
     def validation(self) -> Mapping[str, str]:
         """The `data.path` that a policy of each kind is evaluated on if no protocol is named."""
-        ...
 
     def write(self, format: str, folder: Path, count: int, seed: int) -> None:
         """Write `count` samples in a format of `mmrl.benchmarks.readers`; the same arguments write the same bytes."""
-        ...
 
     def overrides(self, protocol: str) -> Mapping[str, Any]:
         """Return other values for keys of a protocol: `rewards` and `metrics`, and `ask` for models of this scheme."""
-        ...
 
 
 MODELS: Registry[Callable[[str, str], Path]] = Registry("mmrl.models", "model provider", {})

@@ -33,11 +33,9 @@ class PromptSource(Protocol):
 
     def next(self) -> list[Sample]:
         """Return the samples of the next iteration, all different."""
-        ...
 
     def more(self, count: int) -> list[Sample]:
         """Return up to `count` further samples of the current iteration, different from those it has had."""
-        ...
 
     def sample(self, id: str) -> Sample:
         """Return the sample with this id.
@@ -45,7 +43,6 @@ class PromptSource(Protocol):
         Raises:
             DataError: there is no such sample.
         """
-        ...
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Read the outcomes of an iteration's prompts; by default they have no effect."""
@@ -56,11 +53,9 @@ class PromptSource(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that decides which samples follow, fit for JSON."""
-        ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue exactly where `state_dict` was taken."""
-        ...
 
 
 class PromptSampler(PromptSource):

@@ -43,11 +43,9 @@ class DenoiserTrainable(Trainable, Protocol):
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters by name; names and order are stable."""
-        ...
 
     def precision(self) -> AbstractContextManager[Any]:
         """Return the autocast context for calls of the denoisers."""
-        ...
 
 
 class DiffusersLora:

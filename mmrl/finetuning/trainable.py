@@ -23,11 +23,9 @@ class Trainable(Protocol):
 
     def reference(self) -> AbstractContextManager[None]:
         """Return a context in which the models compute with the parameters that training started from."""
-        ...
 
     def save(self, folder: Path) -> None:
         """Write the trained parameters into a folder."""
-        ...
 
     def load(self, folder: Path) -> None:
         """Read what `save` wrote, into the same parameters.
@@ -35,7 +33,6 @@ class Trainable(Protocol):
         Raises:
             ConfigError: the folder contains parameters of other names or shapes.
         """
-        ...
 
 
 class FrozenCopy:

@@ -32,11 +32,9 @@ class Embedder(Protocol):
     @property
     def name(self) -> str:
         """The encoder's name in results."""
-        ...
 
     def __call__(self, pictures: Sequence[Image.Image]) -> NDArray[np.float32]:
         """Return [B, D]: a unit vector of each picture."""
-        ...
 
 
 @dataclass(frozen=True)

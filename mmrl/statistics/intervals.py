@@ -39,12 +39,10 @@ class Bounded(Protocol):
     @property
     def low(self) -> float:
         """The lower end; NaN without an interval."""
-        ...
 
     @property
     def high(self) -> float:
         """The upper end; NaN without an interval."""
-        ...
 
 
 @dataclass(frozen=True)

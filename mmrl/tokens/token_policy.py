@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -71,7 +71,7 @@ def choose_attention(model: Any, requested: TokenAttention, unsupported_reason: 
 class TokenPolicy(ABC):
     """A policy whose decisions are tokens of a transformers model; a subclass samples them and scores recordings."""
 
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+    capabilities: frozenset[Capability] = frozenset(
         {
             *(Capability.LOG_PROBS, Capability.ENTROPY, Capability.TEACHER_FORCE),
             *(Capability.SELECT_ROWS, Capability.FUSED_LOSS),

@@ -45,7 +45,6 @@ class Metric(Protocol):
     @property
     def direction(self) -> Direction:
         """The direction of better values."""
-        ...
 
     def prepare(self, rows: Sequence[Row]) -> MetricFunction:
         """Read every row once, and return the metric as a function of row indices, for resampling.
@@ -53,7 +52,6 @@ class Metric(Protocol):
         Raises:
             EvaluationError: the rows lack a value or text that the metric reads.
         """
-        ...
 
 
 @dataclass(frozen=True)

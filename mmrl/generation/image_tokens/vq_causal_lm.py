@@ -214,15 +214,12 @@ class ImageCodec(Protocol):
 
     def decode(self, codes: Tensor) -> list[Image.Image]:
         """Return the images of codes [B, rows, columns]."""
-        ...
 
     def encode(self, images: Sequence[Image.Image], rows: int, columns: int) -> Tensor:
         """Return the codes [B, rows, columns] of images of any size."""
-        ...
 
     def save(self, folder: Path) -> None:
         """Write the files that `load_codec` reads."""
-        ...
 
 
 def load_codec(folder: Path, device: torch.device) -> ImageCodec:

@@ -51,11 +51,9 @@ class Detector(Protocol):
         Raises:
             ScoringFailed: a class is unknown to the detector.
         """
-        ...
 
     def weight_files(self) -> tuple[WeightFile, ...]:
         """Return the weight files, which are part of a score's fingerprint."""
-        ...
 
 
 class TransformersDetector:

@@ -263,11 +263,9 @@ class ColourClassifier(Protocol):
 
     def colours(self, image: Image.Image, found: Sequence[Detection]) -> list[str]:
         """Return the colour, one of `COLOURS`, of each of some objects of one class in an RGB image."""
-        ...
 
     def weight_files(self) -> tuple[WeightFile, ...]:
         """Return the weight files, which are part of a score's fingerprint."""
-        ...
 
 
 class ClipColours:
