@@ -13,7 +13,7 @@
     tasks           instruction, answer format, reward and coordinates of each task; `mmrl data check`
 
 To add a model family: a line in `mmrl.understanding.vlm`, if its positions or coordinates differ from the defaults,
-and a tiny model in tests/understanding/tiny/. To add a task: docs/vision-language.md.
+and a tiny model in tests/understanding/tiny_vlms/. To add a task: docs/vision-language.md.
 
 Gotchas: log-probabilities are at the sampling temperature, and placeholder tokens of media are suppressed. A rollout
 computes token by token and a replay all tokens at once: the two differ in the last bits.

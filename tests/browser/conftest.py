@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.demo.app_process import Started, started
-from tests.demo.made_runs import make_run
+from tests.demo.demo_runs import make_run
 from tests.training.fork_server import ForkServer
 
 CHROMIUM = os.environ.get("MMRL_CHROMIUM", "/usr/bin/chromium")

@@ -14,7 +14,7 @@ from mmrl.config.loading.load import parse_config
 from mmrl.data import Sample, write_samples
 from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaCache, MediaReader
-from tests.data.clips import moving_square, write_clip
+from tests.data.media_files import moving_square, write_clip
 
 
 @pytest.fixture

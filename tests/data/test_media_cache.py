@@ -14,7 +14,7 @@ from mmrl.data import DataError, Sample
 from mmrl.data.media.bad_media import exclude_bad_media
 from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
 from mmrl.data.media.reader import INDEX, MediaCache, MediaReader, write_cache
-from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
+from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 BUDGET = MediaBudget(ImageBudget(max_pixels=1000), VideoBudget(fps=4, max_frames=6, max_pixels=900))
 

@@ -11,7 +11,7 @@ import pytest
 from mmrl.data import DataError, Sample, write_samples
 from mmrl.data.media.decode import load_image, load_video
 from mmrl.data.sources import load_source, locate, scan_source
-from tests.data.clips import few_colours, moving_square
+from tests.data.media_files import few_colours, moving_square
 
 datasets = pytest.importorskip("datasets", reason="an optional dependency")
 arrow = pytest.importorskip("pyarrow")

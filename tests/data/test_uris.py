@@ -18,7 +18,7 @@ from mmrl.data.media.decode import (
     with_media_in,
 )
 from mmrl.data.media.uris import data_uri, describe_reference, is_data_uri, uri_bytes, uri_kind
-from tests.data.clips import few_colours, gif_uri, moving_square, png_uri, write_clip
+from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri, write_clip
 
 
 @given(st.binary(max_size=200), st.sampled_from(["image/png", "image/svg+xml", "video/mp4", "application/x.y-z"]))

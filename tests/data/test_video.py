@@ -14,7 +14,7 @@ from mmrl.data.media.budget import VideoBudget
 from mmrl.data.media.decode import load_video
 from mmrl.data.media.uris import data_uri
 from mmrl.data.media.video import default_decoder, read_video
-from tests.data.clips import few_colours, gif_uri, moving_square, write_clip
+from tests.data.media_files import few_colours, gif_uri, moving_square, write_clip
 
 DECODERS = ["pyav", pytest.param("decord", marks=pytest.mark.skipif(sys.platform != "linux", reason="has no wheel"))]
 BUDGET = VideoBudget(fps=2, max_frames=5)

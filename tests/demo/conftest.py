@@ -5,7 +5,7 @@ import pytest
 from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.scores import DemoScorer
 from mmrl.training.run.run_folder import load_run
-from tests.demo.made_runs import make_run
+from tests.demo.demo_runs import make_run
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from mmrl.evaluation.image_grid import GAP, SIDE, first_of_each_source, side_by_
 from mmrl.evaluation.report.page import as_text, legible, one_line, shortened
 from mmrl.evaluation.summary import summarise, summarise_run
 from mmrl.rewards import RewardSuite
-from tests.evaluation.writing import ExactAnswer, WritePolicy, png, questions, routed, skills, write_run
+from tests.evaluation.evaluated_runs import ExactAnswer, WritePolicy, png, questions, routed, skills, write_run
 
 
 def run(policy, samples, **changes):

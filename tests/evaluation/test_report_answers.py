@@ -9,8 +9,8 @@ from rich.console import Console
 
 from mmrl.evaluation import render, summarise, write_report
 from mmrl.evaluation.final_summary import final_summary, split_tables, write_grid
+from tests.evaluation.evaluated_runs import questions, skills, write_run
 from tests.evaluation.test_report import Page
-from tests.evaluation.writing import questions, skills, write_run
 
 NASTY = "<script>alert('x')</script>\x1b[2J\u202e seven"
 

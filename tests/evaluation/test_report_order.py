@@ -11,8 +11,8 @@ from mmrl.evaluation.report.run_report import MOST, by_change, count_changes
 from mmrl.evaluation.results import Evaluation
 from mmrl.evaluation.run_reader import read_run
 from mmrl.evaluation.run_warnings import divergence_step
+from tests.evaluation.evaluated_runs import skills, write_run
 from tests.evaluation.test_report import Page
-from tests.evaluation.writing import skills, write_run
 
 
 def pair(changes, draws=1):

@@ -8,7 +8,7 @@ import yaml
 
 from mmrl.evaluation import Evaluation
 from mmrl.evaluation.run_reader import evaluated_splits, read_run
-from tests.evaluation.writing import skills, write_run
+from tests.evaluation.evaluated_runs import skills, write_run
 
 
 def with_config(folder: Path, **changes: object) -> Path:

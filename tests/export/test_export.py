@@ -19,7 +19,7 @@ from mmrl.build.datasets import load_samples
 from mmrl.export.export import export
 from mmrl.policy import RolloutRequest
 from tests.export.trained_runs import LOOKING, LORA, trained_run
-from tests.generation.image_tokens.tiny import build as build_painter
+from tests.generation.image_tokens.tiny_models import build as build_painter
 
 PIPELINE = {
     "policy": {"model": "shapeworld", **LORA},

@@ -24,7 +24,7 @@ from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.trackers import JsonlTracker
 from mmrl.training.training_loop import TrainingLoop
-from tests.training import real_run
+from tests.training import quickstart_run
 from tests.training.fork_server import ForkServer
 from tests.training.gaussian_policy import GaussianPolicy
 
@@ -55,7 +55,7 @@ def straight(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) 
     """Return the folder of a small uninterrupted run, and its duration in seconds."""
     folder = tmp_path_factory.mktemp("straight") / "a"
     started = time.monotonic()
-    child = real_run.start(fork_server, folder)
+    child = quickstart_run.start(fork_server, folder)
     assert child.wait() == 0, child.output_text()
     return folder / "run", time.monotonic() - started
 

@@ -16,7 +16,7 @@ from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.run_folder import check_run_folder
 from mmrl.training.run.trackers import JsonlTracker, OptionalTracker
 from tests.training import gaussian_run
-from tests.training.real_run import assert_same, finish, start
+from tests.training.quickstart_run import assert_same, finish, start
 
 
 def error_of(child, code=1) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from mmrl.training.run.checkpoints import Checkpoints
 from tests.training import gaussian_run
-from tests.training.real_run import assert_same, contents, finish, start
+from tests.training.quickstart_run import assert_same, contents, finish, start
 
 
 def test_compared_contents_include_every_state_file(straight):

@@ -10,7 +10,7 @@ from mmrl.errors import RunError
 from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.training.run.run_folder import only_writer
 from tests.training import gaussian_run
-from tests.training.real_run import assert_same, finish, start
+from tests.training.quickstart_run import assert_same, finish, start
 
 TWICE = [signal.SIGINT, signal.SIGINT]
 

@@ -10,7 +10,7 @@ import pytest
 
 from mmrl.config.policy import VLMConfig
 from mmrl.understanding.vlm import VLM, load_vlm
-from tests.understanding.tiny import build
+from tests.understanding.tiny_vlms import build
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from PIL import Image
 
 from mmrl.data import DataError
 from mmrl.understanding.tasks.check_data import check_data
-from tests.data.clips import moving_square, write_clip
+from tests.data.media_files import moving_square, write_clip
 from tests.understanding.test_tasks import LINES, MEDIA
 
 GROUNDING: dict[str, Any] = {

@@ -8,7 +8,7 @@ from transformers import AutoProcessor
 
 from mmrl.data.media.budget import ImageBudget, fit_image
 from mmrl.understanding.tasks.coordinates import coordinate_format, model_input_sizes
-from tests.understanding.tiny import build
+from tests.understanding.tiny_vlms import build
 
 
 @pytest.fixture(scope="module")

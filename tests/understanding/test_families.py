@@ -19,9 +19,9 @@ from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.understanding.vlm import part_of
 from mmrl.understanding.vlm_policy import VLMPolicy
-from tests.understanding import plain
+from tests.understanding import reference_scores as plain
 from tests.understanding.media import as_gif, as_png, frames, picture
-from tests.understanding.tiny import FAMILIES
+from tests.understanding.tiny_vlms import FAMILIES
 
 TEMPERATURE = 0.7
 EXACT = 2e-5  # float32: a log-probability of -10 computed in two shapes; a wrong position costs 0.1 and more

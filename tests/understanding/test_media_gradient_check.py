@@ -14,7 +14,7 @@ from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_gif, as_png, frames, picture
-from tests.understanding.tiny import build
+from tests.understanding.tiny_vlms import build
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from mmrl.config import load_config, recipes
 from mmrl.rewards.core.registry import reward_class
 from mmrl.understanding.tasks.check_data import check_data
 from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, CHOICE
-from tests.data.clips import moving_square, write_clip
+from tests.data.media_files import moving_square, write_clip
 
 PAGES = Path(__file__).parents[2] / "docs" / "tasks"
 LOOKING = [PAGES / f"{name}.md" for name in sorted(BUILT_IN_TASKS)]

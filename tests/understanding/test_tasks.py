@@ -18,7 +18,7 @@ from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.tasks.coordinates import CoordinateFormat
 from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, apply_task, apply_tasks
 from mmrl.understanding.vlm import VLMFamily
-from tests.data.clips import few_colours, gif_uri, moving_square, png_uri
+from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri
 
 PICTURE = png_uri(Image.new("RGB", (200, 100)))
 CLIP = gif_uri(few_colours(moving_square(2)))

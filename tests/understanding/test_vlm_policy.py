@@ -16,7 +16,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability, Policy, RolloutRequest, StepOutputs, TargetText, TeacherForcingPolicy
 from mmrl.understanding.vlm_policy import VLMPolicy
-from tests.understanding import plain
+from tests.understanding import reference_scores as plain
 from tests.understanding.media import as_gif, as_png, frames, picture
 
 WITH_IMAGE = Sample("shown", prompt="What?", images=(as_png(picture(1)),))

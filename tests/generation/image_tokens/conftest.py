@@ -14,7 +14,7 @@ from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.generation.image_tokens import ImageTokenPolicy
 from mmrl.policy import RolloutRequest
-from tests.generation.image_tokens.tiny import build, size_of
+from tests.generation.image_tokens.tiny_models import build, size_of
 
 REQUESTS = [
     RolloutRequest(Sample("short", prompt="a dog"), n=2, group=0),

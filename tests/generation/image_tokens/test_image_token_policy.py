@@ -17,7 +17,7 @@ from mmrl.policy import Capability, RolloutRequest, TargetText
 from mmrl.tokens.token_policy import Attention
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import REQUESTS
-from tests.generation.image_tokens.tiny import CODES, FAMILIES
+from tests.generation.image_tokens.tiny_models import CODES, FAMILIES
 
 GUIDED = ImageTokenSamplingConfig(guidance_scale=3.0, temperature=0.7)
 SMALL = LoraConfig(rank=2, alpha=4)

@@ -24,7 +24,7 @@ from mmrl.generation.image_tokens.image_token_policy import load_image_token_mod
 from mmrl.generation.image_tokens.vq_causal_lm import PatchCodec, load_codec
 from mmrl.policy import RolloutRequest
 from tests.generation.image_tokens.conftest import REQUESTS
-from tests.generation.image_tokens.tiny import CODES, seeded
+from tests.generation.image_tokens.tiny_models import CODES, seeded
 
 CPU = torch.device("cpu")
 TEXTS = [request.sample.prompt for request in REQUESTS]

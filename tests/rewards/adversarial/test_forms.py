@@ -12,7 +12,7 @@ from mmrl.rewards.rules.formats import Format
 from mmrl.rewards.rules.lengths import CosineLength, Length, Repetition, SoftOverlong
 from mmrl.rewards.rules.numeric import CountExact, CountGraded
 
-from ..rules.asking import ask, outcome
+from ..rules.single_answer import ask, outcome
 
 GOOD = "<think>two and one</think><answer>3</answer>"
 COUNTS = [CountExact(), CountGraded()]

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from mmrl.rewards import Status, load
 from mmrl.rewards.models.preprocess import PromptTruncator
-from tests.rewards.models import tiny, tiny_vlm
-from tests.rewards.models.tiny import answer, answers
+from tests.rewards.models import tiny_models, tiny_vlm
+from tests.rewards.models.tiny_models import answer, answers
 
 MODES = ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "YCbCr", "HSV", "I;16", "I", "F"]
 
@@ -24,15 +24,15 @@ MODES = ["RGB", "RGBA", "L", "LA", "P", "1", "CMYK", "YCbCr", "HSV", "I;16", "I"
 @pytest.fixture(scope="module")
 def rewards(tmp_path_factory) -> dict:
     place = tmp_path_factory.mktemp("models")
-    clip, siglip = str(tiny.clip_folder(place / "clip")), str(tiny.siglip_folder(place / "siglip"))
-    tokenizer = str(tiny.bert_tokenizer(place / "bert"))
+    clip, siglip = str(tiny_models.clip_folder(place / "clip")), str(tiny_models.siglip_folder(place / "siglip"))
+    tokenizer = str(tiny_models.bert_tokenizer(place / "bert"))
     return {
         "clip_score": load("clip_score", model=clip),
         "pickscore": load("pickscore", model=clip),
         "siglip_score": load("siglip_score", model=siglip, output="cosine"),
         "goal_baseline": load("goal_baseline", model=clip, baseline="the photo", alpha=0.5),
         "image_reward": load(
-            "image_reward", model=str(tiny.image_reward_folder(place / "image-reward")), tokenizer=tokenizer
+            "image_reward", model=str(tiny_models.image_reward_folder(place / "image-reward")), tokenizer=tokenizer
         ),
         "vqa_score": load("vqa_score", model=str(tiny_vlm.qwen_folder(place / "qwen"))),
     }

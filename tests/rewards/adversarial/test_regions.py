@@ -18,7 +18,7 @@ from mmrl.rewards.rules.gui import GUIAction, PointInBox
 from mmrl.rewards.rules.moments import TemporalIoU, TubeIoU
 from mmrl.rewards.rules.region_iou import MaskIoU
 
-from ..rules.asking import ask, outcome
+from ..rules.single_answer import ask, outcome
 
 BOX = [100, 200, 300, 400]
 SIZE = {"space": "pixel", "size": [640, 480]}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mmrl.rewards import RewardError, load
-from tests.rewards.models.tiny import answers, head_tensors
+from tests.rewards.models.tiny_models import answers, head_tensors
 
 
 def published(features: np.ndarray, tensors: dict) -> np.ndarray:

@@ -16,7 +16,7 @@ from PIL import Image
 from mmrl.checks import ShapeError
 from mmrl.rewards import RewardError, Status, load
 from mmrl.rewards.models.model_reward import ModelReward
-from tests.rewards.models.tiny import answer, answers, as_tensor, picture, prompt
+from tests.rewards.models.tiny_models import answer, answers, as_tensor, picture, prompt
 
 NAMES = [
     "clip_score",

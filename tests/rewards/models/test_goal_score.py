@@ -10,7 +10,7 @@ from torch.nn import functional
 from mmrl.rewards import RewardError, Status, load
 from mmrl.rewards.models.clip_rewards import goal_baseline_reward
 from tests.rewards.models.test_similarity import raw_cosines
-from tests.rewards.models.tiny import answer, answers
+from tests.rewards.models.tiny_models import answer, answers
 
 
 def vectors(count: int, seed: int = 0) -> torch.Tensor:

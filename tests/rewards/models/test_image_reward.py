@@ -11,7 +11,7 @@ from transformers import BlipTextConfig, BlipTextModel, BlipVisionConfig, BlipVi
 
 from mmrl.rewards import RewardError, load
 from mmrl.rewards.models.image_reward import text_tensors, vision_name, vision_tensors
-from tests.rewards.models.tiny import MED, SIZE, answer, answers, image_reward_tensors, prompt
+from tests.rewards.models.tiny_models import MED, SIZE, answer, answers, image_reward_tensors, prompt
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 

@@ -23,7 +23,7 @@ from mmrl.rewards.models.model_files import (
     torch_device,
     torch_dtype,
 )
-from tests.rewards.models.tiny import answers
+from tests.rewards.models.tiny_models import answers
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mmrl.rewards.models.preprocess import (
     preprocess_of_open_clip,
     preprocess_of_processor,
 )
-from tests.rewards.models.tiny import as_tensor, picture
+from tests.rewards.models.tiny_models import as_tensor, picture
 
 FITS = ("crop", "squash", "pad")
 

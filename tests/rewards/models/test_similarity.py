@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from mmrl.rewards import RewardError, RewardInput, load
-from tests.rewards.models.tiny import answer, answers, open_clip_network, picture, prompt
+from tests.rewards.models.tiny_models import answer, answers, open_clip_network, picture, prompt
 
 CASES = 500
 

@@ -12,7 +12,7 @@ from PIL import Image
 from mmrl.rewards import RewardError, Status, load
 from mmrl.rewards.models.vqa_score import QUESTION
 from tests.rewards.models import tiny_vlm
-from tests.rewards.models.tiny import answer, answers
+from tests.rewards.models.tiny_models import answer, answers
 
 LLAVA_QUESTION = f"USER : <image> {QUESTION} ASSISTANT :"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tests.rewards.models.tiny import SIZE, WORDS, stir
+from tests.rewards.models.tiny_models import SIZE, WORDS, stir
 
 SPOKEN = ["Yes", "No", "Does", "this", "figure", "show", "Please", "answer", "yes", "or", "no", "USER", "ASSISTANT"]
 TEMPLATE = (

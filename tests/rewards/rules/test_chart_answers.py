@@ -11,7 +11,7 @@ from scipy.optimize import linear_sum_assignment
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.chart_answers import ChartRelaxed, ChartTable
 
-from .asking import outcome, value
+from .single_answer import outcome, value
 from .test_ocr import distance
 
 

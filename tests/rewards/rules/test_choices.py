@@ -8,7 +8,7 @@ import pytest
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.multiple_choice import MultipleChoice
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 CHOICES = ["a dog", "a cat", "a red circle", "a blue square"]
 

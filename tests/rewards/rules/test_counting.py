@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from mmrl.rewards import Status
 from mmrl.rewards.rules.numeric import CountExact, CountGraded, graded_count
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from trl.rewards import think_format_reward
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.formats import Format, has_tags
 
-from .asking import outcome, value
+from .single_answer import outcome, value
 
 GOOD = "<think>two and one</think><answer>3</answer>"
 

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.gui import GUIAction, text_match
 
-from .asking import outcome, value
+from .single_answer import outcome, value
 
 BOX = [300, 200, 340, 280]
 CLICK = {"action": "click", "box": BOX}

@@ -11,9 +11,9 @@ from mmrl.rewards import RewardError, Status
 from mmrl.rewards.core.reward_errors import ScoringFailed
 from mmrl.rewards.rules.lengths import CosineLength, Length, SoftOverlong, answer_length, cosine_interpolate
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
-ONLY_RIGHT = f"{Path(__file__).with_name('only_right.py')}:OnlyRight"
+WORD_REWARD = f"{Path(__file__).with_name('word_reward.py')}:WordReward"
 
 
 def tokens(count):
@@ -28,7 +28,7 @@ def test_lengths_are_counted_in_tokens_words_or_characters():
 
 def test_missing_tokens_are_scorer_failures():
     for metadata in ({}, {"tokens": "3"}, {"tokens": -1}, {"tokens": 2.5}, {"tokens": True}):
-        for reward in (Length(target=3), SoftOverlong(10, 5), CosineLength(10, of=ONLY_RIGHT)):
+        for reward in (Length(target=3), SoftOverlong(10, 5), CosineLength(10, of=WORD_REWARD)):
             assert outcome(reward, "right", metadata=metadata)[1] is Status.ERROR
     output = SoftOverlong(10, 5).score([ask("right")])
     assert output.failures[0]["soft_overlong"].kind == "missing"
@@ -97,7 +97,7 @@ def test_500_points_of_the_cosine_equal_the_schedule_of_torch():
 
 
 def cosine(text, length, **settings):
-    return outcome(CosineLength(100, of=ONLY_RIGHT, **settings), text, metadata=tokens(length))
+    return outcome(CosineLength(100, of=WORD_REWARD, **settings), text, metadata=tokens(length))
 
 
 def test_cosine_prefers_short_right_and_long_wrong_answers():
@@ -126,7 +126,7 @@ def test_right_answers_are_defined_by_another_reward_and_right_at():
 
 
 def test_failures_of_the_other_reward_are_passed_on_per_row():
-    reward = CosineLength(100, of=ONLY_RIGHT, unit="characters")
+    reward = CosineLength(100, of=WORD_REWARD, unit="characters")
     output = reward.score([ask("right"), ask("down"), ask("wrong"), ask("strange")])
     assert output.status["cosine_length"] == [Status.OK, Status.ERROR, Status.OK, Status.ERROR]
     failure = output.failures[1]["cosine_length"]

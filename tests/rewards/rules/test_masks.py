@@ -10,7 +10,7 @@ from pycocotools import mask as coco
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.region_iou import MaskIoU
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 
 def as_text(mask):

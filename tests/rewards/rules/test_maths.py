@@ -9,7 +9,7 @@ import pytest
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.maths import Maths, extract_formula
 
-from .asking import ask
+from .single_answer import ask
 
 EQUAL = [
     ("\\boxed{\\frac{1}{2}}", "0.5"),

@@ -5,7 +5,7 @@ import pytest
 from mmrl.rewards import Status
 from mmrl.rewards.rules.chart_answers import MathVista, normalised, selected_choice
 
-from .asking import outcome, value
+from .single_answer import outcome, value
 
 CHOICES = ["larger than", "equal to", "smaller than"]
 

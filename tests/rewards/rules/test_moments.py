@@ -14,7 +14,7 @@ from mmrl.rewards import RewardError, Status
 from mmrl.rewards.parsing.spans import merge_spans
 from mmrl.rewards.rules.moments import TemporalIoU, TubeIoU, temporal_iou, tube_iou
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.numeric import Numeric
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torchmetrics.text import CharErrorRate, WordErrorRate
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.text_similarity import MAX_CHARACTERS, OCRCER, OCRNED, OCRWER
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 
 def distance(first, second):

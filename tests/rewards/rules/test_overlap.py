@@ -14,7 +14,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from mmrl.rewards import RewardError, Status, load
 from mmrl.rewards.rules.text_similarity import BMAS, Rouge, bmas, rouge_f1, rouge_words
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 WORDS = ["a", "red", "circle", "stands", "left", "of", "the", "blue", "square"]
 

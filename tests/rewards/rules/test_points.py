@@ -6,7 +6,7 @@ import pytest
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.gui import PointInBox
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 BOX = [100, 200, 300, 400]
 

@@ -7,7 +7,7 @@ from trl.rewards import get_repetition_penalty_reward
 from mmrl.rewards import RewardError, Status
 from mmrl.rewards.rules.lengths import Repetition, repeated_ngram_fraction
 
-from .asking import ask, outcome, value
+from .single_answer import ask, outcome, value
 
 
 @pytest.mark.parametrize(

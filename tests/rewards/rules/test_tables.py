@@ -11,7 +11,7 @@ from mmrl.rewards import Status
 from mmrl.rewards.parsing.tables import TableCell, parse_table
 from mmrl.rewards.rules.teds import TEDS, renaming_costs, table_tree
 
-from .asking import outcome, value
+from .single_answer import outcome, value
 
 HTML = "<table><thead><tr><td>a</td><td>b</td></tr></thead><tbody><tr><td>1</td><td>2</td></tr></tbody></table>"
 

@@ -4,10 +4,10 @@ from mmrl.rewards import Reward
 from mmrl.rewards.core.reward_errors import ScoringFailed
 
 
-class OnlyRight(Reward):
+class WordReward(Reward):
     """1 for "right", 0.9 for "most", 0.5 for "half", 0 for "wrong", failing for "down" and for anything else."""
 
-    name, needs, range = "only_right", ("text",), (0.0, 1.0)
+    name, needs, range = "word_reward", ("text",), (0.0, 1.0)
 
     def score_one(self, item):
         word = item.text.split()[0]

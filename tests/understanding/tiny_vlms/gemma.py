@@ -18,7 +18,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tests.understanding.tiny.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
+from tests.understanding.tiny_vlms.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
 
 TURNS = (
     "{{ bos_token }}{% for message in messages %}"

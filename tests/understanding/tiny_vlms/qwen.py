@@ -21,7 +21,7 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-from tests.understanding.tiny.words import PATCH, TEXT, byte_tokenizer, marks, stir
+from tests.understanding.tiny_vlms.words import PATCH, TEXT, byte_tokenizer, marks, stir
 
 # Qwen2-VL and Qwen2.5-VL put a system prompt before a conversation that has none; Qwen3-VL does not.
 SYSTEM = (

@@ -19,7 +19,7 @@ from transformers import (
     SmolVLMVideoProcessor,
 )
 
-from tests.understanding.tiny.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
+from tests.understanding.tiny_vlms.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
 
 TURNS = (
     "<|im_start|>{% for message in messages %}{{ message['role'] | capitalize }}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, ProcessorMixin
 
-from tests.understanding.tiny import gemma, idefics, internvl, llava, qwen
+from tests.understanding.tiny_vlms import gemma, idefics, internvl, llava, qwen
 
 Builder = Callable[[], tuple[PreTrainedModel, ProcessorMixin]]
 

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from mmrl.generation.image_tokens.vq_causal_lm import LANGUAGE_MODEL, VQCausalLM, VQCausalLMSpec, VQModelCodec
-from tests.understanding.tiny.words import TEXT, byte_tokenizer, marks, stir
+from tests.understanding.tiny_vlms.words import TEXT, byte_tokenizer, marks, stir
 
 CODES = 20
 VQ = dict(base_channels=8, num_res_blocks=1)

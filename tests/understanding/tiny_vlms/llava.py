@@ -25,7 +25,7 @@ from transformers import (
     SiglipVisionConfig,
 )
 
-from tests.understanding.tiny.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
+from tests.understanding.tiny_vlms.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
 
 TILE = SIDE // 2
 TILES = [[TILE, 2 * TILE], [2 * TILE, TILE], [2 * TILE, 2 * TILE]]  # (height, width) that a picture is fitted into

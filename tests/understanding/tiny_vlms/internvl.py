@@ -14,7 +14,7 @@ from transformers import (
     Qwen2Config,
 )
 
-from tests.understanding.tiny.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
+from tests.understanding.tiny_vlms.words import PATCH, SIDE, TEXT, TOWER, byte_tokenizer, marks, stir
 
 TURNS = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n"
