@@ -55,7 +55,7 @@ def score(name, questions, texts):
 
 
 @pytest.mark.parametrize(("name", "form"), FORMS)
-def test_right_answers_score_one_and_those_to_other_questions_less(name, form):
+def test_right_answers_score_one_and_answers_to_other_questions_less(name, form):
     questions = drawn(name, form)
     rights = [question.right for question in questions]
     assert (score(name, questions, rights) == 1).all()
@@ -65,7 +65,7 @@ def test_right_answers_score_one_and_those_to_other_questions_less(name, form):
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_annotated_answers_can_be_read_and_are_often_wrong(name):
+def test_annotated_answers_are_well_formed_and_often_wrong(name):
     questions = drawn(name, count=150)
     annotated = score(name, questions, [question.annotated for question in questions])
     assert np.isfinite(annotated).all() and 0.5 < annotated.mean() < 0.95
@@ -81,7 +81,7 @@ def test_splits_have_their_sizes_and_share_no_question(name):
     assert len(seen) == sum(SIZES.values())
 
 
-def test_splits_are_the_same_each_time():
+def test_splits_are_deterministic():
     """Drawn anew and not from the cache."""
     for name, part in (("refer", "ood"), ("graph", "development")):
         again = world_questions.__wrapped__(name, part)
@@ -89,7 +89,7 @@ def test_splits_are_the_same_each_time():
 
 
 @pytest.mark.parametrize("name", WORLDS)
-def test_only_the_unseen_forms_show_what_training_lacks(name):
+def test_only_unseen_forms_have_what_training_lacks(name):
     more = {COLOUR_NUMBERS[colour] for colour in UNSEEN_COLOURS}
     for question in (question for _, question in world_questions(name, "train")[:300]):
         assert not more & set(np.unique(np.stack(question.frames)).tolist())
@@ -100,7 +100,7 @@ def test_only_the_unseen_forms_show_what_training_lacks(name):
         assert more & set(np.unique(question.frames[0]).tolist())
 
 
-def test_the_splits_are_data_sets_of_mmrl_one_by_one_and_mixed():
+def test_splits_are_datasets_alone_and_mixed():
     rows = provided_samples("shapeworld:crowd+caption-development")
     assert [row.source for row in rows[:4]] == ["crowd", "caption"] * 2 and len(rows) == 2 * SIZES["development"]
     assert len({row.id for row in rows}) == len(rows)
@@ -114,7 +114,7 @@ def test_the_splits_are_data_sets_of_mmrl_one_by_one_and_mixed():
         samples("crowd-test")
 
 
-def test_pictures_of_usual_colours_keep_their_palette_of_seven():
+def test_images_of_usual_colours_have_a_palette_of_seven():
     picture = blank()
     assert len(palette_of([picture])) == 7
     picture[0, 0] = COLOUR_NUMBERS["purple"]
@@ -122,7 +122,7 @@ def test_pictures_of_usual_colours_keep_their_palette_of_seven():
 
 
 @pytest.mark.parametrize("form", [None, "colour", "layout"])
-def test_boxes_of_a_colour_hold_all_its_pixels_and_touch_them_on_each_side(form):
+def test_colour_boxes_enclose_their_pixels_tightly(form):
     for question in drawn("crowd", form, 100):
         colour = question.prompt.split()[2]
         if colour not in COLOUR_NUMBERS:
@@ -136,7 +136,7 @@ def test_boxes_of_a_colour_hold_all_its_pixels_and_touch_them_on_each_side(form)
         assert not (pixels & ~covered).any()
 
 
-def test_crowds_are_crowded_and_their_boxes_small():
+def test_crowds_have_many_small_boxes():
     questions = drawn("crowd", count=200)
     sizes = [len(question.regions[0]) for question in questions]
     assert min(sizes) == crowds.FEWEST and max(sizes) == crowds.MOST
@@ -147,7 +147,7 @@ def test_crowds_are_crowded_and_their_boxes_small():
     assert np.mean(hidden) > 0.7  # things touch or cover each other
 
 
-def test_a_side_is_named_where_two_things_are_equal_and_only_there():
+def test_sides_are_named_for_equal_things_only():
     for question in drawn("refer", count=200):
         words = question.prompt.rstrip(".").split()[2:]
         boxes = [box for name, box in question.regions[0] if name == " ".join(words[-2:])]
@@ -159,7 +159,7 @@ def test_a_side_is_named_where_two_things_are_equal_and_only_there():
 
 
 @pytest.mark.parametrize("form", [None, *WORLDS["screen"].unseen])
-def test_the_right_action_is_the_one_that_the_screen_allows(form):
+def test_right_action_is_the_one_the_screen_allows(form):
     kinds = set()
     for question in drawn("screen", form, 200):
         answer, skin = question.answer, screens.SKINS[question.metadata["skin"]]
@@ -257,7 +257,7 @@ def test_a_cell_that_spans_is_drawn_once_in_the_middle():
         r"\begin{tabular}{cccc}A&A&A&A\end{tabular}",
     ],
 )
-def test_what_cannot_be_drawn_is_an_invalid_answer(text):
+def test_undrawable_answers_are_invalid(text):
     with pytest.raises(InvalidAnswer):
         render_answer(text)
 

@@ -186,7 +186,7 @@ def test_dpo_gradient_starts_at_half_weight_towards_the_chosen():
     assert gauges["loss"] == pytest.approx(math.log(2))
 
 
-def test_what_is_usual_is_remembered_and_saved():
+def test_running_reward_mean_is_updated_and_saved():
     policy, objective = moved_objective("kto")
     gradient(objective, policy, velocity_batch(policy, [1.0, -1.0, 0.5, -0.5]))
     objective.finish_iteration(1)
