@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import mmrl
-from mmrl.cli import data, evaluate, recipes, rewards
+from mmrl.cli import data, evaluate, recipes, rewards, study
 from mmrl.cli.demo import demo
 from mmrl.cli.doctor import doctor
 from mmrl.cli.errors import CommandGroup
@@ -56,6 +56,7 @@ app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(rewards.app, name="rewards")
+app.add_typer(study.app, name="study")
 
 
 def main() -> None:

@@ -23,8 +23,8 @@ TASKS: dict[str, str | None] = {
 """{task of a generator: the recipe it starts from}; None: none ships yet. A VLM task's recipe has the task's name."""
 VLM_TASKS: Registry[Any] = Registry("mmrl.tasks", "task", {})
 """VLM tasks of other packages and of files; the built-in ones are in `mmrl.understanding.tasks.definitions`."""
-PROTOCOLS = "evaluation"
-"""The folder of protocols beside those of recipes: see `mmrl.benchmarks.protocol`."""
+PROTOCOLS, STUDIES = "evaluation", "studies"
+"""The folders of protocols and of studies beside those of recipes."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def list_recipes() -> list[Recipe]:
     """Return every shipped recipe, sorted by folder and name."""
     folder = recipes_folder()
     files = sorted(folder.rglob("*.yaml"))
-    return [Recipe(path.stem, path) for path in files if path.parent != folder / PROTOCOLS]
+    return [Recipe(path.stem, path) for path in files if path.parent.name not in (PROTOCOLS, STUDIES)]
 
 
 def find_recipe(recipe: str) -> Recipe:

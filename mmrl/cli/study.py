@@ -1,0 +1,127 @@
+"""`mmrl study run|list|show`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from mmrl.studies.result import StudyResult
+    from mmrl.studies.study import Study
+
+app = typer.Typer(help="Published claims with their ablations: run one, or see its verdict.", no_args_is_help=True)
+
+
+@app.command()
+def run(
+    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A shipped study, or a YAML file of yours.")],
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds of each arm.", show_default="the study's own rule")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Arms at once, one thread each.", show_default="as many as cores")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Where models run.", show_default="the recipe's")] = None,
+    root: Annotated[
+        Path, typer.Option("--root", metavar="DIR", help="Folder of trained arms, which studies share, and results.")
+    ] = Path("runs/studies"),
+    resume: Annotated[
+        bool, typer.Option("--resume/--fresh", help="Go on with what is there; --fresh needs a new --root.")
+    ] = True,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what it costs, and train nothing.")] = False,
+) -> None:
+    """Train the arms of a study side by side, and judge its claims. The same command goes on after an interruption."""
+    from mmrl.errors import ConfigError
+    from mmrl.studies.study import load_study
+
+    study = load_study(name)
+    if not resume and (root / study.name).exists():
+        raise ConfigError(f"--fresh: {root} has a result of {study.name} already: choose another --root")
+
+    from mmrl.cli.console import console
+    from mmrl.studies.runner import StudyOptions, bill, run_study
+    from mmrl.studies.study_display import study_display
+
+    options = StudyOptions(root=root, jobs=jobs, seeds=seeds, device=device)
+    if dry_run:
+        from rich.table import Table
+
+        table = Table("arm", "what it takes", title=study.name, title_justify="left")
+        for row in bill(study, options):
+            table.add_row(*row)
+        console().print(table)
+        return
+    display = study_display(console())
+    try:
+        result = run_study(study, options, display)
+    finally:
+        display.close()
+    _print(result)
+    typer.echo(root / study.name / f"{study.name}.md")
+
+
+@app.command("list")
+def list_() -> None:
+    """Name every study, its paper, and the verdict that was published."""
+    from rich.table import Table
+
+    from mmrl.cli.console import console
+    from mmrl.studies.published import published_result
+    from mmrl.studies.study import list_studies
+
+    table = Table("study", "paper", "claim", "verdict", box=None)
+    for study in list_studies():
+        found = published_result(study.name)
+        claim = study.config.claims[0]
+        table.add_row(study.name, study.config.paper.title, claim.text, found.verdict if found else "not run")
+    console().print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME|FOLDER", help="A study, or the folder of a result.")],
+) -> None:
+    """Print a study's claims, and its result if there is one."""
+    from mmrl.studies.published import published_result
+    from mmrl.studies.result import RESULT, StudyResult
+    from mmrl.studies.study import load_study
+
+    if (Path(name) / RESULT).is_file():
+        _print(StudyResult.load(Path(name) / RESULT))
+        return
+    study = load_study(name)
+    result = published_result(study.name)
+    if result is None:
+        _print_claims(study)
+        typer.echo(f"It has no published result; run it with: mmrl study run {name}")
+    else:
+        _print(result)
+
+
+def _print(result: StudyResult) -> None:
+    from rich.table import Table
+
+    from mmrl.cli.console import console
+    from mmrl.studies.result_page import interval_cell
+
+    out = console()
+    title = f"{result.paper['title']}: {result.verdict}"
+    table = Table("claim", "comparison", "difference", "95 % interval", "verdict", title=title, title_justify="left")
+    for claim in result.claims:
+        for number, contrast in enumerate(claim.contrasts):
+            text, verdict = (claim.text, claim.verdict) if number == 0 else ("", "")
+            table.add_row(text, contrast.label, f"{contrast.mean:+.3f}", interval_cell(contrast), verdict)
+    out.print(table)
+    for name, measured in result.measures.items():
+        arms = Table("arm", *(f"seed {seed}" for seed in range(result.seeds)), title=name, title_justify="left")
+        for arm in measured.values:
+            arms.add_row(arm, *(f"{mean:.3f}" for mean in measured.matrix(arm).mean(axis=0)))
+        out.print(arms)
+    typer.echo(f"Stopping rule: {result.stopping}.")
+
+
+def _print_claims(study: Study) -> None:
+    for claim in study.config.claims:
+        typer.echo(f"{claim.text}: {claim.test}")

@@ -1,0 +1,112 @@
+"""`python -m mmrl.studies.arm_process FOLDER [INFERENCE]`: train one arm, or go on with it, in a separate process.
+
+The folder holds `requested.yaml` (see `mmrl.studies.arm_cache`); INFERENCE is a folder in it with `inference.json`, the
+settings with which the trained arm is evaluated again. A second process on the same folder waits for the first and
+finds its result, so that studies which share an arm train it once.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mmrl.atomic_io import replace_text
+from mmrl.config.loading.load import dump_config, load_config
+from mmrl.config.train import TrainConfig
+from mmrl.errors import ConfigError
+from mmrl.studies.arm_cache import INFERENCE_DONE, INFERENCE_REQUESTED, REQUESTED, ArmFolder, model_files, used_files
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+
+def main(folder: ArmFolder, inference: Path | None = None) -> None:
+    """Train the arm unless it is finished, evaluate it as requested, and record what was used."""
+    with _waiting_for_others(folder.path):
+        config = load_config(str(folder.path / REQUESTED))
+        if not folder.finished:
+            _train(config, folder)
+        if inference is not None and not (inference / INFERENCE_DONE).is_file():
+            _infer(config, folder, inference)
+
+
+def _train(config: TrainConfig, folder: ArmFolder) -> None:
+    from mmrl.build.policies import resolve_model_path
+    from mmrl.workflows.train import train
+
+    begun = (folder.run / "checkpoints" / "index.json").is_file()
+    if not begun and folder.run.exists():
+        shutil.rmtree(folder.run)  # killed before its first checkpoint
+    train(config, resume=folder.run if begun else None)
+    policy: Any = config.policy
+    model = Path(resolve_model_path(policy).model)
+    files = used_files() | (model_files(model) if model.is_dir() else {})
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    folder.finish(spent.ru_utime + spent.ru_stime, files)
+
+
+def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
+    """Evaluate the last checkpoint under other settings of inference, into a folder like that of a run."""
+    from mmrl.build.datasets import load_samples
+    from mmrl.build.policies import build_policy, prepare_samples, without_exploration
+    from mmrl.rewards.core.routing import SharedLoader
+    from mmrl.training.run.run_folder import CONFIG, load_run
+    from mmrl.workflows.validate import Evaluator
+
+    settings = json.loads((out / INFERENCE_REQUESTED).read_text(encoding="utf-8"))
+    if changes := settings.pop("sampling", None):
+        own = config.evaluation.sampling or without_exploration(config.sampling)
+        sampling = type(own).model_validate(own.model_dump() | changes)
+        config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"sampling": sampling})})
+    replace_text(out / CONFIG, dump_config(config))
+    policy: Any = build_policy(config.policy, config.sampling, config.media)
+    trained = load_run(folder.run)
+    policy.load(trained.checkpoint())
+
+    def samples_of(path: str) -> list[Any]:
+        loaded = load_samples(path, config.media)
+        return prepare_samples(policy, config.policy, config.answers, config.sampling, loaded)
+
+    evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out)
+    try:
+        with _adapted(policy, settings):
+            evaluator(trained.step())
+    finally:
+        evaluator.close()
+    replace_text(out / INFERENCE_DONE, "")
+
+
+def _adapted(policy: Any, settings: dict[str, Any]) -> AbstractContextManager[object]:
+    """Return the context in which the policy runs with the strength of its training that `settings` names."""
+    from mmrl.generation.inference.guidance import lora_strength, rl_guidance
+
+    if unknown := settings.keys() - {"rlg", "lora_strength"}:
+        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength and sampling")
+    if (strength := settings.get("lora_strength")) is not None:
+        return lora_strength(policy.pipeline, strength)
+    if (scale := settings.get("rlg")) is not None:
+        return rl_guidance(policy.pipeline, scale, policy.reference)
+    return nullcontext()
+
+
+@contextmanager
+def _waiting_for_others(folder: Path) -> Iterator[None]:
+    """Lock a folder while open, after waiting for the process that has the lock. Windows has no such lock."""
+    if sys.platform == "win32":
+        yield
+        return
+    import fcntl
+
+    with (folder / "lock").open("a", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    main(ArmFolder(Path(sys.argv[1])), Path(sys.argv[2]) if len(sys.argv) > 2 else None)

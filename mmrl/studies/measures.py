@@ -1,0 +1,102 @@
+"""The numbers of a finished arm: one value for each held-out sample, or for each training iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mmrl.errors import EvaluationError
+from mmrl.evaluation.results import Evaluation, evaluation_steps
+from mmrl.evaluation.run_reader import GREEDY, HELDOUT, read_run
+from mmrl.statistics.intervals import Floats
+from mmrl.studies.study import DecideConfig
+
+FOLDERS = {"validation": "", "heldout": HELDOUT, "greedy": GREEDY}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Values by id, in order."""
+
+    ids: tuple[str, ...]
+    values: Floats  # [len(ids)]; NaN where it could not be scored
+
+
+def measure(run: Path, decide: DecideConfig, base: bool = False) -> Measured:
+    """Return the values that decide, of a run's last evaluation or, with `base`, of the one before training.
+
+    Several answers to a sample count as their mean.
+
+    Raises:
+        EvaluationError: the run was not evaluated on these samples, or has no such metric.
+    """
+    if decide.on == "training":
+        return _of_iterations(run, decide.metric)
+    folder = run / FOLDERS[decide.on]
+    steps = evaluation_steps(folder)
+    if not steps or (base and steps[0] != 0):
+        raise EvaluationError(f"{folder} has no evaluation{' before training' if base else ''}: set data.validation, "
+                              "data.heldout or evaluation.greedy in the study's `common`")  # fmt: skip
+    wanted = steps[:1] if base else steps[-1:] if decide.at == "last" else [step for step in steps if step > 0]
+    found = [_of_samples(Evaluation.load(folder, step, images=False), decide, folder) for step in wanted]
+    return Measured(found[0].ids, np.mean([each.values for each in found], axis=0))
+
+
+def curve(run: Path, decide: DecideConfig) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return steps and means of the metric over training: its evaluations if there are three, else its iterations."""
+    record = read_run(run)
+    prefix = {"validation": "", "heldout": f"{HELDOUT}_", "greedy": f"{GREEDY}_", "training": ""}[decide.on]
+    evaluated = record.curve("evaluation", f"{prefix}evaluation/{decide.metric}")
+    if len(evaluated.steps) >= 3:
+        return evaluated.steps, evaluated.values
+    name = decide.metric if decide.on == "training" else f"reward/{decide.metric}"
+    trained = record.curve("train", name) or record.curve("train", "reward/total")
+    return trained.steps, trained.values
+
+
+def _of_iterations(run: Path, metric: str) -> Measured:
+    record = read_run(run)
+    found = record.curve("train", metric)
+    if not found:
+        raise EvaluationError(f"{run}: no iteration logged {metric}; there are {', '.join(record.names('train'))}")
+    return Measured(tuple(map(str, found.steps)), np.array(found.values, np.float64))
+
+
+def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> Measured:
+    kept = np.array([not decide.sources or source in decide.sources for source in evaluation.sources], bool)
+    if decide.metric == "tokens":
+        lengths = [np.nan if count is None else float(count) for count in evaluation.tokens]
+        values = np.array(lengths, np.float64).reshape(-1, evaluation.draws) if lengths else None
+    else:
+        known = decide.metric in evaluation.values
+        values = evaluation.by_prompt(decide.metric).astype(np.float64) if known else None
+    if values is None or not kept.any():
+        there = (
+            ", ".join([*evaluation.values, "tokens"]) if values is None else ", ".join(sorted({*evaluation.sources}))
+        )
+        missing = f"metric {decide.metric}" if values is None else f"sample from {', '.join(decide.sources)}"
+        raise EvaluationError(f"{folder} has no {missing}; there are {there}")
+    rows = np.flatnonzero(kept)
+    return Measured(tuple(evaluation.ids[row] for row in rows), _row_means(values[rows]))
+
+
+def _row_means(values: Floats) -> Floats:  # [P, draws] -> [P]
+    scored = np.isfinite(values)
+    counts = scored.sum(1)
+    sums = np.where(scored, values, 0.0).sum(1)
+    return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def common_samples(measured: Sequence[Measured], arm: str) -> list[int]:
+    """Return the rows that every seed could score.
+
+    Raises:
+        EvaluationError: the seeds have different samples.
+    """
+    if len({each.ids for each in measured}) > 1:
+        raise EvaluationError(f"{arm}: its runs were evaluated on different samples")
+    scored = np.isfinite([each.values for each in measured]).all(axis=0)
+    return np.flatnonzero(scored).tolist()

@@ -1,0 +1,166 @@
+"""`StudyResult`: the raw values of a study, and the verdict on each claim, in `result.json`.
+
+The file holds one value for each held-out sample, arm and seed, so that any other statistic can be made from it. It
+depends on the study, the code and the libraries alone: a study that was killed and resumed writes the same file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mmrl.atomic_io import replace_text
+from mmrl.errors import ResultError
+from mmrl.statistics.crossed import crossed_interval, sequential_interval
+from mmrl.statistics.intervals import Floats, Interval
+from mmrl.studies.claims import Finding, Outcome, Values, judge, overall
+from mmrl.studies.study import DecideConfig, Study
+
+RESULT = "result.json"
+DIGITS = 6
+
+
+@dataclass(frozen=True)
+class ContrastResult:
+    """The mean of one contrast, with its interval; None: infinite."""
+
+    label: str
+    mean: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class ClaimResult:
+    """The verdict on one claim."""
+
+    text: str
+    test: str
+    on: str
+    verdict: Outcome
+    contrasts: tuple[ContrastResult, ...]
+
+
+@dataclass(frozen=True)
+class MeasuredArms:
+    """The values that decide a claim: those of the samples that every arm and seed could score."""
+
+    ids: tuple[str, ...]
+    values: Mapping[str, Mapping[str, Sequence[float]]]  # {arm: {seed: [one for each id]}}
+    left_out: int = 0  # samples that some arm could not score
+
+    def matrix(self, arm: str) -> Floats:
+        """Return an arm's values, [samples, seeds]."""
+        return np.array([self.values[arm][seed] for seed in sorted(self.values[arm], key=int)], np.float64).T
+
+
+@dataclass(frozen=True)
+class ArmRecord:
+    """An arm's settings, and the amount that it got."""
+
+    settings: Mapping[str, Any]
+    iterations: int | None
+    rows: int | None
+    curve: Mapping[str, Sequence[float]]  # steps, and the means over seeds
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """The result of a study."""
+
+    study: str
+    paper: Mapping[str, Any]
+    verdict: Outcome
+    claims: tuple[ClaimResult, ...]
+    stopping: str
+    seeds: int
+    arms: Mapping[str, ArmRecord]
+    measures: Mapping[str, MeasuredArms]  # by `label` of what decides
+    also: Mapping[str, Mapping[str, Sequence[float]]]  # {label: {arm: [mean of each seed]}}
+    tried: tuple[str, ...]
+    libraries: Mapping[str, str]
+
+    def save(self, folder: Path) -> Path:
+        """Write `result.json` and return its path."""
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(rounded(asdict(self)), ensure_ascii=False, separators=(",", ":"))
+        return replace_text(folder / RESULT, text.replace(',"', ',\n"', 1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> StudyResult:
+        """Return the result that `save` wrote.
+
+        Raises:
+            ResultError: the file is missing or damaged.
+        """
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            claims = tuple(
+                ClaimResult(**claim | {"contrasts": tuple(ContrastResult(**each) for each in claim["contrasts"])})
+                for claim in found["claims"]
+            )
+            arms = {name: ArmRecord(**arm) for name, arm in found["arms"].items()}
+            measures = {
+                label: MeasuredArms(tuple(each["ids"]), each["values"], each["left_out"])
+                for label, each in found["measures"].items()
+            }
+            parts = {"claims": claims, "arms": arms, "measures": measures, "tried": tuple(found["tried"])}
+            return cls(**found | parts)
+        except OSError as err:
+            raise ResultError(f"{path} cannot be read: {err.strerror}") from None
+        except (ValueError, KeyError, TypeError) as err:
+            raise ResultError(f"{path} is no result of a study: {type(err).__name__}: {err}") from None
+
+
+def label(decide: DecideConfig) -> str:
+    """Return the metric in words, such as `total on validation`."""
+    words = f"{decide.metric} on {decide.on}"
+    if decide.at == "mean":
+        words += ", mean over training"
+    if decide.sources:
+        words += f" ({', '.join(decide.sources)})"
+    return words if decide.statistic == "mean" else f"{decide.statistic} with the truth"
+
+
+def judge_claims(study: Study, measures: Mapping[str, MeasuredArms], independent: bool) -> tuple[ClaimResult, ...]:
+    """Return the verdict on each claim of a study, by the interval of its stopping rule."""
+    sequential = study.config.seeds.stop == "sequential"
+    results = []
+    for claim, comparison in zip(study.config.claims, study.comparisons, strict=True):
+        decide = claim.decide or study.config.decide
+        rows_are_samples = independent and decide.on != "training" and decide.statistic == "mean"
+        measured = measures[label(decide)]
+        values: Values = {arm: measured.matrix(arm) for arm in comparison.arms}
+
+        def interval_of(differences: Floats, samples: bool = rows_are_samples) -> Interval:
+            return (sequential_interval if sequential else crossed_interval)(differences, independent=samples)
+
+        finding: Finding = judge(comparison, values, interval_of)
+        pairs = zip(comparison.contrasts, finding.intervals, strict=True)
+        contrasts = tuple(ContrastResult(c.label, i.mean, _finite(i.low), _finite(i.high)) for c, i in pairs)
+        results.append(ClaimResult(claim.text, claim.test, label(decide), finding.verdict, contrasts))
+    return tuple(results)
+
+
+def verdict_of(claims: Sequence[ClaimResult]) -> Outcome:
+    """Return the verdict on the whole study."""
+    return overall([claim.verdict for claim in claims])
+
+
+def rounded(value: Any) -> Any:
+    """Return JSON data with numbers of six significant digits, whole ones without a point."""
+    if isinstance(value, float):
+        short = float(f"{value:.{DIGITS}g}")
+        return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    if isinstance(value, Mapping):
+        return {key: rounded(each) for key, each in value.items()}
+    return [rounded(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _finite(value: float) -> float | None:
+    return value if np.isfinite(value) else None

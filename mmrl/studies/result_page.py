@@ -1,0 +1,104 @@
+"""The page of a study's result in Markdown, with its curve as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from mmrl.atomic_io import replace_text
+from mmrl.config.loading.yaml_text import dump_yaml
+from mmrl.evaluation.report.svg import Series, panels
+from mmrl.studies.result import ClaimResult, ContrastResult, StudyResult
+
+VERDICTS = {
+    "holds": "**holds**: every interval lies on the claimed side",
+    "opposite": "**opposite**: an interval lies on the other side",
+    "not told apart": "**not told apart**: an interval reaches to both sides",
+}
+
+
+def write_study_page(result: StudyResult, folder: Path, costs: Mapping[str, float | None]) -> Path:
+    """Write NAME.md and, if arms were trained, NAME.svg into a folder; return the page's path."""
+    curves = [
+        Series(arm, record.curve["steps"], record.curve["values"], colour=number)
+        for number, (arm, record) in enumerate(result.arms.items())
+        if record.curve["steps"]
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    if curves:
+        replace_text(folder / f"{result.study}.svg", panels([("mean over seeds", curves)], columns=1))
+    return replace_text(folder / f"{result.study}.md", study_page(result, costs, bool(curves)))
+
+
+def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bool = False) -> str:
+    """Return the page."""
+    arxiv = f", arXiv:{result.paper['arxiv']}" if result.paper.get("arxiv") else ""
+    lines = [
+        f"# {result.paper['title']}: {result.verdict}",
+        "",
+        f"Study `{result.study}` of {result.paper['title']}{arxiv}. Run it with `mmrl study run {result.study}`.",
+        "",
+        "## Claims",
+        "",
+        "| claim | comparison | on | difference | 95 % interval | verdict |",
+        "|-|-|-|-|-|-|",
+    ]
+    for claim in result.claims:
+        lines += [_claim_row(claim, contrast, first=i == 0) for i, contrast in enumerate(claim.contrasts)]
+    lines += ["", f"The verdict: {VERDICTS[result.verdict]}. Stopping rule: {result.stopping}. Intervals are over "
+              "prompts and seeds, paired.", "", "## Arms", ""]  # fmt: skip
+    for name, measured in result.measures.items():
+        means = {arm: measured.matrix(arm).mean(axis=0) for arm in measured.values}
+        seeds = "".join(f" seed {seed} |" for seed in range(result.seeds))
+        left_out = f", {measured.left_out} left out that an arm could not score" if measured.left_out else ""
+        lines += [f"{name}, {len(measured.ids)} samples{left_out}:", "", f"| arm | mean |{seeds}",
+                  f"|-|-|{'-|' * result.seeds}"]  # fmt: skip
+        for arm, numbers in means.items():
+            cells = "".join(f" {number:.3f} |" for number in numbers)
+            lines.append(f"| {arm} | **{float(np.mean(numbers)):.3f}** |{cells}")
+        lines.append("")
+    lines += _also(result)
+    lines += _settings(result, costs)
+    if curve:
+        lines += ["## Curve", "", f"![the arms during training]({result.study}.svg)", ""]
+    if result.tried:
+        lines += [f"## What was tried: {len(result.tried)} settings", "",
+                  "On development samples, before the settings above were fixed.", "",
+                  *(f"- {each}" for each in result.tried), ""]  # fmt: skip
+    libraries = ", ".join(f"{name} {version}" for name, version in result.libraries.items())
+    return "\n".join([*lines, f"Libraries: {libraries}.", ""])
+
+
+def interval_cell(contrast: ContrastResult) -> str:
+    """Return the interval as text; `unbounded` without one."""
+    if contrast.low is None or contrast.high is None:
+        return "unbounded"
+    return f"{contrast.low:+.3f} to {contrast.high:+.3f}"
+
+
+def _claim_row(claim: ClaimResult, contrast: ContrastResult, first: bool) -> str:
+    text, verdict, on = (claim.text, claim.verdict, claim.on) if first else ("", "", "")
+    return f"| {text} | `{contrast.label}` | {on} | {contrast.mean:+.3f} | {interval_cell(contrast)} | {verdict} |"
+
+
+def _also(result: StudyResult) -> list[str]:
+    if not result.also:
+        return []
+    arms = list(result.arms)
+    lines = ["Measured too, means over seeds:", "", f"| |{''.join(f' {arm} |' for arm in arms)}",
+             f"|-|{'-|' * len(arms)}"]  # fmt: skip
+    for name, means in result.also.items():
+        lines.append(f"| {name} |{''.join(f' {float(np.mean(means[arm])):.3f} |' for arm in arms)}")
+    return [*lines, ""]
+
+
+def _settings(result: StudyResult, costs: Mapping[str, float | None]) -> list[str]:
+    lines = ["## Settings", "", "| arm | patch | iterations | rows | CPU-seconds of a run |", "|-|-|-|-|-|"]
+    for arm, record in result.arms.items():
+        patch = dump_yaml(dict(record.settings)).strip().replace("\n", "<br>") if record.settings else "none"
+        spent = [cost for name, cost in costs.items() if name.startswith(f"{arm}/") and cost is not None]
+        cost = f"{float(np.mean(spent)):.0f}" if spent else ""
+        lines.append(f"| {arm} | `{patch}` | {record.iterations or ''} | {record.rows or ''} | {cost} |")
+    return [*lines, ""]

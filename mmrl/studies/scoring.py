@@ -1,0 +1,114 @@
+"""Studies of rewards that train nothing: stored answers are scored, and the scores are compared with the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+from scipy.stats import rankdata, spearmanr
+
+from mmrl.components import load_reference
+from mmrl.config.rewards import RewardConfig
+from mmrl.errors import ConfigError, EvaluationError
+from mmrl.rewards import RewardInput, load
+from mmrl.statistics.intervals import Floats
+from mmrl.studies.result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
+from mmrl.studies.study import DecideConfig, Study
+from mmrl.studies.study_display import StudyDisplay
+
+
+@dataclass(frozen=True)
+class LabelledAnswers:
+    """N answers, with how good each is: a number, or 0 and 1."""
+
+    ids: tuple[str, ...]  # N
+    inputs: Sequence[RewardInput]  # N
+    truth: Floats  # [N]
+
+
+def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
+    """Return the result of a study that scores stored answers; each seed is an independent set of them.
+
+    Raises:
+        ConfigError: the function of answers cannot be loaded, or an arm has no valid `reward`.
+        EvaluationError: a reward scored no answer.
+    """
+    assert study.config.score is not None
+    source = load_reference(study.config.score.answers)
+    settings = {arm: _reward(study, arm) for arm in study.arms}
+    wanted = {label(each): each for each in _decides(study)}
+    values: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in settings} for name in wanted}
+    ids: dict[str, tuple[str, ...]] = dict.fromkeys(wanted, ())
+    for seed in range(seeds):
+        answers: LabelledAnswers = source(seed)
+        for arm, reward in settings.items():
+            scores = _scores(answers, reward, arm)
+            for name, decide in wanted.items():
+                found = statistic(scores, answers.truth, decide)
+                values[name][arm][str(seed)] = found.tolist()
+                ids[name] = answers.ids if len(found) == len(answers.ids) > 1 else ("all",)
+            display.log(f"{arm}, set {seed}: {len(scores)} answers scored")
+    measures = {name: MeasuredArms(ids[name], values[name]) for name in wanted}
+    claims = judge_claims(study, measures, independent=False)
+    return StudyResult(
+        study=study.name,
+        paper=study.config.paper.model_dump(),
+        verdict=verdict_of(claims),
+        claims=claims,
+        stopping=f"{seeds} independent sets of answers, fixed before",
+        seeds=seeds,
+        arms={arm: ArmRecord(dict(study.arms[arm]), None, None, {"steps": [], "values": []}) for arm in settings},
+        measures=measures,
+        also={},
+        tried=study.config.tried,
+        libraries=libraries,
+    )
+
+
+def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:
+    """Return what decides: the scores [N], or [1] their rank correlation with the truth, or the area under the ROC.
+
+    Raises:
+        EvaluationError: an area under the curve where all answers are right or all are wrong.
+    """
+    known = np.isfinite(scores)
+    scores, truth = scores[known], truth[known]
+    if decide.statistic == "mean":
+        return scores
+    if decide.statistic == "correlation":
+        return np.array([spearmanr(scores, truth).statistic], np.float64)
+    right = truth > 0.5
+    if right.all() or not right.any():
+        raise EvaluationError("the area under the ROC needs right and wrong answers; here all are alike")
+    ranks, count = rankdata(scores), int(right.sum())
+    area = (ranks[right].sum() - count * (count + 1) / 2) / (count * (len(right) - count))
+    return np.array([area], np.float64)
+
+
+def _scores(answers: LabelledAnswers, config: RewardConfig, arm: str) -> Floats:
+    reward = load(config.name, **config.args)
+    output = reward.score(list(answers.inputs))
+    scores = np.asarray(output.values[reward.name], np.float64)
+    if not np.isfinite(scores).any():
+        raise EvaluationError(f"{arm}: {config.name} scored none of {len(scores)} answers")
+    return scores
+
+
+def _reward(study: Study, arm: str) -> RewardConfig:
+    patch: dict[str, Any] = {**study.config.common, **study.arms[arm]}
+    if (swept := study.config.sweep) is not None and swept.key in patch and swept.key.startswith("reward."):
+        value = patch.pop(swept.key)
+        reward = dict(patch["reward"])
+        reward["args"] = {**reward.get("args", {}), swept.key.removeprefix("reward.args."): value}
+        patch["reward"] = reward
+    try:
+        return RewardConfig.model_validate(patch["reward"])
+    except (KeyError, ValidationError) as err:
+        raise ConfigError(f"{study.path}, arm {arm}: needs a `reward` with a name: {err}") from None
+
+
+def _decides(study: Study) -> list[DecideConfig]:
+    return [claim.decide or study.config.decide for claim in study.config.claims]

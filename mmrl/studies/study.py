@@ -1,0 +1,265 @@
+"""`Study`: a published claim, the arms that test it, and the rule that decides, from a YAML file.
+
+    paper: {key: gdpo, title: "GDPO", arxiv: "2601.05242"}
+    claim: {text: "normalising each reward before adding keeps both", test: with > without}
+    recipe: quickstart
+    common: {rewards: [{name: shapeworld}, {name: shapeworld_clip}]}
+    arms:
+      with: {algorithm.advantage: {name: gdpo, ddof: 1}}
+      without: {}
+    decide: {metric: shapeworld_strict}
+    budget: {rows: 4992}
+    seeds: {first: 3, most: 6, stop: sequential}
+
+An arm is a patch on the recipe: values by dotted key. Keys that begin with `inference.` (rlg, lora_strength, guide,
+best_of, steps, guidance) change nothing in training; such arms share one trained run. The arm `base` is every run
+before its training and need not be declared.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from mmrl.config.loading.load import drop_unknown_keys
+from mmrl.config.loading.schema import dotted
+from mmrl.config.loading.yaml_text import Path as Key
+from mmrl.config.loading.yaml_text import parse_yaml
+from mmrl.config.recipes import STUDIES, recipes_folder
+from mmrl.config.section import Section
+from mmrl.errors import ConfigError
+from mmrl.studies.claims import BASE, Comparison, parse_claim
+
+
+class PaperConfig(Section):
+    """The publication whose claim is tested."""
+
+    key: str
+    """The system's short name, which is unique: see docs/systems.md."""
+    title: str
+    arxiv: str | None = None
+    """Such as "2601.05242"."""
+
+
+class DecideConfig(Section):
+    """The numbers that are compared."""
+
+    metric: str = "total"
+    """A reward of the evaluation, one of its further scores, or `tokens`, the length of answers. Of `training`: a
+    metric of the iterations, such as zero_variance_share."""
+    on: Literal["validation", "heldout", "greedy", "training"] = "validation"
+    """The samples: an evaluation of the run, or its training iterations."""
+    at: Literal["last", "mean"] = "last"
+    """The last evaluation, or the mean over all that were made after training began: the area under the curve."""
+    sources: tuple[str, ...] = ()
+    """Only samples from these sources; empty: all."""
+    statistic: Literal["mean", "correlation", "auc"] = "mean"
+    """For studies that score stored answers: Spearman's correlation with the oracle, or the probability that a right
+    answer is scored above a wrong one."""
+
+
+class ClaimConfig(Section):
+    """A statement about the arms, in words and as a comparison."""
+
+    text: str
+    test: str
+    """`with > without`, a chain `both > one > base`, `a = b within 0.02`, or `increasing in NAME` of the sweep."""
+    decide: DecideConfig | None = None
+    """Unset: as the study decides."""
+
+
+class BudgetConfig(Section):
+    """The amount that every arm gets; exactly one is set, and it sets `training.iterations`."""
+
+    rows: PositiveInt | None = None
+    """Trajectories that are sampled and learnt from: each is scored once, so these are reward calls too."""
+    iterations: PositiveInt | None = None
+    cpu_seconds: PositiveFloat | None = None
+    """CPU time of training; the cost of an iteration is measured by a short run of the arm first."""
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> BudgetConfig:
+        if len(self.stated()) != 1:
+            raise ValueError("exactly one of rows, iterations and cpu_seconds")
+        return self
+
+    def stated(self) -> dict[str, float]:
+        """Return the amount by its unit."""
+        return {unit: amount for unit, amount in self.model_dump().items() if amount is not None}
+
+
+class SeedsConfig(Section):
+    """The number of seeds, and the rule that stops."""
+
+    first: PositiveInt = 3
+    """Seeds of every arm before the first look; with `fixed`, all there are."""
+    most: PositiveInt | None = None
+    """Seeds after which a sequential study ends undecided."""
+    stop: Literal["fixed", "sequential"] = "fixed"
+    """`fixed`: one look, by the interval for prompts and seeds. `sequential`: a look after every seed, by the
+    anytime-valid interval, until all claims are decided. See `mmrl.statistics.crossed`."""
+
+    @model_validator(mode="after")
+    def _most_is_for_sequences(self) -> SeedsConfig:
+        if (self.stop == "sequential") != (self.most is not None):
+            raise ValueError("`most` goes with `stop: sequential`, and is required there")
+        if self.most is not None and self.most < max(self.first, 3):
+            raise ValueError("`most` is at least `first`, and at least 3: fewer seeds decide nothing")
+        return self
+
+
+class SweepConfig(Section):
+    """Arms that differ in one key."""
+
+    name: str
+    """The arms are called NAME=VALUE."""
+    key: str
+    values: Annotated[tuple[Any, ...], Field(min_length=2)]
+
+
+class ScoreConfig(Section):
+    """Stored answers that are scored, in studies of rewards that train nothing. Each arm has a `reward`."""
+
+    answers: str
+    """`package.module:function` or `path/to/file.py:function`: a function from a seed to `LabelledAnswers`."""
+
+
+class StudyConfig(Section):
+    """The file of a study."""
+
+    paper: PaperConfig
+    claims: Annotated[tuple[ClaimConfig, ...], Field(min_length=1)]
+    """The first is the paper's; `claim: {...}` stands for a list of one."""
+    recipe: str | None = None
+    """The recipe that all arms patch; unset in studies that score stored answers."""
+    score: ScoreConfig | None = None
+    common: Mapping[str, Any] = {}
+    """A patch of every arm, laid on first."""
+    arms: Mapping[str, Mapping[str, Any]] = {}
+    sweep: SweepConfig | None = None
+    decide: DecideConfig = DecideConfig()
+    also: tuple[DecideConfig, ...] = ()
+    """Further numbers that are reported and decide nothing."""
+    budget: BudgetConfig | None = None
+    """Unset: every arm trains as many iterations as its recipe says."""
+    seeds: SeedsConfig = SeedsConfig()
+    tried: tuple[str, ...] = ()
+    """The settings that were tried before this file was fixed, on development samples, and what each gave."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_claim(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and "claim" in value and "claims" not in value:
+            return {key: each for key, each in value.items() if key != "claim"} | {"claims": (value["claim"],)}
+        return value
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> StudyConfig:
+        if (self.recipe is None) == (self.score is None):
+            raise ValueError("a study has a recipe, or stored answers to score: exactly one of `recipe` and `score`")
+        if not self.arms and self.sweep is None:
+            raise ValueError("a study needs `arms` or a `sweep`")
+        if BASE in self.arms:
+            raise ValueError(f"`{BASE}` is every run before training; choose another name")
+        return self
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study by name, with its claims parsed and its sweep written out as arms."""
+
+    name: str
+    path: Path
+    config: StudyConfig
+    arms: Mapping[str, Mapping[str, Any]]
+    comparisons: tuple[Comparison, ...] = field(default=())
+    """The comparisons of the claims, in order."""
+
+    @property
+    def max_seeds(self) -> int:
+        """The most seeds that are trained of an arm."""
+        return self.config.seeds.most or self.config.seeds.first
+
+
+def studies_folder() -> Path:
+    """Return the folder of the shipped studies."""
+    return recipes_folder() / STUDIES
+
+
+def list_studies() -> list[Study]:
+    """Return the shipped studies, sorted by name."""
+    return [load_study(str(path)) for path in sorted(studies_folder().glob("*.yaml"))]
+
+
+def load_study(name_or_path: str) -> Study:
+    """Return a shipped study by name, or one of your own by the path of its YAML file.
+
+    Raises:
+        ConfigError: there is no such study, or its file has unknown keys, wrong values, or claims about arms that it
+            does not have; each on its own line.
+    """
+    path = _find(name_or_path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"{path}: cannot be read: {err}") from None
+    document, lines = parse_yaml(text, str(path))
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: got {document!r:.60}, expected a map with the keys of StudyConfig")
+    if "claim" in document and "claims" not in document:
+        document["claims"] = [document.pop("claim")]
+    problems: list[str] = []
+
+    def report(key: Key, problem: str) -> None:
+        at = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
+        problems.append(f"{path}:{at}: {dotted(key)}{problem}")
+
+    def unknown(section: type[Section], key: Key) -> None:
+        near = difflib.get_close_matches(str(key[-1]), section.model_fields, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(section.model_fields)}"
+        report(key, f" is not a key of {section.__name__}: {hint}")
+
+    known = drop_unknown_keys(StudyConfig, document, (), unknown)
+    try:
+        config = StudyConfig.model_validate(known, strict=True)
+    except ValidationError as err:
+        for error in err.errors(include_url=False):
+            missing = error["type"] == "missing"
+            report(error["loc"], " is missing" if missing else f": got {error['input']!r:.80}: {error['msg']}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return study_of(config, path.stem, path)
+
+
+def study_of(config: StudyConfig, name: str, path: Path) -> Study:
+    """Return the study of a checked configuration.
+
+    Raises:
+        ConfigError: a claim is about an arm that the study does not have.
+    """
+    arms = dict(config.arms)
+    swept: dict[str, tuple[str, ...]] = {}
+    if (sweep := config.sweep) is not None:
+        named = {f"{sweep.name}={value}": {sweep.key: value} for value in sweep.values}
+        swept[sweep.name] = tuple(named)
+        arms |= named
+    comparisons = tuple(parse_claim(claim.test, tuple(arms), swept, str(path)) for claim in config.claims)
+    return Study(name, path, config, arms, comparisons)
+
+
+def _find(name_or_path: str) -> Path:
+    if Path(name_or_path).suffix in (".yaml", ".yml") or "/" in name_or_path:
+        if not Path(name_or_path).is_file():
+            raise ConfigError(f"there is no file {name_or_path}")
+        return Path(name_or_path)
+    known = sorted(path.stem for path in studies_folder().glob("*.yaml"))
+    if name_or_path not in known:
+        near = difflib.get_close_matches(name_or_path, known, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        raise ConfigError(f"there is no study {name_or_path}: {hint}; one of your own is the path of a YAML file")
+    return studies_folder() / f"{name_or_path}.yaml"
