@@ -57,7 +57,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     from mmrl.build.policies import build_policy, prepare_samples, without_exploration
     from mmrl.rewards.core.routing import SharedLoader
     from mmrl.training.run.run_folder import CONFIG, load_run
-    from mmrl.workflows.validate import Evaluator
+    from mmrl.workflows.train import Evaluator
 
     settings = json.loads((out / INFERENCE_REQUESTED).read_text(encoding="utf-8"))
     if changes := settings.pop("sampling", None):
@@ -84,7 +84,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
 
 def _adapted(policy: Any, settings: dict[str, Any]) -> AbstractContextManager[object]:
     """Return the context in which the policy runs with the strength of its training that `settings` names."""
-    from mmrl.generation.inference.guidance import lora_strength, rl_guidance
+    from mmrl.generation.inference import lora_strength, rl_guidance
 
     if unknown := settings.keys() - {"rlg", "lora_strength"}:
         raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength and sampling")

@@ -1,0 +1,173 @@
+"""Studies on the shipped model with tiny arms: real processes, a cache, and a kill in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mmrl.errors import ConfigError, EvaluationError, RunError
+from mmrl.studies.arm_cache import find_arm
+from mmrl.studies.result import RESULT, StudyResult
+from mmrl.studies.runner import StudyOptions, arm_config, bill, run_study
+from mmrl.studies.study import load_study
+from mmrl.studies.study_display import PlainStudyDisplay
+
+STUDY = """\
+paper: {key: tiny, title: Tiny}
+claim: {text: "learning beats standing still", test: with > without}
+recipe: quickstart
+common: {data.groups: 2, data.group_size: 4, sampling.steps: 3, evaluation.prompts: 6, evaluation.batch: 6,
+         evaluation.diversity_prompts: 0, data.heldout: null, run.pictures: 0}
+arms:
+  with: {optimizer.lr: 1.0e-4}
+  without: {optimizer.lr: 1.0e-8}
+decide: {metric: shapeworld}
+budget: {rows: 16}
+seeds: {first: 1}
+"""
+
+
+class SilentDisplay(PlainStudyDisplay):
+    """A display that keeps its lines."""
+
+    def __init__(self) -> None:
+        super().__init__(Console(quiet=True))
+        self.lines: list[str] = []
+
+    def log(self, text: str) -> None:
+        self.lines.append(text)
+
+
+def write(folder: Path, name: str, text: str = STUDY) -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> tuple[Path, StudyResult]:
+    """A study of two arms that has run."""
+    folder = tmp_path_factory.mktemp("studies")
+    study = load_study(write(folder, "first"))
+    return folder, run_study(study, StudyOptions(root=folder / "runs", jobs=2), SilentDisplay())
+
+
+def test_result_holds_the_raw_values(finished):
+    folder, result = finished
+    saved = StudyResult.load(folder / "runs" / "first" / RESULT)
+    measured = saved.measures["shapeworld on validation"]
+    assert measured.matrix("with").shape == (6, 1)
+    assert set(measured.values) == {"with", "without", "base"}
+    assert saved.claims[0].contrasts[0].mean == pytest.approx(
+        (measured.matrix("with") - measured.matrix("without")).mean(), abs=1e-5
+    )
+    assert result.arms["with"].iterations == 2
+    assert result.arms["with"].rows == 16
+    assert (folder / "runs" / "first" / "first.md").read_text().startswith("# Tiny: ")
+
+
+def test_two_studies_share_an_arm(finished):
+    folder, _ = finished
+    other = STUDY.replace("optimizer.lr: 1.0e-8", "optimizer.lr: 3.0e-4")
+    display = SilentDisplay()
+    run_study(load_study(write(folder, "second", other)), StudyOptions(root=folder / "runs"), display)
+    assert "with, seed 0: trained already" in display.lines
+    assert [line for line in display.lines if "started" in line] == ["without, seed 0: started, 2 iterations"]
+
+
+def test_inference_arms_share_a_run_and_differ(finished):
+    folder, _ = finished
+    text = STUDY.replace("without: {optimizer.lr: 1.0e-8}", "without: {optimizer.lr: 1.0e-4, inference.rlg: 0}")
+    text = text.replace("with > without", "without = base within 0.000001")
+    display = SilentDisplay()
+    result = run_study(load_study(write(folder, "third", text)), StudyOptions(root=folder / "runs"), display)
+    assert result.verdict == "holds"  # strength 0 is the base, to the bit
+    assert len(list((folder / "runs" / "arms").iterdir())) <= 3
+
+
+def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path):
+    folder, _ = finished
+    study = write(folder, "first")
+    command = [sys.executable, "-m", "mmrl", "study", "run", study, "--root", str(tmp_path)]
+    process = subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("arms/*/seed-0/run/metrics.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "first" / RESULT).exists()
+    run_study(load_study(study), StudyOptions(root=tmp_path), SilentDisplay())
+    expected = (folder / "runs" / "first" / RESULT).read_bytes()
+    assert (tmp_path / "first" / RESULT).read_bytes() == expected
+
+
+def test_a_changed_setting_is_another_arm_and_the_place_is_not(finished):
+    folder, _ = finished
+    study = load_study(write(folder, "first"))
+    options = StudyOptions(root=folder / "runs")
+    config, _ = arm_config(study, "with", 0, options)
+    assert find_arm(options.root / "arms", config).finished
+    moved = config.model_copy(update={"name": "else", "run": config.run.model_copy(update={"dir": "elsewhere"})})
+    assert find_arm(options.root / "arms", moved).finished
+    changed = config.model_copy(update={"optimizer": config.optimizer.model_copy(update={"lr": 2e-4})})
+    assert not find_arm(options.root / "arms", changed).finished
+
+
+def test_changed_code_trains_anew_beside_the_old_run(finished):
+    folder, _ = finished
+    config, _ = arm_config(load_study(write(folder, "first")), "with", 0, StudyOptions())
+    arm = find_arm(folder / "runs" / "arms", config)
+    record = json.loads((arm.path / "finished.json").read_text())
+    assert "mmrl.training.training_loop" in record["files"]
+    assert any(name.endswith(".safetensors") for name in record["files"])
+    assert not any(name.startswith("mmrl.cli") for name in record["files"])
+    original = (arm.path / "finished.json").read_text()
+    (arm.path / "finished.json").write_text(json.dumps(record | {"files": {"mmrl.policy": "another"}}))
+    try:
+        assert find_arm(folder / "runs" / "arms", config).path.name == "seed-0.1"
+    finally:
+        (arm.path / "finished.json").write_text(original)
+
+
+def test_a_failing_arm_names_its_log_and_keeps_the_others(finished, tmp_path):
+    folder, _ = finished
+    text = STUDY.replace("optimizer.lr: 1.0e-8", "rewards: [{name: 'nowhere.py:reward'}]")
+    with pytest.raises((RunError, ConfigError), match=r"nowhere\.py"):
+        run_study(load_study(write(folder, "failing", text)), StudyOptions(root=tmp_path, jobs=1), SilentDisplay())
+
+
+def test_a_wrong_key_of_an_arm_is_refused_before_anything_runs(tmp_path):
+    study = load_study(write(tmp_path, "wrong", STUDY.replace("optimizer.lr: 1.0e-8", "optimizer.rate: 1.0e-8")))
+    with pytest.raises(ConfigError, match="arm without: optimizer.rate"):
+        run_study(study, StudyOptions(root=tmp_path), SilentDisplay())
+    assert not (tmp_path / "arms").exists()
+
+
+def test_rows_that_are_no_whole_number_of_iterations_are_refused(tmp_path):
+    study = load_study(write(tmp_path, "rows", STUDY.replace("rows: 16", "rows: 17")))
+    with pytest.raises(ConfigError, match="17 rows are no whole number of iterations of 8 rows"):
+        run_study(study, StudyOptions(root=tmp_path), SilentDisplay())
+
+
+def test_a_missing_metric_is_named_with_those_that_are_there(finished):
+    folder, _ = finished
+    text = STUDY.replace("metric: shapeworld", "metric: beauty")
+    with pytest.raises(EvaluationError, match="has no metric beauty; there are shapeworld"):
+        run_study(load_study(write(folder, "metric", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
+
+
+def test_the_bill_states_iterations_and_rows(finished):
+    folder, _ = finished
+    rows = dict(bill(load_study(write(folder, "first")), StudyOptions(root=folder / "runs", jobs=1)))
+    assert rows["with"].startswith("2 iterations, 16 rows; seed 0: trained already in ")
+    assert rows["all"] == "2 arms, 1 seeds each, 1 at once"

@@ -1,0 +1,68 @@
+"""The files of studies: every key is checked, with its line, before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mmrl.errors import ConfigError
+from mmrl.studies.study import list_studies, load_study
+
+GOOD = """\
+paper: {key: x, title: X}
+claim: {text: "a beats b", test: a > b}
+recipe: quickstart
+arms:
+  a: {optimizer.lr: 1.0e-4}
+  b: {}
+"""
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "x.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_study_names_its_arms_and_comparisons(tmp_path):
+    study = load_study(write(tmp_path, GOOD))
+    assert study.name == "x"
+    assert list(study.arms) == ["a", "b"]
+    assert study.comparisons[0].contrasts[0].weights == {"a": 1.0, "b": -1.0}
+
+
+def test_a_sweep_is_written_out_as_arms(tmp_path):
+    text = GOOD.replace("arms:\n  a: {optimizer.lr: 1.0e-4}\n  b: {}\n", "sweep: {name: w, key: inference.rlg, "
+                        "values: [0, 0.5]}\n").replace("a > b", "increasing in w")  # fmt: skip
+    study = load_study(write(tmp_path, text))
+    assert study.arms == {"w=0": {"inference.rlg": 0}, "w=0.5": {"inference.rlg": 0.5}}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("recipe: quickstart", "recipes: quickstart", r"x.yaml:3: recipes is not a key of StudyConfig: did you mean r"),
+        ("title: X", "titel: X", "x.yaml:1: paper.titel is not a key of PaperConfig: did you mean title"),
+        ("a > b", "a > c", "there is no arm c; there are a, b, base"),
+        ("  b: {}\n", "  base: {}\n", "choose another name"),
+        ("recipe: quickstart", "", "exactly one of `recipe` and `score`"),
+        ("  b: {}\n", "  b: {}\nseeds: {first: 3, most: 6}\n", "`most` goes with `stop: sequential`"),
+        ("  b: {}\n", "  b: {}\nbudget: {rows: 10, iterations: 3}\n", "exactly one of rows, iterations"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_the_place(tmp_path, old, new, message):
+    with pytest.raises(ConfigError, match=message):
+        load_study(write(tmp_path, GOOD.replace(old, new)))
+
+
+def test_an_unknown_name_is_refused_with_the_nearest():
+    with pytest.raises(ConfigError, match="there is no study nothing-like-it"):
+        load_study("nothing-like-it")
+
+
+def test_every_shipped_study_can_be_read():
+    names = [study.name for study in list_studies()]
+    assert len(names) == len(set(names))
+    keys = [study.config.paper.key for study in list_studies()]
+    assert all(keys)
