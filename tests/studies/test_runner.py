@@ -148,7 +148,7 @@ def test_a_failing_arm_names_its_log_and_keeps_the_others(finished, tmp_path):
 
 def test_a_wrong_key_of_an_arm_is_refused_before_anything_runs(tmp_path):
     study = load_study(write(tmp_path, "wrong", STUDY.replace("optimizer.lr: 1.0e-8", "optimizer.rate: 1.0e-8")))
-    with pytest.raises(ConfigError, match="arm without: optimizer.rate"):
+    with pytest.raises(ConfigError, match=r"arm without: optimizer\.rate"):
         run_study(study, StudyOptions(root=tmp_path), SilentDisplay())
     assert not (tmp_path / "arms").exists()
 

@@ -1,0 +1,98 @@
+"""The published systems that mmrl is to reproduce, and the table of where each stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+import yaml
+
+from mmrl.config.recipes import list_recipes
+from mmrl.studies.published import published_result
+from mmrl.studies.result import StudyResult
+from mmrl.studies.study import Study, list_studies
+
+AREAS = {
+    "generation": "Generation",
+    "understanding": "Understanding",
+    "rewards": "Rewards",
+    "algorithms": "Algorithms",
+    "systems": "Systems",
+}
+
+
+@dataclass(frozen=True)
+class System:
+    """A published system."""
+
+    key: str
+    name: str
+    area: str
+    adds: str
+    claim: str
+    needs: str
+    """What it waits for, until it has a study with a result."""
+    recipe: str | None = None
+    """A recipe with its settings for a model of full size."""
+
+
+def load_systems() -> tuple[System, ...]:
+    """Return all systems, in the order of their file."""
+    text = files("mmrl.studies").joinpath("systems.yaml").read_text(encoding="utf-8")
+    return tuple(System(**row) for row in yaml.safe_load(text))
+
+
+def systems_page() -> str:
+    """Return docs/systems.md: a line for each system with its recipe, its study, the verdict and the number."""
+    systems, studies = load_systems(), {study.config.paper.key: study for study in list_studies()}
+    results = {key: published_result(study.name) for key, study in studies.items()}
+    found = [result for result in results.values() if result is not None]
+    counts = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("holds", "opposite", "not told apart")}
+    listed = ", ".join(f"{count} {verdict}" for verdict, count in counts.items())
+    lines = [
+        "# Systems",
+        "",
+        "<!-- Written by `python -m tools.systems` from mmrl/studies/systems.yaml and docs/results/studies. -->",
+        "",
+        f"{len(systems)} published systems. {len(found)} have a study with a result: {listed}. A study is one file, "
+        "which `mmrl study run NAME` runs: the claim of the paper against its own ablation, on a small world that is "
+        "drawn by rules. A verdict says what was seen there, with the interval over prompts and seeds; it is no "
+        "statement about the models of the paper.",
+    ]
+    for area, title in AREAS.items():
+        lines += ["", f"## {title}", "", "| system | what it adds | recipe | study | verdict | difference or what is "
+                  "missing |", "|-|-|-|-|-|-|"]  # fmt: skip
+        lines += [_row(each, studies.get(each.key), results.get(each.key)) for each in systems if each.area == area]
+    return "\n".join(lines) + "\n"
+
+
+def recipe_systems() -> dict[str, list[str]]:
+    """Return the names of the systems that each recipe serves: as its own, or as the base of its study."""
+    served: dict[str, list[str]] = {recipe.name: [] for recipe in list_recipes()}
+    bases = {study.config.paper.key: study.config.recipe for study in list_studies()}
+    for system in load_systems():
+        for recipe in dict.fromkeys((system.recipe, bases.get(system.key))):
+            if recipe in served:
+                served[recipe].append(system.name)
+    return served
+
+
+def unknown_keys(studies: Sequence[Study]) -> list[str]:
+    """Return the studies whose paper has the key of no system."""
+    known = {system.key for system in load_systems()}
+    return [study.name for study in studies if study.config.paper.key not in known]
+
+
+def _row(system: System, study: Study | None, result: StudyResult | None) -> str:
+    recipe = (
+        f"`{system.recipe}`" if system.recipe else f"`{study.config.recipe}`" if study and study.config.recipe else ""
+    )
+    if study is None or result is None:
+        name = f"`{study.name}`" if study else ""
+        return f"| {system.name} | {system.adds} | {recipe} | {name} | | waits for: {system.needs} |"
+    link = f"[{study.name}](results/studies/{study.name}.md)"
+    contrast = result.claims[0].contrasts[0]
+    interval = "" if contrast.low is None else f" ({contrast.low:+.3f} to {contrast.high:+.3f})"
+    number = f"{contrast.label}: {contrast.mean:+.3f}{interval}"
+    return f"| {system.name} | {system.adds} | {recipe} | {link} | {result.verdict} | {number} |"
