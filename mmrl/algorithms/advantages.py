@@ -57,6 +57,22 @@ def dr_grpo_advantages(
     return _centred(rewards, group_index)
 
 
+def constant_baseline_advantages(
+    rewards: Tensor,  # [B] float; NaN = could not be scored
+    group_index: Tensor,  # [B] int, unused: every answer counts by itself
+    value: float = 0.0,
+) -> Tensor:  # [B]; 0 if unscored
+    """Each reward minus a constant, which sets the share of answers that count as bad (TOPR, arXiv:2503.14286).
+
+    With rewards of 0 and 1, a value of 0 learns from right answers alone, 0.5 from right and wrong ones alike.
+
+    >>> constant_baseline_advantages(torch.tensor([0.0, 1.0]), torch.tensor([0, 0]), 0.25)
+    tensor([-0.2500,  0.7500])
+    """
+    check_shapes("[B]", rewards=rewards, group_index=group_index)
+    return torch.where(rewards.isfinite(), rewards - value, 0.0)
+
+
 def rloo_advantages(
     rewards: Tensor,  # [B] float; NaN = could not be scored
     group_index: Tensor,  # [B] int

@@ -117,6 +117,23 @@ def cispo_policy_loss(
     return _weighted(log_probs, ratio, gain, mask, weight, clipped=(weight != ratio) & (gain != 0))
 
 
+def reinforce_policy_loss(
+    log_probs: Tensor,  # [B, T] under the present parameters, with gradients
+    old_log_probs: Tensor,  # [B, T] as sampled
+    advantages: Tensor,  # [B, T]
+    mask: Tensor,  # [B, T] bool
+    *,
+    importance: Importance = "token",
+) -> PolicyLoss:
+    """-A log p, without a ratio (REINFORCE, Williams, 1992).
+
+    It takes every answer for the present policy's: on stale answers it is biased, and answers with a negative advantage
+    are pushed down without end. `importance` selects the ratio that is reported.
+    """
+    ratio, gain = _ratio_and_gain(log_probs, old_log_probs, advantages, mask, importance)
+    return _weighted(log_probs, ratio, gain, mask, torch.ones_like(ratio), clipped=torch.zeros_like(mask))
+
+
 def topr_policy_loss(
     log_probs: Tensor,  # [B, T] under the present parameters, with gradients
     old_log_probs: Tensor,  # [B, T] as sampled, by whichever policy wrote the answer

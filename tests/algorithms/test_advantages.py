@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from mmrl.algorithms import (
     best_of_advantages,
     broadcast_to_decisions,
+    constant_baseline_advantages,
     dr_grpo_advantages,
     gdpo_advantages,
     grpo_advantages,
@@ -87,6 +88,12 @@ def test_dr_grpo_by_hand():
 
 def test_rloo_by_hand():  # 0 - (4 + 8) / 2, 10 - 12, 4 - (0 + 8) / 2, ...
     torch.testing.assert_close(rloo_advantages(REWARDS, INDEX), torch.tensor([-6.0, -2.0, 0.0, 0.0, 2.0, 6.0]))
+
+
+def test_constant_baseline_by_hand():
+    rewards = torch.tensor([0.0, 1.0, math.nan, 1.0])
+    found = constant_baseline_advantages(rewards, torch.zeros(4, dtype=torch.long), 0.25)
+    torch.testing.assert_close(found, torch.tensor([-0.25, 0.75, 0.0, 0.75]))
 
 
 def test_max_rl_by_hand():  # means 4 and 11 of what is scored

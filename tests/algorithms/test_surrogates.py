@@ -14,6 +14,7 @@ from mmrl.algorithms import (
     cispo_policy_loss,
     clipped_policy_loss,
     importance_log_ratio,
+    reinforce_policy_loss,
     sapo_policy_loss,
     topr_policy_loss,
     vespo_policy_loss,
@@ -26,6 +27,7 @@ SURROGATES = {
     "dual": partial(clipped_policy_loss, clip_low=0.1, clip_high=0.3, dual=1.5),
     "cispo": partial(cispo_policy_loss, clip_low=None, clip_high=0.2),
     "cispo, with a floor": partial(cispo_policy_loss, clip_low=0.2, clip_high=0.2),
+    "reinforce": reinforce_policy_loss,
     "sapo": sapo_policy_loss,
     "topr": topr_policy_loss,
     "vespo": vespo_policy_loss,
@@ -60,6 +62,8 @@ def one(ratio, advantage, surrogate):
         ("cispo", 1.5, -2.0, 2.4, True),
         ("cispo", 0.5, 2.0, -1.0, False),  # no floor
         ("cispo, with a floor", 0.5, 2.0, -1.6, True),
+        ("reinforce", 5.0, 2.0, -2.0, False),
+        ("reinforce", 0.1, -2.0, 2.0, False),  # bad: pushed down, however unlikely already
         ("topr", 5.0, 2.0, -2.0, False),  # good: imitated, however likely
         ("topr", 0.1, 2.0, -2.0, False),
         ("topr", 0.1, -2.0, 0.2, False),  # bad and unlikely already: left in peace
@@ -108,6 +112,8 @@ def integral(name, x, gain):
         mean = ratio.clamp(low, high)
         above = high * (x - math.log(high)).clamp(min=0)
         return -gain * (mean + above + (low * (x - math.log(low)).clamp(max=0) if low else 0.0))
+    if name == "reinforce":
+        return -gain * x
     if name == "topr":
         return -gain * torch.where(gain < 0, torch.where(x < 0, ratio, 1 + x), x)
     k, rate = torch.where(gain < 0, 3.0, 2.0).double(), torch.where(gain < 0, 2.0, 3.0).double()
@@ -115,7 +121,7 @@ def integral(name, x, gain):
     return -gain * rate.exp() * rate**-k * gamma
 
 
-@pytest.mark.parametrize("name", ["cispo", "cispo, with a floor", "topr", "vespo"])
+@pytest.mark.parametrize("name", ["cispo", "cispo, with a floor", "reinforce", "topr", "vespo"])
 @each_importance
 def test_weights_against_finite_differences(name, importance):
     log_probs, old, advantages, mask = batch()

@@ -155,6 +155,20 @@ class LeaveOneOutAdvantage(AdvantageConfig):
     takes_constraints: ClassVar[bool] = True
 
 
+class ConstantBaselineAdvantage(AdvantageConfig):
+    """Each reward minus a constant, so that every answer counts by itself (TOPR, arXiv:2503.14286)."""
+
+    name: Literal["constant"] = "constant"
+    function: ClassVar[str | None] = "mmrl.algorithms:constant_baseline_advantages"
+    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "batch"
+    value: float = 0.0
+    """The baseline. It sets the share of answers that count as bad: with rewards of 0 and 1, 0 learns from the right
+    ones alone, and 0.5 weighs right and wrong ones alike."""
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"value": self.value}
+
+
 class MaxRLAdvantage(AdvantageConfig):
     """Each reward minus its group's mean, over that mean: prompts weigh as in maximum likelihood (arXiv:2602.02710)."""
 

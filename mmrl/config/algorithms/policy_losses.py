@@ -125,6 +125,13 @@ class SAPOLoss(PolicyLossConfig):
         return temperatures | {"importance": algorithm.importance}
 
 
+class ReinforceLoss(PolicyLossConfig):
+    """The log-probability, without a ratio (REINFORCE, Williams, 1992): for answers of the present policy alone."""
+
+    name: Literal["reinforce"] = "reinforce"
+    function: ClassVar[str | None] = "mmrl.algorithms:reinforce_policy_loss"
+
+
 class TOPRLoss(PolicyLossConfig):
     """The log-probability of good answers, and that of bad ones weighted by their ratio (arXiv:2503.14286)."""
 
