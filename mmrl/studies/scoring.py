@@ -13,7 +13,7 @@ from scipy.stats import rankdata, spearmanr
 from mmrl.components import load_reference
 from mmrl.config.rewards import RewardConfig
 from mmrl.errors import ConfigError, EvaluationError
-from mmrl.rewards import RewardInput, load
+from mmrl.rewards import Reward, RewardInput, load
 from mmrl.statistics.intervals import Floats
 from mmrl.studies.result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
 from mmrl.studies.study import DecideConfig, Study
@@ -38,13 +38,13 @@ def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display:
     """
     assert study.config.score is not None
     source = load_reference(study.config.score.answers)
-    settings = {arm: _reward(study, arm) for arm in study.arms}
+    rewards = {arm: load(settings.name, **settings.args) for arm in study.arms for settings in [_reward(study, arm)]}
     wanted = {label(each): each for each in _decides(study)}
-    values: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in settings} for name in wanted}
+    values: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in rewards} for name in wanted}
     ids: dict[str, tuple[str, ...]] = dict.fromkeys(wanted, ())
     for seed in range(seeds):
         answers: LabelledAnswers = source(seed)
-        for arm, reward in settings.items():
+        for arm, reward in rewards.items():
             scores = _scores(answers, reward, arm)
             for name, decide in wanted.items():
                 found = statistic(scores, answers.truth, decide)
@@ -60,7 +60,7 @@ def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display:
         claims=claims,
         stopping=f"{seeds} independent sets of answers, fixed before",
         seeds=seeds,
-        arms={arm: ArmRecord(dict(study.arms[arm]), None, None, {"steps": [], "values": []}) for arm in settings},
+        arms={arm: ArmRecord(dict(study.arms[arm]), None, None, {"steps": [], "values": []}) for arm in rewards},
         measures=measures,
         also={},
         tried=study.config.tried,
@@ -88,12 +88,11 @@ def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:
     return np.array([area], np.float64)
 
 
-def _scores(answers: LabelledAnswers, config: RewardConfig, arm: str) -> Floats:
-    reward = load(config.name, **config.args)
+def _scores(answers: LabelledAnswers, reward: Reward, arm: str) -> Floats:
     output = reward.score(list(answers.inputs))
     scores = np.asarray(output.values[reward.name], np.float64)
     if not np.isfinite(scores).any():
-        raise EvaluationError(f"{arm}: {config.name} scored none of {len(scores)} answers")
+        raise EvaluationError(f"{arm}: {reward.name} scored none of {len(scores)} answers")
     return scores
 
 
