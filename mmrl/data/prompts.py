@@ -46,6 +46,7 @@ class PromptSource(Protocol):
 
     def learn(self, outcomes: Sequence[Outcome]) -> None:
         """Read the outcomes of an iteration's prompts; by default they have no effect."""
+        return
 
     def metrics(self) -> dict[str, float]:
         """Return metrics of the source; by default none."""

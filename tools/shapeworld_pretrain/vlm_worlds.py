@@ -89,7 +89,7 @@ def train(
     rng = np.random.default_rng(800 + seed)
     model, processor = start()
     processor.save_pretrained(folder)
-    batches, hints = BatchBuilder(model, processor, REGION_NAMES), Hints(vlm_model.WIDTH, REGION_NAMES)
+    batches, hints = BatchBuilder(model, processor, REGION_NAMES), Hints(vlm_model.VLMSize().width, REGION_NAMES)
     optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
     running: dict[str, float] = {}
     started, step, spent = time.process_time(), 0, 0.0

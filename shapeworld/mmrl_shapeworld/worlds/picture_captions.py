@@ -77,7 +77,7 @@ def _caption(
     for quarter in sorted(rng.permutation(4)[: rng.integers(*count)].tolist()):
         size = ("small", "large")[rng.integers(2)]
         side = int(rng.integers(*SIZES[size]))
-        colour, shape = (str(names[rng.integers(len(names))]) for names in (colours, shapes))
+        colour, shape = (str(names[int(rng.integers(len(names)))]) for names in (colours, shapes))
         left, top = 28 * (quarter % 2) + rng.integers(2, 27 - side), 28 * (quarter // 2) + rng.integers(2, 27 - side)
         regions.append((f"{colour} {shape}", paint_thing(picture, colour, shape, int(left), int(top), side)))
         things.append({"colour": colour, "shape": shape, "size": size, "place": PLACES[quarter]})

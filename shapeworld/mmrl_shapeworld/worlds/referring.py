@@ -77,7 +77,7 @@ def _kinds(
 
 
 def _one(names: Sequence[str], rng: np.random.Generator) -> str:
-    return str(names[rng.integers(len(names))])
+    return str(names[int(rng.integers(len(names)))])
 
 
 def _scattered(kinds: list[Kind], rng: np.random.Generator) -> Question:
