@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from mmrl.studies.published import results_folder
-from mmrl.studies.result import RESULT
+from mmrl.studies.study_result import RESULT
 from mmrl.studies.systems import systems_page
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "systems.md"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from mmrl.studies.result import StudyResult
     from mmrl.studies.study import Study
+    from mmrl.studies.study_result import StudyResult
 
 app = typer.Typer(help="Published claims with their ablations: run one, or see its verdict.", no_args_is_help=True)
 
@@ -85,8 +85,8 @@ def show(
 ) -> None:
     """Print a study's claims, and its result if there is one."""
     from mmrl.studies.published import published_result
-    from mmrl.studies.result import RESULT, StudyResult
     from mmrl.studies.study import load_study
+    from mmrl.studies.study_result import RESULT, StudyResult
 
     if (Path(name) / RESULT).is_file():
         _print(StudyResult.load(Path(name) / RESULT))

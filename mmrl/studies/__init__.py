@@ -5,7 +5,7 @@
     result.verdict                                               # "holds", "opposite" or "not told apart"
 
 `study` is the file, `claims` its comparisons, `arm_cache` the trained arms on disk, `runner` and `scoring` do the work,
-and `result` is what they write. The intervals are in `mmrl.statistics.crossed`.
+and `study_result` is what they write. The intervals are in `mmrl.statistics.crossed`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mmrl.lazy import exports
 _HOMES = {
     "Study": "study",
     "StudyOptions": "runner",
-    "StudyResult": "result",
+    "StudyResult": "study_result",
     "list_studies": "study",
     "load_study": "study",
     "run_study": "runner",

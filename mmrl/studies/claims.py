@@ -68,7 +68,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Finding:
+class Judgement:
     """The outcome of a comparison: the interval of each contrast, and the verdict on all of them."""
 
     verdict: Outcome
@@ -104,7 +104,7 @@ def parse_claim(test: str, arms: Sequence[str], swept: Mapping[str, tuple[str, .
     return comparison
 
 
-def judge(comparison: Comparison, values: Values, interval_of: IntervalOf) -> Finding:
+def judge(comparison: Comparison, values: Values, interval_of: IntervalOf) -> Judgement:
     """Return the verdict on a comparison: it holds if all of its contrasts do, and is opposite if one is.
 
     A contrast that is not required counts only if it is opposite.
@@ -113,9 +113,9 @@ def judge(comparison: Comparison, values: Values, interval_of: IntervalOf) -> Fi
     pairs = list(zip(comparison.contrasts, intervals, strict=True))
     found = [contrast.verdict(interval) for contrast, interval in pairs]
     if "opposite" in found:
-        return Finding("opposite", intervals)
+        return Judgement("opposite", intervals)
     required = [each for contrast, each in zip(comparison.contrasts, found, strict=True) if contrast.required]
-    return Finding("holds" if all(each == "holds" for each in required) else "not told apart", intervals)
+    return Judgement("holds" if all(each == "holds" for each in required) else "not told apart", intervals)
 
 
 def overall(verdicts: Sequence[Outcome]) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import mmrl
-from mmrl.studies.result import StudyResult
+from mmrl.studies.study_result import StudyResult
 
 
 def results_folder() -> Path:

@@ -10,7 +10,7 @@ import numpy as np
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.yaml_text import dump_yaml
 from mmrl.evaluation.report.svg import Series, panels
-from mmrl.studies.result import ClaimResult, ContrastResult, StudyResult
+from mmrl.studies.study_result import ClaimResult, ContrastResult, StudyResult
 
 VERDICTS = {
     "holds": "**holds**: every interval lies on the claimed side",

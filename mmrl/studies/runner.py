@@ -24,11 +24,11 @@ from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
 from mmrl.studies.claims import BASE
 from mmrl.studies.measures import common_samples, curve, measure
-from mmrl.studies.result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
 from mmrl.studies.result_page import write_study_page
 from mmrl.studies.scoring import score_study
 from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_display import StudyDisplay
+from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
 
 INFERENCE_PREFIX = "inference"
 PILOT = 6

@@ -15,9 +15,9 @@ from mmrl.config.rewards import RewardConfig
 from mmrl.errors import ConfigError, EvaluationError
 from mmrl.rewards import Reward, RewardInput, load
 from mmrl.statistics.intervals import Floats
-from mmrl.studies.result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
 from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_display import StudyDisplay
+from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import yaml
 
 from mmrl.config.recipes import list_recipes
 from mmrl.studies.published import published_result
-from mmrl.studies.result import StudyResult
 from mmrl.studies.study import Study, list_studies
+from mmrl.studies.study_result import StudyResult
 
 AREAS = {
     "generation": "Generation",
@@ -32,7 +32,7 @@ class System:
     adds: str
     claim: str
     needs: str
-    """What it waits for, until it has a study with a result."""
+    """The capability that it waits for, until it has a study with a result."""
     recipe: str | None = None
     """A recipe with its settings for a model of full size."""
 

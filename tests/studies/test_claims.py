@@ -66,7 +66,7 @@ def test_arms_of_a_sweep_can_be_named():
     ("test", "message"),
     [
         ("both >> none", "is no test"),
-        ("both > nobody", "there is no arm nobody"),
+        ("both > other", "there is no arm other"),
         ("increasing in beta", "there is no sweep called beta"),
         ("both = one", "is no test"),
     ],

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.studies.arm_cache import find_arm
-from mmrl.studies.result import RESULT, StudyResult
 from mmrl.studies.runner import StudyOptions, arm_config, bill, run_study
 from mmrl.studies.study import load_study
 from mmrl.studies.study_display import PlainStudyDisplay
+from mmrl.studies.study_result import RESULT, StudyResult
 
 STUDY = """\
 paper: {key: tiny, title: Tiny}

@@ -40,7 +40,7 @@ def test_published_results_are_of_shipped_studies_and_state_the_verdict_of_their
 
 def test_published_verdicts_follow_from_the_published_values():
     """Every verdict is judged again from the raw values in its file."""
-    from mmrl.studies.result import judge_claims
+    from mmrl.studies.study_result import judge_claims
 
     for study in list_studies():
         result = published_result(study.name)

@@ -18,7 +18,7 @@ from mmrl.atomic_io import replace_text
 from mmrl.errors import ResultError
 from mmrl.statistics.crossed import crossed_interval, sequential_interval
 from mmrl.statistics.intervals import Floats, Interval
-from mmrl.studies.claims import Finding, Outcome, Values, judge, overall
+from mmrl.studies.claims import Judgement, Outcome, Values, judge, overall
 from mmrl.studies.study import DecideConfig, Study
 
 RESULT = "result.json"
@@ -140,10 +140,10 @@ def judge_claims(study: Study, measures: Mapping[str, MeasuredArms], independent
         def interval_of(differences: Floats, samples: bool = rows_are_samples) -> Interval:
             return (sequential_interval if sequential else crossed_interval)(differences, independent=samples)
 
-        finding: Finding = judge(comparison, values, interval_of)
-        pairs = zip(comparison.contrasts, finding.intervals, strict=True)
+        judgement: Judgement = judge(comparison, values, interval_of)
+        pairs = zip(comparison.contrasts, judgement.intervals, strict=True)
         contrasts = tuple(ContrastResult(c.label, i.mean, _finite(i.low), _finite(i.high)) for c, i in pairs)
-        results.append(ClaimResult(claim.text, claim.test, label(decide), finding.verdict, contrasts))
+        results.append(ClaimResult(claim.text, claim.test, label(decide), judgement.verdict, contrasts))
     return tuple(results)
 
 
