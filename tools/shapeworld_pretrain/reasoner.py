@@ -43,17 +43,18 @@ class Schedule:
 SCHEDULES = {
     "sums": Schedule(1000, CARELESS),
     "remainders": Schedule(
-        900,
+        1200,
         Writer(
-            direct=0.25,
-            concise=0.4,
-            step_error=0.08,
-            subtraction_error=0.65,
+            direct=0.15,
+            concise=0.45,
+            step_error=0.03,
+            subtraction_error=0.4,
             corrected=0.4,
             second_attempt=0.15,
-            answer_slip=0.1,
+            answer_slip=0.03,
             direct_error=0.4,
         ),
+        careless_from=0.8,
     ),
 }
 
