@@ -19,7 +19,7 @@ GENERATORS: Mapping[str, Path] = {
 """Pipelines of diffusers. The first is also the model of plain `shapeworld`."""
 PIPELINE = GENERATORS["sd3"]
 VLM = WEIGHTS / "vlm-shapes"
-REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums"}
+REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums", "remainders": WEIGHTS / "vlm-remainders"}
 """Language models of `mmrl_shapeworld.reasoning`, by family."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
