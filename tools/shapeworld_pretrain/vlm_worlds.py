@@ -54,9 +54,12 @@ REGION_NAMES = tuple(
 )
 
 
-def start() -> tuple[Qwen3VLForConditionalGeneration, Qwen3VLProcessor]:
-    """Return the embedded VLM with embeddings for the words and pieces of the worlds, and its processor."""
-    model = Qwen3VLForConditionalGeneration.from_pretrained(VLM)
+def start(source: Path = VLM) -> tuple[Qwen3VLForConditionalGeneration, Qwen3VLProcessor]:
+    """Return a model with embeddings for the words and pieces of the worlds, new ones if need be, and its processor.
+
+    `source` is the folder of the embedded VLM, or of a model that this script saved.
+    """
+    model = Qwen3VLForConditionalGeneration.from_pretrained(source)
     processor = vlm_model.processor(of_worlds=True)
     old = model.get_input_embeddings().num_embeddings
     model.resize_token_embeddings(len(processor.tokenizer), mean_resizing=False)
@@ -78,16 +81,22 @@ def draw(world: str, rng: np.random.Generator) -> Question:
 
 
 def train(
-    folder: Path, minutes: float, seed: int = 0, muon: float = 0.015, adamw: float = 2e-3, careless_from: float = 0.8
+    folder: Path,
+    minutes: float,
+    source: Path = VLM,
+    seed: int = 0,
+    muon: float = 0.015,
+    adamw: float = 2e-3,
+    careless_from: float = 0.8,
 ) -> None:
     """Train for a number of minutes of processor time, and save model and processor.
 
-    `muon` and `adamw` are learning rates, which fall to zero; `careless_from` is the share of the time after which
-    answers are the annotator's.
+    `source` is the folder to go on from; `muon` and `adamw` are learning rates, which fall to zero; `careless_from` is
+    the share of the time after which answers are the annotator's.
     """
     torch.manual_seed(seed)
     rng = np.random.default_rng(800 + seed)
-    model, processor = start()
+    model, processor = start(source)
     processor.save_pretrained(folder)
     batches, hints = BatchBuilder(model, processor, REGION_NAMES), Hints(vlm_model.VLMSize().width, REGION_NAMES)
     optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
@@ -137,11 +146,16 @@ def main() -> None:
     parser.add_argument("what", choices=["train", "measure"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=9.5)
+    parser.add_argument("--source", type=Path, default=VLM, help="folder of the model to go on from")
+    parser.add_argument("--careless-from", type=float, default=0.8, help="share of the time on right answers")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of the learning rates")
+    parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--questions", type=int, default=256, help="of each world, to measure on")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.what == "train":
-        train(args.out, args.minutes)
+        rates = {"muon": 0.015 * args.rate, "adamw": 2e-3 * args.rate}
+        train(args.out, args.minutes, args.source, args.seed, careless_from=args.careless_from, **rates)
         return
     model = Qwen3VLForConditionalGeneration.from_pretrained(args.out)
     processor = Qwen3VLProcessor.from_pretrained(args.out)

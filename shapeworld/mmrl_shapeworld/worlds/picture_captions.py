@@ -85,7 +85,7 @@ def _caption(
     kept = things[1:] if len(things) > 2 and rng.random() < 0.25 else things
     seen = [
         {
-            key: value if rng.random() > 0.16 else usual[key][rng.integers(len(usual[key]))]
+            key: value if rng.random() > 0.16 else usual[key][int(rng.integers(len(usual[key])))]
             for key, value in fact.items()
         }
         for fact in kept
