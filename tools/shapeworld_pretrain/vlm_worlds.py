@@ -24,6 +24,7 @@ from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM
 from mmrl_shapeworld.vqa.glyphs import LETTERS
 from mmrl_shapeworld.vqa.questions import NAMES, Question
+from mmrl_shapeworld.worlds.fact_graphs import hops
 from mmrl_shapeworld.worlds.spurious_clips import cued_clip
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, SEEN_SHAPES, UNSEEN_SHAPES
 from mmrl_shapeworld.worlds.world_splits import WORLDS, checksum, measure_of, world_questions, world_sample
@@ -33,10 +34,10 @@ from tools.shapeworld_pretrain.vlm_evaluate import answers
 from tools.shapeworld_pretrain.vlm_hints import Hints
 
 GROUPS: tuple[dict[str, int], ...] = (
-    {"crowd": 14},
-    {"chart-table": 8, "caption": 8, "nested-table": 6},
-    {"refer": 14, "screen": 12, "page": 8, "letters": 8, "graph": 16},
-    {"clip": 6},
+    {"crowd": 16},
+    {"chart-table": 8, "caption": 10, "nested-table": 3},
+    {"refer": 16, "screen": 12, "page": 5, "letters": 8, "graph": 26},
+    {"clip": 4},
 )
 """Questions of each world in a step; those of a group go through the model together."""
 A_STEP = sum(count for group in GROUPS for count in group.values())
@@ -70,8 +71,15 @@ def start(source: Path = VLM) -> tuple[Qwen3VLForConditionalGeneration, Qwen3VLP
 
 
 def draw(world: str, rng: np.random.Generator) -> Question:
-    """Return a question whose checksum is that of training data. The cue of a clip says nothing here."""
-    usual = cued_clip(agrees=0.25) if world == "clip" else WORLDS[world].draw
+    """Return a question whose checksum is that of training data.
+
+    The cue of a clip says nothing here, and most questions about graphs have one hop.
+    """
+    usual = WORLDS[world].draw
+    if world == "clip":
+        usual = cued_clip(agrees=0.25)
+    elif world == "graph":
+        usual = hops(int(rng.choice([1, 2, 3], p=[0.6, 0.25, 0.15])))
     while True:
         forms = list(WORLDS[world].unseen.values())
         form = forms[rng.integers(len(forms))] if rng.random() < UNSEEN and world != "clip" else usual

@@ -40,7 +40,7 @@ WORDINGS: tuple[Callable[[Facts], str], ...] = (
 
 
 def caption(rng: np.random.Generator) -> Question:
-    """Ask for a caption. Annotators err in one attribute in six, and leave out one of three things now and then."""
+    """Ask for a caption. Annotators err in one attribute in seven, and leave out one of three things now and then."""
     return _caption(SEEN_COLOURS, SEEN_SHAPES, (1, 4), rng)
 
 
@@ -85,7 +85,7 @@ def _caption(
     kept = things[1:] if len(things) > 2 and rng.random() < 0.25 else things
     seen = [
         {
-            key: value if rng.random() > 0.16 else usual[key][int(rng.integers(len(usual[key])))]
+            key: value if rng.random() > 0.2 else usual[key][int(rng.integers(len(usual[key])))]
             for key, value in fact.items()
         }
         for fact in kept

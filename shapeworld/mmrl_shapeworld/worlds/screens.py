@@ -63,7 +63,8 @@ def unseen_screen(skin: str) -> Callable[[np.random.Generator], Question]:
 def draw_screen(skin: str, rng: np.random.Generator) -> Question:
     """Ask for an icon (three quarters of the cases, one in four of which is off the screen), or to write two letters.
 
-    Annotators click two pixels too low and right, one in eight on another button, and one in five always clicks.
+    Annotators click four pixels too low and right, one in five times on another button, and half of the time where
+    they should scroll or type.
     `metadata["native"]` is the right answer in the skin's own words, such as `tap(31, 20)`.
     """
     look = SKINS[skin]
@@ -85,8 +86,8 @@ def _icons(skin: str, picture: Picture, top: int, rng: np.random.Generator) -> Q
     boxes, regions = _buttons(picture, kinds[:count], look, top, rng)
     hidden = rng.random() < 0.25
     wanted = kinds[-1] if hidden else kinds[0]
-    hit = boxes[slip(0, range(count), 0.875, rng)]
-    x, y = (round(min(max((hit[n] + hit[n + 2]) / 2 + rng.normal(2.0, 2.5), 0), PIXELS)) for n in (0, 1))
+    hit = boxes[slip(0, range(count), 0.8, rng)]
+    x, y = (round(min(max((hit[n] + hit[n + 2]) / 2 + rng.normal(4.0, 3.5), 0), PIXELS)) for n in (0, 1))
     middle = ((boxes[0][0] + boxes[0][2]) // 2, (boxes[0][1] + boxes[0][3]) // 2)
     right = f"scroll('{thumb}')" if hidden else click(*middle)
     native = right if hidden else f"{look.click}({middle[0]}, {middle[1]})"
@@ -94,7 +95,7 @@ def _icons(skin: str, picture: Picture, top: int, rng: np.random.Generator) -> Q
         f"Open the {wanted[0]} {wanted[1]}.",
         {"action": "scroll", "text": thumb} if hidden else {"action": "click", "box": list(boxes[0])},
         right,
-        right if hidden and rng.random() < 0.8 else click(x, y),
+        right if hidden and rng.random() < 0.45 else click(x, y),
         (picture,),
         {**IN_PIXELS, "skin": skin, "native": native},
         (regions,),
@@ -140,12 +141,12 @@ def _written(skin: str, picture: Picture, top: int, rng: np.random.Generator) ->
     middle = (x + width // 2, y + height // 2)
     right = f"type('{word}')" if caret else click(*middle)
     native = f"{look.type}('{word}')" if caret else f"{look.click}({middle[0]}, {middle[1]})"
-    aimed = click(*(min(max(each + round(rng.normal(2.0, 2.5)), 0), PIXELS) for each in middle))
+    aimed = click(*(min(max(each + round(rng.normal(4.0, 3.5)), 0), PIXELS) for each in middle))
     return Question(
         f"Write {word}.",
         {"action": "type", "text": word} if caret else {"action": "click", "box": [x, y, x + width, y + height]},
         right,
-        right if caret and rng.random() < 0.8 else aimed,
+        right if caret and rng.random() < 0.45 else aimed,
         (picture,),
         {**IN_PIXELS, "skin": skin, "native": native},
         ((),),
