@@ -269,13 +269,12 @@ def test_following_the_facts_leads_to_the_answer(hops):
         question = fact_graphs.hops(hops)(rng)
         stated, wanted = question.prompt.rstrip("?").split(". ")
         after = dict(pair.split() for pair in stated.split(", "))
-        letter, steps = wanted.split(" + ")
+        colour, steps = wanted.split(" + ")
         assert int(steps) == hops - 1
         for _ in range(hops - 1):
-            letter = after[letter]
-        (x1, y1, x2, y2) = next(box for name, box in question.regions[0] if name.endswith(letter))
-        colour = {number: name for name, number in COLOUR_NUMBERS.items()}[int(question.frames[0][y1:y2, x1:x2].max())]
-        assert question.answer == colour
+            colour = after[colour]
+        (x1, y1, x2, y2) = dict(question.regions[0])[question.answer]
+        assert question.frames[0][y1 - 1, x1 - 1] == COLOUR_NUMBERS[colour] == question.frames[0][y2, x2]
 
 
 def test_the_cue_agrees_as_often_as_stated():

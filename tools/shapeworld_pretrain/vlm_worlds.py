@@ -22,11 +22,10 @@ from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl_shapeworld import vlm_model
 from mmrl_shapeworld.shipped_models import VLM
-from mmrl_shapeworld.vqa.glyphs import LETTERS
 from mmrl_shapeworld.vqa.questions import NAMES, Question
 from mmrl_shapeworld.worlds.fact_graphs import hops
 from mmrl_shapeworld.worlds.spurious_clips import cued_clip
-from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_COLOURS, SEEN_SHAPES, UNSEEN_SHAPES
+from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, SEEN_SHAPES, UNSEEN_SHAPES
 from mmrl_shapeworld.worlds.world_splits import WORLDS, checksum, measure_of, world_questions, world_sample
 from tools.shapeworld_pretrain.vlm import build_optimizers, losses_of
 from tools.shapeworld_pretrain.vlm_batches import BatchBuilder
@@ -35,9 +34,9 @@ from tools.shapeworld_pretrain.vlm_hints import Hints
 
 GROUPS: tuple[dict[str, int], ...] = (
     {"crowd": 16},
-    {"chart-table": 8, "caption": 10, "nested-table": 3},
-    {"refer": 16, "screen": 12, "page": 5, "letters": 8, "graph": 26},
-    {"clip": 4},
+    {"chart-table": 8, "caption": 8, "nested-table": 4},
+    {"refer": 28, "screen": 8, "page": 6, "letters": 12, "graph": 20},
+    {"clip": 6},
 )
 """Questions of each world in a step; those of a group go through the model together."""
 A_STEP = sum(count for group in GROUPS for count in group.values())
@@ -48,7 +47,6 @@ REGION_NAMES = tuple(
         (
             *(f"{colour} {shape}" for colour in COLOUR_NUMBERS for shape in SEEN_SHAPES + UNSEEN_SHAPES),
             *(f"{colour} bar" for colour in COLOUR_NUMBERS),
-            *(f"{colour} {letter}" for colour in SEEN_COLOURS for letter in LETTERS),
             *NAMES,
         )
     )

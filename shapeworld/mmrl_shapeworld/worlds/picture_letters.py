@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mmrl_shapeworld.vqa.canvas import INK, blank
+from mmrl_shapeworld.vqa.canvas import INK, Picture, blank
 from mmrl_shapeworld.vqa.glyphs import HEIGHT, LETTERS, WIDTH, written
-from mmrl_shapeworld.vqa.questions import Question
+from mmrl_shapeworld.vqa.questions import Question, Region
 from mmrl_shapeworld.worlds.documents import misread
 from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, UNSEEN_COLOURS, paint_thing
 
@@ -31,18 +31,26 @@ def unseen_number(rng: np.random.Generator) -> Question:
     return _lettered(SEEN_COLOURS, 4, rng)
 
 
-def _lettered(colours: Sequence[str], count: int, rng: np.random.Generator) -> Question:
-    grounds = [str(colours[n]) for n in rng.permutation(len(colours))[:count]]
-    letters = [LETTERS[n] for n in rng.integers(len(LETTERS), size=count)]
+def lettered_squares(
+    colours: Sequence[str], letters: Sequence[str], rng: np.random.Generator
+) -> tuple[Picture, tuple[Region, ...]]:
+    """Return a picture of up to four squares with a letter each, in reading order, and where the letters stand."""
     picture, regions = blank(), []
-    quarters = sorted(rng.permutation(4)[:count].tolist())
-    for colour, letter, quarter in zip(grounds, letters, quarters, strict=True):
+    quarters = sorted(rng.permutation(4)[: len(colours)].tolist())
+    for colour, letter, quarter in zip(colours, letters, quarters, strict=True):
         left, top = 28 * (quarter % 2) + int(rng.integers(0, 4)), 28 * (quarter // 2) + int(rng.integers(0, 4))
         paint_thing(picture, colour, "square", left, top, SIDE)
         x, y = left + (SIDE - SCALE * WIDTH) // 2, top + (SIDE - SCALE * HEIGHT) // 2
         dots = written(letter, SCALE)
         picture[y : y + len(dots), x : x + dots.shape[1]][dots] = INK
         regions.append((letter, (x, y, x + dots.shape[1], y + len(dots))))
+    return picture, tuple(regions)
+
+
+def _lettered(colours: Sequence[str], count: int, rng: np.random.Generator) -> Question:
+    grounds = [str(colours[n]) for n in rng.permutation(len(colours))[:count]]
+    letters = [LETTERS[n] for n in rng.integers(len(LETTERS), size=count)]
+    picture, regions = lettered_squares(grounds, letters, rng)
     if rng.random() < 0.5:
         at = int(rng.integers(count))
         prompt, wanted = f"Read the text on the {grounds[at]} square.", [letters[at]]
@@ -50,4 +58,4 @@ def _lettered(colours: Sequence[str], count: int, rng: np.random.Generator) -> Q
         prompt, wanted = "Read the text.", letters
     read = "".join(misread(letter, rng) for letter in wanted)
     text = "".join(wanted)
-    return Question(prompt, text, text, read, (picture,), regions=(tuple(regions),))
+    return Question(prompt, text, text, read, (picture,), regions=(regions,))
