@@ -21,6 +21,8 @@ PIPELINE = GENERATORS["sd3"]
 VLM = WEIGHTS / "vlm-shapes"
 REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums", "remainders": WEIGHTS / "vlm-remainders"}
 """Language models of `mmrl_shapeworld.reasoning`, by family."""
+VLM_WORLDS = WEIGHTS / "vlm-worlds"
+"""The VLM of the questions of `mmrl_shapeworld.worlds`."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -30,7 +32,7 @@ OBSERVER = WEIGHTS / "observer.safetensors"
 
 _FOLDERS: Mapping[str, Mapping[str, Path]] = {
     "pipeline": {"": PIPELINE, **GENERATORS},
-    "vlm": {"": VLM, **REASONERS},
+    "vlm": {"": VLM, **REASONERS, "vlm-worlds": VLM_WORLDS},
     "image_tokens": {"": IMAGE_AR},
 }
 

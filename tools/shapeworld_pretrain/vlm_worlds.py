@@ -33,10 +33,10 @@ from tools.shapeworld_pretrain.vlm_evaluate import answers
 from tools.shapeworld_pretrain.vlm_hints import Hints
 
 GROUPS: tuple[dict[str, int], ...] = (
-    {"crowd": 16},
-    {"chart-table": 8, "caption": 8, "nested-table": 4},
-    {"refer": 28, "screen": 8, "page": 6, "letters": 12, "graph": 20},
-    {"clip": 6},
+    {"crowd": 10},
+    {"chart-table": 6, "caption": 6, "nested-table": 4},
+    {"refer": 14, "screen": 6, "page": 4, "letters": 14, "graph": 48},
+    {"clip": 14},
 )
 """Questions of each world in a step; those of a group go through the model together."""
 A_STEP = sum(count for group in GROUPS for count in group.values())
@@ -77,7 +77,7 @@ def draw(world: str, rng: np.random.Generator) -> Question:
     if world == "clip":
         usual = cued_clip(agrees=0.25)
     elif world == "graph":
-        usual = hops(int(rng.choice([1, 2, 3], p=[0.6, 0.25, 0.15])))
+        usual = hops(int(rng.choice([1, 2, 3], p=[0.8, 0.15, 0.05])))
     while True:
         forms = list(WORLDS[world].unseen.values())
         form = forms[rng.integers(len(forms))] if rng.random() < UNSEEN and world != "clip" else usual
