@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from mmrl.config.rewards import RewardConfig, ScoringConfig, constrained
 from mmrl.config.train import TrainConfig
-from mmrl.data.sample import Sample
+from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
 from mmrl.rewards import RewardSuite, ScoreCache, WeightedReward
 from mmrl.rewards.core.routing import RoutedRewards, SharedLoader, distinct_choices
@@ -38,6 +39,22 @@ def build_constraints(configured: Sequence[RewardConfig], rewards: Rewards) -> C
         settings = chosen.lagrange
         found.append(Constraint(part.reward.name, chosen.at_least, settings.start, settings.rate, settings.max))
     return Constraints(found)
+
+
+def replace_named_rewards(samples: Sequence[Sample], scoring: ScoringConfig) -> list[Sample]:
+    """Return the samples with the rewards that `scoring.by_source` has for their source or task."""
+    chosen = {
+        key: tuple(RewardChoice(reward.name, reward.weight, reward.args) for reward in rewards)
+        for key, rewards in scoring.by_source.items()
+    }
+    return [
+        replace(sample, rewards=chosen[key]) if (key := _reward_key(sample, chosen)) is not None else sample
+        for sample in samples
+    ]
+
+
+def _reward_key(sample: Sample, chosen: Mapping[str, Any]) -> str | None:
+    return next((key for key in (sample.source, sample.task) if key in chosen), None)
 
 
 def build_rewards(

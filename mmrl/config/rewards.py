@@ -57,8 +57,23 @@ def summed(rewards: Sequence[RewardConfig]) -> list[RewardConfig]:
     return [reward for reward in rewards if reward.at_least is None and reward.weight != 0]
 
 
+class NamedRewardConfig(Section):
+    """A reward in the place of those that samples name."""
+
+    name: str
+    """As registered (`mmrl rewards list`)."""
+    weight: float = 1.0
+    """0: measured, and no part of the total."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the reward's constructor."""
+
+
 class ScoringConfig(Section):
     """The combination of rewards."""
+
+    by_source: dict[str, Annotated[tuple[NamedRewardConfig, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    """Rewards of samples in training and its evaluations, by their source or else by their task, in the place of those
+    that the samples name."""
 
     cache: str | None = None
     """A file that keeps scores from batch to batch and run to run; unset: none."""

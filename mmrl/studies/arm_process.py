@@ -55,6 +55,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     """Evaluate the last checkpoint under other settings of inference, into a folder like that of a run."""
     from mmrl.build.datasets import load_samples
     from mmrl.build.policies import build_policy, prepare_samples, without_exploration
+    from mmrl.build.reward_suites import replace_named_rewards
     from mmrl.rewards.core.routing import SharedLoader
     from mmrl.training.run.run_folder import CONFIG, load_run
     from mmrl.workflows.train import Evaluator
@@ -70,7 +71,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
     policy.load(trained.checkpoint())
 
     def samples_of(path: str) -> list[Any]:
-        loaded = load_samples(path, config.media)
+        loaded = replace_named_rewards(load_samples(path, config.media), config.scoring)
         return prepare_samples(policy, config.policy, config.answers, config.sampling, loaded)
 
     evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out)

@@ -13,7 +13,7 @@ import torch
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import build_policy, prepare_samples, without_exploration
-from mmrl.build.reward_suites import Rewards, build_rewards
+from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, check
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
@@ -244,4 +244,5 @@ def _evaluator(config: TrainConfig, policy: AnyPolicy, load_reward: SharedLoader
 
 
 def _prepare(policy: AnyPolicy, config: TrainConfig, samples: Sequence[Sample]) -> list[Sample]:
-    return prepare_samples(policy, config.policy, config.answers, config.sampling, samples)
+    named = replace_named_rewards(samples, config.scoring)
+    return prepare_samples(policy, config.policy, config.answers, config.sampling, named)

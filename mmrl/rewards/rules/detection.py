@@ -65,10 +65,12 @@ class DetectionReward(Reward):
 
     def score_in(self, item: RewardInput, context: RewardContext) -> float | Mapping[str, float]:
         truth = true_boxes(item.references, self.space)
-        answered = parse_labelled_boxes(
-            answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size
-        )
+        answered = self.parse(answer_text(item.text or "", resolve_form(item)), truth)
         return self.compare(answered, truth, context.progress)
+
+    def parse(self, text: str, truth: TrueBoxes) -> list[LabelledBox]:
+        """Return the boxes in a final answer."""
+        return parse_labelled_boxes(text, truth.answer_space, truth.size)
 
     def match(self, answered: list[LabelledBox], truth: TrueBoxes, threshold: float | NDArray[np.float64]) -> Matching:
         """Return the best one-to-one matching of boxes whose IoU reaches `threshold` and whose labels agree."""
@@ -119,14 +121,19 @@ class DetectionMAP(DetectionReward):
     the end pays, and a label that is not in the picture counts as AP 0 rather than not at all. COCO leaves two gaps,
     which `od_length` narrows: boxes of an absent label cost nothing after the first; and with `scored`, wrong boxes of
     lower score than all right ones cost nothing, so that 1 does not mean perfect.
+
+    With `published` the number is pycocotools' own, as VLM-R1 has it: boxes of equal score rank as they are written, so
+    that boxes behind the last hit cost nothing; and boxes of a label that the picture lacks are left out.
     """
 
     name = "detection_map"
     source = "COCO mAP, pycocotools"
 
-    def __init__(self, space: Space | None = None, labels: bool = True, scored: bool = False) -> None:
+    def __init__(
+        self, space: Space | None = None, labels: bool = True, scored: bool = False, published: bool = False
+    ) -> None:
         super().__init__(space, labels)
-        self.scored = scored
+        self.scored, self.published = scored, published
 
     def compare(self, answered: list[LabelledBox], truth: TrueBoxes, progress: float) -> float:
         scores = [box.score if self.scored else 1.0 for box in answered]
@@ -135,7 +142,8 @@ class DetectionMAP(DetectionReward):
         by_label = self.labels and truth.labelled
         ours, theirs = ([plain_label(b.label) if by_label else None for b in side] for side in (answered, truth.boxes))
         boxes = truth.in_common_space([box.box for box in answered])
-        return average_precision(*boxes, ours, theirs, [score for score in scores if score is not None])
+        known = [score for score in scores if score is not None]
+        return average_precision(*boxes, ours, theirs, known, as_written=self.published)
 
 
 class ODLength(DetectionMAP):
@@ -143,7 +151,7 @@ class ODLength(DetectionMAP):
 
     mAP · min(1, true / answered), in [0, 1]; mAP as in `detection_map`, whose arguments it takes. The published code
     (om-ai-lab/VLM-R1 src/open-r1-multimodal/src/open_r1/grpo_jsonl.py, odLength_reward) gives every box the score 1
-    and ranks boxes as written, so that the score of an imperfect list depends on its order.
+    and ranks boxes as written, so that the score of an imperfect list depends on its order: `published` does the same.
     """
 
     name = "od_length"
@@ -242,13 +250,17 @@ def average_precision(
     answered_labels: Sequence[str | None],  # [N]
     true_labels: Sequence[str | None],  # [M]
     scores: Sequence[float],  # [N]
+    as_written: bool = False,
 ) -> float:
     """Return the mean average precision over labels and the IoU thresholds 0.50, 0.55, ... 0.95, in [0, 1].
 
-    1 if both sides are empty, 0 if one of them is.
+    1 if both sides are empty, 0 if one of them is. `as_written`: as pycocotools has it, where boxes of equal score rank
+    in the order of the answer, and boxes of other labels than the true ones do not count.
     """
     if not len(true) or not len(answered):
         return float(len(true) == len(answered))
+    if as_written:
+        return _plain_average_precision(answered, true, answered_labels, true_labels, scores)
     labels = {label: number for number, label in enumerate(dict.fromkeys([*true_labels, *answered_labels]), 1)}
     truth = [_annotation(box, labels[label]) for box, label in zip(true, true_labels, strict=True)]
     best = pairwise_iou(answered, true).max(axis=1)
@@ -261,6 +273,20 @@ def average_precision(
     return float(np.mean(by_label))
 
 
+def _plain_average_precision(
+    answered: Boxes,
+    true: Boxes,
+    answered_labels: Sequence[str | None],
+    true_labels: Sequence[str | None],
+    scores: Sequence[float],
+) -> float:
+    labels = {label: number for number, label in enumerate(dict.fromkeys(true_labels), 1)}
+    truth = [_annotation(box, labels[label]) for box, label in zip(true, true_labels, strict=True)]
+    written = zip(answered, answered_labels, scores, strict=True)
+    found = [_annotation(box, labels[label], score) for box, label, score in written if label in labels]
+    return float(_precision(truth, found, list(labels.values()), as_written=True).mean()) if found else 0.0
+
+
 def _annotation(box: Boxes, category: int, score: float = 1.0) -> dict[str, Any]:
     x1, y1, x2, y2 = box.tolist()
     area = (x2 - x1) * (y2 - y1)
@@ -268,7 +294,9 @@ def _annotation(box: Boxes, category: int, score: float = 1.0) -> dict[str, Any]
     return {"image_id": 1, "category_id": category, "bbox": bbox, "area": area, "iscrowd": 0, "score": score}
 
 
-def _precision(truth: list[dict[str, Any]], found: list[dict[str, Any]], categories: list[int]) -> Boxes:
+def _precision(
+    truth: list[dict[str, Any]], found: list[dict[str, Any]], categories: list[int], as_written: bool = False
+) -> Boxes:
     """Return the interpolated precision [thresholds, recalls, categories]."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
@@ -287,7 +315,7 @@ def _precision(truth: list[dict[str, Any]], found: list[dict[str, Any]], categor
     run.params.maxDets = [len(found)]
     run.params.areaRng, run.params.areaRngLbl = [[0, float("inf")]], ["all"]
     suppress_output(COCOeval.evaluate)(run)
-    for one in filter(None, run.evalImgs):
+    for one in () if as_written else filter(None, run.evalImgs):
         # Ties: within equal scores, which are adjacent, misses come first, separately at each threshold.
         order = np.lexsort((one["dtMatches"] > 0, np.broadcast_to(-np.array(one["dtScores"]), one["dtMatches"].shape)))
         one["dtMatches"] = np.take_along_axis(one["dtMatches"], order, axis=1)

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import clamp_below_one
 from mmrl.rewards.parsing.boxes import Box, LabelledBox, Space, TrueBoxes, convert_box
-from mmrl.rewards.rules.detection import DetectionReward, check_iou_threshold
-from mmrl.rewards.rules.region_iou import pairwise_iou
+from mmrl.rewards.parsing.loose_boxes import parse_loose_boxes
+from mmrl.rewards.rules.detection import DetectionReward, Matching, check_iou_threshold
+from mmrl.rewards.rules.region_iou import Boxes, pairwise_giou, pairwise_iou
 
 _ROUNDING = 1e-9  # of IoU: two grid boxes that are equally good may differ in the last bit
 
@@ -30,10 +31,16 @@ class DynamicIoU(DetectionReward):
     the IoU, or 0 below the threshold. The threshold is 0.85 up to 10 % of training, 0.95 up to 25 %, then 0.99.
     Also returns `dynamic_iou_matched`, the fraction of true boxes past the threshold.
 
-    Thresholds from MiniMax-AI/One-RL-to-See-Them-All reward_server/verify.py@2de4b12. Not ported: its IoU-first
-    matching overwrites the best pair with the last one, so that a perfect detection in another order scores about 0;
-    its penalty 0.6^|answered − true| rewards an additional wrong box if boxes are missing; it drops malformed boxes
-    silently, repairs truncated lists, and replaces the apostrophes in labels.
+    Thresholds from MiniMax-AI/One-RL-to-See-Them-All reward_server/verify.py@2de4b12. With `published` the score is
+    that code's as well, with the weights of its training data:
+
+        (0.7 · Σ IoU / true + 0.3 · (precision + recall) / 2) · 0.6^|answered − true|
+
+    over pairs in which each true box in turn takes the free answered box of its label that overlaps it most, if that is
+    past the threshold; see `parse_loose_boxes` for its parsing. That penalty rewards an additional wrong box if boxes
+    are missing, and the pairs depend on the order of the true boxes. An answer without boxes is invalid, and no answer
+    fits a picture without true boxes. Not ported: its IoU-first matching, whose weight is 0 there and which overwrites
+    the best pair with the last one.
     """
 
     name = "dynamic_iou"
@@ -46,6 +53,7 @@ class DynamicIoU(DetectionReward):
         labels: bool = True,
         thresholds: Sequence[float] = (0.85, 0.95, 0.99),
         until: Sequence[float] = (0.1, 0.25),
+        published: bool = False,
     ) -> None:
         """Check the arguments; `until[i]` is the fraction of training up to which `thresholds[i]` holds."""
         super().__init__(space, labels)
@@ -56,7 +64,7 @@ class DynamicIoU(DetectionReward):
                 f"{self.name}: {len(thresholds)} thresholds and until={list(until)}; expected one threshold more than "
                 "fractions of training, and those in rising order"
             )
-        self.thresholds, self.until = tuple(thresholds), tuple(until)
+        self.thresholds, self.until, self.published = tuple(thresholds), tuple(until), published
 
     def threshold_at(self, progress: float) -> float:
         """Return the threshold at a completed fraction of training."""
@@ -66,11 +74,54 @@ class DynamicIoU(DetectionReward):
         """Return the threshold of all true boxes, or [M] with that of each."""
         return self.threshold_at(progress)
 
+    def parse(self, text: str, truth: TrueBoxes) -> list[LabelledBox]:
+        if self.published:
+            return parse_loose_boxes(text, self.labels and truth.labelled)
+        return super().parse(text, truth)
+
     def compare(self, answered: list[LabelledBox], truth: TrueBoxes, progress: float) -> Mapping[str, float]:
-        found = self.match(answered, truth, self.threshold_of(truth, progress))
+        threshold = self.threshold_of(truth, progress)
+        if self.published:
+            overlap = pairwise_iou(*truth.in_common_space([box.box for box in answered]))
+            found = match_by_true_box(overlap, threshold, self.agree(answered, truth))
+            return {self.name: published_score(found), f"{self.name}_matched": found.recall}
+        found = self.match(answered, truth, threshold)
         both = found.answers + found.truths
         score = 2 * float(found.overlaps.sum()) / both if both else 1.0
         return {self.name: score if score == 1 else clamp_below_one(score), f"{self.name}_matched": found.recall}
+
+
+COMPLETENESS, COUNT_PENALTY = 0.3, 0.6
+"""The share of precision and recall in V-Triune's score, and its factor for each box too many or too few."""
+
+
+def match_by_true_box(
+    overlap: NDArray[np.float64],  # [N, M] of answered and true, in [0, 1]
+    threshold: float | NDArray[np.float64],  # scalar, or [M]: one for each true box
+    allowed: NDArray[np.bool_] | None = None,  # [N, M]; None: every pair
+) -> Matching:
+    """Return the pairs that V-Triune's label-first matching finds: each true box in turn takes the best free one."""
+    answers, truths = overlap.shape
+    free = np.where(np.ones_like(overlap, bool) if allowed is None else allowed, overlap, -1.0)
+    least = np.broadcast_to(threshold, truths)
+    pairs: list[tuple[int, int]] = []
+    for column in range(truths if answers else 0):
+        best = int(free[:, column].argmax())
+        if free[best, column] >= least[column]:
+            pairs.append((best, column))
+            free[best] = -1.0
+    rows, columns = np.array(pairs, np.intp).reshape(-1, 2).T
+    return Matching(rows, columns, overlap[rows, columns], answers, truths)
+
+
+def published_score(found: Matching) -> float:
+    """Return the score of V-Triune's verifier, in [0, 1]."""
+    if not found.truths:
+        return 0.0
+    complete = (found.precision + found.recall) / 2
+    score = (1 - COMPLETENESS) * float(found.overlaps.sum()) / found.truths + COMPLETENESS * complete
+    score *= COUNT_PENALTY ** abs(found.answers - found.truths)
+    return 1.0 if score == 1 else clamp_below_one(score)
 
 
 class ReachableIoU(DynamicIoU):
@@ -91,8 +142,9 @@ class ReachableIoU(DynamicIoU):
         thresholds: Sequence[float] = (0.85, 0.95, 0.99),
         until: Sequence[float] = (0.1, 0.25),
         decimals: int | None = None,
+        published: bool = False,
     ) -> None:
-        super().__init__(space, labels, thresholds, until)
+        super().__init__(space, labels, thresholds, until, published)
         if decimals is not None and not 0 <= decimals <= 6:
             raise RewardError(f"{self.name}: decimals is {decimals}; it is a whole number from 0 to 6")
         self.decimals = decimals
@@ -132,6 +184,9 @@ EARLY, LATE = (0.5, 0.75), (0.75, 0.9)
 """Vision-R1's ξ₁ and ξ₂, before and after tightening: a box counts 0 below the first, and 1 from the second on."""
 
 
+VISION_R1_PARTS = ("format", "recall", "precision")
+
+
 class VisionR1(DetectionReward):
     """Vision-R1's criterion reward: the mean of format, recall and precision, with thresholds that rise in training.
 
@@ -141,37 +196,75 @@ class VisionR1(DetectionReward):
     - recall: the fraction of true boxes matched with an IoU of at least ξ₁, or 0 if that is below one half;
     - precision: sum of the matches' IoU, where ξ₂ or more counts as 1, over the number of answered boxes.
 
-    Also returns `vision_r1_format`, `vision_r1_recall`, `vision_r1_precision`. By design a box past ξ₂ counts in full.
-    Ported from jefferyZhan/Griffon Vision-R1/vision_r1/visionr1_qwen.py@499aa8b (tightened at step 1500), with the
-    precision of its later EasyR1 version: the first divides by the number of matches, which makes box spam free.
-    Not ported: overlap is GIoU there, matched by a cost dominated by pixel distances; a wrong label costs nothing;
-    format is inverted if there is nothing to find, which rewards garbage; and a recall above 0.75 becomes 1, so that an
-    answer that leaves out one box in five is perfect.
+    `parts` names those that count. Also returns `vision_r1_format`, `vision_r1_recall` and `vision_r1_precision`. By
+    design a box past ξ₂ counts in full.
+
+    With `published`, equations 3 to 8 of the paper: boxes are matched by the Hungarian algorithm with the cost of
+    `match_by_box_cost`, and labels do not count; recall, too, is 0 below ξ₁ and 1 from ξ₂ on, so that an answer that
+    leaves out one box in five is perfect. The paper's sum of the three parts is three times this mean.
+
+    The authors' code (jefferyZhan/Griffon Vision-R1/vision_r1/visionr1_qwen.py@499aa8b, tightened at step 1500 of about
+    3000) differs from the paper: GIoU stands in the place of IoU, the thresholds of recall are never tightened, format
+    is inverted if there is nothing to find, which rewards garbage, and precision is divided by the number of matches,
+    which makes box spam free; its later EasyR1 version divides by the number of answered boxes, as the paper and this
+    class do.
     """
 
     name = "vision_r1"
     source = "Vision-R1, arXiv:2503.18013"
     scheduled = True
 
-    def __init__(self, space: Space | None = None, labels: bool = True, tighten_at: float = 0.5) -> None:
+    def __init__(
+        self,
+        space: Space | None = None,
+        labels: bool = True,
+        tighten_at: float = 0.5,
+        parts: Sequence[str] = VISION_R1_PARTS,
+        published: bool = False,
+    ) -> None:
         super().__init__(space, labels)
         if not 0 <= tighten_at <= 1:
             raise RewardError(f"{self.name}: tighten_at is {tighten_at}; it is a fraction of training, in [0, 1]")
-        self.tighten_at = tighten_at
+        if not parts or len(set(parts)) < len(parts) or not set(parts) <= set(VISION_R1_PARTS):
+            raise RewardError(f"{self.name}: parts is {parts!r}; it lists some of {', '.join(VISION_R1_PARTS)}")
+        self.tighten_at, self.parts, self.published = tighten_at, tuple(parts), published
 
     def compare(self, answered: list[LabelledBox], truth: TrueBoxes, progress: float) -> Mapping[str, float]:
         low, high = EARLY if progress <= self.tighten_at else LATE
-        found = self.match(answered, truth, low)
+        if self.published:
+            found = match_by_box_cost(*truth.in_common_space([box.box for box in answered]), low)
+            recall = _graded(np.array(found.recall), low, high)
+        else:
+            found = self.match(answered, truth, low)
+            recall = np.array(found.recall if found.recall >= 0.5 else 0.0)
+        graded = _graded(found.overlaps, low, high)
         needs_labels = self.labels and truth.labelled
-        parts = {
+        every = {
             "vision_r1_format": float(not needs_labels or all(box.label is not None for box in answered)),
-            "vision_r1_recall": found.recall if found.recall >= 0.5 else 0.0,
-            "vision_r1_precision": float(_graded(found.overlaps, high).sum() / found.answers)
-            if found.answers
-            else found.precision,
+            "vision_r1_recall": float(recall),
+            "vision_r1_precision": float(graded.sum() / found.answers) if found.answers else found.precision,
         }
-        return {self.name: sum(parts.values()) / len(parts), **parts}
+        return {self.name: sum(every[f"{self.name}_{part}"] for part in self.parts) / len(self.parts), **every}
 
 
-def _graded(overlaps: NDArray[np.float64], high: float) -> NDArray[np.float64]:
-    return np.where(overlaps >= high, 1.0, overlaps)
+def match_by_box_cost(
+    answered: Boxes,  # [N, 4]
+    true: Boxes,  # [M, 4]
+    threshold: float,
+) -> Matching:
+    """Return the pairs of least cost whose IoU reaches the threshold: Vision-R1's matching by boxes alone.
+
+    The cost of a pair is the sum of the distances of the four coordinates, in the unit of the boxes, less the GIoU. All
+    of the smaller side are paired before the threshold, so a box may lose its best partner to another pair.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    distance = np.abs(answered[:, None] - true[None]).sum(-1)
+    rows, columns = linear_sum_assignment(distance - pairwise_giou(answered, true))
+    overlaps = pairwise_iou(answered, true)[rows, columns]
+    valid = overlaps >= threshold
+    return Matching(rows[valid], columns[valid], overlaps[valid], len(answered), len(true))
+
+
+def _graded(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.float64]:
+    return np.where(values >= high, 1.0, np.where(values >= low, values, 0.0))

@@ -290,6 +290,33 @@ def test_scores_rank_boxes_on_request_and_are_then_required():
     assert output.status["detection_map"] == [Status.INVALID] and "box 1 has no score" in output.detail[0][scored.name]
 
 
+def test_published_map_is_that_of_pycocotools():
+    """300 pictures with spam, equal scores in the order of the answer, and a label that the picture lacks."""
+    generator = np.random.default_rng(3)
+    lower = 0
+    for _ in range(300):
+        true = random_scene(generator, generator.integers(1, 5))
+        answered = np.concatenate([jittered(generator, true), random_scene(generator, 2)])
+        theirs = generator.choice(["a", "b"], len(true)).tolist()
+        ours = [*theirs, *generator.choice(theirs, 2).tolist()]
+        same = [1.0] * len(ours)
+        value = average_precision(answered, true, ours, theirs, same, as_written=True)
+        assert value == pytest.approx(plain_coco(answered, true, ours, theirs, same), abs=1e-9)
+        foreign = np.concatenate([answered, random_scene(generator, 3)])
+        labels = [*ours, *["z"] * 3]
+        assert average_precision(foreign, true, labels, theirs, [1.0] * len(labels), as_written=True) == value
+        lower += average_precision(answered, true, ours, theirs, same) < value - 0.01
+    assert lower > 200  # the control: spam at the end costs nothing there
+
+
+def test_published_od_length_is_what_makes_spam_cost():
+    spam = [DOG, *[AWAY] * 3]
+    assert score(DetectionMAP(published=True), spam, [DOG]) == pytest.approx(1)
+    assert score(ODLength(published=True), spam, [DOG]) == pytest.approx(1 / 4)
+    assert score(ODLength(published=True), [(DOG[0], "horse")], [DOG]) == 0
+    assert score(ODLength(published=True), [DOG], [DOG, AWAY]) == pytest.approx(51 / 101)  # too few: mAP alone
+
+
 def test_map_prints_nothing(capsys):
     stop, lines = threading.Event(), 0
 

@@ -1,4 +1,4 @@
-"""V-Triune's schedule, and which of its thresholds can be reached at all."""
+"""V-Triune's schedule and verifier, which of its thresholds can be reached at all, and Vision-R1's criteria."""
 
 import itertools
 import json
@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from mmrl.rewards import RewardContext, RewardError, RewardInput, Status
 from mmrl.rewards.parsing.boxes import true_boxes
+from mmrl.rewards.rules.detection import match
 from mmrl.rewards.rules.region_iou import pairwise_iou
-from mmrl.rewards.rules.scheduled_detection import DynamicIoU, ReachableIoU, max_reachable_iou
+from mmrl.rewards.rules.scheduled_detection import (
+    DynamicIoU,
+    ReachableIoU,
+    VisionR1,
+    match_by_box_cost,
+    match_by_true_box,
+    max_reachable_iou,
+)
 
 LATE = RewardContext(progress=1.0)
 ASIDE = np.array([1, 0, 1, 0])
@@ -141,3 +149,124 @@ def test_reachable_threshold_is_at_most_the_scheduled_one(corner, sides):
     for progress in (0.0, 0.2, 1.0):
         threshold = ReachableIoU().threshold_of(truth, progress)
         assert 0 < threshold[0] <= DynamicIoU().threshold_at(progress)
+
+
+def labelled(*boxes):
+    return [{"bbox_2d": box, "label": label} for box, label in boxes]
+
+
+def published(answered, true, progress=0.0, **arguments):
+    references = {"answer": [{"box": box, "label": label} for box, label in true], "space": "norm_1000"}
+    text = answered if isinstance(answered, str) else json.dumps(labelled(*answered))
+    item = RewardInput("0", 0, "what is there?", text=text, references=references)
+    output = DynamicIoU(published=True, **arguments).score([item], RewardContext(progress=progress))
+    assert output.status["dynamic_iou"] == [Status.OK], output.detail
+    return output.values["dynamic_iou"][0]
+
+
+DOG, CAT = ([0, 0, 100, 100], "dog"), ([200, 0, 300, 100], "cat")
+NEAR = ([10, 0, 100, 100], "dog")  # IoU 0.9
+AWAY = ([500, 500, 600, 600], "dog")
+
+
+def test_published_dynamic_iou_by_hand():
+    assert published([CAT, DOG], [DOG, CAT]) == 1
+    assert published([NEAR, CAT], [DOG, CAT]) == pytest.approx(0.7 * 1.9 / 2 + 0.3)
+    assert published([NEAR, CAT], [DOG, CAT], 0.2) == pytest.approx(0.7 * 1 / 2 + 0.3 / 2)  # 0.9 is below 0.95
+    assert published([DOG], [DOG, CAT]) == pytest.approx((0.7 / 2 + 0.3 * (1 + 1 / 2) / 2) * 0.6)
+    assert published([DOG, CAT, AWAY], [DOG, CAT]) == pytest.approx((0.7 + 0.3 * (2 / 3 + 1) / 2) * 0.6)
+    assert published([(DOG[0], "cat")], [DOG]) == 0 < published([(DOG[0], "cat")], [DOG], labels=False) == 1
+    assert published([DOG], []) == 0
+
+
+def test_published_penalty_offsets_a_missing_box_with_a_wrong_one():
+    assert published([DOG], [DOG, CAT]) < published([DOG, AWAY], [DOG, CAT]) == pytest.approx(0.7 / 2 + 0.3 / 2)
+
+
+def test_published_matching_goes_by_the_true_boxes_in_turn():
+    """The first true box takes the answer that the second needs: one pair, where the best matching has two."""
+    first, second = ([0, 0, 100, 100], "dog"), ([0, 0, 100, 92], "dog")
+    answered = [([0, 0, 100, 98], "dog"), ([0, 0, 100, 90], "dog")]  # IoU with first 0.98, 0.9; with second 0.94, 0.98
+    assert published(answered, [first, second]) == pytest.approx(0.7 * (0.98 + 90 / 92) / 2 + 0.3)
+    assert published(answered, [second, first], 0.2) == pytest.approx(0.7 * (0.98 + 90 / 92) / 2 + 0.3)
+    overlap = np.array([[0.9, 0.88], [0.86, 0.1]])
+    found = match_by_true_box(overlap, 0.85)
+    assert list(zip(found.answered, found.true, strict=True)) == [(0, 0)] and found.recall == 0.5
+    assert match(overlap, 0.85).recall == 1
+
+
+def test_published_parsing_repairs_and_leaves_out():
+    whole = labelled(DOG, CAT)
+    text = json.dumps(whole)
+    assert published(text.replace('"', "'"), [DOG, CAT]) == 1
+    assert published(text.upper().replace("BBOX_2D", "bbox_2d"), [DOG, CAT]) == 1
+    assert published(text[:-1] + ', {"bbox_2d": [1, 2', [DOG, CAT]) == 1  # truncated behind the second box
+    assert published(json.dumps([*whole, whole[0]]), [DOG, CAT]) == 1  # the same box twice
+    crooked = [{"bbox_2d": [9, 9, 1, 1], "label": "dog"}, {"bbox_2d": [1, 2, 3], "label": "dog"}, {"bbox_2d": DOG[0]}]
+    assert published(json.dumps([*whole, *crooked, 5]), [DOG, CAT]) == 1
+    for text in ("[]", "no box", "[1e999]", json.dumps(crooked), '[{"bbox_2d": [1e999, 0, 1e999, 5], "label": "a"}]'):
+        output = DynamicIoU(published=True).score([ask(text, [])])
+        assert output.status["dynamic_iou"] == [Status.INVALID], text
+
+
+def test_matchings_by_turns_and_best_differ_in_crowds_alone():
+    """On random overlaps the number of pairs by turns is never above the best, and equal if there is one true box."""
+    generator = np.random.default_rng(0)
+    fewer = 0
+    for _ in range(300):
+        overlap = generator.uniform(0, 1, generator.integers(0, 5, 2))
+        ours, best = match_by_true_box(overlap, 0.4), match(overlap, 0.4)
+        assert len(set(ours.answered)) == len(ours.overlaps) <= len(best.overlaps)
+        assert (ours.overlaps >= 0.4).all()
+        fewer += len(ours.overlaps) < len(best.overlaps)
+        if overlap.shape[1] == 1:
+            assert ours.overlaps.sum() == pytest.approx(best.overlaps.sum())
+    assert fewer > 10
+
+
+def vision(answered, true, progress=0.0, **arguments):
+    references = {"answer": [{"box": box, "label": label} for box, label in true], "space": "pixel"}
+    item = RewardInput("0", 0, "?", text=json.dumps(labelled(*answered)), references=references)
+    return VisionR1(**arguments).score([item], RewardContext(progress=progress)).values
+
+
+def test_vision_r1_of_the_paper_by_hand():
+    scene = [([100 * n, 0, 100 * n + 50, 50], "dog") for n in range(5)]
+    four = vision(scene[:4], scene, published=True)
+    assert four["vision_r1_recall"][0] == 1 and four["vision_r1"][0] == 1  # 0.8 is past 0.75
+    assert vision(scene[:4], scene)["vision_r1_recall"][0] == pytest.approx(0.8)
+    late = vision(scene[:4], scene, 0.6, published=True)
+    assert late["vision_r1_recall"][0] == pytest.approx(0.8)  # between 0.75 and 0.9
+    assert vision(scene[:3], scene, 0.6, published=True)["vision_r1_recall"][0] == 0
+    assert vision(scene[:3], scene, published=True)["vision_r1_recall"][0] == pytest.approx(0.6)
+    renamed = [(scene[0][0], "cat"), *scene[1:]]
+    assert vision(renamed, scene, published=True)["vision_r1"][0] == 1  # matched by boxes alone
+    spam = vision([*scene, *scene], scene, published=True)
+    assert spam["vision_r1_precision"][0] == pytest.approx(0.5)
+    nothing = vision([], scene, published=True)
+    assert nothing["vision_r1_recall"][0] == nothing["vision_r1_precision"][0] == 0
+    assert vision([], [], published=True)["vision_r1"][0] == 1
+
+
+def test_box_cost_pairs_all_before_the_threshold():
+    """Distance in pixels decides: the far box is nearer in sum to the true one that the good box overlaps."""
+    true = np.array([[0.0, 0, 100, 100]])
+    answered = np.array([[300.0, 300, 400, 400], [10, 0, 100, 100]])
+    found = match_by_box_cost(answered, true, 0.5)
+    assert found.answered.tolist() == [1] and found.overlaps.tolist() == pytest.approx([0.9])
+    assert match_by_box_cost(answered, true, 0.95).recall == 0
+    # Both pairs of one order cost less in sum (50 + 40 pixels) than those of the other, though one then fails.
+    true = np.array([[0.0, 0, 100, 100], [50, 0, 150, 100]])
+    answered = np.array([[40.0, 0, 140, 100], [0, 0, 80, 100]])
+    found = match_by_box_cost(answered, true, 0.5)
+    assert sorted(zip(found.answered, found.true, strict=True)) == [(0, 1), (1, 0)]
+
+
+def test_parts_of_vision_r1_can_be_left_out():
+    scene = [([100 * n, 0, 100 * n + 50, 50], "dog") for n in range(4)]
+    values = vision(scene[:1], scene, parts=["format", "precision"])
+    assert values["vision_r1"][0] == 1 and values["vision_r1_recall"][0] == 0
+    assert vision(scene[:1], scene)["vision_r1"][0] == pytest.approx(2 / 3)
+    for parts in ([], ["speed"], ["recall", "recall"]):
+        with pytest.raises(RewardError, match="parts is"):
+            VisionR1(parts=parts)

@@ -1,0 +1,57 @@
+"""Rewards by source, in the place of those that samples name."""
+
+import pytest
+from pydantic import ValidationError
+
+from mmrl.build.reward_suites import build_reward_suite, replace_named_rewards
+from mmrl.config.rewards import ScoringConfig
+from mmrl.data.sample import RewardChoice, Sample
+from mmrl.rewards import RewardInput
+from mmrl.rewards.core.reward_io import SAMPLE_REWARDS
+from mmrl.rewards.core.routing import SharedLoader
+
+OWN = (RewardChoice("detection_f1"),)
+SAMPLES = [
+    Sample(id="0", source="crowd", task="detection", rewards=OWN),
+    Sample(id="1", source="crowd-colour", task="detection", rewards=OWN),
+    Sample(id="2", source="letters", task="ocr", rewards=OWN),
+    Sample(id="3", source="caption", rewards=OWN),
+]
+
+
+def scoring(**by_source):
+    return ScoringConfig.model_validate({"by_source": by_source})
+
+
+def test_source_goes_before_task_and_others_keep_their_own():
+    settings = scoring(
+        crowd=[{"name": "od_length"}], detection=[{"name": "vision_r1"}, {"name": "detection_map", "weight": 0.0}]
+    )
+    found = [[each.name for each in sample.rewards] for sample in replace_named_rewards(SAMPLES, settings)]
+    assert found == [["od_length"], ["vision_r1", "detection_map"], ["detection_f1"], ["detection_f1"]]
+    assert replace_named_rewards(SAMPLES, ScoringConfig()) == SAMPLES
+    assert all(sample.rewards == OWN for sample in SAMPLES)
+
+
+def test_replaced_rewards_score_with_their_weights_and_arguments():
+    settings = scoring(
+        crowd=[{"name": "box_iou", "weight": 2.0}, {"name": "detection_f1", "weight": 0.0, "args": {"threshold": 0.9}}]
+    )
+    samples = replace_named_rewards(SAMPLES[:1], settings)
+    suite = build_reward_suite((), samples, SharedLoader())
+    item = RewardInput(
+        "0",
+        0,
+        "where?",
+        text="[0, 0, 80, 100]",
+        references={"answer": [0, 0, 100, 100], "space": "pixel"},
+        metadata={SAMPLE_REWARDS: samples[0].rewards},
+    )
+    values = suite.score([item]).values
+    assert values["box_iou"][0] == pytest.approx(0.8) and values["detection_f1"][0] == 0
+    assert values["total"][0] == pytest.approx(1.6)
+
+
+def test_a_source_has_at_least_one_reward():
+    with pytest.raises(ValidationError, match="at least 1"):
+        scoring(crowd=[])
