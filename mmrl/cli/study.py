@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from mmrl.studies.study import Study
     from mmrl.studies.study_result import StudyResult
 
+SEED_COLUMNS = 8
+"""The most seeds with a column each in a terminal."""
 app = typer.Typer(help="Published claims with their ablations: run one, or see its verdict.", no_args_is_help=True)
 
 
@@ -115,9 +117,13 @@ def _print(result: StudyResult) -> None:
             table.add_row(text, contrast.label, f"{contrast.mean:+.3f}", interval_cell(contrast), verdict)
     out.print(table)
     for name, measured in result.measures.items():
-        arms = Table("arm", *(f"seed {seed}" for seed in range(result.seeds)), title=name, title_justify="left")
+        each = result.seeds <= SEED_COLUMNS
+        seeds = [f"seed {seed}" for seed in range(result.seeds)] if each else ["lowest seed", "highest seed"]
+        arms = Table("arm", "mean", *seeds, title=name, title_justify="left")
         for arm in measured.values:
-            arms.add_row(arm, *(f"{mean:.3f}" for mean in measured.matrix(arm).mean(axis=0)))
+            means = measured.matrix(arm).mean(axis=0)
+            cells = means if each else [means.min(), means.max()]
+            arms.add_row(arm, f"{means.mean():.3f}", *(f"{mean:.3f}" for mean in cells))
         out.print(arms)
     typer.echo(f"Stopping rule: {result.stopping}.")
 
