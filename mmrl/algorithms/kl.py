@@ -8,6 +8,8 @@ the last right. No gradient reaches the reference.
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 from mmrl.algorithms.forward_process import at_least_float32, velocity_mse
@@ -74,6 +76,13 @@ def gaussian_mean_distance(
     decided = std > 0
     variance = at_least_float32(std).where(decided, 1.0) ** 2
     return (velocity_mse(mean, reference_mean) / (2 * variance)).where(decided, 0.0)
+
+
+def gaussian_entropy(
+    std: Tensor,  # of each Gaussian, > 0
+) -> Tensor:  # as `std`
+    """Return the differential entropy of Gaussians in nats a dimension, log(std) + log(2 pi e) / 2."""
+    return std.log() + 0.5 * (1 + math.log(2 * math.pi))
 
 
 def _log_ratio(log_probs: Tensor, reference_log_probs: Tensor, mask: Tensor) -> Tensor:

@@ -25,19 +25,25 @@ def denoising_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[
 def _transition_errors(sampling: SamplingConfig) -> Iterator[str]:
     transition, window = sampling.transition, sampling.window
     if transition.name == "ode":
-        if window.size is not None or window.high is not None or window.low > 0:
+        if window != WindowConfig():
             yield "sampling.window picks stochastic steps, and the ode of sampling.transition.name has none"
         if transition.args:
             yield "sampling.transition.args: ode takes none: leave it out"
         return
     yield from _window_errors(window)
     yield from TRANSITIONS.load(transition.name).config_errors(transition)
-    stochastic = sampling.steps - 1
+    if window.include_last and not TRANSITIONS.load(transition.name).has_final_noise:
+        choices = ", ".join(name for name in TRANSITIONS.names() if TRANSITIONS.load(name).has_final_noise)
+        yield (
+            f"sampling.window.include_last: {transition.name} does not explore in the last step: choose {choices}, or "
+            "leave it out"
+        )
+    stochastic = window.stochastic_steps(sampling.steps)
     end = window.high or stochastic
     if end > stochastic:
         yield (
             f"sampling.window.high: {end} lies past the {stochastic} stochastic steps of sampling.steps = "
-            f"{sampling.steps} (the last step adds no noise)"
+            f"{sampling.steps} (the last step adds no noise, except with noisy_ode and include_last)"
         )
     if 0 < end <= window.low:
         yield f"sampling.window.low: {window.low} leaves no step below {end}"
@@ -71,8 +77,10 @@ def _decision_errors(algorithm: str, sampling: SamplingConfig) -> Iterator[str]:
         return
     if sampling.transition.noise_level == 0:
         yield f"sampling.transition.noise_level: 0 draws without chance, {nothing}"
-    if sampling.steps == 1:
-        yield f"sampling.steps: a single step adds no noise, {nothing}: take 2 or more"
+    if sampling.steps == 1 and not sampling.window.include_last:
+        yield (
+            f"sampling.steps: a single step adds no noise, {nothing}: take 2 or more, or set sampling.window.include_last"
+        )
 
 
 def _branch_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str]:
@@ -80,8 +88,8 @@ def _branch_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[st
     gradient = algorithm if isinstance(algorithm, PolicyGradientConfig) else None
     by_branch = gradient is not None and gradient.advantage.baseline == "branch"
     if not branch.at:
-        if by_branch:
-            yield "algorithm.advantage.name: branch needs rows that branch: set sampling.branch.at"
+        if gradient is not None and gradient.advantage.baseline in ("branch", "tree"):
+            yield f"algorithm.advantage.name: {gradient.advantage.name} needs rows that branch: set sampling.branch.at"
         if _changed(branch, "branching_factor"):
             yield "sampling.branch.branching_factor: nothing parts: set sampling.branch.at, or leave it out"
         return
@@ -154,6 +162,12 @@ def _noise_errors(config: TrainConfig, sampling: SamplingConfig) -> Iterator[str
         yield (
             f"sampling.transition.learned: {transition.name} has no noise level to train ({_NOISE_NEEDED}): choose "
             f"{choices}"
+        )
+    kl = algorithm.kl if isinstance(algorithm, PolicyGradientConfig) else None
+    if learned.inputs == "latents" and kl is not None and kl.coef and kl.kind in (None, "mean_distance"):
+        yield (
+            "algorithm.kl.kind: mean_distance divides by one noise level a step, and inputs: latents of "
+            "sampling.transition.learned has one for each dimension: choose velocity_mse"
         )
     if not algorithm.on_decisions:
         yield f"sampling.transition.learned: {algorithm.name} does not look at the noise, so nothing would train it"

@@ -28,7 +28,7 @@ TRANSITIONS: Registry[Any] = Registry(
 
 
 class LearnedNoiseConfig(Section):
-    """A noise level that is trained with the policy: a small network of sigma, from `noise_level` on."""
+    """A noise level that is trained with the policy: a small network, whose output begins at `noise_level`."""
 
     low: PositiveFloat
     """It never falls below this."""
@@ -38,6 +38,12 @@ class LearnedNoiseConfig(Section):
     """Units of the network's one hidden layer."""
     lr_scale: PositiveFloat = 1.0
     """Its learning rate, as a share of `optimizer.lr`."""
+    inputs: Literal["sigma", "latents"] = "sigma"
+    """`sigma`: one noise level a step. `latents`: one for each latent dimension, from sigma, the dimension's latent and
+    its velocity, through which the network knows the prompt (ReinFlow)."""
+    entropy: NonNegativeFloat = 0.0
+    """The weight of the entropy in the objective, in nats a dimension: above 0, it keeps the noise from vanishing
+    (ReinFlow)."""
 
 
 class TransitionConfig(Section):
@@ -58,7 +64,7 @@ class TransitionConfig(Section):
 
 
 class WindowConfig(Section):
-    """The denoising steps that are stochastic and trained; the others follow the ODE."""
+    """The denoising steps that are stochastic and trained; the others follow the ODE, except as `before` says."""
 
     size: PositiveInt | None = None
     """Steps in the window; unset: all of them."""
@@ -79,6 +85,16 @@ class WindowConfig(Section):
     exponential decay, there 0.1): fewer on late steps, which only refine."""
     decay_from: Annotated[int, Field(ge=0)] = 0
     """slide: see `decay`."""
+    before: Literal["ode", "noise"] = "ode"
+    """The steps before the window: along the ODE, or drawn with the transition's noise and not trained (B2-DiffuRL).
+    Rows of a tree (`sampling.branch`) share that noise."""
+    include_last: bool = False
+    """True: the last step, to sigma' = 0, may be stochastic too, so that samplers of one and two steps have one and two
+    decisions (ReinFlow). Only for transitions with noise there: noisy_ode."""
+
+    def stochastic_steps(self, steps: int) -> int:
+        """Return how many of a sampler's first steps may be stochastic."""
+        return steps if self.include_last else steps - 1
 
 
 class BranchConfig(Section):
@@ -169,8 +185,8 @@ SAMPLING_OF: dict[str, SamplingKind] = {
 def decisions_per_trajectory(sampling: AnySamplingConfig) -> int:
     """Return the number of trained decisions of one trajectory.
 
-    For denoising, the stochastic steps in the window, without the last step, which adds no noise. For texts, the most
-    tokens that an answer may have. For images of tokens 1: only the model knows the number of tokens.
+    For denoising, the stochastic steps in the window. For texts, the most tokens that an answer may have. For images of
+    tokens 1: only the model knows the number of tokens.
     """
     if isinstance(sampling, TokenSamplingConfig):
         return sampling.max_new_tokens
@@ -178,7 +194,8 @@ def decisions_per_trajectory(sampling: AnySamplingConfig) -> int:
         return 1
     if sampling.transition.name == "ode" or sampling.transition.noise_level == 0:
         return 0
-    window, last = sampling.window, sampling.steps - 1
-    reach = min(window.high or last, last) - window.low
+    window = sampling.window
+    end = window.stochastic_steps(sampling.steps)
+    reach = min(window.high or end, end) - window.low
     most = reach if window.move == "grow" else window.size or reach
     return max(0, min(most, reach))

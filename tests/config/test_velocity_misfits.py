@@ -22,7 +22,7 @@ WRITES = DRAWS.replace("kind: pipeline", "kind: vlm")
     ("text", "override", "message"),
     [
         (DRAWS, "algorithm={name: awm, kl: {kind: mean_distance, coef: 0.1}}", "which awm does not replay"),
-        (DRAWS, "algorithm={name: awm, advantage: {name: branch, std: group}}", "branch gives each denoising step"),
+        (DRAWS, "algorithm={name: awm, advantage: {name: branch, std: group}}", "branch compares rows that branch"),
         (DRAWS, "algorithm={name: diffusion_nft, advantage: {clip: null}}", "diffusion_nft maps [-clip, clip]"),
         (DRAWS, "algorithm={name: rejection_sft, aggregate: sequence}", "pictures have none: leave it out"),
         (DRAWS, "pretraining={iterations: 1}", "a policy that generates media is pre-trained in a run by itself"),

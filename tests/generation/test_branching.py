@@ -62,6 +62,42 @@ def test_branches_share_steps_before_the_window(make_policy):
     assert policy.replay_gap(rollout) == 0
 
 
+@pytest.mark.parametrize("name, transition", [("sd3", "flow_sde"), ("sd15", "ddim")])
+def test_steps_before_the_window_can_draw_noise_that_is_not_trained(make_policy, name, transition):
+    """B2-DiffuRL's early steps: stochastic, shared by the rows of a tree, and no decisions."""
+    options = {
+        "steps": 6,
+        "transition": {"name": transition, "noise_level": 0.7},
+        "branch": {"at": (0,), "branching_factor": 3},
+    }
+    along, drawn = (
+        make_policy(name, window={"low": 3, "before": before}, **options).rollout(group(6), seed=1)
+        for before in ("ode", "noise")
+    )
+    policy = make_policy(name, window={"low": 3, "before": "noise"}, **options)
+    rollout = policy.rollout(group(6), seed=1)
+    assert rollout.log_probs.equal(drawn.log_probs) and rollout.log_probs.shape == along.log_probs.shape == (6, 2)
+    for step in range(3):
+        early, ode = (each.recording.next_latents[step][0] for each in (rollout, along))
+        assert early[0].equal(early[2]) and not early[0].equal(early[3])
+        assert not early.equal(ode)
+    after = rollout.recording.next_latents[3][0]
+    assert not after[0].equal(after[1])
+    assert policy.replay_gap(rollout) == 0
+
+
+def test_noisy_first_step_equals_that_of_a_window_of_all_steps(make_policy):
+    """The same Gaussian draws a step whether it is trained or not."""
+    whole, late = (
+        make_policy("sd3", steps=4, window=window).rollout(group(2), seed=5)
+        for window in ({}, {"low": 2, "before": "noise"})
+    )
+    for step in range(3):
+        first, second = (each.recording.next_latents[step][0] for each in (whole, late))
+        torch.testing.assert_close(first, second, atol=1e-6, rtol=0)
+    assert late.log_probs.equal(whole.log_probs[:, 2:])
+
+
 def test_noise_prediction_models_branch(make_policy):
     policy = make_policy("sd15", steps=4, branch={"at": (1,)})
     rollout = policy.rollout(group(4), seed=0)

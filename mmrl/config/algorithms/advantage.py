@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mmrl.config.train import TrainConfig
 
 _HOME = "mmrl.config.algorithms.advantage"
+Baseline = Literal["group", "batch", "history", "branch", "tree"]
 ADVANTAGES: Registry[Any] = Registry(
     "mmrl.advantages",
     "advantage",
@@ -49,9 +50,9 @@ class AdvantageConfig(ComponentSection):
     default_name: ClassVar[str] = "grpo"
     function: ClassVar[str | None] = None
     """The reference of the function of (rewards [B], groups [B]); None: the method `estimate` does it."""
-    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "group"
-    """The rewards that a reward is compared with: its group's, the batch's, the last ones of its prompt, or those of
-    the rows that branch from the same step."""
+    baseline: ClassVar[Baseline] = "group"
+    """The rewards that a reward is compared with: its group's, the batch's, the last ones of its prompt, those of the
+    steps of the same depth, or those of the rows of the same tree."""
     uses_total: ClassVar[bool] = True
     """False: several rewards are taken one by one, without their sum."""
     takes_constraints: ClassVar[bool] = False
@@ -100,7 +101,7 @@ class AdvantageConfig(ComponentSection):
             yield f"algorithm.advantage.history: only running looks back, and {name} is chosen"
         if self.baseline == "branch" and self.extremes_threshold is not None:
             yield f"algorithm.advantage.extremes_threshold: {name} gives each step its own credit: leave one out"
-        if self.baseline in ("history", "branch") and constrained(config.rewards):
+        if self.baseline in ("history", "branch", "tree") and constrained(config.rewards):
             yield (
                 f"rewards: at_least adds advantages relative to groups, and {name} has none: choose "
                 "algorithm.advantage.name grpo"
@@ -160,7 +161,7 @@ class ConstantBaselineAdvantage(AdvantageConfig):
 
     name: Literal["constant"] = "constant"
     function: ClassVar[str | None] = "mmrl.algorithms:constant_baseline_advantages"
-    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "batch"
+    baseline: ClassVar[Baseline] = "batch"
     value: float = 0.0
     """The baseline. It sets the share of answers that count as bad: with rewards of 0 and 1, 0 learns from the right
     ones alone, and 0.5 weighs right and wrong ones alike."""
@@ -188,7 +189,7 @@ class BatchAdvantage(AdvantageConfig):
 
     name: Literal["reinforce_pp"] = "reinforce_pp"
     function: ClassVar[str | None] = "mmrl.algorithms:reinforce_pp_advantages"
-    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "batch"
+    baseline: ClassVar[Baseline] = "batch"
     takes_constraints: ClassVar[bool] = True
 
     def arguments(self) -> Mapping[str, Any]:
@@ -243,7 +244,7 @@ class RunningAdvantage(AdvantageConfig):
     """Rewards against the last ones of the same prompt, so that groups may have one row (DDPO, arXiv:2305.13301)."""
 
     name: Literal["running"] = "running"
-    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "history"
+    baseline: ClassVar[Baseline] = "history"
 
 
 class BranchAdvantage(AdvantageConfig):
@@ -251,10 +252,25 @@ class BranchAdvantage(AdvantageConfig):
 
     name: Literal["branch"] = "branch"
     function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"
-    baseline: ClassVar[Literal["group", "batch", "history", "branch"]] = "branch"
+    baseline: ClassVar[Baseline] = "branch"
 
     def arguments(self) -> Mapping[str, Any]:
         return {"std": self.std, "ddof": self.ddof}
+
+
+class SiblingAdvantage(AdvantageConfig):
+    """Each reward against those of the rows that share its first steps, over their spread (B2-DiffuRL)."""
+
+    name: Literal["siblings"] = "siblings"
+    function: ClassVar[str | None] = "mmrl.algorithms:grpo_advantages"
+    baseline: ClassVar[Baseline] = "tree"
+
+    def arguments(self) -> Mapping[str, Any]:
+        return {"std": "group", "ddof": self.ddof}
+
+    @property
+    def has_choice_of_spread(self) -> bool:
+        return False
 
 
 class BestOfConfig(Section):

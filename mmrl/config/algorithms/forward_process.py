@@ -45,9 +45,9 @@ class ForwardProcessConfig(NoiseLevelsConfig):
             )
         if isinstance(self.advantage, AdvantageConfig):
             yield from self.advantage.validation_errors(config)
-            if self.advantage.baseline == "branch":
+            if self.advantage.baseline in ("branch", "tree"):
                 yield (
-                    f"algorithm.advantage.name: {self.advantage.name} gives each denoising step its own advantage, and "
+                    f"algorithm.advantage.name: {self.advantage.name} compares rows that branch at denoising steps, and "
                     f"{self.name} replays none: choose grpo"
                 )
 

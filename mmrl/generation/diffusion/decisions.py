@@ -1,6 +1,6 @@
 """The decisions of a rollout: the window of stochastic steps, and the trees of rows that share decisions.
 
-The other steps follow the ODE. A short window that moves trains every step eventually, at a fraction of the cost. Its
+The other steps follow the ODE, or are drawn and not trained. A short window that moves trains every step eventually, at a fraction of the cost. Its
 position depends only on the configuration, the iteration and a seed, so a resumed run continues with the same window.
 """
 
@@ -23,7 +23,8 @@ from mmrl.seeds import stream_seed
 def draw_window(window: WindowConfig, steps: int, seed: int, iteration: int = 0) -> range:
     """Return the stochastic steps of one rollout: at a uniformly random position, or where the moving window is.
 
-    The last of `steps` is never stochastic: it adds no noise. A single step gives an empty window.
+    The last of `steps` is stochastic only with `include_last`: most transitions add no noise there, and a single step
+    gives an empty window.
 
     Raises:
         ConfigError: the window does not fit into the steps.
@@ -33,13 +34,14 @@ def draw_window(window: WindowConfig, steps: int, seed: int, iteration: int = 0)
     >>> draw_window(WindowConfig(size=4, move="slide", every=25), steps=10, seed=0, iteration=50)
     range(2, 6)
     """
-    high = steps - 1 if window.high is None else min(window.high, steps - 1)
+    end = window.stochastic_steps(steps)
+    high = end if window.high is None else min(window.high, end)
     if high == 0:
         return range(0)
     size = high - window.low if window.size is None else window.size
     if size < 1 or window.low + size > high:
         raise ConfigError(f"sampling.window: {size} steps from step {window.low} do not fit below step {high} "
-                          f"(the pipeline takes {steps}, of which the last adds no noise)")  # fmt: skip
+                          f"(the pipeline takes {steps}, of which {end} may be stochastic)")  # fmt: skip
     latest = high - size
     if window.move == "grow":
         return range(max(window.low, latest - window.stride * (iteration // window.every)), high)

@@ -3,8 +3,8 @@
 The log-probability of a step depends on its spread as well as on its mean, so the policy gradient raises or lowers the
 exploration of each step. Rollout and replay evaluate one network with its current parameters.
 
-ReinFlow's network also reads the observation and has one output per dimension; here the noise level is a function of
-sigma only, and scales the transition's noise.
+ReinFlow's network reads the observation and has one output per dimension. `inputs: latents` is this form for latents of
+any shape: one network is applied to each dimension, and knows the observation through its latent and its velocity.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -28,9 +28,14 @@ NAME = "exploration_noise"
 
 
 class NoiseLevelNetwork(nn.Module):
-    """A network from sigma to a noise level between `low` and `high`; untrained, its output is `start`."""
+    """A network from sigma to a noise level between `low` and `high`; untrained, its output is `start`.
 
-    def __init__(self, low: float, high: float, start: float, hidden: int) -> None:
+    With `inputs` "latents" it is a network from sigma, a latent and its velocity to the level of that dimension.
+    """
+
+    def __init__(
+        self, low: float, high: float, start: float, hidden: int, inputs: Literal["sigma", "latents"] = "sigma"
+    ) -> None:
         """Create an untrained network with `hidden` units.
 
         Raises:
@@ -41,7 +46,8 @@ class NoiseLevelNetwork(nn.Module):
             raise ConfigError(f"sampling.transition.noise_level: {start} does not lie between learned.low, {low}, and "
                               f"learned.high, {high}")  # fmt: skip
         self._low, self._high = math.log(low), math.log(high)
-        self.inner, self.outer = nn.Linear(1, hidden), nn.Linear(hidden, 1)
+        self.inputs = inputs
+        self.inner, self.outer = nn.Linear(1 if inputs == "sigma" else 3, hidden), nn.Linear(hidden, 1)
         share = (math.log(start) - self._low) / (self._high - self._low)
         nn.init.zeros_(self.outer.weight)
         nn.init.constant_(self.outer.bias, math.atanh(2 * share - 1))
@@ -50,11 +56,13 @@ class NoiseLevelNetwork(nn.Module):
     def from_config(cls, config: TransitionConfig) -> NoiseLevelNetwork | None:
         """Return the configured network; None if the noise level is not trained."""
         learned = config.learned
-        return None if learned is None else cls(learned.low, learned.high, config.noise_level, learned.hidden)
+        if learned is None:
+            return None
+        return cls(learned.low, learned.high, config.noise_level, learned.hidden, learned.inputs)
 
-    def forward(self, sigma: Tensor) -> Tensor:  # [N] -> [N]
+    def forward(self, *inputs: Tensor) -> Tensor:  # [N] each -> [N]
         """Return noise levels; like ReinFlow's they are bounded by a tanh in their logarithm."""
-        share = (self.outer(self.inner(sigma[:, None]).tanh())[:, 0].tanh() + 1) / 2
+        share = (self.outer(self.inner(torch.stack(inputs, dim=1)).tanh())[:, 0].tanh() + 1) / 2
         return (self._low + (self._high - self._low) * share).exp()
 
     def save(self, folder: Path) -> None:
@@ -69,7 +77,7 @@ class NoiseLevelNetwork(nn.Module):
                               "sampling.transition.learned")  # fmt: skip
         saved = load_file(path)
         if {k: v.shape for k, v in saved.items()} != {k: v.shape for k, v in self.state_dict().items()}:
-            raise ConfigError(f"{path} was trained with another sampling.transition.learned.hidden")
+            raise ConfigError(f"{path} was trained with another hidden or inputs of sampling.transition.learned")
         self.load_state_dict(saved)
 
 
@@ -82,8 +90,12 @@ class LearnedNoiseTransition(Transition):
     levels: NoiseLevelNetwork
 
     def moments(self, x: Tensor, velocity: Tensor, sigma: Level, sigma_next: Level) -> tuple[Tensor, Level]:
-        at = torch.as_tensor(sigma, dtype=torch.float32, device=self.levels.outer.weight.device)
-        level = self.levels(at.reshape(-1)).reshape(at.shape).to(x.device)
+        device = self.levels.outer.weight.device
+        at = torch.as_tensor(sigma, dtype=torch.float32, device=device)
+        inputs = [at]
+        if self.levels.inputs == "latents":  # detached: noise is the network's choice, not the denoiser's
+            inputs = [at.expand(x.shape), x.detach().to(device), velocity.detach().to(device)]
+        level = self.levels(*(each.reshape(-1) for each in inputs)).reshape(inputs[0].shape).to(x.device)
         assert self.base.noise_field is not None
         now = replace(self.base, **{self.base.noise_field: level})
         return now.moments(x, velocity, sigma, sigma_next)

@@ -165,6 +165,8 @@ class RecordLoop(Loop):
             self._plan(step)
         if self.step in recording.decisions:
             following = self._explore(step)
+        elif recording.decisions and self.step < recording.decisions[0] and self.sampling.window.before == "noise":
+            following, *_ = self._draw(step)
         elif (recording.transition is None and not recording.keeps_latents) or (
             deterministic := step.family.deterministic(step.scheduler)
         ) is None:
@@ -204,7 +206,12 @@ class RecordLoop(Loop):
         device = step.sample.device
         self._noise_generator = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))
 
-    def _explore(self, step: Step) -> Tensor:
+    def _draw(self, step: Step) -> tuple[Tensor, Tensor, Level]:
+        """Return x' with the transition's noise, which rows of a branch share, and its mean and spread.
+
+        Raises:
+            UnsupportedError: the transition has no noise at this step.
+        """
         transition = self.recording.transition
         assert transition is not None
         mean, std = step.family.moments(transition, step)
@@ -213,7 +220,13 @@ class RecordLoop(Loop):
                                    "it out of sampling.window, or raise noise_level")  # fmt: skip
         noise = torch.randn(mean.shape, generator=self._noise_generator, device=mean.device)
         decision = sum(each <= self.step for each in self.recording.decisions) - 1
-        following = self.recording.branches.expand_to_branches((mean + std * noise).to(step.sample.dtype), decision)
+        drawn = (mean + std * noise).to(step.sample.dtype)
+        return self.recording.branches.expand_to_branches(drawn, decision), mean, std
+
+    def _explore(self, step: Step) -> Tensor:
+        following, mean, std = self._draw(step)
+        transition = self.recording.transition
+        assert transition is not None
         if self.latent_stream == 0:
             self._log_probs.append([])
             self._sizes.append([])
@@ -375,6 +388,8 @@ class _StreamOutputs:
 def _step_outputs(decision: int, streams: list[_StreamOutputs]) -> StepOutputs:
     means = [stream.mean for stream in streams]
     std = torch.as_tensor(shared_std([stream.std for stream in streams]), dtype=torch.float32, device=means[0].device)
+    if std.ndim > 1:  # a spread of each dimension: their geometric mean, which has the same entropy
+        std = std.log().flatten(1).mean(1).exp()
     return StepOutputs(
         step_indices=(decision,),
         log_probs=join_log_probs([stream.log_prob for stream in streams], [mean[0].numel() for mean in means])[:, None],

@@ -77,6 +77,9 @@ def shared_std(stds: Sequence[Level]) -> Level:
     Raises:
         UnsupportedError: the streams have different ones.
     """
-    if any(std != stds[0] for std in stds):
+    if any(isinstance(std, Tensor) and std.numel() > 1 for std in stds[1:]):
+        raise UnsupportedError("latents that are denoised together have one noise level: set inputs of "
+                               "sampling.transition.learned to sigma")  # fmt: skip
+    if any(std != stds[0] for std in stds[1:]):
         raise UnsupportedError(f"latents that are denoised together explore with different noise: {stds}")
     return stds[0]

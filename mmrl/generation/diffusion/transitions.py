@@ -44,6 +44,8 @@ class Transition(ABC):
     noise_field: ClassVar[str | None] = "noise_level"
     """The field that scales the noise of a Gaussian in closed form; None: there is no such field. Trained noise levels
     (`sampling.transition.learned`) and the guarded ratio (`algorithm.ratio: guard`) need one."""
+    has_final_noise: ClassVar[bool] = False
+    """True: the step to sigma' = 0 may add noise (`sampling.window.include_last`)."""
 
     @classmethod
     def from_config(cls, config: TransitionConfig, scheduler: Any, levels: Sequence[tuple[float, float]]) -> Transition:
@@ -141,10 +143,12 @@ class DanceSDE(Transition):
 class NoisyODE(Transition):
     """Euler's step of the ODE plus noise, as ReinFlow explores (arXiv:2505.22094).
 
-    No term removes the added noise: x' has more of it than sigma', so the noise level should be small.
+    No term removes the added noise: x' has more of it than sigma', so the noise level should be small. The last step
+    may explore too, which leaves its noise in x_0.
     """
 
     families: ClassVar[frozenset[str]] = frozenset({"flow"})
+    has_final_noise: ClassVar[bool] = True
     noise_level: Level
 
     def moments(self, x: Tensor, velocity: Tensor, sigma: Level, sigma_next: Level) -> tuple[Tensor, Level]:

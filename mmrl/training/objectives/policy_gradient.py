@@ -14,10 +14,10 @@ from torch import Tensor
 from mmrl.algorithms.aggregation import Aggregation, aggregation_total, aggregation_weights
 from mmrl.algorithms.forward_process import velocity_mse
 from mmrl.algorithms.importance import guarded_log_ratio
-from mmrl.algorithms.kl import gaussian_mean_distance, kl_k2, kl_k3, kl_weighted_k3
+from mmrl.algorithms.kl import gaussian_entropy, gaussian_mean_distance, kl_k2, kl_k3, kl_weighted_k3
 from mmrl.algorithms.policy_losses import PolicyLoss
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
-from mmrl.config.sampling import ImageTokenSamplingConfig, decisions_per_trajectory
+from mmrl.config.sampling import ImageTokenSamplingConfig, SamplingConfig, decisions_per_trajectory
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, FusedLossPolicy, Policy, Rollout, StepOutputs
 from mmrl.training.experience import MicroBatch
@@ -81,10 +81,16 @@ class PolicyGradient(Objective):
 
     needs: ClassVar[frozenset[Capability]] = frozenset({Capability.LOG_PROBS})
 
-    def __init__(self, policy: Policy, config: PolicyGradientConfig, max_decisions: int | None = None) -> None:
-        """`max_decisions` is the most decisions that a trajectory may have, which `aggregate: constant` divides by."""
+    def __init__(
+        self, policy: Policy, config: PolicyGradientConfig, max_decisions: int | None = None, entropy: float = 0.0
+    ) -> None:
+        """`max_decisions` is the most decisions that a trajectory may have, which `aggregate: constant` divides by.
+
+        `entropy` is the weight of the entropy of trained noise levels.
+        """
         self._policy = policy
         self._config = config
+        self._entropy = entropy
         self._settings = resolve_settings(config, policy.capabilities, max_decisions)
 
     @classmethod
@@ -92,7 +98,9 @@ class PolicyGradient(Objective):
         """Return the objective; the number of tokens of an image is known to its model alone."""
         policy, sampling = inputs.policy, inputs.sampling
         is_image = isinstance(sampling, ImageTokenSamplingConfig)
-        return cls(policy, config, policy.codes_per_image if is_image else decisions_per_trajectory(sampling))
+        learned = sampling.transition.learned if isinstance(sampling, SamplingConfig) else None
+        decisions = policy.codes_per_image if is_image else decisions_per_trajectory(sampling)
+        return cls(policy, config, decisions, 0.0 if learned is None else learned.entropy)
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of rows or decisions that the loss is the mean over; with `micro_batch`, 1."""
@@ -145,7 +153,8 @@ class PolicyGradient(Objective):
             if len(rows) < rollout.rows:
                 rollout, trained, credit = rollout.select(rows), trained[rows], credit[rows]
         fresh = rollout.policy_version == self._policy.version
-        return _ReplaySlice(settings, self._config.kl.coef, rollout, trained, weights, credit, copies, fresh)
+        coefs = self._config.kl.coef, self._entropy
+        return _ReplaySlice(settings, *coefs, rollout, trained, weights, credit, copies, fresh)
 
     def _reference(self, rollout: Rollout, step_indices: Sequence[int]) -> dict[int, Tensor]:
         """Return the reference's log-prob, mean or velocity at each decision, as the penalty compares."""
@@ -166,6 +175,7 @@ class _ReplaySlice:
 
     settings: SurrogateSettings
     coef: float  # of the penalty
+    entropy: float  # the weight of the entropy of trained noise levels
     rollout: Rollout
     trained: Tensor  # [B, T] bool
     weights: Tensor  # [B, T]
@@ -218,19 +228,33 @@ class _ReplaySlice:
         return table
 
     def penalty(self, now: StepOutputs) -> Tensor | None:
-        """Return the weighted sum of the distance from the reference, or None; log the entropy too."""
+        """Return the weighted sum of the distance from the reference, less that of the entropy of trained noise.
+
+        None without either. The entropy is logged.
+        """
         kind, here = self.settings.distance, list(now.step_indices)
         mask = self.trained[:, here]
         if now.entropy is not None:
             self._mean("entropy", now.entropy.detach(), mask)
+        bonus = self._entropy_bonus(now, mask) if self.entropy else None
         if kind is None:
-            return None
+            return None if bonus is None else -bonus
         reference = torch.stack([self.reference[t] for t in here], dim=1)
         distance = _distance(now, reference, self.rollout.log_probs[:, here], kind, mask)
         penalty = self.coef * (self.weights[:, here] * distance).sum()
         self._mean("kl", distance.detach(), mask)
         self.loss += penalty.item()
-        return penalty
+        return penalty if bonus is None else penalty - bonus
+
+    def _entropy_bonus(self, now: StepOutputs, mask: Tensor) -> Tensor:
+        """Return the weighted sum of the entropies of Gaussian steps, in nats a dimension, times the coefficient."""
+        if now.std is None:
+            raise ValueError("the entropy of trained noise levels needs decisions with a standard deviation")
+        entropy = gaussian_entropy(now.std)
+        self._mean("entropy", entropy.detach(), mask)
+        bonus = self.entropy * (self.weights[:, list(now.step_indices)] * entropy).sum()
+        self.loss -= bonus.item()
+        return bonus
 
     def _weighted(self, terms: PolicyLoss, weights: Tensor, moved: Tensor, mask: Tensor) -> Tensor:
         """Return the weighted sum of terms and log it; `moved` is how far log-probs are from the sampled ones."""

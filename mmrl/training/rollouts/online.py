@@ -161,20 +161,22 @@ class OnlineRollouts:
     def _advantages(self, collected: CollectedRollouts) -> Tensor:
         """Return [R] advantages; 0 in rows outside the baseline."""
         rows = collected.in_baseline.nonzero()[:, 0]
-        output, group_index = select_rows(collected.scored.output, rows.tolist()), collected.scored.group_index[rows]
+        output = select_rows(collected.scored.output, rows.tolist())
         advantages = torch.zeros(len(collected.in_baseline))
         config = self.advantage_estimator.config
+        shared = shared_rows(collected.scored.rollouts)
+        trees = collected.scored.group_index if shared is None else shared[:, 0]
+        by_tree = isinstance(config, AdvantageConfig) and config.baseline == "tree"
         if self.history is None:
-            advantages[rows] = self.advantage_estimator.advantages(output, group_index)
+            compared = trees if by_tree else collected.scored.group_index
+            advantages[rows] = self.advantage_estimator.advantages(output, compared[rows])
         else:
             samples = collected.scored.samples
             ids = [samples[row].id for row in rows.tolist()]
             relative = self.history.advantages(collected.scored.total[rows], ids)
             advantages[rows] = self.advantage_estimator.limited(relative)
         if isinstance(config, AdvantageConfig) and config.extremes_threshold is not None:
-            shared = shared_rows(collected.scored.rollouts)
-            compared = collected.scored.group_index if shared is None else shared[:, 0]
-            advantages = extreme_advantages(advantages, compared, config.extremes_threshold)
+            advantages = extreme_advantages(advantages, trees, config.extremes_threshold)
         return advantages
 
     def _branch_credit(self, collected: CollectedRollouts) -> Tensor | None:
