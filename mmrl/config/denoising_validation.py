@@ -79,7 +79,8 @@ def _decision_errors(algorithm: str, sampling: SamplingConfig) -> Iterator[str]:
         yield f"sampling.transition.noise_level: 0 draws without chance, {nothing}"
     if sampling.steps == 1 and not sampling.window.include_last:
         yield (
-            f"sampling.steps: a single step adds no noise, {nothing}: take 2 or more, or set sampling.window.include_last"
+            f"sampling.steps: a single step adds no noise, {nothing}: take 2 or more, or set "
+            "sampling.window.include_last"
         )
 
 

@@ -175,6 +175,23 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
             ],
             "algorithm.advantage.extremes_threshold: branch gives each step its own credit",
         ),
+        (
+            ["algorithm={name: b2_diffurl, advantage: {name: siblings}}"],
+            "algorithm.advantage.name: siblings needs rows that",
+        ),
+        ([f"{SD}, window: {{include_last: true}}}}"], "sampling.window.include_last: flow_sde does not explore"),
+        (
+            ["sampling.transition={name: noisy_ode, noise_level: 0.3}", "sampling.window.high=11"],
+            "sampling.window.high: 11 lies past the 9 stochastic steps",
+        ),
+        (
+            [
+                "sampling.transition={name: noisy_ode, noise_level: 0.3}",
+                "sampling.transition.learned={low: 0.1, high: 0.9, inputs: latents}",
+                "algorithm.kl.coef=0.1",
+            ],
+            "algorithm.kl.kind: mean_distance divides by one noise level a step",
+        ),
     ],
 )
 def test_invalid_exploration_settings_are_rejected(overrides, message):
@@ -193,6 +210,12 @@ def test_invalid_exploration_settings_are_rejected(overrides, message):
         ],
         [f"{SD}, branch: {{at: [0, 3, 6]}}}}", TREES, "algorithm.name=branch_grpo"],
         ["sampling.transition={name: noisy_ode, noise_level: 0.3, learned: {low: 0.1, high: 0.9}}"],
+        ["sampling={steps: 1, transition: {name: noisy_ode, noise_level: 0.3}, window: {include_last: true}}"],
+        [
+            f"{SD}, window: {{size: 2, move: grow, before: noise}}, branch: {{at: [0], branching_factor: 4}}}}",
+            TREES,
+            "algorithm={name: b2_diffurl, advantage: {name: siblings}}",
+        ],
         ["algorithm.name=grpo_guard", "sampling.transition.name=dance_sde"],
     ],
 )

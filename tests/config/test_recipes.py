@@ -8,9 +8,9 @@ import pytest
 
 import mmrl
 from mmrl.config import BatchPlan, ConfigError, copy_recipe, find_recipe, list_recipes, load_config
-from mmrl.config.recipes import PROTOCOLS, TASKS, recipes_folder
+from mmrl.config.recipes import PROTOCOLS, STUDIES, TASKS, recipes_folder
 
-FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name != PROTOCOLS)
+FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name not in (PROTOCOLS, STUDIES))
 
 
 def test_recipes_have_the_name_of_their_file():

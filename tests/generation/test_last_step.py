@@ -1,15 +1,19 @@
-"""The last step as a decision (`sampling.window.include_last`): samplers of one and two steps explore, as in ReinFlow."""
+"""The last step as a decision (`sampling.window.include_last`): short samplers explore, as in ReinFlow."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
+from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.sampling import SamplingConfig, WindowConfig, decisions_per_trajectory
 from mmrl.data.sample import Sample
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.decisions import draw_window
 from mmrl.policy import RolloutRequest
+from mmrl.training.experience import MicroBatch
+from mmrl.training.objectives.base import MetricAccumulator
+from mmrl.training.objectives.policy_gradient import PolicyGradient
 from tests.generation import tiny_pipelines as tiny
 
 GROUP = [RolloutRequest(Sample("0", prompt="a red circle"), n=3, group=0)]
@@ -68,6 +72,30 @@ def test_every_step_is_a_decision_with_its_closed_form_density(steps, kind):
     torch.testing.assert_close(rollout.log_probs[:, -1].double(), density.flatten(1).mean(1), atol=2e-5, rtol=1e-5)
     spread = (level * sigma**0.5).log().expand_as(x).flatten(1).mean(1).exp()
     torch.testing.assert_close(last.std[:, 0].double(), spread, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["sigma", "latents"])
+def test_entropy_term_raises_the_noise_as_its_derivative_says(kind):
+    """Without advantages, the gradient is that of the mean entropy times its weight."""
+    gradients = []
+    for weight in (0.0, 0.3):
+        policy = policy_of(2, kind)
+        rollout = policy.rollout(GROUP, seed=2)
+        objective = PolicyGradient(policy, GRPOConfig(), max_decisions=2, entropy=weight)
+        batch = MicroBatch.of_rows(rollout, torch.zeros(3))
+        objective.backward(batch, 1.0, 0, metrics := MetricAccumulator())
+        gradients.append(policy.parameters_to_train()["exploration_noise.outer.bias"].grad)
+    assert not gradients[0].any()
+    found: list[torch.Tensor] = []
+    policy.replay(rollout, range(2), lambda now: found.append(now.std.detach()))
+    spread = torch.cat(found, dim=1)
+    entropy = torch.distributions.Normal(torch.zeros_like(spread), spread).entropy().mean()
+    assert metrics.values()["entropy"] == pytest.approx(entropy.item(), rel=1e-5)
+    assert metrics.values()["loss"] == pytest.approx(-0.3 * entropy.item(), rel=1e-4)
+    bias = policy.parameters_to_train()["exploration_noise.outer.bias"]
+    bias.grad = None
+    policy.replay(rollout, range(2), lambda now: (-0.3 * now.std.log().sum() / 6).backward())
+    torch.testing.assert_close(gradients[1], bias.grad, atol=1e-6, rtol=1e-4)
 
 
 def test_noise_by_dimension_learns_from_the_reward_and_leaves_the_denoiser_alone():

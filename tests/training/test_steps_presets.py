@@ -55,6 +55,7 @@ CASES = {
     "unigrpo": (UniGRPOConfig(**ROOMY), GaussianPolicy),
     "branch_grpo": (BranchGRPOConfig(**ROOMY), Branching),
     "b2_diffurl": (B2DiffuRLConfig(**ROOMY), Branching),
+    "b2_diffurl, siblings": (B2DiffuRLConfig(advantage={"name": "siblings"}, **ROOMY), Branching),
 }
 
 
@@ -102,6 +103,24 @@ def test_shared_decisions_learn_once_from_all_leaves(make_trainer):
         -torch.stack([(expected_first * score[::2, 0]).sum(), (batch.step_advantages[:, 1] * score[:, 1]).sum()]) / 12
     )
     torch.testing.assert_close(policy.theta.grad, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bar", [None, 0.5])
+def test_siblings_are_compared_within_their_tree(make_trainer, bar):
+    """B2-DiffuRL's comparison: against the four rows of a tree, of which a group has two, and of these the extremes."""
+    advantage = {"name": "siblings", "ddof": 1, "extremes_threshold": bar}
+    algorithm = B2DiffuRLConfig(advantage=advantage, **ROOMY)
+    trainer = make_trainer(policy=Branching(), algorithm=algorithm, group_size=8, groups=2)
+    rewards, found = [], []
+    for batch in trainer.iterate.__self__.source.collect(0, 0.0, _phases()).micro_batches:
+        rewards += [-sum((float(w) - 1.0) ** 2 for w in text.split()) for text in batch.rollout.media]
+        found.append(batch.advantages)
+    trees = torch.tensor(rewards).reshape(4, 4)
+    expected = (trees - trees.mean(1, keepdim=True)) / (trees.std(1, keepdim=True) + 1e-4)
+    if bar is not None:
+        extreme = (expected == expected.amax(1, keepdim=True)) | (expected == expected.amin(1, keepdim=True))
+        expected = expected.where(extreme & (expected.abs() >= bar), 0.0)
+    torch.testing.assert_close(torch.cat(found), expected.flatten(), atol=1e-4, rtol=1e-4)
 
 
 def _phases():

@@ -47,7 +47,7 @@ class ForwardProcessConfig(NoiseLevelsConfig):
             yield from self.advantage.validation_errors(config)
             if self.advantage.baseline in ("branch", "tree"):
                 yield (
-                    f"algorithm.advantage.name: {self.advantage.name} compares rows that branch at denoising steps, and "
+                    f"algorithm.advantage.name: {self.advantage.name} compares rows that branch at steps, and "
                     f"{self.name} replays none: choose grpo"
                 )
 

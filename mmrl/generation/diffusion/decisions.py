@@ -1,7 +1,8 @@
 """The decisions of a rollout: the window of stochastic steps, and the trees of rows that share decisions.
 
-The other steps follow the ODE, or are drawn and not trained. A short window that moves trains every step eventually, at a fraction of the cost. Its
-position depends only on the configuration, the iteration and a seed, so a resumed run continues with the same window.
+The other steps follow the ODE, or are drawn and not trained. A short window that moves trains every step eventually, at
+a fraction of the cost. Its position depends only on the configuration, the iteration and a seed, so a resumed run
+continues with the same window.
 """
 
 from __future__ import annotations
