@@ -71,7 +71,7 @@ class NamedRewardConfig(Section):
 class ScoringConfig(Section):
     """The combination of rewards."""
 
-    by_source: dict[str, Annotated[tuple[NamedRewardConfig, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    by_source: dict[str, Annotated[list[NamedRewardConfig], Field(min_length=1)]] = Field(default_factory=dict)
     """Rewards of samples in training and its evaluations, by their source or else by their task, in the place of those
     that the samples name."""
 

@@ -62,7 +62,7 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split of any kind.
     """
-    if split in question_splits.NAMES:
+    if question_splits.tasks_of(split):
         return question_splits.samples(split)
     if world_splits.parts_of(split):
         return world_splits.samples(split)

@@ -214,6 +214,23 @@ def test_clips_are_decoded_by_pillow_and_pyav(question_sets):
             assert np.array_equal(frame.to_ndarray(format="rgb24"), colours_of(expected))
 
 
+def test_a_split_of_some_tasks_has_their_questions_alone():
+    whole = all_splits.samples("vlm-development")
+    assert all_splits.samples("vlm-detection-development") == [each for each in whole if each.task == "detection"]
+    assert all_splits.samples("vlm-video-qa+math-development") == [
+        each for each in whole if each.task in ("video-qa", "math")
+    ]
+    for name in (
+        "vlm-detection-test",
+        "vlm-detection+detection-train",
+        "vlm-gui-train",
+        "vlm--train",
+        "detection-train",
+    ):
+        with pytest.raises(KeyError, match="no split"):
+            all_splits.samples(name)
+
+
 def test_splits_have_the_stated_sizes_and_alternate_tasks(drawn):
     sizes = {"vlm-train": 600, "vlm-development": 256, "vlm-validation": 512}
     for split, rows in drawn.items():

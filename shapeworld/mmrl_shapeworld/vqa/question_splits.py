@@ -1,6 +1,7 @@
 """Data sets of questions for a VLM: training, development and validation, the tasks by turns.
 
 The `vlm-*` splits have the tasks on which the embedded model was pre-trained, the `vlm-new-*` splits four other tasks.
+`vlm-detection-train` and `vlm-grounding+math-train` are the questions of some tasks of `vlm-train`.
 """
 
 from __future__ import annotations
@@ -70,12 +71,30 @@ def _new_questions(task: str) -> dict[str, tuple[Question, ...]]:
     return {split: tuple(islice(rows, size)) for split, size in NEW_SPLITS.items()}
 
 
+def tasks_of(split: str) -> tuple[str, tuple[str, ...]] | None:
+    """Return the whole split, and the tasks of it that a split's name names; None if it is not the name of a split."""
+    if split in NAMES:
+        return split, tuple(NEW_TASKS if split in NEW_SPLITS else QUESTIONS)
+    start, _, rest = split.partition("-")
+    names, _, part = rest.rpartition("-")
+    tasks = tuple(names.split("+"))
+    known = all(task in QUESTIONS for task in tasks) and len(set(tasks)) == len(tasks)
+    return (f"vlm-{part}", tasks) if start == "vlm" and f"vlm-{part}" in SPLITS and known else None
+
+
 def samples(split: str) -> list[Sample]:
     """Return a split as data, pictures as data URIs.
 
     Training data has demonstrations: the right answers, and those of the careless annotator for the new tasks.
+
+    Raises:
+        KeyError: there is no such split.
     """
-    return list(_samples(split))
+    found = tasks_of(split)
+    if found is None:
+        raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
+    whole, tasks = found
+    return [sample for sample in _samples(whole) if sample.task in tasks]
 
 
 @cache  # drawing the pictures takes a second or two, and several runs in one process ask for them
