@@ -37,6 +37,21 @@ def test_the_length_of_chains_can_be_rewarded_beside_the_answer(tmp_path):
     assert 0 < after["evaluation/length"] <= 1 and before["evaluation/numeric"] > 0.2
 
 
+def test_a_bonus_may_count_in_right_answers_only(tmp_path):
+    """Totals are 0 for wrong answers, and between 1 and 1.5 for right ones."""
+    bonus = "{name: length, weight: 0.5, args: {limit: 4, slack: 60}, counts_if: {reward: numeric, at_least: 1.0}}"
+    _, after = evaluations(
+        tmp_path / "run",
+        f"rewards=[{{name: numeric}}, {bonus}]",
+        "training.iterations=2",
+        "evaluation.prompts=64",
+        "evaluation.greedy=false",
+    )
+    right = after["evaluation/numeric"]
+    assert right < after["evaluation/total"] <= 1.5 * right
+    assert after["evaluation/length"] > right  # wrong answers have a length too, which is measured and adds nothing
+
+
 @pytest.mark.slow
 def test_the_recipe_solves_most_of_its_validation_set(tmp_path):
     before, after = evaluations(tmp_path / "run")

@@ -11,6 +11,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.errors import ConfigError
 from mmrl.rewards import RewardSuite, ScoreCache, WeightedReward
+from mmrl.rewards.core.executor import Condition
 from mmrl.rewards.core.routing import RoutedRewards, SharedLoader, distinct_choices
 from mmrl.training.rollouts.lagrangian import Constraint, Constraints
 
@@ -79,13 +80,16 @@ def build_reward_suite(
     Rewards that are `monitored` are measured and have no weight.
     """
     scoring = scoring or ScoringConfig()
+    loaded = [load(chosen.name, **chosen.args) for chosen in rewards]
+    names = {chosen.name: reward.name for chosen, reward in zip(rewards, loaded, strict=True)}
     default = [
         WeightedReward(
-            load(chosen.name, **chosen.args),
+            reward,
             weight=chosen.weight if chosen.at_least is None else 0.0,
+            counts_if=_condition(chosen, names),
             **chosen.model_dump(include={"gate", "retries", "deadline_s", "batch_size", "concurrency"}),
         )
-        for chosen in rewards
+        for chosen, reward in zip(rewards, loaded, strict=True)
     ]
     also = [WeightedReward(load(name), weight=0.0) for name in monitored]
     cache = ScoreCache(scoring.cache) if scoring.cache else None
@@ -93,3 +97,10 @@ def build_reward_suite(
     if choices := distinct_choices(samples):
         return RoutedRewards(default, choices, load=load, monitored=also, **settings)
     return RewardSuite([*default, *also], **settings)
+
+
+def _condition(chosen: RewardConfig, names: Mapping[str, str]) -> Condition | None:
+    """Return the condition of a reward; `names` maps its name in the configuration to the one of its values."""
+    if chosen.counts_if is None:
+        return None
+    return Condition(names[chosen.counts_if.reward], chosen.counts_if.at_least)

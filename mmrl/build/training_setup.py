@@ -85,6 +85,11 @@ def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
     for i, reward in enumerate(config.rewards):
         if reward.gate is not None:
             yield f"rewards.{i}.gate: a gate has no gradient, which {name} follows: leave it out, or choose grpo"
+        elif reward.counts_if is not None:
+            yield (
+                f"rewards.{i}.counts_if: {name} follows the gradient of each reward by itself: leave it out, "
+                "or choose grpo"
+            )
         elif reward.at_least is not None:
             yield f"rewards.{i}.at_least: a constraint acts on advantages, which {name} has none of: leave it out"
         elif reward.weight and not reward_class(reward.name).differentiable:

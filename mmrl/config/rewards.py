@@ -21,6 +21,15 @@ class LagrangeConfig(Section):
     """It grows no further, so that a threshold out of reach does not silence the objective."""
 
 
+class CountsIfConfig(Section):
+    """The condition on which a reward adds to the total: another reward of the answer reaches a threshold (G-RA)."""
+
+    reward: str
+    """The `name` of the other reward, which keeps its own part of the total; its weight may be 0."""
+    at_least: float
+    """The value that the other reward must reach; for one whose lower values are better, at most this."""
+
+
 class RewardConfig(Section):
     """A reward by name, with its weight and its settings."""
 
@@ -32,6 +41,9 @@ class RewardConfig(Section):
     """Passed to the reward's constructor."""
     gate: float | None = None
     """An answer that does not reach this value gets the lowest possible total, independent of its other rewards."""
+    counts_if: CountsIfConfig | None = None
+    """This reward adds to the total of an answer only if another one, the outcome, reaches a threshold, and adds 0
+    otherwise. The outcome itself always counts (gated reward accumulation, G-RA)."""
     at_least: float | None = None
     """A constraint, and no part of the total: the other rewards are maximised as long as this one's mean over an
     iteration reaches the threshold (MVC-ZigAL, arXiv:2505.20107). Its advantages are added, times a multiplier."""

@@ -7,7 +7,7 @@ its advantage and its policy loss, and the transition state their own constraint
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from string import Formatter
 
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
@@ -21,7 +21,7 @@ from mmrl.config.data import (
 )
 from mmrl.config.denoising_validation import denoising_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
-from mmrl.config.rewards import LagrangeConfig, constrained, summed
+from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
 from mmrl.config.sampling import SAMPLING_OF, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 
@@ -96,6 +96,7 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
     rewards = config.rewards
     names = [reward.name for reward in rewards]
     yield from _constraint_errors(config)
+    yield from _condition_errors(rewards)
     if not names and config.policy.kind != "vlm" and config.algorithm.experience == "rollouts":
         yield "rewards: name at least one, as `mmrl rewards list` shows them"
     for i, name in enumerate(names):
@@ -104,6 +105,34 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
     for i, name in enumerate(config.evaluation.rewards):
         if name in names:
             yield f"evaluation.rewards.{i}: {name} is trained on, so it is evaluated in any case"
+
+
+def _condition_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
+    """Yield one message for each `counts_if` that names no other reward, or of which one waits for another in turn."""
+    outcomes = {reward.name: reward.counts_if.reward for reward in rewards if reward.counts_if is not None}
+    names = [reward.name for reward in rewards]
+    for i, reward in enumerate(rewards):
+        if reward.counts_if is None:
+            continue
+        outcome, others = reward.counts_if.reward, [name for name in names if name != reward.name]
+        chain = [reward.name]
+        while chain[-1] in outcomes and outcomes[chain[-1]] not in chain:
+            chain.append(outcomes[chain[-1]])
+        if outcome not in others:
+            there = f"there are {', '.join(others)}" if others else "there is no other"
+            yield f"rewards.{i}.counts_if.reward: {outcome} is not another reward of this run: {there}"
+        elif outcomes.get(chain[-1]) == reward.name:
+            yield (
+                f"rewards.{i}.counts_if.reward: {' counts if '.join([*chain, reward.name])} again: "
+                "one of them must count in any case"
+            )
+        if reward.at_least is not None:
+            yield (
+                f"rewards.{i}.counts_if: {reward.name} has at_least, so it is no part of the total in any case: "
+                "choose one"
+            )
+        elif reward.weight == 0:
+            yield f"rewards.{i}.counts_if: {reward.name} has the weight 0, so it never counts: leave one of them out"
 
 
 def _constraint_errors(config: TrainConfig) -> Iterator[str]:

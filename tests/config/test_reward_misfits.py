@@ -16,6 +16,7 @@ rewards: [{name: a}, {name: b}]
 data: {path: "shapeworld:train"}
 """
 CONSTRAINT = "rewards.1.at_least=0.8"
+CONDITION = "rewards.1.counts_if={reward: a, at_least: 1.0}"
 
 
 def refused(*overrides: str) -> list[str]:
@@ -34,6 +35,10 @@ def refused(*overrides: str) -> list[str]:
         [CONSTRAINT],
         [CONSTRAINT, "rewards.1.lagrange={start: 1.0, rate: 0.5, max: 2.0}"],
         [CONSTRAINT, "algorithm.name=gdpo", "rewards.2={name: c}"],
+        [CONDITION],
+        [CONDITION, "rewards.0.weight=0"],
+        [CONDITION, "rewards.2={name: c, counts_if: {reward: b, at_least: 0.5}}"],
+        [CONDITION, "algorithm={name: diffusion_nft}", "sampling={}"],
     ],
 )
 def test_valid_reward_settings_are_accepted(overrides):
@@ -67,6 +72,20 @@ def test_valid_reward_settings_are_accepted(overrides):
         (
             [CONSTRAINT, "data.group_sampling={name: dynamic}"],
             "data.group_sampling: dynamic drops groups whose totals are equal",
+        ),
+        (["rewards.1.counts_if={reward: b, at_least: 1}"], "b is not another reward of this run: there are a"),
+        (["rewards.1.counts_if={reward: d, at_least: 1}"], "d is not another reward of this run: there are a"),
+        (["rewards=[{name: a, counts_if: {reward: b, at_least: 1}}]"], "b is not another reward of this run: there is"),
+        (
+            [CONDITION, "rewards.0.counts_if={reward: b, at_least: 1}"],
+            "rewards.0.counts_if.reward: a counts if b counts",
+        ),
+        ([CONDITION, CONSTRAINT], "rewards.1.counts_if: b has at_least"),
+        ([CONDITION, "rewards.1.weight=0"], "rewards.1.counts_if: b has the weight 0"),
+        ([CONDITION, "algorithm.name=gdpo"], "rewards: counts_if decides on a part of the total, which gdpo does not"),
+        (
+            [CONDITION, "algorithm.advantage.name=pareto"],
+            "rewards: counts_if decides on a part of the total, which pareto does not",
         ),
     ],
 )

@@ -16,7 +16,9 @@ from mmrl.rewards import (
     RewardOutput,
     RewardSuite,
     Status,
+    WeightedReward,
 )
+from mmrl.rewards.core.executor import Condition
 
 FAIL, GARBAGE = "fail", "garbage"
 
@@ -162,3 +164,58 @@ def test_an_empty_batch():
     suite = RewardSuite([(scripted("a"), 1.0)])
     output = suite.score([])
     assert output.values["total"].shape == (0,) and suite.valid_share(output) == 1.0 and output.events == []
+
+
+def test_conditional_rewards_count_where_the_outcome_reaches_the_threshold():
+    bonus = WeightedReward(scripted("bonus"), 0.5, counts_if=Condition("outcome", 1.0))
+    suite = RewardSuite([(scripted("outcome"), 1.0), bonus])
+    output = suite.score(rows(outcome=[1.0, 0.5, 0.0, 2.0, FAIL, 0.0], bonus=[4.0, 4.0, 4.0, FAIL, 4.0, FAIL]))
+    np.testing.assert_array_equal(output.values["total"], np.float32([3, 0.5, 0, math.nan, math.nan, 0]))
+    np.testing.assert_array_equal(output.values["bonus"], np.float32([4, 4, 4, math.nan, 4, math.nan]))
+    assert output.status["total"] == [Status.OK] * 3 + [Status.ERROR] * 2 + [Status.OK]
+
+
+def test_the_outcome_may_be_measured_alone_and_be_better_when_lower():
+    class Distance(Reward):
+        name, needs, range, direction = "distance", (), (0.0, 9.0), "lower"
+
+        def score_one(self, item):
+            return item.references["distance"]
+
+    suite = RewardSuite([(Distance(), 0.0), WeightedReward(scripted("a"), counts_if=Condition("distance", 0.3))])
+    output = suite.score(rows(distance=[0.1, 0.3, 0.4], a=[5.0, 5.0, 5.0]))
+    assert output.values["total"].tolist() == [5, 5, 0]
+
+
+def test_events_of_conditional_rewards_are_withheld_with_their_values():
+    def answer(batch, context):
+        return output_of([1.0, 1.0], [Status.OK] * 2, events=[[(0, 1.0)], [(3, 2.0)]])
+
+    conditional = WeightedReward(Broken(answer), 0.5, counts_if=Condition("a", 1.0))
+    output = RewardSuite([(scripted("a"), 1.0), conditional]).score(rows(a=[1.0, 0.0]))
+    assert output.events == [[(0, 0.5)], []] and output.values["total"].tolist() == [1.5, 0.0]
+
+
+def test_the_floor_of_a_gate_counts_with_conditional_rewards_that_add_nothing():
+    bonus = WeightedReward(scripted("bonus", low=2.0), counts_if=Condition("outcome", 1.0))
+    gate = WeightedReward(scripted("check"), 0.0, gate=1.0)
+    output = RewardSuite([(scripted("outcome"), 1.0), bonus, gate]).score(rows(outcome=[1], bonus=[3], check=[0]))
+    assert output.values["total"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("condition", "aggregation", "message"),
+    [
+        (Condition("b", 1.0), "sum", "counts_if names b, which is no other reward"),
+        (Condition("c", 1.0), "sum", r"counts_if names c, which is no other reward of the suite \(a\)"),
+        (Condition("a", 1.0), "gdpo", "not with 'gdpo'"),
+    ],
+)
+def test_conditions_that_cannot_decide_are_refused(condition, aggregation, message):
+    with pytest.raises(RewardError, match=message):
+        RewardSuite([(scripted("a"), 1.0), WeightedReward(scripted("b"), counts_if=condition)], aggregation=aggregation)
+
+
+def test_thresholds_of_conditions_are_finite():
+    with pytest.raises(RewardError, match=r"counts_if\.at_least is nan; it must be a finite number"):
+        WeightedReward(scripted("b"), counts_if=Condition("a", math.nan))

@@ -125,6 +125,11 @@ class AdvantageConfig(ComponentSection):
             yield f"algorithm.advantage.name: {name} {self.several_rewards}, and there is one: choose grpo"
         if any(reward.gate is not None for reward in config.rewards):
             yield f"rewards: a gate decides on the total, which {name} does not look at: leave it out, or choose grpo"
+        if any(reward.counts_if is not None for reward in config.rewards):
+            yield (
+                f"rewards: counts_if decides on a part of the total, which {name} does not look at: leave it out, "
+                "or choose grpo"
+            )
         if config.scoring.renormalise:
             yield f"scoring.renormalise: {name} takes the rewards one by one, so there is no sum to scale: leave it out"
 

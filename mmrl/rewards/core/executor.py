@@ -37,6 +37,16 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
+class Condition:
+    """A threshold that another reward of the same answer must reach."""
+
+    reward: str
+    """The other reward's `name`."""
+    at_least: float
+    """For rewards whose direction is "lower": at most."""
+
+
+@dataclass(frozen=True)
 class WeightedReward:
     """A reward of a suite, with its weight and the settings of its calls."""
 
@@ -45,6 +55,8 @@ class WeightedReward:
     """0: measured, and not part of the total."""
     gate: float | None = None
     """An answer whose score is worse than this value gets the lowest possible total."""
+    counts_if: Condition | None = None
+    """The reward is added to the total of answers that satisfy this, and 0 to that of all others."""
     retries: int = 3
     """Further attempts at answers whose scoring failed with a transient failure."""
     pause_s: float = 0.5
@@ -63,6 +75,8 @@ class WeightedReward:
             raise RewardError(f"{name}: weights must be finite numbers, not {self.weight}")
         if self.gate is not None and not math.isfinite(self.gate):
             raise RewardError(f"{name}: gate is {self.gate}; it must be a finite number")
+        if self.counts_if is not None and not math.isfinite(self.counts_if.at_least):
+            raise RewardError(f"{name}: counts_if.at_least is {self.counts_if.at_least}; it must be a finite number")
         if self.retries < 0 or self.pause_s < 0:
             raise RewardError(f"{name}: retries ({self.retries}) and pause_s ({self.pause_s}) cannot be negative")
         for setting in ("deadline_s", "batch_size", "concurrency"):

@@ -56,6 +56,21 @@ def gated(
     return np.where(unknown, np.nan, np.where(shut, floor, totals))
 
 
+def withheld(
+    values: Array,  # [B]
+    outcomes: Array,  # [B] of the reward that decides
+    at_least: float,
+) -> Array:  # [B]
+    """Return `values` with 0 where the outcome is below its threshold, and NaN where the outcome is unknown.
+
+    Gated reward accumulation (G-RA): immediate rewards add up only in answers whose outcome is good enough.
+
+    >>> withheld(np.array([5.0, 5.0, 5.0]), np.array([1.0, 0.0, np.nan]), at_least=0.5)
+    array([ 5.,  0., nan])
+    """
+    return np.where(np.isnan(outcomes), np.nan, np.where(outcomes >= at_least, values, 0.0))
+
+
 def gdpo(
     columns: Array,  # [B, R]
     weights: Sequence[float],

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from mmrl.rewards.core.cache import ScoreCache
 from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward, TrainerMethods
-from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated
+from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated, withheld
 from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, Scope, merge_outputs
 
@@ -115,7 +115,8 @@ class RewardSuite(TrainerMethods, Scorer):
         scores.result()
 
     `total` is the weighted sum, NaN where any of its terms is NaN (but see `renormalise`). A reward whose direction is
-    "lower" is subtracted. A reward of weight 0 is measured, and not part of the total.
+    "lower" is subtracted. A reward of weight 0 is measured, and not part of the total. A reward with `counts_if` is
+    part of it only in answers whose other reward reaches a threshold.
     """
 
     def __init__(
@@ -143,6 +144,7 @@ class RewardSuite(TrainerMethods, Scorer):
         self.weights = {part.reward.name: float(part.weight) * part.reward.spec.sign for part in self.parts}
         """The factor of each value in the total: negative for a reward whose direction is "lower"."""
         self._check_names_and_weights()
+        self._check_conditions(aggregation)
         if renormalise and aggregation != "sum":
             raise RewardError(f"renormalise goes with the aggregation 'sum', not with {aggregation!r}")
         self._aggregation, self._renormalise, self.min_valid_share = aggregation, renormalise, min_valid_share
@@ -184,6 +186,17 @@ class RewardSuite(TrainerMethods, Scorer):
         if not any(self.weights.values()):
             raise RewardError("no reward of the suite has a weight other than 0: the total would always be 0")
 
+    def _check_conditions(self, aggregation: Aggregation) -> None:
+        conditional = [(part.reward.name, part.counts_if.reward) for part in self.parts if part.counts_if is not None]
+        if conditional and aggregation != "sum":
+            raise RewardError(f"counts_if goes with the aggregation 'sum', not with {aggregation!r}")
+        for name, outcome in conditional:
+            if outcome == name or outcome not in self.names:
+                others = ", ".join(each for each in self.names if each != name) or "none"
+                raise RewardError(
+                    f"{name}: counts_if names {outcome}, which is no other reward of the suite ({others})"
+                )
+
     def _lowest_total(self) -> float:
         """Return the lowest possible weighted sum, the total of an answer that fails a gate; NaN without gates."""
         if not any(part.gate is not None for part in self.parts):
@@ -194,6 +207,7 @@ class RewardSuite(TrainerMethods, Scorer):
         edges = {
             part.reward.name: sorted(self.weights[part.reward.name] * e for e in part.reward.range) for part in parts
         }
+        edges |= {p.reward.name: [min(edges[p.reward.name][0], 0.0), 0.0] for p in parts if p.counts_if is not None}
         if open_ended := [name for name, (low, _) in edges.items() if not math.isfinite(low)]:
             raise RewardError(
                 f"a gate gives the lowest total there is, but {', '.join(open_ended)} has no lowest value: "
@@ -210,6 +224,8 @@ class RewardSuite(TrainerMethods, Scorer):
         merged = RewardOutput({}, {}, [{} for _ in batch], events=[[] for _ in batch], failures=[{} for _ in batch])
         for part, output in zip(self.parts, outputs, strict=True):
             self._add(merged, part.reward, output)
+        for part, output in zip(self.parts, outputs, strict=True):
+            self._add_events(merged, part, output)
         total = self._total(merged, [item.group for item in batch])
         return RewardOutput(
             values=merged.values | {TOTAL: total.astype(np.float32)},
@@ -220,7 +236,7 @@ class RewardSuite(TrainerMethods, Scorer):
         )
 
     def _total(self, merged: RewardOutput, groups: list[int]) -> NDArray[np.float64]:
-        columns = np.stack([merged.values[name].astype(np.float64) for name in self.names], axis=1)
+        columns = np.stack([self._counted(p, merged.values, merged.values[p.reward.name]) for p in self.parts], axis=1)
         total = aggregate(self._aggregation, columns, list(self.weights.values()), groups, self._renormalise)
         gates = [part for part in self.parts if part.gate is not None]
         if not gates:
@@ -232,7 +248,9 @@ class RewardSuite(TrainerMethods, Scorer):
 
     def _total_status(self, merged: RewardOutput, total: NDArray[np.float64]) -> list[Status]:
         """Return the worst status of each row; `OK` where that is a failure, but the total is known."""
-        parts = [part.reward.name for part in self.parts if part.weight or part.gate is not None]
+        outcomes = {part.counts_if.reward for part in self.parts if part.counts_if is not None}
+        names = ((part.reward.name, part.weight or part.gate is not None) for part in self.parts)
+        parts = [name for name, decides in names if decides or name in outcomes]
         rows = zip(*(merged.status[name] for name in parts), strict=True)
         worst = [max(row, key=_severity.index) for row in rows]
         failed = (Status.ERROR, Status.TIMEOUT)
@@ -250,9 +268,23 @@ class RewardSuite(TrainerMethods, Scorer):
         for row, (detail, failures) in enumerate(zip(output.detail, output.failures, strict=True)):
             into.detail[row].update(detail)
             into.failures[row].update(failures)
-        if weight := self.weights[reward.name]:  # events are terms of the total, as values are
+
+    def _add_events(self, into: RewardOutput, part: WeightedReward, output: RewardOutput) -> None:
+        """Add the events of a reward with a weight, which are terms of the total as values are."""
+        counted = self._counted(part, into.values, np.ones(len(into.detail)))
+        if weight := self.weights[part.reward.name]:
             for row, events in enumerate(output.events):
-                into.events[row].extend((decision, weight * value) for decision, value in events)
+                if counted[row] == 1:
+                    into.events[row].extend((decision, weight * value) for decision, value in events)
+
+    def _counted(self, part: WeightedReward, values: Mapping[str, Any], own: NDArray[Any]) -> NDArray[np.float64]:
+        """Return a reward's [B] values as they enter the total: 0 where its condition is not satisfied."""
+        own = own.astype(np.float64)
+        if part.counts_if is None:
+            return own
+        name, least = part.counts_if.reward, float(np.float32(part.counts_if.at_least))  # rounded as values are
+        sign = self._states[name].spec.sign
+        return withheld(own, values[name].astype(np.float64) * sign, least * sign)
 
 
 @dataclass(frozen=True)
