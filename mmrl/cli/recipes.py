@@ -12,24 +12,40 @@ app = typer.Typer(help="The configurations that ship with mmrl.", no_args_is_hel
 
 @app.command("list")
 def list_() -> None:
-    """Name every recipe and what it does."""
+    """Name every recipe, what it does, and the published systems that it serves."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     from mmrl.config import list_recipes
+    from mmrl.studies.systems import recipe_systems
 
-    table = Table("recipe", "what it does", "folder", box=None)
+    served = recipe_systems()
+    table = Table(box=None)
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it does")
+    table.add_column("folder", no_wrap=True)
     for recipe in list_recipes():
-        table.add_row(recipe.name, recipe.description, recipe.path.parent.name)
+        systems = ", ".join(served[recipe.name])
+        text = f"{recipe.description}\nsystems: {systems}" if systems else recipe.description
+        table.add_row(recipe.name, escape(text), recipe.path.parent.name)
     Console().print(table)
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="A recipe or task.")]) -> None:
+def show(
+    name: Annotated[str, typer.Argument(help="A recipe, a task, or a published system by its name or key.")],
+) -> None:
     """Print a recipe's file."""
-    from mmrl.config import find_recipe
+    from mmrl.config import ConfigError, find_recipe
+    from mmrl.studies.systems import recipe_of_system
 
-    recipe = find_recipe(name)
+    try:
+        recipe = find_recipe(name)
+    except ConfigError:
+        if (own := recipe_of_system(name)) is None:
+            raise
+        recipe = find_recipe(own)
     typer.echo(recipe.path.read_text(encoding="utf-8"), nl=False)
 
 

@@ -18,7 +18,9 @@ app = typer.Typer(help="Published claims with their ablations: run one, or see i
 
 @app.command()
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME|FILE", help="A shipped study, or a YAML file of yours.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FILE", help="A shipped study, a published system, or a YAML file of yours.")
+    ],
     seeds: Annotated[
         int | None, typer.Option(min=1, help="Seeds of each arm.", show_default="the study's own rule")
     ] = None,
@@ -36,9 +38,8 @@ def run(
 ) -> None:
     """Train the arms of a study side by side, and judge its claims. The same command goes on after an interruption."""
     from mmrl.errors import ConfigError
-    from mmrl.studies.study import load_study
 
-    study = load_study(name)
+    study = _find(name)
     if not resume and (root / study.name).exists():
         raise ConfigError(f"--fresh: {root} has a result of {study.name} already: choose another --root")
 
@@ -83,23 +84,40 @@ def list_() -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(metavar="NAME|FOLDER", help="A study, or the folder of a result.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME|FOLDER", help="A study, a published system, or the folder of a result.")
+    ],
 ) -> None:
     """Print a study's claims, and its result if there is one."""
     from mmrl.studies.published import published_result
-    from mmrl.studies.study import load_study
     from mmrl.studies.study_result import RESULT, StudyResult
 
     if (Path(name) / RESULT).is_file():
         _print(StudyResult.load(Path(name) / RESULT))
         return
-    study = load_study(name)
+    study = _find(name)
     result = published_result(study.name)
     if result is None:
         _print_claims(study)
-        typer.echo(f"It has no published result; run it with: mmrl study run {name}")
+        typer.echo(
+            f"It has no published result; run it with: mmrl study run {name if Path(name).is_file() else study.name}"
+        )
     else:
         _print(result)
+
+
+def _find(name: str) -> Study:
+    """Return a study by its own name, by its file, or by the name or key of its system."""
+    from mmrl.errors import ConfigError
+    from mmrl.studies.study import load_study
+    from mmrl.studies.systems import study_of_system
+
+    try:
+        return load_study(name)
+    except ConfigError:
+        if Path(name).suffix in (".yaml", ".yml") or (study := study_of_system(name)) is None:
+            raise
+        return study
 
 
 def _print(result: StudyResult) -> None:

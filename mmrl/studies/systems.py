@@ -9,6 +9,7 @@ from importlib.resources import files
 import yaml
 
 from mmrl.config.recipes import list_recipes
+from mmrl.errors import ConfigError
 from mmrl.studies.published import published_result
 from mmrl.studies.study import Study, list_studies
 from mmrl.studies.study_result import StudyResult
@@ -41,6 +42,46 @@ def load_systems() -> tuple[System, ...]:
     """Return all systems, in the order of their file."""
     text = files("mmrl.studies").joinpath("systems.yaml").read_text(encoding="utf-8")
     return tuple(System(**row) for row in yaml.safe_load(text))
+
+
+def find_system(name: str) -> System | None:
+    """Return the system of a key or of a paper's name, in any case; None if there is none.
+
+    A row's name may list several, `V-Triune, Orsta`: each of them is found, and so is a name without its addition in
+    brackets.
+    """
+    wanted = name.strip().casefold()
+    return next((system for system in load_systems() if wanted in _names_of(system)), None)
+
+
+def study_of_system(name: str) -> Study | None:
+    """Return the study of the system of this key or name; None if it is the name of no system.
+
+    Raises:
+        ConfigError: the system has no study yet.
+    """
+    if (system := find_system(name)) is None:
+        return None
+    found = next((study for study in list_studies() if study.config.paper.key == system.key), None)
+    if found is None:
+        raise ConfigError(f"{system.name} has no study yet; it waits for: {system.needs}")
+    return found
+
+
+def recipe_of_system(name: str) -> str | None:
+    """Return the recipe of the system of this key or name, its own or its study's; None if it is no system's name.
+
+    Raises:
+        ConfigError: the system has no recipe yet.
+    """
+    if (system := find_system(name)) is None:
+        return None
+    if system.recipe is not None:
+        return system.recipe
+    recipe = {study.config.paper.key: study.config.recipe for study in list_studies()}.get(system.key)
+    if recipe is None:
+        raise ConfigError(f"{system.name} has no recipe yet; it waits for: {system.needs}")
+    return recipe
 
 
 def systems_page() -> str:
@@ -82,6 +123,12 @@ def unknown_keys(studies: Sequence[Study]) -> list[str]:
     """Return the studies whose paper has the key of no system."""
     known = {system.key for system in load_systems()}
     return [study.name for study in studies if study.config.paper.key not in known]
+
+
+def _names_of(system: System) -> set[str]:
+    names = [system.key, system.name, *system.name.split(",")]
+    names += [name.partition("(")[0] for name in names]
+    return {name.strip().casefold() for name in names}
 
 
 def _row(system: System, study: Study | None, result: StudyResult | None) -> str:

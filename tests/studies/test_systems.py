@@ -2,10 +2,28 @@
 
 from __future__ import annotations
 
-from mmrl.config.recipes import list_recipes
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from typer.testing import CliRunner
+
+from mmrl.cli import app
+from mmrl.config.recipes import find_recipe, list_recipes
+from mmrl.errors import ConfigError
 from mmrl.studies.published import published_result, results_folder
 from mmrl.studies.study import list_studies
-from mmrl.studies.systems import AREAS, load_systems, systems_page, unknown_keys
+from mmrl.studies.systems import (
+    AREAS,
+    _names_of,
+    find_system,
+    load_systems,
+    recipe_of_system,
+    study_of_system,
+    systems_page,
+    unknown_keys,
+)
 
 
 def test_systems_have_unique_keys_and_known_areas():
@@ -48,3 +66,56 @@ def test_published_verdicts_follow_from_the_published_values():
             continue
         again = judge_claims(study, result.measures, independent=study.config.score is None)
         assert [claim.verdict for claim in again] == [claim.verdict for claim in result.claims], study.name
+
+
+@pytest.mark.parametrize(
+    "name, key",
+    [("gdpo", "gdpo"), ("GDPO", "gdpo"), ("Orsta", "v-triune"), ("vlm-rl", "vlm-rl"), ("vlm-rms", "vlm-rm")],
+)
+def test_systems_are_found_by_key_and_by_each_of_their_names(name, key):
+    system = find_system(name)
+    assert system is not None
+    assert system.key == key
+
+
+def test_no_name_belongs_to_two_systems():
+    names = [name for system in load_systems() for name in _names_of(system)]
+    assert [name for name, count in Counter(names).items() if count > 1] == []
+
+
+def test_a_study_with_the_name_of_a_system_is_its_own():
+    studies = {study.name: study for study in list_studies()}
+    for system in load_systems():
+        for name in _names_of(system):
+            assert name not in studies or studies[name].config.paper.key == system.key
+
+
+def test_systems_without_a_study_or_a_recipe_say_what_they_wait_for():
+    with pytest.raises(ConfigError, match="UAE, Unified-GRPO has no study yet; it waits for: several policies"):
+        study_of_system("uae")
+    with pytest.raises(ConfigError, match="has no recipe yet; it waits for"):
+        recipe_of_system("UAE")
+    assert study_of_system("no such system") is None is recipe_of_system("no such system")
+
+
+def test_commands_find_studies_and_recipes_by_the_name_of_a_system():
+    runner = CliRunner()
+    shown = runner.invoke(app, ["study", "show", "GDPO"])
+    assert shown.exit_code == 0, shown.output
+    assert shown.output == runner.invoke(app, ["study", "show", "gdpo"]).output
+    recipe = runner.invoke(app, ["recipes", "show", "GDPO"])
+    assert recipe.output == find_recipe("gdpo-qwen25-vl-3b").path.read_text(encoding="utf-8")
+    assert runner.invoke(app, ["study", "show", "gdpoo"]).exit_code == 2
+    assert runner.invoke(app, ["recipes", "show", "gdpoo"]).exit_code == 2
+
+
+def test_list_of_recipes_names_the_systems(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = CliRunner().invoke(app, ["recipes", "list"]).output.splitlines()
+    (at,) = (i for i, line in enumerate(lines) if line.split()[:1] == ["v-triune-qwen25-vl-7b"])
+    assert lines[at + 1].strip() == "systems: V-Triune, Orsta"
+
+
+def test_systems_are_read_without_torch():
+    code = "import sys; from mmrl.studies.systems import recipe_systems as f; f(); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
