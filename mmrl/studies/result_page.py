@@ -9,7 +9,7 @@ import numpy as np
 
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.yaml_text import dump_yaml
-from mmrl.evaluation.report.svg import Series, panels
+from mmrl.evaluation.report.svg import COLOURS, Series, panels
 from mmrl.studies.study_result import ClaimResult, ContrastResult, StudyResult
 
 VERDICTS = {
@@ -28,17 +28,21 @@ def write_study_page(result: StudyResult, folder: Path, costs: Mapping[str, floa
     ]
     folder.mkdir(parents=True, exist_ok=True)
     if curves:
-        replace_text(folder / f"{result.study}.svg", panels([("mean over seeds", curves)], columns=1))
+        parts = [curves[begin : begin + COLOURS] for begin in range(0, len(curves), COLOURS)]
+        charts = [(f"mean over seeds{', further arms' if number else ''}", part) for number, part in enumerate(parts)]
+        replace_text(folder / f"{result.study}.svg", panels(charts, columns=1))
     return replace_text(folder / f"{result.study}.md", study_page(result, costs, bool(curves)))
 
 
 def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bool = False) -> str:
     """Return the page."""
     arxiv = f", arXiv:{result.paper['arxiv']}" if result.paper.get("arxiv") else ""
+    whose = f" of {result.paper['title']}{arxiv}" if result.paper.get("key") else ""
     lines = [
         f"# {result.paper['title']}: {result.verdict}",
         "",
-        f"Study `{result.study}` of {result.paper['title']}{arxiv}. Run it with `mmrl study run {result.study}`.",
+        f"Study `{result.study}`{whose}. Run it with `mmrl study run {result.study}`.",
+        *(("", result.origin) if result.origin else ()),
         "",
         "## Claims",
         "",
@@ -47,8 +51,9 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
     ]
     for claim in result.claims:
         lines += [_claim_row(claim, contrast, first=i == 0) for i, contrast in enumerate(claim.contrasts)]
+    over = "prompts and seeds, paired" if result.seeds > 1 else "prompts, paired: one seed tells nothing of others"
     lines += ["", f"The verdict: {VERDICTS[result.verdict]}. Stopping rule: {result.stopping}. Intervals are over "
-              "prompts and seeds, paired.", "", "## Arms", ""]  # fmt: skip
+              f"{over}.", "", "## Arms", ""]  # fmt: skip
     for name, measured in result.measures.items():
         means = {arm: measured.matrix(arm).mean(axis=0) for arm in measured.values}
         seeds = "".join(f" seed {seed} |" for seed in range(result.seeds))

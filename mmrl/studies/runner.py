@@ -19,6 +19,7 @@ from mmrl.build.training_setup import check
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import load_config
 from mmrl.config.train import TrainConfig
+from mmrl.config.training import EvaluationConfig
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
@@ -274,7 +275,8 @@ def _within_cpu_time(config: TrainConfig, seconds: float, options: StudyOptions,
     """Return the configuration with as many iterations as the CPU-seconds allow, by a short run of it, done once."""
     training = config.training.model_copy(update={"iterations": PILOT, "save_every": PILOT})
     data = config.data.model_copy(update={"validation": None, "heldout": None})
-    pilot = config.model_copy(update={"training": training, "data": data, "seed": 0})
+    unmeasured = {"data": data, "evaluation": EvaluationConfig()}
+    pilot = config.model_copy(update={"training": training, "seed": 0, **unmeasured})
     folder = find_arm(options.root / "arms", pilot)
     if not folder.finished:
         folder.request(pilot)

@@ -37,10 +37,10 @@ from mmrl.studies.claims import BASE, Comparison, parse_claim
 
 
 class PaperConfig(Section):
-    """The publication whose claim is tested."""
+    """The publication whose claim is tested; a title alone for a study of the suite's own."""
 
-    key: str
-    """The system's short name, which is unique: see docs/systems.md."""
+    key: str | None = None
+    """The system's short name, which is unique: see docs/systems.md. Unset: the claims are this suite's own."""
     title: str
     arxiv: str | None = None
     """Such as "2601.05242"."""

@@ -84,6 +84,8 @@ class StudyResult:
     also: Mapping[str, Mapping[str, Sequence[float]]]  # {label: {arm: [mean of each seed]}}
     tried: tuple[str, ...]
     libraries: Mapping[str, str]
+    origin: str = ""
+    """The runs that the values are of, if `mmrl study run` did not make them."""
 
     def save(self, folder: Path) -> Path:
         """Write `result.json` and return its path."""

@@ -86,7 +86,8 @@ def recipe_of_system(name: str) -> str | None:
 
 def systems_page() -> str:
     """Return docs/systems.md: a line for each system with its recipe, its study, the verdict and the number."""
-    systems, studies = load_systems(), {study.config.paper.key: study for study in list_studies()}
+    systems, own = load_systems(), [study for study in list_studies() if study.config.paper.key is None]
+    studies = {study.config.paper.key: study for study in list_studies() if study.config.paper.key is not None}
     results = {key: published_result(study.name) for key, study in studies.items()}
     found = [result for result in results.values() if result is not None]
     counts = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("holds", "opposite", "not told apart")}
@@ -105,6 +106,9 @@ def systems_page() -> str:
         lines += ["", f"## {title}", "", "| system | what it adds | recipe | study | verdict | difference or what is "
                   "missing |", "|-|-|-|-|-|-|"]  # fmt: skip
         lines += [_row(each, studies.get(each.key), results.get(each.key)) for each in systems if each.area == area]
+    lines += ["", "## Studies of the suite's own", "", "Comparisons that are not of one system.", "",
+              "| study | recipe | verdict | claims |", "|-|-|-|-|"]  # fmt: skip
+    lines += [_own_row(study, published_result(study.name)) for study in own]
     return "\n".join(lines) + "\n"
 
 
@@ -120,8 +124,8 @@ def recipe_systems() -> dict[str, list[str]]:
 
 
 def unknown_keys(studies: Sequence[Study]) -> list[str]:
-    """Return the studies whose paper has the key of no system."""
-    known = {system.key for system in load_systems()}
+    """Return the studies whose paper has a key, but that of no system."""
+    known = {None, *(system.key for system in load_systems())}
     return [study.name for study in studies if study.config.paper.key not in known]
 
 
@@ -143,3 +147,13 @@ def _row(system: System, study: Study | None, result: StudyResult | None) -> str
     interval = "" if contrast.low is None else f" ({contrast.low:+.3f} to {contrast.high:+.3f})"
     number = f"{contrast.label}: {contrast.mean:+.3f}{interval}"
     return f"| {system.name} | {system.adds} | {recipe} | {link} | {result.verdict} | {number} |"
+
+
+def _own_row(study: Study, result: StudyResult | None) -> str:
+    recipe = f"`{study.config.recipe}`" if study.config.recipe else ""
+    start = f"| {study.config.paper.title}: "
+    if result is None:
+        return f"{start}`{study.name}` | {recipe} | | not run |"
+    verdicts = [claim.verdict for claim in result.claims]
+    counts = ", ".join(f"{verdicts.count(each)} {each}" for each in dict.fromkeys(verdicts))
+    return f"{start}[{study.name}](results/studies/{study.name}.md) | {recipe} | {result.verdict} | {counts} |"

@@ -10,12 +10,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from mmrl.errors import ConfigError, EvaluationError, RunError
+from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import find_arm
-from mmrl.studies.runner import StudyOptions, arm_config, bill, run_study
+from mmrl.studies.runner import PILOT, StudyOptions, arm_config, bill, plan_jobs, run_study
 from mmrl.studies.study import load_study
 from mmrl.studies.study_display import PlainStudyDisplay
 from mmrl.studies.study_result import RESULT, StudyResult
@@ -164,6 +166,26 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
     text = STUDY.replace("metric: shapeworld", "metric: beauty")
     with pytest.raises(EvaluationError, match="has no metric beauty; there are shapeworld"):
         run_study(load_study(write(folder, "metric", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
+
+
+def test_a_budget_of_cpu_time_sets_the_iterations_by_a_pilot(tmp_path):
+    """The pilot evaluates nothing, whatever the recipe says, and is run once."""
+    common = "evaluation.every: 2, data.heldout: null"
+    text = STUDY.replace("data.heldout: null", common).replace("rows: 16", "cpu_seconds: 0.001")
+    text = text.replace("  without: {optimizer.lr: 1.0e-8}\n", "").replace("with > without", "with > base")
+    study, options = load_study(write(tmp_path, "timed", text)), StudyOptions(root=tmp_path / "runs")
+    display = SilentDisplay()
+    result = run_study(study, options, display)
+    assert [line for line in display.lines if "started" in line] == [
+        f"pilot, seed 0: started, {PILOT} iterations",
+        "with, seed 0: started, 1 iterations",
+    ]
+    assert result.arms["with"].iterations == 1
+    [pilot] = [run for run in tmp_path.glob("runs/arms/*/seed-0/run") if len(read_run(run).metrics) >= PILOT]
+    spent = np.mean(read_run(pilot).curve("train", "seconds/cpu").values[1:])
+    longer = load_study(write(tmp_path, "longer", text.replace("0.001", f"{3.5 * spent}")))
+    [job] = plan_jobs(longer, options, range(1), display)
+    assert job.config.training.iterations == job.config.training.save_every == 3
 
 
 def test_the_bill_states_iterations_and_rows(finished):

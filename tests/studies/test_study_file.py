@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from mmrl.build.training_setup import check
 from mmrl.errors import ConfigError
+from mmrl.studies.runner import StudyOptions, arm_config
 from mmrl.studies.study import list_studies, load_study
 
 GOOD = """\
@@ -64,5 +66,18 @@ def test_an_unknown_name_is_refused_with_the_nearest():
 def test_every_shipped_study_can_be_read():
     names = [study.name for study in list_studies()]
     assert len(names) == len(set(names))
-    keys = [study.config.paper.key for study in list_studies()]
-    assert all(keys)
+
+
+def test_a_study_of_the_suites_own_has_a_title_and_no_key(tmp_path):
+    study = load_study(write(tmp_path, GOOD.replace("key: x, ", "")))
+    assert study.config.paper.key is None
+    assert study.config.paper.title == "X"
+
+
+@pytest.mark.parametrize("name", [study.name for study in list_studies() if study.config.score is None])
+def test_every_arm_of_a_shipped_study_can_be_trained(name):
+    study = load_study(name)
+    for arm in study.arms:
+        config, _ = arm_config(study, arm, 0, StudyOptions())
+        check(config)
+        assert config.data.validation, arm

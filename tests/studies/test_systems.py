@@ -53,7 +53,9 @@ def test_published_results_are_of_shipped_studies_and_state_the_verdict_of_their
         result = published_result(path.stem)
         assert result is not None
         assert result.study == path.stem
-        assert path.with_suffix(".md").read_text(encoding="utf-8").startswith(f"# {result.paper['title']}: ")
+        page = path.with_suffix(".md").read_text(encoding="utf-8")
+        assert page.startswith(f"# {result.paper['title']}: ")
+        assert result.origin in page
 
 
 def test_published_verdicts_follow_from_the_published_values():
