@@ -8,7 +8,6 @@ INSTALLED := $(VENV)/.installed
 UNFINISHED := $(VENV)-unfinished
 RUNS := runs/quickstart
 EXTRAS := test,demo,browser,docs
-# Not benchmarks/algorithms.py and benchmarks/studies, which train for hours.
 BENCHMARKS := $(patsubst %,benchmarks/%.py,replay rewards media_cache vlm_step vlm_update full_size) kernels/benchmarks/run.py
 
 # Models and batches here are small: more threads a process only wait for each other.

@@ -169,7 +169,7 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
 
 
 def test_a_budget_of_cpu_time_sets_the_iterations_by_a_pilot(tmp_path):
-    """The pilot evaluates nothing, whatever the recipe says, and is run once."""
+    """The pilot evaluates nothing, though the recipe does, and is run once."""
     common = "evaluation.every: 2, data.heldout: null"
     text = STUDY.replace("data.heldout: null", common).replace("rows: 16", "cpu_seconds: 0.001")
     text = text.replace("  without: {optimizer.lr: 1.0e-8}\n", "").replace("with > without", "with > base")
