@@ -102,9 +102,9 @@ def test_systems_without_a_study_or_a_recipe_say_what_they_wait_for():
 
 def test_commands_find_studies_and_recipes_by_the_name_of_a_system():
     runner = CliRunner()
-    shown = runner.invoke(app, ["study", "show", "GDPO"])
-    assert shown.exit_code == 0, shown.output
-    assert shown.output == runner.invoke(app, ["study", "show", "gdpo"]).output
+    found = runner.invoke(app, ["study", "show", "GDPO"])
+    assert found.exit_code == 0, found.output
+    assert found.output == runner.invoke(app, ["study", "show", "gdpo"]).output
     recipe = runner.invoke(app, ["recipes", "show", "GDPO"])
     assert recipe.output == find_recipe("gdpo-qwen25-vl-3b").path.read_text(encoding="utf-8")
     assert runner.invoke(app, ["study", "show", "gdpoo"]).exit_code == 2
