@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from mmrl.evaluation.run_reader import GREEDY, HELDOUT, read_run
 from mmrl.statistics.intervals import Floats
 from mmrl.studies.study import DecideConfig
 
+DRAWN = "draws/rows"
+"""The metric of the answers that an iteration sampled, where samplers draw as many as they need."""
 FOLDERS = {"validation": "", "heldout": HELDOUT, "greedy": GREEDY}
 
 
@@ -55,6 +58,15 @@ def curve(run: Path, decide: DecideConfig) -> tuple[tuple[int, ...], tuple[float
     name = decide.metric if decide.on == "training" else f"reward/{decide.metric}"
     trained = record.curve("train", name) or record.curve("train", "reward/total")
     return trained.steps, trained.values
+
+
+def sampled_rows(iterations: Sequence[Mapping[str, Any]], planned: int) -> int:
+    """Return the trajectories that training sampled: `planned` in an iteration, or as many as its metrics say.
+
+    >>> sampled_rows([{"draws/rows": 96.0}, {"draws/rows": 64.0}], planned=64), sampled_rows([{}, {}], planned=64)
+    (160, 128)
+    """
+    return int(sum(row.get(DRAWN, planned) for row in iterations))
 
 
 def _of_iterations(run: Path, metric: str) -> Measured:

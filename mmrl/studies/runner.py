@@ -24,7 +24,7 @@ from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
 from mmrl.studies.claims import BASE
-from mmrl.studies.measures import common_samples, curve, measure
+from mmrl.studies.measures import common_samples, curve, measure, sampled_rows
 from mmrl.studies.result_page import write_study_page
 from mmrl.studies.scoring import score_study
 from mmrl.studies.study import DecideConfig, Study
@@ -251,8 +251,9 @@ def _record(study: Study, arm: str, jobs: Sequence[ArmJob]) -> ArmRecord:
     curves = [curve(job.folder.run, study.config.decide) for job in mine]
     length = min(len(steps) for steps, _ in curves)
     means = np.mean([values[:length] for _, values in curves], axis=0) if length else np.empty(0)
-    iterations = max((row["step"] for row in read_run(mine[0].folder.run).metrics if row["kind"] == "train"), default=0)
-    rows = iterations * BatchPlan.of(config).trajectories
+    trained = [row for row in read_run(mine[0].folder.run).metrics if row["kind"] == "train"]
+    iterations = max((row["step"] for row in trained), default=0)
+    rows = sampled_rows(trained, BatchPlan.of(config).trajectories)
     steps = [float(step) for step in curves[0][0][:length]]
     return ArmRecord(dict(study.arms[arm]), iterations, rows, {"steps": steps, "values": means.tolist()})
 

@@ -65,7 +65,7 @@ class ArmRecord:
 
     settings: Mapping[str, Any]
     iterations: int | None
-    rows: int | None
+    rows: int | None  # of seed 0; trajectories that were sampled
     curve: Mapping[str, Sequence[float]]  # steps, and the means over seeds
 
 

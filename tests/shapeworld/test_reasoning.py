@@ -16,11 +16,12 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import load
+from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
-from mmrl_shapeworld.reasoning.calculation_splits import PARTS, calculations
+from mmrl_shapeworld.reasoning.calculation_splits import FEW, PARTS, calculations
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, written_trace
 from mmrl_shapeworld.shipped_models import REASONERS
@@ -51,6 +52,15 @@ def test_splits_have_no_prompt_in_common(family):
         assert len(set(prompts[part])) == len(prompts[part])
     again = calculations.__wrapped__(f"{family}-validation")
     assert [str(each) for each in again] == prompts["validation"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_few_prompts_are_the_first_of_training_and_of_all_lengths(family):
+    few = calculations(f"{family}-few")
+    assert few == calculations(f"{family}-train")[:FEW] and len(set(few)) > 0.95 * FEW
+    assert {each.operands for each in few} == set(FAMILIES[family].operands)
+    samples = splits.samples(f"{family}-few")
+    assert samples[0].id == f"{family}-few-0000" and samples[0].demonstration == right_trace(few[0])
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -188,3 +198,13 @@ def test_the_warm_start_reads_a_batch_as_the_policy_does(tmp_path):
     alone = [reasoner.loss_of(model, *part) for part in parts]
     assert count == sum(tokens for _, tokens in alone)
     assert torch.allclose(total, sum(loss for loss, _ in alone), rtol=1e-4)
+
+
+def test_second_attempts_are_counted_before_the_thoughts_end():
+    reward = load("mmrl_shapeworld.reasoning.second_attempts:SecondAttempts", most=2)
+    sample = splits.samples("sums-train")[0]
+    texts = ["<think>wait1 2</think>3", "<think>waitwaitwait</think>3", "<think>1</think>3wait", "<think>waitwait"]
+    items = [reward_input(sample, text, n, str(n)) for n, text in enumerate(texts)]
+    assert reward.score(items).values["second_attempts"].tolist() == [0.5, 1.0, 0.0, 0.0]
+    with pytest.raises(RewardError, match="most is 0"):
+        load("mmrl_shapeworld.reasoning.second_attempts:SecondAttempts", most=0)

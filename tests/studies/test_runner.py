@@ -17,6 +17,7 @@ from rich.console import Console
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import find_arm
+from mmrl.studies.measures import sampled_rows
 from mmrl.studies.runner import PILOT, StudyOptions, arm_config, bill, plan_jobs, run_study
 from mmrl.studies.study import load_study
 from mmrl.studies.study_display import PlainStudyDisplay
@@ -74,6 +75,10 @@ def test_result_holds_the_raw_values(finished):
     assert result.arms["with"].iterations == 2
     assert result.arms["with"].rows == 16
     assert (folder / "runs" / "first" / "first.md").read_text().startswith("# Tiny: ")
+
+
+def test_rows_of_an_arm_are_those_that_were_sampled():
+    assert sampled_rows([{"draws/rows": 96.0}, {"reward/total": 1.0}, {"draws/rows": 64.0}], planned=64) == 224
 
 
 def test_two_studies_share_an_arm(finished):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmrl.algorithms.advantages import extreme_advantages
+from mmrl.algorithms.advantages import extreme_advantages, zero_variance_share
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
@@ -114,6 +114,7 @@ class OnlineRollouts:
         )
         collected = collector.collect(self.group_sampler or FixedGroupSampler(self.group_size), self.prompts)
         metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
+        metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         self.prompts.learn(_outcomes(collected))
         metrics |= self.prompts.metrics()
         if isinstance(self.replay, SuccessReplay):
@@ -274,6 +275,12 @@ def _outcomes(collected: CollectedRollouts) -> list[Outcome]:
             known = total[rows]
             outcomes.append(Outcome(samples[rows[0]], known[known.isfinite()].tolist(), [a for a in answers if a]))
     return outcomes
+
+
+def _zero_variance_share_trained(collected: CollectedRollouts) -> float:
+    """Return the share of groups without a signal, in [0, 1], over all answers that a group's baseline has."""
+    rows = collected.in_baseline
+    return zero_variance_share(collected.scored.total[rows], collected.scored.group_index[rows])
 
 
 def _words(rollout: Rollout, row: int) -> Sequence[int | str]:

@@ -1,5 +1,7 @@
 """Data sets of calculations: `sums-train`, `sums-development`, `sums-validation`, `sums-longer`, and of `remainders`.
 
+`sums-few` is the beginning of `sums-train`, for runs that see each prompt many times.
+
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
 
@@ -16,7 +18,9 @@ from mmrl_shapeworld.reasoning.traces import right_trace
 PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024), "longer": (74, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
 more operands than were trained. No prompt of one split occurs in another, and none twice except in train."""
-NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in PARTS)
+FEW = 256
+"""The size of the splits `sums-few` and `remainders-few`."""
+NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in (*PARTS, "few"))
 
 
 @cache
@@ -29,6 +33,8 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     name, _, part = split.partition("-")
+    if part == "few":
+        return calculations(f"{name}-train")[:FEW]
     family, (seed, size) = FAMILIES[name], PARTS[part]
     rng = np.random.default_rng((seed, family.modulus))
     drawn: list[Calculation] = []
@@ -58,7 +64,7 @@ def samples(split: str) -> list[Sample]:
             prompt=str(calculation),
             answer=calculation.answer,
             source=f"{family}-{calculation.operands:02d}",
-            demonstration=right_trace(calculation) if part == "train" else None,
+            demonstration=right_trace(calculation) if part in ("train", "few") else None,
             metadata={"operands": calculation.operands, "chain": right_trace(calculation)},
         )
         for number, calculation in enumerate(calculations(split))
