@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from mmrl_shapeworld.vqa.canvas import INK, LINE, PIXELS, blank, palette_of
 from mmrl_shapeworld.vqa.glyphs import GLYPHS
 from mmrl_shapeworld.worlds import crowds, documents, fact_graphs, picture_captions, screens, spurious_clips
 from mmrl_shapeworld.worlds.caption_facts import FactCheck
+from mmrl_shapeworld.worlds.reworded_captions import COUNT, reworded_captions
 from mmrl_shapeworld.worlds.table_renderer import difference, draw_chart, draw_table, render_answer
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, UNSEEN_COLOURS, UNSEEN_SHAPES, stencil
 from mmrl_shapeworld.worlds.world_splits import (
@@ -297,3 +299,15 @@ def test_unseen_shapes_have_their_form_and_others_are_refused():
     assert stencil("cross", 9)[4].all() and stencil("cross", 9)[0].sum() == 3
     with pytest.raises(ValueError, match="diamond, cross"):
         stencil("star", 9)
+
+
+def test_reworded_captions_share_facts_and_few_words_with_their_reference():
+    answers = reworded_captions(seed=900)
+    assert answers.ids == reworded_captions(900).ids and len(answers.ids) == COUNT
+    assert 0.2 < answers.truth.mean() < 0.7 and answers.truth.min() < 0.2 and answers.truth.max() == 1
+    assert reworded_captions(901).inputs[0].text != answers.inputs[0].text
+    for item, truth in zip(answers.inputs, answers.truth, strict=True):
+        values = FactCheck().score_one(item)
+        assert values["shapeworld_facts"] == pytest.approx(truth)
+        assert FactCheck().score_one(replace(item, text=item.references["answer"]))["shapeworld_facts"] == 1
+        assert item.text != item.references["answer"] and not {"small", "large", "circle"} & set(item.text.split())

@@ -57,6 +57,7 @@ BUILT_IN = {
     "ocr_cer": "mmrl.rewards.rules.text_similarity:OCRCER",
     "ocr_wer": "mmrl.rewards.rules.text_similarity:OCRWER",
     "rouge": "mmrl.rewards.rules.text_similarity:Rouge",
+    "bleu": "mmrl.rewards.rules.text_similarity:BLEU",
     "bmas": "mmrl.rewards.rules.text_similarity:BMAS",
     "teds": "mmrl.rewards.rules.teds:TEDS",
     "format": "mmrl.rewards.rules.formats:Format",

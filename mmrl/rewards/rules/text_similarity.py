@@ -1,7 +1,8 @@
-"""Rewards that compare a text with a true one: edit distances (OCR), overlap of words (ROUGE), of embeddings (BMAS)."""
+"""Rewards that compare a text with a true one: edit distances (OCR), shared words (ROUGE, BLEU), embeddings (BMAS)."""
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -148,6 +149,31 @@ class Rouge(Reward):
         return max(rouge_f1(words, truth, self.variant) for truth in truths)
 
 
+class BLEU(Reward):
+    """BLEU of the answer and a reference text, in [0, 1]: the shared runs of 1 to `order` words, and a brevity penalty.
+
+    The geometric mean of the precisions of runs of each length, with one added to counts of runs of two words and more,
+    as is usual for single texts (Lin and Och, aclanthology.org/C04-1072), times exp(1 - r / c) where the answer has
+    c < r words, as many as the reference. Words are those of `rouge`. With several references (a list) the best score
+    counts.
+    """
+
+    name, needs, range = "bleu", ("text", "references.answer"), (0.0, 1.0)
+    source = "BLEU, aclanthology.org/P02-1040"
+
+    def __init__(self, order: int = 4, form: AnswerFormat = "auto") -> None:
+        if order < 1:
+            raise RewardError(f"bleu: order is {order}; expected 1 or more words")
+        self.order, self.form = order, form
+
+    def score_one(self, item: RewardInput) -> float:
+        truths = [rouge_words(truth) for truth in _references(item.references["answer"])]
+        if not all(truths):
+            raise ScoringFailed("references.answer has no words", "reference")
+        words = rouge_words(_answer(item, self.form))
+        return max(bleu(words, truth, self.order) for truth in truths)
+
+
 class BMAS(BatchReward):
     """Bidirectional max-average similarity of the tokens of the answer and a reference text, in [-1, 1].
 
@@ -267,6 +293,20 @@ def rouge_f1(answer: Sequence[str], truth: Sequence[str], variant: Variant = "L"
         grams = [Counter(zip(*(words[n:] for n in range(size)), strict=False)) for words in (answer, truth)]
         shared, of_answer, of_truth = (grams[0] & grams[1]).total(), grams[0].total(), grams[1].total()
     return 2 * shared / (of_answer + of_truth) if shared else 0.0
+
+
+def bleu(answer: Sequence[str], truth: Sequence[str], order: int = 4) -> float:
+    """Return the smoothed BLEU of two lists of words, in [0, 1]; 0 if they share no word, 1 only if they are equal."""
+    if list(answer) == list(truth):
+        return float(bool(truth))
+    log_mean = min(0.0, 1 - len(truth) / max(len(answer), 1))
+    for size in range(1, order + 1):
+        grams = [Counter(zip(*(words[n:] for n in range(size)), strict=False)) for words in (answer, truth)]
+        shared, of_answer = (grams[0] & grams[1]).total(), grams[0].total()
+        if size == 1 and not shared:
+            return 0.0
+        log_mean += math.log((shared + (size > 1)) / (of_answer + (size > 1))) / order
+    return clamp_below_one(math.exp(log_mean))
 
 
 def rouge_words(text: str) -> list[str]:

@@ -50,6 +50,7 @@ RIGHT: dict[str, tuple[dict, str]] = {
     "ocr_cer": ({"answer": "Rock 'n' Roll"}, "Rock 'n' Roll"),
     "ocr_wer": ({"answer": "Rock 'n' Roll"}, "Rock 'n' Roll"),
     "rouge": ({"answer": "the cat sat on the mat"}, "the cat sat on the mat"),
+    "bleu": ({"answer": "the cat sat on the mat"}, "the cat sat on the mat"),
     "teds": ({"answer": HTML}, HTML),
 }
 FORMLESS = ("length", "cosine_length", "soft_overlong", "repetition", "format")
@@ -161,6 +162,6 @@ def test_malformed_references_are_scorer_failures(name):
     for broken in (object(), {"answer": 3}, [[["x"]]], float("nan"), ""):
         value, status, _ = one(name, right, {"answer": broken, "space": "pixel", "size": [100, 100]})
         if status is Status.OK:  # a text or a number may be a reference, of which this is no answer
-            assert isinstance(broken, str | float) or name in ("rouge",), (name, broken)
+            assert isinstance(broken, str | float) or name in ("rouge", "bleu"), (name, broken)
         else:
             assert status in (Status.ERROR, Status.TIMEOUT) and math.isnan(value), (name, broken, status)

@@ -1,4 +1,4 @@
-"""ROUGE against a plain table and torchmetrics' parts; BMAS against loops, on a tiny encoder."""
+"""ROUGE and BLEU against a plain table and torchmetrics' parts; BMAS against loops, on a tiny encoder."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from mmrl.rewards import RewardError, Status, load
-from mmrl.rewards.rules.text_similarity import BMAS, Rouge, bmas, rouge_f1, rouge_words
+from mmrl.rewards.rules.text_similarity import BLEU, BMAS, Rouge, bleu, bmas, rouge_f1, rouge_words
 
 from .single_answer import ask, outcome, value
 
@@ -94,6 +94,31 @@ def test_best_of_several_references_counts():
 def test_unknown_variants_are_rejected():
     with pytest.raises(RewardError, match="rouge: variant is '3'; expected one of 1, 2, L"):
         Rouge("3")
+
+
+def test_bleu_equals_hand_values():
+    """Precisions 5/6, (3 + 1)/(5 + 1), (1 + 1)/(4 + 1) and (0 + 1)/(3 + 1), without a penalty; then half the words."""
+    truth = "the cat sat on the mat"
+    assert value(BLEU(), "the cat lay on the mat", truth) == pytest.approx((5 / 6 * 4 / 6 * 2 / 5 * 1 / 4) ** 0.25)
+    assert value(BLEU(), "the cat sat", truth) == pytest.approx(math.exp(1 - 6 / 3))
+    assert value(BLEU(1), "mat the on sat cat the", truth) < 1
+    assert value(BLEU(2), "the cat the", truth) == pytest.approx((3 / 3 * (1 + 1) / (2 + 1)) ** 0.5 * math.exp(-1))
+    assert value(BLEU(), truth, truth) == value(BLEU(), "cat", ["dog", "cat"]) == 1
+    assert value(BLEU(), "dog", truth) == value(BLEU(), "", truth) == 0
+    with pytest.raises(RewardError, match="bleu: order is 0"):
+        BLEU(0)
+
+
+def test_bleu_equals_torchmetrics():
+    from torchmetrics.functional.text import bleu_score
+
+    rng = random.Random(2)
+    for _ in range(300):
+        answer, truth = (rng.choices(WORDS, k=rng.randint(4, 12)) for _ in range(2))
+        if answer != truth and set(answer) & set(truth):
+            for order in (1, 2, 4):
+                expected = float(bleu_score([" ".join(answer)], [[" ".join(truth)]], n_gram=order, smooth=order > 1))
+                assert bleu(answer, truth, order) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.fixture(scope="module")
