@@ -22,7 +22,7 @@ def test_rewards_page_lists_every_built_in_reward(repository):
         page.write_text(f"{before}{START}{table}{END}{after}", encoding="utf-8")
         written = table
     assert written == table
-    assert len(table.splitlines()) == len(BUILT_IN) + 8 + 2
+    assert len(table.splitlines()) == len(BUILT_IN) + 9 + 2
 
 
 def test_cards_state_summary_source_and_licence():
