@@ -1,4 +1,4 @@
-"""A reward for second attempts: how often the thoughts of an answer say `wait`, whatever follows it."""
+"""A reward for second attempts: the number of times that the thoughts of an answer say `wait`."""
 
 from __future__ import annotations
 
