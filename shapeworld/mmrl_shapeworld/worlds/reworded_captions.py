@@ -45,20 +45,20 @@ def reworded_captions(seed: int) -> LabelledAnswers:
         things: Sequence[Facts] = question.metadata["facts"]
         mentioned = [fact for fact in things if rng.random() < KEPT] or things[:1]
         references = {"answer": " and ".join(map(WORDINGS[0], things)), "facts": things}
-        text = _retold(mentioned, float(rng.random()), rng)
+        text = _reworded(mentioned, float(rng.random()), rng)
         inputs.append(RewardInput(f"{seed}-{number}", 0, question.prompt, text=text, references=references))
     truth = FactCheck().score(inputs).values[FactCheck.name]
     return LabelledAnswers(tuple(each.id for each in inputs), inputs, np.asarray(truth, np.float64))
 
 
-def _retold(things: Sequence[Facts], errors: float, rng: np.random.Generator) -> str:
+def _reworded(things: Sequence[Facts], errors: float, rng: np.random.Generator) -> str:
     """Return sentences in any order, with synonyms, and with this share of attributes drawn anew."""
     clauses = []
     for n in rng.permutation(len(things)):
-        told = {
+        stated = {
             key: value if rng.random() > errors else _VALUES[key][rng.integers(len(_VALUES[key]))]
             for key, value in things[n].items()
         }
-        reworded = {key: SYNONYMS.get(value, value) for key, value in told.items()}
+        reworded = {key: SYNONYMS.get(value, value) for key, value in stated.items()}
         clauses.append(SENTENCES[rng.integers(len(SENTENCES))].format(WORDINGS[rng.integers(1, 3)](reworded)))
     return ". ".join(clauses)
