@@ -144,6 +144,8 @@ def _print(result: StudyResult) -> None:
             arms.add_row(arm, f"{means.mean():.3f}", *(f"{mean:.3f}" for mean in cells))
         out.print(arms)
     typer.echo(f"Stopping rule: {result.stopping}.")
+    if result.origin:
+        typer.echo(result.origin)
 
 
 def _print_claims(study: Study) -> None:

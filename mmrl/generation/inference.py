@@ -178,6 +178,19 @@ def guided_rollout(
     return replace(rollout, media=media, clean=join(recording.next_latents[-1]))
 
 
+@contextmanager
+def reward_guidance(policy: PipelinePolicy, rewards: Sequence[tuple[Reward, float]]) -> Iterator[None]:
+    """While open, `policy.rollout` is `guided_rollout` with these rewards and weights."""
+    plain = policy.rollout
+
+    def guided(requests: Sequence[RolloutRequest], seed: int) -> Rollout:
+        with torch.enable_grad(), replaced_attributes([(policy, "rollout", plain)]):  # evaluations are without
+            return guided_rollout(policy, requests, seed, rewards)
+
+    with replaced_attributes([(policy, "rollout", guided)]):
+        yield
+
+
 class GuidedStepLoop(BackpropLoop):
     """A loop that computes one step from leaf latents, and lets the pipeline decode the image that it predicts."""
 

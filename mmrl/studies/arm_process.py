@@ -12,18 +12,15 @@ import resource
 import shutil
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.load import dump_config, load_config
 from mmrl.config.train import TrainConfig
 from mmrl.errors import ConfigError
 from mmrl.studies.arm_cache import INFERENCE_DONE, INFERENCE_REQUESTED, REQUESTED, ArmFolder, model_files, used_files
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 
 def main(folder: ArmFolder, inference: Path | None = None) -> None:
@@ -76,24 +73,29 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
 
     evaluator = Evaluator(config, policy, samples_of, SharedLoader(), out)
     try:
-        with _adapted(policy, settings):
+        with _settings_of_inference(policy, settings):
             evaluator(trained.step())
     finally:
         evaluator.close()
     replace_text(out / INFERENCE_DONE, "")
 
 
-def _adapted(policy: Any, settings: dict[str, Any]) -> AbstractContextManager[object]:
-    """Return the context in which the policy runs with the strength of its training that `settings` names."""
-    from mmrl.generation.inference import lora_strength, rl_guidance
+@contextmanager
+def _settings_of_inference(policy: Any, settings: dict[str, Any]) -> Iterator[None]:
+    """Run the policy with the strength of its training, and the guidance by rewards, that `settings` name."""
+    from mmrl.generation.inference import lora_strength, reward_guidance, rl_guidance
+    from mmrl.rewards import load
 
-    if unknown := settings.keys() - {"rlg", "lora_strength"}:
-        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength and sampling")
-    if (strength := settings.get("lora_strength")) is not None:
-        return lora_strength(policy.pipeline, strength)
-    if (scale := settings.get("rlg")) is not None:
-        return rl_guidance(policy.pipeline, scale, policy.reference)
-    return nullcontext()
+    if unknown := settings.keys() - {"rlg", "lora_strength", "guide"}:
+        raise ConfigError(f"inference.{min(unknown)}: there are rlg, lora_strength, guide and sampling")
+    with ExitStack() as stack:
+        if (strength := settings.get("lora_strength")) is not None:
+            stack.enter_context(lora_strength(policy.pipeline, strength))
+        if (scale := settings.get("rlg")) is not None:
+            stack.enter_context(rl_guidance(policy.pipeline, scale, policy.reference))
+        if weights := settings.get("guide"):
+            stack.enter_context(reward_guidance(policy, [(load(name), weight) for name, weight in weights.items()]))
+        yield
 
 
 @contextmanager

@@ -11,8 +11,8 @@
     budget: {rows: 4992}
     seeds: {first: 3, most: 6, stop: sequential}
 
-An arm is a patch on the recipe: values by dotted key. Keys that begin with `inference.` (rlg, lora_strength, guide,
-best_of, steps, guidance) change nothing in training; such arms share one trained run. The arm `base` is every run
+An arm is a patch on the recipe: values by dotted key. Keys that begin with `inference.` (rlg, lora_strength,
+guide.REWARD, sampling.KEY) change nothing in training; such arms share one trained run. The arm `base` is every run
 before its training and need not be declared.
 """
 
