@@ -14,7 +14,7 @@ from mmrl.data.sample import Sample
 from mmrl.generation import DDIM, ODE
 from mmrl.generation.diffusion.noise_levels import add_noise, signal_of
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, VPFamily
-from mmrl.generation.inference import guided_rollout, rank, steering_gain
+from mmrl.generation.inference import guided_rollout, rank, reward_guidance, steering_gain
 from mmrl.policy import RolloutRequest
 from mmrl.rewards import Reward, RewardError, RewardSuite
 
@@ -102,6 +102,16 @@ def test_zero_weight_is_no_guidance_and_rows_are_independent(make_policy, reques
     steered = guided_rollout(policy, requests, 3, [(Paleness(), 3000.0)])  # lower is better, so there is less red
     red = [np.asarray(image)[..., 0].mean() for image in (*plain.media, *steered.media)]
     assert all(after < before for before, after in zip(red[:3], red[3:], strict=True))
+
+
+def test_a_policy_under_reward_guidance_draws_guided_pictures_in_evaluations_too(make_policy, requests):
+    policy = make_policy("sd3", **ONE)
+    plain, expected = policy.rollout(requests, 3), guided_rollout(policy, requests, 3, [(Red(), 1000.0)])
+    with reward_guidance(policy, [(Red(), 1000.0)]), torch.no_grad():
+        found = policy.rollout(requests, 3)
+    assert [np.asarray(a).tobytes() for a in found.media] == [np.asarray(a).tobytes() for a in expected.media]
+    again = policy.rollout(requests, 3)
+    assert [np.asarray(a).tobytes() for a in again.media] == [np.asarray(a).tobytes() for a in plain.media]
 
 
 def test_rewards_without_a_gradient_raise_by_name(make_policy, requests):

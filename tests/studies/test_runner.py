@@ -100,6 +100,19 @@ def test_inference_arms_share_a_run_and_differ(finished):
     assert len(list((folder / "runs" / "arms").iterdir())) <= 3
 
 
+def test_inference_arms_may_be_guided_by_a_reward(finished):
+    folder, _ = finished
+    text = STUDY.replace("without: {optimizer.lr: 1.0e-8}", "guided: {optimizer.lr: 1.0e-4, inference.guide."
+                         "shapeworld_clip: 3}").replace("with > without", "guided > with")  # fmt: skip
+    text = text.replace("data.heldout: null", "data.heldout: null, evaluation.rewards: [shapeworld_clip]")
+    text = text.replace("metric: shapeworld", "metric: shapeworld_clip")
+    result = run_study(load_study(write(folder, "guided", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
+    assert result.claims[0].contrasts[0].mean > 0
+    wrong = load_study(write(folder, "unknown", text.replace("guide.shapeworld_clip", "guidance")))
+    with pytest.raises(RunError, match="there are rlg, lora_strength, guide and sampling"):
+        run_study(wrong, StudyOptions(root=folder / "runs"), SilentDisplay())
+
+
 def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path):
     folder, _ = finished
     study = write(folder, "first")
