@@ -42,8 +42,15 @@ from mmrl.policy import Rollout, RolloutRequest
 WORDS = 64
 """The number of words of the assumed prompt."""
 
-_EDITORS = ("Kontext", "Edit")
-"""Parts of the names of pipelines that edit an image although their signature makes it optional."""
+_MEDIA_BY_NAME = {
+    "Kontext": ("image",),
+    "Edit": ("image",),
+    "Img2Img": ("image",),
+    "Inpaint": ("image", "mask_image"),
+    "Fill": ("image", "mask_image"),
+    "Control": ("image", "control_image", "control_mask"),
+}
+"""The media that a pipeline with this part in its name needs if it takes them: its signature makes them optional."""
 
 
 def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEstimate:
@@ -173,11 +180,11 @@ class Trial:
 def placeholder_sample(pipeline: DiffusionPipeline, sampling: SamplingConfig) -> Iterator[Sample]:
     """Yield a sample with a prompt of `WORDS` words, and images of the sampling size if the pipeline needs them."""
     kind = type(pipeline)
-    edits = any(editor in kind.__name__ for editor in _EDITORS)
     arguments = inspect.signature(kind.__call__).parameters
     media = {name: media_kind(name) for name, each in arguments.items() if each.default is inspect.Parameter.empty}
-    needed = [name for name, its_kind in media.items() if its_kind]
-    needed += ["image"] if edits and "image" not in media else []
+    needed = {name for name, its_kind in media.items() if its_kind}
+    for part, names in _MEDIA_BY_NAME.items():
+        needed |= set(names) & arguments.keys() if part in kind.__name__ else set()
     if "video" in media.values():
         raise UnsupportedError(f"{kind.__name__} needs a video beside the prompt, which the estimate does not have")
     with TemporaryDirectory() as folder:
