@@ -45,7 +45,7 @@ def run_installed(installed: Path, code: str, *arguments: str) -> str:
 
 
 def test_wheel_contains_the_files_of_the_repository(repository, wheel):
-    """Every code file, recipe, weight and type marker, and nothing but them."""
+    """Every code file, recipe, published result, weight and type marker, and nothing but them."""
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     expected = {
         prefix + path.relative_to(folder).as_posix()
@@ -54,6 +54,7 @@ def test_wheel_contains_the_files_of_the_repository(repository, wheel):
             (repository / "kernels" / "mmrl_kernels", "mmrl_kernels/"),
             (repository / "shapeworld" / "mmrl_shapeworld", "mmrl_shapeworld/"),
             (repository / "configs", "mmrl/_configs/"),
+            (repository / "docs" / "results" / "studies", "mmrl/_results/"),
         )
         for path in folder.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts and path.name != ".DS_Store"

@@ -187,7 +187,7 @@ def test_components_declare_their_constraints(select):
     [
         (
             "algorithm.surrogate=clop",
-            "algorithm.surrogate: got 'clop', expected clip or cispo or sapo or topr or vespo: ",
+            "algorithm.surrogate: got 'clop', expected clip or cispo or sapo or reinforce or topr or vespo: ",
         ),
         ("algorithm.advantage.name=rlo", "algorithm.advantage.name: got 'rlo', expected grpo or dr_grpo or rloo"),
         ("algorithm.surrogate=nothing.py:Loss", "algorithm.surrogate.name: nothing.py: no such file"),
