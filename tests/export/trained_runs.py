@@ -29,7 +29,7 @@ LORA = {"train": "lora", "lora": {"rank": 4, "alpha": 8}}
 def trained_run(folder: Path, settings: Mapping[str, Any], shift: float = 0.05) -> tuple[Path, AnyPolicy]:
     """A run of these settings and its policy, whose parameters are all off the base's, by about `shift`.
 
-    Equal settings give equal parameters, whatever tests ran before.
+    Equal settings give equal parameters, independent of the tests that ran before.
     """
     config = TrainConfig.model_validate({"name": folder.name, "data": DATA} | settings, strict=False)
     with torch.random.fork_rng(devices=[]):  # the first factor of each adapter is drawn at random
