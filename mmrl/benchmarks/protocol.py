@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator
+from pydantic import Field, PositiveInt, field_validator
 
-from mmrl.config.loading.load import drop_unknown_keys
-from mmrl.config.loading.schema import dotted
-from mmrl.config.loading.yaml_text import Path as Key
-from mmrl.config.loading.yaml_text import parse_yaml
+from mmrl.config.loading.section_file import check_map, find_file, read_map
 from mmrl.config.recipes import PROTOCOLS, recipes_folder
 from mmrl.config.rewards import RewardConfig
 from mmrl.config.section import Section
-from mmrl.errors import ConfigError
 
 
 class MetricConfig(Section):
@@ -90,45 +84,6 @@ def load_protocol(name_or_path: str) -> ProtocolConfig:
     Raises:
         ConfigError: there is no such protocol, or its file has unknown keys or wrong values, each on its own line.
     """
-    path = _find(name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"{path}: cannot be read: {err}") from None
-    document, lines = parse_yaml(text, str(path))
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: got {document!r:.60}, expected a map with the keys of ProtocolConfig")
-    problems: list[str] = []
-
-    def report(key: Key, problem: str) -> None:
-        at = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
-        problems.append(f"{path}:{at}: {dotted(key)}{problem}")
-
-    def unknown(section: type[Section], key: Key) -> None:
-        near = difflib.get_close_matches(str(key[-1]), section.model_fields, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(section.model_fields)}"
-        report(key, f" is not a key of {section.__name__}: {hint}")
-
-    known = drop_unknown_keys(ProtocolConfig, document, (), unknown)
-    try:
-        protocol = ProtocolConfig.model_validate(known, strict=True)
-    except ValidationError as err:
-        for error in err.errors(include_url=False):
-            missing = error["type"] == "missing"
-            report(error["loc"], " is missing" if missing else f": got {error['input']!r:.80}: {error['msg']}")
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return protocol
-
-
-def _find(name_or_path: str) -> Path:
-    if Path(name_or_path).suffix in (".yaml", ".yml") or "/" in name_or_path:
-        if not Path(name_or_path).is_file():
-            raise ConfigError(f"there is no file {name_or_path}")
-        return Path(name_or_path)
-    names = protocol_names()
-    if name_or_path not in names:
-        near = difflib.get_close_matches(name_or_path, names, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, and YAML files of your own"
-        raise ConfigError(f"there is no protocol {name_or_path}: {hint}")
-    return recipes_folder() / PROTOCOLS / f"{name_or_path}.yaml"
+    path = find_file(name_or_path, recipes_folder() / PROTOCOLS, "protocol")
+    document, lines = read_map(path, ProtocolConfig)
+    return check_map(ProtocolConfig, document, lines, path)

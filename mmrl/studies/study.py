@@ -18,21 +18,16 @@ before its training and need not be declared.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from mmrl.config.loading.load import drop_unknown_keys
-from mmrl.config.loading.schema import dotted
-from mmrl.config.loading.yaml_text import Path as Key
-from mmrl.config.loading.yaml_text import parse_yaml
+from mmrl.config.loading.section_file import check_map, find_file, read_map
 from mmrl.config.recipes import STUDIES, recipes_folder
 from mmrl.config.section import Section
-from mmrl.errors import ConfigError
 from mmrl.studies.claims import BASE, Comparison, parse_claim
 
 
@@ -151,13 +146,6 @@ class StudyConfig(Section):
     tried: tuple[str, ...] = ()
     """The settings that were tried before this file was fixed, on development samples, and what each gave."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _one_claim(cls, value: Any) -> Any:
-        if isinstance(value, Mapping) and "claim" in value and "claims" not in value:
-            return {key: each for key, each in value.items() if key != "claim"} | {"claims": (value["claim"],)}
-        return value
-
     @model_validator(mode="after")
     def _one_kind(self) -> StudyConfig:
         if (self.recipe is None) == (self.score is None):
@@ -179,6 +167,11 @@ class Study:
     arms: Mapping[str, Mapping[str, Any]]
     comparisons: tuple[Comparison, ...] = field(default=())
     """The comparisons of the claims, in order."""
+
+    @property
+    def decides(self) -> tuple[DecideConfig, ...]:
+        """The numbers that decide each claim, in order."""
+        return tuple(claim.decide or self.config.decide for claim in self.config.claims)
 
     @property
     def max_seeds(self) -> int:
@@ -203,37 +196,11 @@ def load_study(name_or_path: str) -> Study:
         ConfigError: there is no such study, or its file has unknown keys, wrong values, or claims about arms that it
             does not have; each on its own line.
     """
-    path = _find(name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as err:
-        raise ConfigError(f"{path}: cannot be read: {err}") from None
-    document, lines = parse_yaml(text, str(path))
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: got {document!r:.60}, expected a map with the keys of StudyConfig")
+    path = find_file(name_or_path, studies_folder(), "study")
+    document, lines = read_map(path, StudyConfig)
     if "claim" in document and "claims" not in document:
         document["claims"] = [document.pop("claim")]
-    problems: list[str] = []
-
-    def report(key: Key, problem: str) -> None:
-        at = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
-        problems.append(f"{path}:{at}: {dotted(key)}{problem}")
-
-    def unknown(section: type[Section], key: Key) -> None:
-        near = difflib.get_close_matches(str(key[-1]), section.model_fields, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(section.model_fields)}"
-        report(key, f" is not a key of {section.__name__}: {hint}")
-
-    known = drop_unknown_keys(StudyConfig, document, (), unknown)
-    try:
-        config = StudyConfig.model_validate(known, strict=True)
-    except ValidationError as err:
-        for error in err.errors(include_url=False):
-            missing = error["type"] == "missing"
-            report(error["loc"], " is missing" if missing else f": got {error['input']!r:.80}: {error['msg']}")
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return study_of(config, path.stem, path)
+    return study_of(check_map(StudyConfig, document, lines, path), path.stem, path)
 
 
 def study_of(config: StudyConfig, name: str, path: Path) -> Study:
@@ -250,16 +217,3 @@ def study_of(config: StudyConfig, name: str, path: Path) -> Study:
         arms |= named
     comparisons = tuple(parse_claim(claim.test, tuple(arms), swept, str(path)) for claim in config.claims)
     return Study(name, path, config, arms, comparisons)
-
-
-def _find(name_or_path: str) -> Path:
-    if Path(name_or_path).suffix in (".yaml", ".yml") or "/" in name_or_path:
-        if not Path(name_or_path).is_file():
-            raise ConfigError(f"there is no file {name_or_path}")
-        return Path(name_or_path)
-    known = sorted(path.stem for path in studies_folder().glob("*.yaml"))
-    if name_or_path not in known:
-        near = difflib.get_close_matches(name_or_path, known, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
-        raise ConfigError(f"there is no study {name_or_path}: {hint}; one of your own is the path of a YAML file")
-    return studies_folder() / f"{name_or_path}.yaml"

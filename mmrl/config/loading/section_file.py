@@ -1,0 +1,81 @@
+"""Files that hold one section, such as a protocol or a study: found by name or path, read, and checked by line."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from mmrl.config.loading.load import drop_unknown_keys
+from mmrl.config.loading.schema import dotted
+from mmrl.config.loading.yaml_text import Path as Key
+from mmrl.config.loading.yaml_text import parse_yaml
+from mmrl.config.section import Section
+from mmrl.errors import ConfigError
+
+S = TypeVar("S", bound=Section)
+
+
+def find_file(name_or_path: str, folder: Path, kind: str) -> Path:
+    """Return the file of a shipped name in `folder`, or a YAML file by its path; `kind` is the word in messages.
+
+    Raises:
+        ConfigError: there is no such file or name.
+    """
+    if Path(name_or_path).suffix in (".yaml", ".yml") or "/" in name_or_path:
+        if not Path(name_or_path).is_file():
+            raise ConfigError(f"there is no file {name_or_path}")
+        return Path(name_or_path)
+    names = sorted(path.stem for path in folder.glob("*.yaml"))
+    if name_or_path not in names:
+        near = difflib.get_close_matches(name_or_path, names, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}, and YAML files of your own"
+        raise ConfigError(f"there is no {kind} {name_or_path}: {hint}")
+    return folder / f"{name_or_path}.yaml"
+
+
+def read_map(path: Path, section: type[Section]) -> tuple[dict[str, Any], dict[Key, int]]:
+    """Return the map in a YAML file, and the line of each key; `section` names the keys in messages.
+
+    Raises:
+        ConfigError: the file cannot be read, or contains no map.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        raise ConfigError(f"{path}: cannot be read: {err}") from None
+    document, lines = parse_yaml(text, str(path))
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: got {document!r:.60}, expected a map with the keys of {section.__name__}")
+    return document, lines
+
+
+def check_map(section: type[S], document: dict[str, Any], lines: dict[Key, int], path: Path) -> S:
+    """Return the section that a map fills.
+
+    Raises:
+        ConfigError: unknown keys or wrong values, each on its own line.
+    """
+    problems: list[str] = []
+
+    def report(key: Key, problem: str) -> None:
+        at = next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), 1)
+        problems.append(f"{path}:{at}: {dotted(key)}{problem}")
+
+    def unknown(inner: type[Section], key: Key) -> None:
+        near = difflib.get_close_matches(str(key[-1]), inner.model_fields, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(inner.model_fields)}"
+        report(key, f" is not a key of {inner.__name__}: {hint}")
+
+    known = drop_unknown_keys(section, document, (), unknown)
+    try:
+        checked = section.model_validate(known, strict=True)
+    except ValidationError as err:
+        for error in err.errors(include_url=False):
+            missing = error["type"] == "missing"
+            report(error["loc"], " is missing" if missing else f": got {error['input']!r:.80}: {error['msg']}")
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return checked
