@@ -1,4 +1,4 @@
-"""The numbers of a finished arm: one value for each held-out sample, or for each training iteration."""
+"""The numbers of a finished arm: one value for each held-out sample, or one for all training iterations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class Measured:
 def measure(run: Path, decide: DecideConfig, base: bool = False) -> Measured:
     """Return the values that decide, of a run's last evaluation or, with `base`, of the one before training.
 
-    Several answers to a sample count as their mean.
+    Several answers to a sample count as their mean, and so do all iterations of training, of which arms may have
+    different numbers.
 
     Raises:
         EvaluationError: the run was not evaluated on these samples, or has no such metric.
@@ -74,7 +75,7 @@ def _of_iterations(run: Path, metric: str) -> Measured:
     found = record.curve("train", metric)
     if not found:
         raise EvaluationError(f"{run}: no iteration logged {metric}; there are {', '.join(record.names('train'))}")
-    return Measured(tuple(map(str, found.steps)), np.array(found.values, np.float64))
+    return Measured(("all iterations",), np.array([np.nanmean(found.values)], np.float64))
 
 
 def _of_samples(evaluation: Evaluation, decide: DecideConfig, folder: Path) -> Measured:

@@ -1,0 +1,37 @@
+"""The numbers of finished arms."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mmrl.errors import EvaluationError
+from mmrl.studies.measures import common_samples, measure
+from mmrl.studies.study import DecideConfig
+
+SHARE = DecideConfig(metric="zero_variance_share", on="training")
+
+
+def write_run(folder: Path, values: list[float]) -> Path:
+    """Write a run folder whose iterations logged these shares."""
+    folder.mkdir()
+    (folder / "config.yaml").write_text("name: x\n")
+    rows = [{"kind": "train", "step": step, "zero_variance_share": each} for step, each in enumerate(values, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_arms_with_different_numbers_of_iterations_are_comparable(tmp_path):
+    short = measure(write_run(tmp_path / "short", [0.5, 0.3]), SHARE)
+    long = measure(write_run(tmp_path / "long", [0.1, 0.2, 0.6]), SHARE)
+    assert common_samples([short, long], "arms") == [0]
+    assert short.values.tolist() == pytest.approx([0.4])
+    assert long.values.tolist() == pytest.approx([0.3])
+
+
+def test_a_metric_that_no_iteration_logged_is_named_with_those_that_are_there(tmp_path):
+    run = write_run(tmp_path / "run", [0.5])
+    with pytest.raises(EvaluationError, match="no iteration logged beauty; there are zero_variance_share"):
+        measure(run, DecideConfig(metric="beauty", on="training"))
