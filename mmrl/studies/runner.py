@@ -148,7 +148,7 @@ def arm_config(study: Study, arm: str, seed: int, options: StudyOptions) -> tupl
         overrides.append(f"policy.device={json.dumps(options.device)}")
     try:
         config = load_config(recipe, overrides)
-        return _with_iterations(study, config, overrides, recipe), inference
+        return _trained_for(config, _iterations(study, config)), inference
     except ConfigError as err:
         text = str(err).replace("command line", f"{study.path}, arm {arm}")
         raise ConfigError(text) from None
@@ -194,8 +194,7 @@ def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> No
 
 def collect(study: Study, jobs: Sequence[ArmJob], seeds: int, most: int) -> StudyResult:
     """Return the result of finished jobs."""
-    wanted = [claim.decide or study.config.decide for claim in study.config.claims]
-    measures = {label(decide): _measured(study, jobs, decide) for decide in wanted}
+    measures = {label(decide): _measured(study, jobs, decide) for decide in study.decides}
     claims = judge_claims(study, measures, independent=True)
     rule = study.config.seeds
     stopping = (
@@ -258,32 +257,34 @@ def _record(study: Study, arm: str, jobs: Sequence[ArmJob]) -> ArmRecord:
     return ArmRecord(dict(study.arms[arm]), iterations, rows, {"steps": steps, "values": means.tolist()})
 
 
-def _with_iterations(study: Study, config: TrainConfig, overrides: list[str], recipe: str | None) -> TrainConfig:
-    """Return the configuration with the iterations of the budget, and one checkpoint, at the end."""
-    assert recipe is not None
-    iterations, budget = config.training.iterations, study.config.budget
+def _iterations(study: Study, config: TrainConfig) -> int:
+    """Return the iterations that the budget allows; the recipe's where it states none, or CPU-seconds."""
+    budget = study.config.budget
     if budget is not None and budget.iterations is not None:
-        iterations = budget.iterations
-    elif budget is not None and budget.rows is not None:
-        each = BatchPlan.of(config).trajectories
-        if budget.rows % each:
-            raise ConfigError(f"budget.rows: {budget.rows} rows are no whole number of iterations of {each} rows")
-        iterations = budget.rows // each
-    return load_config(recipe, [*overrides, f"training.iterations={iterations}", f"training.save_every={iterations}"])
+        return budget.iterations
+    if budget is None or budget.rows is None:
+        return config.training.iterations
+    each = BatchPlan.of(config).trajectories
+    if budget.rows % each:
+        raise ConfigError(f"budget.rows: {budget.rows} rows are no whole number of iterations of {each} rows")
+    return budget.rows // each
 
 
 def _within_cpu_time(config: TrainConfig, seconds: float, options: StudyOptions, display: StudyDisplay) -> TrainConfig:
     """Return the configuration with as many iterations as the CPU-seconds allow, by a short run of it, done once."""
-    training = config.training.model_copy(update={"iterations": PILOT, "save_every": PILOT})
     data = config.data.model_copy(update={"validation": None, "heldout": None})
-    unmeasured = {"data": data, "evaluation": EvaluationConfig()}
-    pilot = config.model_copy(update={"training": training, "seed": 0, **unmeasured})
+    unmeasured = {"data": data, "evaluation": EvaluationConfig(), "seed": 0}
+    pilot = _trained_for(config, PILOT).model_copy(update=unmeasured)
     folder = find_arm(options.root / "arms", pilot)
     if not folder.finished:
         folder.request(pilot)
         run_jobs([ArmJob("pilot", 0, pilot, folder, None)], 1, display)
     spent = read_run(folder.run).curve("train", "seconds/cpu").values[1:]
-    iterations = max(1, int(seconds / (sum(spent) / len(spent))))
+    return _trained_for(config, max(1, int(seconds / (sum(spent) / len(spent)))))
+
+
+def _trained_for(config: TrainConfig, iterations: int) -> TrainConfig:
+    """Return the configuration with this many iterations, and one checkpoint, at the end."""
     training = config.training.model_copy(update={"iterations": iterations, "save_every": iterations})
     return config.model_copy(update={"training": training})
 

@@ -39,7 +39,7 @@ def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display:
     assert study.config.score is not None
     source = load_reference(study.config.score.answers)
     rewards = {arm: load(settings.name, **settings.args) for arm in study.arms for settings in [_reward(study, arm)]}
-    wanted = {label(each): each for each in _decides(study)}
+    wanted = {label(each): each for each in study.decides}
     values: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in rewards} for name in wanted}
     ids: dict[str, tuple[str, ...]] = dict.fromkeys(wanted, ())
     for seed in range(seeds):
@@ -107,7 +107,3 @@ def _reward(study: Study, arm: str) -> RewardConfig:
         return RewardConfig.model_validate(patch["reward"])
     except (KeyError, ValidationError) as err:
         raise ConfigError(f"{study.path}, arm {arm}: needs a `reward` with a name: {err}") from None
-
-
-def _decides(study: Study) -> list[DecideConfig]:
-    return [claim.decide or study.config.decide for claim in study.config.claims]

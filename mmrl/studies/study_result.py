@@ -133,8 +133,7 @@ def judge_claims(study: Study, measures: Mapping[str, MeasuredArms], independent
     """Return the verdict on each claim of a study, by the interval of its stopping rule."""
     sequential = study.config.seeds.stop == "sequential"
     results = []
-    for claim, comparison in zip(study.config.claims, study.comparisons, strict=True):
-        decide = claim.decide or study.config.decide
+    for claim, comparison, decide in zip(study.config.claims, study.comparisons, study.decides, strict=True):
         rows_are_samples = independent and decide.on != "training" and decide.statistic == "mean"
         measured = measures[label(decide)]
         values: Values = {arm: measured.matrix(arm) for arm in comparison.arms}

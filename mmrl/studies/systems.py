@@ -86,8 +86,9 @@ def recipe_of_system(name: str) -> str | None:
 
 def systems_page() -> str:
     """Return docs/systems.md: a line for each system with its recipe, its study, the verdict and the number."""
-    systems, own = load_systems(), [study for study in list_studies() if study.config.paper.key is None]
-    studies = {study.config.paper.key: study for study in list_studies() if study.config.paper.key is not None}
+    systems, shipped = load_systems(), list_studies()
+    own = [study for study in shipped if study.config.paper.key is None]
+    studies = {study.config.paper.key: study for study in shipped if study.config.paper.key is not None}
     results = {key: published_result(study.name) for key, study in studies.items()}
     found = [result for result in results.values() if result is not None]
     counts = {verdict: sum(r.verdict == verdict for r in found) for verdict in ("holds", "opposite", "not told apart")}
