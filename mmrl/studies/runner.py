@@ -24,6 +24,7 @@ from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
 from mmrl.studies.claims import BASE
+from mmrl.studies.experiment import run_experiment
 from mmrl.studies.measures import common_samples, curve, measure, sampled_rows
 from mmrl.studies.result_page import write_study_page
 from mmrl.studies.scoring import score_study
@@ -91,8 +92,9 @@ def run_study(study: Study, options: StudyOptions, display: StudyDisplay) -> Stu
     rule = study.config.seeds
     first = options.seeds or rule.first
     most = options.seeds or study.max_seeds
-    if study.config.score is not None:
-        result = score_study(study, first, library_versions(), display)
+    if study.config.recipe is None:
+        without_training = run_experiment if study.config.experiment is not None else score_study
+        result = without_training(study, first, library_versions(), display)
         return _write(result, options.root / study.name, {})
     for arm in study.arms:
         check(arm_config(study, arm, 0, options)[0])
@@ -320,7 +322,7 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 def bill(study: Study, options: StudyOptions) -> list[tuple[str, str]]:
     """Return what a study takes, as rows of a table: each arm's iterations and rows, and what is trained already."""
     rows = []
-    for arm in study.arms if study.config.score is None else ():
+    for arm in study.arms if study.config.recipe is not None else ():
         config, inference = arm_config(study, arm, 0, options)
         check(config)
         plan = BatchPlan.of(config)

@@ -47,8 +47,9 @@ class DecideConfig(Section):
     metric: str = "total"
     """A reward of the evaluation, one of its further scores, or `tokens`, the length of answers. Of `training`: a
     metric of the iterations, such as zero_variance_share."""
-    on: Literal["validation", "heldout", "greedy", "training"] = "validation"
-    """The samples: an evaluation of the run, or its training iterations."""
+    on: Literal["validation", "heldout", "greedy", "training", "call"] = "validation"
+    """The samples: an evaluation of the run, or its training iterations. `call`: what the function of an `experiment`
+    returned."""
     at: Literal["last", "mean"] = "last"
     """The last evaluation, or the mean over all that were made after training began: the area under the curve."""
     sources: tuple[str, ...] = ()
@@ -124,6 +125,14 @@ class ScoreConfig(Section):
     """`package.module:function` or `path/to/file.py:function`: a function from a seed to `LabelledAnswers`."""
 
 
+class ExperimentConfig(Section):
+    """A function that is called for each arm, in studies of speed, memory or exactness that train nothing."""
+
+    function: str
+    """`package.module:function` or `path/to/file.py:function`: it takes a seed and the arguments of an arm, and returns
+    {metric: values}."""
+
+
 class StudyConfig(Section):
     """The file of a study."""
 
@@ -131,8 +140,9 @@ class StudyConfig(Section):
     claims: Annotated[tuple[ClaimConfig, ...], Field(min_length=1)]
     """The first is the paper's; `claim: {...}` stands for a list of one."""
     recipe: str | None = None
-    """The recipe that all arms patch; unset in studies that score stored answers."""
+    """The recipe that all arms patch; unset in studies that train nothing, which have `score` or `experiment`."""
     score: ScoreConfig | None = None
+    experiment: ExperimentConfig | None = None
     common: Mapping[str, Any] = {}
     """A patch of every arm, laid on first."""
     arms: Mapping[str, Mapping[str, Any]] = {}
@@ -148,8 +158,14 @@ class StudyConfig(Section):
 
     @model_validator(mode="after")
     def _one_kind(self) -> StudyConfig:
-        if (self.recipe is None) == (self.score is None):
-            raise ValueError("a study has a recipe, or stored answers to score: exactly one of `recipe` and `score`")
+        if sum(each is not None for each in (self.recipe, self.score, self.experiment)) != 1:
+            raise ValueError(
+                "a study has a recipe to train, stored answers to score, or a function to call: exactly one of "
+                "`recipe`, `score` and `experiment`"
+            )
+        decides = [self.decide, *self.also, *(claim.decide for claim in self.claims if claim.decide is not None)]
+        if any((each.on == "call") != (self.experiment is not None) for each in decides):
+            raise ValueError("what decides is `on: call` in a study with `experiment`, and in no other")
         if not self.arms and self.sweep is None:
             raise ValueError("a study needs `arms` or a `sweep`")
         if BASE in self.arms:

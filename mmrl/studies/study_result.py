@@ -121,7 +121,7 @@ class StudyResult:
 
 def label(decide: DecideConfig) -> str:
     """Return the metric in words, such as `total on validation`."""
-    words = f"{decide.metric} on {decide.on}"
+    words = decide.metric if decide.on == "call" else f"{decide.metric} on {decide.on}"
     if decide.at == "mean":
         words += ", mean over training"
     if decide.sources:

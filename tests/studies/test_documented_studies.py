@@ -19,7 +19,7 @@ def page(repository) -> str:
 
 def test_files_in_the_documentation_load(page, tmp_path):
     blocks = re.findall(r"^```yaml\n# (\S+)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == page.count("```yaml") == 2
+    assert len(blocks) == page.count("```yaml") == 3
     for name, text in blocks:
         (tmp_path / name).write_text(text)
         study = load_study(str(tmp_path / name))

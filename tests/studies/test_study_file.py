@@ -48,7 +48,7 @@ def test_a_sweep_is_written_out_as_arms(tmp_path):
         ("title: X", "titel: X", "x.yaml:1: paper.titel is not a key of PaperConfig: did you mean title"),
         ("a > b", "a > c", "there is no arm c; there are a, b, base"),
         ("  b: {}\n", "  base: {}\n", "choose another name"),
-        ("recipe: quickstart", "", "exactly one of `recipe` and `score`"),
+        ("recipe: quickstart", "", "exactly one of `recipe`, `score` and `experiment`"),
         ("  b: {}\n", "  b: {}\nseeds: {first: 3, most: 6}\n", "`most` goes with `stop: sequential`"),
         ("  b: {}\n", "  b: {}\nbudget: {rows: 10, iterations: 3}\n", "exactly one of rows, iterations"),
     ],
@@ -74,7 +74,7 @@ def test_a_study_of_the_suites_own_has_a_title_and_no_key(tmp_path):
     assert study.config.paper.title == "X"
 
 
-@pytest.mark.parametrize("name", [study.name for study in list_studies() if study.config.score is None])
+@pytest.mark.parametrize("name", [study.name for study in list_studies() if study.config.recipe is not None])
 def test_every_arm_of_a_shipped_study_can_be_trained(name):
     study = load_study(name)
     for arm in study.arms:
