@@ -124,7 +124,7 @@ def _print(result: StudyResult) -> None:
     from rich.table import Table
 
     from mmrl.cli.console import console
-    from mmrl.studies.result_page import interval_cell
+    from mmrl.studies.result_page import decimal, interval_cell
 
     out = console()
     title = f"{result.paper['title']}: {result.verdict}"
@@ -132,7 +132,7 @@ def _print(result: StudyResult) -> None:
     for claim in result.claims:
         for number, contrast in enumerate(claim.contrasts):
             text, verdict = (claim.text, claim.verdict) if number == 0 else ("", "")
-            table.add_row(text, contrast.label, f"{contrast.mean:+.3f}", interval_cell(contrast), verdict)
+            table.add_row(text, contrast.label, decimal(contrast.mean, "+"), interval_cell(contrast), verdict)
     out.print(table)
     for name, measured in result.measures.items():
         each = result.seeds <= SEED_COLUMNS
@@ -141,7 +141,7 @@ def _print(result: StudyResult) -> None:
         for arm in measured.values:
             means = measured.matrix(arm).mean(axis=0)
             cells = means if each else [means.min(), means.max()]
-            arms.add_row(arm, f"{means.mean():.3f}", *(f"{mean:.3f}" for mean in cells))
+            arms.add_row(arm, decimal(means.mean()), *map(decimal, cells))
         out.print(arms)
     typer.echo(f"Stopping rule: {result.stopping}.")
     if result.origin:

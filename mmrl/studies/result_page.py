@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -61,8 +62,8 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
         lines += [f"{name}, {len(measured.ids)} samples{left_out}:", "", f"| arm | mean |{seeds}",
                   f"|-|-|{'-|' * result.seeds}"]  # fmt: skip
         for arm, numbers in means.items():
-            cells = "".join(f" {number:.3f} |" for number in numbers)
-            lines.append(f"| {arm} | **{float(np.mean(numbers)):.3f}** |{cells}")
+            cells = "".join(f" {decimal(number)} |" for number in numbers)
+            lines.append(f"| {arm} | **{decimal(float(np.mean(numbers)))}** |{cells}")
         lines.append("")
     lines += _also(result)
     lines += _settings(result, costs)
@@ -80,12 +81,18 @@ def interval_cell(contrast: ContrastResult) -> str:
     """Return the interval as text; `unbounded` without one."""
     if contrast.low is None or contrast.high is None:
         return "unbounded"
-    return f"{contrast.low:+.3f} to {contrast.high:+.3f}"
+    return f"{decimal(contrast.low, '+')} to {decimal(contrast.high, '+')}"
+
+
+def decimal(value: float, sign: Literal["", "+"] = "") -> str:
+    """Return a number with three decimals; one that they would show as 0 has two significant digits."""
+    return f"{value:{sign}.3f}" if value == 0 or abs(value) >= 5e-4 else f"{value:{sign}.1e}"
 
 
 def _claim_row(claim: ClaimResult, contrast: ContrastResult, first: bool) -> str:
     text, verdict, on = (claim.text, claim.verdict, claim.on) if first else ("", "", "")
-    return f"| {text} | `{contrast.label}` | {on} | {contrast.mean:+.3f} | {interval_cell(contrast)} | {verdict} |"
+    difference = f"{decimal(contrast.mean, '+')} | {interval_cell(contrast)}"
+    return f"| {text} | `{contrast.label}` | {on} | {difference} | {verdict} |"
 
 
 def _also(result: StudyResult) -> list[str]:
@@ -95,7 +102,7 @@ def _also(result: StudyResult) -> list[str]:
     lines = ["Measured too, means over seeds:", "", f"| |{''.join(f' {arm} |' for arm in arms)}",
              f"|-|{'-|' * len(arms)}"]  # fmt: skip
     for name, means in result.also.items():
-        lines.append(f"| {name} |{''.join(f' {float(np.mean(means[arm])):.3f} |' for arm in arms)}")
+        lines.append(f"| {name} |{''.join(f' {decimal(float(np.mean(means[arm])))} |' for arm in arms)}")
     return [*lines, ""]
 
 

@@ -11,6 +11,7 @@ import yaml
 from mmrl.config.recipes import list_recipes
 from mmrl.errors import ConfigError
 from mmrl.studies.published import published_result
+from mmrl.studies.result_page import decimal, interval_cell
 from mmrl.studies.study import Study, list_studies
 from mmrl.studies.study_result import StudyResult
 
@@ -145,8 +146,8 @@ def _row(system: System, study: Study | None, result: StudyResult | None) -> str
         return f"| {system.name} | {system.adds} | {recipe} | {name} | | waits for: {system.needs} |"
     link = f"[{study.name}](results/studies/{study.name}.md)"
     contrast = result.claims[0].contrasts[0]
-    interval = "" if contrast.low is None else f" ({contrast.low:+.3f} to {contrast.high:+.3f})"
-    number = f"{contrast.label}: {contrast.mean:+.3f}{interval}"
+    interval = "" if contrast.low is None else f" ({interval_cell(contrast)})"
+    number = f"{contrast.label}: {decimal(contrast.mean, '+')}{interval}"
     return f"| {system.name} | {system.adds} | {recipe} | {link} | {result.verdict} | {number} |"
 
 
