@@ -52,7 +52,12 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
     ]
     for claim in result.claims:
         lines += [_claim_row(claim, contrast, first=i == 0) for i, contrast in enumerate(claim.contrasts)]
-    over = "prompts and seeds, paired" if result.seeds > 1 else "prompts, paired: one seed tells nothing of others"
+    if all(record.iterations is None for record in result.arms.values()):
+        over = "repetitions, paired"  # nothing was trained
+    elif result.seeds > 1:
+        over = "prompts and seeds, paired"
+    else:
+        over = "prompts, paired: one seed tells nothing of others"
     lines += ["", f"The verdict: {VERDICTS[result.verdict]}. Stopping rule: {result.stopping}. Intervals are over "
               f"{over}.", "", "## Arms", ""]  # fmt: skip
     for name, measured in result.measures.items():
