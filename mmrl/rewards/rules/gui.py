@@ -34,7 +34,8 @@ class GUIAction(Reward):
     required and missing scores 0; no action or several, two points, or a point outside the picture are invalid.
 
     UI-R1 (arXiv:2503.21620) adds the action's and the point's reward, GUI-R1 (arXiv:2504.10458) also that of the text;
-    this reward divides by the weights of the required parts.
+    this reward divides by the weights of the required parts. With `published`, as in both papers, each part counts by
+    itself: the point and the text of a wrong action do, too.
     """
 
     name, needs, range = "gui_action", ("text", "references.answer"), (0.0, 1.0)
@@ -47,6 +48,7 @@ class GUIAction(Reward):
         text: float = 1.0,
         match: Literal["f1", "exact"] = "f1",
         space: Space | None = None,
+        published: bool = False,
     ) -> None:
         """Check the arguments.
 
@@ -56,6 +58,7 @@ class GUIAction(Reward):
             text: the weight of the text.
             match: "f1" compares texts by words, "exact" letter by letter.
             space: the coordinate space of answers; None means the reference's.
+            published: whether the point and the text of a wrong action count.
         """
         for part, weight in (("action", action), ("point", point), ("text", text)):
             if not (isinstance(weight, int | float) and math.isfinite(weight) and weight > 0):
@@ -64,25 +67,26 @@ class GUIAction(Reward):
             raise RewardError(f"gui_action: match is {match!r}; it is f1 or exact")
         check_space(self.name, space)
         self.action, self.point, self.text, self.match, self.space = action, point, text, match, space
+        self.published = published
 
     def score_one(self, item: RewardInput) -> float:
         kind, truth, true_text = self._required_parts(item.references)
         answered = parse_action(answer_text(item.text or "", resolve_form(item)))
-        if answered.kind != kind:
+        if answered.kind != kind and not self.published:
             return 0.0
-        parts = [(self.action, 1.0)]
+        parts = [(self.action, float(answered.kind == kind))]
         if truth is not None:
             parts.append((self.point, _hits(answered, truth)))
         if true_text is not None:
-            parts.append((self.text, self._text_score(answered, true_text)))
+            parts.append((self.text, self._text_score(answered, kind, true_text)))
         if all(score == 1 for _, score in parts):
             return 1.0
         return clamp_below_one(sum(weight * score for weight, score in parts) / sum(weight for weight, _ in parts))
 
-    def _text_score(self, answered: Action, truth: str) -> float:
+    def _text_score(self, answered: Action, kind: str, truth: str) -> float:
         if answered.text is None:  # not the same as an empty text
             return 0.0
-        if answered.kind in _DIRECTED:
+        if kind in _DIRECTED:
             return _same_direction(answered.text, truth)
         return text_match(answered.text, truth, self.match == "exact")
 

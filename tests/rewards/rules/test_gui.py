@@ -49,6 +49,26 @@ def test_actions_by_hand(text, truth, score):
     assert value(GUIAction(), text, truth, **PIXEL) == pytest.approx(score)
 
 
+@pytest.mark.parametrize(
+    ("text", "truth", "score"),
+    [
+        ("click(320, 240)", CLICK, 1),
+        ("click(341, 240)", CLICK, 0.5),
+        ("long_press(320, 240)", CLICK, 0.5),
+        ("long_press(341, 240)", CLICK, 0),
+        ("scroll('down')", CLICK, 0),
+        ("click(320, 240, 'red big box')", {"action": "type", "box": BOX, "text": "red big box"}, 2 / 3),
+        ("write('red box')", TYPE, (1 + 0.8) / 2),
+        ("finished('red box')", TYPE, 0.4),
+        ("swipe('down')", {"action": "scroll", "text": "down"}, 0.5),
+        ("type('down now')", {"action": "scroll", "text": "down"}, 0),
+        ("click()", {"action": "back"}, 0),
+    ],
+)
+def test_published_parts_count_each_by_itself(text, truth, score):
+    assert value(GUIAction(published=True), text, truth, **PIXEL) == pytest.approx(score)
+
+
 def test_weights_apply_to_requested_parts():
     reward = GUIAction(action=1, point=2, text=5)
     assert value(reward, "click(0, 0)", CLICK, **PIXEL) == pytest.approx(1 / 3)
