@@ -116,6 +116,22 @@ def test_splits_are_datasets_alone_and_mixed():
         samples("crowd-test")
 
 
+def test_hard_screens_are_few_training_questions_of_all_kinds():
+    few, training = provided_samples("shapeworld:screen-few"), provided_samples("shapeworld:screen-train")
+    assert len({row.id for row in few}) == len(few) == 136 and all(row in training for row in few)
+    assert {row.answer["action"] for row in few} == {"click", "scroll", "type"}
+    assert {row.metadata["skin"] for row in few} == set(screens.SEEN_SKINS)
+
+
+def test_native_demonstrations_have_the_words_of_each_skin():
+    native, training = provided_samples("shapeworld:screen-native"), provided_samples("shapeworld:screen-train")
+    for row, other in zip(native, training, strict=True):
+        skin = screens.SKINS[row.metadata["skin"]]
+        assert row.demonstration.split("(")[0] in (skin.click, skin.type, "scroll")
+        assert parse_action(row.demonstration) == parse_action(other.demonstration)
+        assert replace(row, demonstration=other.demonstration) == other
+
+
 def test_images_of_usual_colours_have_a_palette_of_seven():
     picture = blank()
     assert len(palette_of([picture])) == 7

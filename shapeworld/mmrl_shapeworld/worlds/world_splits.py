@@ -1,14 +1,15 @@
 """Data sets of the worlds: training, development, validation and out-of-distribution splits of each, and mixtures.
 
 `shapeworld:crowd-train` is the training split of one world, `shapeworld:crowd+caption-train` has those of two by turns,
-and `shapeworld:worlds-train` those of all.
+and `shapeworld:worlds-train` those of all. `shapeworld:screen-few` has the hard ones of `screen-train`, and
+`shapeworld:screen-native` all of them with demonstrations in each skin's own words.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 
@@ -23,6 +24,7 @@ from mmrl_shapeworld.worlds import (
     crowds,
     documents,
     fact_graphs,
+    hard_screens,
     picture_captions,
     picture_letters,
     referring,
@@ -113,9 +115,15 @@ WORLDS: Mapping[str, QuestionWorld] = {
 """All worlds. The sources of the samples of an out-of-distribution split are named like `crowd-colour`."""
 
 
+SCREENS = ("screen-few", "screen-native")
+"""Further splits, which are made of the questions of `screen-train`."""
+
+
 def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
     """Return the worlds and the part that a split's name names; None if it is not the name of such a split."""
     names, _, part = split.rpartition("-")
+    if split in SCREENS:
+        return (names,), part
     worlds = tuple(WORLDS) if names == MIXTURE else tuple(names.split("+"))
     known = part in SIZES and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
     return (worlds, part) if known else None
@@ -123,7 +131,7 @@ def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
 
 def split_names() -> tuple[str, ...]:
     """Return the splits of all worlds, without mixtures."""
-    return tuple(f"{name}-{part}" for name in WORLDS for part in SIZES)
+    return (*(f"{name}-{part}" for name in WORLDS for part in SIZES), *SCREENS)
 
 
 @cache  # several runs in one process ask for them
@@ -162,6 +170,11 @@ def samples(split: str) -> list[Sample]:
     if found is None:
         raise KeyError(f"there is no world's split {split!r}: choose one of {', '.join(split_names())}")
     worlds, part = found
+    if part == "few":
+        training = samples("screen-train")
+        return [training[number] for number in hard_screens.NUMBERS]
+    if part == "native":
+        return [replace(each, demonstration=each.metadata["native"]) for each in samples("screen-train")]
     return list(chain.from_iterable(zip(*(_world_samples(world, part) for world in worlds), strict=True)))
 
 
