@@ -1,7 +1,8 @@
 """The numbers of the screens of `screen-train` that `shapeworld:vlm-worlds` gets right now and then.
 
 Of eight answers at temperature 1, one to four are right, and kinds of action are as frequent as in training, as far as
-there are. Written by `python -m tools.shapeworld_pretrain.hard_screens`.
+there are. `python -m tools.shapeworld_pretrain.hard_screens` chooses by this rule; the numbers below came from other
+random answers than those that it draws.
 """
 
 NUMBERS = (
