@@ -29,7 +29,7 @@ there are. Written by `python -m tools.shapeworld_pretrain.hard_screens`.
 
 NUMBERS = (
 {numbers}
-)
+)  # fmt: skip
 '''
 
 
