@@ -21,7 +21,7 @@ from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
-from mmrl_shapeworld.reasoning.calculation_splits import FEW, PARTS, calculations
+from mmrl_shapeworld.reasoning.calculation_splits import FEW, HARD_RUN, PARTS, calculations
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
 from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, written_trace
 from mmrl_shapeworld.shipped_models import REASONERS
@@ -61,6 +61,18 @@ def test_a_few_prompts_are_the_first_of_training_and_of_all_lengths(family):
     assert {each.operands for each in few} == set(FAMILIES[family].operands)
     samples = splits.samples(f"{family}-few")
     assert samples[0].id == f"{family}-few-0000" and samples[0].demonstration == right_trace(few[0])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_one_in_five_of_mostly_hard_prompts_is_one_of_training_and_the_others_are_longest(family):
+    mixed = calculations(f"{family}-mostly-hard")
+    ordinary = mixed[::HARD_RUN]
+    assert len(mixed) == FEW and ordinary == calculations(f"{family}-train")[: len(ordinary)]
+    hard = [each for place, each in enumerate(mixed) if place % HARD_RUN]
+    assert {each.operands for each in hard} == set(FAMILIES[family].longest)
+    assert min(FAMILIES[family].longest) >= FAMILIES[family].longer.stop
+    assert calculations.__wrapped__(f"{family}-mostly-hard") == mixed
+    assert all(sample.demonstration for sample in splits.samples(f"{family}-mostly-hard"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -1,6 +1,7 @@
 """Data sets of calculations: `sums-train`, `sums-development`, `sums-validation`, `sums-longer`, and of `remainders`.
 
-`sums-few` is the beginning of `sums-train`, for runs that see each prompt many times.
+`sums-few` is the beginning of `sums-train`, for runs that see each prompt many times. In `sums-mostly-hard`, four of
+five prompts have so many operands that the models before training almost never answer them.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -19,8 +20,11 @@ PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
 more operands than were trained. No prompt of one split occurs in another, and none twice except in train."""
 FEW = 256
-"""The size of the splits `sums-few` and `remainders-few`."""
-NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in (*PARTS, "few"))
+"""The size of the splits `sums-few` and `remainders-few`, and of `-mostly-hard`."""
+HARD_SEED, HARD_RUN = 75, 5
+"""In `-mostly-hard`, the first of each five prompts is one of training; the others are drawn with this seed."""
+TRAINING = ("train", "few", "mostly-hard")
+NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *TRAINING)))
 
 
 @cache
@@ -35,18 +39,28 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     name, _, part = split.partition("-")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
+    if part == "mostly-hard":
+        return _mostly_hard(name)
     family, (seed, size) = FAMILIES[name], PARTS[part]
     rng = np.random.default_rng((seed, family.modulus))
     drawn: list[Calculation] = []
     seen: set[Calculation] = set()
     while len(drawn) < size:
-        calculation = sample_calculation(family, rng, longer=part == "longer")
+        calculation = sample_calculation(family, rng, family.longer if part == "longer" else family.operands)
         if part != "longer" and part_of(calculation) != part:
             continue
         if part == "train" or calculation not in seen:
             drawn.append(calculation)
             seen.add(calculation)
     return tuple(drawn)
+
+
+def _mostly_hard(name: str) -> tuple[Calculation, ...]:
+    family, ordinary = FAMILIES[name], iter(calculations(f"{name}-train"))
+    rng = np.random.default_rng((HARD_SEED, family.modulus))
+    return tuple(
+        sample_calculation(family, rng, family.longest) if place % HARD_RUN else next(ordinary) for place in range(FEW)
+    )
 
 
 def samples(split: str) -> list[Sample]:
@@ -64,7 +78,7 @@ def samples(split: str) -> list[Sample]:
             prompt=str(calculation),
             answer=calculation.answer,
             source=f"{family}-{calculation.operands:02d}",
-            demonstration=right_trace(calculation) if part in ("train", "few") else None,
+            demonstration=right_trace(calculation) if part in TRAINING else None,
             metadata={"operands": calculation.operands, "chain": right_trace(calculation)},
         )
         for number, calculation in enumerate(calculations(split))

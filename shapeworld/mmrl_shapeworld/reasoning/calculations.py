@@ -30,11 +30,13 @@ class Family:
     """Numbers of operands of the splits for training, development and validation."""
     longer: range
     """Numbers of operands of the split of longer calculations."""
+    longest: range
+    """Numbers of operands of calculations that the models before training almost never get right."""
 
 
 FAMILIES: Mapping[str, Family] = {
-    "sums": Family("sums", 10, range(2, 7), range(7, 10)),
-    "remainders": Family("remainders", 97, range(2, 11), range(11, 14)),
+    "sums": Family("sums", 10, range(2, 7), range(7, 10), range(14, 21)),
+    "remainders": Family("remainders", 97, range(2, 11), range(11, 14), range(14, 21)),
 }
 """`sums` has 10 answers. `remainders` has 97, which all stay equally likely, since 97 is prime."""
 
@@ -85,9 +87,9 @@ def step(value: int, operator: str, digit: int, modulus: int) -> int:
     return results[operator] % modulus
 
 
-def sample_calculation(family: Family, rng: np.random.Generator, longer: bool = False) -> Calculation:
-    """Draw a calculation; each number of operands is equally likely."""
-    lengths = family.longer if longer else family.operands
+def sample_calculation(family: Family, rng: np.random.Generator, lengths: range | None = None) -> Calculation:
+    """Draw a calculation; each number of operands in `lengths` (unset: those of training) is equally likely."""
+    lengths = lengths or family.operands
     count, first, *drawn = rng.random(2 * lengths.stop).tolist()  # as many for each, so that draws cost one call
     steps = lengths[int(count * len(lengths))] - 1
     operators = "".join(OPERATORS[int(each * len(OPERATORS))] for each in drawn[:steps])
