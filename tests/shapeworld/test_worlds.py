@@ -23,6 +23,7 @@ from mmrl_shapeworld.worlds.reworded_captions import COUNT, reworded_captions
 from mmrl_shapeworld.worlds.table_renderer import difference, draw_chart, draw_table, render_answer
 from mmrl_shapeworld.worlds.world_canvas import COLOUR_NUMBERS, UNSEEN_COLOURS, UNSEEN_SHAPES, stencil
 from mmrl_shapeworld.worlds.world_splits import (
+    FIRST,
     SIZES,
     WORLDS,
     checksum,
@@ -96,8 +97,9 @@ def test_only_unseen_forms_have_what_training_lacks(name):
     for question in (question for _, question in world_questions(name, "train")[:300]):
         assert not more & set(np.unique(np.stack(question.frames)).tolist())
         assert not set(UNSEEN_COLOURS + UNSEEN_SHAPES) & set(re.findall(r"\w+", f"{question.prompt} {question.right}"))
-    sources = {source for source, _ in world_questions(name, "ood")}
-    assert sources == {f"{name}-{form}" for form in WORLDS[name].unseen}
+    for part in ("ood", "unseen"):
+        sources = {source for source, _ in world_questions(name, part)}
+        assert sources == {f"{name}-{form}" for form in WORLDS[name].unseen}
     for question in drawn(name, "colour") if "colour" in WORLDS[name].unseen else ():
         assert more & set(np.unique(question.frames[0]).tolist())
 
@@ -108,6 +110,10 @@ def test_splits_are_datasets_alone_and_mixed():
     assert len({row.id for row in rows}) == len(rows)
     assert all(row.demonstration is None and len(row.rewards) == 1 for row in rows)
     assert all(row.demonstration for row in provided_samples("shapeworld:screen-train"))
+    first, train = (provided_samples(f"shapeworld:refer-{part}") for part in ("first", "train"))
+    assert [(row.prompt, row.images, row.demonstration) for row in first] == [
+        (row.prompt, row.images, row.demonstration) for row in train[:FIRST]
+    ]
     assert parts_of("worlds-train") == (tuple(WORLDS), "train")
     assert parts_of("crowd+crowd-train") is parts_of("crowd-test") is parts_of("train") is None
     with pytest.raises(ConfigError, match="crowd-train, crowd-development"):

@@ -31,6 +31,16 @@ def unseen_chart(rng: np.random.Generator) -> Question:
     return _chart((*UNSEEN_COLOURS, *rng.permutation(SEEN_COLOURS)[:2].tolist()), 4, False, rng)
 
 
+def chart_data(rng: np.random.Generator) -> Question:
+    """Ask for the data of three or four upright bars, which were written down in another order than they were drawn."""
+    return _chart(SEEN_COLOURS, int(rng.integers(3, 5)), False, rng, any_order=True)
+
+
+def sideways_data(rng: np.random.Generator) -> Question:
+    """Ask for the data of three bars that lie on their sides, which were written down in another order."""
+    return _chart(SEEN_COLOURS, 3, True, rng, any_order=True)
+
+
 def nested_table(rng: np.random.Generator) -> Question:
     """Ask for a table of one or two rows, in which a cell of the first or the last row may span both columns.
 
@@ -95,12 +105,17 @@ def _letters(count: int, rng: np.random.Generator) -> str:
     return "".join(LETTERS[n] for n in rng.integers(len(LETTERS), size=count))
 
 
-def _chart(colours: Sequence[str], count: int, sideways: bool, rng: np.random.Generator) -> Question:
+def _chart(
+    colours: Sequence[str], count: int, sideways: bool, rng: np.random.Generator, any_order: bool = False
+) -> Question:
     order = [str(colours[n]) for n in rng.permutation(len(colours))[:count]]
     data = [(colour, int(value)) for colour, value in zip(order, rng.integers(1, HIGHEST + 1, count), strict=True)]
     at = (int(rng.integers(1, PIXELS - 13 * count + 3)), int(rng.integers(1, 8)))
     picture, regions = draw_chart(data, sideways, at)
     near = [(slip(colour, order, 0.95, rng), _read_off(value, rng)) for colour, value in data]
+    if any_order:
+        rows = rng.permutation(count).tolist()
+        data, near = [data[row] for row in rows], [near[row] for row in rows]
     right = deplot(data)
     return Question("Write the chart as a table.", right, right, deplot(near), (picture,), regions=(regions,))
 

@@ -1,8 +1,9 @@
 """Data sets of the worlds: training, development, validation and out-of-distribution splits of each, and mixtures.
 
 `shapeworld:crowd-train` is the training split of one world, `shapeworld:crowd+caption-train` has those of two by turns,
-and `shapeworld:worlds-train` those of all. `shapeworld:screen-few` has the hard ones of `screen-train`, and
-`shapeworld:screen-native` all of them with demonstrations in each skin's own words.
+and `shapeworld:worlds-train` those of all. `shapeworld:crowd-first` is the beginning of `crowd-train`.
+`shapeworld:screen-few` has the hard ones of `screen-train`, and `shapeworld:screen-native` all of them with
+demonstrations in each skin's own words.
 """
 
 from __future__ import annotations
@@ -34,12 +35,21 @@ from mmrl_shapeworld.worlds import (
 from mmrl_shapeworld.worlds.caption_facts import FactCheck
 
 Draw = Callable[[np.random.Generator], Question]
-SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
-"""Questions of each split of one world. Settings are chosen on `development`; the last two are for results."""
+SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512, "unseen": 512}
+"""Questions of each split of one world. Settings are chosen on `development`; `validation` and `ood` are for results.
+`unseen` has more questions like those of `ood`, for results of studies whose settings were chosen on `ood`."""
+FIRST = 64
+"""Questions of the training split that are the split `first`, too."""
 MIXTURE = "worlds"
 """The name of the mixture of all worlds."""
 _SEED = 71
-_SHARES = {"train": range(0, 5), "development": range(5, 6), "validation": range(6, 8), "ood": range(0, 8)}
+_SHARES = {
+    "train": range(0, 5),
+    "development": range(5, 6),
+    "validation": range(6, 8),
+    "ood": range(0, 8),
+    "unseen": range(5, 8),
+}
 """The part of the checksums, modulo 8, of the questions that a split may have: so no two splits share a question."""
 
 
@@ -111,6 +121,7 @@ WORLDS: Mapping[str, QuestionWorld] = {
         {"hops": fact_graphs.hops(4)},
         RewardChoice("chart_relaxed", args={"tolerance": 0.0}),
     ),
+    "chart-data": QuestionWorld(documents.chart_data, {"layout": documents.sideways_data}, RewardChoice("chart_table")),
 }
 """All worlds. The sources of the samples of an out-of-distribution split are named like `crowd-colour`."""
 
@@ -125,24 +136,28 @@ def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
     if split in SCREENS:
         return (names,), part
     worlds = tuple(WORLDS) if names == MIXTURE else tuple(names.split("+"))
-    known = part in SIZES and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
+    known = part in (*SIZES, "first") and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
     return (worlds, part) if known else None
 
 
 def split_names() -> tuple[str, ...]:
     """Return the splits of all worlds, without mixtures."""
-    return (*(f"{name}-{part}" for name in WORLDS for part in SIZES), *SCREENS)
+    return (*(f"{name}-{part}" for name in WORLDS for part in (*SIZES, "first")), *SCREENS)
 
 
 @cache  # several runs in one process ask for them
 def world_questions(name: str, part: str) -> tuple[tuple[str, Question], ...]:
-    """Return the questions of a split of one world with their sources, always the same; forms of `ood` by turns.
+    """Return the questions of a split with their sources, always the same; out-of-distribution forms by turns.
 
     Raises:
         KeyError: There is no such world or part.
     """
+    if part == "first":
+        return world_questions(name, "train")[:FIRST]
     world, size = WORLDS[name], SIZES[part]
-    forms = {f"{name}-{form}": draw for form, draw in world.unseen.items()} if part == "ood" else {name: world.draw}
+    forms = {name: world.draw}
+    if part in ("ood", "unseen"):
+        forms = {f"{name}-{form}": draw for form, draw in world.unseen.items()}
     rng = np.random.default_rng((_SEED, list(WORLDS).index(name), list(SIZES).index(part)))
     found: dict[tuple[str, bytes], tuple[str, Question]] = {}
     while len(found) < size:
@@ -181,7 +196,7 @@ def samples(split: str) -> list[Sample]:
 @cache
 def _world_samples(name: str, part: str) -> tuple[Sample, ...]:
     return tuple(
-        world_sample(name, question, f"{name}-{part}-{number:04d}", source, demonstrated=part == "train")
+        world_sample(name, question, f"{name}-{part}-{number:04d}", source, demonstrated=part in ("train", "first"))
         for number, (source, question) in enumerate(world_questions(name, part))
     )
 
