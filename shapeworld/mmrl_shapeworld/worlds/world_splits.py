@@ -50,7 +50,8 @@ _SHARES = {
     "ood": range(0, 8),
     "unseen": range(5, 8),
 }
-"""The part of the checksums, modulo 8, of the questions that a split may have: so no two splits share a question."""
+"""The part of the checksums, modulo 8, of the questions that a split may have: so no two splits share a question.
+`unseen` leaves out the questions of `ood`."""
 
 
 @dataclass(frozen=True)
@@ -159,15 +160,18 @@ def world_questions(name: str, part: str) -> tuple[tuple[str, Question], ...]:
     if part in ("ood", "unseen"):
         forms = {f"{name}-{form}": draw for form, draw in world.unseen.items()}
     rng = np.random.default_rng((_SEED, list(WORLDS).index(name), list(SIZES).index(part)))
+    taken = {_identity(question) for _, question in world_questions(name, "ood")} if part == "unseen" else set()
     found: dict[tuple[str, bytes], tuple[str, Question]] = {}
     while len(found) < size:
         source = list(forms)[len(found) % len(forms)]
         question = forms[source](rng)
-        if checksum(question) % 8 in _SHARES[part]:
-            found.setdefault(
-                (question.prompt, b"".join(frame.tobytes() for frame in question.frames)), (source, question)
-            )
+        if checksum(question) % 8 in _SHARES[part] and _identity(question) not in taken:
+            found.setdefault(_identity(question), (source, question))
     return tuple(found.values())
+
+
+def _identity(question: Question) -> tuple[str, bytes]:
+    return question.prompt, b"".join(frame.tobytes() for frame in question.frames)
 
 
 def checksum(question: Question) -> int:
