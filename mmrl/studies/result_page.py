@@ -90,7 +90,7 @@ def interval_cell(contrast: ContrastResult) -> str:
 
 
 def decimal(value: float, sign: Literal["", "+"] = "") -> str:
-    """Return a number with three decimals; one that they would show as 0 has two significant digits."""
+    """Return a number with three decimals; one that would read 0.000 has two significant digits."""
     return f"{value:{sign}.3f}" if value == 0 or abs(value) >= 5e-4 else f"{value:{sign}.1e}"
 
 

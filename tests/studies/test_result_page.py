@@ -11,5 +11,5 @@ from mmrl.studies.result_page import decimal
     ("value", "text"),
     [(0.0, "+0.000"), (0.12345, "+0.123"), (-1.5, "-1.500"), (2.04e-7, "+2.0e-07"), (-3e-4, "-3.0e-04")],
 )
-def test_small_numbers_are_not_shown_as_zero(value, text):
+def test_small_numbers_have_digits(value, text):
     assert decimal(value, "+") == text
