@@ -1,7 +1,7 @@
 """Data sets of calculations: `sums-train`, `sums-development`, `sums-validation`, `sums-longer`, and of `remainders`.
 
 `sums-few` is the beginning of `sums-train`, for runs that see each prompt many times. In `sums-mostly-hard`, four of
-five prompts have so many operands that the models before training almost never answer them.
+five prompts have 14 to 20 operands, and the models before training almost never answer them.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
