@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 from PIL import Image
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration, TrainerCallback
+from transformers import Qwen3VLForConditionalGeneration, TrainerCallback
 from transformers.utils import logging as transformers_logging
 from trl import GRPOConfig as TrlConfig
 from trl import GRPOTrainer
@@ -76,20 +76,11 @@ def build(work: Work) -> tuple[Qwen3VLForConditionalGeneration, Any]:
     processor = shapes.processor()
     area = work.side**2
     processor.image_processor.size = {"shortest_edge": area, "longest_edge": area}
-    small = shapes.build(processor.tokenizer).config.to_dict()
-    heads = work.width // 32
-    sizes = {"hidden_size": work.width, "num_attention_heads": heads, "intermediate_size": 4 * work.width}
-    small["text_config"] |= sizes | {"num_hidden_layers": work.layers, "num_key_value_heads": heads}
-    small["vision_config"] |= {
-        "hidden_size": work.width // 2,
-        "num_heads": max(1, heads // 2),
-        "out_hidden_size": work.width,
-        "num_position_embeddings": (work.side // shapes.PATCH) ** 2,
-    }
+    size = shapes.VLMSize(
+        width=work.width, layers=work.layers, inner=4 * work.width, vision_width=work.width // 2, side=work.side
+    )
     torch.manual_seed(0)
-    model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**small))
-    model.generation_config = shapes.build(processor.tokenizer).generation_config
-    return model, processor
+    return shapes.build(processor.tokenizer, size), processor
 
 
 def pictures(work: Work) -> list[Image.Image]:

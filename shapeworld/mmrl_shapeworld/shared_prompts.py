@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
@@ -72,15 +71,8 @@ def _random_vlm(side: int) -> VLM:
     """Return a Qwen3-VL model of 3.3 M parameters."""
     processor = vlm_model.processor()
     processor.image_processor.size = {"shortest_edge": side**2, "longest_edge": side**2}
-    small = vlm_model.build(processor.tokenizer)
-    config = small.config.to_dict()
-    heads = WIDTH // 32
-    config["text_config"] |= {"hidden_size": WIDTH, "intermediate_size": 4 * WIDTH, "num_hidden_layers": LAYERS}
-    config["text_config"] |= {"num_attention_heads": heads, "num_key_value_heads": heads}
-    config["vision_config"] |= {"hidden_size": WIDTH // 2, "num_heads": heads // 2, "out_hidden_size": WIDTH}
-    config["vision_config"]["num_position_embeddings"] = (side // vlm_model.PATCH) ** 2
-    model = Qwen3VLForConditionalGeneration(Qwen3VLConfig(**config))
-    model.generation_config = small.generation_config
+    size = vlm_model.VLMSize(width=WIDTH, layers=LAYERS, inner=4 * WIDTH, vision_width=WIDTH // 2, side=side)
+    model = vlm_model.build(processor.tokenizer, size)
     known = describe(model.eval(), processor, torch.device("cpu"))
     policy = VLMPolicy(known, VLMConfig(model="random", train="full"), TokenSamplingConfig(), MediaConfig())
     return policy.vlm

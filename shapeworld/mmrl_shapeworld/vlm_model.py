@@ -40,6 +40,8 @@ class VLMSize:
     vision_inner: int = 256
     deepstack: bool = True
     """True adds the features of the first vision layer to the first layer of the language model."""
+    side: int = PIXELS
+    """Pixels of the side of a picture, which has `(side / PATCH)^2` position embeddings."""
 
 
 END, PAD = "<|im_end|>", "<|endoftext|>"
@@ -199,7 +201,7 @@ def processor(of_worlds: bool = False, words: PreTrainedTokenizerFast | None = N
 def build(words: PreTrainedTokenizerFast, size: VLMSize | None = None) -> Qwen3VLForConditionalGeneration:
     """Return an untrained model, of 1.0 M parameters by default.
 
-    Its 64 patches have 7×7 pixels; the language model sees them as 16 squares of four.
+    Its patches have 7×7 pixels, 64 of them by default; the language model sees four as one.
     """
     size = size or VLMSize()
     ids = {special: words.convert_tokens_to_ids(special) for special in SPECIAL}
@@ -227,7 +229,7 @@ def build(words: PreTrainedTokenizerFast, size: VLMSize | None = None) -> Qwen3V
             "spatial_merge_size": MERGE,
             "temporal_patch_size": 2,
             "out_hidden_size": size.width,
-            "num_position_embeddings": (PIXELS // PATCH) ** 2,
+            "num_position_embeddings": (size.side // PATCH) ** 2,
             "deepstack_visual_indexes": [0] if size.deepstack else [],
         },
         image_token_id=ids["<|image_pad|>"],
