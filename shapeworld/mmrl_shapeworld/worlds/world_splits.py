@@ -40,6 +40,7 @@ SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512, "unse
 `unseen` has more questions like those of `ood`, for results of studies whose settings were chosen on `ood`."""
 FIRST = 64
 """Questions of the training split that are the split `first`, too."""
+PARTS = (*SIZES, "first")
 MIXTURE = "worlds"
 """The name of the mixture of all worlds."""
 _SEED = 71
@@ -137,13 +138,13 @@ def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
     if split in SCREENS:
         return (names,), part
     worlds = tuple(WORLDS) if names == MIXTURE else tuple(names.split("+"))
-    known = part in (*SIZES, "first") and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
+    known = part in PARTS and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
     return (worlds, part) if known else None
 
 
 def split_names() -> tuple[str, ...]:
     """Return the splits of all worlds, without mixtures."""
-    return (*(f"{name}-{part}" for name in WORLDS for part in (*SIZES, "first")), *SCREENS)
+    return (*(f"{name}-{part}" for name in WORLDS for part in PARTS), *SCREENS)
 
 
 @cache  # several runs in one process ask for them
