@@ -124,7 +124,7 @@ def _print(result: StudyResult) -> None:
     from rich.table import Table
 
     from mmrl.cli.console import console
-    from mmrl.studies.result_page import decimal, interval_cell
+    from mmrl.studies.study_result import decimal, interval_cell
 
     out = console()
     title = f"{result.paper['title']}: {result.verdict}"

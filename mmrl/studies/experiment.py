@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from typing import Any
 
 from mmrl.components import load_reference
 from mmrl.errors import ConfigError, EvaluationError
 from mmrl.studies.study import Study
 from mmrl.studies.study_display import StudyDisplay
-from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
+from mmrl.studies.study_result import MeasuredArms, StudyResult, label, untrained_result
 
 Experiment = Callable[..., Mapping[str, Sequence[float]]]
 """From a seed and the arguments of an arm to the values of each metric: as many for every arm and seed."""
@@ -25,45 +24,30 @@ def run_experiment(study: Study, seeds: int, libraries: Mapping[str, str], displ
     """
     assert study.config.experiment is not None
     function: Experiment = load_reference(study.config.experiment.function)
-    wanted = {label(each): each.metric for each in study.decides}
-    also = {label(each): each.metric for each in study.config.also}
-    found: dict[str, dict[str, dict[str, list[float]]]] = {
-        name: {arm: {} for arm in study.arms} for name in wanted | also
-    }
+    arguments = {arm: {**study.config.common, **patch} for arm, patch in study.arms.items()}
+    for arm, each in arguments.items():
+        try:
+            signature(function).bind(0, **each)
+        except TypeError as err:
+            raise ConfigError(f"{study.path}, arm {arm}: {err}") from None
+    metrics = {label(each): each.metric for each in (*study.decides, *study.config.also)}
+    found: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in arguments} for name in metrics}
     for seed in range(seeds):
-        for arm, patch in study.arms.items():
-            values = _call(study, function, arm, seed, {**study.config.common, **patch})
-            for name, metric in (wanted | also).items():
+        for arm, each in arguments.items():
+            values = function(seed, **each)
+            for name, metric in metrics.items():
                 if metric not in values:
                     raise EvaluationError(f"{arm}: measured no {metric}; there are {', '.join(values)}")
                 found[name][arm][str(seed)] = [float(value) for value in values[metric]]
             display.log(f"{arm}, seed {seed}: measured")
-    measures = {name: MeasuredArms(_ids(name, found[name]), found[name]) for name in wanted}
-    claims = judge_claims(study, measures, independent=False)
-    return StudyResult(
-        study=study.name,
-        paper=study.config.paper.model_dump(),
-        verdict=verdict_of(claims),
-        claims=claims,
-        stopping=f"{seeds} repetitions, fixed before",
-        seeds=seeds,
-        arms={arm: ArmRecord(dict(study.arms[arm]), None, None, {"steps": [], "values": []}) for arm in study.arms},
-        measures=measures,
-        also={name: {arm: [sum(v) / len(v) for v in found[name][arm].values()] for arm in study.arms} for name in also},
-        tried=study.config.tried,
-        libraries=libraries,
-    )
-
-
-def _call(
-    study: Study, function: Experiment, arm: str, seed: int, arguments: Mapping[str, Any]
-) -> Mapping[str, Sequence[float]]:
-    """Return what the function measures."""
-    try:
-        signature(function).bind(seed, **arguments)
-    except TypeError as err:
-        raise ConfigError(f"{study.path}, arm {arm}: {err}") from None
-    return function(seed, **arguments)
+    measures = {name: MeasuredArms(_ids(name, found[name]), found[name]) for name in map(label, study.decides)}
+    also = {
+        name: {
+            arm: [sum(values) / len(values) for values in of_seeds.values()] for arm, of_seeds in found[name].items()
+        }
+        for name in map(label, study.config.also)
+    }
+    return untrained_result(study, measures, also, f"{seeds} repetitions, fixed before", seeds, libraries)
 
 
 def _ids(name: str, arms: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[str, ...]:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
 from mmrl.atomic_io import replace_text
 from mmrl.config.loading.yaml_text import dump_yaml
 from mmrl.evaluation.report.svg import COLOURS, Series, panels
-from mmrl.studies.study_result import ClaimResult, ContrastResult, StudyResult
+from mmrl.studies.study_result import ClaimResult, ContrastResult, StudyResult, decimal, interval_cell
 
 VERDICTS = {
     "holds": "**holds**: every interval lies on the claimed side",
@@ -80,18 +79,6 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
                   *(f"- {each}" for each in result.tried), ""]  # fmt: skip
     libraries = ", ".join(f"{name} {version}" for name, version in result.libraries.items())
     return "\n".join([*lines, f"Libraries: {libraries}.", ""])
-
-
-def interval_cell(contrast: ContrastResult) -> str:
-    """Return the interval as text; `unbounded` without one."""
-    if contrast.low is None or contrast.high is None:
-        return "unbounded"
-    return f"{decimal(contrast.low, '+')} to {decimal(contrast.high, '+')}"
-
-
-def decimal(value: float, sign: Literal["", "+"] = "") -> str:
-    """Return a number with three decimals; one that would read 0.000 has two significant digits."""
-    return f"{value:{sign}.3f}" if value == 0 or abs(value) >= 5e-4 else f"{value:{sign}.1e}"
 
 
 def _claim_row(claim: ClaimResult, contrast: ContrastResult, first: bool) -> str:

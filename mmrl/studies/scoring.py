@@ -17,7 +17,7 @@ from mmrl.rewards import Reward, RewardInput, load
 from mmrl.statistics.intervals import Floats
 from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_display import StudyDisplay
-from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
+from mmrl.studies.study_result import MeasuredArms, StudyResult, label, untrained_result
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,8 @@ def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display:
                 ids[name] = answers.ids if len(found) == len(answers.ids) > 1 else ("all",)
             display.log(f"{arm}, set {seed}: {len(scores)} answers scored")
     measures = {name: MeasuredArms(ids[name], values[name]) for name in wanted}
-    claims = judge_claims(study, measures, independent=False)
-    return StudyResult(
-        study=study.name,
-        paper=study.config.paper.model_dump(),
-        verdict=verdict_of(claims),
-        claims=claims,
-        stopping=f"{seeds} independent sets of answers, fixed before",
-        seeds=seeds,
-        arms={arm: ArmRecord(dict(study.arms[arm]), None, None, {"steps": [], "values": []}) for arm in rewards},
-        measures=measures,
-        also={},
-        tried=study.config.tried,
-        libraries=libraries,
-    )
+    stopping = f"{seeds} independent sets of answers, fixed before"
+    return untrained_result(study, measures, {}, stopping, seeds, libraries)
 
 
 def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:

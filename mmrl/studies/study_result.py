@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -148,9 +148,48 @@ def judge_claims(study: Study, measures: Mapping[str, MeasuredArms], independent
     return tuple(results)
 
 
+def untrained_result(
+    study: Study,
+    measures: Mapping[str, MeasuredArms],
+    also: Mapping[str, Mapping[str, Sequence[float]]],
+    stopping: str,
+    seeds: int,
+    libraries: Mapping[str, str],
+) -> StudyResult:
+    """Return the result of a study that trains nothing, whose seeds are repetitions and whose arms have no curves."""
+    claims = judge_claims(study, measures, independent=False)
+    return StudyResult(
+        study=study.name,
+        paper=study.config.paper.model_dump(),
+        verdict=verdict_of(claims),
+        claims=claims,
+        stopping=stopping,
+        seeds=seeds,
+        arms={
+            arm: ArmRecord(dict(patch), None, None, {"steps": [], "values": []}) for arm, patch in study.arms.items()
+        },
+        measures=measures,
+        also=also,
+        tried=study.config.tried,
+        libraries=libraries,
+    )
+
+
 def verdict_of(claims: Sequence[ClaimResult]) -> Outcome:
     """Return the verdict on the whole study."""
     return overall([claim.verdict for claim in claims])
+
+
+def interval_cell(contrast: ContrastResult) -> str:
+    """Return the interval as text; `unbounded` without one."""
+    if contrast.low is None or contrast.high is None:
+        return "unbounded"
+    return f"{decimal(contrast.low, '+')} to {decimal(contrast.high, '+')}"
+
+
+def decimal(value: float, sign: Literal["", "+"] = "") -> str:
+    """Return a number with three decimals; one that would read 0.000 has two significant digits."""
+    return f"{value:{sign}.3f}" if value == 0 or abs(value) >= 5e-4 else f"{value:{sign}.1e}"
 
 
 def rounded(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mmrl.studies.result_page import decimal
+from mmrl.studies.study_result import decimal
 
 
 @pytest.mark.parametrize(
