@@ -136,7 +136,7 @@ def _print(result: StudyResult) -> None:
     out.print(table)
     for name, measured in result.measures.items():
         each = result.seeds <= SEED_COLUMNS
-        seeds = [f"seed {seed}" for seed in range(result.seeds)] if each else ["lowest seed", "highest seed"]
+        seeds = [f"seed {seed}" for seed in measured.seeds] if each else ["lowest seed", "highest seed"]
         arms = Table("arm", "mean", *seeds, title=name, title_justify="left")
         for arm in measured.values:
             means = measured.matrix(arm).mean(axis=0)

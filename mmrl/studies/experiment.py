@@ -15,7 +15,7 @@ Experiment = Callable[..., Mapping[str, Sequence[float]]]
 """From a seed and the arguments of an arm to the values of each metric: as many for every arm and seed."""
 
 
-def run_experiment(study: Study, seeds: int, libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
+def run_experiment(study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
     """Return the result of a study whose arms are calls of one function; each seed is an independent repetition.
 
     Raises:
@@ -32,7 +32,7 @@ def run_experiment(study: Study, seeds: int, libraries: Mapping[str, str], displ
             raise ConfigError(f"{study.path}, arm {arm}: {err}") from None
     metrics = {label(each): each.metric for each in (*study.decides, *study.config.also)}
     found: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in arguments} for name in metrics}
-    for seed in range(seeds):
+    for seed in seeds:
         for arm, each in arguments.items():
             values = function(seed, **each)
             for name, metric in metrics.items():
@@ -47,7 +47,7 @@ def run_experiment(study: Study, seeds: int, libraries: Mapping[str, str], displ
         }
         for name in map(label, study.config.also)
     }
-    return untrained_result(study, measures, also, f"{seeds} repetitions, fixed before", seeds, libraries)
+    return untrained_result(study, measures, also, f"{len(seeds)} repetitions, fixed before", len(seeds), libraries)
 
 
 def _ids(name: str, arms: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[str, ...]:

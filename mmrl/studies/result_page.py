@@ -61,7 +61,7 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
               f"{over}.", "", "## Arms", ""]  # fmt: skip
     for name, measured in result.measures.items():
         means = {arm: measured.matrix(arm).mean(axis=0) for arm in measured.values}
-        seeds = "".join(f" seed {seed} |" for seed in range(result.seeds))
+        seeds = "".join(f" seed {seed} |" for seed in measured.seeds)
         left_out = f", {measured.left_out} left out that an arm could not score" if measured.left_out else ""
         lines += [f"{name}, {len(measured.ids)} samples{left_out}:", "", f"| arm | mean |{seeds}",
                   f"|-|-|{'-|' * result.seeds}"]  # fmt: skip
@@ -75,7 +75,7 @@ def study_page(result: StudyResult, costs: Mapping[str, float | None], curve: bo
         lines += ["## Curve", "", f"![the arms during training]({result.study}.svg)", ""]
     if result.tried:
         lines += [f"## What was tried: {len(result.tried)} settings", "",
-                  "On development samples, before the settings above were fixed.", "",
+                  "Before the settings above were fixed; on development samples where nothing else is stated.", "",
                   *(f"- {each}" for each in result.tried), ""]  # fmt: skip
     libraries = ", ".join(f"{name} {version}" for name, version in result.libraries.items())
     return "\n".join([*lines, f"Libraries: {libraries}.", ""])

@@ -94,7 +94,7 @@ def run_study(study: Study, options: StudyOptions, display: StudyDisplay) -> Stu
     most = options.seeds or study.max_seeds
     if study.config.recipe is None:
         without_training = run_experiment if study.config.experiment is not None else score_study
-        result = without_training(study, first, library_versions(), display)
+        result = without_training(study, range(rule.start, rule.start + first), library_versions(), display)
         return _write(result, options.root / study.name, {})
     for arm in study.arms:
         check(arm_config(study, arm, 0, options)[0])
@@ -102,7 +102,7 @@ def run_study(study: Study, options: StudyOptions, display: StudyDisplay) -> Stu
     seeds = 0
     while True:
         new = range(seeds, first if seeds == 0 else seeds + 1)
-        planned = plan_jobs(study, options, new, display)
+        planned = plan_jobs(study, options, [rule.start + each for each in new], display)
         run_jobs(planned, options.parallel(), display)
         jobs += planned
         seeds = new.stop
@@ -226,15 +226,15 @@ def _write(result: StudyResult, folder: Path, costs: Mapping[str, float | None])
 
 
 def _measured(study: Study, jobs: Sequence[ArmJob], decide: DecideConfig) -> MeasuredArms:
-    found = {arm: [measure(job.measured, decide) for job in jobs if job.arm == arm] for arm in study.arms}
+    found = {arm: {job.seed: measure(job.measured, decide) for job in jobs if job.arm == arm} for arm in study.arms}
     if decide.on != "training":
         first = next(iter(study.arms))
-        found[BASE] = [measure(job.folder.run, decide, base=True) for job in jobs if job.arm == first]
-    everything = [each for runs in found.values() for each in runs]
+        found[BASE] = {job.seed: measure(job.folder.run, decide, base=True) for job in jobs if job.arm == first}
+    everything = [each for runs in found.values() for each in runs.values()]
     rows = common_samples(everything, study.name)
     ids = tuple(everything[0].ids[row] for row in rows)
     values = {
-        arm: {str(seed): run.values[rows].tolist() for seed, run in enumerate(runs)} for arm, runs in found.items()
+        arm: {str(seed): run.values[rows].tolist() for seed, run in runs.items()} for arm, runs in found.items()
     }
     return MeasuredArms(ids, values, left_out=len(everything[0].ids) - len(rows))
 
@@ -322,8 +322,9 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
 def bill(study: Study, options: StudyOptions) -> list[tuple[str, str]]:
     """Return what a study takes, as rows of a table: each arm's iterations and rows, and what is trained already."""
     rows = []
+    rule = study.config.seeds
     for arm in study.arms if study.config.recipe is not None else ():
-        config, inference = arm_config(study, arm, 0, options)
+        config, inference = arm_config(study, arm, rule.start, options)
         check(config)
         plan = BatchPlan.of(config)
         folder = find_arm(options.root / "arms", config)
@@ -331,7 +332,6 @@ def bill(study: Study, options: StudyOptions) -> list[tuple[str, str]]:
         state = "to be trained" if cost is None else f"trained already in {cost:.0f} CPU-seconds"
         how = f", evaluated with {json.dumps(inference)}" if inference else ""
         amount = f"{plan.iterations} iterations, {plan.trajectories * plan.iterations} rows"
-        rows.append((arm, f"{amount}{how}; seed 0: {state}"))
-    rule = study.config.seeds
+        rows.append((arm, f"{amount}{how}; seed {rule.start}: {state}"))
     seeds = f"{options.seeds or rule.first}" + ("" if options.seeds or rule.most is None else f" to {rule.most}")
     return [*rows, ("all", f"{len(study.arms)} arms, {seeds} seeds each, {options.parallel()} at once")]

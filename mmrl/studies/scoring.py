@@ -29,7 +29,7 @@ class LabelledAnswers:
     truth: Floats  # [N]
 
 
-def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
+def score_study(study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
     """Return the result of a study that scores stored answers; each seed is an independent set of them.
 
     Raises:
@@ -42,7 +42,7 @@ def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display:
     wanted = {label(each): each for each in study.decides}
     values: dict[str, dict[str, dict[str, list[float]]]] = {name: {arm: {} for arm in rewards} for name in wanted}
     ids: dict[str, tuple[str, ...]] = dict.fromkeys(wanted, ())
-    for seed in range(seeds):
+    for seed in seeds:
         answers: LabelledAnswers = source(seed)
         for arm, reward in rewards.items():
             scores = _scores(answers, reward, arm)
@@ -52,8 +52,8 @@ def score_study(study: Study, seeds: int, libraries: Mapping[str, str], display:
                 ids[name] = answers.ids if len(found) == len(answers.ids) > 1 else ("all",)
             display.log(f"{arm}, set {seed}: {len(scores)} answers scored")
     measures = {name: MeasuredArms(ids[name], values[name]) for name in wanted}
-    stopping = f"{seeds} independent sets of answers, fixed before"
-    return untrained_result(study, measures, {}, stopping, seeds, libraries)
+    stopping = f"{len(seeds)} independent sets of answers, fixed before"
+    return untrained_result(study, measures, {}, stopping, len(seeds), libraries)
 
 
 def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from mmrl.config.loading.section_file import check_map, find_file, read_map
 from mmrl.config.recipes import STUDIES, recipes_folder
@@ -90,8 +90,10 @@ class BudgetConfig(Section):
 
 
 class SeedsConfig(Section):
-    """The number of seeds, and the rule that stops."""
+    """The seeds, and the rule that stops."""
 
+    start: NonNegativeInt = 0
+    """The first of the consecutive seeds. A study that is repeated takes seeds that its earlier runs did not have."""
     first: PositiveInt = 3
     """Seeds of every arm before the first look; with `fixed`, all there are."""
     most: PositiveInt | None = None

@@ -54,9 +54,14 @@ class MeasuredArms:
     values: Mapping[str, Mapping[str, Sequence[float]]]  # {arm: {seed: [one for each id]}}
     left_out: int = 0  # samples that some arm could not score
 
+    @property
+    def seeds(self) -> list[str]:
+        """The seeds of every arm, in order."""
+        return sorted(next(iter(self.values.values())), key=int)
+
     def matrix(self, arm: str) -> Floats:
         """Return an arm's values, [samples, seeds]."""
-        return np.array([self.values[arm][seed] for seed in sorted(self.values[arm], key=int)], np.float64).T
+        return np.array([self.values[arm][seed] for seed in self.seeds], np.float64).T
 
 
 @dataclass(frozen=True)

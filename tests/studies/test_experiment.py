@@ -59,7 +59,7 @@ def test_study_of_a_function(tmp_path):
 def test_wrong_arguments_and_metrics_are_named(tmp_path, change, error, message):
     study = load_study(write(tmp_path, STUDY.replace(*change)))
     with pytest.raises(error, match=message):
-        run_experiment(study, 1, {}, quiet())
+        run_experiment(study, [0], {}, quiet())
 
 
 def test_what_decides_must_be_the_call(tmp_path):

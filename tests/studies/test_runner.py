@@ -211,3 +211,13 @@ def test_the_bill_states_iterations_and_rows(finished):
     rows = dict(bill(load_study(write(folder, "first")), StudyOptions(root=folder / "runs", jobs=1)))
     assert rows["with"].startswith("2 iterations, 16 rows; seed 0: trained already in ")
     assert rows["all"] == "2 arms, 1 seeds each, 1 at once"
+
+
+def test_a_repetition_takes_its_own_seeds(tmp_path):
+    again = STUDY.replace("seeds: {first: 1}", "seeds: {first: 2, start: 5}").replace("rows: 16", "rows: 8")
+    study = load_study(write(tmp_path, "again", again))
+    result = run_study(study, StudyOptions(root=tmp_path / "runs", jobs=2), SilentDisplay())
+    measured = result.measures["shapeworld on validation"]
+    assert measured.seeds == ["5", "6"]
+    assert {read_run(path.parent).config["seed"] for path in tmp_path.rglob("metrics.jsonl")} == {5, 6}
+    assert "seed 5 | seed 6 |" in (tmp_path / "runs" / "again" / "again.md").read_text()
