@@ -66,9 +66,15 @@ _TEXTS = ("text", "input_text", "content", "value", "direction", "key", "keys", 
 class Action:
     """An action, with its places and texts as they are written in the answer."""
 
-    kind: str
+    name: str
+    """As the answer calls it."""
     places: tuple[Any, ...] = ()
     texts: tuple[Any, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The canonical name of the action."""
+        return canonical_action(self.name)
 
     @property
     def point(self) -> Point | None:
@@ -137,7 +143,7 @@ def _of_mapping(value: Mapping[str, Any]) -> Action:
     kinds = _values(value, _KINDS)
     if len(kinds) != 1 or not isinstance(kinds[0], str) or not kinds[0].strip():
         raise InvalidAnswer(f"{value!r:.60} does not name one action")
-    return Action(canonical_action(kinds[0]), _places(value), _values(value, _TEXTS))
+    return Action(kinds[0], _places(value), _values(value, _TEXTS))
 
 
 def _of_call(answer: str) -> Action:
@@ -146,7 +152,7 @@ def _of_call(answer: str) -> Action:
     lists = [value for value in arguments if isinstance(value, list)]
     texts = [value for value in arguments if isinstance(value, str)]
     places = [*([numbers] if numbers else []), *lists, *_places(named)]
-    return Action(canonical_action(kind), tuple(places), (*texts, *_values(named, _TEXTS)))
+    return Action(kind, tuple(places), (*texts, *_values(named, _TEXTS)))
 
 
 def _places(value: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -36,6 +36,8 @@ class GUIAction(Reward):
     UI-R1 (arXiv:2503.21620) adds the action's and the point's reward, GUI-R1 (arXiv:2504.10458) also that of the text;
     this reward divides by the weights of the required parts. With `published`, as in both papers, each part counts by
     itself: the point and the text of a wrong action do, too.
+
+    An action may have any of its names: `tap` is a `click`. Without `aliases` it must be called as in the reference.
     """
 
     name, needs, range = "gui_action", ("text", "references.answer"), (0.0, 1.0)
@@ -49,6 +51,7 @@ class GUIAction(Reward):
         match: Literal["f1", "exact"] = "f1",
         space: Space | None = None,
         published: bool = False,
+        aliases: bool = True,
     ) -> None:
         """Check the arguments.
 
@@ -59,6 +62,7 @@ class GUIAction(Reward):
             match: "f1" compares texts by words, "exact" letter by letter.
             space: the coordinate space of answers; None means the reference's.
             published: whether the point and the text of a wrong action count.
+            aliases: whether other names of the action count.
         """
         for part, weight in (("action", action), ("point", point), ("text", text)):
             if not (isinstance(weight, int | float) and math.isfinite(weight) and weight > 0):
@@ -67,14 +71,16 @@ class GUIAction(Reward):
             raise RewardError(f"gui_action: match is {match!r}; it is f1 or exact")
         check_space(self.name, space)
         self.action, self.point, self.text, self.match, self.space = action, point, text, match, space
-        self.published = published
+        self.published, self.aliases = published, aliases
 
     def score_one(self, item: RewardInput) -> float:
-        kind, truth, true_text = self._required_parts(item.references)
+        name, truth, true_text = self._required_parts(item.references)
+        kind = canonical_action(name)
         answered = parse_action(answer_text(item.text or "", resolve_form(item)))
-        if answered.kind != kind and not self.published:
+        right = answered.kind == kind if self.aliases else answered.name == name
+        if not right and not self.published:
             return 0.0
-        parts = [(self.action, float(answered.kind == kind))]
+        parts = [(self.action, float(right))]
         if truth is not None:
             parts.append((self.point, _hits(answered, truth)))
         if true_text is not None:
@@ -109,7 +115,7 @@ class GUIAction(Reward):
             if len(truth.boxes) != 1:
                 raise ScoringFailed("references['answer']['box'] is not one box", "reference")
             check_comparable(truth)
-        return canonical_action(answer["action"]), truth, text
+        return answer["action"], truth, text
 
 
 class PointInBox(SpaceReward):

@@ -3,7 +3,7 @@
 `shapeworld:crowd-train` is the training split of one world, `shapeworld:crowd+caption-train` has those of two by turns,
 and `shapeworld:worlds-train` those of all. `shapeworld:crowd-first` is the beginning of `crowd-train`.
 `shapeworld:screen-few` has the hard ones of `screen-train`, and `shapeworld:screen-native` all of them with
-demonstrations in each skin's own words.
+demonstrations and references in each skin's own words.
 """
 
 from __future__ import annotations
@@ -194,8 +194,15 @@ def samples(split: str) -> list[Sample]:
         training = samples("screen-train")
         return [training[number] for number in hard_screens.NUMBERS]
     if part == "native":
-        return [replace(each, demonstration=each.metadata["native"]) for each in samples("screen-train")]
+        return [_in_own_words(each) for each in samples("screen-train")]
     return list(chain.from_iterable(zip(*(_world_samples(world, part) for world in worlds), strict=True)))
+
+
+def _in_own_words(sample: Sample) -> Sample:
+    """Return a question about a screen whose demonstration and reference name the action as its skin does."""
+    native = sample.metadata["native"]
+    answer = {**sample.references["answer"], "action": native.partition("(")[0]}
+    return replace(sample, demonstration=native, references={**sample.references, "answer": answer})
 
 
 @cache

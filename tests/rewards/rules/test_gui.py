@@ -69,6 +69,22 @@ def test_published_parts_count_each_by_itself(text, truth, score):
     assert value(GUIAction(published=True), text, truth, **PIXEL) == pytest.approx(score)
 
 
+@pytest.mark.parametrize(
+    ("text", "name", "published", "score"),
+    [
+        ("tap(320, 240)", "tap", False, 1),
+        ("click(320, 240)", "tap", False, 0),
+        ("click(320, 240)", "tap", True, 0.5),
+        ("{'action': 'tap', 'point': [320, 240]}", "tap", False, 1),
+        ("left_click(320, 240)", "tap", True, 0.5),
+    ],
+)
+def test_without_aliases_an_action_has_the_name_of_the_reference(text, name, published, score):
+    truth = CLICK | {"action": name}
+    assert value(GUIAction(published=published, aliases=False), text, truth, **PIXEL) == pytest.approx(score)
+    assert value(GUIAction(published=published), text, truth, **PIXEL) == 1
+
+
 def test_weights_apply_to_requested_parts():
     reward = GUIAction(action=1, point=2, text=5)
     assert value(reward, "click(0, 0)", CLICK, **PIXEL) == pytest.approx(1 / 3)
