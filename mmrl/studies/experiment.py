@@ -15,7 +15,9 @@ Experiment = Callable[..., Mapping[str, Sequence[float]]]
 """From a seed and the arguments of an arm to the values of each metric: as many for every arm and seed."""
 
 
-def run_experiment(study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay) -> StudyResult:
+def run_experiment(
+    study: Study, seeds: Sequence[int], libraries: Mapping[str, str], display: StudyDisplay
+) -> StudyResult:
     """Return the result of a study whose arms are calls of one function; each seed is an independent repetition.
 
     Raises:

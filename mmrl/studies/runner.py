@@ -233,9 +233,7 @@ def _measured(study: Study, jobs: Sequence[ArmJob], decide: DecideConfig) -> Mea
     everything = [each for runs in found.values() for each in runs.values()]
     rows = common_samples(everything, study.name)
     ids = tuple(everything[0].ids[row] for row in rows)
-    values = {
-        arm: {str(seed): run.values[rows].tolist() for seed, run in runs.items()} for arm, runs in found.items()
-    }
+    values = {arm: {str(seed): run.values[rows].tolist() for seed, run in runs.items()} for arm, runs in found.items()}
     return MeasuredArms(ids, values, left_out=len(everything[0].ids) - len(rows))
 
 

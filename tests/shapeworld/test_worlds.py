@@ -14,7 +14,7 @@ from mmrl.errors import ConfigError
 from mmrl.rewards import RewardInput
 from mmrl.rewards.core.reward_errors import InvalidAnswer
 from mmrl.rewards.core.reward_io import reward_input
-from mmrl.rewards.parsing.actions import parse_action
+from mmrl.rewards.parsing.actions import canonical_action, parse_action
 from mmrl_shapeworld.vqa.canvas import INK, LINE, PIXELS, blank, palette_of
 from mmrl_shapeworld.vqa.glyphs import GLYPHS
 from mmrl_shapeworld.worlds import crowds, documents, fact_graphs, picture_captions, screens, spurious_clips
@@ -129,13 +129,16 @@ def test_hard_screens_are_few_training_questions_of_all_kinds():
     assert {row.metadata["skin"] for row in few} == set(screens.SEEN_SKINS)
 
 
-def test_native_demonstrations_have_the_words_of_each_skin():
+def test_native_screens_have_the_words_of_each_skin():
     native, training = provided_samples("shapeworld:screen-native"), provided_samples("shapeworld:screen-train")
     for row, other in zip(native, training, strict=True):
         skin = screens.SKINS[row.metadata["skin"]]
         assert row.demonstration.split("(")[0] in (skin.click, skin.type, "scroll")
-        assert parse_action(row.demonstration) == parse_action(other.demonstration)
-        assert replace(row, demonstration=other.demonstration) == other
+        action = parse_action(row.demonstration)
+        assert action.name == row.answer["action"]
+        assert replace(action, name=other.answer["action"]) == parse_action(other.demonstration)
+        assert canonical_action(row.answer["action"]) == other.answer["action"]
+        assert replace(row, demonstration=other.demonstration, answer=other.answer) == other
 
 
 def test_images_of_usual_colours_have_a_palette_of_seven():

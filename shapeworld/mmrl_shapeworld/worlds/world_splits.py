@@ -201,8 +201,7 @@ def samples(split: str) -> list[Sample]:
 def _in_own_words(sample: Sample) -> Sample:
     """Return a question about a screen whose demonstration and reference name the action as its skin does."""
     native = sample.metadata["native"]
-    answer = {**sample.references["answer"], "action": native.partition("(")[0]}
-    return replace(sample, demonstration=native, references={**sample.references, "answer": answer})
+    return replace(sample, demonstration=native, answer={**sample.answer, "action": native.partition("(")[0]})
 
 
 @cache
