@@ -130,7 +130,7 @@ def test_hard_screens_are_few_training_questions_of_all_kinds():
 
 
 def test_native_screens_have_the_words_of_each_skin():
-    native, training = provided_samples("shapeworld:screen-native"), provided_samples("shapeworld:screen-train")
+    native, training = provided_samples("shapeworld:screen-native-train"), provided_samples("shapeworld:screen-train")
     for row, other in zip(native, training, strict=True):
         skin = screens.SKINS[row.metadata["skin"]]
         assert row.demonstration.split("(")[0] in (skin.click, skin.type, "scroll")
@@ -139,6 +139,9 @@ def test_native_screens_have_the_words_of_each_skin():
         assert replace(action, name=other.answer["action"]) == parse_action(other.demonstration)
         assert canonical_action(row.answer["action"]) == other.answer["action"]
         assert replace(row, demonstration=other.demonstration, answer=other.answer) == other
+    unseen, common = provided_samples("shapeworld:screen-native-ood"), provided_samples("shapeworld:screen-ood")
+    assert {row.answer["action"] for row in unseen if row.source == "screen-sky"} == {"tap", "input_text", "scroll"}
+    assert all(replace(row, answer=other.answer) == other for row, other in zip(unseen, common, strict=True))
 
 
 def test_images_of_usual_colours_have_a_palette_of_seven():

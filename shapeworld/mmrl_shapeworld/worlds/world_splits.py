@@ -2,8 +2,8 @@
 
 `shapeworld:crowd-train` is the training split of one world, `shapeworld:crowd+caption-train` has those of two by turns,
 and `shapeworld:worlds-train` those of all. `shapeworld:crowd-first` is the beginning of `crowd-train`.
-`shapeworld:screen-few` has the hard ones of `screen-train`, and `shapeworld:screen-native` all of them with
-demonstrations and references in each skin's own words.
+`shapeworld:screen-few` has the hard ones of `screen-train`. `shapeworld:screen-native-train`, and so with the other
+parts, has the questions of `screen-train` with demonstrations and references in each skin's own words.
 """
 
 from __future__ import annotations
@@ -128,23 +128,22 @@ WORLDS: Mapping[str, QuestionWorld] = {
 """All worlds. The sources of the samples of an out-of-distribution split are named like `crowd-colour`."""
 
 
-SCREENS = ("screen-few", "screen-native")
-"""Further splits, which are made of the questions of `screen-train`."""
+FEW = "screen-few"
+NATIVE = "screen-native"
+"""The name of the world of screens with each skin's own words for actions."""
 
 
 def parts_of(split: str) -> tuple[tuple[str, ...], str] | None:
     """Return the worlds and the part that a split's name names; None if it is not the name of such a split."""
     names, _, part = split.rpartition("-")
-    if split in SCREENS:
-        return (names,), part
     worlds = tuple(WORLDS) if names == MIXTURE else tuple(names.split("+"))
-    known = part in PARTS and len(set(worlds)) == len(worlds) and all(name in WORLDS for name in worlds)
-    return (worlds, part) if known else None
+    known = len(set(worlds)) == len(worlds) and (worlds == (NATIVE,) or all(name in WORLDS for name in worlds))
+    return (worlds, part) if split == FEW or (known and part in PARTS) else None
 
 
 def split_names() -> tuple[str, ...]:
     """Return the splits of all worlds, without mixtures."""
-    return (*(f"{name}-{part}" for name in WORLDS for part in PARTS), *SCREENS)
+    return (*(f"{name}-{part}" for name in (*WORLDS, NATIVE) for part in PARTS), FEW)
 
 
 @cache  # several runs in one process ask for them
@@ -190,18 +189,19 @@ def samples(split: str) -> list[Sample]:
     if found is None:
         raise KeyError(f"there is no world's split {split!r}: choose one of {', '.join(split_names())}")
     worlds, part = found
-    if part == "few":
+    if split == FEW:
         training = samples("screen-train")
         return [training[number] for number in hard_screens.NUMBERS]
-    if part == "native":
-        return [_in_own_words(each) for each in samples("screen-train")]
+    if worlds == (NATIVE,):
+        return [_in_own_words(each) for each in samples(f"screen-{part}")]
     return list(chain.from_iterable(zip(*(_world_samples(world, part) for world in worlds), strict=True)))
 
 
 def _in_own_words(sample: Sample) -> Sample:
     """Return a question about a screen whose demonstration and reference name the action as its skin does."""
     native = sample.metadata["native"]
-    return replace(sample, demonstration=native, answer={**sample.answer, "action": native.partition("(")[0]})
+    answer = {**sample.answer, "action": native.partition("(")[0]}
+    return replace(sample, demonstration=native if sample.demonstration else None, answer=answer)
 
 
 @cache
