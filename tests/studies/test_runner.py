@@ -159,11 +159,13 @@ def test_changed_code_trains_anew_beside_the_old_run(finished):
         (arm.path / "finished.json").write_text(original)
 
 
-def test_a_failing_arm_names_its_log_and_keeps_the_others(finished, tmp_path):
+def test_a_failing_arm_names_its_log_and_keeps_the_others(finished):
     folder, _ = finished
     text = STUDY.replace("optimizer.lr: 1.0e-8", "rewards: [{name: 'nowhere.py:reward'}]")
     with pytest.raises((RunError, ConfigError), match=r"nowhere\.py"):
-        run_study(load_study(write(folder, "failing", text)), StudyOptions(root=tmp_path, jobs=1), SilentDisplay())
+        run_study(load_study(write(folder, "failing", text)), StudyOptions(root=folder / "runs"), SilentDisplay())
+    config, _ = arm_config(load_study(write(folder, "first")), "with", 0, StudyOptions())
+    assert find_arm(folder / "runs" / "arms", config).finished
 
 
 def test_a_wrong_key_of_an_arm_is_refused_before_anything_runs(tmp_path):
@@ -187,22 +189,25 @@ def test_a_missing_metric_is_named_with_those_that_are_there(finished):
 
 
 def test_a_budget_of_cpu_time_sets_the_iterations_by_a_pilot(tmp_path):
-    """The pilot evaluates nothing, though the recipe does, and is run once."""
+    """The pilot evaluates nothing, though the recipe does, and is run once. The arm has the study's first seed."""
     common = "evaluation.every: 2, data.heldout: null"
     text = STUDY.replace("data.heldout: null", common).replace("rows: 16", "cpu_seconds: 0.001")
     text = text.replace("  without: {optimizer.lr: 1.0e-8}\n", "").replace("with > without", "with > base")
+    text = text.replace("{first: 1}", "{first: 1, start: 5}")
     study, options = load_study(write(tmp_path, "timed", text)), StudyOptions(root=tmp_path / "runs")
     display = SilentDisplay()
     result = run_study(study, options, display)
     assert [line for line in display.lines if "started" in line] == [
         f"pilot, seed 0: started, {PILOT} iterations",
-        "with, seed 0: started, 1 iterations",
+        "with, seed 5: started, 1 iterations",
     ]
     assert result.arms["with"].iterations == 1
+    assert result.measures["shapeworld on validation"].seeds == ["5"]
+    assert "| arm | mean | seed 5 |" in (tmp_path / "runs" / "timed" / "timed.md").read_text()
     [pilot] = [run for run in tmp_path.glob("runs/arms/*/seed-0/run") if len(read_run(run).metrics) >= PILOT]
     spent = np.mean(read_run(pilot).curve("train", "seconds/cpu").values[1:])
     longer = load_study(write(tmp_path, "longer", text.replace("0.001", f"{3.5 * spent}")))
-    [job] = plan_jobs(longer, options, range(1), display)
+    [job] = plan_jobs(longer, options, [5], display)
     assert job.config.training.iterations == job.config.training.save_every == 3
 
 
@@ -211,13 +216,3 @@ def test_the_bill_states_iterations_and_rows(finished):
     rows = dict(bill(load_study(write(folder, "first")), StudyOptions(root=folder / "runs", jobs=1)))
     assert rows["with"].startswith("2 iterations, 16 rows; seed 0: trained already in ")
     assert rows["all"] == "2 arms, 1 seeds each, 1 at once"
-
-
-def test_a_repetition_takes_its_own_seeds(tmp_path):
-    again = STUDY.replace("seeds: {first: 1}", "seeds: {first: 2, start: 5}").replace("rows: 16", "rows: 8")
-    study = load_study(write(tmp_path, "again", again))
-    result = run_study(study, StudyOptions(root=tmp_path / "runs", jobs=2), SilentDisplay())
-    measured = result.measures["shapeworld on validation"]
-    assert measured.seeds == ["5", "6"]
-    assert {read_run(path.parent).config["seed"] for path in tmp_path.rglob("metrics.jsonl")} == {5, 6}
-    assert "seed 5 | seed 6 |" in (tmp_path / "runs" / "again" / "again.md").read_text()
