@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -32,13 +31,10 @@ from measure import compare
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.data.media.budget import MediaBudget
-from mmrl.data.media.reader import MediaReader
-from mmrl.data.sample import Sample
-from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.vlm import VLM, describe
 from mmrl.understanding.vlm_policy import VLMPolicy
-from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
+from mmrl.understanding.vlm_replay import Scores, packed_scores, row_scores
+from mmrl_shapeworld.shared_prompts import gradient, policy_loss, random_answers
 
 BOUND = 0.85  # of the ideal ratio
 SIZES = {
@@ -77,16 +73,16 @@ def measure(name: str, work: Work, tokens: int) -> Found:
     known = describe(model.eval(), processor, torch.device("cpu"))
     policy = VLMPolicy(known, VLMConfig(model="benchmark", train="full"), TokenSamplingConfig(), MediaConfig())
     vlm = policy.vlm
-    recording = answers(vlm, work, tokens)
+    recording = random_answers(vlm, pictures(work)[0], questions(work)[0], work.answers, tokens, seed=0)
     advantages = torch.linspace(-1, 1, work.answers)[:, None]
     paths: dict[str, Callable[[], Scores]] = {
         "plain": lambda: row_scores(vlm, recording, separate_prompts=True),
         "packed": lambda: packed_scores(vlm, recording, fused="auto"),
     }
     apart = (paths["plain"]()[0] - paths["packed"]()[0]).abs().max().item()
-    gradients = [gradient(vlm, update(path, advantages)) for path in paths.values()]
+    gradients = [gradient(vlm, path, advantages) for path in paths.values()]
     gradient_apart = ((gradients[1] - gradients[0]).norm() / gradients[0].norm()).item()
-    found = compare({key: train(vlm, update(path, advantages)) for key, path in paths.items()}, work.turns)
+    found = compare({key: train(vlm, path, advantages) for key, path in paths.items()}, work.turns)
     prompt = recording.prompts[0].length
     ideal = work.answers * (prompt + tokens) / (prompt + work.answers * tokens)
     parameters = sum(p.numel() for p in model.parameters())
@@ -107,43 +103,14 @@ def measure(name: str, work: Work, tokens: int) -> Found:
     )
 
 
-def answers(vlm: VLM, work: Work, tokens: int) -> TokenRecording:
-    """Random answers to one prompt."""
-    with tempfile.TemporaryDirectory() as folder:
-        pictures(work)[0].save(path := Path(folder) / "picture.png")
-        sample = Sample(id="0", prompt=questions(work)[0], images=(str(path),))
-        prompt = PromptEncoder(vlm, MediaReader(MediaBudget())).encode(sample)
-    allowed = torch.tensor([n for n in range(len(vlm.tokenizer)) if n not in set(vlm.suppressed.tolist())])
-    written = allowed[torch.randint(len(allowed), (work.answers, tokens), generator=torch.Generator().manual_seed(0))]
-    return TokenRecording([prompt], [0] * work.answers, written, [tokens] * work.answers, 1.0)
-
-
-def update(scores: Callable[[], Scores], advantages: Tensor) -> Callable[[], Tensor]:
-    """Dr. GRPO's loss at a ratio of 1."""
-
-    def loss() -> Tensor:
-        log_probs = scores()[0]
-        ratio = (log_probs - log_probs.detach()).exp()
-        return -(ratio * advantages).mean()
-
-    return loss
-
-
-def train(vlm: VLM, loss: Callable[[], Tensor]) -> Callable[[], None]:
+def train(vlm: VLM, scores: Callable[[], Scores], advantages: Tensor) -> Callable[[], None]:
     """Forward and backward."""
 
     def step() -> None:
         vlm.model.zero_grad(set_to_none=False)  # gradients are not what is compared: they are held by both
-        loss().backward()
+        policy_loss(scores()[0], advantages).backward()
 
     return step
-
-
-def gradient(vlm: VLM, loss: Callable[[], Tensor]) -> Tensor:
-    """Return the gradient of everything that is trained, flattened."""
-    vlm.model.zero_grad()
-    loss().backward()
-    return torch.cat([p.grad.flatten() for p in vlm.model.parameters() if p.grad is not None])
 
 
 def line(found: Found) -> str:

@@ -43,20 +43,21 @@ def update_cost(seed: int, answers: int, tokens: int = 32, side: int = 224, turn
     """
     torch.manual_seed(seed)
     vlm = _random_vlm(side)
-    recording = _random_answers(vlm, seed, answers, tokens, side)
+    image = Image.fromarray(np.random.default_rng(seed).integers(0, 255, (side, side, 3), np.uint8))
+    recording = random_answers(vlm, image, "Detect all red shapes.", answers, tokens, seed)
     advantages = torch.linspace(-1, 1, answers)[:, None] if answers > 1 else torch.ones(1, 1)
     ways: dict[str, Callable[[], Scores]] = {
         "repeated": lambda: row_scores(vlm, recording, separate_prompts=True),
         "shared": lambda: packed_scores(vlm, recording, fused="auto"),
     }
-    gradients = {name: _gradient(vlm, way, advantages) for name, way in ways.items()}  # a first call warms caches, too
+    gradients = {name: gradient(vlm, way, advantages) for name, way in ways.items()}  # a first call warms caches, too
     difference = (gradients["shared"] - gradients["repeated"]).norm() / gradients["repeated"].norm()
     ratios = []
     for turn in range(turns):
         seconds = {}
         for name in sorted(ways, reverse=turn % 2 == 1):
             started = time.process_time()
-            _gradient(vlm, ways[name], advantages)
+            gradient(vlm, ways[name], advantages)
             seconds[name] = time.process_time() - started
         ratios.append(seconds["repeated"] / seconds["shared"])
     prompt = recording.prompts[0].length
@@ -78,12 +79,11 @@ def _random_vlm(side: int) -> VLM:
     return policy.vlm
 
 
-def _random_answers(vlm: VLM, seed: int, answers: int, tokens: int, side: int) -> TokenRecording:
-    """Return answers of random tokens to a prompt with an image of noise."""
-    pixels = np.random.default_rng(seed).integers(0, 255, (side, side, 3), np.uint8)
+def random_answers(vlm: VLM, image: Image.Image, question: str, answers: int, tokens: int, seed: int) -> TokenRecording:
+    """Return answers of random tokens, each with `tokens` of them, to one prompt."""
     with tempfile.TemporaryDirectory() as folder:
-        Image.fromarray(pixels).save(path := Path(folder) / "image.png")
-        sample = Sample(id="0", prompt="Detect all red shapes.", images=(str(path),))
+        image.save(path := Path(folder) / "image.png")
+        sample = Sample(id="0", prompt=question, images=(str(path),))
         prompt = PromptEncoder(vlm, MediaReader(MediaBudget())).encode(sample)
     suppressed = set(vlm.suppressed.tolist())
     allowed = torch.tensor([token for token in range(len(vlm.tokenizer)) if token not in suppressed])
@@ -91,10 +91,14 @@ def _random_answers(vlm: VLM, seed: int, answers: int, tokens: int, side: int) -
     return TokenRecording([prompt], [0] * answers, drawn, [tokens] * answers, 1.0)
 
 
-def _gradient(vlm: VLM, scores: Callable[[], Scores], advantages: Tensor) -> Tensor:
-    """Return the gradient of the policy-gradient loss at a ratio of 1, with respect to all trained weights."""
-    vlm.model.zero_grad()
-    log_probs = scores()[0]
+def policy_loss(log_probs: Tensor, advantages: Tensor) -> Tensor:
+    """Return Dr. GRPO's loss at a ratio of 1; log-probabilities [answers, tokens], advantages [answers, 1]."""
     ratio = (log_probs - log_probs.detach()).exp()
-    (-(ratio * advantages).mean()).backward()
+    return -(ratio * advantages).mean()
+
+
+def gradient(vlm: VLM, scores: Callable[[], Scores], advantages: Tensor) -> Tensor:
+    """Return the gradient of `policy_loss` with respect to all trained weights, flattened."""
+    vlm.model.zero_grad()
+    policy_loss(scores()[0], advantages).backward()
     return torch.cat([p.grad.flatten() for p in vlm.model.parameters() if p.grad is not None])
