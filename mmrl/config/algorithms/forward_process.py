@@ -104,3 +104,6 @@ class FlowRWRConfig(ForwardProcessConfig, MatchingConfig):
     velocity_loss: ClassVar[str] = "mmrl.training.objectives.velocity_losses:ImitationLoss"
     name: Literal["flow_rwr"] = "flow_rwr"
     advantage: ExponentialConfig = ExponentialConfig()
+    samples_from: Literal["policy", "reference"] = "policy"
+    """The weights that draw the imitated answers: those that are trained, or those that training started from, whose
+    answers are distributed as a fixed data set's (the paper's setting)."""

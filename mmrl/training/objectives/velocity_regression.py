@@ -12,7 +12,7 @@ from torch import Tensor
 from mmrl.algorithms.forward_process import interpolate, nft_old_decay, velocity_mse
 from mmrl.components import load_reference
 from mmrl.config.algorithms.base import NoiseLevelsConfig
-from mmrl.config.algorithms.forward_process import ForwardProcessConfig, OldPolicyConfig
+from mmrl.config.algorithms.forward_process import FlowRWRConfig, ForwardProcessConfig, OldPolicyConfig
 from mmrl.policy import Capability, Rollout, VelocityPolicy
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch
@@ -40,9 +40,12 @@ class VelocityRegression(Objective):
         self._kl = config.kl.coef if isinstance(config, ForwardProcessConfig) else 0.0
         self._schedule: OldPolicyConfig | None = getattr(config, "old", None)
         self._old = None if self._schedule is None else ParameterCopy(policy.parameters_to_train())
+        self._samples_from_reference = isinstance(config, FlowRWRConfig) and config.samples_from == "reference"
 
     def sampling_weights(self) -> AbstractContextManager[None]:
-        """Return a context in which the old policy samples, if there is one."""
+        """Return a context in which the old policy samples, if there is one, or the reference."""
+        if self._samples_from_reference:
+            return self._policy.reference()
         return nullcontext() if self._old is None else self._old.in_place()
 
     def loss_normalizer(self, batch: MicroBatch) -> float:

@@ -249,11 +249,17 @@ def run(config, reward, choose=None, advantage=None, iterations=25, lr=0.04, fro
     return policy.mean.item()
 
 
+def test_reward_weighting_of_present_answers_goes_beyond_the_tilted_distribution():
+    """Each iteration tilts once more, where answers are not those of the reference."""
+    config = FlowRWRConfig(advantage=ExponentialConfig(temperature=1.0, normalise=True))
+    assert run(config, Linear(), iterations=50) > 1.5 * SPREAD**2
+
+
 @pytest.mark.parametrize("temperature", [0.5, 1.0])  # lower ones need more than 32 draws for their mean
 def test_reward_weighting_converges_to_the_tilted_distribution(temperature):
     """N(0, SPREAD^2) times exp(x / T) is N(SPREAD^2 / T, SPREAD^2)."""
-    config = FlowRWRConfig(advantage=ExponentialConfig(temperature=temperature, normalise=True))
-    mean = run(config, Linear(), iterations=50, frozen=True)
+    advantage = ExponentialConfig(temperature=temperature, normalise=True)
+    mean = run(FlowRWRConfig(advantage=advantage, samples_from="reference"), Linear(), iterations=50)
     assert mean == pytest.approx(SPREAD**2 / temperature, abs=0.12)
 
 
