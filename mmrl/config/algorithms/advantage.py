@@ -225,15 +225,19 @@ class GDPOAdvantage(AdvantageConfig):
 
 
 class ParetoAdvantage(AdvantageConfig):
-    """Several rewards: only answers of a group that no other dominates are learnt from (Parrot, arXiv:2401.05675)."""
+    """Several rewards: only answers that no other dominates are learnt from (Parrot, arXiv:2401.05675)."""
 
     name: Literal["pareto"] = "pareto"
+    front: Literal["group", "batch"] = "group"
+    """The answers among which none may dominate: those to the same prompt, or all of the batch (Parrot)."""
+    centred: bool = False
+    """True: minus the mean of the answers to the same prompt, so that those off the front have negative advantages."""
     uses_total: ClassVar[bool] = False
     several_rewards: ClassVar[str] = "weighs several rewards against one another"
 
     def estimate_several(self, rewards: Tensor, weights: list[float], group_index: Tensor) -> Tensor:
         estimate = load_reference("mmrl.training.rollouts.advantage_estimator:pareto_front_advantages")
-        estimated: Tensor = estimate(rewards, weights, group_index)
+        estimated: Tensor = estimate(rewards, weights, group_index, self.front, self.centred)
         return estimated
 
     def validation_errors(self, config: TrainConfig) -> Iterator[str]:

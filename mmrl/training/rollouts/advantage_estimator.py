@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -65,14 +66,25 @@ def pareto_front_advantages(
     rewards: Tensor,  # [B, R]
     weights: Sequence[float],  # R of them; below 0 where lower values are better
     group_index: Tensor,  # [B]
+    front: Literal["group", "batch"] = "group",
+    centred: bool = False,
 ) -> Tensor:  # [B]
-    """Return the advantages of answers that no other of their group dominates; 0 for the others."""
+    """Return the advantages of answers that no other of their group, or of the batch, dominates; 0 for the others.
+
+    `centred` subtracts the mean of each group's scored answers.
+    """
     used = [column for column, weight in enumerate(weights) if weight]
     columns, signs = rewards[:, used].double().numpy(), np.sign([weights[each] for each in used])
     sizes = [weights[each] for each in used]
-    front = pareto_rank(columns, sizes, group_index.tolist()) == 0
+    compared = group_index if front == "group" else torch.zeros_like(group_index)
+    on_front = torch.from_numpy(pareto_rank(columns, sizes, compared.tolist()) == 0)
     signed = torch.from_numpy((columns * signs).astype(np.float32))
-    return pareto_advantages(signed, torch.from_numpy(front), group_index, [abs(size) for size in sizes])
+    result = pareto_advantages(signed, on_front, compared, [abs(size) for size in sizes])
+    if not centred:
+        return result
+    scored = signed.isfinite().all(1)
+    mean = group_mean(result.where(scored, torch.nan), group_index)
+    return (result - mean).where(scored, 0.0)
 
 
 def branch_credit(

@@ -125,3 +125,22 @@ def test_pareto_trains_on_the_front_only():
     scored = output(a=[1.0, 0.0, 0.0], worse=[3.0, 1.0, 3.0], watched=[0.0, 0.0, 9.0], total=[-5.0, -2.0, -6.0])
     got = credit.advantages(scored, torch.zeros(3, dtype=torch.long))
     torch.testing.assert_close(got, torch.tensor([0.5, 1.0, 0.0]))  # places (1, 0) and (0, 1), weighed 1 to 2; 3 / 2
+
+
+def test_pareto_front_of_the_batch_has_fewer_answers():
+    """Both rewards of every answer to the second prompt are lower, so only its group's front has any of them."""
+    scored = output(a=[1.0, 0.0, 0.2, 0.0], b=[0.0, 1.0, 0.0, 0.0], total=[1.0, 1.0, 0.2, 0.0])
+    group, weights = torch.tensor([0, 0, 1, 1]), {"a": 1.0, "b": 1.0}
+    within = AdvantageEstimator(AdvantageConfig(name="pareto"), weights).advantages(scored, group)
+    torch.testing.assert_close(within, torch.tensor([0.5, 0.5, 1.0, 0.0]))
+    config = AdvantageConfig(name="pareto", front="batch")
+    torch.testing.assert_close(
+        AdvantageEstimator(config, weights).advantages(scored, group), torch.tensor([1.0, 1.0, 0.0, 0.0])
+    )
+
+
+def test_centred_pareto_advantages_sum_to_zero_over_scored_answers():
+    scored = output(a=[1.0, 0.0, 0.0, float("nan")], b=[0.0, 1.0, 0.0, 0.0], total=[1.0, 1.0, 0.0, float("nan")])
+    config = AdvantageConfig(name="pareto", centred=True)
+    got = AdvantageEstimator(config, {"a": 1.0, "b": 1.0}).advantages(scored, torch.zeros(4, dtype=torch.long))
+    torch.testing.assert_close(got, torch.tensor([0.25, 0.25, -0.5, 0.0]))
