@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -116,17 +117,21 @@ def test_inference_arms_may_be_guided_by_a_reward(finished):
 def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path):
     folder, _ = finished
     study = write(folder, "first")
+    config, _ = arm_config(load_study(study), "without", 0, StudyOptions())
+    trained = find_arm(folder / "runs" / "arms", config).path
+    shutil.copytree(trained, tmp_path / trained.relative_to(folder / "runs"))
     command = [sys.executable, "-m", "mmrl", "study", "run", study, "--root", str(tmp_path)]
     process = subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ
     )
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob("arms/*/seed-0/run/metrics.jsonl")) and time.monotonic() < deadline:
+    while len(list(tmp_path.glob("arms/*/seed-0/run/metrics.jsonl"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "first" / RESULT).exists()
-    run_study(load_study(study), StudyOptions(root=tmp_path), SilentDisplay())
+    run_study(load_study(study), StudyOptions(root=tmp_path), display := SilentDisplay())
+    assert "without, seed 0: trained already" in display.lines
     expected = (folder / "runs" / "first" / RESULT).read_bytes()
     assert (tmp_path / "first" / RESULT).read_bytes() == expected
 
