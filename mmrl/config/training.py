@@ -40,6 +40,9 @@ class TrainingConfig(Section):
     resumed with a larger one. The distance is `kl` as the algorithm logs it; where it has no penalty, that is measured
     after each iteration: mean_distance of denoising steps, k3 of tokens, the MSE of velocities where nothing is drawn
     by chance."""
+    max_tokens: PositiveInt | None = None
+    """The run ends, as finished, after the iteration in which the answers trained on have this many tokens in all; it
+    can be resumed with more. For policies that answer in text."""
     save_every: PositiveInt = 50
     """Iterations between checkpoints; the best and the last two are kept."""
 

@@ -57,6 +57,8 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
             "sampling.temperature: at 0 every answer to a prompt is the same, so there is nothing to learn from: take "
             "1.0, and set evaluation.greedy"
         )
+    if config.training.max_tokens is not None and not isinstance(sampling, TokenSamplingConfig):
+        yield "training.max_tokens: only policies that answer in text count tokens: set training.iterations"
     if config.pretraining is not None:
         if config.pretraining.iterations >= config.training.iterations:
             yield "pretraining.iterations: they are the first of training.iterations, which must be more"

@@ -116,6 +116,12 @@ class RunRecord:
         return isinstance(budget, int | float) and bool(kl) and kl.values[-1] > budget
 
     @property
+    def tokens_spent(self) -> bool:
+        """True if the run ended because its answers had `training.max_tokens` tokens in all."""
+        budget = self.setting("training.max_tokens")
+        return isinstance(budget, int) and sum(self.curve("train", "tokens").values) >= budget
+
+    @property
     def shows_total(self) -> bool:
         """False if the total repeats the only trained reward."""
         return sum(weight != 0 for weight in self.trained.values()) != 1

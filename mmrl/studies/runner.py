@@ -149,7 +149,7 @@ def arm_config(study: Study, arm: str, seed: int, options: StudyOptions) -> tupl
     if options.device is not None:
         overrides.append(f"policy.device={json.dumps(options.device)}")
     try:
-        config = load_config(recipe, overrides)
+        config = load_config(recipe, overrides + _token_budget(study))
         return _trained_for(config, _iterations(study, config)), inference
     except ConfigError as err:
         text = str(err).replace("command line", f"{study.path}, arm {arm}")
@@ -195,7 +195,12 @@ def run_jobs(jobs: Sequence[ArmJob], parallel: int, display: StudyDisplay) -> No
 
 
 def collect(study: Study, jobs: Sequence[ArmJob], seeds: int, most: int) -> StudyResult:
-    """Return the result of finished jobs."""
+    """Return the result of finished jobs.
+
+    Raises:
+        RunError: an arm had fewer tokens than the budget allows.
+    """
+    _check_tokens(study, jobs)
     measures = {label(decide): _measured(study, jobs, decide) for decide in study.decides}
     claims = judge_claims(study, measures, independent=True)
     rule = study.config.seeds
@@ -268,6 +273,28 @@ def _iterations(study: Study, config: TrainConfig) -> int:
     if budget.rows % each:
         raise ConfigError(f"budget.rows: {budget.rows} rows are no whole number of iterations of {each} rows")
     return budget.rows // each
+
+
+def _token_budget(study: Study) -> list[str]:
+    tokens = study.config.budget and study.config.budget.tokens
+    return [f"training.max_tokens={tokens}"] if tokens else []
+
+
+def _check_tokens(study: Study, jobs: Sequence[ArmJob]) -> None:
+    """Refuse arms whose iterations ended before their tokens did.
+
+    Raises:
+        RunError: an arm had fewer tokens than the budget allows, so that arms are not comparable.
+    """
+    if study.config.budget is None or (budget := study.config.budget.tokens) is None:
+        return
+    for job in jobs:
+        spent = sum(read_run(job.folder.run).curve("train", "tokens").values)
+        if spent < budget:
+            raise RunError(
+                f"{job.name} had {spent:.0f} of {budget} tokens after its {job.config.training.iterations} iterations: "
+                f"set training.iterations higher in {study.path}"
+            )
 
 
 def _within_cpu_time(config: TrainConfig, seconds: float, options: StudyOptions, display: StudyDisplay) -> TrainConfig:

@@ -70,10 +70,12 @@ class ClaimConfig(Section):
 
 
 class BudgetConfig(Section):
-    """The amount that every arm gets; exactly one is set, and it sets `training.iterations`."""
+    """The amount that every arm gets; exactly one is set, and training ends when it is used up."""
 
     rows: PositiveInt | None = None
     """Trajectories that are sampled and learnt from: each is scored once, so these are reward calls too."""
+    tokens: PositiveInt | None = None
+    """Tokens of the answers that are learnt from. `training.iterations` is then the most, and must suffice."""
     iterations: PositiveInt | None = None
     cpu_seconds: PositiveFloat | None = None
     """CPU time of training; the cost of an iteration is measured by a short run of the arm first."""
@@ -81,7 +83,7 @@ class BudgetConfig(Section):
     @model_validator(mode="after")
     def _exactly_one(self) -> BudgetConfig:
         if len(self.stated()) != 1:
-            raise ValueError("exactly one of rows, iterations and cpu_seconds")
+            raise ValueError("exactly one of rows, tokens, iterations and cpu_seconds")
         return self
 
     def stated(self) -> dict[str, float]:

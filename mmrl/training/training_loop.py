@@ -67,6 +67,7 @@ class TrainingLoop:
     sampling: SamplingKind = "denoising"  # with the precision, it decides the bound on the replay gap
     step: int = field(default=0, init=False)  # iterations done
     updates: int = field(default=0, init=False)  # optimizer updates done
+    tokens: int = field(default=0, init=False)  # of all answers trained on; 0 for policies that draw
 
     def __post_init__(self) -> None:
         settings = self.optimizer_config
@@ -105,6 +106,12 @@ class TrainingLoop:
                     f"ended after iteration {self.step} of {self.config.iterations}: {self._kl_stop.describe()}. "
                     f"To go on: mmrl train --resume {self.run} training.max_kl=..."
                 )
+            elif self._tokens_are_spent:
+                self.display.message(
+                    f"ended after iteration {self.step} of {self.config.iterations}: {self.tokens} tokens, "
+                    f"training.max_tokens is {self.config.max_tokens}. "
+                    f"To go on: mmrl train --resume {self.run} training.max_tokens=..."
+                )
         except KeyboardInterrupt:
             self.display.message(
                 f"left at once, in iteration {self.step + 1}; go on with: mmrl train --resume {self.run}"
@@ -131,7 +138,11 @@ class TrainingLoop:
             self.save(score)
 
     def _continues(self) -> bool:
-        return self.step < self.config.iterations and not self._kl_stop.exceeded
+        return self.step < self.config.iterations and not self._kl_stop.exceeded and not self._tokens_are_spent
+
+    @property
+    def _tokens_are_spent(self) -> bool:
+        return self.config.max_tokens is not None and self.tokens >= self.config.max_tokens
 
     def iterate(self) -> tuple[dict[str, float], Phases]:
         """Collect experience, then make `epochs` passes of `updates` updates over it; return metrics and timings."""
@@ -149,6 +160,7 @@ class TrainingLoop:
             rollouts = [batch.rollout for batch in experience.micro_batches]
             self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
         self.step += 1
+        self.tokens += int(experience.metrics.get("tokens", 0))
         return metrics, phases
 
     def save(self, score: float | None = None) -> Path:
@@ -168,6 +180,7 @@ class TrainingLoop:
             "loss_scale": self.loss_scale.state_dict(),
             "source": self.source.state_dict(),
             "kl": self._kl_stop.last,
+            "tokens": self.tokens,
             "recipe": dict(self.recipe),
         }
         with self.averaged():
@@ -189,6 +202,7 @@ class TrainingLoop:
             self.average.load_state_dict(state.tensors["average"])
         self.source.load_state_dict(state.values["source"])
         self.step, self.updates = state.step, state.values["updates"]
+        self.tokens = state.values.get("tokens", 0)
         best = state.values["best_reward"]
         self._best_reward = -math.inf if best is None else best
         self.loss_scale.load_state_dict(state.values.get("loss_scale", {}))

@@ -180,6 +180,7 @@ TREES = "data={path: 'shapeworld:train', groups: 2, group_size: 8}"
             "algorithm.advantage.name: siblings needs rows that",
         ),
         ([f"{SD}, window: {{include_last: true}}}}"], "sampling.window.include_last: flow_sde does not explore"),
+        (["training.max_tokens=1000"], "training.max_tokens: only policies that answer in text count tokens"),
         (
             ["sampling.transition={name: noisy_ode, noise_level: 0.3}", "sampling.window.high=11"],
             "sampling.window.high: 11 lies past the 9 stochastic steps",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -103,3 +105,12 @@ def test_runs_stopped_by_kl_budget_are_finished(make_run):
     run = with_config(make_run(), training={"iterations": 12, "max_kl": 9.5e-4})
     text = read(run)[1].text
     assert "10 of 12 iterations: its KL limit was exceeded" in text and "unfinished" not in text
+
+
+def test_runs_that_spent_their_tokens_are_finished(make_run):
+    run = with_config(make_run(), training={"iterations": 12, "max_tokens": 500})
+    metrics = run / "metrics.jsonl"
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    metrics.write_text("".join(json.dumps(row | {"tokens": 50.0}) + "\n" for row in rows))
+    text = read(run)[1].text
+    assert "10 of 12 iterations: its tokens are spent" in text and "unfinished" not in text

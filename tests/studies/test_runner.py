@@ -19,7 +19,7 @@ from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import find_arm
 from mmrl.studies.measures import sampled_rows
-from mmrl.studies.runner import PILOT, StudyOptions, arm_config, bill, plan_jobs, run_study
+from mmrl.studies.runner import PILOT, StudyOptions, arm_config, bill, collect, plan_jobs, run_study
 from mmrl.studies.study import load_study
 from mmrl.studies.study_display import PlainStudyDisplay
 from mmrl.studies.study_result import RESULT, StudyResult
@@ -221,3 +221,21 @@ def test_the_bill_states_iterations_and_rows(finished):
     rows = dict(bill(load_study(write(folder, "first")), StudyOptions(root=folder / "runs", jobs=1)))
     assert rows["with"].startswith("2 iterations, 16 rows; seed 0: trained already in ")
     assert rows["all"] == "2 arms, 1 seeds each, 1 at once"
+
+
+def test_a_budget_of_tokens_ends_every_arm_when_they_are_spent(tmp_path):
+    text = STUDY.replace("quickstart", "shapes-reasoning").replace("{optimizer.lr: 1.0e-4}", "{}")
+    text = text.replace("  without: {optimizer.lr: 1.0e-8}\n", "").replace("with > without", "with > base")
+    text = text.replace("sampling.steps: 3", "sampling.max_new_tokens: 12").replace(
+        "metric: shapeworld", "metric: numeric"
+    )
+    study = load_study(write(tmp_path, "tokens", text.replace("rows: 16", "tokens: 150")))
+    options, display = StudyOptions(root=tmp_path / "runs"), SilentDisplay()
+    result = run_study(study, options, display)
+    jobs = plan_jobs(study, options, [0], display)
+    spent = read_run(jobs[0].folder.run).curve("train", "tokens").values
+    assert sum(spent) >= 150 > sum(spent[:-1])
+    assert result.arms["with"].iterations == len(spent) < 80
+    longer = load_study(write(tmp_path, "longer", text.replace("rows: 16", "tokens: 100000")))
+    with pytest.raises(RunError, match=r"of 100000 tokens after its 80 iterations: set training\.iterations higher"):
+        collect(longer, jobs, 1, 1)

@@ -50,7 +50,7 @@ def test_a_sweep_is_written_out_as_arms(tmp_path):
         ("  b: {}\n", "  base: {}\n", "choose another name"),
         ("recipe: quickstart", "", "exactly one of `recipe`, `score` and `experiment`"),
         ("  b: {}\n", "  b: {}\nseeds: {first: 3, most: 6}\n", "`most` goes with `stop: sequential`"),
-        ("  b: {}\n", "  b: {}\nbudget: {rows: 10, iterations: 3}\n", "exactly one of rows, iterations"),
+        ("  b: {}\n", "  b: {}\nbudget: {rows: 10, iterations: 3}\n", "exactly one of rows, tokens, iterations"),
     ],
 )
 def test_a_wrong_file_is_refused_with_the_place(tmp_path, old, new, message):

@@ -1,6 +1,8 @@
-"""A run ends, as finished, where it has gone too far from its reference."""
+"""A run ends, as finished, where it has gone too far from its reference or has spent its tokens."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,6 +56,42 @@ def test_kl_budget_stops_and_saves_the_run_and_can_be_raised(make_trainer, tmp_p
     larger.train()
     assert larger.step == straight.step > trainer.step
     assert torch.equal(larger.policy.theta, straight.policy.theta), "a measure changes nothing"
+
+
+class CountedSource:
+    """A source of experience that states how many tokens its answers have."""
+
+    def __init__(self, source, tokens):
+        self.source, self.tokens = source, tokens
+
+    def __getattr__(self, name):
+        return getattr(self.source, name)
+
+    def collect(self, *args):
+        experience = self.source.collect(*args)
+        return replace(experience, metrics=experience.metrics | {"tokens": float(self.tokens)})
+
+
+def test_token_budget_ends_the_run_and_is_counted_over_a_resume(make_trainer, tmp_path):
+    def trainer(run, iterations=30, max_tokens=100):
+        built = make_trainer(run, training={"iterations": iterations, "max_tokens": max_tokens}, display=display)
+        built.source = CountedSource(built.source, 30)
+        return built
+
+    display = RecordingDisplay()
+    straight = trainer(tmp_path / "straight")
+    straight.train()
+    assert (straight.step, straight.tokens) == (4, 120), "the iteration that reaches 100 is the last"
+    assert "ended after iteration 4 of 30: 120 tokens, training.max_tokens is 100" in display.texts[-1]
+
+    first = trainer(tmp_path / "twice", iterations=2)
+    first.train()
+    second = trainer(tmp_path / "twice")
+    second.resume()
+    assert second.tokens == 60
+    second.train()
+    assert second.step == 4
+    assert torch.equal(second.policy.theta, straight.policy.theta)
 
 
 def test_kl_is_not_measured_without_a_budget(make_trainer, tmp_path):

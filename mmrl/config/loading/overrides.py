@@ -16,6 +16,7 @@ COMMAND_LINE = "command line"
 _MAY_CHANGE_ON_RESUME = (
     "training.iterations",
     "training.max_kl",
+    "training.max_tokens",
     "training.save_every",
     "evaluation.every",
     "run.display",

@@ -114,7 +114,12 @@ def _head(record: RunRecord) -> str:
     state = f"{done} iterations"
     if planned is not None and done < planned:
         state = f"{done} of {planned} iterations"
-        state = f"{state}: its KL limit was exceeded" if record.kl_exceeded else f"unfinished: {state}"
+        if record.kl_exceeded:
+            state = f"{state}: its KL limit was exceeded"
+        elif record.tokens_spent:
+            state = f"{state}: its tokens are spent"
+        else:
+            state = f"unfinished: {state}"
     parts = [name if weight is None else f"{weight:g} × {name}" for name, weight in record.trained.items()]
     rewards = ", ".join([*parts, *(f"{name} ≥ {least:g}" for name, least in record.constrained.items())])
     facts = {label: record.setting(path) for label, path in FACTS.items()} | {"Rewards": rewards or None}

@@ -47,14 +47,14 @@ def reward_metrics(
 
 
 def length_metrics(lengths: Sequence[int], sources: Sequence[str]) -> dict[str, float]:
-    """Return the mean length of answers in tokens, over all of them and by source."""
+    """Return the number of tokens of all answers, and their mean over answers, also by source."""
     by_source = {
         f"length_by_source/{source}": float(
             np.mean([n for n, each in zip(lengths, sources, strict=True) if each == source])
         )
         for source in sorted(set(sources))
     }
-    return {"length": float(np.mean(lengths))} | by_source
+    return {"tokens": float(sum(lengths)), "length": float(np.mean(lengths))} | by_source
 
 
 def _mean(values: NDArray[np.float32]) -> float:
