@@ -23,6 +23,7 @@ from mmrl.config.training import EvaluationConfig
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
+from mmrl.studies.budget import budget_overrides, check_tokens, planned_iterations
 from mmrl.studies.claims import BASE
 from mmrl.studies.experiment import run_experiment
 from mmrl.studies.measures import common_samples, curve, measure, sampled_rows
@@ -149,8 +150,8 @@ def arm_config(study: Study, arm: str, seed: int, options: StudyOptions) -> tupl
     if options.device is not None:
         overrides.append(f"policy.device={json.dumps(options.device)}")
     try:
-        config = load_config(recipe, overrides + _token_budget(study))
-        return _trained_for(config, _iterations(study, config)), inference
+        config = load_config(recipe, overrides + budget_overrides(study))
+        return _trained_for(config, planned_iterations(study, config)), inference
     except ConfigError as err:
         text = str(err).replace("command line", f"{study.path}, arm {arm}")
         raise ConfigError(text) from None
@@ -200,7 +201,8 @@ def collect(study: Study, jobs: Sequence[ArmJob], seeds: int, most: int) -> Stud
     Raises:
         RunError: an arm had fewer tokens than the budget allows.
     """
-    _check_tokens(study, jobs)
+    for job in jobs:
+        check_tokens(study, job.name, job.folder.run)
     measures = {label(decide): _measured(study, jobs, decide) for decide in study.decides}
     claims = judge_claims(study, measures, independent=True)
     rule = study.config.seeds
@@ -260,41 +262,6 @@ def _record(study: Study, arm: str, jobs: Sequence[ArmJob]) -> ArmRecord:
     rows = sampled_rows(trained, BatchPlan.of(config).trajectories)
     steps = [float(step) for step in curves[0][0][:length]]
     return ArmRecord(dict(study.arms[arm]), iterations, rows, {"steps": steps, "values": means.tolist()})
-
-
-def _iterations(study: Study, config: TrainConfig) -> int:
-    """Return the iterations that the budget allows; the recipe's where it states none, or CPU-seconds."""
-    budget = study.config.budget
-    if budget is not None and budget.iterations is not None:
-        return budget.iterations
-    if budget is None or budget.rows is None:
-        return config.training.iterations
-    each = BatchPlan.of(config).trajectories
-    if budget.rows % each:
-        raise ConfigError(f"budget.rows: {budget.rows} rows are no whole number of iterations of {each} rows")
-    return budget.rows // each
-
-
-def _token_budget(study: Study) -> list[str]:
-    tokens = study.config.budget and study.config.budget.tokens
-    return [f"training.max_tokens={tokens}"] if tokens else []
-
-
-def _check_tokens(study: Study, jobs: Sequence[ArmJob]) -> None:
-    """Refuse arms whose iterations ended before their tokens did.
-
-    Raises:
-        RunError: an arm had fewer tokens than the budget allows, so that arms are not comparable.
-    """
-    if study.config.budget is None or (budget := study.config.budget.tokens) is None:
-        return
-    for job in jobs:
-        spent = sum(read_run(job.folder.run).curve("train", "tokens").values)
-        if spent < budget:
-            raise RunError(
-                f"{job.name} had {spent:.0f} of {budget} tokens after its {job.config.training.iterations} iterations: "
-                f"set training.iterations higher in {study.path}"
-            )
 
 
 def _within_cpu_time(config: TrainConfig, seconds: float, options: StudyOptions, display: StudyDisplay) -> TrainConfig:
@@ -357,6 +324,8 @@ def bill(study: Study, options: StudyOptions) -> list[tuple[str, str]]:
         state = "to be trained" if cost is None else f"trained already in {cost:.0f} CPU-seconds"
         how = f", evaluated with {json.dumps(inference)}" if inference else ""
         amount = f"{plan.iterations} iterations, {plan.trajectories * plan.iterations} rows"
+        if config.training.max_tokens is not None:
+            amount = f"{config.training.max_tokens} tokens, at most {amount}"
         rows.append((arm, f"{amount}{how}; seed {rule.start}: {state}"))
     seeds = f"{options.seeds or rule.first}" + ("" if options.seeds or rule.most is None else f" to {rule.most}")
     return [*rows, ("all", f"{len(study.arms)} arms, {seeds} seeds each, {options.parallel()} at once")]

@@ -236,6 +236,7 @@ def test_a_budget_of_tokens_ends_every_arm_when_they_are_spent(tmp_path):
     spent = read_run(jobs[0].folder.run).curve("train", "tokens").values
     assert sum(spent) >= 150 > sum(spent[:-1])
     assert result.arms["with"].iterations == len(spent) < 80
+    assert dict(bill(study, options))["with"].startswith("150 tokens, at most 80 iterations, 640 rows; seed 0: trained")
     longer = load_study(write(tmp_path, "longer", text.replace("rows: 16", "tokens: 100000")))
-    with pytest.raises(RunError, match=r"of 100000 tokens after its 80 iterations: set training\.iterations higher"):
+    with pytest.raises(RunError, match=r"of 100000 tokens after its \d+ iterations: set training\.iterations higher"):
         collect(longer, jobs, 1, 1)
