@@ -23,13 +23,13 @@ from mmrl.config.training import EvaluationConfig
 from mmrl.errors import ConfigError, RunError
 from mmrl.evaluation.run_reader import read_run
 from mmrl.studies.arm_cache import INFERENCE_DONE, ArmFolder, find_arm, library_versions
-from mmrl.studies.budget import budget_overrides, check_tokens, planned_iterations
 from mmrl.studies.claims import BASE
 from mmrl.studies.experiment import run_experiment
 from mmrl.studies.measures import common_samples, curve, measure, sampled_rows
 from mmrl.studies.result_page import write_study_page
 from mmrl.studies.scoring import score_study
 from mmrl.studies.study import DecideConfig, Study
+from mmrl.studies.study_budget import budget_overrides, check_tokens, planned_iterations
 from mmrl.studies.study_display import StudyDisplay
 from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
 
