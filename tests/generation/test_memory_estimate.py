@@ -169,6 +169,7 @@ def test_estimate_uses_the_configured_scheduler(tmp_path):
 # Repeated blocks
 
 
+@pytest.mark.slow
 def test_extrapolation_from_two_blocks_is_exact_for_six(tmp_path):
     deep = {**tiny.PIPELINES["sd3"].components}
     name, settings = deep["transformer"]

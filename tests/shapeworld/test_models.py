@@ -59,6 +59,7 @@ def test_base_has_medium_skill(pipe):
     assert 0.25 < strict_share(pipe, 192, num_inference_steps=10, guidance_scale=1.0, max_sequence_length=1) < 0.6
 
 
+@pytest.mark.slow
 def test_default_pipeline_call_samples_as_well(pipe):
     """256 silent tokens, 28 steps, guidance 7: what a newcomer types."""
     assert strict_share(pipe, 12) > 0.2

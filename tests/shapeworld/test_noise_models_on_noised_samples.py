@@ -44,6 +44,7 @@ def test_velocity_training_updates_the_unet(algorithm, tmp_path):
     assert row["replay_gap"] == 0 and row["grad_norm"] > 0
 
 
+@pytest.mark.slow
 def test_diffusion_dpo_prefers_right_images(tmp_path):
     """Offline pairs, the error of the noise as in the paper: after a few updates the loss is below log 2, its start."""
     chance = np.random.default_rng(0)

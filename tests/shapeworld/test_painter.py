@@ -50,6 +50,7 @@ def test_base_has_medium_skill():
     assert 0.25 < strict < 0.75 and score > 0.5
 
 
+@pytest.mark.slow
 def test_pretraining_is_deterministic_by_seed(tmp_path):
     made = []
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):

@@ -101,6 +101,7 @@ def test_inference_arms_share_a_run_and_differ(finished):
     assert len(list((folder / "runs" / "arms").iterdir())) <= 3
 
 
+@pytest.mark.slow
 def test_inference_arms_may_be_guided_by_a_reward(finished):
     folder, _ = finished
     text = STUDY.replace("without: {optimizer.lr: 1.0e-8}", "guided: {optimizer.lr: 1.0e-4, inference.guide."

@@ -39,7 +39,7 @@ def test_demonstrations_have_equal_advantages():
     for batch in found.micro_batches:
         assert batch.rollout.media == [sample.answer for sample in batch.rollout.samples]
         assert torch.equal(batch.step_advantages, batch.rollout.mask.float()) and batch.scored.all()
-    assert found.metrics == {"length": 3.0, "length_by_source/even": 3.0, "length_by_source/odd": 3.0}
+    assert found.metrics == {"tokens": 24.0, "length": 3.0, "length_by_source/even": 3.0, "length_by_source/odd": 3.0}
 
 
 def test_one_of_several_demonstrations_is_sampled_at_a_time():
