@@ -9,7 +9,7 @@ from mmrl.components import load_reference
 from mmrl.errors import ConfigError, EvaluationError
 from mmrl.studies.study import Study
 from mmrl.studies.study_display import StudyDisplay
-from mmrl.studies.study_result import MeasuredArms, StudyResult, label, untrained_result
+from mmrl.studies.study_result import MeasuredArms, StudyResult, judged_result, label
 
 Experiment = Callable[..., Mapping[str, Sequence[float]]]
 """From a seed and the arguments of an arm to the values of each metric: as many for every arm and seed."""
@@ -49,7 +49,7 @@ def run_experiment(
         }
         for name in map(label, study.config.also)
     }
-    return untrained_result(study, measures, also, f"{len(seeds)} repetitions, fixed before", len(seeds), libraries)
+    return judged_result(study, measures, also, f"{len(seeds)} repetitions, fixed before", len(seeds), libraries)
 
 
 def _ids(name: str, arms: Mapping[str, Mapping[str, Sequence[float]]]) -> tuple[str, ...]:

@@ -31,7 +31,7 @@ from mmrl.studies.scoring import score_study
 from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_budget import budget_overrides, check_tokens, planned_iterations
 from mmrl.studies.study_display import StudyDisplay
-from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judge_claims, label, verdict_of
+from mmrl.studies.study_result import ArmRecord, MeasuredArms, StudyResult, judged_result, label
 
 INFERENCE_PREFIX = "inference"
 PILOT = 6
@@ -204,24 +204,13 @@ def collect(study: Study, jobs: Sequence[ArmJob], seeds: int, most: int) -> Stud
     for job in jobs:
         check_tokens(study, job.name, job.folder.run)
     measures = {label(decide): _measured(study, jobs, decide) for decide in study.decides}
-    claims = judge_claims(study, measures, independent=True)
     rule = study.config.seeds
     stopping = (
         f"{seeds} seeds, fixed before" if rule.stop == "fixed" else f"{seeds} of at most {most} seeds, sequential"
     )
-    return StudyResult(
-        study=study.name,
-        paper=study.config.paper.model_dump(),
-        verdict=verdict_of(claims),
-        claims=claims,
-        stopping=stopping,
-        seeds=seeds,
-        arms={arm: _record(study, arm, jobs) for arm in study.arms},
-        measures=measures,
-        also={label(decide): _means(study, jobs, decide) for decide in study.config.also},
-        tried=study.config.tried,
-        libraries=library_versions(),
-    )
+    also = {label(decide): _means(study, jobs, decide) for decide in study.config.also}
+    arms = {arm: _record(study, arm, jobs) for arm in study.arms}
+    return judged_result(study, measures, also, stopping, seeds, library_versions(), arms)
 
 
 def _write(result: StudyResult, folder: Path, costs: Mapping[str, float | None]) -> StudyResult:

@@ -17,7 +17,7 @@ from mmrl.rewards import Reward, RewardInput, load
 from mmrl.statistics.intervals import Floats
 from mmrl.studies.study import DecideConfig, Study
 from mmrl.studies.study_display import StudyDisplay
-from mmrl.studies.study_result import MeasuredArms, StudyResult, label, untrained_result
+from mmrl.studies.study_result import MeasuredArms, StudyResult, judged_result, label
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def score_study(study: Study, seeds: Sequence[int], libraries: Mapping[str, str]
             display.log(f"{arm}, set {seed}: {len(scores)} answers scored")
     measures = {name: MeasuredArms(ids[name], values[name]) for name in wanted}
     stopping = f"{len(seeds)} independent sets of answers, fixed before"
-    return untrained_result(study, measures, {}, stopping, len(seeds), libraries)
+    return judged_result(study, measures, {}, stopping, len(seeds), libraries)
 
 
 def statistic(scores: Floats, truth: Floats, decide: DecideConfig) -> Floats:

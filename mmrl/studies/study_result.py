@@ -153,16 +153,20 @@ def judge_claims(study: Study, measures: Mapping[str, MeasuredArms], independent
     return tuple(results)
 
 
-def untrained_result(
+def judged_result(
     study: Study,
     measures: Mapping[str, MeasuredArms],
     also: Mapping[str, Mapping[str, Sequence[float]]],
     stopping: str,
     seeds: int,
     libraries: Mapping[str, str],
+    trained: Mapping[str, ArmRecord] | None = None,
 ) -> StudyResult:
-    """Return the result of a study that trains nothing, whose seeds are repetitions and whose arms have no curves."""
-    claims = judge_claims(study, measures, independent=False)
+    """Return the result with its claims judged; without `trained` arms, seeds are repetitions."""
+    claims = judge_claims(study, measures, independent=trained is not None)
+    untrained = {
+        arm: ArmRecord(dict(patch), None, None, {"steps": [], "values": []}) for arm, patch in study.arms.items()
+    }
     return StudyResult(
         study=study.name,
         paper=study.config.paper.model_dump(),
@@ -170,9 +174,7 @@ def untrained_result(
         claims=claims,
         stopping=stopping,
         seeds=seeds,
-        arms={
-            arm: ArmRecord(dict(patch), None, None, {"steps": [], "values": []}) for arm, patch in study.arms.items()
-        },
+        arms=untrained if trained is None else trained,
         measures=measures,
         also=also,
         tried=study.config.tried,
