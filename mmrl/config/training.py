@@ -77,8 +77,23 @@ class EvaluationConfig(Section):
     """True evaluates policies that write tokens once more, with the likeliest token each time."""
 
 
+class TimeoutsConfig(Section):
+    """The longest waits of a run with several processes, in seconds; all of them end when one is exceeded."""
+
+    start: PositiveFloat = 300.0
+    """From the first process to the last one."""
+    silence: PositiveFloat = 30.0
+    """Without a sign of life of a process."""
+    lateness: PositiveFloat = 1800.0
+    """For a process that lives, but does not arrive where the others wait for it."""
+
+
+Place = Literal["auto", "replicas", "window", "strict"]
+"""How the parameters of a model lie over several processes; see `RunConfig.place`."""
+
+
 class RunConfig(Section):
-    """The output of a run."""
+    """The output of a run, and the processes that compute it."""
 
     dir: str = "runs/{name}/seed-{seed}"
     """The run folder; `{name}` and `{seed}` are filled in."""
@@ -88,6 +103,11 @@ class RunConfig(Section):
     """`auto`: a live panel in a terminal, plain lines elsewhere."""
     pictures: Annotated[int, Field(ge=0)] = 16
     """Prompts in the before/after grid."""
+    place: Place = "auto"
+    """How parameters lie over several processes. `replicas`: each process has the whole model, and gradients are summed
+    once an update. `window`: each has a part, and the whole model while it samples, updates or evaluates. `strict`:
+    each has a part, and one block of the model at a time is whole. `auto`: replicas."""
+    timeouts: TimeoutsConfig = TimeoutsConfig()
 
 
 class OptimizerConfig(Section):

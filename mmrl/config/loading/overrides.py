@@ -20,6 +20,8 @@ _MAY_CHANGE_ON_RESUME = (
     "training.save_every",
     "evaluation.every",
     "run.display",
+    "run.place",
+    "run.timeouts",
 )
 
 

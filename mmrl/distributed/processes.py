@@ -1,0 +1,115 @@
+"""The processes of a run: `torchrun` or `accelerate launch` starts them, and without it there is one.
+
+    with joined(TimeoutsConfig()):
+        mine = [number for number in range(calls) if owns(number)]
+        results = gather({number: work(number) for number in mine})  # a dictionary of each process, by rank
+
+`gather`, `broadcast`, `barrier` and `sum_in_place` are collective: every process calls them, in the same order. With one
+process they return their argument. Objects travel as pickles, which only processes of the same group exchange.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, TypeVar, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mmrl.config.training import TimeoutsConfig
+from mmrl.errors import RunError
+
+T = TypeVar("T")
+
+
+@contextmanager
+def joined(timeouts: TimeoutsConfig) -> Iterator[None]:
+    """Join the group of processes that the environment describes, while open; with one process, do nothing.
+
+    A group that exists already, such as that of a script which uses accelerate, is used as it is.
+
+    Raises:
+        RunError: the other processes did not join in time.
+    """
+    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield
+        return
+    on_gpu = torch.cuda.is_available()
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    try:
+        store, own, count = next(iter(dist.rendezvous("env://", timeout=timedelta(seconds=timeouts.start))))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+            store=dist.PrefixStore("mmrl", store),
+            rank=own,
+            world_size=count,
+            timeout=timedelta(seconds=timeouts.lateness),
+        )
+    except (dist.DistError, RuntimeError, ValueError) as err:
+        raise RunError(f"process {os.environ.get('RANK')} could not join the others: {err}") from err
+    try:
+        yield
+        barrier()
+    finally:
+        dist.destroy_process_group()
+
+
+def size() -> int:
+    """Return the number of processes."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Return the number of this process, from 0."""
+    return dist.get_rank() if size() > 1 else 0
+
+
+def is_main() -> bool:
+    """Return True in process 0, which writes files and displays progress."""
+    return rank() == 0
+
+
+def owns(number: int) -> bool:
+    """Return True if the piece of work with this number is done by this process: pieces are dealt in turn."""
+    return number % size() == rank()
+
+
+def gather(value: T) -> list[T]:
+    """Return the values of all processes, by rank."""
+    if size() == 1:
+        return [value]
+    found: list[Any] = [None] * size()
+    dist.all_gather_object(found, value)
+    return cast(list[T], found)
+
+
+def broadcast(value: T) -> T:
+    """Return the value of process 0."""
+    if size() == 1:
+        return value
+    box: list[Any] = [value if is_main() else None]
+    dist.broadcast_object_list(box, src=0)
+    return cast(T, box[0])
+
+
+def barrier() -> None:
+    """Wait until every process is here."""
+    gather(None)
+
+
+def sum_in_place(tensors: Sequence[Tensor]) -> None:
+    """Replace each tensor by its sum over the processes; one reduction for each device and dtype."""
+    if size() == 1:
+        return
+    kinds = dict.fromkeys((tensor.device, tensor.dtype) for tensor in tensors)
+    for kind in kinds:
+        own = [tensor for tensor in tensors if (tensor.device, tensor.dtype) == kind]
+        flat = torch.cat([tensor.reshape(-1) for tensor in own])
+        dist.all_reduce(flat)
+        for tensor, part in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
+            tensor.copy_(part.view_as(tensor))
