@@ -133,6 +133,8 @@ class Rollout:
     means: Tensor | None = None  # [B, T, ...] float32, of each decision as sampled, with `RolloutRequest.keep_means`
     branches: Tensor | None = None  # [B, T + 1] int64: the first row of those that share a row's beginning, and then
     # each of its decisions; None: no rows share any
+    remote: bool = False  # True: another process made it; it has no recording, its tensors are on the CPU and pictures
+    # in `media` are thumbnails
 
     @property
     def rows(self) -> int:
@@ -145,7 +147,7 @@ class Rollout:
         Raises:
             ValueError: the policy can only replay all rows of a rollout.
         """
-        if not isinstance(self.recording, RowRecording):
+        if not self.remote and not isinstance(self.recording, RowRecording):
             raise ValueError("this policy cannot replay a subset of rows: it replays all rows of a call")
         index = torch.as_tensor(rows, dtype=torch.long)
         return replace(
@@ -156,7 +158,7 @@ class Rollout:
             mask=self.mask[index.to(self.mask.device)],
             channel=self.channel[index.to(self.channel.device)],
             media=[self.media[row] for row in rows],
-            recording=self.recording.select(rows),
+            recording=None if self.remote else self.recording.select(rows),
             token_ids=None if self.token_ids is None else [self.token_ids[row] for row in rows],
             means=None if self.means is None else self.means[index.to(self.means.device)],
         )

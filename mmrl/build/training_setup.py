@@ -31,6 +31,7 @@ from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
 from mmrl.rewards.core.registry import BUILT_IN, reward_class
+from mmrl.rewards.core.reward import Reward
 from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
@@ -75,6 +76,22 @@ def check(config: TrainConfig) -> None:
         check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
     if errors := [*validation_errors(config, policy.capabilities), *_flat_reward_errors(config)]:
         raise ConfigError("\n".join(errors))
+
+
+def check_processes(config: TrainConfig) -> None:
+    """Check that a configuration can be trained by several processes; no model is loaded.
+
+    Raises:
+        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone.
+    """
+    stateful = [
+        f"rewards.{i}.name: {reward.name} keeps a state between batches, and each process would have another one: "
+        "train with one process, or leave it out"
+        for i, reward in enumerate(config.rewards)
+        if reward_class(reward.name).state_dict is not Reward.state_dict
+    ]
+    if stateful:
+        raise ConfigError("\n".join(stateful))
 
 
 def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
@@ -139,6 +156,7 @@ def _stage(
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
         advantage = getattr(algorithm, "advantage", None) or AdvantageConfig()
+        choose = build_row_choice(algorithm, policy.capabilities)
         online = OnlineRollouts(
             policy=policy,
             sampling_weights=objective.sampling_weights,
@@ -156,9 +174,9 @@ def _stage(
             demonstrations=build_demonstrations(data, samples, seed),
             history=build_history(advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
+            keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
             importance_correction=build_importance_correction(algorithm, policy),
         )
-        choose = build_row_choice(algorithm, policy.capabilities)
         if choose is None:
             return TrainingSetup(online, objective)
         selection = RowSelection(online, policy, choose, online.micro_batch, config.training.updates)

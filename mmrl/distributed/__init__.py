@@ -1,1 +1,1 @@
-"""Training with several processes, which `torchrun` or `accelerate launch` starts; every other package runs with one."""
+"""Training with several processes, which `torchrun` or `accelerate launch` starts."""

@@ -4,14 +4,17 @@
         mine = [number for number in range(calls) if owns(number)]
         results = gather({number: work(number) for number in mine})  # a dictionary of each process, by rank
 
-`gather`, `broadcast`, `barrier` and `sum_in_place` are collective: every process calls them, in the same order. With one
-process they return their argument. Objects travel as pickles, which only processes of the same group exchange.
+`gather` and the functions that are made of it, `broadcast` and `sum_in_place` are collective: every process calls them,
+in the same order. With one process they return their argument. Objects travel as pickles, which only processes of the
+same group exchange.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar, cast
@@ -24,6 +27,22 @@ from mmrl.config.training import TimeoutsConfig
 from mmrl.errors import RunError
 
 T = TypeVar("T")
+_waited = 0.0
+
+
+def seconds_waited() -> float:
+    """Return the seconds that this process has spent in collective functions, those of waiting for others included."""
+    return _waited
+
+
+@contextmanager
+def _collective() -> Iterator[None]:
+    global _waited
+    started = time.perf_counter()
+    try:
+        yield
+    finally:
+        _waited += time.perf_counter() - started
 
 
 @contextmanager
@@ -84,7 +103,8 @@ def gather(value: T) -> list[T]:
     if size() == 1:
         return [value]
     found: list[Any] = [None] * size()
-    dist.all_gather_object(found, value)
+    with _collective():
+        dist.all_gather_object(found, value)
     return cast(list[T], found)
 
 
@@ -93,13 +113,19 @@ def broadcast(value: T) -> T:
     if size() == 1:
         return value
     box: list[Any] = [value if is_main() else None]
-    dist.broadcast_object_list(box, src=0)
+    with _collective():
+        dist.broadcast_object_list(box, src=0)
     return cast(T, box[0])
 
 
 def barrier() -> None:
     """Wait until every process is here."""
     gather(None)
+
+
+def on_main(work: Callable[[], T]) -> T:
+    """Call a function in process 0 alone, and return its result in all of them."""
+    return broadcast(work()) if is_main() else broadcast(cast(T, None))
 
 
 def sum_in_place(tensors: Sequence[Tensor]) -> None:
@@ -110,6 +136,13 @@ def sum_in_place(tensors: Sequence[Tensor]) -> None:
     for kind in kinds:
         own = [tensor for tensor in tensors if (tensor.device, tensor.dtype) == kind]
         flat = torch.cat([tensor.reshape(-1) for tensor in own])
-        dist.all_reduce(flat)
+        with _collective():
+            dist.all_reduce(flat)
         for tensor, part in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
             tensor.copy_(part.view_as(tensor))
+
+
+def largest(value: float) -> float:
+    """Return the largest value of all processes; NaN if one of them is NaN."""
+    values = gather(value)
+    return next((each for each in values if math.isnan(each)), max(values))

@@ -48,47 +48,58 @@ def evaluate(
     """
     import torch  # here, so that reading results does not load it
 
+    from mmrl.distributed import processes
     from mmrl.policy import batch_requests
+    from mmrl.training.rollouts.exchange import deal, own_rows, shared_rows, shared_scores
 
     if not samples or draws < 1 or batch < 1:
         raise EvaluationError(f"cannot evaluate {len(samples)} samples with {draws} draws, {batch} rows a call")
+    calls = batch_requests(samples, draws, batch, sampling=sampling)
+    ranks = deal([{each.group for each in requests} for requests in calls], scorer.needs_full_groups)
+    mine = [rank == processes.rank() for rank in ranks]
     media: list[Any] = []
     token_ids: list[Sequence[int] | None] = []
     with torch.no_grad():
-        for number, requests in enumerate(batch_requests(samples, draws, batch, sampling=sampling)):
+        for number, requests in enumerate(calls):
+            if not mine[number]:
+                continue
             rollout = policy.rollout(requests, seed=seed + number)
             expected = [request.sample.id for request in requests for _ in range(request.n)]
             if (came := [sample.id for sample in rollout.samples]) != expected or len(rollout.media) != len(expected):
                 raise EvaluationError(f"expected rollouts of the samples {expected}, got {came}")
             media += rollout.media
             token_ids += rollout.token_ids or [None] * len(expected)
+    rows = own_rows([(sum(each.n for each in call), own) for call, own in zip(calls, mine, strict=True)])
     inputs = [
         reward_input(
             samples[row // draws], generated, row // draws, f"{samples[row // draws].id}/{row % draws}", tokens
         )
-        for row, (generated, tokens) in enumerate(zip(media, token_ids, strict=True))
+        for row, generated, tokens in zip(rows, media, token_ids, strict=True)
     ]
-    output = scorer.join([scorer.submit(inputs, RewardContext(progress=1.0))])
+    scores = scorer.join([scorer.submit(inputs, RewardContext(progress=1.0))] if inputs else [])
+    output = shared_scores(scores, rows, len(samples) * draws)
     own = {*scorer.counts(output), TOTAL}
-    answers = [generated if isinstance(generated, str) else None for generated in media]
-    images = [still(generated) for generated in media]
+    prompts = shared_rows([item.prompt for item in inputs], rows)
+    answers = shared_rows([generated if isinstance(generated, str) else None for generated in media], rows)
+    images = shared_rows([still(generated) for generated in media], rows)
+    lengths = shared_rows([None if ids is None else len(ids) for ids in token_ids], rows)
     has_texts = any(answer is not None for answer in answers)
     return Evaluation(
         step=step,
         draws=draws,
         ids=tuple(sample.id for sample in samples),
-        prompts=tuple(item.prompt for item in inputs[::draws]),
+        prompts=tuple(prompts[::draws]),
         sources=tuple(sample.source for sample in samples),
         values=output.values,
         status={name: [status.value for status in column] for name, column in output.status.items()},
         images=images,
         diversity_by_sample=_diversity(images, answers, draws),
         answers=answers if has_texts else (),
-        tokens=[None if ids is None else len(ids) for ids in token_ids] if has_texts else (),
+        tokens=lengths if has_texts else (),
         expected=[as_text(sample.answer, EXPECTED) for sample in samples] if has_texts else (),
         prompt_images=_prompt_images(samples, pictures, reader) if has_texts else (),
         further=tuple(name for name in output.values if name not in own),
-        failure_reasons=[_failure_reasons(output, row) for row in range(len(inputs))],
+        failure_reasons=[_failure_reasons(output, row) for row in range(len(prompts))],
     )
 
 

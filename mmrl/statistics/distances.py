@@ -155,14 +155,22 @@ def _coarse_diversity(answers: Sequence[Any]) -> float | None:
     return float(np.sqrt(2 * pixels.var(axis=0, ddof=1, dtype=np.float64).mean()))
 
 
-def _small(media: Any) -> NDArray[np.float32] | None:
-    """Return [768] in [0, 1]; None for anything but a picture or a list of them."""
+def thumbnail(media: Any) -> Image.Image | None:
+    """Return a picture, or the middle frame of a video, at 16 x 16 pixels; None for anything else.
+
+    `group_diversity` of thumbnails is that of the pictures.
+    """
     if isinstance(media, Sequence) and media and isinstance(media[0], Image.Image):
         media = media[len(media) // 2]
     if not isinstance(media, Image.Image):
         return None
-    small = media.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
-    return np.asarray(small, np.float32).ravel() / np.float32(255)
+    return media.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BOX)
+
+
+def _small(media: Any) -> NDArray[np.float32] | None:
+    """Return [768] in [0, 1]; None for anything but a picture or a list of them."""
+    small = thumbnail(media)
+    return None if small is None else np.asarray(small, np.float32).ravel() / np.float32(255)
 
 
 def _measured(groups: Sequence[Sequence[Any]], measure: Callable[[Sequence[Any]], float]) -> Floats:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mmrl.algorithms.forward_process import interpolate, velocity_mse
 from mmrl.algorithms.kl import gaussian_mean_distance, kl_k3
+from mmrl.distributed import processes
 from mmrl.policy import Capability, Policy, Rollout, StepOutputs, VelocityPolicy
 
 PLACES = (0.2, 0.5, 0.8)
@@ -45,7 +46,8 @@ class KLEarlyStopping:
         if self.limit is None:
             return
         if "kl" not in metrics and rollouts:
-            metrics["kl"] = distance_from_reference(policy, rollouts[0], seed)
+            own = None if rollouts[0].remote else distance_from_reference(policy, rollouts[0], seed)
+            metrics["kl"] = next(distance for distance in processes.gather(own) if distance is not None)
         if math.isfinite(last := metrics.get("kl", math.nan)):
             self.last = last
 

@@ -19,6 +19,8 @@ from torch import nn
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig, TrainingConfig
+from mmrl.distributed import processes
+from mmrl.distributed.gradients import sum_gradients
 from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
 from mmrl.seeds import fold_in
@@ -35,7 +37,7 @@ from mmrl.training.run.checkpoints import (
     optimizer_tensors,
 )
 from mmrl.training.run.display import Display, StepReport, by_source
-from mmrl.training.run.timers import Phases
+from mmrl.training.run.timers import Phases, combined
 from mmrl.training.run.trackers import Tracker
 
 Evaluate = Callable[[int], Mapping[str, float]]
@@ -95,7 +97,7 @@ class TrainingLoop:
             with stop_requests(self.display.message) as stop_requested:
                 while self._continues():
                     self._step()
-                    if stop_requested() and self._continues():
+                    if any(processes.gather(stop_requested())) and self._continues():
                         self.save()
                         raise RunStopped(
                             f"stopped after iteration {self.step} of {self.config.iterations}, which is saved; "
@@ -155,7 +157,8 @@ class TrainingLoop:
                     first = epoch == number == 0
                     gap = max(gap, self._update(batches, accumulator, check_gap=first))
             self.objective.finish_iteration(self.updates)
-        metrics = experience.metrics | accumulator.values() | self.loss_scale.metrics() | {"replay_gap": gap}
+        accumulated = accumulator.over_processes().values()
+        metrics = experience.metrics | accumulated | self.loss_scale.metrics() | {"replay_gap": gap}
         with phases("update"):
             rollouts = [batch.rollout for batch in experience.micro_batches]
             self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
@@ -184,17 +187,20 @@ class TrainingLoop:
             "recipe": dict(self.recipe),
         }
         with self.averaged():
-            return self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
+            folder = processes.on_main(
+                lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
+            )
+        return folder
 
     def resume(self) -> None:
         """Continue exactly from the last checkpoint of the run's folder; from the beginning if none was finished."""
-        if not self.checkpoints.any_finished():
+        if not processes.on_main(self.checkpoints.any_finished):
             self.display.message(f"{self.run} has no checkpoint yet: starting from the beginning")
             for tracker in self.trackers:
                 tracker.truncate_after(-1)
             return
         state = self.checkpoints.load_state()
-        self.checkpoints.repair()
+        processes.on_main(self.checkpoints.repair)
         load_parameters(self.parameters, state.tensors["parameters"])
         load_optimizer_tensors(self.optimizer, state.tensors["optimizer"])
         self.objective.load_state_dict(state.tensors.get("objective", {}))
@@ -218,14 +224,17 @@ class TrainingLoop:
         amounts = [self.objective.loss_normalizer(batch) for batch in batches]
         total = sum(amounts) or 1.0
         for number, (batch, amount) in enumerate(zip(batches, amounts, strict=True)):
+            if batch.rollout.remote:
+                continue
             share = self.loss_scale.factor * amount / total
             seed = fold_in(self.seed, self.step, self.updates, number)
             self.objective.backward(batch, share, seed, first if check_gap else accumulator)
         gap = 0.0
         if check_gap:
-            gap = first.values().get("log_prob_change_max", 0.0)
+            gap = processes.largest(first.values().get("log_prob_change_max", 0.0))
             self._check_replay_gap(gap)
             accumulator.absorb(first, without=("log_prob_change_max",))
+        sum_gradients(self.parameters.values())
         self.loss_scale.unscale(self.parameters.values())
         norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.optimizer_config.max_grad_norm).item()
         if not self.loss_scale.accepts(norm):
@@ -265,8 +274,13 @@ class TrainingLoop:
         return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
 
     def _velocity_gap(self, experience: Experience) -> float:
-        with torch.no_grad(), self.objective.sampling_weights():
-            gap = self.policy.replay_gap(experience.micro_batches[0].rollout)
+        """Return the replay gap of each process's first rollout, the largest of them."""
+        own = next((batch.rollout for batch in experience.micro_batches if not batch.rollout.remote), None)
+        gap = 0.0
+        if own is not None:
+            with torch.no_grad(), self.objective.sampling_weights():
+                gap = self.policy.replay_gap(own)
+        gap = processes.largest(gap)
         self._check_replay_gap(gap)
         return gap
 
@@ -306,8 +320,12 @@ class TrainingLoop:
         self._best_reward = max(self._best_reward, reward)
         if Capability.DECODE_WITH_GRAD not in self.objective.needs:  # such objectives compare no answers
             self._zero_advantages.update(self.step, metrics.get("zero_variance_share", 0.0))
+        timings = processes.gather(phases.metrics())
         for tracker in self.trackers:
-            tracker.log("train", self.step, metrics | phases.metrics())
+            tracker.log("train", self.step, metrics | combined(timings))
+            if len(timings) > 1:
+                each = {f"{rank}/{name}": own[name] for rank, own in enumerate(timings) for name in own}
+                tracker.log("processes", self.step, each)
         self.display.step(
             StepReport(
                 index=self.step,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,18 +15,19 @@ from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
 from mmrl.build.policies import build_policy, prepare_samples, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
-from mmrl.build.training_setup import build_training_setup, check
+from mmrl.build.training_setup import build_training_setup, check, check_processes
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.final_summary import write_grid
 from mmrl.evaluation.report.run_report import write_report
-from mmrl.evaluation.results import forget_evaluations_after
+from mmrl.evaluation.results import Evaluation, forget_evaluations_after
 from mmrl.evaluation.reward_hacking import HackingMonitor
 from mmrl.evaluation.run_reader import GREEDY, HELDOUT
 from mmrl.export.run_readme import write_run_readme
@@ -96,13 +98,16 @@ class Evaluator:
                 pictures=self._pictures,
                 reader=self._reader,
             )
-            if name == "groups":
-                metrics["evaluation/diversity"] = scored.diversity or 0.0
-                continue
-            scored.save(self._folder(name), pictures=self._pictures)
-            numbers = scored.metrics() | (self._monitor.update(scored) if name == "validation" else {})
-            metrics |= numbers if name == "validation" else {f"{name}_{key}": mean for key, mean in numbers.items()}
+            numbers = processes.on_main(partial(self._keep, name, scored))
+            metrics |= {key if name in ("validation", "groups") else f"{name}_{key}": numbers[key] for key in numbers}
         return metrics
+
+    def _keep(self, name: str, scored: Evaluation) -> dict[str, float]:
+        """Save an evaluation of the set `name`, and return its metrics."""
+        if name == "groups":
+            return {"evaluation/diversity": scored.diversity or 0.0}
+        scored.save(self._folder(name), pictures=self._pictures)
+        return scored.metrics() | (self._monitor.update(scored) if name == "validation" else {})
 
     def warnings(self) -> Sequence[str]:
         """Return warnings about the last evaluation, such as signs of reward hacking."""
@@ -141,7 +146,7 @@ def train(
     policy: AnyPolicy | None = None,
     load_reward: SharedLoader | None = None,
 ) -> Path:
-    """Train as configured, and return the run folder.
+    """Train as configured, and return the run folder; with all processes that `torchrun` started.
 
     Args:
         config: the whole configuration.
@@ -150,12 +155,19 @@ def train(
         load_reward: a loader that may hold rewards already; None loads all that the configuration names.
     """
     check(config)
+    with processes.joined(config.run.timeouts):
+        return _train(config, resume, policy, load_reward or SharedLoader())
+
+
+def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, load_reward: SharedLoader) -> Path:
     run = resume or run_folder(config)
-    if resume is None:
-        check_run_folder(run)
-    else:
+    if processes.size() > 1:
+        check_processes(config)
+    if resume is not None:
         check_writable(run)
         check_unedited(run, config)
+    elif processes.is_main():
+        check_run_folder(run)
     loaded = load_samples(config.data.path, config.media)
     micro_batch = BatchPlan.of(config).micro_batch
     if any(sample.conditions for sample in loaded) and config.data.group_size % micro_batch:
@@ -166,7 +178,6 @@ def train(
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
     samples = _prepare(policy, config, loaded)
-    load_reward = load_reward or SharedLoader()
     with ExitStack() as stack:
         rewards = None
         if config.algorithm.experience == "rollouts":
@@ -179,13 +190,15 @@ def train(
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run)
             stack.enter_context(closing(evaluator))
-        stack.enter_context(only_writer(run))  # after every check that may fail
-        if resume is None:
-            create_run_folder(run, dump_config(config))
-        else:
-            replace_text(run / CONFIG, dump_config(config), durable=True)
+        if processes.is_main():
+            stack.enter_context(only_writer(run))  # after every check that may fail
+            if resume is None:
+                create_run_folder(run, dump_config(config))
+            else:
+                replace_text(run / CONFIG, dump_config(config), durable=True)
+        processes.barrier()  # other processes read the folder
         recipe = config.model_dump(mode="json")
-        display = build_display(config.run.display)
+        display = build_display(config.run.display if processes.is_main() else "quiet")
         display.message(str(policy.attention))
         trainer = TrainingLoop(
             policy=policy,
@@ -195,7 +208,7 @@ def train(
             config=config.training,
             seed=config.seed,
             run=run,
-            trackers=build_trackers(run, config.run.trackers, config.name, recipe),
+            trackers=build_trackers(run, config.run.trackers, config.name, recipe) if processes.is_main() else [],
             display=display,
             evaluate=evaluator,
             evaluate_every=config.evaluation.every,
@@ -207,15 +220,17 @@ def train(
         )
         if resume is not None:
             trainer.resume()
-            for folder in (run, run / HELDOUT, run / GREEDY):
-                forget_evaluations_after(folder, trainer.step)
+            if processes.is_main():
+                for folder in (run, run / HELDOUT, run / GREEDY):
+                    forget_evaluations_after(folder, trainer.step)
         trainer.train()
-        if config.policy.train == "lora":
-            with trainer.averaged():
-                policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
-        write_run_readme(run, config)
-        write_grid(run, config.run.pictures)
-        write_report(run)
+        if processes.is_main():
+            if config.policy.train == "lora":
+                with trainer.averaged():
+                    policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
+            write_run_readme(run, config)
+            write_grid(run, config.run.pictures)
+            write_report(run)
     return run
 
 

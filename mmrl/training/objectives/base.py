@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mmrl.config.algorithms.base import ExperienceKind
 from mmrl.config.sampling import AnySamplingConfig
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 from mmrl.policy import Capability, Policy
 from mmrl.rewards.core.routing import RoutedRewards
@@ -51,6 +52,16 @@ class MetricAccumulator:
         for name, value in other._maxima.items():
             if name not in without:
                 self.maximum(name, value)
+
+    def over_processes(self) -> MetricAccumulator:
+        """Return the metrics of all processes as one accumulator."""
+        parts = processes.gather(self)
+        if len(parts) == 1:
+            return self
+        found = MetricAccumulator()
+        for part in parts:
+            found.absorb(part)
+        return found
 
     def values(self) -> dict[str, float]:
         """Return all metrics by name."""

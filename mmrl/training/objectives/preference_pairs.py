@@ -10,6 +10,7 @@ from torch import Tensor
 
 from mmrl.algorithms.preference import bco_loss, dpo_loss, ipo_loss, kto_loss, mpo_loss, sequence_log_ratio
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
+from mmrl.distributed import processes
 from mmrl.policy import Capability, Policy
 from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator, Objective
@@ -165,8 +166,9 @@ class _RunningMean:
         self._new += values.numel()
 
     def commit(self) -> None:
-        """Add the remembered values to the mean."""
-        if self._new:
-            self.count += self._new
-            self.value += (self._sum - self._new * self.value) / self.count
+        """Add the values that all processes remember to the mean."""
+        sums, counts = zip(*processes.gather((self._sum, self._new)), strict=True)
+        if new := sum(counts):
+            self.count += new
+            self.value += (sum(sums) - new * self.value) / self.count
         self._sum, self._new = 0.0, 0

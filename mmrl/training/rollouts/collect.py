@@ -21,12 +21,14 @@ from torch import Tensor
 
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.errors import RunError
 from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, append_rows, reward_input
 from mmrl.rewards.core.suite import Scorer, TooFewScored
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
+from mmrl.training.rollouts.exchange import deal, own_rows, shared_rollouts, shared_scores
 from mmrl.training.run.timers import Phases
 
 
@@ -146,6 +148,7 @@ class RolloutCollector:
     phases: Phases
     demonstrations: MixedDemonstrations | None = None
     keep_means: bool = False  # of decisions, for objectives that read them
+    keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)
@@ -181,20 +184,34 @@ class RolloutCollector:
             requests, targets = self.demonstrations.insert(requests, self._groups, self.iteration)
         self._groups.update(group_sizes)
         queue = _ScoringQueue(self.suite, RewardContext(progress=self.progress), group_sizes)
-        for start in range(0, len(targets), self.micro_batch):
-            self._add(self._score_targets(targets[start : start + self.micro_batch]), Origin.DEMONSTRATION, queue)
-        for call in chunk_requests(requests, self.micro_batch):
-            self._add(self._sample(call), Origin.POLICY, queue)
+        texts = [targets[start : start + self.micro_batch] for start in range(0, len(targets), self.micro_batch)]
+        calls = chunk_requests(requests, self.micro_batch)
+        groups = [{each.group for each in text} for text in texts] + [{each.group for each in call} for call in calls]
+        ranks = deal(groups, self.suite.needs_full_groups, first=len(self._rollouts))
+        own: dict[int, Rollout] = {}
+        for number, part in enumerate(texts):
+            if ranks[number] == processes.rank():
+                own[number] = self._score_targets(part)
+                queue.add(reward_inputs(own[number]))
+        for number, call in enumerate(calls, start=len(texts)):
+            seed = fold_in(self.seed, self.iteration, self._calls)
+            self._calls += 1
+            if ranks[number] == processes.rank():
+                own[number] = self._sample(call, seed)
+                queue.add(reward_inputs(own[number]))
+        samples = [each.sample for each in targets] + [each.sample for each in requests]
+        self._rollouts += shared_rollouts(own, samples, self.keep_clean)
+        self._origins += [Origin.DEMONSTRATION] * len(texts) + [Origin.POLICY] * len(calls)
         self._pending += queue.submitted
         self._round_sizes.append(group_sizes.total())
         with self.phases("reward"):
-            output = self.suite.join(self._pending)
-            self._check_scored(output)
+            scores = self.suite.join(self._pending)
+        rows = own_rows([(rollout.rows, not rollout.remote) for rollout in self._rollouts])
+        output = shared_scores(scores, rows, sum(rollout.rows for rollout in self._rollouts))
+        self._check_scored(output)
         return ScoredRollouts(list(self._rollouts), list(self._origins), output, tuple(self._round_sizes))
 
-    def _sample(self, requests: Sequence[RolloutRequest]) -> Rollout:
-        seed = fold_in(self.seed, self.iteration, self._calls)
-        self._calls += 1
+    def _sample(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
             return self.policy.rollout(requests, seed=seed)
 
@@ -202,11 +219,6 @@ class RolloutCollector:
         policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]  # `OnlineRollouts` checks the capability
         with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
             return policy.score_targets(targets)
-
-    def _add(self, rollout: Rollout, origin: Origin, queue: _ScoringQueue) -> None:
-        self._rollouts.append(rollout)
-        self._origins.append(origin)
-        queue.add(reward_inputs(rollout))
 
     def _check_scored(self, output: RewardOutput) -> None:
         """Raise unless enough of the iteration's answers so far could be scored: a single round may be small."""

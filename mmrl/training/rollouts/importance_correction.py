@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
+from mmrl.distributed import processes
 from mmrl.policy import Policy, Rollout
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 
@@ -39,12 +40,14 @@ class ImportanceCorrection:
         return replace(rollout, log_probs=own), weights.clamp(max=self.cap)
 
     def metrics(self) -> dict[str, float]:
-        """Return the differences between engine and trainer since the last call."""
-        if not self._weights:
+        """Return the differences between engine and trainer since the last call, over all processes."""
+        parts = processes.gather(([each.cpu() for each in self._weights], self._gap))
+        every = [each for weights, _ in parts for each in weights]
+        if not every:
             return {}
-        weights = torch.cat(self._weights)
+        weights = torch.cat(every)
         found = {
-            "mismatch/gap": self._gap,
+            "mismatch/gap": max(gap for _, gap in parts),
             "mismatch/weight": float(weights.clamp(max=self.cap).mean()),
             "mismatch/truncated": float((weights > self.cap).float().mean()),
         }

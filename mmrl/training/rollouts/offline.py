@@ -15,12 +15,14 @@ from mmrl.data.media.decode import load_image
 from mmrl.data.media.sample_media import answer_image, answer_images
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
 from mmrl.training.rollouts.demonstrations import demonstrations_of
+from mmrl.training.rollouts.exchange import shared_rollouts
 from mmrl.training.rollouts.reward_metrics import length_metrics
 from mmrl.training.run.timers import Phases
 
@@ -221,11 +223,15 @@ def _experience(
     read: AnswerReader, answers: Sequence[OfflineAnswer], advantages: Sequence[float], rows: int, phases: Phases
 ) -> Experience:
     """Return micro-batches of at most `rows` answers; each decision has the advantage of its answer."""
+    starts = range(0, len(answers), rows)
+    own: dict[int, Rollout] = {}
+    for number, start in enumerate(starts):
+        if processes.owns(number):
+            with phases("rollout"), torch.no_grad():
+                own[number] = read(answers[start : start + rows])
     batches = []
     lengths: list[int] = []
-    for start in range(0, len(answers), rows):
-        with phases("rollout"), torch.no_grad():
-            rollout = read(answers[start : start + rows])
+    for start, rollout in zip(starts, shared_rollouts(own, [sample for sample, _, _ in answers]), strict=True):
         batches.append(MicroBatch.of_rows(rollout, torch.tensor(advantages[start : start + rows])))
         lengths += rollout.mask.sum(1).tolist()
     metrics = length_metrics(lengths, [sample.source for sample, _, _ in answers]) if read.kind == "text" else {}

@@ -65,6 +65,7 @@ class OnlineRollouts:
     demonstrations: MixedDemonstrations | None = None
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
     keep_means: bool = False  # of decisions, for objectives that read them
+    keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
     importance_correction: ImportanceCorrection | None = None  # for engines that compute otherwise than the trainer
     _selects_rows: bool = field(init=False)
 
@@ -111,6 +112,7 @@ class OnlineRollouts:
             phases=phases,
             demonstrations=self.demonstrations,
             keep_means=self.keep_means,
+            keep_clean=self.keep_clean,
         )
         collected = collector.collect(self.group_sampler or FixedGroupSampler(self.group_size), self.prompts)
         metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
@@ -215,7 +217,7 @@ class OnlineRollouts:
             steps = self.advantage_estimator.decisions(own, mask) if branched is None else branched.to(mask.device)
             if origin is Origin.DEMONSTRATION and self.demonstrations is not None:
                 steps = steps * self.demonstrations.scale(rollout)
-            elif self.importance_correction is not None:
+            elif self.importance_correction is not None and not rollout.remote:
                 rollout, weights = self.importance_correction.correct(rollout)
                 steps = steps * weights
             batches.append(MicroBatch(rollout, own, known, steps))

@@ -19,9 +19,11 @@ from torch import Tensor
 
 from mmrl.checks import check_shapes
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.errors import RunError
 from mmrl.policy import Rollout, TargetText, TeacherForcingPolicy
 from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
+from mmrl.training.rollouts.exchange import shared_rollouts
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,9 @@ class ReplayReader:
             RunError: the policy tokenises an answer into another number of decisions than it was sampled with.
         """
         cuts = [slice(start, start + self.rows) for start in range(0, len(transcripts), self.rows)]
-        return [(self._rollout(transcripts[cut], groups[cut]), transcripts[cut]) for cut in cuts]
+        own = {n: self._rollout(transcripts[cut], groups[cut]) for n, cut in enumerate(cuts) if processes.owns(n)}
+        rollouts = shared_rollouts(own, [self.sample(each.sample) for each in transcripts])
+        return list(zip(rollouts, [transcripts[cut] for cut in cuts], strict=True))
 
     def _rollout(self, transcripts: Sequence[Transcript], groups: Sequence[int]) -> Rollout:
         targets = [

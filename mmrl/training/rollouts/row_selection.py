@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
+from mmrl.training.rollouts.exchange import shared_rollouts
 from mmrl.training.run.timers import Phases
 
 Rows = list[int]
@@ -48,11 +50,14 @@ class RowSelection:
         if not units:
             return Experience(found.micro_batches, metrics)
         samples = [rollout.samples[row] for rollout, row in places]
-        batches = []
-        for rows in pack_units(units, samples, self.micro_batch, self.updates):
-            with phases("rollout"), torch.no_grad():
-                rollout = self._read([places[row] for row in rows])
-            batches.append(MicroBatch.of_rows(rollout, advantages[rows]))
+        packs = pack_units(units, samples, self.micro_batch, self.updates)
+        own: dict[int, Rollout] = {}
+        for number, rows in enumerate(packs):
+            if processes.owns(number):
+                with phases("rollout"), torch.no_grad():
+                    own[number] = self._read([places[row] for row in rows])
+        rollouts = shared_rollouts(own, samples)
+        batches = [MicroBatch.of_rows(rollout, advantages[pack]) for rollout, pack in zip(rollouts, packs, strict=True)]
         return Experience(batches, metrics)
 
     def state_dict(self) -> dict[str, Any]:
@@ -69,7 +74,8 @@ class RowSelection:
         media = [rollout.media[row] for rollout, row in places]
         if uses_velocity_loss(self.policy.capabilities):
             image_policy: LatentInitPolicy = self.policy  # type: ignore[assignment]  # `check_compatible` checks it
-            clean = [rollout.clean[row] for rollout, row in places if rollout.clean is not None]
+            device = next(iter(self.policy.parameters_to_train().values())).device  # remote latents are on the CPU
+            clean = [rollout.clean[row].to(device) for rollout, row in places if rollout.clean is not None]
             return image_policy.rollout_from_latents(samples, groups, torch.stack(clean), media)
         text_policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]
         tokens = [None if rollout.token_ids is None else tuple(rollout.token_ids[row]) for rollout, row in places]

@@ -6,10 +6,12 @@ import resource
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
+
+from mmrl.distributed import processes
 
 
 class Phases:
@@ -19,6 +21,7 @@ class Phases:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._memory: defaultdict[str, float] = defaultdict(float)
         self._processor = time.process_time()
+        self._waited = processes.seconds_waited()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -41,11 +44,25 @@ class Phases:
         """Return `seconds/<phase>`, `memory_mib/<phase>` and `seconds/cpu`.
 
         `seconds/cpu` is the processor time of the process since this object was made, on all cores; unlike the time of
-        a clock it does not depend on other programs.
+        a clock it does not depend on other programs. With several processes, `seconds/communication` is the part of the
+        phases in which this one waits for the others or exchanges data with them.
         """
         seconds = {f"seconds/{name}": value for name, value in self._seconds.items()}
         seconds["seconds/cpu"] = time.process_time() - self._processor
+        if processes.size() > 1:
+            seconds["seconds/communication"] = processes.seconds_waited() - self._waited
         return seconds | {f"memory_mib/{name}": value for name, value in self._memory.items()}
+
+
+def combined(timings: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the largest value of each of several processes' `Phases.metrics`, but the sum of their CPU times.
+
+    >>> combined([{"seconds/update": 1.0, "seconds/cpu": 2.0}, {"seconds/update": 3.0, "seconds/cpu": 2.0}])
+    {'seconds/update': 3.0, 'seconds/cpu': 4.0}
+    """
+    names = dict.fromkeys(name for each in timings for name in each)
+    columns = {name: [each[name] for each in timings if name in each] for name in names}
+    return {name: sum(values) if name == "seconds/cpu" else max(values) for name, values in columns.items()}
 
 
 def _peak_mib() -> float:
