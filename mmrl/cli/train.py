@@ -35,18 +35,22 @@ def train(
     geometry = BatchPlan.of(config)
 
     from mmrl.build.training_setup import check  # loads torch: after everything that can be refused without it
+    from mmrl.distributed.processes import launched_as_main
     from mmrl.workflows.train import train as train_run
 
     check(config)
-    if dry_run:
+    if dry_run and launched_as_main():
         typer.echo(dump_config(config))
         _print_table("What this asks for", geometry.rows())
         if config.policy.kind == "pipeline":
             _print_memory(config)
         else:
             typer.echo("Memory is estimated for generators alone so far.")
+    if dry_run:
         return
     folder = train_run(config, resume=resume)
+    if not launched_as_main():
+        return
 
     from mmrl.cli.console import console
     from mmrl.evaluation.final_summary import final_summary

@@ -93,6 +93,11 @@ def is_main() -> bool:
     return rank() == 0
 
 
+def launched_as_main() -> bool:
+    """Return True in the process that is or will be number 0, also before it joins the others and after it leaves them."""
+    return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
+
+
 def owns(number: int) -> bool:
     """Return True if the piece of work with this number is done by this process: pieces are dealt in turn."""
     return number % size() == rank()

@@ -170,8 +170,9 @@ def _prepare(order: dict[str, Any]) -> None:
 
     `signals`: sent to itself, one by one, just before its `at`th change of a file or folder (from 1), or before the
     first one whose path holds `at`. `count_changes`: print them. `largest_file`: bytes. `unprivileged`: drops root.
-    `unread`: its output goes into a closed pipe.
+    `unread`: its output goes into a closed pipe. `environment`: variables to set.
     """
+    os.environ.update(order.get("environment", {}))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     output = os.open(order["output"], os.O_WRONLY | os.O_APPEND)
     if order.get("unread"):

@@ -24,11 +24,16 @@ TIMES = ("seconds/", "memory_mib/")
 
 def start(fork_server: ForkServer, folder: Path, *changes: str, recipe: str = "quickstart", **orders: Any) -> Child:
     """Begin in a folder; the run is `run` inside it."""
-    write_samples(samples("development")[:5], folder / "data.jsonl")
+    write_data(folder)
     small = [
         change for change in SMALL if recipe == "quickstart" or not change.startswith("algorithm.num_noise_levels")
     ]
     return fork_server.start(folder, "train", recipe, *small, *changes, **orders)
+
+
+def write_data(folder: Path) -> None:
+    """Write the samples that `SMALL` names."""
+    write_samples(samples("development")[:5], folder / "data.jsonl")
 
 
 def finish(fork_server: ForkServer, folder: Path) -> str:
@@ -48,7 +53,7 @@ def contents(run: Path) -> dict[str, object]:
             continue
         if path.name == "metrics.jsonl":
             rows = [json.loads(line) for line in path.read_text().splitlines()]
-            found[name] = [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in rows]
+            found[name] = [{k: v for k, v in row.items() if not k.startswith(TIMES)} for row in rows if known(row)]
         elif path.suffix == ".safetensors":
             found[name] = tensors(path)
         elif name != "report.html":  # draws the clocks too
@@ -56,6 +61,11 @@ def contents(run: Path) -> dict[str, object]:
         else:
             found[name] = path.stat().st_size > 0
     return found
+
+
+def known(row: dict[str, object]) -> bool:
+    """Return False for a row that has clocks and memory alone."""
+    return row["kind"] != "processes"
 
 
 def tensors(path: Path) -> tuple[dict[str, object], bytes]:

@@ -1,0 +1,108 @@
+"""Checkpoints of runs with several processes: written once, resumed by any number of them, whole after every signal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from mmrl.training.run.checkpoints import Checkpoints, damage
+from tests.distributed.group import Group, start_group
+from tests.distributed.test_equal_numbers import BOUND, largest_difference
+from tests.training.fork_server import ForkServer
+from tests.training.quickstart_run import SMALL, assert_same, contents, write_data
+
+HALVES = ("data.micro_batch=2",)
+"""Two calls of two rows in an iteration, one for each of two processes."""
+
+
+def start(fork_server: ForkServer, folder: Path, count: int, *changes: str, **orders: object) -> Group:
+    write_data(folder)
+    return start_group(fork_server, folder, count, "train", "quickstart", *SMALL, *changes, **orders)
+
+
+def resume(fork_server: ForkServer, folder: Path, count: int, *changes: str) -> Path:
+    group = start_group(fork_server, folder, count, "train", "--resume", "run", *changes)
+    assert group.wait() == [0] * count, group.output_text()
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def pair(fork_server: ForkServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """Return the folder of an uninterrupted run of two processes, and its duration in seconds."""
+    folder = tmp_path_factory.mktemp("pair") / "a"
+    started = time.monotonic()
+    group = start(fork_server, folder, 2, *HALVES)
+    assert group.wait() == [0, 0], group.output_text()
+    return folder / "run", time.monotonic() - started
+
+
+def test_process_0_alone_writes_and_displays(pair):
+    run, _ = pair
+    rank_0, rank_1 = (path.read_text() for path in sorted(run.parents[1].glob("a-*.txt")))
+    assert "step    4/4" in rank_0 and "before_after.png" in rank_0
+    assert "step" not in rank_1 and "error" not in rank_1
+    assert [row["step"] for row in lines(run, "train")] == [1, 2, 3, 4]
+    own = lines(run, "processes")[-1]
+    assert all(own[f"{rank}/seconds/{phase}"] > 0 for rank in (0, 1) for phase in ("rollout", "update"))
+
+
+def lines(run: Path, kind: str) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["kind"] == kind]
+
+
+def test_folder_of_two_processes_has_the_files_of_one(fork_server, pair, tmp_path):
+    group = start(fork_server, tmp_path / "b", 1, *HALVES)
+    assert group.wait() == [0], group.output_text()
+    assert contents(pair[0]).keys() == contents(tmp_path / "b/run").keys()
+    assert largest_difference(pair[0], tmp_path / "b/run") <= BOUND
+
+
+@pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
+def test_run_of_two_processes_is_resumed_by(fork_server, pair, tmp_path, count):
+    """With as many processes to the bit, with another number within rounding."""
+    group = start(fork_server, tmp_path / "b", 2, *HALVES, signals=[signal.SIGTERM], at="os.rename run/checkpoints/.step-2.tmp")
+    assert set(group.wait()) == {130}, group.output_text()
+    assert Checkpoints(tmp_path / "b/run").load_state().step == 2
+    run = resume(fork_server, tmp_path / "b", count)
+    if count == 2:
+        assert_same(pair[0], run)
+    else:
+        assert largest_difference(pair[0], run) <= BOUND
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_sigterm_to_one_process_stops_all_with_one_checkpoint(fork_server, pair, tmp_path, rank):
+    group = start(fork_server, tmp_path / "b", 2, *HALVES)
+    group.children[0].await_text("step    1/4")
+    group.children[rank].send(signal.SIGTERM)
+    assert group.wait() == [130, 130], group.output_text()
+    assert group.output_text().count("which is saved; go on with: mmrl train --resume run") == 1
+    assert_same(pair[0], resume(fork_server, tmp_path / "b", 2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_all_processes_killed_at_a_random_moment_resume_exactly(fork_server, pair, tmp_path, share):
+    run, seconds = pair
+    group = start(fork_server, tmp_path / "b", 2, *HALVES)
+    time.sleep(share * seconds)
+    for child in group.children:
+        child.send(signal.SIGKILL)
+    group.wait()
+    if (tmp_path / "b/run/config.yaml").exists():
+        assert all(damage(path) is None for path in (tmp_path / "b/run/checkpoints").glob("step-*"))
+        assert_same(run, resume(fork_server, tmp_path / "b", 2))
+
+
+def test_process_without_a_call_takes_part(fork_server, tmp_path):
+    """All four rows of an iteration are one call, so process 1 has none; likewise in the evaluations."""
+    alone, together = tmp_path / "a", tmp_path / "b"
+    for folder, count in ((alone, 1), (together, 2)):
+        group = start(fork_server, folder, count)
+        assert group.wait() == [0] * count, group.output_text()
+    assert largest_difference(alone / "run", together / "run") == 0.0

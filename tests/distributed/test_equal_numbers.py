@@ -1,0 +1,113 @@
+"""One run on 1, 2 and 3 processes: the same parameters and the same metrics, for every kind of objective."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from mmrl.training.run.checkpoints import Checkpoints
+from tests.distributed.group import start_group
+from tests.training.fork_server import ForkServer
+
+SHORT = (
+    "training={iterations: 5, updates: 2}",
+    "data.validation=null",
+    "data.heldout=null",
+    "evaluation={}",
+    "optimizer.lr=1e-3",
+    "run={dir: run, display: plain}",
+)
+PICTURES = ("data.path=shapeworld:development", "sampling.steps=4", "data.groups=4", "data.group_size=4")
+TEXTS = (
+    "data={path: 'shapeworld:vlm-development', validation: null, groups: 4, group_size: 4, micro_batch: 2}",
+    "optimizer.lr=2.5e-4",  # the recipe's
+)
+PIXELS = "data.micro_batch=2"
+CASES: dict[str, tuple[str, ...]] = {
+    "flow-grpo": (
+        "flow-grpo", *PICTURES, PIXELS, "sampling.window={}",
+        "algorithm={name: grpo, advantage: {std: batch}, kl: {coef: 0.01}}",
+    ),
+    "diffusion-nft": ("quickstart", *PICTURES, PIXELS, "optimizer.ema=0.9"),
+    "vlm-grpo": ("shapes-vlm", *TEXTS),
+}  # fmt: skip
+"""Those that every test run has."""
+FURTHER: dict[str, tuple[str, ...]] = {
+    "flow-grpo-lora": ("flow-grpo", *PICTURES, PIXELS, "sampling.window={}", "policy.train=lora"),
+    "flow-grpo-bf16": ("flow-grpo", *PICTURES, PIXELS, "sampling.window={}", "policy.dtype=bfloat16"),
+    "learned-noise": (
+        "flow-grpo", *PICTURES, PIXELS, "sampling.window={}",
+        "sampling.transition={name: flow_sde, noise_level: 0.5, learned: {entropy: 0.01}}",
+    ),
+    "running-baseline": ("flow-grpo", *PICTURES, PIXELS, "sampling.window={}",
+        "algorithm.advantage={name: running}"),
+    "awm": ("quickstart", *PICTURES, PIXELS, "algorithm={name: awm, kl: {coef: 0.01}}"),
+    "online-dpo": ("quickstart", *PICTURES, PIXELS, "algorithm={name: online_dpo}"),
+    "rejection": ("quickstart", *PICTURES, PIXELS, "algorithm={name: rejection_sft}"),
+    "draft": ("quickstart", *PICTURES, PIXELS, "algorithm={name: draft}", "rewards=[{name: shapeworld_clip}]"),
+    "video": (
+        "shapes-video", "data={path: 'shapeworld:video-development', groups: 2, group_size: 4, micro_batch: 2}",
+        "sampling.steps=4",
+    ),
+    "edit": ("shapes-edit", "data={path: 'shapeworld:edit-development', groups: 2, group_size: 4, micro_batch: 2}",
+        "sampling.steps=4"),
+    "ar-grpo": ("shapes-ar", *PICTURES[:1], *PICTURES[2:], PIXELS),
+    "max-kl": ("shapes-vlm", *TEXTS, "training.max_kl=10"),
+    "gspo-dynamic": ("shapes-vlm", *TEXTS, "algorithm={name: gspo}", "data.group_sampling={name: dynamic, max_rounds: 2}"),
+    "dapo-adaptive": ("shapes-vlm", *TEXTS, "algorithm={name: dapo}", "data.group_sampling={name: adaptive, max_rounds: 2}"),
+    "selective-replay": ("shapes-vlm", *TEXTS, "algorithm={name: cispo, kl: {coef: 0.01}}", "data.replay={name: selective}"),
+    "success-replay": ("shapes-vlm", *TEXTS, "data.prompts={name: variance_aware}", "data.replay={name: success}"),
+    "mixed-demonstrations": ("shapes-vlm", *TEXTS, "algorithm={name: topr}", "data.demonstrations={share: 0.5}"),
+    "pretraining": ("shapes-vlm", *TEXTS, "pretraining={iterations: 1}", "data.weighting={name: difficulty}"),
+    "imitation": ("shapes-vlm", *TEXTS, "algorithm={name: sft}"),
+    "online-dpo-texts": ("shapes-vlm", *TEXTS, "algorithm={name: online_dpo, loss: bco}"),
+    "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
+}  # fmt: skip
+BOUND = 1e-5
+"""The largest difference of a parameter after 10 updates of 1e-3 each."""
+
+
+def train(fork_server: ForkServer, folder: Path, count: int, *words: str) -> Path:
+    group = start_group(fork_server, folder, count, "train", *words[:1], *SHORT, *words[1:])
+    assert group.wait() == [0] * count, group.output_text()
+    return folder / "run"
+
+
+def tensors(run: Path, part: str = "parameters") -> dict[str, Any]:
+    return load_file(Checkpoints(run).path() / "trainer" / f"{part}.safetensors")
+
+
+def largest_difference(one: Path, other: Path) -> float:
+    first, second = tensors(one), tensors(other)
+    assert first.keys() == second.keys()
+    return max(float((first[name] - second[name]).abs().max()) for name in first)
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["kind"] == "train"]
+
+
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(case, marks=pytest.mark.slow) for case in FURTHER)])
+def test_processes_give_the_numbers_of_one(fork_server, tmp_path, case):
+    words = (CASES | FURTHER)[case]
+    alone = train(fork_server, tmp_path / "1", 1, *words)
+    assert any(row.get("grad_norm") for row in metrics(alone))
+    for count in (2,) if case in CASES else (2, 3):
+        together = train(fork_server, tmp_path / str(count), count, *words)
+        print(f"{case}, {count} processes: {largest_difference(alone, together):.1e}")
+        assert largest_difference(alone, together) <= BOUND
+        for one, other in zip(metrics(alone), metrics(together), strict=True):
+            names = [name for name in one if not name.startswith(("seconds/", "memory_mib/"))]
+            assert [(name, one[name], other[name]) for name in names if not close(one[name], other[name])] == []
+
+
+def close(one: Any, other: Any) -> bool:
+    if isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-5)
+    return bool(one == other)
