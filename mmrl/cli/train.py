@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from mmrl.config import TrainConfig
 
 
+USUAL_PROCESSES = 8
+"""The number of processes that `--dry-run` estimates memory for where it is not started with several."""
+
+
 def train(
     recipe: Annotated[
         str | None,
@@ -91,6 +95,7 @@ def _print_memory(config: TrainConfig) -> None:
     from mmrl.build.policies import estimate_memory
     from mmrl.cli.console import quiet_diffusers
     from mmrl.cli.errors import exit_code
+    from mmrl.distributed.processes import launched_size
 
     try:
         with quiet_diffusers():
@@ -101,6 +106,8 @@ def _print_memory(config: TrainConfig) -> None:
         typer.echo(f"The memory estimate was left out: {str(err).partition(chr(10))[0] or type(err).__name__}")
         return
     _print_table("Memory on one device, estimated", memory.rows(), " ".join(memory.assumptions))
+    count = launched_size() if launched_size() > 1 else USUAL_PROCESSES
+    _print_table(f"Memory of one of {count} processes by run.place", memory.of_processes(count))
 
 
 def _print_table(title: str, rows: list[tuple[str, str]], caption: str = "") -> None:

@@ -54,7 +54,7 @@ def joined(timeouts: TimeoutsConfig) -> Iterator[None]:
     Raises:
         RunError: the other processes did not join in time.
     """
-    if dist.is_initialized() or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if dist.is_initialized() or launched_size() == 1:
         yield
         return
     on_gpu = torch.cuda.is_available()
@@ -93,9 +93,14 @@ def is_main() -> bool:
     return rank() == 0
 
 
+def launched_size() -> int:
+    """Return the number of processes that were started together, also before they join and after they leave."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def launched_as_main() -> bool:
-    """Return True in the process that is or will be number 0, also before it joins the others and after it leaves them."""
-    return os.environ.get("RANK", "0") == "0" or os.environ.get("WORLD_SIZE", "1") == "1"
+    """Return True in the process that is or will be number 0, also before it joins the others and after it leaves."""
+    return launched_size() == 1 or os.environ.get("RANK", "0") == "0"
 
 
 def owns(number: int) -> bool:

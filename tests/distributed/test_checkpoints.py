@@ -65,7 +65,9 @@ def test_folder_of_two_processes_has_the_files_of_one(fork_server, pair, tmp_pat
 @pytest.mark.parametrize("count", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_run_of_two_processes_is_resumed_by(fork_server, pair, tmp_path, count):
     """With as many processes to the bit, with another number within rounding."""
-    group = start(fork_server, tmp_path / "b", 2, *HALVES, signals=[signal.SIGTERM], at="os.rename run/checkpoints/.step-2.tmp")
+    group = start(
+        fork_server, tmp_path / "b", 2, *HALVES, signals=[signal.SIGTERM], at="os.rename run/checkpoints/.step-2.tmp"
+    )
     assert set(group.wait()) == {130}, group.output_text()
     assert Checkpoints(tmp_path / "b/run").load_state().step == 2
     run = resume(fork_server, tmp_path / "b", count)

@@ -36,8 +36,8 @@ BY_SOURCE = (
     ("Groups without variance by source", "train", "zero_variance_share_by_source/", "Nothing to learn from."),
 )
 PREFIX = "seconds/"
-ALL_PHASES = "cpu"
-"""The CPU time of the process in an iteration: a measure of all phases, and none of them."""
+NO_PHASES = ("cpu", "communication")
+"""Measures of all phases of an iteration: the CPU time of the processes, and the time that one waits for the others."""
 
 
 def reward_charts(record: RunRecord) -> str:
@@ -108,7 +108,7 @@ def phases(record: RunRecord) -> dict[str, list[float]]:
     found = {}
     for name in record.names("train", PREFIX):
         seconds = [value for value in record.curve("train", name).values if math.isfinite(value)]
-        if seconds and (phase := name.removeprefix(PREFIX)) != ALL_PHASES:
+        if seconds and (phase := name.removeprefix(PREFIX)) not in NO_PHASES:
             found[phase] = seconds
     return found
 
@@ -129,6 +129,26 @@ def time_table(record: RunRecord) -> str:
     rows.append(f"<tr><td>all phases</td><td></td><td>{_duration(total)}</td><td></td><td></td></tr>")
     table = wide_table(("phase", "an iteration (median)", "all", "share", ""), rows)
     return section("Time", table, "Without evaluations, checkpoints and loading.")
+
+
+def process_table(record: RunRecord) -> str:
+    """Return a section with the time and memory of each process, and the slowest one; empty for a single process."""
+    names = sorted(record.names("processes", ""))
+    ranks = sorted({int(name.partition("/")[0]) for name in names})
+    if not ranks:
+        return ""
+    columns = list(dict.fromkeys(name.partition("/")[2] for name in names if "/seconds/" in name))
+    waiting, rows = {}, []
+    for rank in ranks:
+        medians = {each: median(record.curve("processes", f"{rank}/{each}").values) for each in columns}
+        waiting[rank] = medians["seconds/communication"]
+        memory = max(max(record.curve("processes", name).values) for name in names if name.startswith(f"{rank}/memory"))
+        texts = [f"{medians[each]:.2f} s" for each in columns] + [f"{memory:.0f} MiB"]
+        rows.append(f"<tr><td>{rank}</td>" + "".join(f"<td>{text}</td>" for text in texts) + "</tr>")
+    table = wide_table(("process", *(each.removeprefix(PREFIX) for each in columns), "peak memory"), rows)
+    slowest = min(waiting, key=lambda rank: waiting[rank])
+    note = f"Medians of an iteration. Process {slowest} is the slowest: it waits least for the others."
+    return section("Processes", table, note)
 
 
 def _reward_chart(record: RunRecord, name: str) -> str:

@@ -35,6 +35,7 @@ from mmrl.evaluation.report.page import (
 from mmrl.evaluation.report.run_charts import (
     by_source_charts,
     health_charts,
+    process_table,
     reward_charts,
     time_chart,
     time_table,
@@ -102,6 +103,7 @@ def write_report(run: Path) -> Path:
         charts_section("By source", by_source_charts(record)),
         charts_section("Training", health_charts(record) + time_chart(record)),
         time_table(record),
+        process_table(record),
         folded("Configuration", f"<pre>{escape(config)}</pre>"),
     ]
     return replace_text(

@@ -88,6 +88,27 @@ class MemoryEstimate:
             ("in all", f"{size(self.total)}, of which {size(self.resident)} all the time"),
         ]
 
+    def of_processes(self, processes: int) -> list[tuple[str, str]]:
+        """Return the name and text of each `run.place`: the bytes of one of several processes.
+
+        Adapters stay whole in every place, since they are small. While a `window` is open, the fully trained parameters
+        and their gradients are whole beside the process's own part; in `strict`, one block at a time is.
+        """
+        own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
+        frozen = sum(each.bytes for each in self.frozen)
+        state = self.training_state + self.reference if self.reference else 0
+        kept = frozen if self.reference else frozen + self.training_state
+        whole = self.trained * FLOAT32 * 2 if self.reference else 0
+        part = state // processes
+        return [
+            ("replicas", size(self.resident + own)),
+            (
+                "window",
+                f"{size(kept + part + whole + own)}, of which {size(part)} are this process's part of what is trained",
+            ),
+            ("strict", f"{size(kept + part + own)} and a block of the denoiser"),
+        ]
+
     def _describe_update(self) -> str:
         plain = f"{size(self.plain.peak)} without gradient checkpointing"
         if self.recomputed is None:
