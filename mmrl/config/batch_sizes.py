@@ -105,6 +105,15 @@ class BatchPlan:
         """Optimizer updates in the whole run."""
         return self.updates * self.iterations
 
+    def idle_processes(self, processes: int) -> str | None:
+        """Return a message if an iteration has fewer calls of the policy than there are processes, else None."""
+        if self.micro_batches >= processes:
+            return None
+        return (
+            f"an iteration is {_count(self.micro_batches, 'call')} of the policy, so {processes - self.micro_batches} of "
+            f"{processes} processes have nothing to do: set data.micro_batch to {self.trajectories // processes} or less"
+        )
+
     def errors(self) -> list[str]:
         """Return one message for each size that does not divide."""
         if self.trajectories % self.micro_batch:

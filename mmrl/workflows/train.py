@@ -200,6 +200,8 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display if processes.is_main() else "quiet")
         display.message(str(policy.attention))
+        if caution := BatchPlan.of(config).idle_processes(processes.size()):
+            display.message(f"caution: {caution}")
         trainer = TrainingLoop(
             policy=policy,
             objective=setup.objective,
