@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,12 +19,14 @@ from rich.console import Console
 
 from mmrl.errors import ConfigError, EvaluationError, RunError
 from mmrl.evaluation.run_reader import read_run
+from mmrl.studies import runner
 from mmrl.studies.arm_cache import find_arm
 from mmrl.studies.measures import sampled_rows
 from mmrl.studies.runner import PILOT, StudyOptions, arm_config, bill, collect, plan_jobs, run_study
 from mmrl.studies.study import load_study
 from mmrl.studies.study_display import PlainStudyDisplay
 from mmrl.studies.study_result import RESULT, StudyResult
+from tests.training.fork_server import ForkServer
 
 STUDY = """\
 paper: {key: tiny, title: Tiny}
@@ -56,8 +60,17 @@ def write(folder: Path, name: str, text: str = STUDY) -> str:
     return str(path)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forked_arms(fork_server: ForkServer) -> Iterator[None]:
+    """Arms fork from a process that has imported everything; those of the killed study start as a user's do."""
+    forked = SimpleNamespace(**vars(subprocess) | {"Popen": fork_server.popen})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(runner, "subprocess", forked)
+        yield
+
+
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory) -> tuple[Path, StudyResult]:
+def finished(tmp_path_factory, forked_arms) -> tuple[Path, StudyResult]:
     """A study of two arms that has run."""
     folder = tmp_path_factory.mktemp("studies")
     study = load_study(write(folder, "first"))
@@ -115,8 +128,10 @@ def test_inference_arms_may_be_guided_by_a_reward(finished):
         run_study(wrong, StudyOptions(root=folder / "runs"), SilentDisplay())
 
 
-def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path):
+def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path, monkeypatch):
+    """Here every process is started as by a user."""
     folder, _ = finished
+    monkeypatch.setattr(runner, "subprocess", subprocess)
     study = write(folder, "first")
     config, _ = arm_config(load_study(study), "without", 0, StudyOptions())
     trained = find_arm(folder / "runs" / "arms", config).path
@@ -135,6 +150,9 @@ def test_a_killed_study_resumes_to_the_same_result(finished, tmp_path):
     assert "without, seed 0: trained already" in display.lines
     expected = (folder / "runs" / "first" / RESULT).read_bytes()
     assert (tmp_path / "first" / RESULT).read_bytes() == expected
+    config, _ = arm_config(load_study(study), "with", 0, StudyOptions())
+    files = json.loads((find_arm(tmp_path / "arms", config).path / "finished.json").read_text())["files"]
+    assert "mmrl.training.training_loop" in files and "mmrl.understanding.vlm_policy" not in files
 
 
 def test_a_changed_setting_is_another_arm_and_the_place_is_not(finished):

@@ -6,6 +6,7 @@ limits and user.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import json
 import os
@@ -15,12 +16,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 WRITING = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.truncate"}
 PATIENCE_S = 300
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass
@@ -49,6 +52,32 @@ class Child:
         while text not in self.output_text():
             assert time.monotonic() < end, f"never said {text!r}:\n{self.output_text()}"
             time.sleep(0.005)
+
+
+@dataclass
+class ForkedModule:
+    """A module that runs in a separate process: what the package uses of `subprocess.Popen`."""
+
+    fork_server: ForkServer
+    pid: int
+    code: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit code; None while it runs."""
+        if self.code is None:
+            self.code = self.fork_server.ask({"poll": self.pid})
+        return self.code
+
+    def wait(self) -> int:
+        """The exit code, once it has ended."""
+        if self.code is None:
+            self.code = self.fork_server.ask({"wait": self.pid})
+        return self.code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        if self.code is None:
+            os.kill(self.pid, signal.SIGTERM)
 
 
 class ForkServer:
@@ -83,6 +112,14 @@ class ForkServer:
         """Start `python PATH WORDS` in a folder."""
         return self.call(folder, "tests.training.fork_server:run_script", str(path), *words)
 
+    def popen(self, command: Sequence[str], stdout: IO[bytes], env: Mapping[str, str], **_: Any) -> ForkedModule:
+        """Start `python -m MODULE WORDS` as `subprocess.Popen` does, with all its output at the end of a file."""
+        python, option, *words = command
+        assert (python, option) == (sys.executable, "-m")
+        assert env == os.environ | dict.fromkeys(THREADS, "1"), "it has the environment of the server"
+        order = {"function": "tests.training.fork_server:run_module", "arguments": words}
+        return ForkedModule(self, self.ask({"cwd": str(Path.cwd()), "output": stdout.name, **order}))
+
     def close(self) -> None:
         """End the server."""
         self._server.stdin.close()
@@ -98,7 +135,11 @@ class ForkServer:
 
 
 def serve() -> None:
-    """Import everything, then fork for every line."""
+    """Import everything, then fork for every line.
+
+    The collector does not run meanwhile, and passes over what was imported, so that a child copies none of its pages.
+    """
+    gc.disable()
     for name in (
         "mmrl.workflows.train",
         "mmrl.workflows.generate_images",
@@ -112,10 +153,14 @@ def serve() -> None:
     from mmrl_shapeworld.shipped_models import PIPELINE
 
     DiffusionPipeline.from_pretrained(PIPELINE)  # what it imports, it imports once
+    gc.freeze()
     for line in sys.stdin:
         question = json.loads(line)
         if "ready" in question:
             answer = os.getpid()
+        elif "poll" in question:
+            found, status = os.waitpid(question["poll"], os.WNOHANG)
+            answer = os.waitstatus_to_exitcode(status) if found else None
         else:
             answer = _reap(question["wait"]) if "wait" in question else _fork(question)
         print(json.dumps(answer), flush=True)
@@ -129,6 +174,15 @@ def run_script(path: str, *words: str) -> None:
         runpy.run_path(path, run_name="__main__")
     finally:
         sys.stdout.flush()  # a child ends without the interpreter's goodbye
+
+
+def run_module(module: str, *words: str) -> None:
+    """Run a module as `python -m MODULE WORDS` does."""
+    sys.argv = [module, *words]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        sys.stdout.flush()
 
 
 def _reap(pid: int) -> int:
@@ -145,6 +199,7 @@ def _fork(question: dict[str, Any]) -> int:
         return pid
     code = 70
     try:
+        gc.enable()
         _prepare(question)
         if "function" in question:
             module, _, name = question["function"].partition(":")
