@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
+
+# What imports and collection make stays until the end: the collector would only look at it again and again.
+gc.disable()
 
 # Before anything imports torch, transformers or huggingface_hub: they read these once.
 os.environ["OMP_NUM_THREADS"] = "1"
@@ -27,6 +31,13 @@ torch.set_num_threads(1)
 settings.register_profile("quick", deadline=None, max_examples=25)
 settings.register_profile("thorough", deadline=None, max_examples=300)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_collection_finish() -> None:
+    """From here on the collector looks at what tests make, and at nothing else."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
