@@ -20,12 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import settings
 
 from tests.training.fork_server import ForkServer
-
-torch.set_num_threads(1)
 
 # No deadline: torch's first call is slow. `make test` tries few cases of each property, `make test-all` many.
 settings.register_profile("quick", deadline=None, max_examples=25)
@@ -43,6 +40,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """Every test starts from the same state of all three global generators."""
+    import torch  # here, because the process that starts the workers runs no test
+
+    torch.set_num_threads(1)
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
