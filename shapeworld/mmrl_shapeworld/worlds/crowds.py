@@ -83,7 +83,8 @@ def _scattered(
         owner = np.full((PIXELS, PIXELS), -1)
         for number, (side, (left, top)) in enumerate(zip(sides, corners, strict=True)):
             owner[top : top + side, left : left + side] = number
-        if all((owner == number).sum() >= VISIBLE * side * side for number, side in enumerate(sides)):
+        visible = np.bincount(owner.ravel() + 1, minlength=count + 1)[1:].tolist()
+        if all(pixels >= VISIBLE * side * side for pixels, side in zip(visible, sides, strict=True)):
             return sides, corners
 
 

@@ -40,16 +40,20 @@ def paint_thing(picture: Picture, colour: str, shape: str, left: int, top: int, 
 
     Returns the box (x1, y1, x2, y2) around its pixels, x2 and y2 exclusive.
     """
-    mask = stencil(shape, side)
-    picture[top : top + side, left : left + side][mask] = COLOUR_NUMBERS[colour]
-    x1, y1, x2, y2 = box_around(mask)
+    picture[top : top + side, left : left + side][stencil(shape, side)] = COLOUR_NUMBERS[colour]
+    x1, y1, x2, y2 = _box_in_square(shape, side)
     return left + x1, top + y1, left + x2, top + y2
 
 
 def box_around(mask: NDArray[np.bool_]) -> Box:
     """Return the box (x1, y1, x2, y2) around the pixels of a mask [height, width], x2 and y2 exclusive."""
-    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
+    rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+@cache
+def _box_in_square(shape: str, side: int) -> Box:
+    return box_around(stencil(shape, side))
 
 
 def loosened(box: Box, rng: np.random.Generator, out: float, spread: float) -> Box:
