@@ -5,9 +5,6 @@ from __future__ import annotations
 import gc
 import os
 
-# What imports and collection make stays until the end: the collector would only look at it again and again.
-gc.disable()
-
 # Before anything imports torch, transformers or huggingface_hub: they read these once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -23,6 +20,9 @@ import pytest
 from hypothesis import settings
 
 from tests.training.fork_server import ForkServer
+
+# What imports and collection make stays until the end: the collector would only look at it again and again.
+gc.disable()
 
 # No deadline: torch's first call is slow. `make test` tries few cases of each property, `make test-all` many.
 settings.register_profile("quick", deadline=None, max_examples=25)
