@@ -47,7 +47,7 @@ def paint_thing(picture: Picture, colour: str, shape: str, left: int, top: int, 
 
 def box_around(mask: NDArray[np.bool_]) -> Box:
     """Return the box (x1, y1, x2, y2) around the pixels of a mask [height, width], x2 and y2 exclusive."""
-    rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
+    rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
