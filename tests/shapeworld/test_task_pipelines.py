@@ -67,13 +67,19 @@ def test_weights_are_small_float16_safetensors(name):
     assert sum(path.stat().st_size for path in files) < 4.5e6
 
 
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", ["unet", "edit", "inpaint", pytest.param("video", marks=pytest.mark.slow)])
 def test_base_has_medium_skill(name, pipe):
     """Neither hopeless nor done: reinforcement learning has room, and something to reinforce."""
     strict, score = SKILLS[name](pipe(name), 64)
     least = (0.01, 0.3) if name == "video" else (0.1, 0.4)  # five frames have to be right at once
     assert least[0] < strict < 0.85
     assert score > least[1]
+
+
+def test_sixteen_films_of_the_base_are_right_in_part(pipe):
+    """The same in a quarter of the time, without the share of films that are right in every frame."""
+    strict, score = video.skill(pipe("video"), 16)
+    assert strict < 0.85 and score > 0.25  # blank and random films score 0
 
 
 def test_half_precision_weights_load_unchanged(pipe):
