@@ -27,6 +27,7 @@ TEXTS = (
     "optimizer.eps=1e-6",  # 1e-8 makes steps of the rounding of gradients near 1e-9, which unused tokens have
 )
 CALLS = "data.micro_batch=4"
+TRAIN = "data.path=shapeworld:vlm-train"  # which has demonstrations
 CASES: dict[str, tuple[str, ...]] = {
     "flow-grpo": (
         "flow-grpo", *PICTURES, CALLS, "sampling.window={}",
@@ -69,9 +70,9 @@ FURTHER: dict[str, tuple[str, ...]] = {
         "data.replay={name: selective}",
     ),
     "success-replay": ("shapes-vlm", *TEXTS, "data.prompts={name: variance_aware}", "data.replay={name: success}"),
-    "mixed-demonstrations": ("shapes-vlm", *TEXTS, "algorithm={name: topr}", "data.demonstrations={share: 0.5}"),
-    "pretraining": ("shapes-vlm", *TEXTS, "pretraining={iterations: 1}", "data.weighting={name: difficulty}"),
-    "imitation": ("shapes-vlm", *TEXTS, "algorithm={name: sft}"),
+    "mixed-demonstrations": ("shapes-vlm", *TEXTS, TRAIN, "data.demonstrations={share: 0.5}"),
+    "pretraining": ("shapes-vlm", *TEXTS, TRAIN, "pretraining={iterations: 1}", "data.weighting={name: difficulty}"),
+    "imitation": ("shapes-vlm", *TEXTS, TRAIN, "data.micro_batch=1", "algorithm={name: sft}"),
     "online-dpo-texts": ("shapes-vlm", *TEXTS, "algorithm={name: online_dpo, loss: bco}"),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
 }  # fmt: skip

@@ -140,7 +140,7 @@ def process_table(record: RunRecord) -> str:
     columns = list(dict.fromkeys(name.partition("/")[2] for name in names if "/seconds/" in name))
     waiting, rows = {}, []
     for rank in ranks:
-        medians = {each: median(record.curve("processes", f"{rank}/{each}").values) for each in columns}
+        medians = {each: median(record.curve("processes", f"{rank}/{each}").values or (0.0,)) for each in columns}
         waiting[rank] = medians["seconds/communication"]
         memory = max(max(record.curve("processes", name).values) for name in names if name.startswith(f"{rank}/memory"))
         texts = [f"{medians[each]:.2f} s" for each in columns] + [f"{memory:.0f} MiB"]
