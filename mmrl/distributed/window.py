@@ -1,0 +1,196 @@
+"""Parameters divided over the processes by `fully_shard`, and whole while the policy samples, replays or evaluates.
+
+Outside of `whole`, each process has its part of every parameter, gradient and optimizer state; a model that is then
+called, by all processes at once, gathers its blocks one by one. Inside, a model is what it was before it was placed:
+its class, its hooks and plain whole parameters. So pipelines, caches, adapters and `save_pretrained` work unchanged,
+processes may compute different numbers of batches, and no process waits for another before the gradients are summed.
+
+Memory for P trained parameters and N processes, in bytes: 8 P for whole float32 weights and gradients, and 12 P / N for
+the parts and two moments of AdamW. A frozen reference and an old policy lie divided too, and are gathered with the
+parameters where `whole` opens with copies: 2 P or 4 P more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from mmrl.distributed import processes
+from mmrl.distributed.frozen_parts import FrozenParts
+from mmrl.distributed.gradients import sum_gradients
+from mmrl.distributed.layout import DividedTensors, WholeCopy
+from mmrl.distributed.sharding_plan import blocks_to_shard
+from mmrl.distributed.tensor_parts import fill, is_divided, joined, norm_of_parts, own_part, sum_to_parts
+from mmrl.errors import ConfigError
+
+_HOOKS = (
+    *("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks"),
+    *("_load_state_dict_pre_hooks", "_load_state_dict_post_hooks"),
+)
+"""The kinds of hooks that `fully_shard` registers. Inside `whole` they are taken off: those of the forward pass would
+keep count of calls that a replay skips, and those of the state divide the parameters again."""
+
+
+class Window:
+    """Parameters, gradients and optimizer states are divided; parameters are whole while `whole` is open."""
+
+    def __init__(self) -> None:
+        self.is_whole = False
+        self._models: list[_DividedModel] = []
+        self._copies: list[WholeCopy] = []
+        self._gathered: list[WholeCopy] = []
+        self._mesh: DeviceMesh | None = None
+
+    def place(self, modules: Sequence[nn.Module]) -> None:
+        for module in modules:
+            self._models.append(_DividedModel(module, self._mesh_on(next(module.parameters()).device)))
+
+    @contextmanager
+    def whole(self, copies: bool = True) -> Iterator[None]:
+        if self.is_whole:
+            self._gather_copies(copies)
+            yield
+            return
+        try:
+            for model in self._models:
+                model.open()
+            self.is_whole = True
+            self._gather_copies(copies)
+            yield
+        finally:
+            self.is_whole = False
+            for copy in self._gathered:
+                copy.release()
+            self._gathered = []
+            for model in self._models:
+                model.close()
+
+    @torch.no_grad()
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        trained = list(parameters)
+        divided = [parameter for parameter in trained if is_divided(parameter)]
+        gradients = [self._whole_of(parameter).grad for parameter in divided]
+        reached = torch.tensor([float(gradient is not None) for gradient in gradients])
+        processes.sum_in_place([reached])
+        likes = [parameter for parameter, count in zip(divided, reached.tolist(), strict=True) if count]
+        wholes = [
+            torch.zeros_like(self._whole_of(parameter)) if gradient is None else gradient
+            for parameter, gradient, count in zip(divided, gradients, reached.tolist(), strict=True)
+            if count
+        ]
+        for parameter in divided:
+            self._whole_of(parameter).grad = parameter.grad = None
+        for parameter, part in zip(likes, sum_to_parts(wholes, likes), strict=True):
+            parameter.grad = joined(part, parameter)
+        sum_gradients(parameter for parameter in trained if not is_divided(parameter))
+
+    @torch.no_grad()
+    def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+        norm = norm_of_parts(gradients)
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
+        for gradient in gradients:
+            part = own_part(gradient)
+            part.mul_(factor.to(part.device))
+        return norm
+
+    def parameters_changed(self) -> None:
+        if self.is_whole:
+            for model in self._models:
+                model.keep_changes()
+
+    def current(self, parameter: nn.Parameter) -> nn.Parameter:
+        return self._whole_of(parameter) if self.is_whole else parameter
+
+    def keep_whole(self, copy: WholeCopy) -> None:
+        self._copies.append(copy)
+
+    def divide(self, tensors: Sequence[Tensor]) -> DividedTensors:
+        mesh = self._mesh_on(tensors[0].device)
+        parts = FrozenParts(tensors, mesh.get_group(mesh.ndim - 1))
+        self._copies.append(parts)
+        return parts
+
+    def _whole_of(self, parameter: nn.Parameter) -> nn.Parameter:
+        return next((model.wholes[parameter] for model in self._models if parameter in model.wholes), parameter)
+
+    def _gather_copies(self, wanted: bool) -> None:
+        for copy in self._copies if wanted and not self._gathered else []:
+            copy.gather()
+            self._gathered.append(copy)
+
+    def _mesh_on(self, device: torch.device) -> DeviceMesh:
+        """Return the processes, or with several nodes of several processes a table with a row for each node.
+
+        Parameters are then divided within a node, and each node has all of them.
+        """
+        if self._mesh is None:
+            size = processes.size()
+            local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
+            table = (size // local, local) if 1 < local < size and size % local == 0 else (size,)
+            self._mesh = init_device_mesh(device.type, table, mesh_dim_names=("nodes", "parts")[-len(table) :])
+        return self._mesh
+
+
+class _DividedModel:
+    """A model whose parameters are divided, and its whole parameters by their parts."""
+
+    def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
+        before = {(module, kind): set(getattr(module, kind)) for module in model.modules() for kind in _HOOKS}
+        scalars = {parameter for parameter in model.parameters() if not parameter.ndim}  # stay whole
+        for parameter in model.parameters():
+            parameter.data = parameter.data.contiguous()
+        count = len(list(model.parameters()))
+        blocks = [*blocks_to_shard(model), model]
+        self._classes = [(block, type(block)) for block in blocks]
+        for block in blocks:
+            fully_shard(block, mesh=mesh, reshard_after_forward=True, ignored_params=scalars)
+        parts = dict(model.named_parameters())
+        if len(parts) != count:
+            raise ConfigError(f"run.place: blocks of {type(model).__name__} share parameters; choose replicas")
+        self._divided: list[tuple[Any, type]] = [(block, type(block)) for block in blocks]
+        self._hooks: list[tuple[nn.Module, str, int, Any]] = []
+        self.open()
+        wholes = dict(model.named_parameters())
+        self.wholes = {parts[name]: wholes[name] for name in parts if is_divided(parts[name])}
+        self._hooks = [
+            (module, kind, key, hook)
+            for (module, kind), known in before.items()
+            for key, hook in getattr(module, kind).items()
+            if key not in known
+        ]
+        self.close()
+
+    def open(self) -> None:
+        """Make the parameters whole, and the modules what they were before they were divided."""
+        for block, _ in reversed(self._divided):
+            block.unshard()
+        for module, kind, key, _ in self._hooks:
+            getattr(module, kind).pop(key)
+        for block, known in self._classes:
+            block.__class__ = known
+
+    def close(self) -> None:
+        """Free the whole parameters; also after an `open` that failed half-way."""
+        for block, divided in self._divided:
+            block.__class__ = divided
+        for module, kind, key, hook in self._hooks:
+            hooks = getattr(module, kind)
+            if key not in hooks:
+                hooks[key] = hook
+                if kind == "_forward_pre_hooks":
+                    hooks.move_to_end(key, last=False)
+        for block, _ in self._divided:
+            block.reshard()
+
+    def keep_changes(self) -> None:
+        """Copy values of the whole parameters into the parts."""
+        for part, whole in self.wholes.items():
+            fill(part, whole.detach())
