@@ -22,6 +22,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl.config.policy import LoraConfig
+from mmrl.distributed.layout import Layout
 from mmrl.errors import ConfigError
 from mmrl.finetuning.trainable import FrozenCopy, Trainable, adapters_disabled, check_adapter_state, train_in_float32
 
@@ -60,6 +61,9 @@ class DiffusersLora:
             _add_adapter(denoiser, PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=targets))
             train_in_float32(denoiser)
         self._layers = [m for d in self._denoisers.values() for m in d.modules() if isinstance(m, BaseTunerLayer)]
+
+    def place(self, layout: Layout) -> None:
+        layout.place(list(self._denoisers.values()))
 
     def parameters(self) -> dict[str, nn.Parameter]:
         return _trained(self._denoisers)
@@ -116,6 +120,10 @@ class DiffusersFull:
         for denoiser in self._denoisers.values():
             denoiser.requires_grad_(True)
             train_in_float32(denoiser)
+
+    def place(self, layout: Layout) -> None:
+        layout.place(list(self._denoisers.values()))
+        self._copy.place(layout)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         return _trained(self._denoisers)

@@ -15,11 +15,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from mmrl.distributed.layout import DividedTensors, Layout
 from mmrl.errors import ConfigError
 
 
 class Trainable(Protocol):
     """The trained parameters of one or several models."""
+
+    def place(self, layout: Layout) -> None:
+        """Let the layout divide the models over the processes, the reference included; before training."""
 
     def reference(self) -> AbstractContextManager[None]:
         """Return a context in which the models compute with the parameters that training started from."""
@@ -53,6 +57,7 @@ class FrozenCopy:
         """
         self._slots: list[tuple[nn.Module, str]] = []
         self._frozen: list[nn.Parameter] = []
+        self._divided: DividedTensors | None = None
         for module in (each for root in modules for each in root.modules()):
             for name, parameter in module.named_parameters(recurse=False):
                 if only_trained and not parameter.requires_grad:
@@ -61,12 +66,25 @@ class FrozenCopy:
                 copy = parameter.detach().to(dtype_of(module, parameter), copy=True)
                 self._frozen.append(nn.Parameter(copy, requires_grad=False))
 
+    def place(self, layout: Layout) -> None:
+        """Keep only this process's part of the copy, if the layout divides parameters."""
+        self._divided = layout.divide(self._frozen)
+        if self._divided is not None:
+            self._frozen = []
+
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """While open, the modules compute with the copy."""
+        """While open, the modules compute with the copy.
+
+        Raises:
+            RunError: the copy is divided, and not whole now.
+        """
         # The parameter objects are exchanged, not their values: a graph that waits for backward keeps its parameters.
         live = [module._parameters[name] for module, name in self._slots]
-        self._fill(self._frozen)
+        frozen = self._frozen
+        if self._divided is not None:
+            frozen = [nn.Parameter(tensor, requires_grad=False) for tensor in self._divided.tensors()]
+        self._fill(frozen)
         try:
             yield
         finally:

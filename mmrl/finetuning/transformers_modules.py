@@ -16,6 +16,7 @@ from torch import nn
 from transformers.utils import logging as transformers_logging
 
 from mmrl.config.policy import LoraConfig
+from mmrl.distributed.layout import Layout
 from mmrl.errors import ConfigError
 from mmrl.finetuning.trainable import FrozenCopy, adapters_disabled, check_adapter_state, train_in_float32
 
@@ -27,6 +28,7 @@ class TransformersLora:
 
     def __init__(self, model: nn.Module, config: LoraConfig, layers: Sequence[str]) -> None:
         """Adapt `layers`, the full names of linear layers of `model`, in place, with the rank and alpha of `config`."""
+        self._model = model
         self._peft = get_peft_model(
             model,
             PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=list(layers)),
@@ -34,6 +36,9 @@ class TransformersLora:
         )
         train_in_float32(model)
         self._layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+
+    def place(self, layout: Layout) -> None:
+        layout.place([self._model])
 
     def reference(self) -> AbstractContextManager[None]:
         return adapters_disabled(self._layers)
@@ -59,6 +64,10 @@ class TransformersFull:
             parameter.requires_grad_(is_trained(name))
         self._copy = FrozenCopy([model], dtype_of=lambda _, parameter: parameter.dtype, only_trained=True)
         train_in_float32(model)
+
+    def place(self, layout: Layout) -> None:
+        layout.place([self._model])
+        self._copy.place(layout)
 
     def reference(self) -> AbstractContextManager[None]:
         return self._copy.in_place()

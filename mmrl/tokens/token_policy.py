@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from mmrl.config.policy import ImageTokenConfig, TokenAttention, VLMConfig
+from mmrl.distributed.layout import Layout, Replicas
 from mmrl.errors import ConfigError
 from mmrl.finetuning.trainable import Trainable
 from mmrl.policy import Capability, DecisionCallback, LossGradFn, ReferencePolicy, Rollout, StepOutputs
@@ -84,8 +85,14 @@ class TokenPolicy(ABC):
     def __init__(self, model: Any, config: VLMConfig | ImageTokenConfig, unsupported_reason: str | None = None) -> None:
         """Choose the attention of `model`; `unsupported_reason` is that of `choose_attention`."""
         self.config, self.version = config, 0
+        self.layout: Layout = Replicas()
         self.attention = choose_attention(model, config.attention, unsupported_reason)
         self._model = model
+
+    def place(self, layout: Layout) -> None:
+        """Let the layout divide the model over the processes; before an optimizer or a copy is made."""
+        self.layout = layout
+        self._trainable.place(layout)
 
     @abstractmethod
     def _score(self, recording: Any) -> tuple[Tensor, Tensor]:

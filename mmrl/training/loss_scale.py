@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from mmrl.config.policy import Precision
+from mmrl.distributed.tensor_parts import own_part
 from mmrl.errors import RunError
 
 START = 2.0**16
@@ -38,7 +39,7 @@ class LossScale:
     @torch.no_grad()
     def unscale(self, parameters: Iterable[nn.Parameter]) -> None:
         """Divide gradients by the factor, in place."""
-        if self.adapts and (gradients := [p.grad for p in parameters if p.grad is not None]):
+        if self.adapts and (gradients := [own_part(p.grad) for p in parameters if p.grad is not None]):
             torch._foreach_div_(gradients, self.factor)
 
     def accepts(self, norm: float) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from mmrl.config.policy import LoraConfig, PolicyConfig, Precision
 from mmrl.config.sampling import BranchConfig, SamplingConfig, TransitionConfig, WindowConfig
 from mmrl.data.sample import Sample
+from mmrl.distributed.layout import Layout, Replicas
 from mmrl.errors import ConfigError, GenerationError, UnsupportedError
 from mmrl.finetuning.diffusers_modules import DenoiserTrainable, DiffusersFull, DiffusersLora
 from mmrl.generation.diffusion.call_arguments import SINGLE_GENERATOR, call_arguments, guiders_take_scale
@@ -117,6 +118,7 @@ class PipelinePolicy:
         self.attention = "as the pipeline came"  # the backend of each denoiser, and the reason for it
         self.sampling = sampling
         self.version = 0
+        self.layout: Layout = Replicas()
         classes = [each.__name__ for each in type(pipeline).__mro__]
         if reason := next((REFUSED[name] for name in classes if name in REFUSED), None):
             raise UnsupportedError(f"{type(pipeline).__name__} cannot be a policy: {reason}")
@@ -169,6 +171,11 @@ class PipelinePolicy:
         made = cls(pipeline, sampling, policy.train, policy.lora, policy.denoisers, policy.gradient_checkpointing)
         made.attention, made.config = attention, policy
         return made
+
+    def place(self, layout: Layout) -> None:
+        """Let the layout divide the trained denoisers over the processes; before an optimizer or a copy is made."""
+        self.layout = layout
+        self._trainable.place(layout)
 
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Sample sum(r.n) trajectories. A row's initial noise depends only on the seed and its tree's first row."""

@@ -13,6 +13,7 @@ from mmrl.algorithms.forward_process import interpolate, nft_old_decay, velocity
 from mmrl.components import load_reference
 from mmrl.config.algorithms.base import NoiseLevelsConfig
 from mmrl.config.algorithms.forward_process import FlowRWRConfig, ForwardProcessConfig, OldPolicyConfig
+from mmrl.distributed.layout import layout_of
 from mmrl.policy import Capability, Rollout, VelocityPolicy
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.experience import MicroBatch
@@ -39,7 +40,9 @@ class VelocityRegression(Objective):
         self._loss: VelocityLoss = (load_reference(loss) if isinstance(loss, str) else loss)(config)
         self._kl = config.kl.coef if isinstance(config, ForwardProcessConfig) else 0.0
         self._schedule: OldPolicyConfig | None = getattr(config, "old", None)
-        self._old = None if self._schedule is None else ParameterCopy(policy.parameters_to_train())
+        self._old = None
+        if self._schedule is not None:
+            self._old = ParameterCopy(policy.parameters_to_train(), layout_of(policy), used_in_batches=True)
         self._samples_from_reference = isinstance(config, FlowRWRConfig) and config.samples_from == "reference"
 
     def sampling_weights(self) -> AbstractContextManager[None]:
@@ -47,6 +50,11 @@ class VelocityRegression(Objective):
         if self._samples_from_reference:
             return self._policy.reference()
         return nullcontext() if self._old is None else self._old.in_place()
+
+    def uses_copies(self) -> bool:
+        """Return True with an old policy, a penalty, or a loss that compares with the reference."""
+        compared = self._loss.needs_reference or self._kl or self._samples_from_reference
+        return self._old is not None or bool(compared)
 
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of rows that are trained on, or of pairs."""

@@ -24,6 +24,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mmrl.atomic_io import replace_text, sync_folder, sync_tree
+from mmrl.distributed.tensor_parts import cut, fill, is_divided, joined, on_main_whole
 from mmrl.errors import RunError
 from mmrl.policy import Policy
 
@@ -238,28 +239,37 @@ def _reason(err: Exception) -> str:
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the optimizer's state as flat tensors, `<parameter number>.<name>`."""
+    """Return the optimizer's state as flat tensors, `<parameter number>.<name>`.
+
+    Of a state that is divided over processes, process 0 gets whole tensors and the others get nothing.
+    """
     states = optimizer.state_dict()["state"]
-    return {
-        f"{number}.{name}": torch.as_tensor(value)
-        for number, state in states.items()
-        for name, value in state.items()
-        if value is not None
-    }
+    return on_main_whole(
+        {
+            f"{number}.{name}": torch.as_tensor(value)
+            for number, state in states.items()
+            for name, value in state.items()
+            if value is not None
+        }
+    )
 
 
 def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Load what `optimizer_tensors` returned."""
+    """Load what `optimizer_tensors` returned; each process takes its part of a divided state."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         number, name = key.split(".", 1)
+        like = parameters[int(number)]
+        if is_divided(like) and value.shape == like.shape:
+            value = joined(cut(value, like).to(like.device, copy=True), like)
         state.setdefault(int(number), {})[name] = value
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 @torch.no_grad()
 def load_parameters(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor]) -> None:
-    """Copy saved values into the parameters of the same names.
+    """Copy saved values into the parameters of the same names; each process takes its part of divided ones.
 
     Raises:
         RunError: names differ: the configuration was changed.
@@ -268,4 +278,4 @@ def load_parameters(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str
         differing = sorted(parameters.keys() ^ tensors.keys())[:3]
         raise RunError(f"the checkpoint has other parameters than the policy trains, such as {', '.join(differing)}")
     for name, parameter in parameters.items():
-        parameter.copy_(tensors[name])
+        fill(parameter, tensors[name])
