@@ -101,6 +101,10 @@ class Objective(ABC):
         """Return a context in which the policy computes with the parameters that rollouts are sampled with."""
         return nullcontext()
 
+    def uses_copies(self) -> bool:
+        """Return False if neither rollouts nor updates compute with the reference or an old policy."""
+        return True
+
     @abstractmethod
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of terms (rows, tokens, pairs) that the micro-batch's loss is the mean over."""

@@ -27,6 +27,10 @@ class SupervisedLearning(Objective):
         self._policy = policy
         self._config = config
 
+    def uses_copies(self) -> bool:
+        """Return False: nothing is compared with the reference."""
+        return False
+
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of tokens or rows to imitate."""
         return aggregation_total(_imitated(batch), self._config.aggregate)

@@ -102,6 +102,10 @@ class PolicyGradient(Objective):
         decisions = policy.codes_per_image if is_image else decisions_per_trajectory(sampling)
         return cls(policy, config, decisions, 0.0 if learned is None else learned.entropy)
 
+    def uses_copies(self) -> bool:
+        """Return True with a penalty."""
+        return self._settings.distance is not None
+
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of rows or decisions that the loss is the mean over; with `micro_batch`, 1."""
         total = aggregation_total(trained_decisions(batch), self._settings.how)

@@ -75,6 +75,10 @@ class RewardGradient(Objective):
         """Return a context in which rollouts keep their latents."""
         return self._policy.keep_latents()
 
+    def uses_copies(self) -> bool:
+        """Return True with a penalty."""
+        return bool(self._config.kl.coef)
+
     def loss_normalizer(self, batch: MicroBatch) -> float:
         """Return the number of scored rows."""
         return batch.scored_rows
