@@ -27,15 +27,19 @@ class Group:
 
 def start_group(fork_server: ForkServer, folder: Path, count: int, *words: object, **orders: Any) -> Group:
     """Start `mmrl WORDS` in a folder, in `count` processes that find one another as `torchrun` tells them to."""
-    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    environments = [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
     alone = count == 1
     return Group(
         [
             fork_server.start(folder, *words, **orders, **({} if alone else {"environment": environment}))
-            for environment in environments
+            for environment in environments(count)
         ]
     )
+
+
+def environments(count: int) -> list[dict[str, str]]:
+    """Return the variables that `torchrun` sets for each of `count` processes."""
+    common = {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    return [common | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
 
 
 def _free_port() -> int:
