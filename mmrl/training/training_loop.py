@@ -20,7 +20,8 @@ from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.distributed import processes
-from mmrl.distributed.gradients import sum_gradients
+from mmrl.distributed.layout import layout_of
+from mmrl.distributed.tensor_parts import on_main_whole
 from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
 from mmrl.seeds import fold_in
@@ -73,10 +74,10 @@ class TrainingLoop:
 
     def __post_init__(self) -> None:
         settings = self.optimizer_config
-        self.parameters = self.policy.parameters_to_train()
+        self.parameters, self.layout = self.policy.parameters_to_train(), layout_of(self.policy)
         hyperparameters = settings.model_dump(include={"lr", "betas", "eps", "weight_decay"})
         self.optimizer = torch.optim.AdamW(self._parameter_groups(), **hyperparameters)
-        self.average = ParameterCopy(self.parameters) if settings.ema is not None else None
+        self.average = ParameterCopy(self.parameters, self.layout) if settings.ema is not None else None
         self.loss_scale = LossScale(self.precision)
         self.checkpoints = Checkpoints(self.run)
         self._best_reward = -math.inf
@@ -149,8 +150,9 @@ class TrainingLoop:
     def iterate(self) -> tuple[dict[str, float], Phases]:
         """Collect experience, then make `epochs` passes of `updates` updates over it; return metrics and timings."""
         phases, accumulator = Phases(), MetricAccumulator()
-        experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
-        gap = 0.0 if Capability.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
+        with self._whole():
+            experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
+            gap = 0.0 if Capability.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
         with phases("update"):
             for epoch in range(self.config.epochs):
                 for number, batches in enumerate(self._split(experience.micro_batches)):
@@ -161,7 +163,8 @@ class TrainingLoop:
         metrics = experience.metrics | accumulated | self.loss_scale.metrics() | {"replay_gap": gap}
         with phases("update"):
             rollouts = [batch.rollout for batch in experience.micro_batches]
-            self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
+            with nullcontext() if self.config.max_kl is None else self.layout.whole():
+                self._kl_stop.update(metrics, self.policy, rollouts, fold_in(self.seed, self.step))
         self.step += 1
         self.tokens += int(experience.metrics.get("tokens", 0))
         return metrics, phases
@@ -169,7 +172,7 @@ class TrainingLoop:
     def save(self, score: float | None = None) -> Path:
         """Write a checkpoint and return its folder. With a moving average, the policy's files contain the average."""
         tensors = {
-            "parameters": {name: p.detach() for name, p in self.parameters.items()},
+            "parameters": on_main_whole({name: p.detach() for name, p in self.parameters.items()}),
             "optimizer": optimizer_tensors(self.optimizer),
         }
         if objective := self.objective.state_dict():
@@ -186,7 +189,7 @@ class TrainingLoop:
             "tokens": self.tokens,
             "recipe": dict(self.recipe),
         }
-        with self.averaged():
+        with self.averaged(), self.layout.whole(copies=False):
             folder = processes.on_main(
                 lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
             )
@@ -223,20 +226,21 @@ class TrainingLoop:
         first = MetricAccumulator()
         amounts = [self.objective.loss_normalizer(batch) for batch in batches]
         total = sum(amounts) or 1.0
-        for number, (batch, amount) in enumerate(zip(batches, amounts, strict=True)):
-            if batch.rollout.remote:
-                continue
-            share = self.loss_scale.factor * amount / total
-            seed = fold_in(self.seed, self.step, self.updates, number)
-            self.objective.backward(batch, share, seed, first if check_gap else accumulator)
+        with self._whole():
+            for number, (batch, amount) in enumerate(zip(batches, amounts, strict=True)):
+                if batch.rollout.remote:
+                    continue
+                share = self.loss_scale.factor * amount / total
+                seed = fold_in(self.seed, self.step, self.updates, number)
+                self.objective.backward(batch, share, seed, first if check_gap else accumulator)
         gap = 0.0
         if check_gap:
             gap = processes.largest(first.values().get("log_prob_change_max", 0.0))
             self._check_replay_gap(gap)
             accumulator.absorb(first, without=("log_prob_change_max",))
-        sum_gradients(self.parameters.values())
+        self.layout.sum_gradients(self.parameters.values())
         self.loss_scale.unscale(self.parameters.values())
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters.values(), self.optimizer_config.max_grad_norm).item()
+        norm = self.layout.clip_gradients(self.parameters.values(), self.optimizer_config.max_grad_norm).item()
         if not self.loss_scale.accepts(norm):
             return gap
         if not math.isfinite(norm):
@@ -248,6 +252,7 @@ class TrainingLoop:
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["lr_scale"]
         self.optimizer.step()
+        self.layout.parameters_changed()
         self.updates += 1
         self.policy.version = self.updates
         if self.average is not None and self.optimizer_config.ema is not None:
@@ -298,7 +303,7 @@ class TrainingLoop:
         """Evaluate and log. Return the mean total, which decides the best checkpoint; None without an evaluation."""
         if self.evaluate is None:
             return None
-        with self.averaged():
+        with self.averaged(), self.layout.whole(copies=False):
             metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
@@ -337,6 +342,10 @@ class TrainingLoop:
                 metrics=metrics,
             )
         )
+
+    def _whole(self) -> AbstractContextManager[None]:
+        """Return a context in which the policy is whole, and the copies that the objective uses."""
+        return self.layout.whole(self.objective.uses_copies())
 
     def averaged(self) -> AbstractContextManager[None]:
         """Return a context in which the policy has the moving average of its parameters, if there is one."""

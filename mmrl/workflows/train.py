@@ -23,6 +23,7 @@ from mmrl.config.train import TrainConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
+from mmrl.distributed.layout import choose_layout
 from mmrl.errors import ConfigError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.final_summary import write_grid
@@ -177,6 +178,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         )
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
+    policy.place(choose_layout(config.run.place))
     samples = _prepare(policy, config, loaded)
     with ExitStack() as stack:
         rewards = None
@@ -226,10 +228,11 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
                 for folder in (run, run / HELDOUT, run / GREEDY):
                     forget_evaluations_after(folder, trainer.step)
         trainer.train()
-        if processes.is_main():
-            if config.policy.train == "lora":
-                with trainer.averaged():
+        if config.policy.train == "lora":
+            with trainer.averaged(), policy.layout.whole(copies=False):
+                if processes.is_main():
                     policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
+        if processes.is_main():
             write_run_readme(run, config)
             write_grid(run, config.run.pictures)
             write_report(run)
