@@ -161,7 +161,7 @@ def train(
 
 
 def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, load_reward: SharedLoader) -> Path:
-    run = resume or run_folder(config)
+    run, layout = resume or run_folder(config), choose_layout(config.run.place)
     if processes.size() > 1:
         check_processes(config)
     if resume is not None:
@@ -178,7 +178,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         )
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
-    policy.place(choose_layout(config.run.place))
+    policy.place(layout)
     samples = _prepare(policy, config, loaded)
     with ExitStack() as stack:
         rewards = None

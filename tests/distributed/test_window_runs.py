@@ -18,6 +18,7 @@ def test_divided_parameters_give_the_numbers_of_one_process(fork_server, tmp_pat
     words = (CASES | FURTHER)[case]
     alone = train(fork_server, tmp_path / "1", 1, *words)
     divided = train(fork_server, tmp_path / "2", 2, *words, DIVIDED)
+    assert "place: window" in (divided / "config.yaml").read_text()
     for part in ("parameters", "optimizer", "objective", "average"):
         if (divided / f"checkpoints/step-5/trainer/{part}.safetensors").exists():
             assert tensors(alone, part).keys() == tensors(divided, part).keys()
