@@ -35,7 +35,8 @@ class CommandGroup(TyperGroup):
             code = exit_code(err)
             if code is None or os.environ.get("MMRL_TRACEBACK") == "1":
                 raise
-            print_error(str(err))
+            if not _is_printed_elsewhere(err, code):
+                print_error(str(err))
             raise typer.Exit(code) from err
 
 
@@ -52,6 +53,16 @@ def exit_code(error: Exception) -> int | None:
         if kind is not None and isinstance(error, kind):
             return code
     return None
+
+
+def _is_printed_elsewhere(error: Exception, code: int) -> bool:
+    """Return True if the watchdog of a run with several processes has printed the error, or another process prints it.
+
+    Before anything is started, the processes of a host read the same recipe: the first one prints what is wrong.
+    """
+    several = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    number = os.environ.get("LOCAL_RANK", os.environ.get("RANK", "0"))
+    return hasattr(error, "_mmrl_printed") or (code == 2 and several and number != "0")
 
 
 def print_error(message: str) -> None:

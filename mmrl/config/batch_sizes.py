@@ -109,9 +109,10 @@ class BatchPlan:
         """Return a message if an iteration has fewer calls of the policy than there are processes, else None."""
         if self.micro_batches >= processes:
             return None
+        idle, rows = processes - self.micro_batches, max(1, self.trajectories // processes)
         return (
-            f"an iteration is {_count(self.micro_batches, 'call')} of the policy, so {processes - self.micro_batches} of "
-            f"{processes} processes have nothing to do: set data.micro_batch to {self.trajectories // processes} or less"
+            f"an iteration is {_count(self.micro_batches, 'call')} of the policy, so {idle} of {processes} processes "
+            f"have nothing to do: set data.micro_batch to {rows} or less"
         )
 
     def errors(self) -> list[str]:

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmrl.distributed import processes
 from mmrl.distributed.tensor_parts import all_gather, buckets
 from mmrl.errors import RunError
 
@@ -46,7 +47,8 @@ class FrozenParts:
         whole: list[Tensor] = []
         for bucket in self._buckets:
             flat = bucket.part.new_empty(len(bucket.part) * dist.get_world_size(self._group))
-            all_gather(flat, bucket.part, group=self._group)
+            with processes.collective("gather"):
+                all_gather(flat, bucket.part, group=self._group)
             sizes = [shape.numel() for shape in bucket.shapes]
             pieces = torch.split(flat[: sum(sizes)], sizes)
             whole += [piece.view(shape) for piece, shape in zip(pieces, bucket.shapes, strict=True)]

@@ -11,6 +11,7 @@ same group exchange.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -24,35 +25,26 @@ import torch.distributed as dist
 from torch import Tensor
 
 from mmrl.config.training import TimeoutsConfig
+from mmrl.distributed.joining import open_store
+from mmrl.distributed.position import position
+from mmrl.distributed.watchdog import watching
 from mmrl.errors import RunError
 
 T = TypeVar("T")
+_sessions = itertools.count()
 _waited = 0.0
-
-
-def seconds_waited() -> float:
-    """Return the seconds that this process has spent in collective functions, those of waiting for others included."""
-    return _waited
-
-
-@contextmanager
-def _collective() -> Iterator[None]:
-    global _waited
-    started = time.perf_counter()
-    try:
-        yield
-    finally:
-        _waited += time.perf_counter() - started
 
 
 @contextmanager
 def joined(timeouts: TimeoutsConfig) -> Iterator[None]:
     """Join the group of processes that the environment describes, while open; with one process, do nothing.
 
-    A group that exists already, such as that of a script which uses accelerate, is used as it is.
+    While it is open, a process that ends, freezes or hangs ends all of them: see `mmrl.distributed.watchdog`. A group
+    that exists already, such as that of a script which uses accelerate, is used as it is, and without a watchdog.
 
     Raises:
         RunError: the other processes did not join in time.
+        SystemExit: an error was raised here, after another process had written the message about the end of the run.
     """
     if dist.is_initialized() or launched_size() == 1:
         yield
@@ -60,22 +52,28 @@ def joined(timeouts: TimeoutsConfig) -> Iterator[None]:
     on_gpu = torch.cuda.is_available()
     if on_gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    from torch._C._distributed_c10d import PrefixStore  # absent where torch was built without torch.distributed
+
+    store, own, count = open_store(timeouts.start)
+    number = next(_sessions)
     try:
-        store, own, count = next(iter(dist.rendezvous("env://", timeout=timedelta(seconds=timeouts.start))))
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
-            store=dist.PrefixStore("mmrl", store),
-            rank=own,
-            world_size=count,
-            timeout=timedelta(seconds=timeouts.lateness),
-        )
-    except (dist.DistError, RuntimeError, ValueError) as err:
-        raise RunError(f"process {os.environ.get('RANK')} could not join the others: {err}") from err
-    try:
-        yield
-        barrier()
+        with watching(store, own, count, timeouts):
+            try:
+                dist.init_process_group(
+                    "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                    store=PrefixStore(f"mmrl/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{number}", store),
+                    rank=own,
+                    world_size=count,
+                    # The watchdog, which knows who is late, comes before an error in each process that waits.
+                    timeout=timedelta(seconds=timeouts.lateness + timeouts.silence),
+                )
+            except (dist.DistError, RuntimeError, ValueError) as err:
+                raise RunError(f"process {own} could not join the others: {err}") from err
+            yield
+            barrier()
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def size() -> int:
@@ -91,6 +89,23 @@ def rank() -> int:
 def is_main() -> bool:
     """Return True in process 0, which writes files and displays progress."""
     return rank() == 0
+
+
+def seconds_waited() -> float:
+    """Return the seconds that this process has spent in collective functions, those of waiting for others included."""
+    return _waited
+
+
+@contextmanager
+def collective(name: str) -> Iterator[None]:
+    """Count the time, and let the watchdog know what this process waits in; around every call that waits for others."""
+    global _waited
+    started = time.perf_counter()
+    try:
+        with position.waiting(name):
+            yield
+    finally:
+        _waited += time.perf_counter() - started
 
 
 def launched_size() -> int:
@@ -113,7 +128,7 @@ def gather(value: T) -> list[T]:
     if size() == 1:
         return [value]
     found: list[Any] = [None] * size()
-    with _collective():
+    with collective("gather"):
         dist.all_gather_object(found, value)
     return cast(list[T], found)
 
@@ -123,7 +138,7 @@ def broadcast(value: T) -> T:
     if size() == 1:
         return value
     box: list[Any] = [value if is_main() else None]
-    with _collective():
+    with collective("broadcast"):
         dist.broadcast_object_list(box, src=0)
     return cast(T, box[0])
 
@@ -146,8 +161,10 @@ def sum_in_place(tensors: Sequence[Tensor]) -> None:
     for kind in kinds:
         own = [tensor for tensor in tensors if (tensor.device, tensor.dtype) == kind]
         flat = torch.cat([tensor.reshape(-1) for tensor in own])
-        with _collective():
+        with collective("sum"):
             dist.all_reduce(flat)
+            if flat.is_cuda:
+                torch.cuda.synchronize(flat.device)  # the call itself does not wait for the others
         for tensor, part in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):
             tensor.copy_(part.view_as(tensor))
 

@@ -97,7 +97,8 @@ def gather_parts(parts: Sequence[Tensor], likes: Sequence[Tensor]) -> Iterator[T
         for number, place in zip(numbers, torch.split(row, sizes), strict=True):
             place[: parts[number].numel()] = parts[number].reshape(-1)
         rows = row.new_empty(count * len(row))
-        all_gather(rows, row, group=group)
+        with processes.collective("gather"):
+            all_gather(rows, row, group=group)
         for number, column in zip(numbers, torch.split(rows.view(count, -1), sizes, dim=1), strict=True):
             like = likes[number]
             yield column.reshape(-1)[: like.numel()].view(like.shape)
@@ -116,9 +117,10 @@ def sum_to_parts(wholes: Sequence[Tensor], likes: Sequence[Tensor]) -> Iterator[
             padded = torch.cat([whole, whole.new_zeros(column.numel() - len(whole))])
             column.copy_(padded.view(column.shape))
         row = rows.new_empty(rows.shape[1])
-        _reduce_scatter(row, rows.view(-1), group=group)
-        if first.device_mesh.ndim == 2:  # parts are divided within a node, and every node has all of them
-            dist.all_reduce(row, group=first.device_mesh.get_group(0))
+        with processes.collective("sum"):
+            _reduce_scatter(row, rows.view(-1), group=group)
+            if first.device_mesh.ndim == 2:  # parts are divided within a node, and every node has all of them
+                dist.all_reduce(row, group=first.device_mesh.get_group(0))
         for number, place in zip(numbers, torch.split(row, sizes), strict=True):
             own = own_part(likes[number])
             yield place[: own.numel()].view(own.shape)
@@ -132,7 +134,8 @@ def norm_of_parts(tensors: Iterable[Tensor]) -> Tensor:
     square = torch.zeros(()) if not plain else torch.nn.utils.get_total_norm(plain).square()
     if divided:
         own = torch.nn.utils.get_total_norm([own_part(tensor) for tensor in divided]).square()
-        dist.all_reduce(own, group=_shard_group(divided[0])[0])
+        with processes.collective("sum"):
+            dist.all_reduce(own, group=_shard_group(divided[0])[0])
         square = own + square.to(own.device)
     return square.sqrt()
 

@@ -170,8 +170,9 @@ class _DividedModel:
 
     def open(self) -> None:
         """Make the parameters whole, and the modules what they were before they were divided."""
-        for block, _ in reversed(self._divided):
-            block.unshard()
+        with processes.collective("gather"):
+            for block, _ in reversed(self._divided):
+                block.unshard()
         for module, kind, key, _ in self._hooks:
             getattr(module, kind).pop(key)
         for block, known in self._classes:

@@ -21,6 +21,7 @@ from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.distributed import processes
 from mmrl.distributed.layout import layout_of
+from mmrl.distributed.position import position
 from mmrl.distributed.tensor_parts import on_main_whole
 from mmrl.errors import RunError, RunStopped
 from mmrl.policy import Capability, Policy
@@ -91,6 +92,7 @@ class TrainingLoop:
             RunError: the run cannot continue; the last checkpoint stays.
             RunStopped: Ctrl-C or SIGTERM came; a checkpoint of the last finished iteration is written.
         """
+        position.run = self.run
         self.display.start(self.name, self.config.iterations)
         try:
             if self.step == 0:
@@ -150,6 +152,7 @@ class TrainingLoop:
     def iterate(self) -> tuple[dict[str, float], Phases]:
         """Collect experience, then make `epochs` passes of `updates` updates over it; return metrics and timings."""
         phases, accumulator = Phases(), MetricAccumulator()
+        position.iteration = self.step + 1
         with self._whole():
             experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
             gap = 0.0 if Capability.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
@@ -190,9 +193,11 @@ class TrainingLoop:
             "recipe": dict(self.recipe),
         }
         with self.averaged(), self.layout.whole(copies=False):
-            folder = processes.on_main(
-                lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
-            )
+            with position.phase("save"):
+                folder = processes.on_main(
+                    lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
+                )
+        position.saved = self.step
         return folder
 
     def resume(self) -> None:
@@ -217,6 +222,7 @@ class TrainingLoop:
         self.loss_scale.load_state_dict(state.values.get("loss_scale", {}))
         self._kl_stop.last = state.values.get("kl")
         self.policy.version = self.updates
+        position.saved = self.step
         for tracker in self.trackers:
             tracker.truncate_after(self.step)
 
@@ -304,7 +310,8 @@ class TrainingLoop:
         if self.evaluate is None:
             return None
         with self.averaged(), self.layout.whole(copies=False):
-            metrics = dict(self.evaluate(self.step))
+            with position.phase("evaluate"):
+                metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
         sources = by_source(metrics, "evaluation_by_source/")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from mmrl.distributed import processes
+from mmrl.distributed.position import position
 
 
 class Phases:
@@ -30,7 +31,8 @@ class Phases:
             torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
         try:
-            yield
+            with position.phase(name):
+                yield
         finally:
             self._seconds[name] += time.perf_counter() - started
             self._memory[name] = max(self._memory[name], _peak_mib())

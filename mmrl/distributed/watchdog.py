@@ -1,0 +1,331 @@
+"""No silent hang: when one process of a run ends, freezes or hangs, all end, with one message that names it.
+
+    with watching(store, rank=1, count=2, timeouts=TimeoutsConfig()):
+        position.iteration, position.saved, position.run = 4, 3, folder
+        with position.phase("rollout"):
+            ...
+
+A thread of each process writes its position to the store every second and reads those of the others. Silence and
+lateness are counted in these seconds, never by the clocks of different machines, and a suspended run does not count.
+The first process that claims the key `failed` writes the message; the others leave with code 1. A second thread guards
+the first one, for a call of the store does not return while the process that holds the store is frozen; without the
+store, the processes agree on who writes the message by what they knew last.
+
+An error of a collective call is taken for the end of another process, which is waited for. KeyboardInterrupt and
+RunStopped are no failures: the first process raises them, the others leave with code 130.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from mmrl.config.training import TimeoutsConfig
+from mmrl.distributed.findings import Beat, Members
+from mmrl.distributed.joining import claim, torchrun_holds_store, wait_for_members
+from mmrl.distributed.member import Member
+from mmrl.distributed.position import is_lost_connection, phase_of, position
+from mmrl.errors import RunStopped
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store, TCPStore
+
+__all__ = ["Watchdog", "position", "watching"]
+
+FAILED, STOPPED = 1, 130
+"""Exit codes: after a failure of any process, and after a stop on request."""
+STOP_PATIENCE_S = 3.0
+"""The wait in a collective call after which a process leaves, once another one has stopped on request."""
+FIRST_END_S = 3.0
+"""The time in which a process that failed can print its traceback and end before the others."""
+
+_sessions = itertools.count()
+
+
+@contextmanager
+def watching(store: TCPStore, rank: int, count: int, timeouts: TimeoutsConfig) -> Iterator[None]:
+    """Watch the other processes, and be seen by them, while open.
+
+    Raises:
+        RunError: a process did not start in time.
+        SystemExit: an error was raised here, and the message about the run's end is another process's.
+    """
+    watchdog = Watchdog(store, rank, count, timeouts)
+    watchdog.start()
+    try:
+        with watchdog.handling_sigterm():
+            try:
+                yield
+                watchdog.leave(everyone=rank == 0)
+            except BaseException as err:
+                code = watchdog.end(err)
+                if code is None:
+                    raise
+                raise SystemExit(code) from err
+    finally:
+        watchdog.close()
+
+
+class Watchdog:
+    """The watch of one process over the others, through a store that the main thread alone uses beside it."""
+
+    def __init__(self, store: TCPStore, rank: int, count: int, timeouts: TimeoutsConfig) -> None:
+        from torch._C._distributed_c10d import PrefixStore  # absent where torch was built without torch.distributed
+
+        prefix = f"mmrl-watch/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{next(_sessions)}"
+        self._rank, self._timeouts = rank, timeouts
+        self._others = [other for other in range(count) if other != rank]
+        self._here = Member.here()
+        self._known = Members(rank, [self._here] * count, timeouts.silence, timeouts.lateness)
+        # A connection for each thread: one that waits for an answer would make the other wait.
+        self._main = PrefixStore(prefix, store)
+        self._store = PrefixStore(prefix, store.clone())  # type: ignore[attr-defined]
+        self._address = f"{store.host}:{store.port}"
+        # Sends nothing; closed by the end of the store, after which a call of the store would print a page of C++.
+        self._line = socket.create_connection((store.host, store.port), timeout=timeouts.start)
+        self._line.setblocking(False)
+        self._interval = min(1.0, timeouts.silence / 5)
+        self._wait, self._waited = position.wait, 0.0
+        self._rounds = 0
+        self._sent: tuple[int | None, str] = (None, "")
+        self._left_round: int | None = None  # the first round that sends that this process leaves
+        self._stuck = 0.0  # seconds since the last round
+        self._code: int | None = None  # this process leaves with it
+        self._ends = self._lost = self._stopped = False
+        self._thread: threading.Thread | None = None
+        self._wake, self._over = threading.Event(), threading.Event()
+
+    def start(self) -> None:
+        """Wait until every process is here; then watch."""
+        self._main.set(f"beat/{self._rank}", json.dumps(asdict(self._beat())))  # before the others see this process
+        count = len(self._others) + 1
+        self._known.members = wait_for_members(self._main, self._rank, count, self._timeouts.start)
+        self._thread = threading.Thread(target=self._watch, name="mmrl_watch", daemon=True)
+        self._thread.start()
+        threading.Thread(target=self._guard, name="mmrl_guard", daemon=True).start()
+
+    def close(self) -> None:
+        """End the threads."""
+        self._over.set()
+        self._wake.set()
+        if self._thread:
+            self._thread.join(self._interval)
+        self._line.close()
+
+    @contextmanager
+    def handling_sigterm(self) -> Iterator[None]:
+        """Raise SystemExit at SIGTERM while open, but first look whether another process has ended.
+
+        torchrun sends SIGTERM to all processes as soon as one has ended: before any of them may have seen that.
+        """
+        on_main = threading.current_thread() is threading.main_thread()
+        if not on_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+            yield
+            return
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if not self._ends and self._left_round is None:
+                time.sleep(1.0 + 2 * self._interval)
+                raise SystemExit(128 + number)
+
+        signal.signal(signal.SIGTERM, handle)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def end(self, error: BaseException) -> int | None:
+        """Tell the others that an error ends this process, and print the message if this is the first one.
+
+        Returns:
+            None if the error shall be raised here, otherwise the exit code of a process that says nothing.
+        """
+        if self._left_round is not None:  # interrupted while it left
+            return STOPPED if self._stopped else None
+        self._ends = True
+        if isinstance(error, (KeyboardInterrupt, RunStopped)):
+            first = self._claim(self._main, "stopped")
+            self.leave(everyone=True)
+            return None if first else STOPPED
+        if is_lost_connection(error):
+            last = time.monotonic() + self._timeouts.silence + 3 * self._interval
+            while time.monotonic() < last and not self._stopped:
+                time.sleep(0.1)  # the watchdog ends this process once it knows which one is gone
+            if self._stopped:
+                self.leave(everyone=self._rank == 0)
+                return STOPPED
+        if not self._claim(self._main, "failed"):
+            self.leave(everyone=self._rank == 0)
+            return FAILED
+        self._known.beats[self._rank] = self._beat()
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, SystemExit) and error.code == 128 + signal.SIGTERM:
+            reason = "SIGTERM came"
+        self._print(self._known.sentence(self._rank, "stopped", reason, phase_of(error) or None))
+        error._mmrl_printed = True  # type: ignore[attr-defined]
+        timer = threading.Timer(self._timeouts.silence, os._exit, (FAILED,))  # if the way out hangs
+        timer.daemon = True
+        timer.start()
+        self.leave(everyone=self._rank == 0)
+        return FAILED if isinstance(error, SystemExit) and not error.code else None
+
+    def leave(self, everyone: bool) -> None:
+        """Send that this process leaves; with `everyone`, wait until the others do: process 0 may hold the store."""
+        self._left_round = self._rounds + 2  # a round may be under way
+        self._wake.set()
+        last = time.monotonic() + self._timeouts.lateness
+        while not self._lost and time.monotonic() < last:
+            sent = self._rounds >= self._left_round
+            if sent and (not everyone or self._known.is_alone(self._others)):
+                return
+            time.sleep(0.02)
+
+    def _watch(self) -> None:
+        try:
+            while not self._over.is_set():
+                seconds = self._pause()
+                if not self._over.is_set():
+                    self._check_line()
+                    self._round(seconds)
+        except (RuntimeError, OSError):  # the first are those of torch.distributed
+            self._lost = True
+
+    def _pause(self) -> float:
+        """Wait until the next round and return its seconds; send a change of the position meanwhile."""
+        if self._left_round is not None:
+            time.sleep(0.05)
+            return 0.05
+        for _ in range(10):
+            if self._wake.wait(self._interval / 10):
+                break
+            if self._sent != (position.iteration, position.name):
+                self._check_line()
+                self._send()
+        return self._interval
+
+    def _send(self) -> Beat:
+        beat = self._beat()
+        self._store.set(f"beat/{self._rank}", json.dumps(asdict(beat)))
+        self._sent = (beat.iteration, beat.phase)
+        return beat
+
+    def _check_line(self) -> None:
+        with suppress(BlockingIOError):
+            if not self._line.recv(1):
+                raise ConnectionResetError("the store is gone")
+
+    def _round(self, seconds: float) -> None:
+        self._waited = self._waited + seconds if position.wait and position.wait == self._wait else 0.0
+        self._wait = position.wait
+        self._exchange(seconds)
+        self._rounds += 1
+        self._stuck = 0.0
+        if self._store.check(["failed"]):
+            first = int(self._store.get("failed"))
+            if first != self._rank:
+                self._exit(FAILED, after=self._known.members[first])
+            return
+        if self._store.check(["stopped"]):
+            self._stopped = True
+            if self._left_round is None and self._waited >= STOP_PATIENCE_S:
+                self._exit(STOPPED)
+        found = self._known.finding(self._others)
+        if found and self._claim(self._store, "failed"):
+            self._exchange(0.0)  # the last position of the others
+            self._print(self._known.finding(self._others) or found)
+            self._exit(FAILED)
+
+    def _exchange(self, seconds: float) -> None:
+        beat = self._send()
+        ended = {other for other in self._others if self._known.members[other].has_ended(self._here)}
+        # Read after `ended`: the last beat of a process that ended in order says that it left.
+        beats = self._store.multi_get([f"beat/{other}" for other in self._others])
+        self._known.update({self._rank: beat}, seconds, set())
+        self._known.update(
+            {other: Beat(**json.loads(each)) for other, each in zip(self._others, beats, strict=True)}, seconds, ended
+        )
+
+    def _beat(self) -> Beat:
+        return Beat(
+            number=self._rounds,
+            phase=position.name,
+            iteration=position.iteration,
+            saved=position.saved,
+            run=None if position.run is None else str(position.run),
+            wait=position.wait[0] if position.wait else None,
+            waited=self._waited,
+            left=self._code is not None or self._left_round is not None,
+        )
+
+    def _guard(self) -> None:
+        while not self._over.wait(self._interval):
+            self._stuck += self._interval
+            if self._code is not None and self._stuck >= self._timeouts.silence:
+                os._exit(self._code)
+            if self._lost or self._stuck >= self._timeouts.silence:
+                self._end_without_store()
+
+    def _end_without_store(self) -> None:
+        """End this process, because the store is gone: process 0 holds it, or torchrun beside process 0."""
+        if self._code is not None or self._stopped:
+            os._exit(STOPPED if self._code is None else self._code)
+        if self._left_round is not None:
+            self._lost = True
+            return
+        reason = f"it gave no sign of life for {self._timeouts.silence:g} s"
+        if self._lost:
+            reason = f"it was killed, or its host was lost: the store at {self._address} is gone"
+        if torchrun_holds_store():
+            reason = f"the store of torchrun at {self._address} cannot be reached"
+        if self._known.speaker(torchrun_holds_store(), self._here) == self._rank:
+            subject = self._rank if torchrun_holds_store() else 0
+            self._print(self._known.sentence(subject, "stopped", reason))
+            time.sleep(3 * self._interval)  # a process that saw this one end would take it for another loss
+        if not torchrun_holds_store():
+            self._known.members[0].kill(self._here)
+        os._exit(FAILED)
+
+    def _exit(self, code: int, after: Member | None = None) -> None:
+        """Leave from this thread; process 0 leaves last, for it may hold the store.
+
+        A process that fails first ends first, if that can be seen: torchrun names the first end as the cause, and ends
+        the others at once, which may still print a traceback.
+        """
+        self._code = code
+        for other in self._known.gone(self._others):
+            self._known.members[other].kill(self._here)  # a frozen process cannot leave
+        self._wake.clear()
+        seconds, step = 0.0, self._interval / 5
+        with suppress(RuntimeError):
+            while seconds < self._timeouts.silence:
+                self._exchange(step)
+                patience = 0.0 if after is None or after.has_ended(self._here) else FIRST_END_S
+                if seconds >= patience and (self._rank or self._known.is_alone(self._others)):
+                    break
+                time.sleep(step)
+                seconds += step
+        os._exit(code)
+
+    def _claim(self, store: Store, key: str) -> bool:
+        """Return True if this process is the first one to claim the key."""
+        try:
+            return claim(store, key, self._rank)
+        except RuntimeError:
+            self._lost = True
+            time.sleep(self._timeouts.silence)  # the guard ends this process before
+            return False
+
+    def _print(self, message: str) -> None:
+        """Write a line to stderr at once: a buffer or a lock could keep it past the end of the process."""
+        with suppress(OSError):
+            os.write(2, f"error: {message}\n".encode())
