@@ -88,8 +88,8 @@ class TimeoutsConfig(Section):
     """For a process that lives, but does not arrive where the others wait for it."""
 
 
-Place = Literal["auto", "replicas", "window", "strict"]
-"""How the parameters of a model lie over several processes; see `RunConfig.place`."""
+Place = Literal["auto", "replicas", "window"]
+"""The layout of a model's parameters over several processes; see `RunConfig.place`."""
 
 
 class RunConfig(Section):
@@ -104,9 +104,9 @@ class RunConfig(Section):
     pictures: Annotated[int, Field(ge=0)] = 16
     """Prompts in the before/after grid."""
     place: Place = "auto"
-    """How parameters lie over several processes. `replicas`: each process has the whole model, and gradients are summed
-    once an update. `window`: each has a part, and the whole model while it samples, updates or evaluates. `strict`:
-    each has a part, and one block of the model at a time is whole. `auto`: replicas."""
+    """The layout of the trained model over several processes. `replicas`: each has the whole model, and gradients are
+    summed once an update. `window`: each has a part of parameters, gradients and optimizer state, and the whole model
+    while it samples, updates or evaluates. `auto`: replicas."""
     timeouts: TimeoutsConfig = TimeoutsConfig()
 
 

@@ -26,7 +26,6 @@ from torch import Tensor, nn
 from mmrl.config.training import Place
 from mmrl.distributed import processes
 from mmrl.distributed.gradients import sum_gradients
-from mmrl.errors import ConfigError
 
 
 class WholeCopy(Protocol):
@@ -117,13 +116,7 @@ class Replicas:
 
 
 def choose_layout(place: Place) -> Layout:
-    """Return the layout of `run.place`; with one process, parameters are always whole.
-
-    Raises:
-        ConfigError: this layout does not exist yet.
-    """
-    if place == "strict":
-        raise ConfigError("run.place: strict is not supported yet; choose window or replicas")
+    """Return the layout of `run.place`; with one process, parameters are always whole."""
     if place != "window" or processes.size() == 1:
         return Replicas()
     from mmrl.distributed.window import Window

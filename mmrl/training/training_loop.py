@@ -192,11 +192,10 @@ class TrainingLoop:
             "tokens": self.tokens,
             "recipe": dict(self.recipe),
         }
-        with self.averaged(), self.layout.whole(copies=False):
-            with position.phase("save"):
-                folder = processes.on_main(
-                    lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
-                )
+        with self.averaged(), self.layout.whole(copies=False), position.phase("save"):
+            folder = processes.on_main(
+                lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
+            )
         position.saved = self.step
         return folder
 
@@ -309,9 +308,8 @@ class TrainingLoop:
         """Evaluate and log. Return the mean total, which decides the best checkpoint; None without an evaluation."""
         if self.evaluate is None:
             return None
-        with self.averaged(), self.layout.whole(copies=False):
-            with position.phase("evaluate"):
-                metrics = dict(self.evaluate(self.step))
+        with self.averaged(), self.layout.whole(copies=False), position.phase("evaluate"):
+            metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:
             tracker.log("evaluation", self.step, metrics)
         sources = by_source(metrics, "evaluation_by_source/")

@@ -1,4 +1,4 @@
-"""One run on 1, 2 and 3 processes: the same parameters and the same metrics, for every kind of objective."""
+"""Runs on 1, 2 and 3 processes have the same parameters and the same metrics, for every kind of objective."""
 
 from __future__ import annotations
 

@@ -32,11 +32,6 @@ def test_one_process_has_all_parameters(place):
     assert layout.divide([parameter]) is None
 
 
-def test_strict_is_not_supported_yet():
-    with pytest.raises(ConfigError, match=r"run\.place: strict is not supported yet; choose window or replicas"):
-        choose_layout("strict")
-
-
 def test_policies_without_a_layout_have_replicas():
     assert isinstance(layout_of(object()), Replicas)
 

@@ -92,7 +92,7 @@ class MemoryEstimate:
         """Return the name and text of each `run.place`: the bytes of one of several processes.
 
         Adapters stay whole in every place, since they are small. While a `window` is open, the fully trained parameters
-        and their gradients are whole beside the process's own part; in `strict`, one block at a time is.
+        and their gradients are whole beside the process's own part, and so are the copies that the algorithm uses.
         """
         own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
         frozen = sum(each.bytes for each in self.frozen)
@@ -106,7 +106,6 @@ class MemoryEstimate:
                 "window",
                 f"{size(kept + part + whole + own)}, of which {size(part)} are this process's part of what is trained",
             ),
-            ("strict", f"{size(kept + part + own)} and a block of the denoiser"),
         ]
 
     def _describe_update(self) -> str:
