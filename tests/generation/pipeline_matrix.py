@@ -161,10 +161,10 @@ def calls(samples: list[Sample]) -> list[list[Sample]]:
     return [[sample, sample] for sample in samples] if samples[0].conditions else [samples]
 
 
-def roll(policy: PipelinePolicy, samples: list[Sample], sampling: SamplingConfig) -> Rollout:
+def roll(policy: PipelinePolicy, samples: list[Sample], sampling: SamplingConfig, seed: int = 3) -> Rollout:
     """A row for each sample."""
     requests = [RolloutRequest(each, n=1, group=i, sampling=sampling) for i, each in enumerate(samples)]
-    return policy.rollout(requests, seed=3)
+    return policy.rollout(requests, seed=seed)
 
 
 def replay(policy: PipelinePolicy, rollout: Rollout) -> tuple[torch.Tensor, list[torch.Tensor]]:
