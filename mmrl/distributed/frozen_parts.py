@@ -47,7 +47,7 @@ class FrozenParts:
         whole: list[Tensor] = []
         for bucket in self._buckets:
             flat = bucket.part.new_empty(len(bucket.part) * dist.get_world_size(self._group))
-            with processes.collective("gather"):
+            with processes.collective("gather", flat.nbytes):
                 all_gather(flat, bucket.part, group=self._group)
             sizes = [shape.numel() for shape in bucket.shapes]
             pieces = torch.split(flat[: sum(sizes)], sizes)

@@ -33,6 +33,7 @@ from mmrl.errors import RunError
 T = TypeVar("T")
 _sessions = itertools.count()
 _waited = 0.0
+_exchanged = 0
 
 
 @contextmanager
@@ -96,10 +97,19 @@ def seconds_waited() -> float:
     return _waited
 
 
+def bytes_exchanged() -> int:
+    """Return the bytes of all tensors that this process has gathered or added up with the others."""
+    return _exchanged
+
+
 @contextmanager
-def collective(name: str) -> Iterator[None]:
-    """Count the time, and let the watchdog know what this process waits in; around every call that waits for others."""
-    global _waited
+def collective(name: str, tensor_bytes: int = 0) -> Iterator[None]:
+    """Let the watchdog know what this process waits in, and count its time and the bytes of whole tensors.
+
+    It is open around every call that waits for other processes.
+    """
+    global _waited, _exchanged
+    _exchanged += tensor_bytes
     started = time.perf_counter()
     try:
         with position.waiting(name):
@@ -161,7 +171,7 @@ def sum_in_place(tensors: Sequence[Tensor]) -> None:
     for kind in kinds:
         own = [tensor for tensor in tensors if (tensor.device, tensor.dtype) == kind]
         flat = torch.cat([tensor.reshape(-1) for tensor in own])
-        with collective("sum"):
+        with collective("sum", flat.nbytes):
             dist.all_reduce(flat)
             if flat.is_cuda:
                 torch.cuda.synchronize(flat.device)  # the call itself does not wait for the others

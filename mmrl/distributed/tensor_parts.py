@@ -97,7 +97,7 @@ def gather_parts(parts: Sequence[Tensor], likes: Sequence[Tensor]) -> Iterator[T
         for number, place in zip(numbers, torch.split(row, sizes), strict=True):
             place[: parts[number].numel()] = parts[number].reshape(-1)
         rows = row.new_empty(count * len(row))
-        with processes.collective("gather"):
+        with processes.collective("gather", rows.nbytes):
             all_gather(rows, row, group=group)
         for number, column in zip(numbers, torch.split(rows.view(count, -1), sizes, dim=1), strict=True):
             like = likes[number]
@@ -117,7 +117,7 @@ def sum_to_parts(wholes: Sequence[Tensor], likes: Sequence[Tensor]) -> Iterator[
             padded = torch.cat([whole, whole.new_zeros(column.numel() - len(whole))])
             column.copy_(padded.view(column.shape))
         row = rows.new_empty(rows.shape[1])
-        with processes.collective("sum"):
+        with processes.collective("sum", rows.nbytes):
             _reduce_scatter(row, rows.view(-1), group=group)
             if first.device_mesh.ndim == 2:  # parts are divided within a node, and every node has all of them
                 dist.all_reduce(row, group=first.device_mesh.get_group(0))

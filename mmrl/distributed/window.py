@@ -153,6 +153,7 @@ class _DividedModel:
         for block in blocks:
             fully_shard(block, mesh=mesh, reshard_after_forward=True, ignored_params=scalars)
         parts = dict(model.named_parameters())
+        self._bytes = sum(parameter.numel() * parameter.element_size() for parameter in parts.values())
         if len(parts) != count:
             raise ConfigError(f"run.place: blocks of {type(model).__name__} share parameters; choose replicas")
         self._divided: list[tuple[Any, type]] = [(block, type(block)) for block in blocks]
@@ -170,7 +171,7 @@ class _DividedModel:
 
     def open(self) -> None:
         """Make the parameters whole, and the modules what they were before they were divided."""
-        with processes.collective("gather"):
+        with processes.collective("gather", self._bytes):
             for block, _ in reversed(self._divided):
                 block.unshard()
         for module, kind, key, _ in self._hooks:

@@ -23,6 +23,17 @@ from mmrl.training.run.checkpoints import Checkpoints
 from mmrl.training.run.trackers import read_metrics
 
 BLIND = ("data.validation=null", "data.heldout=null", "evaluation={}", "run.display=plain")
+SETTINGS = {
+    "quickstart": ("data.groups=4", "data.group_size=8", "data.micro_batch=8"),
+    "flow-grpo": (
+        "data.groups=4",
+        "data.group_size=8",
+        "data.micro_batch=8",
+        "sampling.window={}",
+        "algorithm.kl.coef=0.01",
+    ),
+}
+"""Sizes that two, three or four processes can share."""
 STEP = re.compile(r"step +(\d+)/")
 
 
@@ -71,3 +82,27 @@ def train(processes: int, recipe: str, *overrides: str) -> ProcessRun:
         parameters = load_file(Checkpoints(path).path() / "trainer" / "parameters.safetensors")
         gaps = [after - before for before, after in pairwise(times)]
         return ProcessRun(parameters, read_metrics(path), median(gaps))
+
+
+def layout_cost(
+    seed: int, processes: int = 1, place: str = "auto", recipe: str = "flow-grpo", steps: int = 6, iterations: int = 4
+) -> dict[str, list[float]]:
+    """Train a recipe with several processes and with one, in turns, and compare.
+
+    Returns:
+        `difference`: the largest difference of a parameter. `speedup`: the time of an iteration with one process over
+        that with several. `exchanged_mib`: the tensors that a process gathers or adds up in an iteration.
+    """
+    overrides = [
+        *SETTINGS[recipe],
+        f"seed={seed}",
+        f"sampling.steps={steps}",
+        f"training.iterations={iterations}",
+    ]
+    alone = train(1, recipe, *overrides)
+    together = train(processes, recipe, *overrides, f"run.place={place}")
+    return {
+        "difference": [alone.difference(together)],
+        "speedup": [alone.seconds / together.seconds],
+        "exchanged_mib": [together.mean("exchanged_mib") if processes > 1 else 0.0],
+    }

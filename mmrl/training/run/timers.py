@@ -22,7 +22,7 @@ class Phases:
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._memory: defaultdict[str, float] = defaultdict(float)
         self._processor = time.process_time()
-        self._waited = processes.seconds_waited()
+        self._waited, self._exchanged = processes.seconds_waited(), processes.bytes_exchanged()
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -47,12 +47,14 @@ class Phases:
 
         `seconds/cpu` is the processor time of the process since this object was made, on all cores; unlike the time of
         a clock it does not depend on other programs. With several processes, `seconds/communication` is the part of the
-        phases in which this one waits for the others or exchanges data with them.
+        phases in which this one waits for the others or exchanges data with them, and `exchanged_mib` the
+        size of the tensors that it gathers or adds up.
         """
         seconds = {f"seconds/{name}": value for name, value in self._seconds.items()}
         seconds["seconds/cpu"] = time.process_time() - self._processor
         if processes.size() > 1:
             seconds["seconds/communication"] = processes.seconds_waited() - self._waited
+            seconds["exchanged_mib"] = (processes.bytes_exchanged() - self._exchanged) / 2**20
         return seconds | {f"memory_mib/{name}": value for name, value in self._memory.items()}
 
 
