@@ -193,10 +193,11 @@ class TrainingLoop:
             "recipe": dict(self.recipe),
         }
         with self.averaged(), self.layout.whole(copies=False), position.phase("save"):
-            folder = processes.on_main(
-                lambda: self.checkpoints.save(self.policy, TrainerState(self.step, tensors, values), score)
-            )
-        position.saved = self.step
+            return processes.on_main(lambda: self._write(TrainerState(self.step, tensors, values), score))
+
+    def _write(self, state: TrainerState, score: float | None) -> Path:
+        folder = self.checkpoints.save(self.policy, state, score)
+        position.saved = state.step
         return folder
 
     def resume(self) -> None:

@@ -27,7 +27,7 @@ from mmrl.generation.memory.estimate import (
     placeholder_sample,
     recording_bytes,
 )
-from mmrl.generation.memory.memory_report import MemoryEstimate
+from mmrl.generation.memory.memory_report import MemoryEstimate, UpdateMemory
 from mmrl.generation.memory.meta_run import AllocationTracker
 from mmrl.policy import Rollout, RolloutRequest, StepOutputs
 from tests.generation import tiny_pipelines as tiny
@@ -223,3 +223,19 @@ def test_every_recipe_has_an_estimate(recipe):
     assert estimate.plain.peak > 4 * estimate.recomputed.peak > 0
     assert 10**5 < estimate.trained < 10**9
     assert all(figures for _, figures in estimate.rows())
+
+
+def test_window_divides_state_and_keeps_parameters_and_gradients_whole():
+    """With 2**30 trained parameters: 16 GiB of state and a reference of 4 GiB; all but 8 GiB are divided."""
+    update = UpdateMemory(kept=0, peak=2**30)
+    whole = MemoryEstimate(
+        frozen=(), trained=2**30, copies=(), reference=4 * 2**30, recording=2**30, micro_batches=8, rollout=0,
+        rollout_at="", plain=update, recomputed=None, checkpointing=False, assumptions=(),
+    )  # fmt: skip
+    saving = 12  # GiB
+    assert dict(whole.of_processes(1))["replicas"] == f"{16 + 4 + 8 + saving} GiB"
+    four = dict(whole.of_processes(4))
+    assert four["replicas"] == f"{16 + 4 + 2 + saving} GiB"
+    assert four["window"].startswith(f"{5 + 8 + 4 + 2 + saving} GiB, of which 5.0 GiB")
+    adapters = replace(whole, reference=0, trained=2**20)
+    assert {text.partition(",")[0] for _, text in adapters.of_processes(4)} == {"3.0 GiB"}

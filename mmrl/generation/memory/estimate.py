@@ -35,7 +35,7 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording
 from mmrl.generation.diffusion.scheduler_families import convert_scheduler
 from mmrl.generation.memory.architecture import Architecture, build_component
-from mmrl.generation.memory.memory_report import ComponentWeights, MemoryEstimate, UpdateMemory
+from mmrl.generation.memory.memory_report import OLD_POLICY, ComponentWeights, MemoryEstimate, UpdateMemory
 from mmrl.generation.memory.meta_run import meta_pipeline
 from mmrl.policy import Rollout, RolloutRequest
 
@@ -80,7 +80,7 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
         trained=trial.parameters,
         copies=(
             *(["moving average"] if config.optimizer.ema is not None else []),
-            *(["old policy"] if config.algorithm.name in ("diffusion_nft", "awm") else []),
+            *([OLD_POLICY] if config.algorithm.name in ("diffusion_nft", "awm") else []),
         ),
         reference=reference,
         recording=trial.recording,

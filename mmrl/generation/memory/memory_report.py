@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 FLOAT32 = 4  # bytes
 ADAM_MOMENTS = 2
+OLD_POLICY = "old policy"
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,15 @@ class MemoryEstimate:
         """Return the name and text of each `run.place`: the bytes of one of several processes.
 
         Adapters stay whole in every place, since they are small. While a `window` is open, the fully trained parameters
-        and their gradients are whole beside the process's own part, and so are the copies that the algorithm uses.
+        and their gradients are whole beside the process's own part, and so are the reference and an old policy.
         """
         own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
         frozen = sum(each.bytes for each in self.frozen)
         state = self.training_state + self.reference if self.reference else 0
         kept = frozen if self.reference else frozen + self.training_state
-        whole = self.trained * FLOAT32 * 2 if self.reference else 0
+        whole = (
+            self.trained * FLOAT32 * (3 if OLD_POLICY in self.copies else 2) + self.reference if self.reference else 0
+        )
         part = state // processes
         return [
             ("replicas", size(self.resident + own)),
