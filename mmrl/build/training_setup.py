@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mmrl.build.equal_calls import unequal_calls
 from mmrl.build.policies import policy_class
 from mmrl.build.reward_suites import Rewards, build_constraints
 from mmrl.config.algorithms.advantage import AdvantageConfig
@@ -78,11 +79,12 @@ def check(config: TrainConfig) -> None:
         raise ConfigError("\n".join(errors))
 
 
-def check_processes(config: TrainConfig) -> None:
-    """Check that a configuration can be trained by several processes; no model is loaded.
+def check_processes(config: TrainConfig, count: int) -> None:
+    """Check that a configuration can be trained by `count` processes, two or more; no model is loaded.
 
     Raises:
-        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone.
+        ConfigError: a reward keeps a state between batches, of which each process would know its own part alone; or
+            `run.place: strict` is chosen, and the processes would not make equally many calls of the model.
     """
     stateful = [
         f"rewards.{i}.name: {reward.name} keeps a state between batches, and each process would have another one: "
@@ -90,8 +92,8 @@ def check_processes(config: TrainConfig) -> None:
         for i, reward in enumerate(config.rewards)
         if reward_class(reward.name).state_dict is not Reward.state_dict
     ]
-    if stateful:
-        raise ConfigError("\n".join(stateful))
+    if errors := [*stateful, *(unequal_calls(config, count) if config.run.place == "strict" else ())]:
+        raise ConfigError("\n".join(errors))
 
 
 def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:

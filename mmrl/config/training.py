@@ -88,7 +88,7 @@ class TimeoutsConfig(Section):
     """For a process that lives, but does not arrive where the others wait for it."""
 
 
-Place = Literal["auto", "replicas", "window"]
+Place = Literal["auto", "replicas", "window", "strict"]
 """The layout of a model's parameters over several processes; see `RunConfig.place`."""
 
 
@@ -106,7 +106,10 @@ class RunConfig(Section):
     place: Place = "auto"
     """The layout of the trained model over several processes. `replicas`: each has the whole model, and gradients are
     summed once an update. `window`: each has a part of parameters, gradients and optimizer state, and the whole model
-    while it samples, updates or evaluates. `auto`: replicas."""
+    while it samples, updates or evaluates. `strict`: for diffusion and flow models that do not fit whole; each process
+    has a part all the time, and gathers one block of the model after another in every call of it. All processes then
+    make equally many calls, so it trains by policy gradients, DiffusionNFT and AWM, in equal shares. `auto`:
+    replicas."""
     timeouts: TimeoutsConfig = TimeoutsConfig()
 
 

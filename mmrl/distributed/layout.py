@@ -11,7 +11,7 @@
 
 A layout that divides parameters keeps a part of each in every process. `parameters_to_train()` must be called outside
 `whole`: it returns the parts, which the optimizer updates. Every process opens `whole` equally often, and makes all
-other calls in the same order.
+other calls in the same order. Under `strict`, parameters are never whole: see `mmrl.distributed.strict`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ class Layout(Protocol):
 
     is_whole: bool
     """True while divided parameters are whole because `whole` is open; always False where nothing is divided."""
+    gathers_in_calls: bool
+    """True if a placed module gathers its parameters in each call: all processes make equally many calls of it."""
 
     def place(self, modules: Sequence[nn.Module]) -> None:
         """Divide the parameters of these modules, in place.
@@ -66,8 +68,11 @@ class Layout(Protocol):
         """Return a context in which the placed modules are whole and compute without waiting for other processes.
 
         Without `copies`, the copies of `keep_whole` and `divide` stay divided, which saves their memory: the context is
-        then for work that enters neither the reference nor an old policy.
+        then for work that enters neither the reference nor an old policy. Where `gathers_in_calls`, it does nothing.
         """
+
+    def saving(self) -> AbstractContextManager[None]:
+        """Return a context in which process 0 can save the placed modules in the formats of their libraries."""
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by its sum over the processes; a parameter that none has a gradient of keeps none."""
@@ -85,17 +90,21 @@ class Layout(Protocol):
         """Gather the copy whenever the parameters become whole, and release it afterwards."""
 
     def divide(self, tensors: Sequence[Tensor]) -> DividedTensors | None:
-        """Return the tensors divided over the processes; None where each process keeps them whole."""
+        """Return the tensors divided over the processes, to be gathered by `whole`; None where it gathers nothing."""
 
 
 class Replicas:
     """Each process has all parameters; gradients are summed once an update."""
 
     is_whole = False
+    gathers_in_calls = False
 
     def place(self, modules: Sequence[nn.Module]) -> None: ...
 
     def whole(self, copies: bool = True) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def saving(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -117,8 +126,12 @@ class Replicas:
 
 def choose_layout(place: Place) -> Layout:
     """Return the layout of `run.place`; with one process, parameters are always whole."""
-    if place != "window" or processes.size() == 1:
+    if place in ("auto", "replicas") or processes.size() == 1:
         return Replicas()
+    if place == "strict":
+        from mmrl.distributed.strict import Strict
+
+        return Strict()
     from mmrl.distributed.window import Window
 
     return Window()

@@ -42,7 +42,7 @@ def blocks_to_shard(model: nn.Module) -> list[nn.Module]:
     outside = sum(parameter.numel() for parameter in model.parameters() if id(parameter) not in inside)
     if total >= LARGE and outside > (1 - LEAST_SHARE) * total:
         raise ConfigError(
-            f"run.place: window divides models block by block, but {outside / total:.0%} of the parameters of "
+            f"run.place: models are divided block by block, but {outside / total:.0%} of the parameters of "
             f"{type(model).__name__} are outside of its blocks ({', '.join(sorted(named)) or 'it names none'}); "
             "choose replicas"
         )

@@ -12,23 +12,20 @@ parameters where `whole` opens with copies: 2 P or 4 P more.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.device_mesh import DeviceMesh
 
 from mmrl.distributed import processes
+from mmrl.distributed.divided_blocks import all_blocks, clip_parts, divide_in_blocks, mesh_of_processes
 from mmrl.distributed.frozen_parts import FrozenParts
 from mmrl.distributed.gradients import sum_gradients
 from mmrl.distributed.layout import DividedTensors, WholeCopy
-from mmrl.distributed.sharding_plan import blocks_to_shard
-from mmrl.distributed.tensor_parts import fill, is_divided, joined, norm_of_parts, own_part, sum_to_parts
-from mmrl.errors import ConfigError
+from mmrl.distributed.tensor_parts import fill, is_divided, joined, sum_to_parts
 
 _HOOKS = (
     *("_forward_pre_hooks", "_forward_hooks", "_state_dict_pre_hooks"),
@@ -40,6 +37,8 @@ keep count of calls that a replay skips, and those of the state divide the param
 
 class Window:
     """Parameters, gradients and optimizer states are divided; parameters are whole while `whole` is open."""
+
+    gathers_in_calls = False
 
     def __init__(self) -> None:
         self.is_whole = False
@@ -72,6 +71,9 @@ class Window:
             for model in self._models:
                 model.close()
 
+    def saving(self) -> AbstractContextManager[None]:
+        return self.whole(copies=False)
+
     @torch.no_grad()
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         trained = list(parameters)
@@ -91,15 +93,8 @@ class Window:
             parameter.grad = joined(part, parameter)
         sum_gradients(parameter for parameter in trained if not is_divided(parameter))
 
-    @torch.no_grad()
     def clip_gradients(self, parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        norm = norm_of_parts(gradients)
-        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-        for gradient in gradients:
-            part = own_part(gradient)
-            part.mul_(factor.to(part.device))
-        return norm
+        return clip_parts(parameters, max_norm)
 
     def parameters_changed(self) -> None:
         if self.is_whole:
@@ -127,15 +122,7 @@ class Window:
             self._gathered.append(copy)
 
     def _mesh_on(self, device: torch.device) -> DeviceMesh:
-        """Return the processes, or with several nodes of several processes a table with a row for each node.
-
-        Parameters are then divided within a node, and each node has all of them.
-        """
-        if self._mesh is None:
-            size = processes.size()
-            local = int(os.environ.get("LOCAL_WORLD_SIZE", size))
-            table = (size // local, local) if 1 < local < size and size % local == 0 else (size,)
-            self._mesh = init_device_mesh(device.type, table, mesh_dim_names=("nodes", "parts")[-len(table) :])
+        self._mesh = self._mesh or mesh_of_processes(device)
         return self._mesh
 
 
@@ -144,18 +131,11 @@ class _DividedModel:
 
     def __init__(self, model: nn.Module, mesh: DeviceMesh) -> None:
         before = {(module, kind): set(getattr(module, kind)) for module in model.modules() for kind in _HOOKS}
-        scalars = {parameter for parameter in model.parameters() if not parameter.ndim}  # stay whole
-        for parameter in model.parameters():
-            parameter.data = parameter.data.contiguous()
-        count = len(list(model.parameters()))
-        blocks = [*blocks_to_shard(model), model]
+        blocks = all_blocks(model)
         self._classes = [(block, type(block)) for block in blocks]
-        for block in blocks:
-            fully_shard(block, mesh=mesh, reshard_after_forward=True, ignored_params=scalars)
+        divide_in_blocks(model, blocks, mesh)
         parts = dict(model.named_parameters())
         self._bytes = sum(parameter.numel() * parameter.element_size() for parameter in parts.values())
-        if len(parts) != count:
-            raise ConfigError(f"run.place: blocks of {type(model).__name__} share parameters; choose replicas")
         self._divided: list[tuple[Any, type]] = [(block, type(block)) for block in blocks]
         self._hooks: list[tuple[nn.Module, str, int, Any]] = []
         self.open()

@@ -42,6 +42,8 @@ def evaluate(
     its end. `step` only labels the result. For answers in text, the pictures in the prompts of about `pictures`
     samples, the first of each source, are kept, as `reader` reads them (unset: within the default budget).
 
+    Where a policy gathers its parameters in each call, processes with fewer calls than others repeat the first one.
+
     Raises:
         EvaluationError: there is nothing to evaluate, or the policy answered other samples than requested.
         DataError: a picture in a prompt cannot be read.
@@ -49,6 +51,7 @@ def evaluate(
     import torch  # here, so that reading results does not load it
 
     from mmrl.distributed import processes
+    from mmrl.distributed.layout import layout_of
     from mmrl.policy import batch_requests
     from mmrl.training.rollouts.exchange import deal, own_rows, shared_rows, shared_scores
 
@@ -69,6 +72,9 @@ def evaluate(
                 raise EvaluationError(f"expected rollouts of the samples {expected}, got {came}")
             media += rollout.media
             token_ids += rollout.token_ids or [None] * len(expected)
+        if layout_of(policy).gathers_in_calls:
+            for _ in range(max(map(ranks.count, ranks)) - sum(mine)):
+                policy.rollout(calls[0], seed=seed)
     rows = own_rows([(sum(each.n for each in call), own) for call, own in zip(calls, mine, strict=True)])
     inputs = [
         reward_input(

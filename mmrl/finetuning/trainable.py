@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
 
 from mmrl.distributed.layout import DividedTensors, Layout
+from mmrl.distributed.tensor_parts import cut, own_part
 from mmrl.errors import ConfigError
 
 
@@ -58,6 +59,7 @@ class FrozenCopy:
         self._slots: list[tuple[nn.Module, str]] = []
         self._frozen: list[nn.Parameter] = []
         self._divided: DividedTensors | None = None
+        self._layout: Layout | None = None
         for module in (each for root in modules for each in root.modules()):
             for name, parameter in module.named_parameters(recurse=False):
                 if only_trained and not parameter.requires_grad:
@@ -67,7 +69,14 @@ class FrozenCopy:
                 self._frozen.append(nn.Parameter(copy, requires_grad=False))
 
     def place(self, layout: Layout) -> None:
-        """Keep only this process's part of the copy, if the layout divides parameters."""
+        """Keep only this process's part of the copy, if the layout divides parameters; these are divided already."""
+        if layout.gathers_in_calls:
+            self._layout, live = layout, self._live()
+            self._frozen = [
+                nn.Parameter(cut(frozen.detach(), parameter).to(parameter.device, copy=True), requires_grad=False)
+                for frozen, parameter in zip(self._frozen, live, strict=True)
+            ]
+            return
         self._divided = layout.divide(self._frozen)
         if self._divided is not None:
             self._frozen = []
@@ -79,9 +88,12 @@ class FrozenCopy:
         Raises:
             RunError: the copy is divided, and not whole now.
         """
+        if self._layout is not None:
+            with self._exchanged(self._layout):
+                yield
+            return
         # The parameter objects are exchanged, not their values: a graph that waits for backward keeps its parameters.
-        live = [module._parameters[name] for module, name in self._slots]
-        frozen = self._frozen
+        live, frozen = self._live(), self._frozen
         if self._divided is not None:
             frozen = [nn.Parameter(tensor, requires_grad=False) for tensor in self._divided.tensors()]
         self._fill(frozen)
@@ -90,9 +102,31 @@ class FrozenCopy:
         finally:
             self._fill(live)
 
-    def _fill(self, parameters: Sequence[nn.Parameter | None]) -> None:
+    @contextmanager
+    def _exchanged(self, layout: Layout) -> Iterator[None]:
+        """While open, the parts have the values of the copy; a graph that needs the live ones must not wait."""
+        parts = [own_part(parameter) for parameter in self._live()]
+        values = [part.clone() for part in parts]
+        _write(self._frozen, parts)
+        layout.parameters_changed()
+        try:
+            yield
+        finally:
+            _write(values, parts)
+            layout.parameters_changed()
+
+    def _live(self) -> list[nn.Parameter]:
+        return [cast(nn.Parameter, module._parameters[name]) for module, name in self._slots]
+
+    def _fill(self, parameters: Sequence[nn.Parameter]) -> None:
         for (module, name), parameter in zip(self._slots, parameters, strict=True):
             module._parameters[name] = parameter
+
+
+@torch.no_grad()
+def _write(values: Sequence[Tensor], places: Sequence[Tensor]) -> None:
+    for value, place in zip(values, places, strict=True):
+        place.copy_(value)
 
 
 @contextmanager

@@ -101,3 +101,5 @@ class ParameterCopy:
                 part.copy_(values)
             else:
                 now.data, copy[name] = copy[name], now.data
+        if not self._layout.is_whole:
+            self._layout.parameters_changed()

@@ -27,6 +27,10 @@ class MicroBatch:
         steps = advantages.to(rollout.mask.device)[:, None].where(rollout.mask, 0.0)
         return cls(rollout, advantages, torch.ones_like(advantages, dtype=torch.bool), steps)
 
+    def with_every_row(self) -> MicroBatch:
+        """Return this micro-batch with all rows scored, and advantages of 0."""
+        return MicroBatch.of_rows(self.rollout, torch.zeros_like(self.advantages))
+
     @property
     def scored_rows(self) -> int:
         """The number of trajectories that are trained on."""

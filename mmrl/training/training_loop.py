@@ -192,7 +192,7 @@ class TrainingLoop:
             "tokens": self.tokens,
             "recipe": dict(self.recipe),
         }
-        with self.averaged(), self.layout.whole(copies=False), position.phase("save"):
+        with self.averaged(), self.layout.saving(), position.phase("save"):
             return processes.on_main(lambda: self._write(TrainerState(self.step, tensors, values), score))
 
     def _write(self, state: TrainerState, score: float | None) -> Path:
@@ -238,6 +238,10 @@ class TrainingLoop:
                     continue
                 share = self.loss_scale.factor * amount / total
                 seed = fold_in(self.seed, self.step, self.updates, number)
+                if self.layout.gathers_in_calls and not amount:
+                    if any(amounts):  # others compute, and need this process's parts
+                        self.objective.backward(batch.with_every_row(), 0.0, seed, MetricAccumulator())
+                    continue
                 self.objective.backward(batch, share, seed, first if check_gap else accumulator)
         gap = 0.0
         if check_gap:

@@ -163,7 +163,7 @@ def train(
 def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, load_reward: SharedLoader) -> Path:
     run, layout = resume or run_folder(config), choose_layout(config.run.place)
     if processes.size() > 1:
-        check_processes(config)
+        check_processes(config, processes.size())
     if resume is not None:
         check_writable(run)
         check_unedited(run, config)
@@ -229,7 +229,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
                     forget_evaluations_after(folder, trainer.step)
         trainer.train()
         if config.policy.train == "lora":
-            with trainer.averaged(), policy.layout.whole(copies=False):
+            with trainer.averaged(), policy.layout.saving():
                 if processes.is_main():
                     policy.save(run)  # the run's folder then loads as an adapter; whole models are not stored twice
         if processes.is_main():

@@ -82,8 +82,8 @@ def test_pure_noise_has_a_velocity(case, requests):
     assert velocity.isfinite().all() and velocity.abs().max() < 3 * below.abs().max()
 
 
-@pytest.mark.parametrize(("place", "calls"), [(0.02, 7), (0.2, 5), (0.6, 2), (0.98, 2)])
-def test_velocity_of_loops_that_start_mid_schedule(place, calls, tmp_path):
+@pytest.mark.parametrize("place", [0.02, 0.2, 0.6, 0.98])
+def test_velocity_of_loops_that_start_mid_schedule(place, tmp_path):
     """`strength` 0.7 leaves out the first three of ten steps; DDIM does not know where the loop begins."""
     sampling = tiny.sampling("sd15_img2img", steps=10, transition={"name": "ode"}, pipeline_args={"strength": 0.7})
     policy = PipelinePolicy(tiny.build("sd15_img2img"), sampling, lora=LoraConfig(rank=4, alpha=8))
@@ -93,7 +93,7 @@ def test_velocity_of_loops_that_start_mid_schedule(place, calls, tmp_path):
     hook = policy.pipeline.unet.register_forward_pre_hook(lambda module, inputs: seen.append(float(inputs[1])))
     velocity = policy.predict_velocity(rollout, rollout.clean, policy.noise_level(place))
     hook.remove()
-    assert velocity.shape == rollout.clean.shape and seen == calls * [round(place * 999)]
+    assert velocity.shape == rollout.clean.shape and seen == [round(place * 999)]
 
 
 @pytest.mark.parametrize("case", ["noise", "v", "variance exploding"])

@@ -1,8 +1,9 @@
 """The components that a pipeline calls in every step: denoisers, networks beside them (ControlNets), and guiders.
 
 Denoiser calls are intercepted: they can be counted, computed with gradients, or answered without computation. The
-module is never wrapped: pipelines read its `config` and `dtype`, and FSDP keeps hooks on it. Only `forward` is
-replaced, on the instance, during one call of the pipeline.
+module is never wrapped: pipelines read its `config` and `dtype`. Only its call is replaced, on the instance, during one
+call of the pipeline: the hooks on the module run in calls that are computed, and in no others, since those of FSDP wait
+for other processes.
 
 A guider may have state: adaptive projected guidance averages its corrections over steps (arXiv:2410.02416). The state
 is read after every step of a rollout, and restored after every step that a replay skips.
@@ -79,30 +80,27 @@ def intercept_denoisers(
 ) -> Iterator[None]:
     """While open, `loop` provides the output of each denoiser call; computations run under `precision`."""
 
-    def intercepted(forward: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*args: Any, **kwargs: Any) -> Any:
+    def intercepted(call: Callable[..., Any]) -> Callable[..., Any]:
+        def through_loop(*args: Any, **kwargs: Any) -> Any:
             def compute() -> Any:
                 with precision():
-                    return forward(*args, **kwargs)
+                    return call(*args, **kwargs)
 
+            loop.on_denoiser_call()  # before the hooks: those of FSDP and DDP read the grad mode, which it sets
             return loop.on_denoise(compute, (args, kwargs))
 
-        return call
+        return through_loop
 
     def intercepted_branch(forward: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args, **kwargs: loop.on_branch(lambda: forward(*args, **kwargs))
 
-    modules = list(denoisers.values())
-    replaced = [(module, "forward", intercepted(module.forward)) for module in modules]
+    replaced: list[tuple[Any, str, Any]] = []
+    for module in denoisers.values():
+        name = "_call_impl" if module._compiled_call_impl is None else "_compiled_call_impl"  # all that __call__ calls
+        replaced.append((module, name, intercepted(getattr(module, name))))
     replaced += [(module, "forward", intercepted_branch(module.forward)) for module in branches]
     with replaced_attributes(replaced):
-        # This hook must be the first: those of FSDP and DDP read the grad mode, which the loop sets.
-        handles = [m.register_forward_pre_hook(lambda *_: loop.on_denoiser_call(), prepend=True) for m in modules]
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        yield
 
 
 def guiders_of(pipeline: DiffusionPipeline) -> list[BaseGuidance]:

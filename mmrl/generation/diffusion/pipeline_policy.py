@@ -173,7 +173,17 @@ class PipelinePolicy:
         return made
 
     def place(self, layout: Layout) -> None:
-        """Let the layout divide the trained denoisers over the processes; before an optimizer or a copy is made."""
+        """Let the layout divide the trained denoisers over the processes; before an optimizer or a copy is made.
+
+        Raises:
+            ConfigError: processes would call the denoisers unequally often, and the layout does not allow that.
+        """
+        if layout.gathers_in_calls and (len(self._denoisers) > 1 or self._branches):
+            raise ConfigError(
+                f"run.place: strict divides a single denoiser, which is called equally often at every noise level, and "
+                f"{type(self.pipeline).__name__} has {', '.join(self._denoisers)}"
+                f"{' and a network beside them' if self._branches else ''}; choose window"
+            )
         self.layout = layout
         self._trainable.place(layout)
 
@@ -252,6 +262,9 @@ class PipelinePolicy:
         if recording.num_schedules > 1:
             raise UnsupportedError(f"{type(self.pipeline).__name__} generates in {recording.num_schedules} sections, "
                                    "each with a separate schedule: it has no single velocity")  # fmt: skip
+        if self.layout.gathers_in_calls and len(set(map(len, recording.output_specs))) > 1:
+            raise UnsupportedError(f"run.place: strict needs equally many denoiser calls in each step, and "
+                                   f"{type(self.pipeline).__name__} makes others in some: choose window")  # fmt: skip
         loop = VelocityLoop(self.guiders, recording, noisy, sigma)
         self._call(loop, recording)
         if loop.velocity is None:

@@ -27,6 +27,7 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.media.sample_media import media_kind
 from mmrl.data.sample import Sample
+from mmrl.distributed.divided_blocks import all_blocks
 from mmrl.errors import UnsupportedError
 from mmrl.finetuning.diffusers_modules import DiffusersFull
 from mmrl.generation.diffusion.denoiser_hook import find_denoisers
@@ -83,6 +84,8 @@ def estimate_memory(config: TrainConfig, architecture: Architecture) -> MemoryEs
             *([OLD_POLICY] if config.algorithm.name in ("diffusion_nft", "awm") else []),
         ),
         reference=reference,
+        adapted=0 if full else sum(each.bytes for each in frozen if each.name in trial.trained),
+        gathered=trial.gathered(),
         recording=trial.recording,
         micro_batches=geometry.micro_batches,
         rollout=rollout,
@@ -131,6 +134,21 @@ class Trial:
         self.recording = 0
         """The bytes that the rollout call keeps for its replays."""
         self._rollout: Rollout | None = None
+
+    def gathered(self) -> int:
+        """Return the bytes of all parameters outside of a denoiser's blocks and of its two largest blocks."""
+        outside, blocks = 0, [0, 0]
+        for denoiser in (self._denoisers[name] for name in self.trained):
+            counted: set[int] = set()
+            for block in all_blocks(denoiser):
+                own = {id(each): each for each in block.parameters() if id(each) not in counted}
+                counted |= own.keys()
+                needed = sum(each.nbytes * (2 if each.requires_grad else 1) for each in own.values())
+                if block is denoiser:
+                    outside += needed
+                else:
+                    blocks.append(needed)
+        return outside + sum(sorted(blocks)[-2:])
 
     def updates(self) -> tuple[UpdateMemory, UpdateMemory | None]:
         """Return the update's memory without and with gradient checkpointing; None if a denoiser has none."""

@@ -34,6 +34,8 @@ class MemoryEstimate:
     trained: int  # the number of trained parameters, all float32
     copies: tuple[str, ...]  # the further float32 copies of every trained parameter: a moving average, an old policy
     reference: int  # the bytes of a frozen copy of fully trained denoisers; adapters need none
+    adapted: int  # the bytes of denoisers under adapters, which are among `frozen`; 0 for full training
+    gathered: int  # the bytes that `run.place: strict` has whole at once: two blocks and all that is outside of blocks
     recording: int  # the bytes that one rollout call keeps for its replays
     micro_batches: int  # the number of rollout calls of an iteration, whose recordings are all kept
     rollout: int
@@ -94,6 +96,7 @@ class MemoryEstimate:
 
         Adapters stay whole in every place, since they are small. While a `window` is open, the fully trained parameters
         and their gradients are whole beside the process's own part, and so are the reference and an old policy.
+        Under `strict`, the blocks that compute are whole, with their gradients, and all else of the denoiser is divided.
         """
         own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
         frozen = sum(each.bytes for each in self.frozen)
@@ -103,11 +106,17 @@ class MemoryEstimate:
             self.trained * FLOAT32 * (3 if OLD_POLICY in self.copies else 2) + self.reference if self.reference else 0
         )
         part = state // processes
+        strict = (self.adapted + self.training_state + self.reference) // processes
         return [
             ("replicas", size(self.resident + own)),
             (
                 "window",
                 f"{size(kept + part + whole + own)}, of which {size(part)} are this process's part of what is trained",
+            ),
+            (
+                "strict",
+                f"{size(frozen - self.adapted + strict + self.gathered + own)}, of which {size(strict)} are this "
+                f"process's part of the denoiser, and {size(self.gathered)} the blocks that it gathers",
             ),
         ]
 

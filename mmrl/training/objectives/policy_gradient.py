@@ -132,7 +132,7 @@ class PolicyGradient(Objective):
             with torch.enable_grad(), self._fused_loss(part):
                 self._policy.replay(part.rollout, step_indices, visit)
         metrics.absorb(part.metrics)
-        metrics.mean("loss", part.loss / share, weight=share)
+        metrics.mean("loss", part.loss / (share or 1.0), weight=share)
 
     def _fused_loss(self, part: _ReplaySlice) -> AbstractContextManager[None]:
         """Pass the derivative of the loss to the replay: the loss of a decision depends on its own log-prob alone."""
