@@ -12,7 +12,7 @@ from mmrl.config.policy import PolicyConfig
 from mmrl.config.sampling import SamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.rewards.core.registry import reward_class
-from mmrl.rewards.core.reward import Scope
+from mmrl.rewards.core.reward_io import Scope
 
 _OTHERWISE = "leave it out, or set run.place to window"
 

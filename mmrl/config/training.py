@@ -106,10 +106,10 @@ class RunConfig(Section):
     place: Place = "auto"
     """The layout of the trained model over several processes. `replicas`: each has the whole model, and gradients are
     summed once an update. `window`: each has a part of parameters, gradients and optimizer state, and the whole model
-    while it samples, updates or evaluates. `strict`: for diffusion and flow models that do not fit whole; each process
-    has a part all the time, and gathers one block of the model after another in every call of it. All processes then
-    make equally many calls, so it trains by policy gradients, DiffusionNFT and AWM, in equal shares. `auto`:
-    replicas."""
+    while it samples, updates or evaluates. `strict`: for diffusion and flow models that do not fit whole together with
+    their gradients; each process has a part all the time once it has loaded the model, and gathers one block after
+    another in every call. All processes then make equally many calls, so it trains by policy gradients, DiffusionNFT
+    and AWM, in equal shares. `auto`: replicas."""
     timeouts: TimeoutsConfig = TimeoutsConfig()
 
 

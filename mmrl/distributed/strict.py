@@ -6,7 +6,11 @@ processes does not reach counts as zero there, and one that none reaches has a g
 
 Memory for P trained parameters and N processes, in bytes: 16 P / N for the parts, their gradients and two moments of
 AdamW, and 8 bytes for each parameter of the largest block. A frozen reference and an old policy are parts too: their
-values are exchanged with those of the parameters while they compute.
+values are exchanged with those of the parameters while they compute. Before it is divided, each process has loaded the
+whole model on its device, with a reference for full training.
+
+Gradients of inputs that several blocks share are added up in another order than without blocks. In float32 that is the
+last bit; in bfloat16, where such sums are rounded to 8 bits, gradients differ visibly from those of other places.
 """
 
 from __future__ import annotations

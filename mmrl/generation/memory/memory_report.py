@@ -96,7 +96,7 @@ class MemoryEstimate:
 
         Adapters stay whole in every place, since they are small. While a `window` is open, the fully trained parameters
         and their gradients are whole beside the process's own part, and so are the reference and an old policy.
-        Under `strict`, the blocks that compute are whole, with their gradients, and all else of the denoiser is divided.
+        Under `strict`, the blocks that compute are whole, with their gradients; all else of the denoiser is divided.
         """
         own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
         frozen = sum(each.bytes for each in self.frozen)
