@@ -69,3 +69,13 @@ def test_unequal_calls_are_refused_by_their_key_before_a_model_is_loaded(message
     with pytest.raises(ConfigError, match=f"(?m)^{message}.*window$"):
         check_processes(config, 2)
     check_processes(config.model_copy(update={"run": config.run.model_copy(update={"place": "window"})}), 2)
+
+
+@pytest.mark.slow
+def test_processes_with_fewer_evaluation_calls_repeat_one(fork_server, tmp_path):
+    """Three calls of two rows for two processes."""
+    words = (*CASES[DAILY], "training={iterations: 1}", "data.validation=shapeworld:development",
+             "evaluation={prompts: 6, samples: 1, batch: 2, diversity_prompts: 0}")  # fmt: skip
+    alone = train(fork_server, tmp_path / "1", 1, *words)
+    divided = train(fork_server, tmp_path / "2", 2, *words, STRICT)
+    assert largest_difference(alone, divided) <= BOUND
