@@ -18,7 +18,7 @@ def kinds(model: nn.Module) -> set[str]:
     return {type(block).__name__ for block in blocks_to_shard(model)}
 
 
-@pytest.mark.parametrize("place", ["auto", "replicas", "window"])
+@pytest.mark.parametrize("place", ["auto", "replicas", "window", "strict"])
 def test_one_process_has_all_parameters(place):
     layout = choose_layout(place)
     parameter = nn.Parameter(torch.ones(3))
