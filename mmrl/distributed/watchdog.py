@@ -97,7 +97,7 @@ class Watchdog:
         self._interval = min(1.0, timeouts.silence / 5)
         self._wait, self._waited = position.wait, 0.0
         self._rounds = 0
-        self._sent: tuple[int | None, str] = (None, "")
+        self._sent: tuple[int | None, int | None, str] = (None, None, "")
         self._left_round: int | None = None  # the first round that sends that this process leaves
         self._stuck = 0.0  # seconds since the last round
         self._code: int | None = None  # this process leaves with it
@@ -208,7 +208,7 @@ class Watchdog:
         for _ in range(10):
             if self._wake.wait(self._interval / 10):
                 break
-            if self._sent != (position.iteration, position.name):
+            if self._sent != (position.iteration, position.saved, position.name):
                 self._check_line()
                 self._send()
         return self._interval
@@ -216,7 +216,7 @@ class Watchdog:
     def _send(self) -> Beat:
         beat = self._beat()
         self._store.set(f"beat/{self._rank}", json.dumps(asdict(beat)))
-        self._sent = (beat.iteration, beat.phase)
+        self._sent = (beat.iteration, beat.saved, beat.phase)
         return beat
 
     def _check_line(self) -> None:
@@ -288,6 +288,7 @@ class Watchdog:
         if torchrun_holds_store():
             reason = f"the store of torchrun at {self._address} cannot be reached"
         if self._known.speaker(torchrun_holds_store(), self._here) == self._rank:
+            self._known.beats[self._rank] = self._beat()  # it may know of a later checkpoint than the last round
             subject = self._rank if torchrun_holds_store() else 0
             self._print(self._known.sentence(subject, "stopped", reason))
             time.sleep(3 * self._interval)  # a process that saw this one end would take it for another loss
@@ -308,7 +309,8 @@ class Watchdog:
         seconds, step = 0.0, self._interval / 5
         with suppress(RuntimeError):
             while seconds < self._timeouts.silence:
-                self._exchange(step)
+                if seconds == 0 or self._rank == 0:  # afterwards the store may end before this process
+                    self._exchange(step)
                 patience = 0.0 if after is None or after.has_ended(self._here) else FIRST_END_S
                 if seconds >= patience and (self._rank or self._known.is_alone(self._others)):
                     break

@@ -193,15 +193,21 @@ class TrainingLoop:
             "recipe": dict(self.recipe),
         }
         with self.averaged(), self.layout.saving(), position.phase("save"):
-            return processes.on_main(lambda: self._write(TrainerState(self.step, tensors, values), score))
+            folder = processes.on_main(lambda: self._write(TrainerState(self.step, tensors, values), score))
+        position.saved = self.step
+        return folder
 
     def _write(self, state: TrainerState, score: float | None) -> Path:
         folder = self.checkpoints.save(self.policy, state, score)
-        position.saved = state.step
+        position.saved = state.step  # before the others know: one of them may have ended
         return folder
 
     def resume(self) -> None:
         """Continue exactly from the last checkpoint of the run's folder; from the beginning if none was finished."""
+        with position.phase("resume"):
+            self._resume()
+
+    def _resume(self) -> None:
         if not processes.on_main(self.checkpoints.any_finished):
             self.display.message(f"{self.run} has no checkpoint yet: starting from the beginning")
             for tracker in self.trackers:

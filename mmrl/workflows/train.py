@@ -18,12 +18,14 @@ from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewar
 from mmrl.build.training_setup import build_training_setup, check, check_processes
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.loading.load import dump_config
+from mmrl.config.loading.overrides import check_same_recipe
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.distributed.layout import choose_layout
+from mmrl.distributed.position import position
 from mmrl.errors import ConfigError
 from mmrl.evaluation.evaluate import evaluate
 from mmrl.evaluation.final_summary import write_grid
@@ -163,10 +165,12 @@ def train(
 def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, load_reward: SharedLoader) -> Path:
     run, layout = resume or run_folder(config), choose_layout(config.run.place)
     if processes.size() > 1:
+        check_same_recipe(processes.gather(config))
         check_processes(config, processes.size())
     if resume is not None:
         check_writable(run)
-        check_unedited(run, config)
+        with position.phase("resume"):
+            check_unedited(run, config)
     elif processes.is_main():
         check_run_folder(run)
     loaded = load_samples(config.data.path, config.media)

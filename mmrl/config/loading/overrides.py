@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mmrl.config.loading.renamed import rename_path
@@ -98,6 +98,19 @@ def check_resume_config(trained: TrainConfig, requested: TrainConfig, source: st
     if refused:
         refused.append("Put it back to resume the run, or start a new one; what may change is " + ", ".join(free) + ".")
         raise ConfigError("\n".join(refused))
+
+
+def check_same_recipe(recipes: Sequence[TrainConfig]) -> None:
+    """Raise a ConfigError that names every key whose value differs between the processes of a run, given by rank."""
+    first, *others = (_leaves(recipe.model_dump(mode="json")) for recipe in recipes)
+    differing = [
+        f"{key} is {other.get(key)!r:.80} in process {rank}, and {first.get(key)!r:.80} in process 0"
+        for rank, other in enumerate(others, start=1)
+        for key in dict.fromkeys([*first, *other])
+        if other.get(key) != first.get(key)
+    ]
+    if differing:
+        raise ConfigError("\n".join([*differing, "Start all processes with the same recipe."]))
 
 
 def _leaves(section: Mapping[str, Any], above: str = "") -> dict[str, Any]:
