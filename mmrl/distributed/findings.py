@@ -112,7 +112,7 @@ class Members:
     def _way_on(self) -> str:
         saved = max((beat.saved for beat in self.beats.values() if beat.saved is not None), default=None)
         if saved is None:
-            return "there is no checkpoint yet"
+            return "no checkpoint was written yet"
         run = next((beat.run for beat in self.beats.values() if beat.run is not None), None)
         resume = f"; go on with: mmrl train --resume {run}" if run else ""
         return f"the last checkpoint is of iteration {saved}{resume}"

@@ -97,6 +97,11 @@ def before_call(module: nn.Module, arguments: Any) -> None:
         act()
 
 
+def keep_parameters(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Keep the parameters that are trained."""
+    _parameters[:] = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def before_rename(event: str, arguments: tuple[Any, ...]) -> None:
     """Have the fault before the checkpoint of this iteration gets its name."""
     if event == "os.rename" and f"/.step-{ITERATION}.tmp" in str(arguments[0]):
@@ -107,10 +112,4 @@ if PHASE == "save":
     sys.addaudithook(before_rename)
 if ACT != "none":
     register_module_forward_pre_hook(before_call)
-    register_optimizer_step_pre_hook(
-        lambda optimizer, *_: _parameters.extend(
-            parameter for group in optimizer.param_groups for parameter in group["params"]
-        )
-        if not _parameters
-        else None
-    )
+    register_optimizer_step_pre_hook(keep_parameters)

@@ -26,7 +26,10 @@ WORDS = (
     "train", "quickstart", *SMALL, "data.micro_batch=2", "evaluation.batch=1", "training.min_valid_share=0.9",
     f"rewards=[{{name: '{REWARD}:Brightness'}}]",
 )  # fmt: skip
-DRAWS = ("sampling={steps: 4, window: {}}", "algorithm={name: grpo, advantage: {std: batch}}")
+DRAWS = (
+    "sampling={steps: 4, window: {}, transition: {name: flow_sde, noise_level: 0.5}}",
+    "algorithm={name: grpo, advantage: {std: batch}}",
+)
 LIKELIHOOD = (
     "train", "flow-grpo", *(word for word in WORDS[2:] if "num_noise_levels" not in word), *DRAWS
 )  # fmt: skip
@@ -42,7 +45,7 @@ class Case:
     """A fault of one process, and what the message says of it."""
 
     fault: str
-    """Of `faulty_reward`: what happens, in which phase of which iteration."""
+    """Act, phase and iteration, as `faulty_reward` reads them."""
     rank: int
     where: str
     """The place that the message names."""
@@ -76,12 +79,14 @@ FURTHER = {
     "raise 1 in rollout": Case("raise rollout 3", 1, ROLLOUT_3, "ValueError: the disc of the scorer broke"),
     "raise 0 in evaluate": Case("raise evaluate 2", 0, EVALUATE_2, "ValueError: the disc of the scorer broke"),
     "memory 1 in update": Case("memory update 3", 1, UPDATE_3, "MemoryError: no room for the scorer"),
-    "raise in reward": Case("raise reward 2", 1, "in ", "RunError: only 50% of the answers .* disc of the scorer", ANY),
-    "memory in reward": Case("memory reward 2", 1, "in ", "RunError: only 50% of the answers .* no room", ANY),
-    "nan in reward": Case("nan reward 2", 1, "in ", "RunError: only 50% of the answers", ANY),
+    "raise in reward": Case(
+        "raise reward 2", 1, REWARD_2, "RunError: only 50% of the answers .* disc of the scorer", ANY
+    ),
+    "memory in reward": Case("memory reward 2", 1, REWARD_2, "RunError: only 50% of the answers .* no room", ANY),
+    "nan in reward": Case("nan reward 2", 1, REWARD_2, "RunError: only 50% of the answers", ANY),
     "exit in reward": Case("exit reward 2", 1, REWARD_2, "SystemExit: the scorer gave up"),
     "nan gradients": Case("nan update 3", 1, UPDATE_3, "RunError: the gradient's norm is nan", ANY),
-    "changed weights": Case("change reward 3", 1, "in iteration 3", "RunError: replay differs", ANY, words=LIKELIHOOD),
+    "changed weights": Case("change reward 3", 1, UPDATE_3, "RunError: replay differs", ANY, words=LIKELIHOOD),
     "kill 0 in save": Case("kill save 3", 0, SAVE_3, KILLED, resumed=True),
     "freeze 0 in save": Case("freeze save 3", 0, SAVE_3, SILENT),
     "hang 0 in save": Case("hang save 3", 0, SAVE_3, "the others have waited for it for 6 s"),
@@ -165,7 +170,7 @@ def check_checkpoints(folder: Path, message: str) -> None:
     """Check that all checkpoints are whole, and that the message names the last one."""
     steps = sorted((folder / "run/checkpoints").glob("step-*"), key=lambda path: int(path.name[5:]))
     assert [damage(path) for path in steps] == [None] * len(steps)
-    last = "there is no checkpoint yet"
+    last = "no checkpoint was written yet"
     if steps:
         last = f"the last checkpoint is of iteration {steps[-1].name[5:]}; go on with: mmrl train --resume run"
     assert message.endswith(last), message
@@ -180,13 +185,11 @@ def check_resumed(fork_server: ForkServer, folder: Path, whole: Path) -> None:
 
 @pytest.mark.parametrize("name", [*DAILY, *(pytest.param(name, marks=pytest.mark.slow) for name in FURTHER)])
 def test_fault_of_one_process(fork_server: ForkServer, tmp_path: Path, name: str, request) -> None:
-    """One process has a fault; the message names it, its phase, its iteration and the last checkpoint."""
+    """Give one process a fault; the message names it, its phase, its iteration and the last checkpoint."""
     case = (DAILY | FURTHER)[name]
     moment, folder = tmp_path / "moment", tmp_path / "b"
     variables = {case.rank: {"FAULT": case.fault, "FAULT_TIME": str(moment)}}
-    group = start(
-        fork_server, folder, words=case.words, count=case.count, timeouts=case.timeouts, variables=variables
-    )
+    group = start(fork_server, folder, words=case.words, count=case.count, timeouts=case.timeouts, variables=variables)
     await_file(moment, group)
     # An error that no user can act on, such as a reward's own, keeps the traceback of its process.
     message = message_of(group, moment.stat().st_mtime, tracebacks=1)
@@ -241,9 +244,14 @@ def test_process_that_never_starts(fork_server: ForkServer, tmp_path: Path, rank
 
 @pytest.mark.slow
 def test_process_that_starts_too_late(fork_server: ForkServer, tmp_path: Path) -> None:
-    """It finds no store any more, or the end of the run in it."""
-    first = start(fork_server, tmp_path / "b", absent=(1,), timeouts="{silence: 4, lateness: 6, start: 3}")
-    assert "process 1 of 2 did not start within 3 s" in message_of(first)
+    """The first one has ended when it comes, so that each has one message about the other."""
+    words, limits = WORDS, "run.timeouts={silence: 4, lateness: 6, start: 4}"
+    write_data(tmp_path)
+    first, second = environments(2)
+    early = Group([fork_server.start(tmp_path / "b", *words, limits, "data.path=../data.jsonl", environment=first)])
+    assert "process 1 of 2 did not start within 4 s of process 0" in message_of(early)
+    late = Group([fork_server.start(tmp_path / "b", *words, limits, "data.path=../data.jsonl", environment=second)])
+    assert message_of(late).startswith("process 1 could not reach the store")
 
 
 @pytest.mark.slow

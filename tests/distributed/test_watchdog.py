@@ -127,7 +127,7 @@ def test_an_error_of_all_processes_is_printed_once(launch: Launch) -> None:
     assert launch.codes() == [1, 1]
     assert re.fullmatch(
         r"process [01] of 2 \(.*\) stopped before the first iteration: ConfigError: optimizer.lr is no number; "
-        "there is no checkpoint yet",
+        "no checkpoint was written yet",
         launch.message(),
     )
     assert launch.printed().count("Traceback") == 1
