@@ -13,7 +13,8 @@ DAILY = "diffusion-nft"
 COMPARED = ("flow-grpo", "vlm-grpo", "flow-grpo-lora", "flow-grpo-bf16", "learned-noise", "awm", "max-kl", "vlm-lora")
 
 
-@pytest.mark.parametrize("case", [DAILY, *(pytest.param(case, marks=pytest.mark.slow) for case in COMPARED)])
+@pytest.mark.slow  # `test_window` compares every run
+@pytest.mark.parametrize("case", [DAILY, *COMPARED])
 def test_divided_parameters_give_the_numbers_of_one_process(fork_server, tmp_path, case):
     words = (CASES | FURTHER)[case]
     alone = train(fork_server, tmp_path / "1", 1, *words)

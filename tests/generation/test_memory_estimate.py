@@ -230,12 +230,14 @@ def test_window_divides_state_and_keeps_parameters_and_gradients_whole():
     update = UpdateMemory(kept=0, peak=2**30)
     whole = MemoryEstimate(
         frozen=(), trained=2**30, copies=(), reference=4 * 2**30, recording=2**30, micro_batches=8, rollout=0,
-        rollout_at="", plain=update, recomputed=None, checkpointing=False, assumptions=(),
+        rollout_at="", plain=update, recomputed=None, checkpointing=False, assumptions=(), adapted=0,
+        gathered=2**30,
     )  # fmt: skip
     saving = 12  # GiB
     assert dict(whole.of_processes(1))["replicas"] == f"{16 + 4 + 8 + saving} GiB"
     four = dict(whole.of_processes(4))
     assert four["replicas"] == f"{16 + 4 + 2 + saving} GiB"
     assert four["window"].startswith(f"{5 + 8 + 4 + 2 + saving} GiB, of which 5.0 GiB")
+    assert four["strict"].startswith(f"{5 + 1 + 2 + saving} GiB")
     adapters = replace(whole, reference=0, trained=2**20)
-    assert {text.partition(",")[0] for _, text in adapters.of_processes(4)} == {"3.0 GiB"}
+    assert {dict(adapters.of_processes(4))[place].partition(",")[0] for place in ("replicas", "window")} == {"3.0 GiB"}
