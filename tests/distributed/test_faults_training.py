@@ -212,7 +212,7 @@ def test_kill_at_once_while_saving(fork_server: ForkServer, whole: Path, tmp_pat
     """Process 0 is killed at the first file of a checkpoint. Its last known place is up to a second old."""
     at = "open run/checkpoints/.step-2.tmp/trainer"
     message = message_of(start(fork_server, tmp_path / "b", orders={0: {"signals": [signal.SIGKILL], "at": at}}))
-    check_place(message, 0, "(in phase|before the first iteration)", KILLED)
+    check_place(message, 0, "(in |before the first iteration)", KILLED)
     check_checkpoints(tmp_path / "b", message)
     check_resumed(fork_server, tmp_path / "b", whole)
 
@@ -228,7 +228,7 @@ def test_signal_from_outside(fork_server: ForkServer, tmp_path: Path, rank: int,
     group.children[0].await_text("step    1/4")
     group.children[rank].send(number)
     message = message_of(group)
-    check_place(message, rank, "(in .*iteration [123]|in phase evaluate|before the first iteration)", reason)
+    check_place(message, rank, "(in |before the first iteration)", reason)
     check_checkpoints(tmp_path / "b", message)
 
 
