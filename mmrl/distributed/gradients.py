@@ -1,4 +1,4 @@
-"""The sum of gradients over processes that all have the whole model."""
+"""Gradients and parameters of processes that all have the whole model: the first are summed, the second compared."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import torch
 from torch import nn
 
 from mmrl.distributed import processes
+from mmrl.distributed.tensor_parts import is_divided
+from mmrl.errors import RunError
 
 
 @torch.no_grad()
@@ -27,3 +29,21 @@ def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
     processes.sum_in_place([reached, *gradients])
     for parameter, count, gradient in zip(trained, reached.tolist(), gradients, strict=True):
         parameter.grad = gradient if count else None
+
+
+@torch.no_grad()
+def check_replicas(parameters: Iterable[nn.Parameter]) -> None:
+    """Check that every process has the same values, by a sum in float64; parameters that are divided are left out.
+
+    Raises:
+        RunError: they differ, naming the processes that have other values than process 0.
+    """
+    if processes.size() == 1:
+        return
+    sums = [parameter.detach().double().sum() for parameter in parameters if not is_divided(parameter)]
+    first, *others = processes.gather(torch.stack(sums).cpu().tolist() if sums else [])
+    if odd := [str(rank) for rank, other in enumerate(others, start=1) if other != first]:
+        raise RunError(
+            f"process {', '.join(odd)} has other parameters than process 0: something changed them outside of the "
+            "optimizer, or the processes compute differently. No checkpoint was written with them"
+        )

@@ -20,6 +20,7 @@ from mmrl.config.policy import Precision
 from mmrl.config.sampling import SamplingKind
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.distributed import processes
+from mmrl.distributed.gradients import check_replicas
 from mmrl.distributed.layout import layout_of
 from mmrl.distributed.position import position
 from mmrl.distributed.tensor_parts import on_main_whole
@@ -93,6 +94,7 @@ class TrainingLoop:
             RunStopped: Ctrl-C or SIGTERM came; a checkpoint of the last finished iteration is written.
         """
         position.run = self.run
+        check_replicas(self.parameters.values())
         self.display.start(self.name, self.config.iterations)
         try:
             if self.step == 0:
@@ -173,7 +175,12 @@ class TrainingLoop:
         return metrics, phases
 
     def save(self, score: float | None = None) -> Path:
-        """Write a checkpoint and return its folder. With a moving average, the policy's files contain the average."""
+        """Write a checkpoint and return its folder. With a moving average, the policy's files contain the average.
+
+        Raises:
+            RunError: the processes have different parameters, or the checkpoint cannot be written.
+        """
+        check_replicas(self.parameters.values())
         tensors = {
             "parameters": on_main_whole({name: p.detach() for name, p in self.parameters.items()}),
             "optimizer": optimizer_tensors(self.optimizer),
