@@ -133,7 +133,7 @@ def time_table(record: RunRecord) -> str:
 
 def process_table(record: RunRecord) -> str:
     """Return a section with the time and memory of each process, and the slowest one; empty for a single process."""
-    names = sorted(record.names("processes", ""))
+    names = record.names("processes")
     ranks = sorted({int(name.partition("/")[0]) for name in names})
     if not ranks:
         return ""

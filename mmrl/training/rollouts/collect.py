@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -189,16 +190,14 @@ class RolloutCollector:
         calls = chunk_requests(requests, self.micro_batch)
         groups = [{each.group for each in text} for text in texts] + [{each.group for each in call} for call in calls]
         ranks = deal(groups, self.suite.needs_full_groups, first=len(self._rollouts))
+        first, self._calls = self._calls, self._calls + len(calls)
+        seeds = [fold_in(self.seed, self.iteration, number) for number in range(first, self._calls)]
+        work: list[Callable[[], Rollout]] = [partial(self._score_targets, text) for text in texts]
+        work += [partial(self._sample, call, seed) for call, seed in zip(calls, seeds, strict=True)]
         own: dict[int, Rollout] = {}
-        for number, part in enumerate(texts):
-            if ranks[number] == processes.rank():
-                own[number] = self._score_targets(part)
-                queue.add(reward_inputs(own[number]))
-        for number, call in enumerate(calls, start=len(texts)):
-            seed = fold_in(self.seed, self.iteration, self._calls)
-            self._calls += 1
-            if ranks[number] == processes.rank():
-                own[number] = self._sample(call, seed)
+        for number, (rank, make) in enumerate(zip(ranks, work, strict=True)):
+            if rank == processes.rank():
+                own[number] = make()
                 queue.add(reward_inputs(own[number]))
         samples = [each.sample for each in targets] + [each.sample for each in requests]
         self._rollouts += shared_rollouts(own, samples, self.keep_clean)
