@@ -92,33 +92,45 @@ class MemoryEstimate:
         ]
 
     def of_processes(self, processes: int) -> list[tuple[str, str]]:
-        """Return the name and text of each `run.place`: the bytes of one of several processes.
+        """Return the name and text of each `run.place`: the bytes of one of several processes."""
+        found, part, strict = self.bytes_of_processes(processes), self._part(processes), self._strict_part(processes)
+        return [
+            ("replicas", size(found["replicas"])),
+            ("window", f"{size(found['window'])}, of which {size(part)} are this process's part of what is trained"),
+            (
+                "strict",
+                f"{size(found['strict'])}, of which {size(strict)} are this process's part of the denoiser, and "
+                f"{size(self.gathered)} the blocks that it gathers",
+            ),
+        ]
+
+    def bytes_of_processes(self, processes: int, parts: int | None = None) -> dict[str, int]:
+        """Return the bytes of one of several processes by `run.place`; models are divided into `parts`, if set.
 
         Adapters stay whole in every place, since they are small. While a `window` is open, the fully trained parameters
         and their gradients are whole beside the process's own part, and so are the reference and an old policy.
         Under `strict`, the blocks that compute are whole, with their gradients; all else of the denoiser is divided.
         """
+        parts = parts or processes
         own = self.recording * -(-self.micro_batches // processes) + max(self.rollout, self.update.peak, self.saving)
         frozen = sum(each.bytes for each in self.frozen)
-        state = self.training_state + self.reference if self.reference else 0
         kept = frozen if self.reference else frozen + self.training_state
         whole = (
             self.trained * FLOAT32 * (3 if OLD_POLICY in self.copies else 2) + self.reference if self.reference else 0
         )
-        part = state // processes
-        strict = (self.adapted + self.training_state + self.reference) // processes
-        return [
-            ("replicas", size(self.resident + own)),
-            (
-                "window",
-                f"{size(kept + part + whole + own)}, of which {size(part)} are this process's part of what is trained",
-            ),
-            (
-                "strict",
-                f"{size(frozen - self.adapted + strict + self.gathered + own)}, of which {size(strict)} are this "
-                f"process's part of the denoiser, and {size(self.gathered)} the blocks that it gathers",
-            ),
-        ]
+        return {
+            "replicas": self.resident + own,
+            "window": kept + self._part(parts) + whole + own,
+            "strict": frozen - self.adapted + self._strict_part(parts) + self.gathered + own,
+        }
+
+    def _part(self, parts: int) -> int:
+        """Return the bytes of a process's part of what is trained under `window`."""
+        return (self.training_state + self.reference) // parts if self.reference else 0
+
+    def _strict_part(self, parts: int) -> int:
+        """Return the bytes of a process's part of the denoiser under `strict`."""
+        return (self.adapted + self.training_state + self.reference) // parts
 
     def _describe_update(self) -> str:
         plain = f"{size(self.plain.peak)} without gradient checkpointing"
