@@ -16,6 +16,7 @@ from mmrl.cli.demo import demo
 from mmrl.cli.doctor import doctor
 from mmrl.cli.errors import CommandGroup
 from mmrl.cli.export import export
+from mmrl.cli.plan import plan
 from mmrl.cli.sample import sample
 from mmrl.cli.score import score
 from mmrl.cli.train import train
@@ -50,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (train, sample, export, demo, score, doctor):
+for command in (train, plan, sample, export, demo, score, doctor):
     app.command()(command)
 app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(data.app, name="data")

@@ -1,18 +1,18 @@
-"""One micro-batch of each phase, measured with the model, the objective and the rewards of a recipe.
+"""Measure one micro-batch of each phase with the model, the objective and the rewards of a recipe.
 
-The training loop itself runs iterations of a single call. The first one is a warm-up, the median of the others counts,
-and one more counts memory. Optimizer updates are made, because some algorithms compute more once the parameters differ
-from those that sampled, but the model is thrown away and nothing is written.
+The training loop itself runs iterations of a single call. The first one is a warm-up. Of the others the median counts;
+where calls differ because answers do, the mean. Further ones count memory, of which the largest counts. Optimizer
+updates are made, because some algorithms compute more once the parameters differ from those that sampled, but the model
+is thrown away and nothing is written.
 """
 
 from __future__ import annotations
 
 import math
 import os
-import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, median, pstdev
@@ -28,25 +28,27 @@ from mmrl.build.training_setup import build_training_setup
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
 from mmrl.config.train import TrainConfig
-from mmrl.distributed.layout import Replicas
 from mmrl.distributed.sharding_plan import blocks_to_shard
-from mmrl.errors import ConfigError, RunError
+from mmrl.errors import ConfigError
 from mmrl.generation.memory.memory_report import OLD_POLICY, ComponentWeights, MemoryEstimate, UpdateMemory
-from mmrl.generation.memory.meta_run import AllocationTracker
 from mmrl.planning.assumptions import Device
+from mmrl.planning.loop_observers import (
+    COLLECT,
+    UPDATE,
+    AllocationPeaks,
+    ModelCalls,
+    ObservedObjective,
+    ObservedSource,
+    PlacedModules,
+    Stopwatch,
+)
 from mmrl.planning.prediction import PhaseSeconds, Workload
-from mmrl.policy import Rollout
 from mmrl.rewards.core.routing import SharedLoader
-from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
-from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.run.display import build_display
-from mmrl.training.run.timers import Phases
 from mmrl.training.training_loop import TrainingLoop
 
-COLLECT, UPDATE = "collect", "update"
-THUMBNAIL_BYTES = 16 * 16 * 3
-
-Section = Callable[[str], AbstractContextManager[None]]
+MEMORY_CALLS = 8
+"""The most calls whose memory is counted. Prompts of a vision-language model have pictures and clips of many sizes."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Measurement:
     obstacles: dict[str, str]
     """The reason why a place cannot be used, by place."""
     notes: tuple[str, ...]
-    """What the recipe does that one call does not show."""
+    """The work of the recipe that one call does not show."""
 
 
 def measure(config: TrainConfig, repeats: int = 3, load_reward: SharedLoader | None = None) -> Measurement:
@@ -89,8 +91,9 @@ def measure(config: TrainConfig, repeats: int = 3, load_reward: SharedLoader | N
         calls = [one + other for one, other in zip(seconds["rollout"], seconds["update"], strict=True)]
         cuda = probe.device.type == "cuda"
         name = torch.cuda.get_device_name(probe.device) if cuda else f"CPU, {torch.get_num_threads()} thread(s)"
+        average = median if config.policy.kind == "pipeline" else mean
         return Measurement(
-            phases=PhaseSeconds(**{name: max(0.0, median(values)) for name, values in seconds.items()}),
+            phases=PhaseSeconds(**{phase: max(0.0, average(values)) for phase, values in seconds.items()}),
             work=probe.workload(),
             memory=estimate,
             device="cuda" if cuda else "cpu",
@@ -145,9 +148,9 @@ class _Probe:
 
     def __init__(self, config: TrainConfig, load_reward: SharedLoader, stack: ExitStack) -> None:
         self._config, reduced = config, one_call(config)
-        self._watch, self._peaks = _Stopwatch(), _AllocationPeaks()
+        self._watch, self._peaks = Stopwatch(), AllocationPeaks()
         self.policy = build_policy(config.policy, config.sampling, config.media)
-        self._placed = _PlacedModules()
+        self._placed = PlacedModules()
         self.policy.place(self._placed)
         loaded = replace_named_rewards(load_samples(config.data.path, config.media), config.scoring)
         samples = prepare_samples(self.policy, config.policy, config.answers, config.sampling, loaded)
@@ -155,9 +158,9 @@ class _Probe:
         if config.algorithm.experience == "rollouts":
             self._rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
         setup = build_training_setup(reduced, self.policy, samples, samples, self._rewards)
-        self._objective = _ObservedObjective(setup.objective, self._watch)
-        self._source = _ObservedSource(setup.source, setup.objective, self._watch)
-        self._calls = _ModelCalls(self._placed.modules, lambda: self._watch.section)
+        self._objective = ObservedObjective(setup.objective, self._watch)
+        self._source = ObservedSource(setup.source, setup.objective, self._watch)
+        self._calls = ModelCalls(self._placed.modules, lambda: self._watch.section)
         self._loop = TrainingLoop(
             policy=self.policy,
             objective=self._objective,
@@ -194,15 +197,17 @@ class _Probe:
         return found
 
     def count_memory(self) -> MemoryEstimate:
-        """Run one more iteration, and return the memory of the run by purpose."""
+        """Run further iterations, and return the memory of the run by purpose."""
         for part in (self._objective, self._source):
             part.section = self._peaks
         self._objective.rehearse = True
-        before = torch.cuda.memory_allocated() if self.device.type == "cuda" else 0
-        _, phases = self._loop.iterate()
-        rollout = self._peaks.peaks[COLLECT]
-        if self.device.type == "cuda":  # `Phases` resets the allocator's peak, and has it
-            rollout = max(rollout, int(phases.metrics()["memory_mib/rollout"] * 2**20) - before)
+        rollout = 0
+        for _ in range(min(MEMORY_CALLS, BatchPlan.of(self._config).micro_batches)):
+            before = torch.cuda.memory_allocated() if self.device.type == "cuda" else 0
+            _, phases = self._loop.iterate()
+            if self.device.type == "cuda":  # `Phases` resets the allocator's peak, and has it
+                rollout = max(rollout, int(phases.metrics()["memory_mib/rollout"] * 2**20) - before)
+        rollout = max(rollout, self._peaks.peaks[COLLECT])
         parameters = self._loop.parameters
         tensors = {id(each): each for module in self._modules() for each in [*module.parameters(), *module.buffers()]}
         trained = {id(parameter) for parameter in parameters.values()}
@@ -278,161 +283,9 @@ class _Probe:
         return networks or self._placed.modules
 
 
-class _PlacedModules(Replicas):
-    """A layout that divides nothing, and keeps the modules that another one would divide."""
-
-    def __init__(self) -> None:
-        self.modules: list[nn.Module] = []
-
-    def place(self, modules: Any) -> None:
-        self.modules += modules
-
-
-class _ModelCalls:
-    """A count of computations of the placed models, by section of the iteration and whether gradients are enabled."""
-
-    def __init__(self, modules: list[nn.Module], section: Callable[[], str]) -> None:
-        self.counts: Counter[tuple[str, bool]] = Counter()
-        self.blocks = 0
-        for module in modules:
-            try:
-                found = blocks_to_shard(module)
-            except ConfigError:
-                found = []
-            self.blocks += len(found) + 1
-            # A block, because a replay calls models for steps that it does not compute.
-            first = found[-1] if found else module
-            first.register_forward_pre_hook(lambda *_: self.counts.update([(section(), torch.is_grad_enabled())]))
-
-
-class _Stopwatch:
-    """Seconds of named sections; nested ones count in all that are open."""
-
-    def __init__(self) -> None:
-        self.seconds: defaultdict[str, float] = defaultdict(float)
-        self.section = ""
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        _finish()
-        before, self.section, started = self.section, name, time.perf_counter()
-        try:
-            yield
-        finally:
-            _finish()
-            self.seconds[name] += time.perf_counter() - started
-            self.section = before
-
-
-class _AllocationPeaks:
-    """Bytes allocated in named sections: at most at any time, and those that are still in use at the end.
-
-    On a GPU CUDA's allocator counts, elsewhere the storages of torch's operations.
-    """
-
-    def __init__(self) -> None:
-        self.peaks: defaultdict[str, int] = defaultdict(int)
-        self.kept: defaultdict[str, int] = defaultdict(int)
-        self._tracker = AllocationTracker()
-
-    @contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        if torch.cuda.is_available():
-            _finish()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            yield
-            _finish()
-            peak, now = torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
-        else:
-            self._tracker.restart()
-            before = self._tracker.now
-            with self._tracker:
-                yield
-            peak, now = self._tracker.peak, self._tracker.now
-        self.peaks[name] = max(self.peaks[name], peak - before)
-        self.kept[name] = max(self.kept[name], now - before)
-
-
-class _ObservedSource:
-    """A source whose micro-batches always have something to learn, observed while it collects."""
-
-    def __init__(self, source: ExperienceSource, objective: Objective, section: Section) -> None:
-        self._source, self._objective, self.section = source, objective, section
-        self.outline_bytes = 0
-
-    def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
-        with self.section(COLLECT):
-            found = self._source.collect(iteration, progress, phases)
-        self.outline_bytes = sum(_outline_bytes(batch.rollout) for batch in found.micro_batches)
-        return Experience([self._learnable(batch) for batch in found.micro_batches], found.metrics)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self._source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self._source.load_state_dict(state)
-
-    def _learnable(self, batch: MicroBatch) -> MicroBatch:
-        """Return the micro-batch; if all its advantages are 0, as of a group of one, with others.
-
-        Raises:
-            RunError: the objective finds nothing to learn in it.
-        """
-        ones = torch.ones_like(batch.advantages)
-        signs = torch.tensor([1.0, -1.0]).repeat(len(ones))[: len(ones)].to(ones)
-        choices = [batch] if bool(batch.advantages.any()) else []
-        choices += [MicroBatch.of_rows(batch.rollout, each) for each in (ones, signs)]
-        for choice in choices:
-            if self._objective.loss_normalizer(choice):
-                return choice
-        raise RunError(
-            "no answer of the measured call could be learnt from, so an update cannot be measured: set "
-            "data.micro_batch to a multiple of data.group_size"
-        )
-
-
-class _ObservedObjective(Objective):
-    """An objective that is observed while it differentiates; its old policy stays as it was."""
-
-    def __init__(self, objective: Objective, section: Section) -> None:
-        self._objective, self.section = objective, section
-        self.rehearse = False
-        """True differentiates each micro-batch twice and observes the second time, when gradients exist."""
-        vars(self)["needs"] = objective.needs
-
-    def sampling_weights(self) -> AbstractContextManager[None]:
-        return self._objective.sampling_weights()
-
-    def uses_copies(self) -> bool:
-        return self._objective.uses_copies()
-
-    def loss_normalizer(self, batch: MicroBatch) -> float:
-        return self._objective.loss_normalizer(batch)
-
-    def backward(self, batch: MicroBatch, share: float, seed: int, metrics: MetricAccumulator) -> None:
-        if self.rehearse:
-            self._objective.backward(batch, share, seed, MetricAccumulator())
-        with self.section(UPDATE):
-            self._objective.backward(batch, share, seed, metrics)
-
-
-def _outline_bytes(rollout: Rollout) -> int:
-    """Return the bytes of what other processes get of a rollout."""
-    tensors = [rollout.group_index, rollout.log_probs, rollout.mask, rollout.channel]
-    media = sum(len(each) if isinstance(each, str) else THUMBNAIL_BYTES for each in rollout.media)
-    return sum(each.nbytes for each in tensors) + media
-
-
-def _finish() -> None:
-    """Wait until the GPU has finished, if there is one."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Compute with so many threads while open."""
+    """Compute with `count` threads while open."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

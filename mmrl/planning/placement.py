@@ -14,7 +14,7 @@ PLACES: tuple[PlaceName, ...] = get_args(PlaceName)
 EQUAL = 0.01
 """Places that differ by less than this share of the seconds count as equally fast."""
 
-Refuse = Callable[[PlaceName, int], str | None]
+ObstacleOf = Callable[[PlaceName, int], str | None]
 """A function of a place and a number of devices that returns the reason why they cannot be combined, or None."""
 MemoryOf = Callable[[int, int], Mapping[str, int]]
 """A function of a number of devices, and of the number of parts of a divided model, that returns bytes by place."""
@@ -70,7 +70,7 @@ def sweep(
     most: int,
     memory_of: MemoryOf | None,
     capacity: int | None,
-    refuse: Refuse = lambda place, devices: None,
+    obstacle_of: ObstacleOf = lambda place, devices: None,
 ) -> list[DeviceForecast]:
     """Return a prediction for each of `device_counts(most)`.
 
@@ -81,7 +81,7 @@ def sweep(
         most: the largest number of devices.
         memory_of: the memory of one process; None: unknown.
         capacity: the bytes of a device; None: everything fits.
-        refuse: returns the reason why a place cannot be used.
+        obstacle_of: returns the reason why a place cannot be used.
     """
     alone = predict(phases, work, assumptions, 1).total
     forecasts = []
@@ -90,7 +90,7 @@ def sweep(
         places = []
         for place in PLACES if devices > 1 else PLACES[:1]:
             seconds, memory = predict(phases, work, assumptions, devices, place), known.get(place)
-            obstacle = refuse(place, devices)
+            obstacle = obstacle_of(place, devices)
             if obstacle is None and capacity is not None and memory is not None and memory > capacity:
                 obstacle = f"needs {memory / 2**30:.1f} GiB, and a device has {capacity / 2**30:.1f} GiB"
             places.append(PlaceForecast(place, seconds, memory, obstacle))
@@ -116,4 +116,6 @@ def choose(places: list[PlaceForecast]) -> tuple[PlaceForecast | None, str]:
     more = nearest.seconds.total / best.seconds.total - 1
     if abs(more) <= EQUAL:
         return best, f"as fast as {nearest.place}, and simpler"
-    return best, f"{nearest.place} exchanges more data and takes {more:.0%} longer"
+    exchanged = nearest.seconds.communication - best.seconds.communication
+    cause = "exchanges more data" if exchanged > 0 else "repeats the optimizer in every process"
+    return best, f"{nearest.place} {cause} and takes {more:.0%} longer"

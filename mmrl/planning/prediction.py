@@ -22,13 +22,13 @@ class PhaseSeconds:
     """The measured seconds of one micro-batch on one device."""
 
     rollout: float
-    """One call of the policy that samples."""
+    """A call of the policy that samples."""
     scoring: float
     """The rewards of one call."""
     update: float
     """The forward and backward passes of one call."""
     optimizer: float
-    """One optimizer update, with clipping and the moving average."""
+    """An optimizer update, with clipping and the moving average."""
     statistics: float
     """Advantages and metrics of one call's rows. Every process computes those of all rows."""
     check: float
@@ -144,9 +144,7 @@ def exchange_seconds(work: Workload, assumptions: Assumptions, devices: int, pla
     if place == "window":
         whole = assumptions.gather_seconds(work.placed_bytes + work.copy_bytes, parts)
         return (
-            shared
-            + (1 + updates) * whole
-            + updates * assumptions.reduce_to_parts_seconds(work.gradient_bytes, devices)
+            shared + (1 + updates) * whole + updates * assumptions.reduce_to_parts_seconds(work.gradient_bytes, devices)
         )
     blocks = assumptions.gather_seconds(work.placed_bytes, parts, rounds=work.blocks)
     sums = assumptions.reduce_to_parts_seconds(work.gradient_bytes, devices, rounds=work.blocks)

@@ -1,4 +1,4 @@
-"""What one call of each phase costs: the sections add up, nothing is written, and memory is what a whole run has."""
+"""The measured cost of one call of each phase: nothing is written, and memory is that of a whole run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PICTURES = (
 TRAINED = {
     "vlm": ("shapes-vlm", *TEXTS),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
-    "vlm-penalty": ("shapes-vlm", *TEXTS, "algorithm.kl.coef=0.01"),
+    "vlm-large-calls": ("shapes-vlm", *TEXTS, "data.micro_batch=32", "data.group_size=16", "algorithm.kl.coef=0.01"),
 }
 
 
@@ -77,3 +77,75 @@ def test_memory_of_one_call_predicts_that_of_a_whole_run(case, tmp_path):
     print(f"{case}: predicted {estimate.total / 2**20:.1f} MiB, counted {truth / 2**20:.1f} MiB")
     assert estimate.total == pytest.approx(truth, rel=0.1)
     assert estimate.bytes_of_processes(1)["replicas"] == estimate.total
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Measurement:
+    return measure(configured("quickstart", *PICTURES), repeats=1)
+
+
+def test_calls_of_the_model_are_counted(pictures):
+    """DiffusionNFT samples with each step once, and at each of 3 noise levels asks the old policy and learns."""
+    work = pictures.work
+    assert (work.rollout_forwards, work.update_forwards, work.update_backwards) == (4, 3, 3)
+    assert (work.calls, work.rows, work.updates, work.epochs) == (4, 4, 1, 2)
+    assert work.gradient_bytes == work.placed_bytes == 4 * pictures.memory.trained
+    assert work.copy_bytes == 2 * work.gradient_bytes  # the reference and the old policy
+    assert work.experience_bytes > 4 * 16 * 16 * 3
+    assert pictures.device_name == "CPU, 1 thread(s)" and pictures.obstacles == {}
+
+
+def test_every_phase_takes_time(pictures):
+    phases = pictures.phases
+    assert min(phases.rollout, phases.scoring, phases.update, phases.optimizer, phases.statistics, phases.check) > 0
+    assert phases.update > phases.optimizer and phases.rollout > phases.statistics
+
+
+def test_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    measure(configured("shapes-vlm", *TEXTS), repeats=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_call_smaller_than_a_group_is_measured_with_a_smaller_group():
+    config = configured("shapes-vlm", *TEXTS[:1], "data.micro_batch=2")
+    reduced = one_call(config)
+    assert (reduced.data.groups, reduced.data.group_size) == (1, 2)
+    assert measure(config, repeats=1).phases.update > 0
+
+
+def test_a_call_of_one_answer_still_learns():
+    """A group of one has advantages of 0, for which an update would compute nothing."""
+    found = measure(configured("shapes-vlm", *TEXTS[:1], "data.micro_batch=1"), repeats=1)
+    assert found.phases.update > found.phases.optimizer / 10
+    assert found.work.calls == 64 and found.work.update_backwards > 0
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("algorithm={name: online_dpo}",),
+        ("algorithm={name: rejection_sft}",),
+        ("algorithm={name: draft}", "rewards=[{name: shapeworld_clip}]"),
+    ],
+    ids=["online-dpo", "rejection", "draft"],
+)
+@pytest.mark.slow
+def test_other_objectives_on_pictures(words):
+    assert measure(configured("quickstart", *PICTURES, *words), repeats=1).phases.update > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data.group_sampling={name: dynamic}",),
+        ("algorithm={name: sft}", "data.path=shapeworld:vlm-train", "data.micro_batch=4"),
+        ("data.replay={name: selective}",),
+    ],
+    ids=["dynamic", "sft", "replay"],
+)
+def test_other_experience_of_texts(words):
+    found = measure(configured("shapes-vlm", *TEXTS, *words), repeats=1)
+    assert found.phases.update > 0
+    assert len(found.notes) == (1 if words[0].startswith("algorithm") else 2)

@@ -41,10 +41,10 @@ def test_the_next_place_wins_where_replicas_do_not_fit():
 
 
 def test_a_place_that_is_refused_never_wins():
-    def refuse(place: str, devices: int) -> str | None:
+    def obstacle_of(place: str, devices: int) -> str | None:
         return "it cannot be divided" if place != "replicas" else None
 
-    found = sweep(PHASES, WORK, FABRIC, 4, memory, 80 * GIB, refuse)
+    found = sweep(PHASES, WORK, FABRIC, 4, memory, 80 * GIB, obstacle_of)
     assert all(each.best is None for each in found)
     assert "window: it cannot be divided" in found[2].reason
 
@@ -60,3 +60,11 @@ def test_efficiency_falls_beyond_the_number_of_calls():
     assert found[64].speedup > 30
     assert found[256].speedup <= found[64].speedup
     assert found[256].efficiency < found[64].efficiency / 3
+
+
+def test_a_large_optimizer_is_a_reason_to_divide_it():
+    slow = replace(PHASES, optimizer=10.0)
+    found = sweep(slow, replace(WORK, gradient_bytes=0, placed_bytes=0), FABRIC, 4, None, None)[-1]
+    assert found.best.place == "window"
+    found = sweep(slow, replace(WORK, placed_bytes=0, rollout_forwards=0), FABRIC, 4, None, None)[-1]
+    assert found.best.place == "window" and found.reason == "strict exchanges more data and takes 7% longer"
