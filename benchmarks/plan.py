@@ -12,10 +12,10 @@ from __future__ import annotations
 import argparse
 from statistics import median
 
-from mmrl_shapeworld.process_runs import train
-
+from mmrl.cli.console import quiet_diffusers
 from mmrl.config import load_config
 from mmrl.planning.plan import plan_run
+from mmrl_shapeworld.process_runs import train
 
 BOUND = 0.25
 RUNS = {"quickstart": ("data.micro_batch=48",), "shapes-vlm": ("data.micro_batch=64",)}
@@ -28,7 +28,8 @@ HEAD = (
 
 def predicted(recipe: str, overrides: tuple[str, ...], repeats: int) -> tuple[float, float]:
     """Return the predicted seconds of an iteration on one and on two devices, with replicas."""
-    one, two = plan_run(load_config(recipe, [*overrides, "evaluation={}"]), 2, repeats=repeats).forecasts
+    with quiet_diffusers():
+        one, two = plan_run(load_config(recipe, [*overrides, "evaluation={}"]), 2, repeats=repeats).forecasts
     return one.places[0].seconds.total, two.places[0].seconds.total
 
 

@@ -16,6 +16,10 @@ from mmrl.planning.assumptions import Assumptions
 
 PlaceName = Literal["replicas", "window", "strict"]
 
+OBJECT_GATHERS = 6
+"""The gathers of small objects in an iteration (rollouts, scores, replay gap, metrics, timings, requests to stop), of
+two collectives each."""
+
 
 @dataclass(frozen=True)
 class PhaseSeconds:
@@ -131,13 +135,13 @@ def predict(
 def exchange_seconds(work: Workload, assumptions: Assumptions, devices: int, place: PlaceName) -> float:
     """Return the seconds of an iteration in which processes exchange data.
 
-    In every place the processes gather what others need of the rollouts. `replicas`: gradients are added up once an
-    update. `window`: parameters and copies are gathered for the rollouts and again for each update, and sums of
-    gradients get to the parts. `strict`: every call of the model gathers all blocks, every backward pass gathers them
-    again and sends sums of gradients.
+    In every place the processes gather what others need of the rollouts, and metrics. `replicas`: gradients are added
+    up once an update. `window`: parameters and copies are gathered for the rollouts and again for each update, and sums
+    of gradients get to the parts. `strict`: every call of the model gathers all blocks, every backward pass gathers
+    them again and sends sums of gradients.
     """
     updates = work.epochs * work.updates
-    shared = assumptions.gather_seconds(work.calls * work.experience_bytes, devices)
+    shared = assumptions.gather_seconds(work.calls * work.experience_bytes, devices, rounds=2 * OBJECT_GATHERS)
     if place == "replicas":
         return shared + updates * assumptions.all_reduce_seconds(work.gradient_bytes, devices)
     parts = assumptions.parts(devices)

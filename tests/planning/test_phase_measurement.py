@@ -27,7 +27,10 @@ PICTURES = (
 TRAINED = {
     "vlm": ("shapes-vlm", *TEXTS),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
-    "vlm-large-calls": ("shapes-vlm", *TEXTS, "data.micro_batch=32", "data.group_size=16", "algorithm.kl.coef=0.01"),
+    "vlm-large-calls": (
+        *("shapes-vlm", *TEXTS, "data.micro_batch=128", "data.groups=16", "data.group_size=16"),
+        *("training.updates=1", "algorithm.kl.coef=0.01", "data.path=shapeworld:vlm-train"),
+    ),
 }
 
 

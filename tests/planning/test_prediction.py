@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from mmrl.planning.assumptions import Assumptions, default_assumptions
-from mmrl.planning.prediction import PhaseSeconds, Workload, exchange_seconds, predict
+from mmrl.planning.prediction import OBJECT_GATHERS, PhaseSeconds, Workload, exchange_seconds, predict
 
 PHASES = PhaseSeconds(rollout=2.0, scoring=0.5, update=3.0, optimizer=0.25, statistics=0.125, check=0.0625)
 WORK = Workload(calls=16, rows=4, updates=2, epochs=2)
@@ -110,7 +110,7 @@ def test_latency_counts_rounds_and_blocks():
     assert slow.gather_seconds(0, 8) == 3.0
     assert slow.all_reduce_seconds(0, 1000) == 20.0
     work = Workload(calls=1, rows=1, blocks=5, rollout_forwards=2)
-    assert exchange_seconds(work, slow, 8, "strict") == 3.0 + 2 * 5 * 3.0
+    assert exchange_seconds(work, slow, 8, "strict") == 3.0 * (2 * OBJECT_GATHERS + 2 * 5)
 
 
 def test_divided_parameters_divide_the_optimizer_and_replicas_do_not():
