@@ -91,12 +91,19 @@ def plan_run(
         assumptions = replace(assumptions, straggler=max(assumptions.straggler, measured.spread))
     memory, source = _memory(config, measured)
     capacity = capacity or device_bytes(measured.device)
+    counted = memory is measured.memory
+
+    def memory_of(count: int, parts: int) -> dict[str, int]:
+        found = memory.bytes_of_processes(count, parts)
+        # The blocks that `strict` gathers are known from the configuration files alone.
+        return {place: size for place, size in found.items() if not (counted and place == "strict")}
+
     forecasts = sweep(
         measured.phases,
         measured.work,
         assumptions,
         devices,
-        memory.bytes_of_processes,
+        memory_of,
         capacity,
         lambda place, count: obstacle(config, measured.obstacles, place, count),
     )

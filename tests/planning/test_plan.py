@@ -84,6 +84,8 @@ def test_command_prints_tables_and_writes_json(tmp_path: Path):
     found = json.loads(file.read_text())
     assert found["assumptions"]["bandwidth"] == 5 and found["workload"]["calls"] == 4
     assert found["memory_source"].startswith("counted")
+    assert found["forecasts"][1]["places"]["window"]["memory"] > 0
+    assert found["forecasts"][1]["places"]["strict"]["memory"] is None
     assert [each["devices"] for each in found["forecasts"]] == [1, 2, 4, 8]
     one, two = (each["places"]["replicas"]["seconds"]["total"] for each in found["forecasts"][:2])
     assert one / two == pytest.approx(found["forecasts"][1]["speedup"], rel=0.02)  # window may be as fast
