@@ -49,7 +49,7 @@ def train(
         if config.policy.kind == "pipeline":
             _print_memory(config)
         else:
-            typer.echo("Memory is estimated for generators alone so far.")
+            typer.echo("Memory is estimated for generators alone: `mmrl plan RECIPE` loads the model and counts it.")
     if dry_run:
         return
     folder = train_run(config, resume=resume)
