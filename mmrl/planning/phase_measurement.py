@@ -84,7 +84,7 @@ def measure(config: TrainConfig, repeats: int = 3, load_reward: SharedLoader | N
         torch.manual_seed(config.seed)
         probe = _Probe(config, load_reward or SharedLoader(), stack)
         if probe.device.type != "cuda":
-            stack.enter_context(_threads(int(os.environ.get("OMP_NUM_THREADS", "1"))))
+            stack.enter_context(_threads(int(os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0])))
         probe.time(1)
         seconds = probe.time(repeats)
         estimate = probe.count_memory()
