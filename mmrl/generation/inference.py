@@ -34,7 +34,7 @@ from mmrl.generation.diffusion.pytree import map_leaves
 from mmrl.generation.diffusion.recording import Recording, join
 from mmrl.generation.diffusion.replay_cache import replaced_attributes
 from mmrl.generation.diffusion.scheduler_families import VEFamily
-from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 from mmrl.policy import BackpropSteps, Rollout, RolloutRequest
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError
@@ -201,7 +201,7 @@ class GuidedStepLoop(BackpropLoop):
         self._following: list[Tensor] = []
         self._gains: list[float] = []
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         latents = super().advance(step)
         if self.step == self.first - 1:
             latents = latents.requires_grad_()
@@ -225,11 +225,11 @@ class ReplayAllLoop(PartialReplayLoop):
     def is_computed(self, step: int) -> bool:
         return False
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         return self.replay_step()
 
 
-def steering_gain(step: Step) -> float:
+def steering_gain(step: SchedulerStep) -> float:
     """Return the shift of x' per unit of the reward's gradient at x.
 
     By Tweedie's formula a score shifted by g shifts x_0 by sigma² / signal g; x' = signal' x_0 + sigma' noise, where

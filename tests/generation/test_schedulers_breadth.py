@@ -13,7 +13,7 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import TransitionConfig
 from mmrl.generation import PipelinePolicy
 from mmrl.generation.diffusion.scheduler_families import family_of, make_transition
-from mmrl.generation.diffusion.scheduler_hook import Step, intercept_scheduler
+from mmrl.generation.diffusion.scheduler_hook import SchedulerStep, intercept_scheduler
 from tests.generation import tiny_pipelines as tiny
 
 BETAS = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
@@ -48,7 +48,7 @@ class Walk:
     def on_schedule(self, scheduler: Any, family: Any) -> None:
         """Nothing."""
 
-    def on_step(self, step: Step) -> Tensor:
+    def on_step(self, step: SchedulerStep) -> Tensor:
         transition = make_transition(self.config, step.family, step.scheduler, step.levels)
         mean, std = step.family.moments(transition, step)
         self.samples.append(step.sample)

@@ -20,7 +20,7 @@ from mmrl.generation.diffusion.loops import PartialReplayLoop
 from mmrl.generation.diffusion.noise_levels import add_noise, predict_clean
 from mmrl.generation.diffusion.pytree import zeros
 from mmrl.generation.diffusion.recording import Recording, split
-from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 from mmrl.policy import BackpropSteps
 from mmrl.seeds import stream_seed
 
@@ -58,7 +58,7 @@ class BackpropLoop(PartialReplayLoop):
             return zeros(self.recording.output_spec(self.step, self.calls))
         return super().denoise(compute, arguments)
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         if self.step < self.first:
             self._rollout_noise(step, self.recording.next_latents[self.step][self.latent_stream].shape)
             replayed = self.replay_step()
@@ -76,7 +76,7 @@ class BackpropLoop(PartialReplayLoop):
         self._path[self.latent_stream] = following
         return following.detach() if self._detached and self.step < self.last else following
 
-    def differentiable_step(self, step: Step) -> Tensor:
+    def differentiable_step(self, step: SchedulerStep) -> Tensor:
         """Return x' of a step with gradients."""
         transition = self.recording.transition
         if transition is not None and self.step in self.recording.decisions:
@@ -94,7 +94,7 @@ class BackpropLoop(PartialReplayLoop):
                                    "another policy.scheduler")  # fmt: skip
         return step.own()  # the last step adds no noise
 
-    def _rollout_noise(self, step: Step, shape: Sequence[int]) -> Tensor | None:
+    def _rollout_noise(self, step: SchedulerStep, shape: Sequence[int]) -> Tensor | None:
         """Return the noise of this step in the rollout; it must be called for every step in order."""
         if self.step not in self.recording.decisions:
             return None
@@ -103,7 +103,7 @@ class BackpropLoop(PartialReplayLoop):
             self._noise_generator = torch.Generator(device).manual_seed(stream_seed(self.recording.seed, "explore"))
         return torch.randn(tuple(shape), generator=self._noise_generator, device=device)
 
-    def _add_new_noise(self, step: Step) -> Tensor:
+    def _add_new_noise(self, step: SchedulerStep) -> Tensor:
         streams = split(self._clean, self.recording.next_latents[self.step])
         clean = streams[self.latent_stream].float()
         seed = stream_seed(self._noise_seed or 0, "noise", self.latent_stream)

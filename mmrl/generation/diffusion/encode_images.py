@@ -18,7 +18,7 @@ from mmrl.config.sampling import SamplingConfig
 from mmrl.errors import GenerationError, UnsupportedError
 from mmrl.generation.diffusion.loops import RecordLoop, StopPipeline
 from mmrl.generation.diffusion.recording import join
-from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 
 ENCODABLE = ("StableDiffusionPipeline", "StableDiffusionXLPipeline", "StableDiffusion3Pipeline", "FluxPipeline")
 """Pipelines whose images can be encoded: they have an `AutoencoderKL`, whose latents the loop takes scaled, shifted
@@ -33,7 +33,7 @@ class FirstStepLoop(RecordLoop):
         if self.step:
             raise StopPipeline
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         following = super().advance(step)
         if self.latent_stream == 0:  # every later step starts from the guiders' first state
             self.recording.guidance *= len(step.levels)

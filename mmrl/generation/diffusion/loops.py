@@ -30,7 +30,7 @@ from mmrl.generation.diffusion.scheduler_families import (
     noise_level_family,
     velocity_gain,
 )
-from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 from mmrl.generation.diffusion.transitions import Level
 from mmrl.policy import DecisionCallback, StepOutputs
 from mmrl.seeds import stream_seed
@@ -71,7 +71,7 @@ class Loop:
         """The step of the next denoiser call."""
         return self.step + bool(self._stepped)
 
-    def on_step(self, step: Step) -> Tensor:
+    def on_step(self, step: SchedulerStep) -> Tensor:
         """Return x' for a step of a scheduler."""
         if not self.calls:
             raise UnsupportedError("the pipeline took a step without calling a known denoiser: it cannot be replayed")
@@ -97,7 +97,7 @@ class Loop:
         """Return the denoiser's output."""
         raise NotImplementedError
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         """Return x' of a scheduler step."""
         raise NotImplementedError
 
@@ -156,7 +156,7 @@ class RecordLoop(Loop):
         self.recording.branch_specs.append(tree_spec(output))
         return output
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         recording = self.recording
         recording.num_schedules += self._new_schedule
         self._new_schedule = False
@@ -188,7 +188,7 @@ class RecordLoop(Loop):
             recording.next_latents[self.step].append(copied)
         return following
 
-    def _plan(self, step: Step) -> None:
+    def _plan(self, step: SchedulerStep) -> None:
         """Choose the transition and the stochastic steps, once the loop's length is known (`strength` shortens it)."""
         config, recording = self.sampling.transition, self.recording
         check_transition(config, step.family)
@@ -206,7 +206,7 @@ class RecordLoop(Loop):
         device = step.sample.device
         self._noise_generator = torch.Generator(device).manual_seed(stream_seed(recording.seed, "explore"))
 
-    def _draw(self, step: Step) -> tuple[Tensor, Tensor, Level]:
+    def _draw(self, step: SchedulerStep) -> tuple[Tensor, Tensor, Level]:
         """Return x' with the transition's noise, which rows of a branch share, and its mean and spread.
 
         Raises:
@@ -223,7 +223,7 @@ class RecordLoop(Loop):
         drawn = (mean + std * noise).to(step.sample.dtype)
         return self.recording.branches.expand_to_branches(drawn, decision), mean, std
 
-    def _explore(self, step: Step) -> Tensor:
+    def _explore(self, step: SchedulerStep) -> Tensor:
         following, mean, std = self._draw(step)
         transition = self.recording.transition
         assert transition is not None
@@ -291,7 +291,7 @@ class ReplayLoop(PartialReplayLoop):
     def is_computed(self, step: int) -> bool:
         return step in self._decision_of
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         if self.is_computed(self.step):
             self._streams.append(self._score(step))
             if len(self._streams) == len(self.recording.next_latents[self.step]):
@@ -301,7 +301,7 @@ class ReplayLoop(PartialReplayLoop):
                     raise StopPipeline
         return self.replay_step()
 
-    def _score(self, step: Step) -> _StreamOutputs:
+    def _score(self, step: SchedulerStep) -> _StreamOutputs:
         transition, following = self.recording.transition, self.recording.next_latents[self.step][self.latent_stream]
         assert transition is not None
         mean, std = step.family.moments(transition, step)
@@ -322,7 +322,7 @@ class ProbeLoop(PartialReplayLoop):
     def is_computed(self, step: int) -> bool:
         return step == self._probe
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         if not self.is_computed(self.step):
             return self.replay_step()
         self.outputs.append(step.output)
@@ -357,7 +357,7 @@ class VelocityLoop(PartialReplayLoop):
     def on_schedule(self, scheduler: Any, family: SchedulerFamily) -> None:
         self._nearest = noise_level_family(scheduler).set_constant_sigma(scheduler, self.sigma)
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: SchedulerStep) -> Tensor:
         if self.step == 0:
             self._target = max(1, self._nearest - self.recording.first_index)
             if step.sample.shape != self._noisy[self.latent_stream].shape:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmrl.errors import UnsupportedError
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, SchedulerFamily, VEFamily, VPFamily
-from mmrl.generation.diffusion.scheduler_hook import Step
+from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 
 
 def signal_of(family: SchedulerFamily, sigma: float) -> float:
@@ -32,7 +32,7 @@ def add_noise(family: SchedulerFamily, clean: Tensor, noise: Tensor, sigma: floa
     return mixed / signal if isinstance(family, VEFamily) else mixed
 
 
-def predict_clean(step: Step) -> Tensor:
+def predict_clean(step: SchedulerStep) -> Tensor:
     """Return x_0 [B, ...] float32 as predicted by the denoiser's output at this step.
 
     Raises:
@@ -47,7 +47,7 @@ def predict_clean(step: Step) -> Tensor:
     return step.family.moments(deterministic, replace(step, levels=levels))[0]
 
 
-def from_flow_latents(step: Step, noisy: Tensor, sigma: float) -> Tensor:
+def from_flow_latents(step: SchedulerStep, noisy: Tensor, sigma: float) -> Tensor:
     """Return the latents [B, ...] of the step's family with the x_0 and noise of (1 - sigma) x_0 + sigma noise."""
     family = step.family
     if not isinstance(family, VPFamily):
@@ -56,7 +56,7 @@ def from_flow_latents(step: Step, noisy: Tensor, sigma: float) -> Tensor:
     return preserving / signal_of(family, step.levels[step.index][0]) if isinstance(family, VEFamily) else preserving
 
 
-def flow_velocity(step: Step) -> Tensor:
+def flow_velocity(step: SchedulerStep) -> Tensor:
     """Return noise - x_0 [B, ...] as predicted by the denoiser's output at this step."""
     family = step.family
     if isinstance(family, FlowFamily):

@@ -31,7 +31,7 @@ from mmrl.errors import ConfigError, UnsupportedError
 from mmrl.generation.diffusion.transitions import DDIM, ODE, Level, Native, Transition
 
 if TYPE_CHECKING:
-    from mmrl.generation.diffusion.scheduler_hook import Step
+    from mmrl.generation.diffusion.scheduler_hook import SchedulerStep
 
 Levels = list[tuple[float, float]]
 """(sigma, sigma') of every step of a schedule."""
@@ -56,10 +56,10 @@ class SchedulerFamily(ABC):
         """Return the transition of steps outside of the window; None: the scheduler's own step."""
 
     @abstractmethod
-    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: SchedulerStep) -> tuple[Tensor, Level]:
         """Return the mean [B, ...] float32 and the standard deviation of x'."""
 
-    def velocity(self, step: Step) -> Tensor:
+    def velocity(self, step: SchedulerStep) -> Tensor:
         """Return the model's output [B, ...] in the family's own terms."""
         return step.output
 
@@ -78,7 +78,7 @@ class NoiseLevelFamily(SchedulerFamily):
     def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
         """Set every step of the schedule to one noise level; return the index of the step that was nearest to it."""
 
-    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: SchedulerStep) -> tuple[Tensor, Level]:
         return transition.moments(step.sample.float(), self.velocity(step).float(), *step.levels[step.index])
 
 
@@ -122,7 +122,7 @@ class InvertedFlowFamily(FlowFamily):
     def levels(self, scheduler: Any) -> Levels:
         return list(pairwise(1 - value for value in scheduler.sigmas.tolist()))
 
-    def velocity(self, step: Step) -> Tensor:
+    def velocity(self, step: SchedulerStep) -> Tensor:
         return -step.output
 
     def set_constant_sigma(self, scheduler: Any, sigma: float) -> int:
@@ -178,7 +178,7 @@ class VEFamily(VPSolverFamily):
 
     name: ClassVar[str] = "ve"
 
-    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: SchedulerStep) -> tuple[Tensor, Level]:
         sigma, sigma_next = step.levels[step.index]
         signal, signal_next = (1 - sigma**2) ** 0.5, (1 - sigma_next**2) ** 0.5
         mean, std = transition.moments(step.sample.float() * signal, step.output.float(), sigma, sigma_next)
@@ -203,7 +203,7 @@ class NativeFamily(SchedulerFamily):
     def deterministic(self, scheduler: Any) -> Transition | None:
         return None
 
-    def moments(self, transition: Transition, step: Step) -> tuple[Tensor, Level]:
+    def moments(self, transition: Transition, step: SchedulerStep) -> tuple[Tensor, Level]:
         mean = step.with_noise(0.0)
         with torch.no_grad():
             std = (step.with_noise(1.0) - mean).mean().item()
@@ -301,7 +301,7 @@ def make_transition(config: TransitionConfig, family: SchedulerFamily, scheduler
     return TRANSITIONS.load(config.name).from_config(config, scheduler, levels)
 
 
-def velocity_gain(family: SchedulerFamily, transition: Transition, step: Step) -> float | None:
+def velocity_gain(family: SchedulerFamily, transition: Transition, step: SchedulerStep) -> float | None:
     """Return |d mean / d output|, the change of a step's mean with the model's output; None: only the scheduler knows.
 
     Means are linear in x and in the output, so this is the mean of a small output at x = 0.

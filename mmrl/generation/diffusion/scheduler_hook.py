@@ -29,7 +29,7 @@ OwnStep = Callable[[Tensor, Tensor], tuple[Tensor, ...]]
 
 
 @dataclass
-class Step:
+class SchedulerStep:
     """A call of `scheduler.step`."""
 
     output: Tensor  # [B, ...] the model output as the pipeline passes it: guided, rescaled, negated
@@ -113,7 +113,7 @@ def _intercepted_class(original: Any) -> type:
             _set_step_index(self, index)  # it may be computed more than once
             return original.step(self, output, timestep, x, *args, **kwargs, return_dict=False)
 
-        step = Step(model_output, sample, index, state.levels, self, state.family, compute)
+        step = SchedulerStep(model_output, sample, index, state.levels, self, state.family, compute)
         following = state.loop.on_step(step)
         if state.family.has_by_products and step.by_products is None:  # not computed yet, but the pipeline unpacks them
             step.own()
