@@ -44,7 +44,7 @@ def json_values(text: str) -> list[Any]:
         if bracket.group() in "]}":
             raise InvalidAnswer(f"the {bracket.group()} at character {bracket.start()} has no opening bracket")
         try:
-            value, at = _DECODER.raw_decode(text, bracket.start())
+            value, at = STRICT_JSON.raw_decode(text, bracket.start())
             outside.append(text[end : bracket.start()])
             end = at
         except InvalidAnswer:
@@ -117,4 +117,5 @@ def _no_constant(name: str) -> Any:
     raise InvalidAnswer(f"{name} is not a number")
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+STRICT_JSON = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_constant)
+"""A decoder that raises `InvalidAnswer` for NaN, Infinity and a key that occurs twice in an object."""

@@ -1,0 +1,126 @@
+"""`EpisodeBatch`: the episodes of all rows of a rollout, stepped at once in threads, so that none waits for another."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.sample import Sample
+from mmrl.environments.environment import Environment, Episode, Step
+from mmrl.rewards.core.executor import DaemonPool
+
+VOID_KINDS = ("timeout", "error")
+"""The kinds of failure that make an episode void."""
+MAX_DETAIL = 500
+"""The largest number of characters that an outcome keeps of an error message."""
+_log = logging.getLogger(__name__)
+Result = TypeVar("Result")
+
+
+class EpisodeBatch:
+    """The episodes of R rows.
+
+        batch = EpisodeBatch(environment, samples, reader)
+        while batch.live:
+            steps = batch.step({row: action(row) for row in batch.live})
+        batch.outcomes()   # [R]
+
+    A row whose step raises, or takes longer than the environment's deadline, is over and void: its outcome has `void`
+    ("error" or "timeout") and `detail`. Rows that have taken `max_turns` actions are over.
+    """
+
+    def __init__(self, environment: Environment, samples: Sequence[Sample], reader: MediaReader) -> None:
+        """Begin an episode for each sample.
+
+        Raises:
+            DataError: see `Environment.begin`.
+        """
+        self._environment = environment
+        self._episodes: list[Episode] = [environment.begin(sample, reader) for sample in samples]
+        self._live = dict.fromkeys(range(len(samples)))
+        self._voids: dict[int, tuple[str, str]] = {}
+        self.turns = [0] * len(samples)
+        """The number of actions of each row."""
+
+    @property
+    def live(self) -> list[int]:
+        """The rows whose episode is not over, in order."""
+        return list(self._live)
+
+    def step(self, actions: Mapping[int, str | None]) -> dict[int, Step]:
+        """Answer the actions of live rows, all at once.
+
+        Raises:
+            ValueError: the episode of a row is over.
+        """
+        if over := sorted(actions.keys() - self._live.keys()):
+            raise ValueError(f"the episodes of rows {over} are over")
+        found = self._at_once({row: partial(self._episodes[row].step, action) for row, action in actions.items()})
+        steps: dict[int, Step] = {}
+        for row in actions:
+            self.turns[row] += 1
+            step = found.get(row)
+            if step is not None and not isinstance(step, Step):
+                self._make_void(row, "error", f"step returned {type(step).__name__}, not a Step")
+                step = None
+            if step is None:
+                step = Step(None)
+            elif self.turns[row] >= self._environment.max_turns and step.observation is not None:
+                step = Step(None, step.rewards, step.info)
+            if step.observation is None:
+                del self._live[row]
+            steps[row] = step
+        return steps
+
+    def outcomes(self) -> list[dict[str, Any]]:
+        """Return the outcome of each row [R]. Rows that are still live get the outcome of the actions so far."""
+        found = self._at_once({
+            row: partial(_outcome_of, episode)
+            for row, episode in enumerate(self._episodes)
+            if row not in self._voids
+        })  # fmt: skip
+        return [
+            found[row] if row in found else {"void": self._voids[row][0], "detail": self._voids[row][1]}
+            for row in range(len(self._episodes))
+        ]
+
+    def _at_once(self, calls: Mapping[int, Callable[[], Result]]) -> dict[int, Result]:
+        """Return the results of the calls by row; rows that fail are void and left out."""
+        pool = DaemonPool(max(1, len(calls)), "episodes")
+        futures: dict[int, Future[Result]] = {row: pool.submit(call) for row, call in calls.items()}
+        deadline = self._environment.deadline_s
+        end = None if deadline is None else time.monotonic() + deadline
+        results: dict[int, Result] = {}
+        for row, future in futures.items():
+            try:
+                results[row] = future.result(None if end is None else max(0.0, end - time.monotonic()))
+            except TimeoutError as err:
+                late = not future.done()
+                self._make_void(row, *(("timeout", f"no answer within {deadline:g} s") if late else error_of(err)))
+            except Exception as err:  # a border: an environment that breaks down says nothing about the policy
+                self._make_void(row, *error_of(err))
+            except BaseException as err:
+                if not future.done():  # Ctrl-C in this thread
+                    raise
+                self._make_void(row, *error_of(err))
+        pool.close()
+        return results
+
+    def _make_void(self, row: int, kind: str, detail: str) -> None:
+        if kind not in {known for known, _ in self._voids.values()}:
+            _log.warning("the episode of row %d is void (%s): %s", row, kind, detail)
+        self._voids[row] = (kind, detail)
+
+
+def error_of(error: BaseException) -> tuple[str, str]:
+    """Return the kind of failure of an exception, and its text of at most `MAX_DETAIL` characters."""
+    return "error", f"{type(error).__name__}: {error}"[:MAX_DETAIL]
+
+
+def _outcome_of(episode: Episode) -> dict[str, Any]:
+    return {"void": None, **episode.outcome()}

@@ -1,0 +1,57 @@
+"""Calls written as Python, such as `crop(box=[1, 2, 3, 4])`, read from the syntax tree: nothing is compiled or run."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from mmrl.environments.tool_calls import BadCall, ToolCall, checked_call
+
+MAX_CODE = 4_000
+"""The largest number of characters of one block: Python's own parser recurses."""
+
+
+def python_calls(code: str) -> list[ToolCall | BadCall]:
+    """Return the calls of a block, one for each statement; `print(call)` is the call itself."""
+    if len(code) > MAX_CODE:
+        return [BadCall("too_long", f"the block has {len(code)} characters; at most {MAX_CODE} are read")]
+    try:
+        tree = ast.parse(code.strip())
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as err:
+        return [BadCall("malformed", f"the call is not Python: {type(err).__name__}: {err}"[:200])]
+    if not tree.body:
+        return [BadCall("malformed", "the block contains no call")]
+    return [_call_of(statement) for statement in tree.body]
+
+
+def python_call_text(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return a call as Python."""
+    return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
+
+
+def _call_of(statement: ast.stmt) -> ToolCall | BadCall:
+    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" and call.args:
+        call = call.args[0]
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+        return BadCall("malformed", "each line is one call, such as name(key=value)")
+    if call.args or any(keyword.arg is None for keyword in call.keywords):
+        return BadCall("malformed", f"name each argument of {call.func.id}, as in {call.func.id}(key=value)")
+    arguments: dict[str, Any] = {}
+    for keyword in call.keywords:
+        try:
+            value = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return BadCall("malformed", f"the argument {keyword.arg} of {call.func.id} is no literal")
+        arguments[str(keyword.arg)] = _plain(value)
+    return checked_call(call.func.id, arguments)
+
+
+def _plain(value: Any) -> Any:
+    """Return a literal with tuples and sets as lists. The parser bounds the depth."""
+    if isinstance(value, list | tuple | set):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in value.items()}
+    return value

@@ -1,0 +1,1 @@
+"""Tools that ship with mmrl, each in its own file."""
