@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,19 +11,18 @@ from mmrl.environments.tool_calls import BadCall, ToolCall, checked_call
 
 MAX_CODE = 4_000
 """The largest number of characters of one block: Python's own parser recurses."""
+_ASSIGNED = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99} ?= ?(?!=)")
 
 
 def python_calls(code: str) -> list[ToolCall | BadCall]:
-    """Return the calls of a block, one for each statement; `print(call)` is the call itself."""
+    """Return the calls of a block: one call, or one on each line; `print(call)` and `x = call` are the call itself."""
     if len(code) > MAX_CODE:
         return [BadCall("too_long", f"the block has {len(code)} characters; at most {MAX_CODE} are read")]
-    try:
-        tree = ast.parse(code.strip())
-    except (SyntaxError, ValueError, MemoryError, RecursionError) as err:
-        return [BadCall("malformed", f"the call is not Python: {type(err).__name__}: {err}"[:200])]
-    if not tree.body:
-        return [BadCall("malformed", "the block contains no call")]
-    return [_call_of(statement) for statement in tree.body]
+    code = code.strip()
+    whole = _call_in(code)
+    if isinstance(whole, ToolCall) or "\n" not in code:
+        return [whole]
+    return [_call_in(line.strip()) for line in code.splitlines() if line.strip()]
 
 
 def python_call_text(name: str, arguments: Mapping[str, Any]) -> str:
@@ -30,14 +30,22 @@ def python_call_text(name: str, arguments: Mapping[str, Any]) -> str:
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
 
 
-def _call_of(statement: ast.stmt) -> ToolCall | BadCall:
-    call = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
+def _call_in(code: str) -> ToolCall | BadCall:
+    code = code[assigned.end() :] if (assigned := _ASSIGNED.match(code)) else code
+    try:
+        # As an expression: after a syntax error in statements, Python opens a file that has the source's name.
+        call = ast.parse(code, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as err:
+        return BadCall("malformed", f"the call is not Python: {type(err).__name__}: {err}"[:200])
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" and call.args:
         call = call.args[0]
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         return BadCall("malformed", "each line is one call, such as name(key=value)")
     if call.args or any(keyword.arg is None for keyword in call.keywords):
         return BadCall("malformed", f"name each argument of {call.func.id}, as in {call.func.id}(key=value)")
+    names = [str(keyword.arg) for keyword in call.keywords]
+    if len(set(names)) != len(names):
+        return BadCall("malformed", f"an argument of {call.func.id} occurs twice")
     arguments: dict[str, Any] = {}
     for keyword in call.keywords:
         try:

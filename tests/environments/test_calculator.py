@@ -80,7 +80,7 @@ def test_arithmetic(expression, value):
         "()",
         "",
         "\x00",
-        "１ + １",
+        "\uff11 + \uff11",
         "e(1)",
         "abs(*(1))",
         "max(x=1)",

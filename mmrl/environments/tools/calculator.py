@@ -134,8 +134,8 @@ def _power(base: Number, exponent: Number) -> Number:
         raise OverflowError
     if base < 0 and isinstance(exponent, float) and not exponent.is_integer():
         raise CallRejected("a root of a negative number is undefined")
-    value: Number = base**exponent
-    return value
+    power: Callable[[Number, Number], Number] = operator.pow
+    return power(base, exponent)
 
 
 def _checked(value: Number) -> Number:
