@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import mmrl
-from mmrl.cli import data, evaluate, recipes, rewards, study
+from mmrl.cli import data, environments, evaluate, recipes, rewards, study
 from mmrl.cli.demo import demo
 from mmrl.cli.doctor import doctor
 from mmrl.cli.errors import CommandGroup
@@ -53,6 +53,7 @@ app = typer.Typer(
 )
 for command in (train, plan, sample, export, demo, score, doctor):
     app.command()(command)
+app.add_typer(environments.app, name="environments")
 app.add_typer(evaluate.app, name="evaluate")
 app.add_typer(data.app, name="data")
 app.add_typer(recipes.app, name="recipes")

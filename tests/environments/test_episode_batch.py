@@ -61,7 +61,7 @@ def test_a_row_that_hangs_raises_or_exits_is_void_by_kind():
     assert "0.4 s" in outcomes[0]["detail"] and outcomes[4]["success"]
 
 
-def test_episodes_are_deterministic_given_the_actions():
+def test_equal_actions_give_equal_steps():
     first, second = batch_of(4), batch_of(4)
     for actions in ({n: str(9 - n) for n in range(4)}, {n: str(n) for n in range(4)}):
         assert first.step(actions) == second.step(actions)

@@ -169,7 +169,7 @@ def test_long_results_are_cut_off_and_say_so():
     assert len(text) < 250 and "cut off after 100 characters" in text
 
 
-def test_pictures_above_the_cap_are_left_out_and_said_so(tmp_path):
+def test_pictures_above_the_cap_are_left_out_and_named(tmp_path):
     episode = environment(load_tool("crop"), max_images=1).begin(page(tmp_path), READER)
     observation = episode.step(call("crop", box=[0, 0, 500, 500]) * 2).observation
     assert len(observation.images) == 1 and "1 pictures left out" in observation.text

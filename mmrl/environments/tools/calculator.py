@@ -28,6 +28,7 @@ _OPERATORS: dict[type[ast.operator], Callable[[Number, Number], Number]] = {
     ast.Div: operator.truediv,
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
 }
 
 
@@ -130,12 +131,11 @@ def _power(base: Number, exponent: Number) -> Number:
     """Return base ** exponent, whose size is checked before it is computed."""
     if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > MAX_BITS:
         if abs(base) <= 1:
-            return base ** (exponent % 2)
+            return base if exponent % 2 else 1
         raise OverflowError
     if base < 0 and isinstance(exponent, float) and not exponent.is_integer():
         raise CallRejected("a root of a negative number is undefined")
-    power: Callable[[Number, Number], Number] = operator.pow
-    return power(base, exponent)
+    return _OPERATORS[ast.Pow](base, exponent)
 
 
 def _checked(value: Number) -> Number:
