@@ -14,6 +14,7 @@
         ```tool_code
         crop(box=[1, 2, 3, 4])
         ```
+        or [crop(box=[1, 2, 3, 4])] as the whole turn
 
 What stands inside <think>...</think> is no call. Reading never raises and takes time linear in the length of the text;
 a part that begins like a call and is none is a `BadCall`.
@@ -27,7 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from mmrl.environments.python_calls import python_call_text, python_calls
+from mmrl.environments.python_calls import listed_calls, python_call_text, python_calls
 from mmrl.environments.tool import Tool
 from mmrl.environments.tool_calls import (
     MAX_CHARACTERS,
@@ -217,15 +218,15 @@ class Mistral(CallFormat):
 
 
 class Gemma(CallFormat):
-    """Python calls with named literal arguments in a fence ```tool_code. They are parsed, never run."""
+    """Python calls with named literal arguments, in a fence ```tool_code or as a list. They are parsed, never run."""
 
     name = "gemma"
     example = "To call tools, write\n```tool_code\nname(key=value)\n```\nwith named arguments that are literals."
     open_result, close_result = "```tool_output\n", "\n```"
 
     def calls_in(self, text: str, most: int) -> list[ToolCall | BadCall]:
-        """Return the calls in all fences."""
-        found: list[ToolCall | BadCall] = []
+        """Return the calls in all fences, or in the list that is the whole turn."""
+        found: list[ToolCall | BadCall] = listed_calls(text)
         for part, closed in between(text, "```tool_code", "```", most):
             found += python_calls(part) if closed else [_unclosed("```tool_code")]
             if len(found) >= most:
@@ -323,8 +324,10 @@ def _unclosed(mark: str) -> BadCall:
 def _signatures(tools: Sequence[Tool]) -> str:
     return "\n".join(
         json.dumps(
-            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+            {"type": "function", "function": function},
             ensure_ascii=False,
         )
-        for tool in tools
+        for function in (
+            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)} for tool in tools
+        )
     )

@@ -25,6 +25,18 @@ def python_calls(code: str) -> list[ToolCall | BadCall]:
     return [_call_in(line.strip()) for line in code.splitlines() if line.strip()]
 
 
+def listed_calls(text: str) -> list[ToolCall | BadCall]:
+    """Return the calls of a text that is a Python list of calls, such as `[crop(image=0)]`; of other texts none."""
+    text = text.strip()
+    if not (text.startswith("[") and text.endswith(")]")) or len(text) > MAX_CODE:
+        return []
+    try:
+        value = ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as err:
+        return [BadCall("malformed", f"the list of calls is not Python: {type(err).__name__}: {err}"[:200])]
+    return [_call_of(each) for each in value.elts] if isinstance(value, ast.List) else []
+
+
 def python_call_text(name: str, arguments: Mapping[str, Any]) -> str:
     """Return a call as Python."""
     return f"{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())})"
@@ -37,6 +49,10 @@ def _call_in(code: str) -> ToolCall | BadCall:
         call = ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as err:
         return BadCall("malformed", f"the call is not Python: {type(err).__name__}: {err}"[:200])
+    return _call_of(call)
+
+
+def _call_of(call: ast.expr) -> ToolCall | BadCall:
     if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "print" and call.args:
         call = call.args[0]
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):

@@ -51,6 +51,13 @@ def test_several_calls_with_words_around_are_read_up_to_a_cap(name):
     assert parsed.dropped == 2
 
 
+def test_gemma_reads_lists_of_calls_and_leaves_other_lists_alone():
+    gemma = FORMATS["gemma"]
+    assert [call.name for call in gemma.read("[crop(image=1), draw(image=2)]", 4).calls] == ["crop", "draw"]
+    assert gemma.read("[1, 2, 3]", 4).calls == () and gemma.read('[{"box": [1, 2]}]', 4).calls == ()
+    assert isinstance(gemma.read("[crop(1)]", 4).calls[0], BadCall)
+
+
 def test_llama_reads_calls_that_are_the_whole_turn():
     llama = FORMATS["llama"]
     two = '{"name": "a", "parameters": {}}; {"name": "b", "parameters": {"x": 1}}'
@@ -69,6 +76,7 @@ def test_llama_reads_calls_that_are_the_whole_turn():
         ("mistral", '[TOOL_CALLS]crop{"image": 1}'),
         ("gemma", "```tool_code\nprint(crop(image=1))\n```"),
         ("gemma", "```tool_code\nresult = crop(image=1)\n```"),
+        ("gemma", "[crop(image=1)]"),
         ("internlm", '<|action_start|><|plugin|>\n{"name": "crop", "parameters": {"image": 1}}\n<|action_end|>'),
         ("hermes", '<think><tool_call>no</think>\n<tool_call>{"name":"crop","arguments":{"image":1}}</tool_call>'),
         ("hermes", '<tool_call>{"name": "crop", "parameters": {"image": 1}}</tool_call>'),
