@@ -70,7 +70,8 @@ def test_wheel_declares_its_licence_and_command(wheel):
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in names)
         declared = archive.read(points).decode()
         assert "mmrl = mmrl.cli:main" in declared
-        assert all(f"[mmrl.{group}]" in declared for group in ("models", "datasets", "benchmark_data", "rewards", "environments"))
+        groups = ("models", "datasets", "benchmark_data", "rewards", "environments")
+        assert all(f"[mmrl.{group}]" in declared for group in groups)
 
 
 def test_imported_packages_are_the_installed_ones(installed):
