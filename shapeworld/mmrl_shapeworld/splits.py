@@ -1,9 +1,9 @@
 """Data sets of captions: training, validation, and compositions that training never shows.
 
 `samples` also returns the data sets of questions about pictures (`mmrl_shapeworld.vqa.question_splits`), those of the
-worlds (`mmrl_shapeworld.worlds.world_splits`, and `button_splits` for several turns), those of edits, holes and motions
-(`mmrl_shapeworld.task_splits`) and those of calculations (`mmrl_shapeworld.reasoning.calculation_splits`), by their
-names. It is an entry point of `mmrl.datasets`.
+worlds (`mmrl_shapeworld.worlds.world_splits`, and `button_splits` and `zoom_splits` for several turns), those of edits,
+holes and motions (`mmrl_shapeworld.task_splits`) and those of calculations
+(`mmrl_shapeworld.reasoning.calculation_splits`), by their names. It is an entry point of `mmrl.datasets`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mmrl_shapeworld import task_splits
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
 from mmrl_shapeworld.reasoning import calculation_splits
 from mmrl_shapeworld.vqa import question_splits
-from mmrl_shapeworld.worlds import button_splits, world_splits
+from mmrl_shapeworld.worlds import button_splits, world_splits, zoom_splits
 
 SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
@@ -31,7 +31,7 @@ def captions(split: str) -> list[Caption]:
         KeyError: there is no such split.
     """
     if split not in SPLITS:
-        worlds = (*world_splits.split_names(), *button_splits.NAMES)
+        worlds = (*world_splits.split_names(), *button_splits.NAMES, *zoom_splits.NAMES)
         others = (question_splits.NAMES, task_splits.SPLITS, worlds, calculation_splits.NAMES)
         known = ", ".join([*SPLITS, *(name for names in others for name in names)])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
@@ -69,6 +69,8 @@ def samples(split: str) -> list[Sample]:
         return world_splits.samples(split)
     if split in button_splits.NAMES:
         return button_splits.samples(split)
+    if split in zoom_splits.NAMES:
+        return zoom_splits.samples(split)
     if split in task_splits.SPLITS:
         return task_splits.samples(split)
     if split in calculation_splits.NAMES:

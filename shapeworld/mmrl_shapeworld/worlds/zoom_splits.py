@@ -1,0 +1,125 @@
+"""Data sets of pages that a policy looks at closer, their expert, and the traces of a careless annotator.
+
+`shapeworld:zoom-train`, `-development`, `-validation`, and `-ood`, whose squares have unseen colours among them. They
+are read at 56×56 pixels: `media.image.max_pixels=3136`. `shapeworld:zoom-reads-train` has the parts that the expert
+looks at, each with its letter, for learning to read.
+"""
+
+from __future__ import annotations
+
+import io
+import zlib
+from functools import cache
+
+import numpy as np
+from PIL import Image
+
+from mmrl.data.media.uris import data_uri
+from mmrl.data.sample import RewardChoice, Sample
+from mmrl_shapeworld.vqa.canvas import PIXELS
+from mmrl_shapeworld.vqa.glyphs import LETTERS
+from mmrl_shapeworld.vqa.questions import Box, box_answer, slip
+from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, UNSEEN_COLOURS, loosened
+from mmrl_shapeworld.worlds.zoom_environment import middle_of
+from mmrl_shapeworld.worlds.zoom_pages import PAGE, ZoomPage, sample_page
+
+SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
+"""Pages of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
+READS = "zoom-reads-train"
+NAMES = (*(f"zoom-{part}" for part in SIZES), READS)
+RIGHT = 0.8
+"""The probability that the annotator looks at the wanted square, not at another."""
+OUT, SPREAD = 1.5, 1.5
+"""Mean and standard deviation of the distance of the annotator's box from the square, outwards, in pixels of 56."""
+_SEED = 83
+_SHARES = {"train": range(0, 5), "development": range(5, 6), "validation": range(6, 8), "ood": range(0, 8)}
+"""The part of the checksums of pages, modulo 8, that a split may have: so no two splits share one."""
+_RATIO = PAGE // PIXELS
+
+
+@cache
+def pages(split: str) -> tuple[ZoomPage, ...]:
+    """Return the pages of a split, always the same.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    if split not in NAMES:
+        raise KeyError(f"there is no split {split!r} of pages: choose one of {', '.join(NAMES)}")
+    if split == READS:
+        return pages("zoom-train")
+    part = split.rpartition("-")[2]
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    colours = (*SEEN_COLOURS, *UNSEEN_COLOURS) if part == "ood" else SEEN_COLOURS
+    found: dict[int, ZoomPage] = {}
+    while len(found) < SIZES[part]:
+        page = sample_page(rng, colours)
+        if part == "ood" and page.colours[0] not in UNSEEN_COLOURS:
+            continue
+        number = zlib.crc32(repr(page).encode())
+        if number % 8 in _SHARES[part]:
+            found.setdefault(number, page)
+    return tuple(found.values())
+
+
+def samples(split: str) -> list[Sample]:
+    """Return a split as data; training data have the turns of the careless annotator as demonstrations.
+
+    Raises:
+        KeyError: there is no such split.
+    """
+    return list(_samples(split))
+
+
+@cache
+def _samples(split: str) -> tuple[Sample, ...]:
+    rng = np.random.default_rng((_SEED, len(SIZES)))
+    return tuple(
+        _read(page, f"{split}-{number:04d}")
+        if split == READS
+        else Sample(
+            id=f"{split}-{number:04d}",
+            prompt=page.prompt,
+            images=(page.uri(),),
+            answer=page.letters[0],
+            source="zoom",
+            demonstration={"turns": list(careless(page, rng))} if split == "zoom-train" else None,
+            metadata={"letters": [list(box) for box in page.letter_boxes]},
+        )
+        for number, page in enumerate(pages(split))
+    )
+
+
+def _read(page: ZoomPage, id: str) -> Sample:
+    """Return the part of a page that the expert looks at, and its letter."""
+    part = page.picture().crop(middle_of(page.boxes[0], (PAGE, PAGE)))
+    part = part.resize((PIXELS, PIXELS), Image.Resampling.BICUBIC)
+    buffer = io.BytesIO()
+    part.save(buffer, "PNG")
+    return Sample(
+        id=id,
+        prompt="Read the text.",
+        images=(data_uri(buffer.getvalue(), "image/png"),),
+        answer=page.letters[0],
+        source="zoom-reads",
+        demonstration=page.letters[0],
+        rewards=(RewardChoice("ocr_ned"),),
+    )
+
+
+def small_box(page: ZoomPage, square: int) -> Box:
+    """Return the box of a square in pixels of the page at 56×56."""
+    x1, y1, x2, y2 = page.boxes[square]
+    return x1 // _RATIO, y1 // _RATIO, -(-x2 // _RATIO), -(-y2 // _RATIO)
+
+
+def expert(page: ZoomPage) -> tuple[str, str]:
+    """Return the turns of one who looks at the wanted square and reads its letter."""
+    return box_answer(small_box(page, 0)), page.letters[0]
+
+
+def careless(page: ZoomPage, rng: np.random.Generator) -> tuple[str, str]:
+    """Return the turns of an annotator who draws boxes too large, one in five around another square, and reads it."""
+    square = slip(0, range(len(page.letters)), RIGHT, rng)
+    read = slip(page.letters[square], LETTERS, 0.95, rng)
+    return box_answer(loosened(small_box(page, square), rng, OUT, SPREAD)), read

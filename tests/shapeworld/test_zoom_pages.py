@@ -1,0 +1,122 @@
+"""Pages that are looked at closer: the look, the answer, and letters that only the look shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from mmrl.data.media.budget import ImageBudget, MediaBudget
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.sample import Sample
+from mmrl.environments import EpisodeBatch
+from mmrl.errors import ConfigError, DataError
+from mmrl_shapeworld.splits import samples
+from mmrl_shapeworld.vqa.canvas import PIXELS
+from mmrl_shapeworld.vqa.questions import box_answer
+from mmrl_shapeworld.worlds.world_canvas import UNSEEN_COLOURS
+from mmrl_shapeworld.worlds.zoom_environment import SMALLEST_CUT, ZoomPages, middle_of
+from mmrl_shapeworld.worlds.zoom_pages import PAGE
+from mmrl_shapeworld.worlds.zoom_splits import NAMES, SIZES, careless, expert, pages, small_box
+
+READER = MediaReader(MediaBudget(ImageBudget(0, PIXELS**2)))
+SAMPLE, FIRST = samples("zoom-validation")[0], pages("zoom-validation")[0]
+
+
+def outcome(actions, sample=SAMPLE):
+    episode = ZoomPages().begin(sample, READER)
+    for action in actions:
+        if episode.step(action).observation is None:
+            break
+    return episode.outcome()
+
+
+def test_a_look_and_an_answer():
+    episode = ZoomPages().begin(SAMPLE, READER)
+    look, answer = expert(FIRST)
+    step = episode.step(look)
+    assert step.observation.images[0].size == (PIXELS, PIXELS) and step.info == {"looked": 1.0, "hit": 1.0}
+    assert step.rewards == {}  # only the answer is rewarded
+    assert episode.step(answer).observation is None
+    assert episode.outcome() == {"answer": answer, "success": True, "looked": True, "hit": True, "ended": "answer"}
+    with pytest.raises(ValueError, match="over"):
+        episode.step("A")
+
+
+def test_the_look_is_cut_from_the_page_at_its_full_size():
+    x1, y1, x2, y2 = middle_of(FIRST.boxes[0], (PAGE, PAGE))
+    expected = FIRST.picture().crop((x1, y1, x2, y2)).resize((PIXELS, PIXELS), Image.Resampling.BICUBIC)
+    episode = ZoomPages(space="norm_1").begin(SAMPLE, READER)
+    seen = episode.step(box_answer([round(each / PAGE, 6) for each in FIRST.boxes[0]])).observation.images[0]
+    assert np.array_equal(np.asarray(seen), np.asarray(expected))
+
+
+def test_an_answer_without_a_look():
+    assert outcome([FIRST.letters[0]])["success"] and not outcome([FIRST.letters[0]])["looked"]
+    assert outcome(["Z"]) == {"answer": "Z", "success": False, "looked": False, "hit": False, "ended": "answer"}
+    assert outcome([None])["ended"] == "cut_off" and outcome([None])["answer"] is None
+
+
+def test_a_look_at_another_square_or_at_the_whole_page_is_no_hit():
+    assert outcome([box_answer(small_box(FIRST, 1))])["hit"] is False
+    assert outcome([box_answer((0, 0, PIXELS, PIXELS))])["hit"] is False
+
+
+def test_a_box_in_the_second_turn_is_an_answer():
+    look = box_answer(small_box(FIRST, 0))
+    assert outcome([look, look]) == {"answer": look, "success": False, "looked": True, "hit": True, "ended": "answer"}
+
+
+@given(x=st.integers(0, 223), y=st.integers(0, 223), width=st.integers(1, 224), height=st.integers(1, 224))
+def test_the_cut_is_a_square_inside_the_page(x, y, width, height):
+    left, top, right, bottom = middle_of((x, y, min(x + width, PAGE), min(y + height, PAGE)), (PAGE, PAGE))
+    assert right - left == bottom - top >= SMALLEST_CUT and min(left, top) >= 0 and max(right, bottom) <= PAGE
+
+
+@given(text=st.text(max_size=60))
+def test_any_text_ends_or_looks(text):
+    episode = ZoomPages().begin(SAMPLE, READER)
+    if episode.step(text).observation is not None:
+        assert episode.step(text).observation is None
+
+
+def test_experts_see_the_letter_and_careless_annotators_often():
+    rng = np.random.default_rng(0)
+    chosen = list(zip(samples("zoom-validation"), pages("zoom-validation"), strict=True))[:256]
+    best = [outcome(expert(page), sample) for sample, page in chosen]
+    assert all(each["success"] and each["hit"] for each in best)
+    found = [outcome(careless(page, rng), sample) for sample, page in chosen]
+    assert 0.6 < np.mean([each["hit"] for each in found]) < 0.9
+    assert 0.6 < np.mean([each["success"] for each in found]) < 0.9
+
+
+def test_splits():
+    seen = {}
+    for name in NAMES[:-1]:
+        part = name.rpartition("-")[2]
+        assert len(samples(name)) == SIZES[part]
+        for sample, page in zip(samples(name), pages(name), strict=True):
+            assert seen.setdefault(page, name) == name
+            assert sample.answer == page.letters[0] and page.colours[0] in sample.prompt
+            assert (page.colours[0] in UNSEEN_COLOURS) == (part == "ood")
+            assert (sample.demonstration is not None) == (part == "train")
+    picture = MediaReader(MediaBudget()).image(SAMPLE.images[0])
+    assert np.array_equal(np.asarray(picture), np.asarray(FIRST.picture()))
+    reads = samples("zoom-reads-train")
+    assert len(reads) == SIZES["train"] and all(sample.demonstration == sample.answer for sample in reads)
+
+
+def test_a_batch_of_experts_reads():
+    batch = EpisodeBatch(ZoomPages(), samples("zoom-validation")[:16], READER)
+    for turn in (0, 1):
+        batch.step({row: expert(pages("zoom-validation")[row])[turn] for row in batch.live})
+    assert batch.live == [] and all(each["success"] for each in batch.outcomes())
+
+
+def test_samples_of_other_kinds_and_other_spaces_are_named():
+    with pytest.raises(DataError, match="'other'"):
+        ZoomPages().begin(Sample("other", answer="A"), READER)
+    with pytest.raises(ConfigError, match="space"):
+        ZoomPages(space="cm")
