@@ -298,6 +298,8 @@ def test_module_runs_as_a_script():
     assert done.stdout == f"mmrl {mmrl.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in ("train", "plan", "sample", "evaluate", "recipes", "doctor"))])
+@pytest.mark.parametrize(
+    "command", [[], *([name] for name in ("train", "plan", "sample", "evaluate", "recipes", "doctor"))]
+)
 def test_every_command_has_help(command):
     assert "Usage" in run(*command, "--help").stdout
