@@ -20,20 +20,17 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 from PIL import Image
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mmrl.data.media.budget import ImageBudget, fit_image
-from mmrl.data.media.decode import load_image
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Observation
+from mmrl.environments.source_pictures import MAX_PIXELS, SourcePictures
 
-MAX_PIXELS = 16_777_216
-"""The pixels (width x height) above which a picture is reduced before tools use it."""
 MAX_PROBLEMS = 3
 """The number of wrong arguments that one message names."""
 
@@ -53,9 +50,10 @@ class ToolContext:
     input has not. They are numbered from 0 in the order in which the policy reads them.
     """
 
-    def __init__(self, sample: Sample, reader: MediaReader) -> None:
+    def __init__(self, sample: Sample, reader: MediaReader, sources: SourcePictures | None = None) -> None:
         self.sample, self.reader = sample, reader
-        self._observed: list[Image.Image] = []
+        self._sources = sources or SourcePictures()
+        self._observed: tuple[Image.Image, ...] = ()
 
     @property
     def count(self) -> int:
@@ -71,7 +69,9 @@ class ToolContext:
         if not 0 <= index < self.count:
             known = f"the pictures are numbered 0 to {self.count - 1}" if self.count else "there is no picture"
             raise CallRejected(f"there is no picture {index}: {known}")
-        return self._images[index] if index < len(self._images) else self._observed[index - len(self._images)]
+        if index < len(self.sample.images):
+            return self._sources.read(self.sample.images[index], self.sample.id)
+        return self._observed[index - len(self.sample.images)]
 
     def input_size(self, index: int) -> tuple[int, int]:
         """Return width and height of a picture within the policy's pixel budget, in whose pixels it may answer."""
@@ -79,16 +79,9 @@ class ToolContext:
 
     def with_images(self, images: tuple[Image.Image, ...]) -> ToolContext:
         """Return the context after an observation with these pictures."""
-        after = ToolContext(self.sample, self.reader)
-        after._observed = [*self._observed, *images]
-        if "_images" in self.__dict__:
-            after.__dict__["_images"] = self._images
+        after = ToolContext(self.sample, self.reader, self._sources)
+        after._observed = (*self._observed, *(fit_image(image, ImageBudget(0, MAX_PIXELS)) for image in images))
         return after
-
-    @cached_property
-    def _images(self) -> tuple[Image.Image, ...]:
-        limit = ImageBudget(0, MAX_PIXELS)
-        return tuple(fit_image(load_image(path, self.sample.id), limit) for path in self.sample.images)
 
 
 class Tool(Protocol):

@@ -31,6 +31,7 @@ from mmrl.data.sample import Sample
 from mmrl.environments.call_formats import CallFormat, call_format
 from mmrl.environments.call_runner import CallResult, CallRunner
 from mmrl.environments.environment import Observation, Step
+from mmrl.environments.source_pictures import SourcePictures
 from mmrl.environments.tool import Tool, ToolContext
 from mmrl.environments.tool_calls import BadCall, ParsedTurn, ToolCall, typed_arguments
 from mmrl.errors import ConfigError
@@ -92,6 +93,7 @@ class ToolEnvironment:
         self.first_turn, self.answer = first_turn, answer
         self.max_text, self.max_images = max_text, max_images
         self.runner = CallRunner(tools, deadline_s)
+        self._sources = SourcePictures()
 
     @cached_property
     def instructions(self) -> str:
@@ -100,7 +102,7 @@ class ToolEnvironment:
 
     def begin(self, sample: Sample, reader: MediaReader) -> ToolEpisode:
         """Begin an episode; pictures are read when the first tool uses them."""
-        return ToolEpisode(self, ToolContext(sample, reader))
+        return ToolEpisode(self, ToolContext(sample, reader, self._sources))
 
 
 class ToolEpisode:

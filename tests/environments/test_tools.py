@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from mmrl.data.sample import Sample
 from mmrl.environments import BadArguments, CallRejected, Observation, ToolContext, load_tool
+from mmrl.environments.source_pictures import SourcePictures
 from mmrl.environments.tools.function_tool import FunctionTool
 from mmrl.environments.tools.local_search import BM25, terms_of
 from mmrl.errors import ConfigError
@@ -20,6 +21,28 @@ from tests.environments.worlds import READER, page, small_reader
 
 def context_of(folder, pixels=None, **settings):
     return ToolContext(page(folder, **settings), READER if pixels is None else small_reader(pixels))
+
+
+# Pictures
+
+
+def test_pictures_are_decoded_once_for_all_rows_and_the_oldest_are_dropped(tmp_path):
+    pages = [page(tmp_path, f"{number}.png", size=(100, 50)) for number in range(3)]
+    sources = SourcePictures(limit_bytes=2 * 3 * 100 * 50)
+    first, second = (ToolContext(pages[0], READER, sources) for _ in range(2))
+    assert first.image(0) is second.image(0)
+    kept = first.image(0)
+    for other in pages[1:]:
+        ToolContext(other, READER, sources).image(0)
+    assert first.image(0) is not kept and np.array_equal(np.asarray(first.image(0)), np.asarray(kept))
+
+
+def test_later_contexts_have_the_pictures_of_observations(tmp_path):
+    context = context_of(tmp_path)
+    after = context.with_images((Image.new("RGB", (3, 2)),))
+    assert (context.count, after.count, after.image(1).size) == (1, 2, (3, 2))
+    with pytest.raises(CallRejected, match="no picture 1"):
+        context.image(1)
 
 
 # Crop

@@ -6,7 +6,8 @@ from PIL import Image
 from pydantic import Field
 
 from mmrl.environments.environment import Observation
-from mmrl.environments.tool import MAX_PIXELS, ToolArguments, ToolContext, TypedTool
+from mmrl.environments.source_pictures import MAX_PIXELS
+from mmrl.environments.tool import ToolArguments, ToolContext, TypedTool
 from mmrl.environments.tools.picture_regions import SPACE_TEXT, box_in_picture, check_space_setting
 from mmrl.errors import ConfigError
 

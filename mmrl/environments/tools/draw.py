@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from PIL import ImageDraw
 from pydantic import Field
 
+from mmrl.data.media.budget import ImageBudget, fit_image
 from mmrl.environments.environment import Observation
 from mmrl.environments.tool import CallRejected, ToolArguments, ToolContext, TypedTool
 from mmrl.environments.tools.picture_regions import (
@@ -16,6 +17,8 @@ from mmrl.environments.tools.picture_regions import (
     point_in_picture,
 )
 
+MAX_DRAWING = 2_097_152
+"""The pixels (width x height) above which a drawing is reduced: each is kept until its episode is over."""
 MOST = 50
 """The largest number of boxes, of lines and of points in one call."""
 Four = tuple[float, float, float, float]
@@ -69,4 +72,4 @@ class Draw(TypedTool):
         for point in arguments.points:
             x, y = point_in_picture(context, index, point, self.space)
             pen.ellipse((x - 2 * width, y - 2 * width, x + 2 * width, y + 2 * width), fill=arguments.color)
-        return Observation(images=(picture,))
+        return Observation(images=(fit_image(picture, ImageBudget(0, MAX_DRAWING)),))
