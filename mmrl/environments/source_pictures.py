@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from dataclasses import dataclass, field
 
 from PIL import Image
 
@@ -16,34 +17,44 @@ CACHE_BYTES = 512 * 2**20
 """Bytes of decoded pictures that are kept by default."""
 
 
+@dataclass
+class _Entry:
+    lock: threading.Lock = field(default_factory=threading.Lock)  # held by the thread that decodes
+    picture: Image.Image | None = None
+
+
 class SourcePictures:
     """Reads pictures of up to `MAX_PIXELS`, and keeps the last ones: the rows of a group have the same sample."""
 
     def __init__(self, limit_bytes: int = CACHE_BYTES) -> None:
         self._limit, self._bytes = limit_bytes, 0
-        self._kept: OrderedDict[str, Image.Image] = OrderedDict()
+        self._kept: OrderedDict[str, _Entry] = OrderedDict()
         self._lock = threading.Lock()  # guards the fields above
 
     def read(self, reference: str, sample_id: str | None = None) -> Image.Image:
-        """Return an RGB picture; the caller must not change it.
+        """Return an RGB picture; the caller must not change it. Threads that want the same one wait for each other.
 
         Raises:
             DataError: it cannot be decoded.
         """
         with self._lock:
-            if reference in self._kept:
-                self._kept.move_to_end(reference)
-                return self._kept[reference]
-        picture = fit_image(load_image(reference, sample_id), ImageBudget(0, MAX_PIXELS))
+            entry = self._kept.setdefault(reference, _Entry())
+            self._kept.move_to_end(reference)
+        with entry.lock:
+            if entry.picture is None:
+                entry.picture = fit_image(load_image(reference, sample_id), ImageBudget(0, MAX_PIXELS))
+                self._account_for(reference, entry)
+            return entry.picture
+
+    def _account_for(self, reference: str, entry: _Entry) -> None:
+        """Add the bytes of a decoded picture, and drop the oldest ones above the limit."""
         with self._lock:
-            if reference not in self._kept:
-                self._kept[reference] = picture
-                self._bytes += _bytes_of(picture)
+            if self._kept.get(reference) is entry:
+                self._bytes += _bytes_of(entry)
             while self._bytes > self._limit:
                 _, dropped = self._kept.popitem(last=False)
                 self._bytes -= _bytes_of(dropped)
-        return picture
 
 
-def _bytes_of(picture: Image.Image) -> int:
-    return 3 * picture.width * picture.height
+def _bytes_of(entry: _Entry) -> int:
+    return 0 if entry.picture is None else 3 * entry.picture.width * entry.picture.height
