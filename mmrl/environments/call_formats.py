@@ -28,6 +28,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from mmrl.environments.call_parts import between, unclosed, value_at, without_thoughts, xml_call
 from mmrl.environments.python_calls import listed_calls, python_call_text, python_calls
 from mmrl.environments.tool import Tool
 from mmrl.environments.tool_calls import (
@@ -43,10 +44,7 @@ from mmrl.environments.tool_calls import (
     too_long,
 )
 from mmrl.errors import ConfigError
-from mmrl.rewards.core.reward_errors import InvalidAnswer
-from mmrl.rewards.parsing.json_text import STRICT_JSON
 
-_FUNCTION = re.compile(r"\s*<function=([^<>\s]{1,100})>")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
@@ -91,7 +89,7 @@ class Hermes(CallFormat):
     def calls_in(self, text: str, most: int) -> list[ToolCall | BadCall]:
         """Return the calls between the tags."""
         return [
-            json_call(part) if closed else _unclosed("<tool_call>")
+            json_call(part) if closed else unclosed("<tool_call>")
             for part, closed in between(text, "<tool_call>", "</tool_call>", most)
         ]
 
@@ -112,7 +110,7 @@ class QwenXML(CallFormat):
     def calls_in(self, text: str, most: int) -> list[ToolCall | BadCall]:
         """Return the calls between the tags."""
         return [
-            _xml_call(part) if closed else _unclosed("<tool_call>")
+            xml_call(part) if closed else unclosed("<tool_call>")
             for part, closed in between(text, "<tool_call>", "</tool_call>", most)
         ]
 
@@ -135,7 +133,7 @@ class InternLM(CallFormat):
     def calls_in(self, text: str, most: int) -> list[ToolCall | BadCall]:
         """Return the calls between the marks."""
         return [
-            json_call(part.strip().removeprefix("<|plugin|>")) if closed else _unclosed("<|action_start|>")
+            json_call(part.strip().removeprefix("<|plugin|>")) if closed else unclosed("<|action_start|>")
             for part, closed in between(text, "<|action_start|>", "<|action_end|>", most)
         ]
 
@@ -165,7 +163,7 @@ class Llama(CallFormat):
         found: list[ToolCall | BadCall] = []
         at = 0
         while at < len(stripped) and len(found) < most:
-            value, end = _value_at(stripped, at)
+            value, end = value_at(stripped, at)
             if isinstance(value, BadCall):
                 return [*found, value] if marked or '"name"' in stripped or found else []
             if not marked and not (isinstance(value, dict) and "name" in value):
@@ -209,7 +207,7 @@ class Mistral(CallFormat):
         name = _NAME.match(text)
         if name:
             start = name.end() + (len("[ARGS]") if text.startswith("[ARGS]", name.end()) else 0)
-        value, _ = _value_at(text, start)
+        value, _ = value_at(text, start)
         if isinstance(value, BadCall):
             return [value]
         if name:
@@ -228,7 +226,7 @@ class Gemma(CallFormat):
         """Return the calls in all fences, or in the list that is the whole turn."""
         found: list[ToolCall | BadCall] = listed_calls(text)
         for part, closed in between(text, "```tool_code", "```", most):
-            found += python_calls(part) if closed else [_unclosed("```tool_code")]
+            found += python_calls(part) if closed else [unclosed("```tool_code")]
             if len(found) >= most:
                 break
         return found[:most]
@@ -265,60 +263,6 @@ def call_format(name: str, family: str | None = None) -> CallFormat:
     if name not in FORMATS:
         raise ConfigError(f"there is no format of tool calls {name!r}: it is auto or one of {', '.join(FORMATS)}")
     return FORMATS[name]
-
-
-def without_thoughts(text: str) -> str:
-    """Return what follows the last </think>, up to a <think> that is never closed."""
-    return text.rpartition("</think>")[2].partition("<think>")[0]
-
-
-def between(text: str, opening: str, closing: str, most: int) -> list[tuple[str, bool]]:
-    """Return the first `most` parts between two marks; the last is the rest, with False, if it is not closed."""
-    found: list[tuple[str, bool]] = []
-    at = 0
-    while len(found) < most and (start := text.find(opening, at)) >= 0:
-        start += len(opening)
-        end = text.find(closing, start)
-        if end < 0:
-            return [*found, (text[start:], False)]
-        found.append((text[start:end], True))
-        at = end + len(closing)
-    return found
-
-
-def _xml_call(text: str) -> ToolCall | BadCall:
-    if len(text) > MAX_CHARACTERS:
-        return too_long(text)
-    head = _FUNCTION.match(text)
-    if head is None:
-        return BadCall("malformed", "a call begins with <function=name>")
-    body, closed, rest = text[head.end() :].partition("</function>")
-    if not closed or rest.strip():
-        return BadCall("malformed", "a call ends with </function>")
-    arguments: dict[str, str] = {}
-    while body := body.strip():
-        if not body.startswith("<parameter=") or "</parameter>" not in body:
-            return BadCall("malformed", "each argument is <parameter=name>value</parameter>")
-        key, closed, rest = body.removeprefix("<parameter=").partition(">")
-        value, _, body = rest.partition("</parameter>")
-        if not closed or key in arguments:
-            return BadCall("malformed", f"the argument {key!r:.50} is malformed or occurs twice")
-        arguments[key] = value.removeprefix("\n").removesuffix("\n")
-    return checked_call(head[1], arguments, textual=True)
-
-
-def _value_at(text: str, start: int) -> tuple[Any, int]:
-    """Return the JSON value at a place and its end, or a `BadCall`."""
-    try:
-        return STRICT_JSON.raw_decode(text, start)
-    except (InvalidAnswer, ValueError) as err:
-        return BadCall("malformed", f"the call is not JSON: {err}"[:200]), len(text)
-    except RecursionError:
-        return BadCall("malformed", "the call is nested too deep"), len(text)
-
-
-def _unclosed(mark: str) -> BadCall:
-    return BadCall("malformed", f"a {mark} is never closed")
 
 
 def _signatures(tools: Sequence[Tool]) -> str:
