@@ -37,13 +37,16 @@ from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
+from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.importance_correction import build_importance_correction
+from mmrl.training.rollouts.lagged_rollouts import Cancellation, LaggedRollouts
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
+from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 
 
@@ -75,7 +78,15 @@ def check(config: TrainConfig) -> None:
     algorithms = [config.algorithm, *([config.pretraining.algorithm] if config.pretraining else [])]
     for algorithm in algorithms:
         check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
-    if errors := [*validation_errors(config, policy.capabilities), *_flat_reward_errors(config)]:
+    if errors := [
+        *validation_errors(config, policy.capabilities),
+        *_flat_reward_errors(config),
+        *(
+            _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
+            if config.run.overlap.is_on
+            else ()
+        ),
+    ]:
         raise ConfigError("\n".join(errors))
 
 
@@ -86,14 +97,20 @@ def check_processes(config: TrainConfig, count: int) -> None:
         ConfigError: a reward keeps a state between batches, of which each process would know its own part alone; or
             `run.place: strict` is chosen, and the processes would not make equally many calls of the model.
     """
-    stateful = [
-        f"rewards.{i}.name: {reward.name} keeps a state between batches, and each process would have another one: "
-        "train with one process, or leave it out"
-        for i, reward in enumerate(config.rewards)
-        if reward_class(reward.name).state_dict is not Reward.state_dict
-    ]
-    if errors := [*stateful, *(unequal_calls(config, count) if config.run.place == "strict" else ())]:
+    errors = list(_stateful_reward_errors(config, "each process would have another one: train with one process"))
+    if config.run.place == "strict":
+        errors += unequal_calls(config, count)
+    if config.run.overlap.is_on:
+        errors.append(f"run.overlap: with {count} processes, threads would wait for each other: train with one process")
+    if errors:
         raise ConfigError("\n".join(errors))
+
+
+def _stateful_reward_errors(config: TrainConfig, reason: str) -> Iterator[str]:
+    """Yield one message for each reward that keeps a state between batches."""
+    for i, reward in enumerate(config.rewards):
+        if reward_class(reward.name).state_dict is not Reward.state_dict:
+            yield f"rewards.{i}.name: {reward.name} keeps a state between batches, and {reason}, or leave it out"
 
 
 def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
@@ -125,6 +142,8 @@ class TrainingSetup:
 
     source: ExperienceSource
     objective: Objective
+    lagged: LaggedRollouts | None = None
+    """The source, or the one behind it, if a thread samples ahead."""
 
 
 def build_training_setup(
@@ -159,9 +178,11 @@ def _stage(
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
         advantage = getattr(algorithm, "advantage", None) or AdvantageConfig()
         choose = build_row_choice(algorithm, policy.capabilities)
+        overlap, cancellation = config.run.overlap, Cancellation()
+        sampler = sampling_copy(policy) if overlap.is_on else policy
         online = OnlineRollouts(
-            policy=policy,
-            sampling_weights=objective.sampling_weights,
+            policy=sampler,
+            sampling_weights=cancellation.checked if overlap.is_on else objective.sampling_weights,
             prompts=prompts,
             suite=rewards,
             advantage_estimator=AdvantageEstimator(
@@ -177,12 +198,17 @@ def _stage(
             history=build_history(advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
-            importance_correction=build_importance_correction(algorithm, policy),
         )
-        if choose is None:
-            return TrainingSetup(online, objective)
-        selection = RowSelection(online, policy, choose, online.micro_batch, config.training.updates)
-        return TrainingSetup(selection, objective)
+        source: ExperienceSource = online
+        if choose is not None:
+            source = RowSelection(online, sampler, choose, online.micro_batch, config.training.updates)
+        lagged = None
+        if overlap.lag:
+            iterations, weights = config.training.iterations, objective.sampling_weights
+            source = lagged = LaggedRollouts(source, policy, sampler, overlap.lag, iterations, weights, cancellation)
+        if (correction := build_importance_correction(algorithm, policy)) is not None:
+            source = CorrectedRollouts(source, correction)
+        return TrainingSetup(source, objective, lagged)
     check_answers(samples, algorithm.experience, policy)
     rows = data.groups * (2 if algorithm.experience == "pairs" else 1)
     micro_batch = min(rows, data.micro_batch or rows)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from mmrl.config.overlap import OverlapConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import AnySamplingConfig, SamplingKind
 from mmrl.config.section import Section
@@ -110,6 +111,7 @@ class RunConfig(Section):
     their gradients; each process has a part all the time once it has loaded the model, and gathers one block after
     another in every call. All processes then make equally many calls, so it trains by policy gradients, DiffusionNFT
     and AWM, in equal shares. `auto`: replicas."""
+    overlap: OverlapConfig = OverlapConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
 
 

@@ -20,6 +20,7 @@ from mmrl.config.data import (
     SuccessReplayConfig,
 )
 from mmrl.config.denoising_validation import denoising_errors
+from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
 from mmrl.config.sampling import SAMPLING_OF, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
@@ -37,6 +38,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *reward_errors(config),
         *_evaluation_errors(config),
         *data_errors(config, capabilities),
+        *overlap_errors(config),
     ]
     if isinstance(config.sampling, SamplingConfig):
         found += denoising_errors(config, config.sampling)

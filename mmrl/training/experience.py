@@ -20,6 +20,7 @@ class MicroBatch:
     advantages: Tensor  # [B] of whole trajectories; 0 where unscored
     scored: Tensor  # [B] bool; False = the reward is unknown, or the row was not selected: leave it out of the loss
     step_advantages: Tensor  # [B, T] of single decisions: `advantages`, broadcast, unless an algorithm tells them apart
+    sampled: bool = False  # the policy or its engine drew these rows, so that an importance correction applies
 
     @classmethod
     def of_rows(cls, rollout: Rollout, advantages: Tensor) -> MicroBatch:
@@ -43,6 +44,7 @@ class Experience:
 
     micro_batches: list[MicroBatch]
     metrics: dict[str, float]
+    gap: float | None = None  # the replay gap, where a copy of the policy sampled and measured it
 
 
 class ExperienceSource(Protocol):

@@ -32,6 +32,7 @@ from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.loss_scale import LossScale
 from mmrl.training.monitors import KLEarlyStopping, ZeroAdvantageMonitor
 from mmrl.training.objectives.base import MetricAccumulator, Objective
+from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.run.checkpoints import (
     Checkpoints,
     TrainerState,
@@ -70,6 +71,7 @@ class TrainingLoop:
     recipe: Mapping[str, Any] = field(default_factory=dict)  # the whole configuration, saved in checkpoints
     precision: Precision = "float32"  # of the policy's computations
     sampling: SamplingKind = "denoising"  # with the precision, it decides the bound on the replay gap
+    lagged: LaggedRollouts | None = None  # the source, or the one behind it, where a thread samples ahead
     step: int = field(default=0, init=False)  # iterations done
     updates: int = field(default=0, init=False)  # optimizer updates done
     tokens: int = field(default=0, init=False)  # of all answers trained on; 0 for policies that draw
@@ -133,6 +135,8 @@ class TrainingLoop:
             self.display.close()
             for tracker in self.trackers:
                 tracker.close()
+            if self.lagged is not None:
+                self.lagged.close()
 
     def _step(self) -> None:
         """Run an iteration, then the evaluation and checkpoint that follow it."""
@@ -157,7 +161,7 @@ class TrainingLoop:
         position.iteration = self.step + 1
         with self._whole():
             experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
-            gap = 0.0 if Capability.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
+            gap = self._sampled_gap(experience)
         with phases("update"):
             for epoch in range(self.config.epochs):
                 for number, batches in enumerate(self._split(experience.micro_batches)):
@@ -189,6 +193,8 @@ class TrainingLoop:
             tensors["objective"] = objective
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
+        if self.lagged is not None and (behaviour := self.lagged.tensors()):
+            tensors["behaviour"] = behaviour
         tensors = {part: {k: t.clone() for k, t in values.items()} for part, values in tensors.items()}
         values = {
             "updates": self.updates,
@@ -228,6 +234,8 @@ class TrainingLoop:
         if self.average is not None:
             self.average.load_state_dict(state.tensors["average"])
         self.source.load_state_dict(state.values["source"])
+        if self.lagged is not None:
+            self.lagged.load_tensors(state.tensors.get("behaviour", {}))
         self.step, self.updates = state.step, state.values["updates"]
         self.tokens = state.values.get("tokens", 0)
         best = state.values["best_reward"]
@@ -301,6 +309,14 @@ class TrainingLoop:
             groups.setdefault(self.policy.lr_scale(name), []).append(parameter)
         return [{"params": parameters, "lr_scale": scale} for scale, parameters in groups.items()]
 
+    def _sampled_gap(self, experience: Experience) -> float:
+        """Return the replay gap that is measured before an update; 0 where the first update measures it."""
+        if experience.gap is None:
+            return 0.0 if Capability.LOG_PROBS in self.objective.needs else self._velocity_gap(experience)
+        gap = processes.largest(experience.gap)
+        self._check_replay_gap(gap)
+        return gap
+
     def _velocity_gap(self, experience: Experience) -> float:
         """Return the replay gap of each process's first rollout, the largest of them."""
         own = next((batch.rollout for batch in experience.micro_batches if not batch.rollout.remote), None)
@@ -326,6 +342,9 @@ class TrainingLoop:
         """Evaluate and log. Return the mean total, which decides the best checkpoint; None without an evaluation."""
         if self.evaluate is None:
             return None
+        if self.lagged is not None:
+            with position.phase("wait"):
+                self.lagged.wait_idle()  # an evaluation has the rewards for itself
         with self.averaged(), self.layout.whole(copies=False), position.phase("evaluate"):
             metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:

@@ -225,6 +225,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             recipe=recipe,
             precision=config.policy.dtype,
             sampling=config.sampling.kind,
+            lagged=setup.lagged,
         )
         if resume is not None:
             trainer.resume()

@@ -68,9 +68,10 @@ def trainer(
     """Six iterations with a checkpoint after every second."""
     run.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"iterations": 6, "save_every": 2} | changes.pop("training", {})
+    policy = changes.pop("policy", source.policy)
     return TrainingLoop(
-        policy=source.policy,
-        objective=changes.pop("objective", None) or PolicyGradient(source.policy, algorithm or GRPOConfig()),
+        policy=policy,
+        objective=changes.pop("objective", None) or PolicyGradient(policy, algorithm or GRPOConfig()),
         source=source,
         optimizer_config=OptimizerConfig(lr=changes.pop("lr", 0.1)),
         config=TrainingConfig(**settings),

@@ -116,6 +116,11 @@ class PolicyGradientConfig(AlgorithmConfig):
             yield f"algorithm.gamma: it shapes the surrogate vespo, and {loss.name} is chosen"
         if self.aggregate != "constant" and self.length is not None:
             yield f"algorithm.length: aggregate constant divides by it, and {self.aggregate} is chosen: leave it out"
+        if self.mismatch is not None and getattr(config.data.replay, "name", None) == "selective":
+            yield (
+                "algorithm.mismatch: answers that data.replay keeps were sampled with older weights, and have no "
+                "engine to be compared with: leave one of the two out"
+            )
         yield from loss.validation_errors(self)
         yield from self.advantage.validation_errors(config)
 

@@ -148,6 +148,8 @@ class PipelinePolicy:
         self._targets, self.guiders = cache_targets(pipeline), Guiders(pipeline)
         self._busy = False
         self._keeps_latents = False
+        self.draws_globally = False
+        """True once a rollout drew from a generator of the whole process, which two threads cannot share."""
 
     @classmethod
     def from_config(cls, policy: PolicyConfig, sampling: SamplingConfig) -> PipelinePolicy:
@@ -424,7 +426,14 @@ class PipelinePolicy:
                 stack.enter_context(hooks)
                 stack.enter_context(intercept_scheduler(self.pipeline.scheduler, loop))
                 arguments = map_leaves(list, list, recording.arguments) | changes  # some pipelines write into them
-                return self.pipeline(**arguments, generator=generators[0] if one else generators)
+                seeded = [each.get_state() for each in ambient]
+                made = self.pipeline(**arguments, generator=generators[0] if one else generators)
+                if isinstance(loop, RecordLoop):
+                    drawn = [
+                        not torch.equal(each.get_state(), state) for each, state in zip(ambient, seeded, strict=True)
+                    ]
+                    self.draws_globally |= any(drawn)
+                return made
         except StopPipeline:
             return None
         finally:

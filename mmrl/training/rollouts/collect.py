@@ -23,7 +23,6 @@ from torch import Tensor
 from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
-from mmrl.distributed.position import position
 from mmrl.errors import RunError
 from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, append_rows, reward_input
@@ -208,7 +207,7 @@ class RolloutCollector:
             scores = self.suite.join(self._pending)
         rows = own_rows([(rollout.rows, not rollout.remote) for rollout in self._rollouts])
         output = shared_scores(scores, rows, sum(rollout.rows for rollout in self._rollouts))
-        with position.phase("reward"):
+        with self.phases("reward"):
             self._check_scored(output)
         return ScoredRollouts(list(self._rollouts), list(self._origins), output, tuple(self._round_sizes))
 

@@ -37,7 +37,6 @@ from mmrl.training.rollouts.collect import (
 )
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
-from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
 from mmrl.training.run.timers import Phases
@@ -66,7 +65,6 @@ class OnlineRollouts:
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
-    importance_correction: ImportanceCorrection | None = None  # for engines that compute otherwise than the trainer
     _selects_rows: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -78,11 +76,6 @@ class OnlineRollouts:
                     f"data.{key}: {type(self.policy).__name__} cannot score texts that it did not just write "
                     "(capability teacher_force): leave it out"
                 )
-        if self.importance_correction is not None and isinstance(self.replay, SelectiveReplay):
-            raise ConfigError(
-                "algorithm.mismatch: answers that data.replay keeps were sampled with older weights, and have no "
-                "engine to be compared with: leave one of the two out"
-            )
         if self.suite.needs_full_groups and isinstance(self.group_sampler, AdaptiveGroupSampler):
             raise ConfigError(
                 "data.group_sampling: adaptive draws a group in rounds, but a reward compares a group's answers"
@@ -139,10 +132,7 @@ class OnlineRollouts:
                 collected, past, replay_metrics = self.replay.fill(collected, advantages, self._replay_reader())
             metrics |= replay_metrics
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
-        with phases("rollout"):  # an importance correction recomputes log-probabilities
-            batches = self._micro_batches(collected, advantages, branches)
-        if self.importance_correction is not None:
-            metrics |= self.importance_correction.metrics()
+        batches = self._micro_batches(collected, advantages, branches)
         return Experience(interleaved(batches, replays), metrics)
 
     def state_dict(self) -> dict[str, Any]:
@@ -215,12 +205,10 @@ class OnlineRollouts:
                 rollout, own, known = rollout.select(rows.tolist()), own[rows], known[rows]
             mask = rollout.mask
             steps = self.advantage_estimator.decisions(own, mask) if branched is None else branched.to(mask.device)
-            if origin is Origin.DEMONSTRATION and self.demonstrations is not None:
+            demonstrated = origin is Origin.DEMONSTRATION and self.demonstrations is not None
+            if demonstrated and self.demonstrations is not None:
                 steps = steps * self.demonstrations.scale(rollout)
-            elif self.importance_correction is not None and not rollout.remote:
-                rollout, weights = self.importance_correction.correct(rollout)
-                steps = steps * weights
-            batches.append(MicroBatch(rollout, own, known, steps))
+            batches.append(MicroBatch(rollout, own, known, steps, sampled=not demonstrated))
         return batches
 
     def _replay_reader(self) -> ReplayReader:

@@ -12,13 +12,15 @@ from contextlib import contextmanager
 import torch
 
 from mmrl.distributed import processes
-from mmrl.distributed.position import position
+from mmrl.distributed.position import Position, position
 
 
 class Phases:
     """A recorder of seconds and peak memory by phase. On a CPU the peak is that of the process since its start."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: Position = position) -> None:
+        """`place` learns of each phase; a thread beside the main one has another place."""
+        self._place = place
         self._seconds: defaultdict[str, float] = defaultdict(float)
         self._memory: defaultdict[str, float] = defaultdict(float)
         self._processor = time.process_time()
@@ -31,7 +33,7 @@ class Phases:
             torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
         try:
-            with position.phase(name):
+            with self._place.phase(name):
                 yield
         finally:
             self._seconds[name] += time.perf_counter() - started
@@ -41,6 +43,10 @@ class Phases:
     def total_seconds(self) -> float:
         """The seconds of all phases."""
         return sum(self._seconds.values())
+
+    def seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase by its name."""
+        return dict(self._seconds)
 
     def metrics(self) -> dict[str, float]:
         """Return `seconds/<phase>`, `memory_mib/<phase>` and `seconds/cpu`.

@@ -8,14 +8,21 @@ import pytest
 import torch
 
 from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig
-from mmrl.errors import ConfigError
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.train import TrainConfig
+from mmrl.config.validation import validation_errors
+from mmrl.data.prompts import PromptSampler
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
+from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection, build_importance_correction
-from mmrl.training.rollouts.replay_buffer import SelectiveReplay
+from tests.training.rollouts.test_offline import paired_samples
 from tests.training.token_policy import TokenPolicy
 from tests.training.token_run import collect, source
+
+TOKENS = TokenSamplingConfig()
 
 
 class Elsewhere(TokenPolicy):
@@ -32,7 +39,7 @@ class Elsewhere(TokenPolicy):
 
 def corrected(cap: float = 2.0, policy: TokenPolicy | None = None):
     policy = policy or Elsewhere()
-    return policy, source(policy, importance_correction=ImportanceCorrection(policy, cap))
+    return policy, CorrectedRollouts(source(policy), ImportanceCorrection(policy, cap))
 
 
 def test_ratios_start_at_trainer_probabilities_with_truncated_weights():
@@ -88,10 +95,20 @@ def test_updates_use_corrected_rollouts():
     assert (policy.logits.grad - first).abs().max() > 1e-4
 
 
-def test_replayed_answers_are_not_corrected():
+def test_replayed_answers_are_refused():
+    mixed = {"name": "grpo", "mismatch": {"cap": 2.0}}
+    data = {"path": "x.jsonl", "groups": 2, "group_size": 2, "replay": {"name": "selective"}}
+    config = TrainConfig(name="x", policy={"kind": "vlm", "model": "x"}, sampling=TOKENS, algorithm=mixed, data=data)
+    (found,) = validation_errors(config)
+    assert found.startswith("algorithm.mismatch: answers that data.replay keeps")
+
+
+def test_demonstrations_are_not_corrected():
     policy = TokenPolicy()
-    with pytest.raises(ConfigError, match=r"algorithm\.mismatch: answers that data\.replay keeps"):
-        source(policy, importance_correction=ImportanceCorrection(policy, 2.0), replay=SelectiveReplay(40, 1.0, 0))
+    prompts = PromptSampler(paired_samples(), 4, seed=0)
+    mixed = source(policy, prompts=prompts, demonstrations=MixedDemonstrations(1.0, None, 0))
+    batches = collect(CorrectedRollouts(mixed, ImportanceCorrection(policy, 2.0))).micro_batches
+    assert {batch.sampled for batch in batches} == {True, False}
 
 
 def test_importance_correction_is_configurable():

@@ -1,0 +1,69 @@
+"""Runs on the token policy whose rollouts a thread samples ahead, beginning anew or from a checkpoint."""
+
+from __future__ import annotations
+
+import random
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig, PolicyGradientConfig
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_io import RewardInput
+from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
+from mmrl.training.rollouts.importance_correction import ImportanceCorrection
+from mmrl.training.rollouts.lagged_rollouts import Cancellation, LaggedRollouts
+from mmrl.training.rollouts.sampling_copy import sampling_copy
+from mmrl.training.run.timers import Phases
+from mmrl.training.training_loop import TrainingLoop
+from tests.training.token_policy import TokenPolicy
+from tests.training.token_run import Right, source, trainer
+
+ITERATIONS = 6
+
+
+class Sleepy(Right):
+    """Takes a random time."""
+
+    def score_one(self, item: RewardInput) -> float:
+        time.sleep(random.random() / 500)
+        return super().score_one(item)
+
+
+def lagged_trainer(
+    run: Path,
+    lag: int,
+    reward: Reward | None = None,
+    corrected: bool = False,
+    algorithm: PolicyGradientConfig | None = None,
+    policy: Any = None,
+    **changes: Any,
+) -> TrainingLoop:
+    """Return a run with a lag, without a thread for lag -1."""
+    policy = policy or TokenPolicy()
+    algorithm = algorithm or GRPOConfig()
+    if lag < 0:
+        return trainer(run, source(policy, reward), algorithm, **changes)
+    cancellation = Cancellation()
+    sampler = sampling_copy(policy)
+    online = source(sampler, reward, sampling_weights=cancellation.checked)
+    iterations = changes.get("training", {}).get("iterations", ITERATIONS)
+    lagged = LaggedRollouts(online, policy, sampler, lag, iterations, nullcontext, cancellation)
+    made = trainer(run, online, algorithm, policy=policy, lagged=lagged, **changes)
+    correction = ImportanceCorrection(policy, MismatchConfig().cap)
+    made.source = CorrectedRollouts(lagged, correction) if corrected else lagged
+    return made
+
+
+def go_on(run: str, lag: int, corrected: bool) -> None:
+    """Train to the end, from wherever the folder stands; rewards take random times."""
+    made = lagged_trainer(Path(run), lag, Sleepy(), corrected, training={"save_every": 1})
+    if (Path(run) / "metrics.jsonl").exists():
+        made.resume()
+    made.train()
+
+
+def phases() -> Phases:
+    """Return a recorder."""
+    return Phases()
