@@ -36,18 +36,20 @@ from mmrl.rewards.core.reward import Reward
 from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
+from mmrl.training.rollouts.behaviour import BehaviourSchedule, Cancellation
 from mmrl.training.rollouts.collect import FixedGroupSampler, GroupSampler
 from mmrl.training.rollouts.corrected_rollouts import CorrectedRollouts
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations, demonstrations_of
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler, DynamicGroupSampler
 from mmrl.training.rollouts.importance_correction import build_importance_correction
-from mmrl.training.rollouts.lagged_rollouts import Cancellation, LaggedRollouts
+from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
 from mmrl.training.rollouts.offline import Demonstrations, PreferencePairs, check_answers
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.rollouts.replay_buffer import SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair, RowSelection, positive_advantage_rows
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
+from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
 
 
 def objective_class(algorithm: AlgorithmConfig, capabilities: frozenset[Capability]) -> type[Objective]:
@@ -142,8 +144,8 @@ class TrainingSetup:
 
     source: ExperienceSource
     objective: Objective
-    lagged: LaggedRollouts | None = None
-    """The source, or the one behind it, if a thread samples ahead."""
+    ahead: LaggedRollouts | StreamedRollouts | None = None
+    """The source, or the one behind it, if a thread samples."""
 
 
 def build_training_setup(
@@ -202,11 +204,16 @@ def _stage(
         source: ExperienceSource = online
         if choose is not None:
             source = RowSelection(online, sampler, choose, online.micro_batch, config.training.updates)
+        correction = build_importance_correction(algorithm, policy)
+        schedule = BehaviourSchedule(policy, overlap.lag, objective.sampling_weights)
+        iterations = config.training.iterations
+        if overlap.stream:
+            streamed = StreamedRollouts(online, sampler, schedule, iterations, cancellation, correction)
+            return TrainingSetup(streamed, objective, streamed)
         lagged = None
         if overlap.lag:
-            iterations, weights = config.training.iterations, objective.sampling_weights
-            source = lagged = LaggedRollouts(source, policy, sampler, overlap.lag, iterations, weights, cancellation)
-        if (correction := build_importance_correction(algorithm, policy)) is not None:
+            source = lagged = LaggedRollouts(source, sampler, schedule, iterations, cancellation)
+        if correction is not None:
             source = CorrectedRollouts(source, correction)
         return TrainingSetup(source, objective, lagged)
     check_answers(samples, algorithm.experience, policy)

@@ -18,9 +18,9 @@ class OverlapConfig(Section):
     """The answers of an iteration are sampled with the parameters of this many iterations before it, while those
     iterations are learnt from. 0: with the present parameters, and nothing is sampled during an update."""
     stream: bool = False
-    """True: a micro-batch is learnt from as soon as its answers are scored, while the iteration's other answers are
-    still being sampled with the parameters at its start; the update follows after the last one. Gradients are those of
-    an iteration without it."""
+    """True: a micro-batch is backpropagated as soon as its groups are scored, while the iteration's other answers are
+    still being sampled; the update follows after the last one. With a lag of 0 the gradient is that of an iteration
+    without it."""
 
     @property
     def is_on(self) -> bool:

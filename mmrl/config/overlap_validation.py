@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.config.algorithms.forward_process import FlowRWRConfig
+from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.algorithms.reward_gradient import RewardGradientConfig
 from mmrl.config.data import FixedGroupSamplingConfig
 from mmrl.config.rewards import constrained
@@ -39,8 +40,6 @@ def overlap_errors(config: TrainConfig) -> Iterator[str]:
 def _stream_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting that needs all answers of an iteration at once."""
     key, data, training = "run.overlap.stream", config.data, config.training
-    if config.run.overlap.lag:
-        yield f"{key}: it samples with the present parameters: leave run.overlap.lag out, or this"
     for name, count in (("updates", training.updates), ("epochs", training.epochs)):
         if count > 1:
             yield f"{key}: an iteration is one update, so training.{name} must be 1, not {count}"
@@ -52,15 +51,15 @@ def _stream_errors(config: TrainConfig) -> Iterator[str]:
     ):
         if is_set:
             yield f"{key}: data.{name} waits for all answers of an iteration: leave one of the two out"
+    if isinstance(config.algorithm, OnlineDPOConfig):
+        yield f"{key}: {config.algorithm.name} chooses pairs among all answers of an iteration: leave one of the two out"
     advantage = getattr(config.algorithm, "advantage", None)
     batchwise = isinstance(advantage, AdvantageConfig) and (
         advantage.std == "batch"
         or advantage.baseline not in ("group", "tree")
         or getattr(advantage, "front", "group") == "batch"
     )
-    if batchwise or (advantage is not None and not isinstance(advantage, AdvantageConfig)):
+    if batchwise or not isinstance(advantage, AdvantageConfig):
         yield f"{key}: algorithm.advantage compares answers of the whole batch: choose one relative to groups, as grpo"
     if constrained(config.rewards):
         yield f"{key}: the multiplier of a constraint (rewards: at_least) follows from the whole batch: leave one out"
-    if getattr(config.algorithm, "mismatch", None) is not None:
-        yield f"{key}: algorithm.mismatch is for answers of other parameters, and these are of the present ones"

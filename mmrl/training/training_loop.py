@@ -7,7 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -33,6 +33,7 @@ from mmrl.training.loss_scale import LossScale
 from mmrl.training.monitors import KLEarlyStopping, ZeroAdvantageMonitor
 from mmrl.training.objectives.base import MetricAccumulator, Objective
 from mmrl.training.rollouts.lagged_rollouts import LaggedRollouts
+from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
 from mmrl.training.run.checkpoints import (
     Checkpoints,
     TrainerState,
@@ -71,7 +72,7 @@ class TrainingLoop:
     recipe: Mapping[str, Any] = field(default_factory=dict)  # the whole configuration, saved in checkpoints
     precision: Precision = "float32"  # of the policy's computations
     sampling: SamplingKind = "denoising"  # with the precision, it decides the bound on the replay gap
-    lagged: LaggedRollouts | None = None  # the source, or the one behind it, where a thread samples ahead
+    ahead: LaggedRollouts | StreamedRollouts | None = None  # the source, or the one behind it, where a thread samples
     step: int = field(default=0, init=False)  # iterations done
     updates: int = field(default=0, init=False)  # optimizer updates done
     tokens: int = field(default=0, init=False)  # of all answers trained on; 0 for policies that draw
@@ -135,8 +136,8 @@ class TrainingLoop:
             self.display.close()
             for tracker in self.trackers:
                 tracker.close()
-            if self.lagged is not None:
-                self.lagged.close()
+            if self.ahead is not None:
+                self.ahead.close()
 
     def _step(self) -> None:
         """Run an iteration, then the evaluation and checkpoint that follow it."""
@@ -159,14 +160,11 @@ class TrainingLoop:
         """Collect experience, then make `epochs` passes of `updates` updates over it; return metrics and timings."""
         phases, accumulator = Phases(), MetricAccumulator()
         position.iteration = self.step + 1
-        with self._whole():
-            experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
-            gap = self._sampled_gap(experience)
+        if isinstance(self.ahead, StreamedRollouts):
+            experience, gap = self._learn_streamed(self.ahead, phases, accumulator)
+        else:
+            experience, gap = self._learn_collected(phases, accumulator)
         with phases("update"):
-            for epoch in range(self.config.epochs):
-                for number, batches in enumerate(self._split(experience.micro_batches)):
-                    first = epoch == number == 0
-                    gap = max(gap, self._update(batches, accumulator, check_gap=first))
             self.objective.finish_iteration(self.updates)
         accumulated = accumulator.over_processes().values()
         metrics = experience.metrics | accumulated | self.loss_scale.metrics() | {"replay_gap": gap}
@@ -177,6 +175,48 @@ class TrainingLoop:
         self.step += 1
         self.tokens += int(experience.metrics.get("tokens", 0))
         return metrics, phases
+
+    def _learn_collected(self, phases: Phases, accumulator: MetricAccumulator) -> tuple[Experience, float]:
+        """Collect all experience of the iteration, then make its updates; return it with the replay gap."""
+        with self._whole():
+            experience = self.source.collect(self.step, self.step / self.config.iterations, phases)
+            gap = self._sampled_gap(experience)
+        with phases("update"):
+            for epoch in range(self.config.epochs):
+                for number, batches in enumerate(self._split(experience.micro_batches)):
+                    first = epoch == number == 0
+                    gap = max(gap, self._update(batches, accumulator, check_gap=first))
+        return experience, gap
+
+    def _learn_streamed(
+        self, source: StreamedRollouts, phases: Phases, accumulator: MetricAccumulator
+    ) -> tuple[Experience, float]:
+        """Backpropagate each micro-batch as soon as it comes, then make one update; return as `_learn_collected`.
+
+        The loss is divided by the number of terms that the iteration has if all micro-batches are as the first one, and
+        the gradient is scaled at the end if that was wrong: if it was right, it is that of `_update` to the bit.
+        """
+        self.optimizer.zero_grad(set_to_none=True)
+        first, gap, total, expected = MetricAccumulator(), 0.0, 0.0, 1.0
+        batches: list[MicroBatch] = []
+        for batch in source.batches(self.step, self.step / self.config.iterations, phases):
+            with phases("update"):
+                amount = self.objective.loss_normalizer(batch)
+                if not batches:
+                    gap = 0.0 if source.schedule.lag else self._sampled_gap(Experience([batch], {}))
+                    expected = amount / batch.rollout.rows * source.rows() or 1.0
+                seed = fold_in(self.seed, self.step, self.updates, len(batches))
+                self.objective.backward(batch, self.loss_scale.factor * amount / expected, seed, first)
+                total, batches = total + amount, [*batches, batch]
+        experience = replace(source.finish(), micro_batches=batches)
+        gap = max(gap, self._sampled_gap(experience) if experience.gap is not None else 0.0)
+        with phases("update"):
+            if total and total != expected:
+                for parameter in self.parameters.values():
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(expected / total)
+            gap = max(gap, self._optimize(accumulator, first))
+        return experience, gap
 
     def save(self, score: float | None = None) -> Path:
         """Write a checkpoint and return its folder. With a moving average, the policy's files contain the average.
@@ -193,7 +233,7 @@ class TrainingLoop:
             tensors["objective"] = objective
         if self.average is not None:
             tensors["average"] = self.average.state_dict()
-        if self.lagged is not None and (behaviour := self.lagged.tensors()):
+        if self.ahead is not None and (behaviour := self.ahead.tensors()):
             tensors["behaviour"] = behaviour
         tensors = {part: {k: t.clone() for k, t in values.items()} for part, values in tensors.items()}
         values = {
@@ -234,8 +274,8 @@ class TrainingLoop:
         if self.average is not None:
             self.average.load_state_dict(state.tensors["average"])
         self.source.load_state_dict(state.values["source"])
-        if self.lagged is not None:
-            self.lagged.load_tensors(state.tensors.get("behaviour", {}))
+        if self.ahead is not None:
+            self.ahead.load_tensors(state.tensors.get("behaviour", {}))
         self.step, self.updates = state.step, state.values["updates"]
         self.tokens = state.values.get("tokens", 0)
         best = state.values["best_reward"]
@@ -264,8 +304,15 @@ class TrainingLoop:
                         self.objective.backward(batch.with_every_row(), 0.0, seed, MetricAccumulator())
                     continue
                 self.objective.backward(batch, share, seed, first if check_gap else accumulator)
+        return self._optimize(accumulator, first if check_gap else None)
+
+    def _optimize(self, accumulator: MetricAccumulator, first: MetricAccumulator | None) -> float:
+        """Make an update with the gradients that are there; `first` has the metrics of an iteration's first one.
+
+        Return the replay gap with `first`, else 0.
+        """
         gap = 0.0
-        if check_gap:
+        if first is not None:
             gap = processes.largest(first.values().get("log_prob_change_max", 0.0))
             self._check_replay_gap(gap)
             accumulator.absorb(first, without=("log_prob_change_max",))
@@ -342,9 +389,9 @@ class TrainingLoop:
         """Evaluate and log. Return the mean total, which decides the best checkpoint; None without an evaluation."""
         if self.evaluate is None:
             return None
-        if self.lagged is not None:
+        if self.ahead is not None:
             with position.phase("wait"):
-                self.lagged.wait_idle()  # an evaluation has the rewards for itself
+                self.ahead.wait_idle()  # an evaluation has the rewards for itself
         with self.averaged(), self.layout.whole(copies=False), position.phase("evaluate"):
             metrics = dict(self.evaluate(self.step))
         for tracker in self.trackers:

@@ -225,7 +225,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             recipe=recipe,
             precision=config.policy.dtype,
             sampling=config.sampling.kind,
-            lagged=setup.lagged,
+            ahead=setup.ahead,
         )
         if resume is not None:
             trainer.resume()

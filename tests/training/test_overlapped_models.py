@@ -68,6 +68,22 @@ def test_lagged_run_repeats_and_resumes_to_the_bit(model, tmp_path):
     assert any(not torch.equal(one[name], plain[name]) for name in one)
 
 
+@pytest.mark.parametrize(
+    "model", [pytest.param(each, marks=() if each in REPRESENTATIVE else pytest.mark.breadth) for each in MODELS]
+)
+def test_streamed_run_equals_a_synchronous_one_to_the_bit(model, tmp_path):
+    """Two micro-batches of one group each, of equally many rows: the number of terms is known from the first."""
+    overrides = ["algorithm.aggregate=sequence"] if model in ("vlm", "vlm-corrected", "image-tokens") else []
+    plain = parameters(train(configured(model, tmp_path / "a", *overrides)))
+    streamed = parameters(train(configured(model, tmp_path / "b", "run.overlap.stream=true", *overrides)))
+    assert all(torch.equal(plain[name], streamed[name]) for name in plain)
+    for one, other in zip(rows(tmp_path / "a"), rows(tmp_path / "b"), strict=True):
+        clocks = ("seconds/", "memory_mib/", "lag/")
+        assert {k: v for k, v in one.items() if not k.startswith(clocks)} == {
+            k: v for k, v in other.items() if not k.startswith(clocks)
+        }
+
+
 def updates_of(model: str) -> int:
     """Return the number of updates of an iteration."""
     return configured(model, Path("x")).training.epochs
@@ -111,6 +127,14 @@ def test_process_wide_randomness_is_noticed_before_an_update(tmp_path, monkeypat
         ("nft", ["algorithm={name: sft}", "rewards=[]"], "run.overlap.lag: sft learns from demonstrations"),
         ("vlm", ["pretraining={iterations: 1}"], "run.overlap.lag: pretraining changes the objective"),
         ("flow-grpo", ["sampling.transition={name: native}"], "run.overlap.lag: sampling.transition.name native"),
+        ("vlm", ["run.overlap.stream=true", "training.updates=2"], "run.overlap.stream: an iteration is one update"),
+        (
+            "vlm",
+            ["run.overlap.stream=true", "algorithm={name: reinforce_pp}"],
+            "run.overlap.stream: algorithm.advantage",
+        ),
+        ("vlm", ["run.overlap.stream=true", "data.replay={name: success}"], "run.overlap.stream: data.replay waits"),
+        ("vlm", ["run.overlap.stream=true", "algorithm={name: online_dpo}"], "run.overlap.stream: algorithm.advantage"),
     ],
 )
 def test_what_cannot_overlap_is_refused_by_key(model, overrides, says, tmp_path):

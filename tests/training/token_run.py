@@ -68,7 +68,7 @@ def trainer(
     """Six iterations with a checkpoint after every second."""
     run.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"iterations": 6, "save_every": 2} | changes.pop("training", {})
-    policy = changes.pop("policy", source.policy)
+    policy = changes.pop("policy", None) or source.policy
     return TrainingLoop(
         policy=policy,
         objective=changes.pop("objective", None) or PolicyGradient(policy, algorithm or GRPOConfig()),

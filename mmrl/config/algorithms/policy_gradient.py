@@ -241,6 +241,17 @@ class CISPOConfig(PolicyGradientConfig):
     aggregate: Aggregate = "token"
 
 
+class AIPOConfig(PolicyGradientConfig):
+    """AIPO (LlamaRL, arXiv:2505.24034): answers of older parameters, each token weighted by min(ratio, 4)."""
+
+    name: Literal["aipo"] = "aipo"
+    surrogate: PolicyLossConfig = CISPOLoss()
+    clip: ClipConfig = ClipConfig(high=3.0)
+    """The ratio is that to the parameters that sampled, so `mismatch` stays unset; its ceiling, 1 + high, is between 2
+    and 10 in the paper."""
+    aggregate: Aggregate = "token"
+
+
 class SAPOConfig(PolicyGradientConfig):
     """SAPO (arXiv:2511.20347): a soft gate in place of the clip."""
 

@@ -172,11 +172,7 @@ class RolloutCollector:
 
     def _sample_and_score(self, requests: Sequence[RolloutRequest]) -> ScoredRollouts:
         """Return the rollouts of all rounds so far, these requests included."""
-        shared_seed = fold_in(self.seed, self.iteration)
-        requests = [
-            replace(each, shared_seed=shared_seed, iteration=self.iteration, keep_means=self.keep_means)
-            for each in requests
-        ]
+        requests = iteration_requests(requests, self.seed, self.iteration, self.keep_means)
         group_sizes = Counter[int]()
         for request in requests:
             group_sizes[request.group] += request.n
@@ -184,7 +180,7 @@ class RolloutCollector:
         if self.demonstrations is not None:
             requests, targets = self.demonstrations.insert(requests, self._groups, self.iteration)
         self._groups.update(group_sizes)
-        queue = _ScoringQueue(self.suite, RewardContext(progress=self.progress), group_sizes)
+        queue = ScoringQueue(self.suite, RewardContext(progress=self.progress), group_sizes)
         texts = [targets[start : start + self.micro_batch] for start in range(0, len(targets), self.micro_batch)]
         calls = chunk_requests(requests, self.micro_batch)
         groups = [{each.group for each in text} for text in texts] + [{each.group for each in call} for call in calls]
@@ -208,7 +204,7 @@ class RolloutCollector:
         rows = own_rows([(rollout.rows, not rollout.remote) for rollout in self._rollouts])
         output = shared_scores(scores, rows, sum(rollout.rows for rollout in self._rollouts))
         with self.phases("reward"):
-            self._check_scored(output)
+            check_scored(self.suite, output)
         return ScoredRollouts(list(self._rollouts), list(self._origins), output, tuple(self._round_sizes))
 
     def _sample(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
@@ -220,19 +216,16 @@ class RolloutCollector:
         with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
             return policy.score_targets(targets)
 
-    def _check_scored(self, output: RewardOutput) -> None:
-        """Raise unless enough of the iteration's answers so far could be scored: a single round may be small."""
-        try:
-            self.suite.check_valid_share(output)
-        except TooFewScored as err:
-            raise RunError(f"{err}; training.min_valid_share is the least share that must be scored") from err
-        if any(output.events):
-            raise RunError(
-                "a reward returned events at single decisions, which training cannot use: return one value an answer"
-            )
+
+def iteration_requests(
+    requests: Sequence[RolloutRequest], seed: int, iteration: int, keep_means: bool
+) -> list[RolloutRequest]:
+    """Return the requests with what all calls of an iteration share."""
+    shared = fold_in(seed, iteration)
+    return [replace(each, shared_seed=shared, iteration=iteration, keep_means=keep_means) for each in requests]
 
 
-class _ScoringQueue:
+class ScoringQueue:
     """Answers on their way to a scorer: at once, or once their groups are complete if a reward compares answers."""
 
     def __init__(self, suite: Scorer, context: RewardContext, group_sizes: Mapping[int, int]) -> None:
@@ -249,6 +242,18 @@ class _ScoringQueue:
         if ready:
             self.submitted.append(self._suite.submit(self._waiting[:ready], self._context))
             self._waiting = self._waiting[ready:]
+
+
+def check_scored(suite: Scorer, output: RewardOutput) -> None:
+    """Raise unless enough of an iteration's answers so far could be scored: a single round may be small."""
+    try:
+        suite.check_valid_share(output)
+    except TooFewScored as err:
+        raise RunError(f"{err}; training.min_valid_share is the least share that must be scored") from err
+    if any(output.events):
+        raise RunError(
+            "a reward returned events at single decisions, which training cannot use: return one value an answer"
+        )
 
 
 def complete_groups(inputs: Sequence[RewardInput], group_sizes: Mapping[int, int]) -> int:

@@ -30,7 +30,7 @@ class CorrectedRollouts:
         """
         found = self.source.collect(iteration, progress, phases)
         with phases("rollout"):
-            batches = [self._corrected(batch) for batch in found.micro_batches]
+            batches = [corrected(batch, self.correction) for batch in found.micro_batches]
         gap = {} if found.gap is None else {"mismatch/engine_gap": found.gap}
         return Experience(batches, found.metrics | self.correction.metrics() | gap)
 
@@ -41,10 +41,11 @@ class CorrectedRollouts:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.source.load_state_dict(state)
 
-    def _corrected(self, batch: MicroBatch) -> MicroBatch:
-        """Return the batch with the trainer's log-probabilities, of its present version, and weighted advantages."""
-        if not batch.sampled or batch.rollout.remote:
-            return batch
-        rollout, weights = self.correction.correct(batch.rollout)
-        rollout = replace(rollout, policy_version=self.correction.policy.version)
-        return replace(batch, rollout=rollout, step_advantages=batch.step_advantages * weights)
+
+def corrected(batch: MicroBatch, correction: ImportanceCorrection) -> MicroBatch:
+    """Return a batch with the trainer's log-probabilities, of its present version, and weighted advantages."""
+    if not batch.sampled or batch.rollout.remote:
+        return batch
+    rollout, weights = correction.correct(batch.rollout)
+    rollout = replace(rollout, policy_version=correction.policy.version)
+    return replace(batch, rollout=rollout, step_advantages=batch.step_advantages * weights)

@@ -1,12 +1,12 @@
 """Rollouts of the next iterations, sampled by a thread while this one is learnt from.
 
-    source = LaggedRollouts(online, policy, sampler, lag=1, iterations=100, ...)  # `online` samples with `sampler`
-    experience = source.collect(7, ...)  # sampled with the parameters after 6 iterations
+    source = LaggedRollouts(online, sampler, schedule, iterations=100, cancellation)  # `online` samples with `sampler`
+    experience = source.collect(7, ...)  # with a lag of 1, sampled with the parameters after 6 iterations
     source.close()
 
-The answers of iteration i are sampled with the parameters after max(0, i - lag) iterations, however fast the thread is:
-the schedule decides, not the clock, so a run can be repeated and resumed to the bit. The trainer hands its parameters
-over at the beginning of each iteration, and waits for the rollouts that it learns from next.
+The schedule decides which parameters sample an iteration, not the clock, so a run can be repeated and resumed to the
+bit. The trainer hands its parameters over at the beginning of each iteration, and waits for the rollouts that it learns
+from next.
 
 A checkpoint holds the parameters that the iterations in flight are sampled with, and the state of the source before the
 first of them; a resumed run samples them again.
@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, wait
-from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -26,41 +25,14 @@ from typing import Any
 from torch import Tensor
 
 from mmrl.distributed.position import Position
-from mmrl.errors import RunError
 from mmrl.policy import Policy
 from mmrl.rewards.core.executor import DaemonPool
 from mmrl.training.experience import Experience, ExperienceSource
-from mmrl.training.rollouts.sampling_copy import load_trained, trained_values
+from mmrl.training.rollouts.behaviour import Behaviour, BehaviourSchedule, Cancellation, check_generators
 from mmrl.training.run.timers import Phases
 
 CLOSING_S = 30.0
 """Seconds that `close` waits for the thread's current call of the model, or for rewards that it waits for."""
-
-
-class Cancelled(RuntimeError):
-    """The run has ended, so that no further answers are sampled."""
-
-
-@dataclass
-class Cancellation:
-    """A request to stop, which the thread reads before each call of the model."""
-
-    requested: bool = False
-
-    @contextmanager
-    def checked(self) -> Iterator[None]:
-        """Raise `Cancelled` after a request; else do nothing."""
-        if self.requested:
-            raise Cancelled("the run has ended")
-        yield
-
-
-@dataclass(frozen=True)
-class _Behaviour:
-    """The parameters that answers are sampled with."""
-
-    version: int  # updates before
-    values: Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -78,15 +50,12 @@ class LaggedRollouts:
     """A source whose answers are sampled ahead, in order, by one thread."""
 
     source: ExperienceSource  # samples with `sampler`, under `cancellation.checked`
-    policy: Policy
     sampler: Policy  # a copy of the policy
-    lag: int
+    schedule: BehaviourSchedule
     iterations: int  # of the run; none beyond is sampled
-    sampling_weights: Callable[[], AbstractContextManager[Any]]  # of the objective: its old policy
     cancellation: Cancellation
     _thread: DaemonPool = field(init=False)
     _ahead: dict[int, Future[_Sampled]] = field(default_factory=dict, init=False)  # by iteration
-    _behaviours: dict[int, _Behaviour] = field(default_factory=dict, init=False)  # by the iterations done before
     _next: int | None = field(default=None, init=False)  # the next iteration to be handed over
     _state: dict[str, Any] | None = field(default=None, init=False)  # of the source, before the iterations ahead
     _ended: float | None = field(default=None, init=False)  # the time at which the thread had sampled an iteration
@@ -105,11 +74,13 @@ class LaggedRollouts:
         """
         with phases("wait"):
             self._hand_over(iteration)
-            self._raise_failure()
+            for each in self._ahead.values():
+                if each.done() and (error := each.exception()) is not None:
+                    raise error
             sampled = self._ahead[iteration].result()
         del self._ahead[iteration]
         self._state = sampled.state
-        age = {"lag/updates": float(self.policy.version - sampled.version)}
+        age = {"lag/updates": float(self.schedule.policy.version - sampled.version)}
         return replace(sampled.experience, metrics=sampled.experience.metrics | age | sampled.seconds)
 
     def wait_idle(self) -> None:
@@ -130,50 +101,31 @@ class LaggedRollouts:
         self.source.load_state_dict(state)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return the parameters of earlier iterations that the iterations ahead are sampled with.
-
-        Names are `<iterations done>.<updates done>.<parameter>`.
-        """
-        return {
-            f"{done}.{behaviour.version}.{name}": value
-            for done, behaviour in self._behaviours.items()
-            for name, value in behaviour.values.items()
-        }
+        """Return the parameters that the iterations ahead are sampled with."""
+        return self.schedule.tensors()
 
     def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """Continue exactly where `tensors` was taken."""
-        found: dict[tuple[int, int], dict[str, Tensor]] = {}
-        like = self.policy.parameters_to_train()
-        for key, value in tensors.items():
-            done, version, name = key.split(".", 2)
-            found.setdefault((int(done), int(version)), {})[name] = value.to(like[name].device)
-        self._behaviours = {done: _Behaviour(version, values) for (done, version), values in found.items()}
+        self.schedule.load_tensors(tensors)
 
     def _hand_over(self, iteration: int) -> None:
-        with self.sampling_weights():
-            self._behaviours[iteration] = _Behaviour(self.policy.version, trained_values(self.policy))
-        last = min(iteration + self.lag, self.iterations - 1)
+        self.schedule.note(iteration)
+        last = min(iteration + self.schedule.lag, self.iterations - 1)
         for later in range(iteration if self._next is None else self._next, last + 1):
-            done = max(0, later - self.lag)
-            if done not in self._behaviours:
-                raise RunError(
-                    f"the checkpoint lacks the parameters after {done} iterations, which iteration {later + 1} is "
-                    "sampled with: run.overlap.lag was changed; resume with the value of the run"
-                )
-            self._ahead[later] = self._thread.submit(partial(self._sample, later, self._behaviours[done]))
+            self._ahead[later] = self._thread.submit(partial(self._sample, later, self.schedule.of(later)))
         self._next = last + 1
-        self._behaviours = {done: each for done, each in self._behaviours.items() if done > iteration - self.lag}
+        self.schedule.forget(iteration)
 
-    def _sample(self, iteration: int, behaviour: _Behaviour) -> _Sampled:
+    def _sample(self, iteration: int, behaviour: Behaviour) -> _Sampled:
         """Sample and score an iteration, in the thread; after an error none that was handed over is sampled."""
         idle = time.perf_counter() - (self._ended or time.perf_counter())
         phases = Phases(Position())
         try:
             with self.cancellation.checked():
-                load_trained(self.sampler, behaviour.values, behaviour.version)
+                behaviour.load_into(self.sampler)
                 experience = self.source.collect(iteration, iteration / self.iterations, phases)
             if self._ended is None:  # the trainer waits for the first rollouts, so no other thread draws meanwhile
-                self._check_generators()
+                check_generators(self.sampler)
             with phases("replay_check"):
                 gap = self._replay_gap(experience)
             state = copy.deepcopy(self.source.state_dict())
@@ -184,20 +136,8 @@ class LaggedRollouts:
         seconds = {f"seconds/{name}": value for name, value in phases.seconds().items()}
         return _Sampled(replace(experience, gap=gap), state, behaviour.version, seconds | {"seconds/thread_wait": idle})
 
-    def _check_generators(self) -> None:
-        if getattr(self.sampler, "draws_globally", False):
-            raise RunError(
-                "run.overlap: this model draws from a random generator of the whole process, which a rollout and an "
-                "update would share, so that no run could be repeated: leave run.overlap out"
-            )
-
     def _replay_gap(self, experience: Experience) -> float | None:
         """Return the replay gap of the first new rollout of this process, under the parameters that sampled it."""
         own = (batch.rollout for batch in experience.micro_batches if not batch.rollout.remote)
         fresh = next((each for each in own if each.policy_version == self.sampler.version), None)
         return None if fresh is None else self.sampler.replay_gap(fresh)
-
-    def _raise_failure(self) -> None:
-        for each in self._ahead.values():
-            if each.done() and (error := each.exception()) is not None:
-                raise error

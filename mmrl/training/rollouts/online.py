@@ -108,10 +108,7 @@ class OnlineRollouts:
             keep_clean=self.keep_clean,
         )
         collected = collector.collect(self.group_sampler or FixedGroupSampler(self.group_size), self.prompts)
-        metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
-        metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
-        self.prompts.learn(_outcomes(collected))
-        metrics |= self.prompts.metrics()
+        metrics = self.learn(collected)
         if isinstance(self.replay, SuccessReplay):
             with phases("rollout"):
                 collected, replay_metrics = self.replay.replace_failures(collected, self._replay_reader())
@@ -134,6 +131,17 @@ class OnlineRollouts:
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
         batches = self._micro_batches(collected, advantages, branches)
         return Experience(interleaved(batches, replays), metrics)
+
+    def learn(self, collected: CollectedRollouts) -> dict[str, float]:
+        """Pass the outcomes of all prompts of an iteration on to their source, and return the iteration's metrics."""
+        metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
+        metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
+        self.prompts.learn(_outcomes(collected))
+        return metrics | self.prompts.metrics()
+
+    def group_batches(self, collected: CollectedRollouts) -> list[MicroBatch]:
+        """Return micro-batches of whole groups, with advantages that are relative to their groups alone."""
+        return self._micro_batches(collected, self._advantages(collected), self._branch_credit(collected))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of prompts, rewards, history, multipliers and replay; the rest follows from the seed."""

@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-import torch
 from torch import Tensor, nn
 
 from mmrl.policy import Policy
@@ -25,19 +24,6 @@ def sampling_copy(policy: P) -> P:
     trained = {id(parameter) for parameter in policy.parameters_to_train().values()}
     shared: dict[int, Any] = {id(tensor): tensor for tensor in _module_tensors(policy) if id(tensor) not in trained}
     return copy.deepcopy(policy, shared)
-
-
-@torch.no_grad()
-def load_trained(policy: Policy, values: Mapping[str, Tensor], version: int) -> None:
-    """Copy values into the trained parameters of the same names; rollouts are then of this version."""
-    for name, parameter in policy.parameters_to_train().items():
-        parameter.copy_(values[name])
-    policy.version = version
-
-
-def trained_values(policy: Policy) -> dict[str, Tensor]:
-    """Return copies of the trained parameters by name, as the policy computes with them now."""
-    return {name: parameter.detach().clone() for name, parameter in policy.parameters_to_train().items()}
 
 
 def _module_tensors(root: Any) -> Iterator[Tensor]:

@@ -45,7 +45,7 @@ def test_lag_of_zero_equals_a_run_without_a_thread(tmp_path):
 @pytest.mark.parametrize("lag", [1, 4])
 def test_rollouts_are_of_the_iteration_that_the_lag_says(tmp_path, lag):
     made = lagged_trainer(tmp_path, lag, Sleepy(), training={"updates": 2})
-    collect, sampled, began = made.lagged.collect, [], []
+    collect, sampled, began = made.ahead.collect, [], []
 
     def recorded(iteration, progress, phases):
         found = collect(iteration, progress, phases)
@@ -53,7 +53,7 @@ def test_rollouts_are_of_the_iteration_that_the_lag_says(tmp_path, lag):
         began.append(made.updates)
         return found
 
-    made.lagged.collect = recorded
+    made.ahead.collect = recorded
     made.train()
     assert began == [0, 2, 4, 6, 8, 10]
     assert sampled == [{2 * max(0, i - lag)} for i in range(ITERATIONS)]
@@ -66,7 +66,7 @@ def test_rollouts_are_those_of_the_older_parameters(tmp_path):
     parameters = []
     for iteration in range(5):
         parameters.append(made.policy.logits.detach().clone())
-        experience = made.lagged.collect(iteration, 0.0, lagged_run.phases())
+        experience = made.ahead.collect(iteration, 0.0, lagged_run.phases())
         judge = TokenPolicy()
         for done, values in enumerate(parameters):
             judge.logits.data.copy_(values)
@@ -74,7 +74,7 @@ def test_rollouts_are_those_of_the_older_parameters(tmp_path):
             assert (max(gaps) < 1e-6) == (done == max(0, iteration - 2))
         made.policy.logits.data += 0.1 * torch.randn(made.policy.logits.shape)
         made.policy.version += 1
-    made.lagged.close()
+    made.ahead.close()
 
 
 @pytest.mark.parametrize("corrected", [False, True])
@@ -93,7 +93,7 @@ def test_resumed_run_equals_an_uninterrupted_one(tmp_path, lag, stop):
     for _ in range(stop):
         begun.iterate()
     begun.save()
-    begun.lagged.close()
+    begun.ahead.close()
     kept = Checkpoints(tmp_path / "b").load_state().tensors["behaviour"]
     assert {int(name.split(".")[0]) for name in kept} == set(range(max(0, stop - lag), stop))
     resumed = lagged_trainer(tmp_path / "b", lag, Sleepy())
@@ -133,7 +133,7 @@ def test_sigterm_saves_the_iteration_and_ends_the_thread(fork_server, tmp_path):
 def test_error_of_the_thread_reaches_the_trainer(tmp_path):
     class Broken(Right):
         def score_one(self, item):
-            if made.lagged.sampler.version >= 1:
+            if made.ahead.sampler.version >= 1:
                 raise ConnectionError("the scorer is down")
             return super().score_one(item)
 
@@ -141,7 +141,7 @@ def test_error_of_the_thread_reaches_the_trainer(tmp_path):
     with pytest.raises(RunError, match="only 0% of the answers could be scored"):
         made.train()
     assert made.step < 3 and made.updates == made.step
-    assert all(each.done() for each in made.lagged._ahead.values())
+    assert all(each.done() for each in made.ahead._ahead.values())
     until = time.monotonic() + 5
     while threads() and time.monotonic() < until:
         time.sleep(0.01)
@@ -151,7 +151,7 @@ def test_error_of_the_thread_reaches_the_trainer(tmp_path):
 def test_finished_run_leaves_no_thread_and_samples_nothing_beyond_its_end(tmp_path):
     made = lagged_trainer(tmp_path, 4)
     made.train()
-    assert made.lagged.sampler.rollouts == 2 * ITERATIONS
+    assert made.ahead.sampler.rollouts == 2 * ITERATIONS
     assert made.policy.rollouts == 0
     until = time.monotonic() + 5
     while threads() and time.monotonic() < until:
