@@ -52,7 +52,7 @@ def _stream_errors(config: TrainConfig) -> Iterator[str]:
         if is_set:
             yield f"{key}: data.{name} waits for all answers of an iteration: leave one of the two out"
     if isinstance(config.algorithm, OnlineDPOConfig):
-        yield f"{key}: {config.algorithm.name} chooses pairs among all answers of an iteration: leave one of the two out"
+        yield f"{key}: {config.algorithm.name} chooses pairs among all answers of an iteration: leave one out"
     advantage = getattr(config.algorithm, "advantage", None)
     batchwise = isinstance(advantage, AdvantageConfig) and (
         advantage.std == "batch"

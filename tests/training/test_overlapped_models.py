@@ -73,7 +73,7 @@ def test_lagged_run_repeats_and_resumes_to_the_bit(model, tmp_path):
 )
 def test_streamed_run_equals_a_synchronous_one_to_the_bit(model, tmp_path):
     """Two micro-batches of one group each, of equally many rows: the number of terms is known from the first."""
-    overrides = ["algorithm.aggregate=sequence"] if model in ("vlm", "vlm-corrected", "image-tokens") else []
+    overrides = ["algorithm.advantage={std: group}"] if model == "awm" else []
     plain = parameters(train(configured(model, tmp_path / "a", *overrides)))
     streamed = parameters(train(configured(model, tmp_path / "b", "run.overlap.stream=true", *overrides)))
     assert all(torch.equal(plain[name], streamed[name]) for name in plain)
@@ -134,7 +134,7 @@ def test_process_wide_randomness_is_noticed_before_an_update(tmp_path, monkeypat
             "run.overlap.stream: algorithm.advantage",
         ),
         ("vlm", ["run.overlap.stream=true", "data.replay={name: success}"], "run.overlap.stream: data.replay waits"),
-        ("vlm", ["run.overlap.stream=true", "algorithm={name: online_dpo}"], "run.overlap.stream: algorithm.advantage"),
+        ("vlm", ["run.overlap.stream=true", "algorithm={name: online_dpo}"], "run.overlap.stream: online_dpo chooses"),
     ],
 )
 def test_what_cannot_overlap_is_refused_by_key(model, overrides, says, tmp_path):
