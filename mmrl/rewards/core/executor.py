@@ -30,6 +30,8 @@ from mmrl.rewards.core.reward_io import (
 )
 
 MAX_PAUSE_S = 30.0
+BATCHES_AT_ONCE = 16
+"""Batches of a reward whose scores may be waited for at once; its `concurrency` limits the calls that run."""
 IDLE_S = 5.0
 """Seconds after which a thread of a `DaemonPool` without work ends."""
 _log = logging.getLogger(__name__)

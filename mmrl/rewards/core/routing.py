@@ -22,7 +22,7 @@ import numpy as np
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.rewards.core import registry
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
+from mmrl.rewards.core.executor import BATCHES_AT_ONCE, DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError
 from mmrl.rewards.core.reward_io import (
@@ -107,7 +107,7 @@ class RoutedRewards(Scorer):
         self.names = tuple(dict.fromkeys(name for route in self._routes.values() for name in route.suite.names))
         """Names over all routes. Rewards of one name and different arguments share a column: no answer has both."""
         self._workers = [RewardWorker(part, cache) for part in self._parts]
-        self._threads = DaemonPool(2 * len(self._workers), "routed-rewards")
+        self._threads = DaemonPool(BATCHES_AT_ONCE * len(self._workers), "routed-rewards")
 
     @property
     def weights(self) -> dict[str, float]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.cache import ScoreCache
-from mmrl.rewards.core.executor import DaemonPool, RewardWorker, WeightedReward
+from mmrl.rewards.core.executor import BATCHES_AT_ONCE, DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward, TrainerMethods
 from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated, withheld
 from mmrl.rewards.core.reward_errors import RewardError, Status
@@ -150,7 +150,7 @@ class RewardSuite(TrainerMethods, Scorer):
         self._aggregation, self._renormalise, self.min_valid_share = aggregation, renormalise, min_valid_share
         self._floor = self._lowest_total()
         self._workers = [RewardWorker(part, cache) for part in self.parts]
-        self._threads = DaemonPool(2 * len(self.parts), "rewards")
+        self._threads = DaemonPool(BATCHES_AT_ONCE * len(self.parts), "rewards")
 
     async def ascore(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> RewardOutput:
         """Score as `score` does, for callers that have an event loop."""

@@ -6,12 +6,15 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from mmrl.policy import Policy
 
 P = TypeVar("P", bound=Policy)
 
+ALIGNMENT = 64
+"""The bytes of a cache line, which vector instructions begin at."""
 _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
 
 
@@ -21,9 +24,21 @@ def sampling_copy(policy: P) -> P:
     The copy records what the original can replay. An object that two threads cannot share, or that cannot be copied,
     such as a connection to a server, defines `__deepcopy__`.
     """
-    trained = {id(parameter) for parameter in policy.parameters_to_train().values()}
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in _module_tensors(policy) if id(tensor) not in trained}
-    return copy.deepcopy(policy, shared)
+    known: dict[int, Any] = {id(tensor): tensor for tensor in _module_tensors(policy)}
+    known |= {id(parameter): _aligned_copy(parameter) for parameter in policy.parameters_to_train().values()}
+    return copy.deepcopy(policy, known)
+
+
+def _aligned_copy(parameter: nn.Parameter) -> nn.Parameter:
+    """Return a copy at an address with the same alignment: on CPUs, the rounding of a product depends on it."""
+    values = parameter.detach().clone()
+    size, unit = values.nbytes, values.element_size()
+    if values.device.type == "cpu" and values.is_contiguous() and (parameter.data_ptr() - values.data_ptr()) % ALIGNMENT:
+        room = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
+        start = (parameter.data_ptr() - room.data_ptr()) % ALIGNMENT
+        if start % unit == 0:
+            values = room[start : start + size].view(values.dtype).view(values.shape).copy_(values)
+    return nn.Parameter(values, requires_grad=parameter.requires_grad)
 
 
 def _module_tensors(root: Any) -> Iterator[Tensor]:
