@@ -103,3 +103,12 @@ def test_kernel_benchmarks_measure_against_their_baselines(fork_server, reposito
     kept = json.loads((out / "kernels-cpu.json").read_text())
     assert {line["op"] for line in kept["lines"]} == {"linear_logprob", "shared_prompt"}
     assert (out / "kernels-cpu.md").read_text().count("\n| `") == len(kept["lines"])
+
+
+def test_overlap_benchmark_measures_every_arrangement(bench):
+    rows = [line for line in bench("overlap").splitlines() if line.startswith("| ") and " s |" in line]
+    assert [row.split(" | ")[0].strip("| ") for row in rows] == [
+        "synchronous",
+        "run.overlap: {lag: 1}",
+        "run.overlap: {lag: 2, stream: true}",
+    ]

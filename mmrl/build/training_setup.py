@@ -102,8 +102,10 @@ def check_processes(config: TrainConfig, count: int) -> None:
     errors = list(_stateful_reward_errors(config, "each process would have another one: train with one process"))
     if config.run.place == "strict":
         errors += unequal_calls(config, count)
-    if config.run.overlap.is_on:
-        errors.append(f"run.overlap: with {count} processes, threads would wait for each other: train with one process")
+    if config.run.overlap.stream:
+        errors.append(f"run.overlap.stream: it trains with one process, and there are {count}: leave it out")
+    if config.run.overlap.is_on and config.run.place not in ("auto", "replicas"):
+        errors.append(f"run.place: {config.run.place} divides the parameters that run.overlap copies: choose replicas")
     if errors:
         raise ConfigError("\n".join(errors))
 

@@ -6,7 +6,8 @@
 
 `gather` and the functions that are made of it, `broadcast` and `sum_in_place` are collective: every process calls them,
 in the same order. With one process they return their argument. Objects travel as pickles, which only processes of the
-same group exchange.
+same group exchange. A thread beside the main one has another group (`thread_group`), so that neither waits for the
+other's calls.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ from mmrl.errors import RunError
 
 T = TypeVar("T")
 _sessions = itertools.count()
+_threads = threading.local()
 _waited = 0.0
 _exchanged = 0
 
@@ -109,6 +112,13 @@ def collective(name: str, tensor_bytes: int = 0) -> Iterator[None]:
     It is open around every call that waits for other processes.
     """
     global _waited, _exchanged
+    if _group() is not None:  # the position is that of the main thread
+        try:
+            yield
+        except RuntimeError as err:
+            err._mmrl_collective = name  # type: ignore[attr-defined]
+            raise
+        return
     _exchanged += tensor_bytes
     started = time.perf_counter()
     try:
@@ -116,6 +126,28 @@ def collective(name: str, tensor_bytes: int = 0) -> Iterator[None]:
             yield
     finally:
         _waited += time.perf_counter() - started
+
+
+def new_group() -> Any:
+    """Return a further group of all processes, for `thread_group`; None with one process. It is collective."""
+    if size() == 1:
+        return None
+    with collective("new group"):
+        return dist.new_group(backend="gloo")
+
+
+@contextmanager
+def thread_group(group: Any) -> Iterator[None]:
+    """Let the collective functions of this thread use this group while open; None: that of the run."""
+    before, _threads.group = _group(), group
+    try:
+        yield
+    finally:
+        _threads.group = before
+
+
+def _group() -> Any:
+    return getattr(_threads, "group", None)
 
 
 def launched_size() -> int:
@@ -139,7 +171,7 @@ def gather(value: T) -> list[T]:
         return [value]
     found: list[Any] = [None] * size()
     with collective("gather"):
-        dist.all_gather_object(found, value)
+        dist.all_gather_object(found, value, group=_group())
     return cast(list[T], found)
 
 
@@ -149,7 +181,7 @@ def broadcast(value: T) -> T:
         return value
     box: list[Any] = [value if is_main() else None]
     with collective("broadcast"):
-        dist.broadcast_object_list(box, src=0)
+        dist.broadcast_object_list(box, src=0, group=_group())
     return cast(T, box[0])
 
 
@@ -172,7 +204,7 @@ def sum_in_place(tensors: Sequence[Tensor]) -> None:
         own = [tensor for tensor in tensors if (tensor.device, tensor.dtype) == kind]
         flat = torch.cat([tensor.reshape(-1) for tensor in own])
         with collective("sum", flat.nbytes):
-            dist.all_reduce(flat)
+            dist.all_reduce(flat, group=_group())
             if flat.is_cuda:
                 torch.cuda.synchronize(flat.device)  # the call itself does not wait for the others
         for tensor, part in zip(own, flat.split([tensor.numel() for tensor in own]), strict=True):

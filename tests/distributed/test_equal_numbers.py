@@ -35,6 +35,7 @@ CASES: dict[str, tuple[str, ...]] = {
     ),
     "diffusion-nft": ("quickstart", *PICTURES, CALLS, "optimizer.ema=0.9", "training={iterations: 5, updates: 2}"),
     "vlm-grpo": ("shapes-vlm", *TEXTS),
+    "lagged": ("shapes-vlm", *TEXTS, "run={dir: run, display: plain, overlap: {lag: 2}}"),
 }  # fmt: skip
 """Those that every test run has."""
 FURTHER: dict[str, tuple[str, ...]] = {
@@ -74,6 +75,10 @@ FURTHER: dict[str, tuple[str, ...]] = {
     "pretraining": ("shapes-vlm", *TEXTS, TRAIN, "pretraining={iterations: 1}", "data.weighting={name: difficulty}"),
     "imitation": ("shapes-vlm", *TEXTS, TRAIN, "data.micro_batch=1", "algorithm={name: sft}"),
     "online-dpo-texts": ("shapes-vlm", *TEXTS, "algorithm={name: online_dpo, loss: bco}"),
+    "lagged-corrected": (
+        "shapes-vlm", *TEXTS, "run={dir: run, display: plain, overlap: {lag: 2}}", "algorithm.mismatch={cap: 2.0}",
+    ),
+    "lagged-nft": ("quickstart", *PICTURES, CALLS, "run={dir: run, display: plain, overlap: {lag: 1}}"),
     "vlm-lora": ("shapes-vlm", *TEXTS, "policy.train=lora"),
 }  # fmt: skip
 BOUND = 1e-5

@@ -142,10 +142,16 @@ def test_what_cannot_overlap_is_refused_by_key(model, overrides, says, tmp_path)
         check(configured(model, tmp_path, "run.overlap.lag=1", *overrides))
 
 
-def test_several_processes_are_refused(tmp_path):
-    config = configured("nft", tmp_path, "run.overlap.lag=1")
-    with pytest.raises(ConfigError, match=r"run\.overlap: with 2 processes"):
-        check_processes(config, 2)
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("run.overlap.stream=true", r"run\.overlap\.stream: it trains with one"),
+        ("run.place=window", r"run\.place: window"),
+    ],
+)
+def test_several_processes_are_refused_where_they_cannot_overlap(override, says, tmp_path):
+    with pytest.raises(ConfigError, match=says):
+        check_processes(configured("nft", tmp_path, "run.overlap.lag=1", override), 2)
 
 
 def test_changed_lag_is_no_override_of_a_resumed_run(tmp_path):

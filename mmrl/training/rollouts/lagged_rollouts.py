@@ -24,6 +24,7 @@ from typing import Any
 
 from torch import Tensor
 
+from mmrl.distributed import processes
 from mmrl.distributed.position import Position
 from mmrl.policy import Policy
 from mmrl.rewards.core.executor import DaemonPool
@@ -55,13 +56,14 @@ class LaggedRollouts:
     iterations: int  # of the run; none beyond is sampled
     cancellation: Cancellation
     _thread: DaemonPool = field(init=False)
+    _group: Any = field(init=False)  # of the threads of all processes
     _ahead: dict[int, Future[_Sampled]] = field(default_factory=dict, init=False)  # by iteration
     _next: int | None = field(default=None, init=False)  # the next iteration to be handed over
     _state: dict[str, Any] | None = field(default=None, init=False)  # of the source, before the iterations ahead
     _ended: float | None = field(default=None, init=False)  # the time at which the thread had sampled an iteration
 
     def __post_init__(self) -> None:
-        self._thread = DaemonPool(1, "rollouts")
+        self._thread, self._group = DaemonPool(1, "rollouts"), processes.new_group()
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         """Hand the parameters over for the iteration that is `lag` later, and return the rollouts of this one.
@@ -121,7 +123,7 @@ class LaggedRollouts:
         idle = time.perf_counter() - (self._ended or time.perf_counter())
         phases = Phases(Position())
         try:
-            with self.cancellation.checked():
+            with processes.thread_group(self._group), self.cancellation.checked():
                 behaviour.load_into(self.sampler)
                 experience = self.source.collect(iteration, iteration / self.iterations, phases)
             if self._ended is None:  # the trainer waits for the first rollouts, so no other thread draws meanwhile

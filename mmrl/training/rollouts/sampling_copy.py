@@ -33,7 +33,11 @@ def _aligned_copy(parameter: nn.Parameter) -> nn.Parameter:
     """Return a copy at an address with the same alignment: on CPUs, the rounding of a product depends on it."""
     values = parameter.detach().clone()
     size, unit = values.nbytes, values.element_size()
-    if values.device.type == "cpu" and values.is_contiguous() and (parameter.data_ptr() - values.data_ptr()) % ALIGNMENT:
+    if (
+        values.device.type == "cpu"
+        and values.is_contiguous()
+        and (parameter.data_ptr() - values.data_ptr()) % ALIGNMENT
+    ):
         room = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
         start = (parameter.data_ptr() - room.data_ptr()) % ALIGNMENT
         if start % unit == 0:
