@@ -109,9 +109,9 @@ class DelayedRun:
         """Return the median time of a phase."""
         return median(float(row.get(f"seconds/{name}", 0.0)) for row in self.metrics)
 
-    def idle(self) -> float:
-        """Return the share of its time in which the trainer waits, in [0, 1]."""
-        return 1 - self.phase("update") / self.seconds
+    def idle(self, phase: str) -> float:
+        """Return the share of the time that is not spent in a phase, in [0, 1]."""
+        return max(0.0, 1 - self.phase(phase) / self.seconds)
 
     def difference(self, other: DelayedRun) -> float:
         """Return the largest difference of a trained parameter."""
@@ -171,8 +171,10 @@ def handed_over(seed: int, stream: bool = True) -> dict[str, list[float]]:
     """Train one iteration behind, with rewards of 0.1 s, a tenth of which take 1 s.
 
     Returns:
-        `rows_per_second`: answers that are learnt from. `idle`: the share of its time in which the trainer waits.
+        `rows_per_second`: answers that are learnt from. `sampler_idle` and `trainer_idle`: the share of the time in
+        which nothing is sampled, and in which nothing is backpropagated.
     """
     overlap = f"run.overlap={{lag: 1, stream: {str(stream).lower()}}}"
     run = delayed_run(seed, overlap, rollout=0.6, reward=0.1, slow_share=0.1, slow_seconds=1.0, calls=4, rows=32)
-    return {"rows_per_second": [run.rows / run.seconds], "idle": [run.idle()]}
+    idle = {f"{name}_idle": [run.idle(phase)] for name, phase in (("sampler", "rollout"), ("trainer", "update"))}
+    return {"rows_per_second": [run.rows / run.seconds]} | idle

@@ -32,7 +32,7 @@ from mmrl.training.experience import Experience, ExperienceSource
 from mmrl.training.rollouts.behaviour import Behaviour, BehaviourSchedule, Cancellation, check_generators
 from mmrl.training.run.timers import Phases
 
-CLOSING_S = 30.0
+CLOSING_S = 10.0
 """Seconds that `close` waits for the thread's current call of the model, or for rewards that it waits for."""
 
 

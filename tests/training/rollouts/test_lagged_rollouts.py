@@ -126,6 +126,9 @@ def test_sigterm_saves_the_iteration_and_ends_the_thread(fork_server, tmp_path):
     child.wait()
     assert "go on with: mmrl train --resume" in child.output_text()
     assert Checkpoints(tmp_path / "b/run").load_state().step == 2
+    twice = fork_server.call(tmp_path / "b", *words, signals=[signal.SIGINT, signal.SIGINT], at=".step-4.tmp")
+    twice.wait()
+    assert "KeyboardInterrupt" in twice.output_text() and Checkpoints(tmp_path / "b/run").load_state().step == 3
     assert fork_server.call(tmp_path / "b", *words).wait() == 0
     assert contents(tmp_path / "a/run") == contents(tmp_path / "b/run")
 
