@@ -106,8 +106,9 @@ class DelayedRun:
     rows: int  # of one iteration
 
     def phase(self, name: str) -> float:
-        """Return the median time of a phase."""
-        return median(float(row.get(f"seconds/{name}", 0.0)) for row in self.metrics)
+        """Return the median time of a phase, of the thread that samples if there is one."""
+        names = (f"seconds/thread_{name}", f"seconds/{name}")
+        return median(float(next((row[each] for each in names if each in row), 0.0)) for row in self.metrics)
 
     def idle(self, phase: str) -> float:
         """Return the share of the time that is not spent in a phase, in [0, 1]."""

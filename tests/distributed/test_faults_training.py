@@ -61,6 +61,8 @@ class Case:
 UPDATE_3, REWARD_2 = "in phase update of iteration 3", "in phase reward of iteration 2"
 EVALUATE_2, SAVE_3 = "in phase evaluate of iteration 2", "in phase save of iteration 3"
 ROLLOUT_3 = "in phase rollout of iteration 3"
+LAGGED_3 = r"in phase \w+ of iteration [34]"
+"""The model may be called by the thread that samples, during the update of iteration 3."""
 DAILY = {
     "kill 0 in update": Case("kill update 3", 0, UPDATE_3, KILLED, resumed=True),
     "hang 1 in reward": Case("hang reward 2", 1, REWARD_2, "the others have waited for it for 6 s"),
@@ -91,6 +93,10 @@ FURTHER = {
     "freeze 0 in save": Case("freeze save 3", 0, SAVE_3, SILENT),
     "hang 0 in save": Case("hang save 3", 0, SAVE_3, "the others have waited for it for 6 s"),
     "full disk": Case("full update 3", 0, SAVE_3, "RunError: the checkpoint run/checkpoints/step-3 cannot be written"),
+    "kill 1 with a lag": Case("kill update 3", 1, LAGGED_3, KILLED, words=(*WORDS, "run.overlap.lag=1")),
+    "raise 1 with a lag": Case(
+        "raise update 3", 1, LAGGED_3, "ValueError: the disc of the scorer broke", words=(*WORDS, "run.overlap.lag=1")
+    ),
     "kill while loading": Case("kill load None", 1, "before the first iteration", KILLED),
     "raise while loading": Case("raise load None", 1, "before the first iteration", ".*the disc of the scorer broke"),
     "default kill": Case("kill update 3", 0, UPDATE_3, KILLED, timeouts="{}"),

@@ -73,7 +73,7 @@ def test_lagged_run_repeats_and_resumes_to_the_bit(model, tmp_path):
     assert [row["lag/updates"] for row in found] == [0, found[0]["lag/updates"] + updates_of(model), updates_of(model)]
     bound = longer.training.replay_gap_bound("float32", longer.sampling.kind)
     assert all(row["replay_gap"] <= bound for row in found)
-    assert {"seconds/wait", "seconds/rollout", "seconds/reward", "seconds/thread_wait"} <= found[0].keys()
+    assert {"seconds/wait", "seconds/thread_rollout", "seconds/thread_reward", "seconds/thread_wait"} <= found[0].keys()
     plain = parameters(train(configured(model, tmp_path / "c")))
     assert any(not torch.equal(one[name], plain[name]) for name in one)
 

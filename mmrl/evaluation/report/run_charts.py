@@ -38,6 +38,8 @@ BY_SOURCE = (
 PREFIX = "seconds/"
 NO_PHASES = ("cpu", "communication")
 """Measures of all phases of an iteration: the CPU time of the processes, and the time that one waits for the others."""
+BESIDE = "thread_"
+"""The prefix of what a thread does beside the phases of an iteration."""
 
 
 def reward_charts(record: RunRecord) -> str:
@@ -108,7 +110,8 @@ def phases(record: RunRecord) -> dict[str, list[float]]:
     found = {}
     for name in record.names("train", PREFIX):
         seconds = [value for value in record.curve("train", name).values if math.isfinite(value)]
-        if seconds and (phase := name.removeprefix(PREFIX)) not in NO_PHASES:
+        phase = name.removeprefix(PREFIX)
+        if seconds and phase not in NO_PHASES and not phase.startswith(BESIDE):
             found[phase] = seconds
     return found
 

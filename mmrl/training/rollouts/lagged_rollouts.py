@@ -36,6 +36,11 @@ CLOSING_S = 10.0
 """Seconds that `close` waits for the thread's current call of the model, or for rewards that it waits for."""
 
 
+def thread_seconds(phases: Phases, idle: float) -> dict[str, float]:
+    """Return `seconds/thread_<phase>` of a sampling thread, and `seconds/thread_wait`: it had nothing to sample."""
+    return {f"seconds/thread_{name}": value for name, value in (phases.seconds() | {"wait": idle}).items()}
+
+
 @dataclass(frozen=True)
 class _Sampled:
     """The experience of an iteration, and what its sampling left."""
@@ -68,8 +73,8 @@ class LaggedRollouts:
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         """Hand the parameters over for the iteration that is `lag` later, and return the rollouts of this one.
 
-        Adds the metrics `lag/updates`, the age of the rollouts; `seconds/rollout` and `seconds/reward` of the thread,
-        and `seconds/thread_wait`, in which it had no parameters to sample with. The phase `wait` is the trainer's.
+        Adds the metrics `lag/updates`, the age of the rollouts, and those of `thread_seconds`. The phase `wait` is the
+        trainer's.
 
         Raises:
             Exception: the thread raised it, now or while it sampled a later iteration.
@@ -135,8 +140,8 @@ class LaggedRollouts:
             self.cancellation.requested = True
             raise
         self._ended = time.perf_counter()
-        seconds = {f"seconds/{name}": value for name, value in phases.seconds().items()}
-        return _Sampled(replace(experience, gap=gap), state, behaviour.version, seconds | {"seconds/thread_wait": idle})
+        found = replace(experience, gap=gap)
+        return _Sampled(found, state, behaviour.version, thread_seconds(phases, idle))
 
     def _replay_gap(self, experience: Experience) -> float | None:
         """Return the replay gap of the first new rollout of this process, under the parameters that sampled it."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from mmrl.errors import ConfigError
 from mmrl.policy import Policy
 
 P = TypeVar("P", bound=Policy)
@@ -21,12 +22,21 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None), type)
 def sampling_copy(policy: P) -> P:
     """Return a copy of the policy with its own modules, in which the trained parameters alone are copied.
 
-    The copy records what the original can replay. An object that two threads cannot share, or that cannot be copied,
-    such as a connection to a server, defines `__deepcopy__`.
+    The copy records what the original can replay. An object that cannot be copied, such as a connection to a server,
+    defines `__deepcopy__`.
+
+    Raises:
+        ConfigError: a part of the policy cannot be copied.
     """
     known: dict[int, Any] = {id(tensor): tensor for tensor in _module_tensors(policy)}
     known |= {id(parameter): _aligned_copy(parameter) for parameter in policy.parameters_to_train().values()}
-    return copy.deepcopy(policy, known)
+    try:
+        return copy.deepcopy(policy, known)
+    except TypeError as err:
+        raise ConfigError(
+            f"run.overlap: {type(policy).__name__} cannot be copied for the sampling thread ({err}): leave it out, or "
+            "define __deepcopy__ in the class of that part"
+        ) from err
 
 
 def _aligned_copy(parameter: nn.Parameter) -> nn.Parameter:

@@ -47,7 +47,7 @@ from mmrl.training.rollouts.collect import (
 )
 from mmrl.training.rollouts.corrected_rollouts import corrected
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection
-from mmrl.training.rollouts.lagged_rollouts import CLOSING_S
+from mmrl.training.rollouts.lagged_rollouts import CLOSING_S, thread_seconds
 from mmrl.training.rollouts.online import OnlineRollouts
 from mmrl.training.run.timers import Phases
 
@@ -247,8 +247,7 @@ class StreamedRollouts:
                 if not number:
                     self._check(plan, rollouts[0], phases)
                 if number + 1 == len(plan.blocks):
-                    plan.seconds = {f"seconds/{name}": value for name, value in phases.seconds().items()}
-                    plan.seconds["seconds/thread_wait"] = idle
+                    plan.seconds = thread_seconds(phases, idle)
                     self._ended = time.perf_counter()
                 plan.put(_Block(rollouts, queue.submitted))
         except BaseException as err:

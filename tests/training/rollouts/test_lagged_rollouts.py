@@ -9,13 +9,18 @@ import time
 import pytest
 import torch
 
-from mmrl.config.algorithms.policy_gradient import GRPOConfig
-from mmrl.errors import RunError
+from mmrl.config.algorithms.policy_gradient import AIPOConfig, GRPOConfig
+from mmrl.errors import ConfigError, RunError
+from mmrl.policy import RolloutRequest
+from mmrl.training.experience import MicroBatch
+from mmrl.training.objectives.base import MetricAccumulator
+from mmrl.training.objectives.policy_gradient import PolicyGradient
+from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.run.checkpoints import Checkpoints
 from tests.training import lagged_run
 from tests.training.lagged_run import ITERATIONS, Sleepy, lagged_trainer
 from tests.training.test_trainer import lines, without_timings
-from tests.training.token_policy import TokenPolicy
+from tests.training.token_policy import TokenPolicy, questions
 from tests.training.token_run import Right
 
 OWN = ("lag/updates",)
@@ -207,3 +212,28 @@ def test_correction_weighs_by_the_parameters_of_the_update(tmp_path):
             assert max(row["replay_gap"] for row in rows) < 1e-6 and rows[3]["mismatch/engine_gap"] < 1e-6
         else:
             assert rows[0]["ratio_max"] == pytest.approx(1.0, abs=1e-5) and rows[3]["ratio_max"] > 1.1
+
+
+def test_aipo_weighs_tokens_by_their_ratio_to_the_sampling_parameters():
+    """The gradient, in float64: the mean over tokens of -min(pi / mu, 4) A grad log pi."""
+    writer, policy = TokenPolicy(spread=1.0), TokenPolicy(spread=1.0, seed=1)
+    rollout = writer.rollout([RolloutRequest(sample, 32, group) for group, sample in enumerate(questions())], seed=0)
+    advantages = torch.randn(rollout.rows, generator=torch.Generator().manual_seed(0))
+    batch = MicroBatch.of_rows(rollout, advantages)
+    objective = PolicyGradient(policy, AIPOConfig())
+    objective.backward(batch, float(objective.loss_normalizer(batch)), 0, metrics := MetricAccumulator())
+    table = policy.logits.detach().double().requires_grad_()
+    log_probs = table[rollout.recording.prompts].log_softmax(-1).gather(-1, rollout.recording.tokens[..., None])[..., 0]
+    weights = (log_probs.detach() - rollout.log_probs.double()).exp()
+    assert (weights[rollout.mask] > 4).any() and (weights[rollout.mask] < 0.25).any()
+    loss = -(weights.clamp(max=4) * advantages.double()[:, None] * log_probs)[rollout.mask].sum()
+    (expected,) = torch.autograd.grad(loss, table)
+    torch.testing.assert_close(policy.logits.grad.double(), expected, rtol=1e-5, atol=1e-5)
+    assert 0 < metrics.values()["clip_fraction"] < 1
+
+
+def test_part_that_cannot_be_copied_is_named():
+    policy = TokenPolicy()
+    policy.connection = threading.Lock()
+    with pytest.raises(ConfigError, match=r"run\.overlap: TokenPolicy cannot be copied .*lock"):
+        sampling_copy(policy)
