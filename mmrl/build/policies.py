@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from mmrl.build.schemes import provided_model
@@ -21,6 +22,7 @@ from mmrl.config.sampling import (
 )
 from mmrl.config.train import TrainConfig
 from mmrl.data.sample import Sample
+from mmrl.distributed import processes
 from mmrl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from mmrl.generation.memory.memory_report import MemoryEstimate
     from mmrl.understanding.vlm_policy import VLMPolicy
 
+SERVED = "served"
+"""The folder of a run with the weights that servers read."""
 P = TypeVar("P", PolicyConfig, VLMConfig, ImageTokenConfig)
 AnyPolicy: TypeAlias = "PipelinePolicy | VLMPolicy | ImageTokenPolicy"
 
@@ -60,6 +64,27 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
     arguments = [resolve_model_path(cast(Any, policy)), sampling, *([media] if isinstance(policy, VLMConfig) else [])]
     built: AnyPolicy = cls.from_config(*arguments)
     return built
+
+
+def use_servers(policy: AnyPolicy, config: TrainConfig, run: Path) -> list[str]:
+    """Let the servers of `run.servers` write a policy's rollouts, if there are some; return a line about each.
+
+    Raises:
+        ConfigError: there are several processes, the key is not set, or no server answers.
+    """
+    settings = config.run.servers
+    if settings is None:
+        return []
+    from mmrl.understanding.serving.server_status import server_status
+
+    if processes.size() > 1:
+        raise ConfigError("run.servers: the weights come from one process, and this run has several: start it with one")
+    cast("VLMPolicy", policy).serve(settings, run / SERVED)
+    status = server_status(settings)
+    if not any(answers for _, answers, _ in status):
+        silent = "; ".join(f"{url}: {words}" for url, _, words in status)
+        raise ConfigError(f"run.servers.urls: no server answers: {silent}")
+    return [f"server {url}: {words}" for url, _, words in status]
 
 
 def prepare_samples(

@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from mmrl.config import TrainConfig
+    from mmrl.config.servers import ServersConfig
 
 
 USUAL_PROCESSES = 8
@@ -46,6 +47,8 @@ def train(
     if dry_run and launched_as_main():
         typer.echo(dump_config(config))
         _print_table("What this asks for", geometry.rows())
+        if config.run.servers is not None:
+            _print_servers(config.run.servers)
         if config.policy.kind == "pipeline":
             _print_memory(config)
         else:
@@ -89,6 +92,12 @@ def _configuration(recipe: str | None, overrides: list[str], resume: Path | None
     if recipe is not None and kebab_case(other := load_config(recipe).name) != kebab_case(config.name):
         raise ConfigError(f"{resume} is a run of {config.name}, not of {other}; leave RECIPE out to resume it")
     return config
+
+
+def _print_servers(settings: ServersConfig) -> None:
+    from mmrl.understanding.serving.server_status import server_status
+
+    _print_table("Servers of run.servers", [(url, words) for url, _, words in server_status(settings)])
 
 
 def _print_memory(config: TrainConfig) -> None:

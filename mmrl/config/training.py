@@ -10,6 +10,7 @@ from mmrl.config.overlap import OverlapConfig
 from mmrl.config.policy import Precision
 from mmrl.config.sampling import AnySamplingConfig, SamplingKind
 from mmrl.config.section import Section
+from mmrl.config.servers import ServersConfig
 
 MAX_REPLAY_GAP: dict[Precision, float] = {"float32": 1e-6, "float16": 1e-5, "bfloat16": 1e-4}
 """A replay repeats its rollout to the bit in every precision, so a gap is a fault. On pipelines as small as those of
@@ -113,6 +114,8 @@ class RunConfig(Section):
     and AWM, in equal shares. `auto`: replicas."""
     overlap: OverlapConfig = OverlapConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+    servers: ServersConfig | None = None
+    """Servers that write the answers of a VLM. Unset: the policy writes them in process."""
 
 
 class OptimizerConfig(Section):

@@ -24,6 +24,7 @@ from mmrl.config.overlap_validation import overlap_errors
 from mmrl.config.policy import PolicyConfig, VLMConfig
 from mmrl.config.rewards import LagrangeConfig, RewardConfig, constrained, summed
 from mmrl.config.sampling import SAMPLING_OF, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
+from mmrl.config.servers_validation import server_errors
 from mmrl.config.train import TrainConfig
 
 
@@ -39,6 +40,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *_evaluation_errors(config),
         *data_errors(config, capabilities),
         *overlap_errors(config),
+        *server_errors(config),
     ]
     if isinstance(config.sampling, SamplingConfig):
         found += denoising_errors(config, config.sampling)

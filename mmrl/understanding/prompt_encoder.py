@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,12 +34,22 @@ _NOT_INPUTS = ("labels",)  # made by PaliGemma's processor
 
 
 @dataclass(frozen=True)
+class WirePrompt:
+    """A prompt as it is sent to a server, whose processor computes the inputs itself."""
+
+    sample_id: str
+    token_ids: tuple[int, ...]  # with the marks of the chat template alone: one placeholder for each image
+    images: tuple[Image.Image, ...]
+
+
+@dataclass(frozen=True)
 class EncodedPrompt:
     """The model inputs of one prompt. Tensors have a batch dimension of 1, or one row for each image or patch."""
 
     inputs: dict[str, Tensor]
     images: int
     videos: int
+    wire: WirePrompt | None = None  # with `PromptEncoder(keep_media=True)`
 
     @property
     def length(self) -> int:
@@ -47,8 +58,10 @@ class EncodedPrompt:
 
     @property
     def bytes(self) -> int:
-        """The size of all its inputs."""
-        return sum(value.nbytes for value in self.inputs.values())
+        """The size of all its inputs, and of the images that are kept with them."""
+        pictures = self.wire.images if self.wire else ()
+        pixels = sum(picture.width * picture.height for picture in pictures)
+        return sum(value.nbytes for value in self.inputs.values()) + 3 * pixels
 
     def followed_by(self, tokens: Sequence[int], family: VLMFamily) -> EncodedPrompt:
         """Return the prompt followed by the first tokens of an answer."""
@@ -62,13 +75,16 @@ class EncodedPrompt:
             inputs[name] = torch.cat([self.inputs[name], added], dim=1)
         inputs["input_ids"] = torch.cat([ids, ids.new_tensor([list(tokens)])], dim=1)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        return replace(self, inputs=inputs)
+        wire = self.wire and replace(self.wire, token_ids=(*self.wire.token_ids, *tokens))
+        return replace(self, inputs=inputs, wire=wire)
 
 
 class PromptEncoder:
     """An encoder of samples with a model's own processor, and a cache of its results."""
 
-    def __init__(self, vlm: VLM, reader: MediaReader) -> None:
+    def __init__(self, vlm: VLM, reader: MediaReader, keep_media: bool = False) -> None:
+        """`keep_media`: prompts are sent to servers, so each keeps its images and its tokens before expansion."""
+        self._keep_media = keep_media
         self._processor, self._family, self._reader = vlm.processor, vlm.family, reader
         self._accepted = set(inspect.signature(vlm.model.forward).parameters)  # other inputs would be ignored
         self._placeholders = vlm.placeholders
@@ -91,6 +107,10 @@ class PromptEncoder:
             raise DataError(f"sample {sample.id!r} holds a video, which {self._name} does not take")
         if not sample.images and not sample.videos and self._processor.chat_template is None:
             raise DataError(f"sample {sample.id!r} holds no image, and {self._name} takes no text alone")
+        if sample.videos and self._keep_media:
+            raise DataError(
+                f"sample {sample.id!r} holds a video, and run.servers sends pictures alone: leave run.servers out"
+            )
         if sample.images and sample.videos and not self._family.mixes_media:
             raise DataError(f"sample {sample.id!r} holds images and videos, which {self._name} does not take together")
 
@@ -110,8 +130,9 @@ class PromptEncoder:
         self.check_sample(sample)
         text = self._render(sample)
         arguments: dict[str, Any] = {"text": [text], "return_tensors": "pt"}
-        if sample.images:
-            arguments["images"] = [[self._reader.image(path, sample.id) for path in sample.images]]
+        images = [self._reader.image(path, sample.id) for path in sample.images]
+        if images:
+            arguments["images"] = [images]
         if sample.videos:
             clips = [self._reader.video(path, sample.id) for path in sample.videos]
             arguments["videos"] = [[clip.frames for clip in clips]]
@@ -125,7 +146,10 @@ class PromptEncoder:
             raise DataError(f"sample {sample.id!r}: {self._name} cannot take it: {err}") from err
         inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
         self._check_nothing_lost(sample, inputs)
-        return EncodedPrompt(inputs, len(sample.images), len(sample.videos))
+        wire = None
+        if self._keep_media:
+            wire = WirePrompt(sample.id, tuple(self._processor.tokenizer(text)["input_ids"]), tuple(images))
+        return EncodedPrompt(inputs, len(sample.images), len(sample.videos), wire)
 
     def _render(self, sample: Sample) -> str:
         """Return the conversation as text, with one placeholder for each image and video."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.servers import ServersConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -19,6 +20,9 @@ from mmrl.tokens import pad_right, scored_logits, token_log_probs
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder, collate, stackable
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
+from mmrl.understanding.serving.served_engine import ServedEngine
+from mmrl.understanding.serving.weight_routes import build_route
+from mmrl.understanding.serving.weight_versions import VersionFolders
 from mmrl.understanding.shared_prompt import prefill
 from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
@@ -63,6 +67,30 @@ class VLMPolicy(TokenPolicy):
             ConfigError: it cannot be loaded, or lacks a part or layer that is to be trained.
         """
         return cls(load_vlm(config), config, sampling, media or MediaConfig())
+
+    def serve(self, settings: ServersConfig, folder: Path) -> None:
+        """Let servers generate the answers from now on; `folder` is for weights, unless the settings name another.
+
+        Raises:
+            ConfigError: the variable with the servers' key is not set, or a library that the route needs is missing.
+        """
+        folders = VersionFolders(Path(settings.folder or folder), settings.folder_on_server)
+        route = build_route(settings, folders, self.vlm.model)
+        self.engine = ServedEngine(settings, folders, route, self, self.sampling.temperature, self.config.dtype)
+        self._encoder = PromptEncoder(self.vlm, self.reader, keep_media=True)
+
+    def rollout_metrics(self) -> dict[str, float]:
+        """Return metrics of the engine since the last call; none of the policy's own model."""
+        return self.engine.metrics() if isinstance(self.engine, ServedEngine) else {}
+
+    def write_weights(self, folder: Path) -> None:
+        """Write the trained parameters: a PEFT folder, or all weights as safetensors."""
+        self._trainable.save(folder)
+
+    @torch.no_grad()
+    def score_recording(self, recording: TokenRecording) -> Tensor:
+        """Return the log-probabilities [B, T] of recorded answers; 0 after an answer's end."""
+        return self._score(recording)[0]
 
     def check_sample(self, sample: Sample) -> None:
         """Check that the model's processor takes the media of a sample; no file is opened.

@@ -13,7 +13,7 @@ import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy, prepare_samples, without_exploration
+from mmrl.build.policies import build_policy, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, check, check_processes
 from mmrl.config.batch_sizes import BatchPlan
@@ -183,6 +183,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
     policy.place(layout)
+    servers = use_servers(policy, config, run)
     samples = _prepare(policy, config, loaded)
     with ExitStack() as stack:
         rewards = None
@@ -205,7 +206,8 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         processes.barrier()  # other processes read the folder
         recipe = config.model_dump(mode="json")
         display = build_display(config.run.display if processes.is_main() else "quiet")
-        display.message(str(policy.attention))
+        for line in (str(policy.attention), *servers):
+            display.message(line)
         if caution := BatchPlan.of(config).idle_processes(processes.size()):
             display.message(f"caution: {caution}")
         trainer = TrainingLoop(

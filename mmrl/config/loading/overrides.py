@@ -22,6 +22,7 @@ _MAY_CHANGE_ON_RESUME = (
     "run.display",
     "run.place",
     "run.timeouts",
+    "run.servers",
 )
 
 

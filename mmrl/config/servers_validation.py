@@ -1,0 +1,56 @@
+"""Validation of `run.servers` with the policy, the sampling and the algorithm of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
+from mmrl.config.policy import VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.servers import ServersConfig
+from mmrl.config.train import TrainConfig
+
+
+def server_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each problem; none without servers."""
+    servers = config.run.servers
+    if servers is None:
+        return
+    if not isinstance(config.policy, VLMConfig):
+        yield f"run.servers: servers write the answers of a policy of kind vlm, and this one is of {config.policy.kind}"
+        return
+    if len(set(servers.urls)) < len(servers.urls):
+        yield "run.servers.urls: a server is there twice: name each once"
+    if (servers.weights == "lora") != (config.policy.train == "lora"):
+        wanted = "lora" if config.policy.train == "lora" else "folder or nccl"
+        yield f"run.servers.weights: policy.train is {config.policy.train}, which goes with {wanted}"
+    if config.algorithm.experience != "rollouts":
+        yield f"run.servers: {config.algorithm.name} samples no answers: leave it out"
+    elif isinstance(config.algorithm, PolicyGradientConfig) and config.algorithm.mismatch is None:
+        yield (
+            "algorithm.mismatch is missing: servers compute other log-probabilities than the trainer, which must be "
+            "corrected: set algorithm.mismatch.cap=2.0"
+        )
+    yield from _sampling_errors(config.sampling)
+    yield from _place_errors(config, servers)
+
+
+def _sampling_errors(sampling: object) -> Iterator[str]:
+    if not isinstance(sampling, TokenSamplingConfig):
+        return
+    for key, is_set in (("top_p", sampling.top_p < 1), ("top_k", sampling.top_k is not None)):
+        if is_set:
+            yield (
+                f"sampling.{key}: the log-probabilities of a server are those after {key}, and the trainer's are "
+                "those before it: leave it out with run.servers"
+            )
+
+
+def _place_errors(config: TrainConfig, servers: ServersConfig) -> Iterator[str]:
+    if config.run.place in ("window", "strict"):
+        yield (
+            f"run.place: {config.run.place} divides the model over processes, and run.servers takes it from one: "
+            "choose auto"
+        )
+    if servers.weights == "nccl" and config.policy.device == "cpu":
+        yield "run.servers.weights: nccl goes from GPU to GPU, and policy.device is cpu: choose folder"

@@ -1,0 +1,191 @@
+"""Groups are asked of several servers at once; a server that fails or falls silent gives its groups to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from math import ceil
+
+from mmrl.config.servers import ServersConfig
+from mmrl.errors import RunError
+from mmrl.understanding.serving.generate_messages import (
+    AnswerTokens,
+    GroupAnswers,
+    GroupCall,
+    WeightName,
+    read_answers,
+    request_body,
+)
+from mmrl.understanding.serving.group_board import GroupBoard
+from mmrl.understanding.serving.server_failure import ServerFailure
+from mmrl.understanding.serving.vllm_client import VLLMClient
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.02
+"""The wait of a server without a group for one that is given back."""
+BACKOFF_S = 0.25
+"""The wait before a request is repeated, doubled each time."""
+HEALTH_POLLS = 5
+"""Requests for `/health` in the longest silence; a server is lost after this many in a row without an answer."""
+
+BringUp = Callable[[VLLMClient], Awaitable[WeightName]]
+"""A function that gives a server the current weights, proves them, and returns their name."""
+
+
+async def ask(client: VLLMClient, call: GroupCall, tokens: AnswerTokens, name: WeightName) -> GroupAnswers:
+    """Ask a server for the answers to one prompt.
+
+    Raises:
+        ServerFailure, DataError: see `read_answers`.
+    """
+    return read_answers(await client.generate(request_body(call, tokens, name.model)), call, tokens, name, client.url)
+
+
+async def ask_again(
+    client: VLLMClient, call: GroupCall, tokens: AnswerTokens, name: WeightName, retries: int
+) -> GroupAnswers:
+    """Ask a server, and again up to `retries` times where it failed in passing."""
+    for attempt in range(retries):
+        try:
+            return await ask(client, call, tokens, name)
+        except ServerFailure as err:
+            if not err.transient:
+                raise
+            await asyncio.sleep(_wait_s(err, attempt))
+    return await ask(client, call, tokens, name)
+
+
+class GroupDealer:
+    """The requests of one rollout, over all servers."""
+
+    def __init__(self, calls: Sequence[GroupCall], tokens: AnswerTokens, settings: ServersConfig) -> None:
+        self._calls, self._tokens, self._settings = calls, tokens, settings
+        self._board: GroupBoard[GroupAnswers] = GroupBoard(len(calls))
+        self._settled: set[str] = set()  # servers that have the weights, or were lost
+        self._live: set[str] = set()
+        self.lost: dict[str, ServerFailure] = {}
+        """The servers that were lost, and why."""
+        self.dealt_again = 0
+        """Groups that were with a lost server."""
+
+    async def answers(self, bring_up: BringUp) -> list[GroupAnswers]:
+        """Return the answers to all groups, in order.
+
+        Raises:
+            RunError: no server is left, or a group failed at every attempt.
+            DataError: a server reads a prompt as other tokens than the trainer.
+        """
+        async with AsyncExitStack() as stack:
+            tasks: dict[asyncio.Task[ServerFailure | None], str] = {}
+            for url in self._settings.urls:
+                client = await stack.enter_async_context(VLLMClient(url, self._settings))
+                tasks[asyncio.create_task(self._use(client, bring_up))] = url
+            stack.push_async_callback(_cancel, list(tasks))
+            while tasks and not self._board.complete:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    self._note_end(tasks.pop(task), task.result())
+            if not self._board.complete:
+                reasons = "; ".join(str(failure) for failure in self.lost.values())
+                raise RunError(f"run.servers: no server is left that writes answers: {reasons}")
+        self.dealt_again = self._board.dealt_again
+        return self._board.answers()
+
+    def _note_end(self, url: str, failure: ServerFailure | None) -> None:
+        self._settled.add(url)
+        self._live.discard(url)
+        if failure is None:
+            return
+        self.lost[url] = failure
+        again = self._board.lose(url)
+        if len(self.lost) < len(self._settings.urls):
+            log.warning("%s. The others write its %d groups of this rollout; it is asked again at the next one",
+                        failure, again)  # fmt: skip
+
+    async def _use(self, client: VLLMClient, bring_up: BringUp) -> ServerFailure | None:
+        """Let a server answer groups until all are answered; return why it was lost, or None."""
+        for attempt in range(self._settings.retries + 1):
+            try:
+                name = await bring_up(client)
+                await self._wait_for_others(client.url)
+                await self._work(client, name)
+                return None
+            except ServerFailure as err:
+                if err.kind != "lost_weights" or attempt == self._settings.retries:
+                    return err
+                self._board.lose(client.url)
+                log.warning("%s: it was restarted or reloaded, and is given the weights again", err)
+        return None
+
+    async def _wait_for_others(self, url: str) -> None:
+        """Wait until every server can take groups, so that the first one does not take them all, but not for long."""
+        self._settled.add(url)
+        self._live.add(url)
+        for _ in range(ceil(self._settings.timeouts.connect / POLL_S)):
+            if len(self._settled) == len(self._settings.urls):
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _work(self, client: VLLMClient, name: WeightName) -> None:
+        """Run the workers of a server, and the watch over it."""
+        count = min(self._settings.concurrency, ceil(len(self._calls) / len(self._live)))
+        workers = [asyncio.create_task(self._answer(client, name)) for _ in range(count)]
+        watch = asyncio.create_task(self._watch(client))
+        try:
+            pending: set[asyncio.Task[None]] = {watch, *workers}
+            while pending != {watch}:
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+        finally:
+            await _cancel([watch, *workers])
+
+    async def _answer(self, client: VLLMClient, name: WeightName) -> None:
+        """Answer one group after another."""
+        while not self._board.complete:
+            group = self._board.take(client.url, alone=len(self._live) == 1)
+            if group is None:
+                await asyncio.sleep(POLL_S)
+                continue
+            try:
+                answers = await ask(client, self._calls[group], self._tokens, name)
+            except ServerFailure as err:
+                if not err.transient:
+                    raise
+                failed = self._board.give_back(group)
+                if failed > self._settings.retries:
+                    sample = self._calls[group].wire.sample_id
+                    raise RunError(f"run.servers: sample {sample!r} failed {failed} times, at last {err}") from err
+                if err.broke:
+                    await client.health()
+                await asyncio.sleep(_wait_s(err, failed))
+                continue
+            self._board.finish(group, answers)
+
+    async def _watch(self, client: VLLMClient) -> None:
+        """Raise ServerFailure once the server has not answered for `timeouts.silence`."""
+        silence, unanswered = self._settings.timeouts.silence, 0
+        while True:
+            try:
+                await client.health(silence / HEALTH_POLLS)
+                unanswered = 0
+            except ServerFailure as err:
+                unanswered += 1
+                if unanswered >= HEALTH_POLLS or err.kind.startswith("http_"):
+                    raise client.failure("silence", f"it has not answered for {silence:g} s ({err.text})") from err
+                if err.kind == "timeout":
+                    continue
+            await asyncio.sleep(silence / HEALTH_POLLS)
+
+
+async def _cancel(tasks: Sequence[asyncio.Task[None]] | Sequence[asyncio.Task[ServerFailure | None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _wait_s(err: ServerFailure, attempt: int) -> float:
+    return min(30.0, err.wait_s or BACKOFF_S * 2**attempt)

@@ -1,0 +1,205 @@
+"""`ServedEngine`: the rollouts of a VLM by `vllm serve`, from proven weights alone.
+
+    policy.serve(ServersConfig(urls=("http://127.0.0.1:8000",)), Path("runs/a/served"))
+    rollout = policy.rollout([RolloutRequest(sample, n=8, group=0)], seed=0)
+
+Before a server writes answers it must hold the policy's version, by its own account, and have passed the proof of
+`weight_proof`. A server that was restarted reports another version, is given the weights again and is proven again.
+
+The engine holds plain data: connections are made for each rollout, in the thread that asks for it, so a copy of a
+policy copies its engine. One thread at a time may use an engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+from mmrl.config.policy import Precision
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.config.servers import ServersConfig
+from mmrl.distributed.position import position
+from mmrl.errors import RunError
+from mmrl.seeds import fold_in
+from mmrl.tokens import pad_right
+from mmrl.understanding.prompt_encoder import EncodedPrompt
+from mmrl.understanding.rollout_engine import GeneratedTokens
+from mmrl.understanding.serving.generate_messages import AnswerTokens, GroupCall, WeightName
+from mmrl.understanding.serving.group_dealing import GroupDealer, ask_again
+from mmrl.understanding.serving.vllm_client import VLLMClient, read_key
+from mmrl.understanding.serving.weight_proof import MAX_PROBE_GAP, NOISE, agreement, complaint, joined
+from mmrl.understanding.serving.weight_routes import WeightRoute
+from mmrl.understanding.serving.weight_versions import VersionFolders, weights_digest, without_adapters
+from mmrl.understanding.vlm import VLM
+from mmrl.understanding.vlm_replay import TokenRecording
+
+log = logging.getLogger(__name__)
+
+PROBE_ANSWERS, PROBE_TOKENS, PROBE_SEED = 2, 32, 20260
+"""Answers to each probe, the most tokens of one, and their seed."""
+MAX_SEED = 2**31
+T = TypeVar("T")
+
+
+class ServedModel(Protocol):
+    """What an engine needs of the policy whose answers it generates."""
+
+    vlm: VLM
+
+    def write_weights(self, folder: Path) -> None:
+        """Write the trained parameters into a folder, in the format that servers load."""
+
+    def score_recording(self, recording: TokenRecording) -> Tensor:
+        """Return the log-probabilities [B, T] of recorded answers under the current parameters, without gradients."""
+
+    def reference(self) -> AbstractContextManager[None]:
+        """Return a context in which the model computes with the parameters that training started from."""
+
+
+class ServedEngine:
+    """An engine over one or several servers."""
+
+    def __init__(
+        self,
+        settings: ServersConfig,
+        folders: VersionFolders,
+        route: WeightRoute,
+        model: ServedModel,
+        temperature: float,
+        precision: Precision,
+    ) -> None:
+        """
+        Raises:
+            ConfigError: the variable with the servers' key is not set.
+        """
+        read_key(settings.api_key_env)
+        self._settings, self._folders, self._route, self._model = settings, folders, route, model
+        self._temperature, self._precision = temperature, precision
+        self._tokens = AnswerTokens.of(model.vlm)
+        self._version: str | None = None  # of the weights that the next answers are written by; None: the base model
+        self._proven: dict[str, str | None] = {}  # the version that each server was last proven with
+        self._probes: list[EncodedPrompt] = []
+        self._metrics: dict[str, float] = {}
+
+    def load_weights(self, policy: nn.Module, version: int) -> None:
+        """Name the current parameters, and write them where the servers read them; they load them when asked next."""
+        if without_adapters(policy):
+            self._version = None
+            return
+        self._version = self._folders.name(version, weights_digest(policy))
+        if self._settings.weights != "nccl":
+            self._folders.write(self._version, self._model.write_weights)
+
+    def generate(
+        self, prompts: Sequence[EncodedPrompt], counts: Sequence[int], sampling: TokenSamplingConfig, seed: int
+    ) -> GeneratedTokens:
+        """Generate `counts[p]` answers to prompt p; the server decides whether equal seeds give equal answers.
+
+        Raises:
+            RunError: no server is left, or one has other weights than the trainer.
+            DataError: a server reads a prompt as other tokens than the trainer.
+        """
+        calls = [
+            GroupCall(prompt, count, sampling, fold_in(seed, number) % MAX_SEED)
+            for number, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
+        ]
+        if not self._probes:
+            self._probes = list(prompts[: self._settings.probes])
+        dealer = GroupDealer(calls, self._tokens, self._settings)
+        try:
+            answers = run_in_loop(dealer.answers(self._bring_up))
+        except RunError as err:
+            raise RunError(f"{err}. {_progress()}") from err
+        for url in dealer.lost:
+            self._proven.pop(url, None)
+        self._metrics["served/servers"] = float(len(self._settings.urls) - len(dealer.lost))
+        self._metrics["served/dealt_again"] = self._metrics.get("served/dealt_again", 0.0) + dealer.dealt_again
+        return GeneratedTokens(
+            [ids for group in answers for ids in group.token_ids],
+            [values for group in answers for values in group.log_probs],
+        )
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics since the last call: the last proof, servers in use, groups that were dealt again."""
+        found, self._metrics = self._metrics, {}
+        return found
+
+    async def _bring_up(self, client: VLLMClient) -> WeightName:
+        """Give a server the current version, unless it has it, and prove it; return its name.
+
+        Raises:
+            ServerFailure: the server does not take it.
+            RunError: it took it, and computes otherwise than the trainer.
+        """
+        await client.health(self._settings.timeouts.silence)
+        name = await self._route.holds(client, self._version)
+        if name is None:
+            self._proven.pop(client.url, None)
+            if self._version is None:
+                raise client.failure("wrong_reply", "it cannot serve the base model by this route of weights")
+            name = await self._route.load(client, self._version)
+        if client.url not in self._proven or self._proven[client.url] != self._version:
+            await self._prove(client, name)
+            self._proven[client.url] = self._version
+        return name
+
+    async def _prove(self, client: VLLMClient, name: WeightName) -> None:
+        """Compare the log-probabilities of the probes' answers with the trainer's.
+
+        Raises:
+            RunError: they differ; the message says which known cause that looks like.
+        """
+        sampling = TokenSamplingConfig(temperature=self._temperature, max_new_tokens=PROBE_TOKENS)
+        calls = [
+            GroupCall(prompt, PROBE_ANSWERS, sampling, fold_in(PROBE_SEED, number) % MAX_SEED)
+            for number, prompt in enumerate(self._probes)
+        ]
+        asked = (ask_again(client, call, self._tokens, name, self._settings.retries) for call in calls)
+        written = await asyncio.gather(*asked)
+        token_ids = [ids for group in written for ids in group.token_ids]
+        tokens, mask = pad_right(token_ids, self._model.vlm.padding)
+        prompt_of = [number for number, group in enumerate(written) for _ in group.token_ids]
+        lengths = [len(ids) for ids in token_ids]
+
+        def scores(temperature: float) -> Tensor:
+            recording = TokenRecording(self._probes, prompt_of, tokens, lengths, temperature)
+            return self._model.score_recording(recording).cpu()[mask]
+
+        server = joined([values for group in written for values in group.log_probs])
+        trainer = scores(self._temperature)
+        with self._model.reference():
+            base = scores(self._temperature)
+        found = agreement(server, trainer, base, NOISE[self._precision])
+        raw = None if self._temperature == 1 else float((server - scores(1.0).double()).abs().mean())
+        bound = self._settings.max_probe_gap or MAX_PROBE_GAP[self._precision]
+        self._metrics |= found.metrics()
+        if text := complaint(found, bound, raw):
+            raise RunError(f"run.servers: {client.url}: {text}. Nothing was learnt from it")
+        log.debug("%s has %s: mean gap %.1e over %d tokens", client.url, name, found.mean, found.tokens)
+
+
+def run_in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end, also where this thread runs a loop already, as a notebook does."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
+def _progress() -> str:
+    """Return where the run is, for the end of a message."""
+    phase = position.name or "rollout"
+    if position.iteration is None:
+        return f"This was in the phase {phase}, before the first iteration"
+    text = f"This was in the phase {phase} of iteration {position.iteration}; "
+    text += f"the last good iteration is {position.iteration - 1}, the last saved one {position.saved or 0}"
+    return text if not position.saved else f"{text}; go on with: mmrl train --resume {position.run}"

@@ -1,0 +1,241 @@
+"""A tiny model behind the stub server: prefix cache, adapters, whole weights, and faults that are injected into them."""
+
+from __future__ import annotations
+
+import base64
+import inspect
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import PeftModel
+from PIL import Image
+from safetensors.torch import load_file
+
+from mmrl.config.policy import VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.understanding.prompt_encoder import EncodedPrompt, collate
+from mmrl.understanding.rollout_engine import _generate
+from mmrl.understanding.shared_prompt import Prefix, prefill
+from mmrl.understanding.vlm import load_vlm
+
+
+class Refusal(Exception):
+    """A request that vLLM answers with an error."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status, self.message = status, message
+
+
+class StubModel:
+    """What a vLLM engine is to its API server."""
+
+    def __init__(self, name: str, folder: str) -> None:
+        self.name = name
+        self.vlm = load_vlm(VLMConfig(model=folder, device="cpu"))
+        self.accepted = set(inspect.signature(self.vlm.model.forward).parameters)
+        self.peft: PeftModel | None = None
+        self.adapters: dict[str, str] = {}
+        self.version = "default"
+        self.paused = False
+        self.faults: dict[str, int] = {}  # how often each is still injected; -1: always
+        self.cache: dict[tuple[Any, ...], Prefix] = {}
+
+    def fault(self, name: str) -> bool:
+        """Return whether a fault is injected now, and count it."""
+        left = self.faults.get(name, 0)
+        if left > 0:
+            self.faults[name] = left - 1
+        return left != 0
+
+    # Weights
+
+    def load_lora(self, name: str, path: str) -> None:
+        if self.fault("lora_refused"):
+            raise Refusal(500, "No free LoRA slot")
+        if name in self.adapters:
+            raise Refusal(400, f"The lora adapter '{name}' has already been loaded.")
+        if not (Path(path) / "adapter_config.json").is_file():
+            raise Refusal(404, f"No adapter found for {path}")
+        if self.peft is None:
+            self.peft = PeftModel.from_pretrained(self.vlm.model, path, adapter_name=name)
+        else:
+            self.peft.load_adapter(path, adapter_name=name)
+        if self.fault("lora_binds_nothing"):
+            self._fill_adapter(name, share=1.0)
+        if self.fault("lora_binds_half"):
+            self._fill_adapter(name, share=0.5)
+        self.adapters[name] = path
+        self.vlm.model.eval()
+
+    def _fill_adapter(self, name: str, share: float) -> None:
+        weights = [p for n, p in self.vlm.model.named_parameters() if f"lora_B.{name}." in n]
+        for weight in weights[: round(share * len(weights))]:
+            weight.data.zero_()
+
+    def unload_lora(self, name: str) -> None:
+        if name not in self.adapters:
+            raise Refusal(404, f"The lora adapter '{name}' cannot be found.")
+        del self.adapters[name]
+        assert self.peft is not None
+        self.peft.delete_adapter(name)
+
+    @torch.no_grad()
+    def reload(self, path: str) -> None:
+        if self.fault("reload_fails"):
+            raise Refusal(500, "Internal Server Error")
+        saved = {
+            name: value for file in sorted(Path(path).glob("*.safetensors")) for name, value in load_file(file).items()
+        }
+        if not saved:
+            raise Refusal(500, f"Cannot find any model weights with `{path}`")
+        if self.fault("old_weights"):
+            return
+        fresh = dict(type(self.vlm.model).from_pretrained(path, dtype=torch.float32).named_parameters())
+        names = sorted(fresh)
+        if self.fault("half_update"):
+            names = names[: len(names) // 2]
+        for name, parameter in self.vlm.model.named_parameters():
+            if name in names:
+                parameter.copy_(fresh[name])
+
+    def reset_cache(self) -> bool:
+        if self.fault("cache_is_held"):
+            return False
+        if not self.fault("stale_cache"):
+            self.cache.clear()
+        return True
+
+    # Answers
+
+    def generate(self, body: dict[str, Any]) -> dict[str, Any]:
+        model = body.get("model") or self.name
+        if model != self.name and (model not in self.adapters or self.fault("adapter_forgotten")):
+            raise Refusal(404, f"The model `{model}` does not exist.")
+        self._use_adapter(None if model == self.name else model)
+        prompt, inputs = self._expand(body["token_ids"], body.get("content_parts") or [])
+        wanted = body["sampling_params"]
+        ends = [*self.vlm.ends.tolist(), *wanted["stop_token_ids"]]
+        suppressed = [] if self.fault("bias_ignored") else [int(token) for token in wanted["logit_bias"]]
+        vlm = replace(
+            self.vlm,
+            ends=torch.tensor(sorted(set(ends))),
+            suppressed=torch.tensor(suppressed, dtype=torch.long),
+        )
+        sampling = TokenSamplingConfig(temperature=wanted["temperature"], max_new_tokens=wanted["max_tokens"])
+        key = (model, tuple(prompt), *(value.numpy().tobytes() for name, value in inputs.items() if "pixel" in name))
+        if self.fault("tokens_of_pictures"):
+            vlm = replace(vlm, suppressed=torch.arange(0, 256))
+        with torch.no_grad():
+            if key not in self.cache:
+                self.cache[key] = prefill(vlm.model, vlm.family, vlm.to_device(inputs))
+            prefix = self.cache[key]
+            rows = torch.zeros(wanted["n"], dtype=torch.long)
+            generator = torch.Generator().manual_seed(wanted["seed"]) if sampling.temperature else None
+            written = _generate(vlm, prefix.expand(rows), sampling, generator)
+            log_probs = written.log_probs
+            if self.fault("raw_log_probs"):
+                log_probs = [self._raw(prefix, ids) for ids in written.token_ids]
+        if self.fault("other_kernels"):
+            log_probs = [[value - 0.06 * (place % 2) for place, value in enumerate(row)] for row in log_probs]
+        choices = [
+            self._choice(number, ids, row, wanted["max_tokens"])
+            for number, (ids, row) in enumerate(zip(written.token_ids, log_probs, strict=True))
+        ]
+        reported = prompt[:-1] if self.fault("prompt_cut") else prompt
+        reply = {"model": model, "choices": choices, "prompt_token_ids": reported, "output_mode": "tokens"}
+        return self._spoiled(reply)
+
+    def _use_adapter(self, name: str | None) -> None:
+        if self.peft is None:
+            return
+        for module in self.vlm.model.modules():
+            if hasattr(module, "_disable_adapters"):
+                module._disable_adapters = name is None
+        if name is not None:
+            self.peft.set_adapter(name)
+
+    def _expand(self, token_ids: Sequence[int], parts: Sequence[dict[str, Any]]) -> tuple[list[int], dict[str, Any]]:
+        """Return the expanded prompt and the inputs of the model, as the processor of the server makes them."""
+        tokenizer = self.vlm.tokenizer
+        text = tokenizer.decode(token_ids, skip_special_tokens=False)
+        if list(tokenizer(text)["input_ids"]) != list(token_ids):
+            raise Refusal(400, "the stub reads prompts of whole texts alone")
+        if self.fault("wrong_template"):
+            text = "You are helpful. " + text
+        pictures = [_picture(part["url"]) for part in parts]
+        if self.fault("wrong_picture_size"):
+            pictures = [picture.resize((picture.width * 2, picture.height * 2)) for picture in pictures]
+        if self.fault("wrong_pixels"):
+            pictures = [picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT) for picture in pictures]
+        arguments = {"images": [pictures]} if pictures else {}
+        encoded = self.vlm.processor(text=[text], return_tensors="pt", **arguments)
+        inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name in self.accepted - {"labels"}}
+        prompt = inputs["input_ids"][0].tolist()
+        return prompt, collate([EncodedPrompt(inputs, len(pictures), 0)], self.vlm.padding)
+
+    def _raw(self, prefix: Prefix, ids: list[int]) -> list[float]:
+        logits = prefix.answer_logits(torch.tensor([ids]))[0].float()
+        return logits.log_softmax(-1)[torch.arange(len(ids)), ids].tolist()
+
+    def _choice(self, number: int, ids: list[int], log_probs: list[float], most: int) -> dict[str, Any]:
+        stopped = ids[-1] in self.vlm.ends.tolist()
+        version = "mmrl-0-of-another-run" if self.fault("old_version") else self.version
+        return {
+            "index": number,
+            "token_ids": ids,
+            "finish_reason": "stop" if stopped else "length",
+            "logprobs": {
+                "content": [
+                    {"token_id": token, "logprob": value, "rank": None, "top_logprobs": []}
+                    for token, value in zip(ids, log_probs, strict=True)
+                ]
+            },
+            "weight_versions": [{"version": version, "start": 0, "end": len(ids)}],
+        }
+
+    def _spoiled(self, reply: dict[str, Any]) -> dict[str, Any]:
+        """Return the reply with the faults of a reply."""
+        first = reply["choices"][0]
+        content = first["logprobs"]["content"]
+        if self.fault("wrong_token_ids"):
+            content[0]["token_id"] += 1
+        if self.fault("no_log_probs"):
+            first["logprobs"] = None
+        if self.fault("positive_log_prob"):
+            content[0]["logprob"] = 0.5
+        if self.fault("sentinel_log_prob"):
+            content[-1]["logprob"] = -9999.0
+        if self.fault("too_few_answers"):
+            reply["choices"].pop()
+        if self.fault("answer_twice"):
+            reply["choices"][-1] = dict(reply["choices"][0])
+        if self.fault("aborted"):
+            first["finish_reason"] = "abort"
+        if self.fault("cut_off"):
+            first["token_ids"], first["logprobs"]["content"] = first["token_ids"][:1], content[:1]
+            first["finish_reason"] = "length"
+        if self.fault("past_the_end"):
+            end = int(self.vlm.ends[0])
+            first["token_ids"].insert(0, end)
+            content.insert(0, {"token_id": end, "logprob": -1.0})
+        if self.fault("no_version"):
+            for choice in reply["choices"]:
+                choice["weight_versions"] = None
+        if self.fault("two_versions"):
+            first["weight_versions"].append({"version": "mmrl-later", "start": 1, "end": 2})
+        if self.fault("other_model"):
+            reply["model"] = self.name
+        return reply
+
+
+def _picture(url: str) -> Image.Image:
+    found = re.fullmatch(r"data:image/png;base64,(.*)", url, re.S)
+    if found is None:
+        raise Refusal(400, "the stub takes PNG in data URIs alone")
+    return Image.open(io.BytesIO(base64.b64decode(found[1]))).convert("RGB")

@@ -1,0 +1,97 @@
+"""Stub servers as processes that tests start, kill, freeze and start again."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.understanding.serving.stub_server import serve
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["tests.understanding.serving.stub_server"])
+
+
+class StubProcess:
+    """A process with a stub server for each model."""
+
+    def __init__(self, folders: dict[str, Path], key: str = "") -> None:
+        self._folders, self._key = {name: str(folder) for name, folder in folders.items()}, key
+        self._ports = _free_ports(len(folders))
+        self.urls = [f"http://127.0.0.1:{port}" for port in self._ports]
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return self.urls[0]
+
+    def url_of(self, name: str) -> str:
+        """Return the address of the server of a model."""
+        return self.urls[list(self._folders).index(name)]
+
+    def start(self) -> None:
+        self._process = FORKS.Process(target=serve, args=(self._folders, self._ports, self._key), daemon=True)
+        self._process.start()
+
+    def wait(self, timeout_s: float = 60.0) -> None:
+        """Wait until every server answers."""
+        last = time.monotonic() + timeout_s
+        for url in self.urls:
+            while True:
+                try:
+                    if httpx.get(f"{url}/health", timeout=5.0).status_code == 200:
+                        break
+                except httpx.HTTPError:
+                    assert time.monotonic() < last and self._process.is_alive(), f"the stub at {url} did not start"
+                    time.sleep(0.05)
+
+    def inject(self, number: int = 0, **faults: int) -> None:
+        """Set the faults of one server: how often each is injected, -1 for always. Without any: none."""
+        httpx.post(f"{self.urls[number]}/_stub/faults", json=faults, timeout=30.0).raise_for_status()
+
+    def log(self, number: int = 0) -> list[str]:
+        """Return the paths of the requests so far."""
+        found: list[str] = httpx.get(f"{self.urls[number]}/_stub/log", timeout=30.0).json()
+        return found
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def freeze(self) -> None:
+        os.kill(self._pid(), signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        os.kill(self._pid(), signal.SIGCONT)
+
+    def _pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+
+@contextmanager
+def stub(**folders: Path) -> Iterator[StubProcess]:
+    """Serve tiny models while open."""
+    process = StubProcess(folders)
+    try:
+        process.wait()
+        yield process
+    finally:
+        process.kill()
+
+
+def _free_ports(count: int) -> list[int]:
+    found = [socket.socket() for _ in range(count)]
+    for each in found:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in found]
+    for each in found:
+        each.close()
+    return ports
