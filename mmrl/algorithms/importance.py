@@ -76,3 +76,34 @@ def importance_log_ratio(
     elif importance != "trajectory":
         raise ValueError(f"importance: expected 'token', 'sequence' or 'trajectory', got {importance!r}")
     return (shared + (own - own.detach())).where(mask, 0.0).clamp(max=LARGEST)
+
+
+def engine_weights(
+    log_ratio: Tensor,  # [B, T] log-probability under the trainer minus that under the engine
+    mask: Tensor,  # [B, T] bool; False = not a decision of the policy
+    cap: float,
+    level: Literal["token", "sequence"] = "token",
+    beyond: Literal["truncate", "mask"] = "truncate",
+) -> tuple[Tensor, Tensor]:  # [B, T] weights, 0 where masked; [B, T] bool, True where the cap applied
+    """Weight decisions that an engine sampled by pi / mu, limited to `cap`: importance sampling (Ionides 2008).
+
+    `level` token weights each decision by its own ratio; sequence weights all decisions of a row by their product, which
+    is the weight of the whole answer. A weight beyond the cap becomes the cap (truncate), or 0 (mask).
+
+    >>> import torch
+    >>> log_ratio = torch.tensor([2.0, 3.0]).log()[None]
+    >>> mask = torch.ones(1, 2, dtype=torch.bool)
+    >>> [engine_weights(log_ratio, mask, 2.5, level, beyond)[0][0].tolist()
+    ...  for level in ("token", "sequence") for beyond in ("truncate", "mask")]
+    [[2.0, 2.5], [2.0, 0.0], [2.5, 2.5], [0.0, 0.0]]
+    """
+    check_shapes("B T", log_ratio=log_ratio, mask=mask)
+    if cap <= 0:
+        raise ValueError(f"cap: expected a number > 0, got {cap}")
+    kept = log_ratio.where(mask, 0.0)
+    if level == "sequence":
+        kept = kept.sum(1, keepdim=True).expand_as(kept)
+    weights = kept.exp()
+    limited = (weights > cap) & mask
+    within = weights.clamp(max=cap) if beyond == "truncate" else weights.where(weights <= cap, 0.0)
+    return within.where(mask, 0.0), limited

@@ -117,6 +117,16 @@ def _stateful_reward_errors(config: TrainConfig, reason: str) -> Iterator[str]:
             yield f"rewards.{i}.name: {reward.name} keeps a state between batches, and {reason}, or leave it out"
 
 
+def _drift_bound(config: TrainConfig) -> float | None:
+    """Return the largest mean difference between a server's log-probabilities and the trainer's.
+
+    None in process, and with a lag, where the weights differ too: the proof of a server's weights has its own bound.
+    """
+    if config.run.servers is None or config.run.overlap.lag:
+        return None
+    return config.training.replay_gap_bound(config.policy.dtype, config.sampling.kind)
+
+
 def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each reward without a gradient, where the algorithm follows the gradient of rewards."""
     if not isinstance(config.algorithm, RewardGradientConfig):
@@ -202,11 +212,12 @@ def _stage(
             history=build_history(advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
+            rollout_metrics=getattr(sampler, "rollout_metrics", None),
         )
         source: ExperienceSource = online
         if choose is not None:
             source = RowSelection(online, sampler, choose, online.micro_batch, config.training.updates)
-        correction = build_importance_correction(algorithm, policy)
+        correction = build_importance_correction(algorithm, policy, _drift_bound(config))
         schedule = BehaviourSchedule(policy, overlap.lag, objective.sampling_weights)
         iterations = config.training.iterations
         if overlap.stream:

@@ -60,10 +60,17 @@ class GammaConfig(Section):
 
 
 class MismatchConfig(Section):
-    """Truncated importance sampling, for rollouts whose engine computes other log-probabilities than the trainer."""
+    """Importance sampling, for rollouts whose engine computes other log-probabilities than the trainer."""
 
     cap: PositiveFloat = 2.0
     """The largest weight of a decision, which is its probability under the trainer over that under the engine."""
+    level: Literal["token", "sequence"] = "token"
+    """token: each decision has its own weight. sequence: all decisions of an answer have the product of theirs."""
+    beyond: Literal["truncate", "mask"] = "truncate"
+    """A weight above the cap becomes the cap (truncate), or the decision, or the answer, is left out (mask)."""
+    max_gap: PositiveFloat | None = None
+    """The run stops when the log-probabilities of a rollout differ by more between engine and trainer, in the mean of
+    its decisions. Unset: with `run.servers` the bounds of `training.max_replay_gap`, otherwise none."""
 
 
 class PolicyGradientConfig(AlgorithmConfig):

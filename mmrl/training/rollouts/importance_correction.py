@@ -1,21 +1,24 @@
-"""Truncated importance sampling for rollout engines that differ from the trainer in kernels, precision or weights.
+"""Importance sampling for rollout engines that differ from the trainer in kernels, precision or weights.
 
 An answer is sampled with the engine's probability mu and trained on with the trainer's pi. The policy ratio must start
 at 1, so it is taken against pi before the update instead of mu. The resulting bias of the expectation is corrected by
-the weight pi / mu of each decision, truncated from above so that no decision dominates (Ionides 2008; trl's
-`vllm_importance_sampling_correction`).
+the weight pi / mu of each decision or answer, limited so that none dominates (`engine_weights`; Ionides 2008; trl's
+`vllm_importance_sampling_correction`). Beyond `max_gap` the two do not compute the same policy, and the run stops.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from mmrl.algorithms.importance import engine_weights
 from mmrl.config.algorithms.base import AlgorithmConfig
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.distributed import processes
+from mmrl.errors import RunError
 from mmrl.policy import Policy, Rollout
 from mmrl.training.objectives.replay_passes import replayed_log_probs
 
@@ -26,37 +29,59 @@ class ImportanceCorrection:
 
     policy: Policy
     cap: float  # the largest weight
+    level: Literal["token", "sequence"] = "token"
+    beyond: Literal["truncate", "mask"] = "truncate"
+    max_gap: float | None = None  # the largest mean of |log-prob difference| over a rollout
     _weights: list[Tensor] = field(default_factory=list, init=False)  # of the decisions since the last metrics
-    _gap: float = field(default=0.0, init=False)
+    _limited: list[Tensor] = field(default_factory=list, init=False)  # whether the cap applied to each of them
+    _gaps: list[Tensor] = field(default_factory=list, init=False)  # the log-prob difference of each of them
 
     def correct(self, rollout: Rollout) -> tuple[Rollout, Tensor]:
-        """Return the rollout with the trainer's log-probabilities, and weights [B, T], 0 where masked."""
+        """Return the rollout with the trainer's log-probabilities, and weights [B, T], 0 where masked.
+
+        Raises:
+            RunError: engine and trainer differ by more than `max_gap`.
+        """
         step_indices = list(range(rollout.log_probs.shape[1]))
         own = replayed_log_probs(self.policy, rollout, step_indices).where(rollout.mask, rollout.log_probs)
         log_ratio = (own - rollout.log_probs).where(rollout.mask, 0.0)
-        weights = log_ratio.exp().where(rollout.mask, 0.0)
-        self._weights.append(weights[rollout.mask])
-        self._gap = max(self._gap, float(log_ratio.abs().max()))
-        return replace(rollout, log_probs=own), weights.clamp(max=self.cap)
+        gaps = log_ratio[rollout.mask].abs().cpu()
+        self._check(gaps)
+        weights, limited = engine_weights(log_ratio, rollout.mask, self.cap, self.level, self.beyond)
+        self._weights.append(weights[rollout.mask].cpu())
+        self._limited.append(limited[rollout.mask].cpu())
+        self._gaps.append(gaps)
+        return replace(rollout, log_probs=own), weights
 
     def metrics(self) -> dict[str, float]:
         """Return the differences between engine and trainer since the last call, over all processes."""
-        parts = processes.gather(([each.cpu() for each in self._weights], self._gap))
-        every = [each for weights, _ in parts for each in weights]
-        if not every:
+        parts = processes.gather((self._weights, self._limited, self._gaps))
+        weights, limited, gaps = ([each for part in parts for each in part[kind]] for kind in range(3))
+        if not gaps:
             return {}
-        weights = torch.cat(every)
-        found = {
-            "mismatch/gap": max(gap for _, gap in parts),
-            "mismatch/weight": float(weights.clamp(max=self.cap).mean()),
-            "mismatch/truncated": float((weights > self.cap).float().mean()),
+        self._weights, self._limited, self._gaps = [], [], []
+        return {
+            "mismatch/gap": float(torch.cat(gaps).max()),
+            "mismatch/mean_gap": float(torch.cat(gaps).mean()),
+            "mismatch/weight": float(torch.cat(weights).mean()),
+            "mismatch/truncated": float(torch.cat(limited).float().mean()),
         }
-        self._weights, self._gap = [], 0.0
-        return found
+
+    def _check(self, gaps: Tensor) -> None:
+        mean = float(gaps.mean())
+        if self.max_gap is not None and not mean <= self.max_gap:
+            raise RunError(
+                f"engine and trainer differ by {mean:.1e} in the mean of a rollout's {len(gaps)} log-probabilities "
+                f"(algorithm.mismatch.max_gap is {self.max_gap:.1e}): they do not compute the same policy. No parameter "
+                "was updated with it"
+            )
 
 
-def build_importance_correction(algorithm: AlgorithmConfig, policy: Policy) -> ImportanceCorrection | None:
-    """Build `algorithm.mismatch`; None: engine and trainer must agree."""
+def build_importance_correction(
+    algorithm: AlgorithmConfig, policy: Policy, max_gap: float | None = None
+) -> ImportanceCorrection | None:
+    """Build `algorithm.mismatch`; None: engine and trainer must agree. `max_gap` is for where it has none."""
     if not isinstance(algorithm, PolicyGradientConfig) or algorithm.mismatch is None:
         return None
-    return ImportanceCorrection(policy, algorithm.mismatch.cap)
+    config = algorithm.mismatch
+    return ImportanceCorrection(policy, config.cap, config.level, config.beyond, config.max_gap or max_gap)

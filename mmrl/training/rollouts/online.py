@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,6 +65,7 @@ class OnlineRollouts:
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
+    rollout_metrics: Callable[[], Mapping[str, float]] | None = None  # of the policy's engine, since the last call
     _selects_rows: bool = field(init=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +138,8 @@ class OnlineRollouts:
         metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         self.prompts.learn(_outcomes(collected))
-        return metrics | self.prompts.metrics()
+        engine = {} if self.rollout_metrics is None else self.rollout_metrics()
+        return metrics | self.prompts.metrics() | engine
 
     def group_batches(self, collected: CollectedRollouts) -> list[MicroBatch]:
         """Return micro-batches of whole groups, with advantages that are relative to their groups alone."""

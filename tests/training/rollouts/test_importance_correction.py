@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from mmrl.algorithms.importance import engine_weights
 from mmrl.config.algorithms.policy_gradient import GRPOConfig, MismatchConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.prompts import PromptSampler
+from mmrl.errors import ConfigError, RunError
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
@@ -57,7 +59,7 @@ def test_ratios_start_at_trainer_probabilities_with_truncated_weights():
         )
         assert policy.replay_gap(mine.rollout) < 1e-6 < policy.replay_gap(theirs.rollout)
     assert 0 < experience.metrics["mismatch/truncated"] < 1
-    assert experience.metrics["mismatch/gap"] > 0.1
+    assert experience.metrics["mismatch/gap"] > experience.metrics["mismatch/mean_gap"] > 0.1
 
 
 def test_corrected_gradient_is_unbiased():
@@ -116,3 +118,45 @@ def test_importance_correction_is_configurable():
     assert build_importance_correction(GRPOConfig(), policy) is None
     found = build_importance_correction(GRPOConfig(mismatch=MismatchConfig(cap=3.0)), policy)
     assert found is not None and found.cap == 3.0
+    assert (found.level, found.beyond, found.max_gap) == ("token", "truncate", None)
+    mismatch = MismatchConfig(level="sequence", beyond="mask")
+    served = build_importance_correction(GRPOConfig(mismatch=mismatch), policy, max_gap=0.3)
+    assert served is not None and (served.level, served.beyond, served.max_gap) == ("sequence", "mask", 0.3)
+
+
+def test_weights_of_tokens_and_of_sequences_in_closed_form():
+    ratios = torch.tensor([[0.5, 4.0, 9.0], [1.5, 2.0, 1.0]], dtype=torch.float64)
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    expected = {
+        ("token", "truncate"): [[0.5, 2.5, 0.0], [1.5, 2.0, 1.0]],
+        ("token", "mask"): [[0.5, 0.0, 0.0], [1.5, 2.0, 1.0]],
+        ("sequence", "truncate"): [[2.0, 2.0, 0.0], [2.5, 2.5, 2.5]],
+        ("sequence", "mask"): [[2.0, 2.0, 0.0], [0.0, 0.0, 0.0]],
+    }
+    for (level, beyond), weights in expected.items():
+        found, limited = engine_weights(ratios.log(), mask, 2.5, level, beyond)
+        torch.testing.assert_close(found, torch.tensor(weights, dtype=torch.float64))
+        capped = ratios > 2.5 if level == "token" else torch.tensor([[False], [True]]).expand(2, 3)
+        assert limited.equal(capped & mask)
+
+
+def test_sequence_weights_make_the_gradient_of_whole_answers_unbiased():
+    """Two decisions, whose reward is of the pair: the sum over all answers that the engine may write, exactly."""
+    torch.manual_seed(0)
+    logits = torch.randn(2, 3, dtype=torch.float64, requires_grad=True)
+    own, engine = logits.log_softmax(-1), (logits + torch.randn(2, 3)).detach().log_softmax(-1)
+    rewards = torch.randn(3, 3, dtype=torch.float64)
+    pairs = torch.cartesian_prod(torch.arange(3), torch.arange(3))
+    chosen, drawn = (torch.stack([each[0, pairs[:, 0]], each[1, pairs[:, 1]]], 1) for each in (own, engine))
+    mask = torch.ones_like(chosen, dtype=torch.bool)
+    (expected,) = torch.autograd.grad((chosen.sum(1).exp() * rewards.flatten()).sum(), logits, retain_graph=True)
+    weights, _ = engine_weights((chosen - drawn).detach(), mask, 1e9, "sequence")
+    estimated = (drawn.sum(1).exp()[:, None] * weights * rewards.flatten()[:, None] * chosen).sum()
+    torch.testing.assert_close(torch.autograd.grad(estimated, logits)[0], expected)
+
+
+def test_a_gap_above_the_bound_stops_the_run_before_an_update():
+    policy = Elsewhere()
+    origin = CorrectedRollouts(source(policy), ImportanceCorrection(policy, 2.0, max_gap=0.05))
+    with pytest.raises(RunError, match=r"algorithm\.mismatch\.max_gap is 5\.0e-02.*No parameter"):
+        collect(origin)
