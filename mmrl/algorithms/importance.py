@@ -87,8 +87,8 @@ def engine_weights(
 ) -> tuple[Tensor, Tensor]:  # [B, T] weights, 0 where masked; [B, T] bool, True where the cap applied
     """Weight decisions that an engine sampled by pi / mu, limited to `cap`: importance sampling (Ionides 2008).
 
-    `level` token weights each decision by its own ratio; sequence weights all decisions of a row by their product, which
-    is the weight of the whole answer. A weight beyond the cap becomes the cap (truncate), or 0 (mask).
+    `level` token weights each decision by its own ratio; sequence weights all decisions of a row by their product,
+    which is the weight of the whole answer. A weight beyond the cap becomes the cap (truncate), or 0 (mask).
 
     >>> import torch
     >>> log_ratio = torch.tensor([2.0, 3.0]).log()[None]

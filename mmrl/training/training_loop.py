@@ -96,7 +96,7 @@ class TrainingLoop:
             RunError: the run cannot continue; the last checkpoint stays.
             RunStopped: Ctrl-C or SIGTERM came; a checkpoint of the last finished iteration is written.
         """
-        position.run = self.run
+        position.run, position.saved = self.run, self.step or None
         check_replicas(self.parameters.values())
         self.display.start(self.name, self.config.iterations)
         try:

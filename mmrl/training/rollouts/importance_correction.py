@@ -72,8 +72,8 @@ class ImportanceCorrection:
         if self.max_gap is not None and not mean <= self.max_gap:
             raise RunError(
                 f"engine and trainer differ by {mean:.1e} in the mean of a rollout's {len(gaps)} log-probabilities "
-                f"(algorithm.mismatch.max_gap is {self.max_gap:.1e}): they do not compute the same policy. No parameter "
-                "was updated with it"
+                f"(algorithm.mismatch.max_gap is {self.max_gap:.1e}): they do not compute the same policy. "
+                "No parameter was updated with it"
             )
 
 

@@ -70,7 +70,7 @@ def complaint(found: Agreement, bound: float, raw_gap: float | None) -> str | No
         return None
     told = f"its log-probabilities differ from the trainer's by {found.mean:.1e} in the mean of {found.tokens} tokens"
     told += f", at most {found.largest:.1e}; the bound is {bound:.1e} (run.servers.max_probe_gap)"
-    if raw_gap is not None and raw_gap < min(0.5 * found.mean, 10 * bound):
+    if raw_gap is not None and raw_gap < 0.5 * found.mean:
         return f"{told}. They are those before the temperature: start it with --logprobs-mode processed_logprobs"
     if found.share is not None and abs(found.share) < LEAST_SHARE:
         return (

@@ -16,7 +16,7 @@ from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.workflows.train import train
 from tests.understanding.media import as_png, picture
 
-GROUPS, GROUP_SIZE, ITERATIONS = 3, 4, 3
+GROUPS, GROUP_SIZE, ITERATIONS = 3, 4, 2
 REWARD = '''
 def low_bytes(item):
     """The share of even bytes: what a model of random weights can learn at once."""
@@ -43,10 +43,8 @@ class Outcome:
         return [line for line in lines if line["kind"] == "train"]
 
 
-def served_config(
-    model: Path, root: Path, servers: dict[str, Any], train: str = "lora", **changes: Any
-) -> TrainConfig:
-    """Return the configuration of a run of three iterations of three groups of four answers."""
+def served_config(model: Path, root: Path, servers: dict[str, Any], train: str = "lora", **changes: Any) -> TrainConfig:
+    """Return the configuration of a run of two iterations of three groups of four answers."""
     root.mkdir(parents=True, exist_ok=True)
     (root / "reward.py").write_text(REWARD, encoding="utf-8")
     samples = [

@@ -1,4 +1,4 @@
-"""A tiny model behind the stub server: prefix cache, adapters, whole weights, and faults that are injected into them."""
+"""A tiny model behind the stub server: prefix cache, adapters, whole weights, and injected faults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from peft import PeftModel
 from PIL import Image
-from safetensors.torch import load_file
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
@@ -89,17 +88,14 @@ class StubModel:
     def reload(self, path: str) -> None:
         if self.fault("reload_fails"):
             raise Refusal(500, "Internal Server Error")
-        saved = {
-            name: value for file in sorted(Path(path).glob("*.safetensors")) for name, value in load_file(file).items()
-        }
-        if not saved:
+        if not list(Path(path).glob("*.safetensors")):
             raise Refusal(500, f"Cannot find any model weights with `{path}`")
         if self.fault("old_weights"):
             return
         fresh = dict(type(self.vlm.model).from_pretrained(path, dtype=torch.float32).named_parameters())
         names = sorted(fresh)
         if self.fault("half_update"):
-            names = names[: len(names) // 2]
+            names = names[::2]
         for name, parameter in self.vlm.model.named_parameters():
             if name in names:
                 parameter.copy_(fresh[name])

@@ -1,4 +1,4 @@
-"""Rollouts by a server: the ids and log-probabilities are those of the policy's own model, for each route of weights."""
+"""Rollouts by a server: ids and log-probabilities are those of the policy's own model, for each route of weights."""
 
 from __future__ import annotations
 
