@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AsyncExitStack
 from math import ceil
+from typing import Any
 
 from mmrl.config.servers import ServersConfig
 from mmrl.errors import RunError
@@ -61,10 +62,13 @@ async def ask_again(
 class GroupDealer:
     """The requests of one rollout, over all servers."""
 
-    def __init__(self, calls: Sequence[GroupCall], tokens: AnswerTokens, settings: ServersConfig) -> None:
+    def __init__(
+        self, calls: Sequence[GroupCall], tokens: AnswerTokens, settings: ServersConfig, doubtful: Collection[str] = ()
+    ) -> None:
+        """`doubtful`: servers that were lost at the last rollout, which the others do not wait for."""
         self._calls, self._tokens, self._settings = calls, tokens, settings
         self._board: GroupBoard[GroupAnswers] = GroupBoard(len(calls))
-        self._settled: set[str] = set()  # servers that have the weights, or were lost
+        self._settled = set(doubtful)  # servers that have the weights, or were lost
         self._live: set[str] = set()
         self.lost: dict[str, ServerFailure] = {}
         """The servers that were lost, and why."""
@@ -106,19 +110,32 @@ class GroupDealer:
                         failure, again)  # fmt: skip
 
     async def _use(self, client: VLLMClient, bring_up: BringUp) -> ServerFailure | None:
-        """Let a server answer groups until all are answered; return why it was lost, or None."""
+        """Let a server answer groups until all are answered, under watch; return why it was lost, or None."""
+        watch = asyncio.create_task(self._watch(client))
+        work = asyncio.create_task(self._work(client, bring_up))
+        try:
+            done, _ = await asyncio.wait({watch, work}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        except ServerFailure as err:
+            return err
+        finally:
+            await _cancel([watch, work])
+        return None
+
+    async def _work(self, client: VLLMClient, bring_up: BringUp) -> None:
+        """Give a server the weights and let it answer; once more where it turns out to have lost them."""
         for attempt in range(self._settings.retries + 1):
             try:
                 name = await bring_up(client)
                 await self._wait_for_others(client.url)
-                await self._work(client, name)
-                return None
+                await self._answer_all(client, name)
+                return
             except ServerFailure as err:
                 if err.kind != "lost_weights" or attempt == self._settings.retries:
-                    return err
+                    raise
                 self._board.lose(client.url)
                 log.warning("%s: it was restarted or reloaded, and is given the weights again", err)
-        return None
 
     async def _wait_for_others(self, url: str) -> None:
         """Wait until every server can take groups, so that the first one does not take them all, but not for long."""
@@ -129,19 +146,14 @@ class GroupDealer:
                 return
             await asyncio.sleep(POLL_S)
 
-    async def _work(self, client: VLLMClient, name: WeightName) -> None:
-        """Run the workers of a server, and the watch over it."""
+    async def _answer_all(self, client: VLLMClient, name: WeightName) -> None:
+        """Run the workers of a server until all groups are answered."""
         count = min(self._settings.concurrency, ceil(len(self._calls) / len(self._live)))
         workers = [asyncio.create_task(self._answer(client, name)) for _ in range(count)]
-        watch = asyncio.create_task(self._watch(client))
         try:
-            pending: set[asyncio.Task[None]] = {watch, *workers}
-            while pending != {watch}:
-                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
+            await asyncio.gather(*workers)
         finally:
-            await _cancel([watch, *workers])
+            await _cancel(workers)
 
     async def _answer(self, client: VLLMClient, name: WeightName) -> None:
         """Answer one group after another."""
@@ -181,7 +193,7 @@ class GroupDealer:
             await asyncio.sleep(silence / HEALTH_POLLS)
 
 
-async def _cancel(tasks: Sequence[asyncio.Task[None]] | Sequence[asyncio.Task[ServerFailure | None]]) -> None:
+async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

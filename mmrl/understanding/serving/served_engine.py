@@ -85,6 +85,7 @@ class ServedEngine:
         self._tokens = AnswerTokens.of(model.vlm)
         self._version: str | None = None  # of the weights that the next answers are written by; None: the base model
         self._proven: dict[str, str | None] = {}  # the version that each server was last proven with
+        self._lost: set[str] = set()  # the servers that were lost at the last rollout
         self._probes: list[EncodedPrompt] = []
         self._metrics: dict[str, float] = {}
 
@@ -112,13 +113,12 @@ class ServedEngine:
         ]
         if not self._probes:
             self._probes = list(prompts[: self._settings.probes])
-        dealer = GroupDealer(calls, self._tokens, self._settings)
+        dealer = GroupDealer(calls, self._tokens, self._settings, self._lost)
         try:
             answers = run_in_loop(dealer.answers(self._bring_up))
         except RunError as err:
             raise RunError(f"{err}. {_progress()}") from err
-        for url in dealer.lost:
-            self._proven.pop(url, None)
+        self._lost = set(dealer.lost)
         self._metrics["served/servers"] = float(len(self._settings.urls) - len(dealer.lost))
         self._metrics["served/dealt_again"] = self._metrics.get("served/dealt_again", 0.0) + dealer.dealt_again
         return GeneratedTokens(

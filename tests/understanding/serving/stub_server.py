@@ -17,6 +17,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
 from tests.understanding.serving.stub_model import Refusal, StubModel
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -41,7 +42,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         for status in (400, 404, 429, 500, 502):
             if model.fault(f"http_{status}"):
                 raise Refusal(status, f"injected {request.headers.get('authorization', '')}")
-        if model.fault("slow"):
+        if model.fault("slow") or (body["sampling_params"]["n"] > PROBE_ANSWERS and model.fault("slow_group")):
             await asyncio.sleep(30)
         if model.fault("html"):
             return HTMLResponse("<html>Bad gateway</html>")

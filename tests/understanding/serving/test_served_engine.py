@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
 import pytest
 import torch
 
@@ -9,6 +13,7 @@ from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.servers import ServersConfig
 from mmrl.data.sample import Sample
+from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture
@@ -70,3 +75,69 @@ def test_a_served_rollout_has_the_log_probs_of_the_trainer_at_every_version(
         if version:
             assert metrics["served/probe_share"] == pytest.approx(1.0, abs=1e-2)
         move(policy)
+
+
+def test_a_copy_of_a_policy_has_an_engine_of_its_own(server, folder_of, tmp_path):
+    """As asynchronous training makes one: it is sampled from in another thread, while the first one learns."""
+    policy = policy_of(folder_of("qwen3_vl"))
+    policy.serve(settings(server.url_of("lora")), tmp_path)
+    policy.rollout(REQUESTS, seed=0)
+    twin = copy.deepcopy(policy)
+    move(policy)
+    for _ in range(2):  # they alternate: each finds its own version, and gives it to the server where it is missing
+        with ThreadPoolExecutor(1) as thread:
+            old = thread.submit(twin.rollout, REQUESTS, 1).result()
+        new = policy.rollout(REQUESTS, seed=1)
+        assert (old.policy_version, new.policy_version) == (0, 1)
+        assert gap(twin, old) <= 1e-5 and gap(policy, new) <= 1e-5
+        assert gap(policy, old) > 1e-3
+
+
+@pytest.mark.parametrize(("train", "weights"), [("lora", "lora"), ("full", "folder")])
+def test_the_reference_is_served_too_and_other_weights_of_one_version_are_told_apart(
+    server, folder_of, tmp_path, train, weights
+):
+    """Evaluations exchange parameters for their moving average, without a new version number."""
+    policy = policy_of(folder_of("qwen3_vl"), train)
+    policy.serve(settings(server.url_of(weights), weights=weights), tmp_path)
+    move(policy)
+    with policy.reference():
+        base = policy.rollout(REQUESTS, seed=0)
+        assert gap(policy, base) <= 1e-5
+    assert gap(policy, base) > 1e-3
+    first = policy.rollout(REQUESTS, seed=0)
+    move(policy)
+    policy.version -= 1
+    second = policy.rollout(REQUESTS, seed=0)
+    assert gap(policy, second) <= 1e-5 < 1e-3 < gap(policy, first)
+
+
+def test_prefixes_follow_the_prompt_and_samplings_of_requests_count(server, folder_of, tmp_path):
+    policy = policy_of(folder_of("qwen3_vl"))
+    policy.serve(settings(server.url_of("lora")), tmp_path)
+    greedy = TokenSamplingConfig(max_new_tokens=5, temperature=0.0)
+    requests = [RolloutRequest(sample, 2, 0, prefix="I see ", sampling=greedy) for sample in SAMPLES]
+    served = policy.rollout(requests, seed=0)
+    expected = policy_of(folder_of("qwen3_vl")).rollout(requests, seed=0)
+    assert served.token_ids == expected.token_ids
+    assert served.media == expected.media
+    assert all(text.startswith("I see ") for text in served.media)
+
+
+def test_old_adapters_are_unloaded_and_old_folders_removed(server, folder_of, tmp_path):
+    policy = policy_of(folder_of("qwen3_vl"))
+    policy.serve(settings(server.url_of("lora")), tmp_path)
+    for _ in range(4):
+        policy.rollout(REQUESTS[:1], seed=0)
+        move(policy)
+    loaded = [card["id"] for card in httpx.get(f"{server.url_of('lora')}/v1/models").json()["data"] if card["parent"]]
+    run = policy.engine._folders.run
+    assert [name.rpartition("-")[0] for name in loaded if name.startswith(run)] == [f"{run}-3"]
+    assert sorted(path.name.rpartition("-")[0] for path in tmp_path.iterdir()) == [f"{run}-2", f"{run}-3"]
+
+
+def test_videos_are_refused_before_training(server, folder_of, tmp_path):
+    policy = policy_of(folder_of("qwen3_vl"))
+    policy.serve(settings(server.url_of("lora")), tmp_path)
+    with pytest.raises(DataError, match=r"sample 'clip' holds a video, and run\.servers sends pictures alone"):
+        policy.check_sample(Sample("clip", prompt="What?", videos=("clip.mp4",)))

@@ -1,0 +1,137 @@
+"""Two servers as processes, one of which is killed, frozen or started again: no group is lost, none is learnt twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, QUICK, served_config, train_served
+from tests.understanding.serving.stub_process import StubProcess
+
+ITERATIONS = 4
+
+
+@pytest.fixture
+def replicas(folder_of):
+    started = [StubProcess({"tiny": folder_of("qwen3_vl")}) for _ in range(2)]
+    for each in started:
+        each.wait()
+    yield started
+    for each in started:
+        each.kill()
+
+
+def run(replicas, folder_of, tmp_path, monkeypatch, before=None):
+    servers = {"urls": [each.url for each in replicas], "timeouts": QUICK | {"request": 30.0}}
+    training = {"iterations": ITERATIONS, "save_every": 1}
+    config = served_config(folder_of("qwen3_vl"), tmp_path, servers, training=training)
+    return train_served(config, monkeypatch, before)
+
+
+def assert_every_group_was_learnt_once(outcome):
+    assert outcome.error is None
+    assert outcome.rows == ITERATIONS * GROUPS * GROUP_SIZE
+    assert outcome.groups == [set(range(GROUPS))] * ITERATIONS
+    assert max(outcome.gaps) <= 1e-5
+
+
+def slow_generate(replica):
+    """Let the server keep the groups that it is given until it ends."""
+    replica.inject(slow_group=-1)
+
+
+def test_groups_are_dealt_to_both_replicas(replicas, folder_of, tmp_path, monkeypatch):
+    outcome = run(replicas, folder_of, tmp_path, monkeypatch)
+    assert_every_group_was_learnt_once(outcome)
+    assert [line["served/servers"] for line in outcome.metrics()] == [2] * ITERATIONS
+    for each in replicas:
+        assert each.log().count("/inference/v1/generate") > ITERATIONS * GROUPS  # its proofs, and groups
+
+
+def test_a_replica_that_is_killed_while_it_answers_and_started_again(
+    replicas, folder_of, tmp_path, monkeypatch, caplog
+):
+    """It dies with a group in iteration 2, is away in iteration 3, and comes back without weights in iteration 4."""
+    first = replicas[0]
+
+    def before(call):
+        if call == 1:
+            slow_generate(first)
+            threading.Timer(1.5, first.kill).start()
+        if call == 3:
+            first.start()
+            first.wait()
+
+    outcome = run(replicas, folder_of, tmp_path, monkeypatch, before)
+    assert_every_group_was_learnt_once(outcome)
+    assert [line["served/servers"] for line in outcome.metrics()] == [2, 1, 1, 2]
+    assert f"{first.url}: " in caplog.text and "The others write its" in caplog.text
+    assert "/v1/load_lora_adapter" in first.log()
+
+
+def test_a_replica_that_freezes_while_it_answers(replicas, folder_of, tmp_path, monkeypatch, caplog):
+    first = replicas[0]
+    timers = []
+
+    def before(call):
+        if call == 1:
+            slow_generate(first)
+            timers.append(threading.Timer(1.5, first.freeze))
+            timers[-1].start()
+
+    outcome = run(replicas, folder_of, tmp_path, monkeypatch, before)
+    first.thaw()
+    assert_every_group_was_learnt_once(outcome)
+    metrics = outcome.metrics()
+    assert metrics[1]["served/dealt_again"] >= 1
+    assert metrics[1]["served/servers"] == 1
+    assert "has not answered for 2 s" in caplog.text
+
+
+@pytest.mark.parametrize("end", ["kill", "freeze"])
+def test_when_all_replicas_end_one_message_names_them_the_phase_and_the_iteration(
+    replicas, folder_of, tmp_path, monkeypatch, end
+):
+    ended = []
+
+    def before(call):
+        if call == 2:
+            for each in replicas:
+                slow_generate(each)
+
+            def end_all():
+                ended.append(time.monotonic())
+                for each in replicas:
+                    getattr(each, end)()
+
+            threading.Timer(1.5, end_all).start()
+
+    outcome = run(replicas, folder_of, tmp_path, monkeypatch, before)
+    took = time.monotonic() - ended[0]
+    for each in replicas:
+        if end == "freeze":
+            each.thaw()
+        assert each.url in outcome.error
+    assert "no server is left" in outcome.error
+    assert "in the phase rollout of iteration 3; the last good iteration is 2, the last saved one 2" in outcome.error
+    assert f"mmrl train --resume {outcome.folder}" in outcome.error
+    assert took < 10  # with a silence of 2 s; 60 s are for the default of 20 s
+    assert outcome.rows == 2 * GROUPS * GROUP_SIZE
+
+
+def test_a_server_that_was_restarted_between_two_rollouts_is_given_the_weights_again(
+    replicas, folder_of, tmp_path, monkeypatch
+):
+    first = replicas[0]
+
+    def before(call):
+        if call == 2:
+            first.kill()
+            first.start()
+            first.wait()
+
+    outcome = run(replicas[:1], folder_of, tmp_path, monkeypatch, before)
+    assert_every_group_was_learnt_once(outcome)
+    assert first.log().count("/v1/load_lora_adapter") == ITERATIONS - 2
