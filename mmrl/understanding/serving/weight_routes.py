@@ -18,7 +18,7 @@ from mmrl.understanding.serving.generate_messages import WeightName
 from mmrl.understanding.serving.nccl_sender import NcclSender
 from mmrl.understanding.serving.server_failure import ServerFailure
 from mmrl.understanding.serving.vllm_client import VLLMClient
-from mmrl.understanding.serving.weight_versions import PREFIX, VersionFolders
+from mmrl.understanding.serving.weight_versions import KEPT, PREFIX, VersionFolders
 
 UPDATING = f"{PREFIX}updating"
 """The version of a server while it loads weights; it stays where that fails."""
@@ -39,7 +39,7 @@ class WeightRoute(Protocol):
 
 
 class LoraRoute:
-    """A PEFT folder for each version, loaded under a name that is used once; those of this run before it are unloaded.
+    """A PEFT folder for each version, loaded under a name that is used once; of this run's, the last two stay loaded.
 
     vLLM keys its prefix cache by the adapter, so a new name finds nothing that an older version computed.
     """
@@ -56,7 +56,7 @@ class LoraRoute:
     async def load(self, client: VLLMClient, version: str) -> WeightName:
         old = [name for name in await client.models() if name.startswith(f"{self._folders.run}-")]
         await client.load_lora(version, self._folders.path(version))
-        await _unload(client, [name for name in old if name != version])
+        await _unload(client, [name for name in old if name != version][: 1 - KEPT])
         if version not in await client.models():
             raise client.failure("wrong_reply", f"it loaded the adapter {version} and does not list it in /v1/models")
         return WeightName(version, None)

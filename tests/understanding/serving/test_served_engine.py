@@ -132,7 +132,7 @@ def test_old_adapters_are_unloaded_and_old_folders_removed(server, folder_of, tm
         move(policy)
     loaded = [card["id"] for card in httpx.get(f"{server.url_of('lora')}/v1/models").json()["data"] if card["parent"]]
     run = policy.engine._folders.run
-    assert [name.rpartition("-")[0] for name in loaded if name.startswith(run)] == [f"{run}-3"]
+    assert [name.rpartition("-")[0] for name in loaded if name.startswith(run)] == [f"{run}-2", f"{run}-3"]
     assert sorted(path.name.rpartition("-")[0] for path in tmp_path.iterdir()) == [f"{run}-2", f"{run}-3"]
 
 
