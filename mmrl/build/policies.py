@@ -66,11 +66,11 @@ def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: Me
     return built
 
 
-def use_servers(policy: AnyPolicy, config: TrainConfig, run: Path) -> list[str]:
-    """Let the servers of `run.servers` write a policy's rollouts, if there are some; return a line about each.
+def check_servers(config: TrainConfig) -> list[str]:
+    """Return a line about each server of `run.servers`; no model is loaded.
 
     Raises:
-        ConfigError: there are several processes, the key is not set, or no server answers.
+        ConfigError: there are several processes, the variable with the key is not set, or no server answers.
     """
     settings = config.run.servers
     if settings is None:
@@ -79,12 +79,21 @@ def use_servers(policy: AnyPolicy, config: TrainConfig, run: Path) -> list[str]:
 
     if processes.size() > 1:
         raise ConfigError("run.servers: the weights come from one process, and this run has several: start it with one")
-    cast("VLMPolicy", policy).serve(settings, run / SERVED)
     status = server_status(settings)
     if not any(answers for _, answers, _ in status):
         silent = "; ".join(f"{url}: {words}" for url, _, words in status)
         raise ConfigError(f"run.servers.urls: no server answers: {silent}")
     return [f"server {url}: {words}" for url, _, words in status]
+
+
+def use_servers(policy: AnyPolicy, config: TrainConfig, run: Path) -> None:
+    """Let the servers of `run.servers` write a policy's rollouts, if there are some.
+
+    Raises:
+        ConfigError: the variable with the key is not set, or a library that `run.servers.weights` needs is missing.
+    """
+    if config.run.servers is not None:
+        cast("VLMPolicy", policy).serve(config.run.servers, run / SERVED)
 
 
 def prepare_samples(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from mmrl.config.section import Section
@@ -20,13 +20,9 @@ def _checked_url(url: str) -> str:
     except ValueError:  # a port that is no number up to 65535
         found = False
     if not found:
-        raise PydanticCustomError("server_url", "expected a URL such as http://127.0.0.1:8000")
-    if address.username or address.password or address.query or address.fragment:
-        raise PydanticCustomError(
-            "server_url", "a URL with a user, a password or a query: put a key into the variable api_key_env names"
-        )
+        raise PydanticCustomError("server_url", "a URL such as http://127.0.0.1:8000")
     if address.path.strip("/"):
-        raise PydanticCustomError("server_url", "expected the address of the server alone, without /v1 or another path")
+        raise PydanticCustomError("server_url", "the address of the server alone, without /v1 or another path")
     return url.rstrip("/")
 
 
@@ -50,7 +46,7 @@ class ServerTimeoutsConfig(Section):
 class ServersConfig(Section):
     """Servers that write a VLM's rollouts."""
 
-    urls: Annotated[tuple[ServerUrl, ...], Field(min_length=1)]
+    urls: tuple[ServerUrl, ...]
     """The addresses of the servers, which must serve `policy.model`. Groups are dealt to those that answer."""
     weights: WeightsRoute = "lora"
     """The way of new weights to the servers. `lora`: an adapter folder for each version, with `policy.train: lora`.

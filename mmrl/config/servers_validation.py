@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 from mmrl.config.algorithms.policy_gradient import PolicyGradientConfig
 from mmrl.config.policy import VLMConfig
@@ -19,8 +20,16 @@ def server_errors(config: TrainConfig) -> Iterator[str]:
     if not isinstance(config.policy, VLMConfig):
         yield f"run.servers: servers write the answers of a policy of kind vlm, and this one is of {config.policy.kind}"
         return
+    if not servers.urls:
+        yield "run.servers.urls: name a server, or leave run.servers out"
     if len(set(servers.urls)) < len(servers.urls):
         yield "run.servers.urls: a server is there twice: name each once"
+    for number, address in enumerate(map(urlsplit, servers.urls)):
+        if address.username or address.password or address.query or address.fragment:
+            yield (
+                f"run.servers.urls.{number}: it has a user, a password or a query: put the key into an environment "
+                "variable, and name that in run.servers.api_key_env"
+            )
     if (servers.weights == "lora") != (config.policy.train == "lora"):
         wanted = "lora" if config.policy.train == "lora" else "folder or nccl"
         yield f"run.servers.weights: policy.train is {config.policy.train}, which goes with {wanted}"

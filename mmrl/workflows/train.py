@@ -13,7 +13,7 @@ import torch
 
 from mmrl.atomic_io import replace_text
 from mmrl.build.datasets import load_samples
-from mmrl.build.policies import build_policy, prepare_samples, use_servers, without_exploration
+from mmrl.build.policies import build_policy, check_servers, prepare_samples, use_servers, without_exploration
 from mmrl.build.reward_suites import Rewards, build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup, check, check_processes
 from mmrl.config.batch_sizes import BatchPlan
@@ -180,10 +180,11 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
             f"data.micro_batch: samples with pictures or other conditions are generated one sample a batch, so it must "
             f"divide data.group_size ({config.data.group_size}): set it to that, or to a half of it"
         )
+    servers = check_servers(config)
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
     policy = policy or build_policy(config.policy, config.sampling, config.media)
     policy.place(layout)
-    servers = use_servers(policy, config, run)
+    use_servers(policy, config, run)
     samples = _prepare(policy, config, loaded)
     with ExitStack() as stack:
         rewards = None

@@ -6,8 +6,14 @@ import re
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from mmrl.build.policies import check_servers
+from mmrl.cli import app
+from mmrl.config import dump_config
+from mmrl.errors import ConfigError
 from mmrl.understanding.serving import group_dealing, vllm_client
+from mmrl.workflows.train import train
 from tests.understanding.serving.served_run import GROUP_SIZE, GROUPS, ITERATIONS, QUICK, served_config, train_served
 from tests.understanding.serving.stub_process import stub
 
@@ -135,3 +141,23 @@ def test_no_optimizer_step_learns_from_a_fault(
     assert outcome.error is not None and re.search(message, outcome.error), outcome.error
     assert outcome.rows == begins * GROUPS * GROUP_SIZE
     assert [line["step"] for line in outcome.metrics()] == list(range(1, begins + 1))
+
+
+def test_a_run_begins_with_a_line_about_each_server_and_not_at_all_without_one(server, folder_of, tmp_path, capsys):
+    url = server.url_of("lora")
+    lines = check_servers(served_config(folder_of("qwen3_vl"), tmp_path, {"urls": [url, "http://127.0.0.1:9"]}))
+    assert lines[0] == f"server {url}: serves lora" or lines[0].startswith(f"server {url}: serves lora and ")
+    assert lines[1].startswith("server http://127.0.0.1:9: no answer: /health cannot be reached")
+    config = served_config(folder_of("qwen3_vl"), tmp_path, {"urls": ["http://127.0.0.1:9"]})
+    with pytest.raises(ConfigError, match=r"run\.servers\.urls: no server answers: http://127\.0\.0\.1:9: "):
+        train(config)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_dry_run_says_which_servers_answer(server, folder_of, tmp_path):
+    config = served_config(folder_of("qwen3_vl"), tmp_path, {"urls": [server.url_of("lora"), "http://127.0.0.1:9"]})
+    (tmp_path / "served.yaml").write_text(dump_config(config), encoding="utf-8")
+    shown = CliRunner().invoke(app, ["train", str(tmp_path / "served.yaml"), "--dry-run"], env={"COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "Servers of run.servers" in shown.stdout and "serves lora" in shown.stdout
+    assert "no answer: /health" in shown.stdout
