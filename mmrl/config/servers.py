@@ -35,7 +35,7 @@ class ServerTimeoutsConfig(Section):
     connect: PositiveFloat = 5.0
     """For a connection."""
     silence: PositiveFloat = 20.0
-    """Without an answer of `/health`, which is asked while answers are generated. The server counts as dead then: its
+    """Without an answer of `/health`, which is requested while answers are generated. Then the server is dead: its
     prompts go to the others, and without others the run stops."""
     request: PositiveFloat = 600.0
     """For the answers to one prompt."""
@@ -59,7 +59,7 @@ class ServersConfig(Section):
     api_key_env: str = ""
     """The environment variable that has the servers' key. Empty: they need none."""
     concurrency: PositiveInt = 16
-    """Prompts that one server is asked at once."""
+    """Prompts that one server answers at once."""
     retries: NonNegativeInt = 3
     """Repetitions of a request that failed in passing: a broken connection, a server that is busy."""
     probes: PositiveInt = 4

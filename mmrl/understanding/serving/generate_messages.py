@@ -80,7 +80,7 @@ class GroupAnswers:
 
 
 def request_body(call: GroupCall, tokens: AnswerTokens, model: str) -> dict[str, Any]:
-    """Return the JSON of a request. Every setting that changes the distribution is sent, whatever a server assumes."""
+    """Return the JSON of a request, with every setting that changes the distribution: servers have other defaults."""
     wire, sampling = call.wire, call.sampling
     body: dict[str, Any] = {
         "model": model,
@@ -131,7 +131,7 @@ def read_answers(
     if name.version is None and reply.get("model") != name.model:
         raise ServerFailure(url, "lost_weights", f"it answered as {reply.get('model')!r:.80}, not as {name.model}")
     if sorted(str(choice.get("index")) for choice in choices) != sorted(str(number) for number in range(call.count)):
-        raise ServerFailure(url, "wrong_reply", f"it was asked for {call.count} answers and sent {len(choices)}")
+        raise ServerFailure(url, "wrong_reply", f"it sent {len(choices)} answers for the {call.count} of the request")
     ordered = sorted(choices, key=lambda choice: int(choice["index"]))
     for choice in ordered:
         if choice.get("finish_reason") not in ("stop", "length"):

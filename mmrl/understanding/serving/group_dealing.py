@@ -1,4 +1,4 @@
-"""Groups are asked of several servers at once; a server that fails or falls silent gives its groups to the others."""
+"""Groups are dealt to several servers at once; the others answer those of a server that fails or falls silent."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class GroupDealer:
         self.lost[url] = failure
         again = self._board.lose(url)
         if len(self.lost) < len(self._settings.urls):
-            log.warning("%s. The others write its %d groups of this rollout; it is asked again at the next one",
+            log.warning("%s. The others write its %d groups of this rollout; it is tried again at the next one",
                         failure, again)  # fmt: skip
 
     async def _use(self, client: VLLMClient, bring_up: BringUp) -> ServerFailure | None:

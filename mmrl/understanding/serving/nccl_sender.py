@@ -2,8 +2,8 @@
 
 NEVER RUN: this project is tested without GPUs. It is written from the sources of vLLM 0.33.0
 (`vllm/distributed/weight_transfer/nccl_common.py` and `nccl_engine.py`), and needs vllm beside the trainer for its NCCL
-communicator. The server is started with `--weight-transfer-config '{"backend": "nccl"}'`. Whatever it transfers is
-proven before it is learnt from, as with every route.
+communicator. The server is started with `--weight-transfer-config '{"backend": "nccl"}'`. Its weights are proven
+before they are learnt from, as those of every route.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class ServedModel(Protocol):
-    """What an engine needs of the policy whose answers it generates."""
+    """The part of a policy that an engine needs to generate its answers."""
 
     vlm: VLM
 
@@ -90,7 +90,7 @@ class ServedEngine:
         self._metrics: dict[str, float] = {}
 
     def load_weights(self, policy: nn.Module, version: int) -> None:
-        """Name the current parameters, and write them where the servers read them; they load them when asked next."""
+        """Name the current parameters, and write them where servers read them; these load them at the next request."""
         if without_adapters(policy):
             self._version = None
             return
@@ -161,8 +161,8 @@ class ServedEngine:
             GroupCall(prompt, PROBE_ANSWERS, sampling, fold_in(PROBE_SEED, number) % MAX_SEED)
             for number, prompt in enumerate(self._probes)
         ]
-        asked = (ask_again(client, call, self._tokens, name, self._settings.retries) for call in calls)
-        written = await asyncio.gather(*asked)
+        requests = (ask_again(client, call, self._tokens, name, self._settings.retries) for call in calls)
+        written = await asyncio.gather(*requests)
         token_ids = [ids for group in written for ids in group.token_ids]
         tokens, mask = pad_right(token_ids, self._model.vlm.padding)
         prompt_of = [number for number, group in enumerate(written) for _ in group.token_ids]

@@ -15,17 +15,17 @@ class ServerFailure(Exception):
     truncated                 the reply broke off; transient
     aborted                   the server gave up the answers, as it does when it is paused; transient
     too_large                 the reply has more bytes than any reply should have
-    wrong_reply               the reply is not what was asked for
+    wrong_reply               the reply is not an answer to the request
     lost_weights              the server has other weights than were loaded: it was restarted, or reloaded
     """
 
     def __init__(self, url: str, kind: str, text: str, transient: bool = False, wait_s: float | None = None) -> None:
-        """`text` is masked already; `wait_s` is the time after which the server wants to be asked again."""
+        """`text` is masked already; `wait_s` is the time that the server wants to be left alone."""
         super().__init__(f"{url}: {text}")
         self.url, self.kind, self.text = url, kind, text
         self.transient, self.wait_s = transient, wait_s
 
     @property
     def broke(self) -> bool:
-        """True if the server may be gone: it must show that it lives before it is asked again."""
+        """True if the server may be gone: it must show that it lives before the next request."""
         return self.kind in ("connection", "timeout", "truncated")

@@ -1,4 +1,4 @@
-"""Which servers answer, in words: for the start of a run and for `mmrl train --dry-run`."""
+"""The state of servers in words, for the start of a run and for `mmrl train --dry-run`."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ LEAST_SHARE = 0.5
 
 @dataclass(frozen=True)
 class Agreement:
-    """How well the log-probabilities of a server agree with the trainer's, over N tokens."""
+    """The agreement of a server's log-probabilities with the trainer's, over N tokens."""
 
     tokens: int
     mean: float  # of |s - t|
@@ -68,21 +68,21 @@ def complaint(found: Agreement, bound: float, raw_gap: float | None) -> str | No
     """
     if found.mean <= bound and (found.share is None or found.share >= LEAST_SHARE):
         return None
-    told = f"its log-probabilities differ from the trainer's by {found.mean:.1e} in the mean of {found.tokens} tokens"
-    told += f", at most {found.largest:.1e}; the bound is {bound:.1e} (run.servers.max_probe_gap)"
+    words = f"its log-probabilities differ from the trainer's by {found.mean:.1e} in the mean of {found.tokens} tokens"
+    words += f", at most {found.largest:.1e}; the bound is {bound:.1e} (run.servers.max_probe_gap)"
     if raw_gap is not None and raw_gap < 0.5 * found.mean:
-        return f"{told}. They are those before the temperature: start it with --logprobs-mode processed_logprobs"
+        return f"{words}. They are those before the temperature: start it with --logprobs-mode processed_logprobs"
     if found.share is not None and abs(found.share) < LEAST_SHARE:
         return (
-            f"{told}. It has {found.share:.0%} of what was trained and computes as the base model does: its weights "
+            f"{words}. It has {found.share:.0%} of what was trained and computes as the base model does: its weights "
             "are stale, or its adapter binds to no module (see --enable-tower-connector-lora and the server's log)"
         )
     if found.moved <= bound:
         return (
-            f"{told}, before training has moved anything: another model or revision, another size of pictures, another "
-            "precision (--dtype), or quantised weights"
+            f"{words}, before training has moved anything: another model or revision, another size of pictures, "
+            "another precision (--dtype), or quantised weights"
         )
-    return f"{told}. A part of the update did not arrive, or its caches hold what older weights computed"
+    return f"{words}. A part of the update did not arrive, or its caches hold what older weights computed"
 
 
 def joined(values: list[list[float]]) -> Tensor:

@@ -34,7 +34,7 @@ class WeightRoute(Protocol):
         """Give a version to the server, and return its name.
 
         Raises:
-            ServerFailure: the server does not take it; it must not be asked for answers.
+            ServerFailure: the server does not take it; it must not generate answers.
         """
 
 
@@ -69,7 +69,7 @@ class FolderRoute:
         self._folders = folders
 
     async def holds(self, client: VLLMClient, version: str | None) -> WeightName | None:
-        return await _held(client, version)
+        return await _name_of_version(client, version)
 
     async def load(self, client: VLLMClient, version: str) -> WeightName:
         await client.name_version(UPDATING)
@@ -103,10 +103,10 @@ class TransferRoute:
         self._joined: set[str] = set()
 
     async def holds(self, client: VLLMClient, version: str | None) -> WeightName | None:
-        held = await _held(client, version)
-        if held is None and await client.version() == "default":
+        name = await _name_of_version(client, version)
+        if name is None and await client.version() == "default":
             self._joined.discard(client.url)  # it was restarted
-        return held
+        return name
 
     async def load(self, client: VLLMClient, version: str) -> WeightName:
         sender = self._senders[client.url]
@@ -135,7 +135,7 @@ def build_route(settings: ServersConfig, folders: VersionFolders, model: nn.Modu
     return TransferRoute({url: NcclSender(model, url) for url in settings.urls})
 
 
-async def _held(client: VLLMClient, version: str | None) -> WeightName | None:
+async def _name_of_version(client: VLLMClient, version: str | None) -> WeightName | None:
     if version is None or await client.version() != version:
         return None
     return WeightName(_base_model(client, await client.models()), version)
@@ -167,7 +167,7 @@ async def _unload(client: VLLMClient, names: Sequence[str]) -> None:
         try:
             await client.unload_lora(name)
         except ServerFailure as err:
-            if err.kind not in ("lost_weights", "http_404"):  # it is gone, which is what was asked for
+            if err.kind not in ("lost_weights", "http_404"):  # it is gone, as it should be
                 raise
 
 

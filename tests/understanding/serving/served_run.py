@@ -28,7 +28,7 @@ QUICK = {"connect": 2.0, "silence": 2.0, "request": 3.0, "update": 20.0}
 
 @dataclass
 class Outcome:
-    """What a run did before it ended."""
+    """The updates of a run before it ended."""
 
     folder: Path
     error: str | None = None

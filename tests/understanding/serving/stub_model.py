@@ -23,7 +23,7 @@ from mmrl.understanding.shared_prompt import Prefix, prefill
 from mmrl.understanding.vlm import load_vlm
 
 
-class Refusal(Exception):
+class RequestError(Exception):
     """A request that vLLM answers with an error."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 class StubModel:
-    """What a vLLM engine is to its API server."""
+    """The model of a stub server, in the place of a vLLM engine."""
 
     def __init__(self, name: str, folder: str) -> None:
         self.name = name
@@ -56,11 +56,11 @@ class StubModel:
 
     def load_lora(self, name: str, path: str) -> None:
         if self.fault("lora_refused"):
-            raise Refusal(500, "No free LoRA slot")
+            raise RequestError(500, "No free LoRA slot")
         if name in self.adapters:
-            raise Refusal(400, f"The lora adapter '{name}' has already been loaded.")
+            raise RequestError(400, f"The lora adapter '{name}' has already been loaded.")
         if not (Path(path) / "adapter_config.json").is_file():
-            raise Refusal(404, f"No adapter found for {path}")
+            raise RequestError(404, f"No adapter found for {path}")
         if self.peft is None:
             self.peft = PeftModel.from_pretrained(self.vlm.model, path, adapter_name=name)
         else:
@@ -79,7 +79,7 @@ class StubModel:
 
     def unload_lora(self, name: str) -> None:
         if name not in self.adapters:
-            raise Refusal(404, f"The lora adapter '{name}' cannot be found.")
+            raise RequestError(404, f"The lora adapter '{name}' cannot be found.")
         del self.adapters[name]
         assert self.peft is not None
         self.peft.delete_adapter(name)
@@ -87,9 +87,9 @@ class StubModel:
     @torch.no_grad()
     def reload(self, path: str) -> None:
         if self.fault("reload_fails"):
-            raise Refusal(500, "Internal Server Error")
+            raise RequestError(500, "Internal Server Error")
         if not list(Path(path).glob("*.safetensors")):
-            raise Refusal(500, f"Cannot find any model weights with `{path}`")
+            raise RequestError(500, f"Cannot find any model weights with `{path}`")
         if self.fault("old_weights"):
             return
         fresh = dict(type(self.vlm.model).from_pretrained(path, dtype=torch.float32).named_parameters())
@@ -112,7 +112,7 @@ class StubModel:
     def generate(self, body: dict[str, Any]) -> dict[str, Any]:
         model = body.get("model") or self.name
         if model != self.name and (model not in self.adapters or self.fault("adapter_forgotten")):
-            raise Refusal(404, f"The model `{model}` does not exist.")
+            raise RequestError(404, f"The model `{model}` does not exist.")
         self._use_adapter(None if model == self.name else model)
         prompt, inputs = self._expand(body["token_ids"], body.get("content_parts") or [])
         wanted = body["sampling_params"]
@@ -161,7 +161,7 @@ class StubModel:
         tokenizer = self.vlm.tokenizer
         text = tokenizer.decode(token_ids, skip_special_tokens=False)
         if list(tokenizer(text)["input_ids"]) != list(token_ids):
-            raise Refusal(400, "the stub reads prompts of whole texts alone")
+            raise RequestError(400, "the stub reads prompts of whole texts alone")
         if self.fault("wrong_template"):
             text = "You are helpful. " + text
         pictures = [_picture(part["url"]) for part in parts]
@@ -233,5 +233,5 @@ class StubModel:
 def _picture(url: str) -> Image.Image:
     found = re.fullmatch(r"data:image/png;base64,(.*)", url, re.S)
     if found is None:
-        raise Refusal(400, "the stub takes PNG in data URIs alone")
+        raise RequestError(400, "the stub takes PNG in data URIs alone")
     return Image.open(io.BytesIO(base64.b64decode(found[1]))).convert("RGB")

@@ -18,7 +18,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
-from tests.understanding.serving.stub_model import Refusal, StubModel
+from tests.understanding.serving.stub_model import RequestError, StubModel
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -38,10 +38,10 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
     async def generate(request: Request) -> Response:
         body = await request.json()
         if model.paused or model.fault("paused"):
-            raise Refusal(503, "Generation is paused; retry after it is resumed")
+            raise RequestError(503, "Generation is paused; retry after it is resumed")
         for status in (400, 404, 429, 500, 502):
             if model.fault(f"http_{status}"):
-                raise Refusal(status, f"injected {request.headers.get('authorization', '')}")
+                raise RequestError(status, f"injected {request.headers.get('authorization', '')}")
         if model.fault("slow") or (body["sampling_params"]["n"] > PROBE_ANSWERS and model.fault("slow_group")):
             await asyncio.sleep(30)
         if model.fault("html"):
@@ -73,7 +73,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
     async def collective_rpc(request: Request) -> Response:
         body = await request.json()
         if body["method"] != "reload_weights":
-            raise Refusal(500, f"no such method: {body['method']}")
+            raise RequestError(500, f"no such method: {body['method']}")
         model.reload(body["kwargs"]["weights_path"])
         return JSONResponse({"results": [None]})
 
@@ -136,7 +136,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
     }
     routes = [Route(path, handler, methods=["POST"]) for path, handler in posts.items()]
     routes += [Route(path, handler, methods=["GET"]) for path, handler in gets.items()]
-    inner = Starlette(routes=routes, exception_handlers={Refusal: _refuse})
+    inner = Starlette(routes=routes, exception_handlers={RequestError: _error_reply})
 
     async def outer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -156,8 +156,8 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
     return outer
 
 
-async def _refuse(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
+async def _error_reply(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
     body: dict[str, Any] = {"error": {"message": error.message, "type": "Error", "code": error.status}}
     headers = {"retry-after": "0"} if error.status == 429 else {}
     return JSONResponse(body, status_code=error.status, headers=headers)

@@ -1,4 +1,4 @@
-"""The board of groups: whatever fails and whoever is lost, each group is answered exactly once."""
+"""The board of groups: each group is answered exactly once, also where requests fail and servers end."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ def test_answers_that_come_twice_are_refused():
 def test_every_group_is_answered_once_by_servers_that_fail_and_end(seed):
     chance, count = random.Random(seed), 12
     board: GroupBoard[tuple[int, str]] = GroupBoard(count)
-    servers, held, answered = ["a", "b", "c"], set(), []
+    servers, taken, answered = ["a", "b", "c"], set(), []
     while not board.complete:
         server = chance.choice(servers)
         group = board.take(server, alone=len(servers) == 1)
         if group is not None:
-            held.add((server, group))
+            taken.add((server, group))
         event = chance.random()
-        if held and event < 0.5:
-            server, group = chance.choice(sorted(held))
-            held.discard((server, group))
+        if taken and event < 0.5:
+            server, group = chance.choice(sorted(taken))
+            taken.discard((server, group))
             if event < 0.35:
                 board.finish(group, (group, server))
                 answered.append(group)
@@ -62,7 +62,7 @@ def test_every_group_is_answered_once_by_servers_that_fail_and_end(seed):
                 board.give_back(group)
         elif event > 0.97 and len(servers) > 1:
             lost = servers.pop(chance.randrange(len(servers)))
-            held = {each for each in held if each[0] != lost}
+            taken = {each for each in taken if each[0] != lost}
             board.lose(lost)
     assert sorted(answered) == list(range(count))
     assert [group for group, _ in board.answers()] == list(range(count))

@@ -26,7 +26,7 @@ GREEDY = TokenSamplingConfig(max_new_tokens=8, temperature=0.0)
 
 @pytest.fixture(scope="module")
 def server(folder_of):
-    """One process with a server for each family."""
+    """Serve each family at a port of one process."""
     with stub(**{name: folder_of(name) for name in FAMILIES}) as process:
         yield process
 

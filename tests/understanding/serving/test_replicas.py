@@ -121,7 +121,7 @@ def test_when_all_replicas_end_one_message_names_them_the_phase_and_the_iteratio
     assert outcome.rows == 2 * GROUPS * GROUP_SIZE
 
 
-def test_a_server_that_was_restarted_between_two_rollouts_is_given_the_weights_again(
+def test_a_server_that_was_restarted_between_two_rollouts_gets_the_weights_again(
     replicas, folder_of, tmp_path, monkeypatch
 ):
     first = replicas[0]

@@ -82,19 +82,19 @@ def test_a_copy_of_a_policy_has_an_engine_of_its_own(server, folder_of, tmp_path
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
     policy.rollout(REQUESTS, seed=0)
-    twin = copy.deepcopy(policy)
+    sampler = copy.deepcopy(policy)
     move(policy)
     for _ in range(2):  # they alternate: each finds its own version, and gives it to the server where it is missing
         with ThreadPoolExecutor(1) as thread:
-            old = thread.submit(twin.rollout, REQUESTS, 1).result()
+            old = thread.submit(sampler.rollout, REQUESTS, 1).result()
         new = policy.rollout(REQUESTS, seed=1)
         assert (old.policy_version, new.policy_version) == (0, 1)
-        assert gap(twin, old) <= 1e-5 and gap(policy, new) <= 1e-5
+        assert gap(sampler, old) <= 1e-5 and gap(policy, new) <= 1e-5
         assert gap(policy, old) > 1e-3
 
 
 @pytest.mark.parametrize(("train", "weights"), [("lora", "lora"), ("full", "folder")])
-def test_the_reference_is_served_too_and_other_weights_of_one_version_are_told_apart(
+def test_the_reference_is_served_too_and_other_weights_of_one_version_are_distinguished(
     server, folder_of, tmp_path, train, weights
 ):
     """Evaluations exchange parameters for their moving average, without a new version number."""

@@ -78,7 +78,7 @@ def test_a_route_that_is_missing_says_how_the_server_is_started(server):
     assert "VLLM_SERVER_DEV_MODE=1" in str(failure(server.url, call_dev, api_key_env="TINY_KEY"))
 
 
-def test_no_server_and_a_silent_one_are_told_apart_in_time():
+def test_no_server_and_a_silent_one_are_distinguished_in_time():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(8)
@@ -123,9 +123,9 @@ def test_the_transfer_of_weights_speaks_the_routes_of_vllm_in_their_order(server
         begun = len(server.log(1))
         rollout = policy.rollout(REQUESTS, seed=0)
         assert gap(policy, rollout) <= 1e-5
-        asked = [path for path in server.log(1)[begun:] if path not in ("/weight_info", "/v1/models")]
+        requests = [path for path in server.log(1)[begun:] if path not in ("/weight_info", "/v1/models")]
         joined = ["/get_world_size", "/init_weight_transfer_engine"] if version == 0 else []
-        assert asked[: asked.index("/inference/v1/generate")] == [
+        assert requests[: requests.index("/inference/v1/generate")] == [
             "/update_weight_version",
             *joined,
             "/pause",
