@@ -23,7 +23,7 @@ def low_bytes(item):
     text = item.text.encode("utf-8", "replace")
     return sum(byte % 2 == 0 for byte in text) / max(1, len(text))
 '''
-QUICK = {"connect": 2.0, "silence": 2.0, "request": 3.0, "update": 20.0}
+QUICK = {"connect": 2.0, "silence": 3.0, "request": 3.0, "update": 20.0}
 
 
 @dataclass

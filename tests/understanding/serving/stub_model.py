@@ -52,6 +52,13 @@ class StubModel:
             self.faults[name] = left - 1
         return left != 0
 
+    def reset(self) -> None:
+        """Forget faults, adapters and caches, and generate again."""
+        self.faults, self.paused = {}, False
+        for name in list(self.adapters):
+            self.unload_lora(name)
+        self.cache.clear()
+
     # Weights
 
     def load_lora(self, name: str, path: str) -> None:

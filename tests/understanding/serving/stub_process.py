@@ -56,6 +56,10 @@ class StubProcess:
         """Set the faults of one server: how often each is injected, -1 for always. Without any: none."""
         httpx.post(f"{self.urls[number]}/_stub/faults", json=faults, timeout=30.0).raise_for_status()
 
+    def reset(self, number: int = 0) -> None:
+        """Remove the faults of one server, and what it has loaded and cached beside its weights."""
+        httpx.post(f"{self.urls[number]}/_stub/reset", timeout=30.0).raise_for_status()
+
     def log(self, number: int = 0) -> list[str]:
         """Return the paths of the requests so far."""
         found: list[str] = httpx.get(f"{self.urls[number]}/_stub/log", timeout=30.0).json()

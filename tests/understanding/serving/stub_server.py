@@ -1,6 +1,7 @@
 """A server with the routes of vLLM 0.33 that `mmrl.understanding.serving` uses, over tiny real models, in a process.
 
-`/_stub/faults` sets faults and `/_stub/log` returns the requests so far; all other routes are vLLM's.
+`/_stub/faults` sets faults, `/_stub/reset` removes them and `/_stub/log` returns the requests so far; all other routes
+are vLLM's.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from mmrl.understanding.serving.served_engine import PROBE_ANSWERS
 from tests.understanding.serving.stub_model import RequestError, StubModel
 
+SLOW_GROUP = "slow group"
+"""The entry of the log for a group that the fault `slow_group` keeps."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -42,7 +45,10 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         for status in (400, 404, 429, 500, 502):
             if model.fault(f"http_{status}"):
                 raise RequestError(status, f"injected {request.headers.get('authorization', '')}")
-        if model.fault("slow") or (body["sampling_params"]["n"] > PROBE_ANSWERS and model.fault("slow_group")):
+        if body["sampling_params"]["n"] > PROBE_ANSWERS and model.fault("slow_group"):
+            log.append(SLOW_GROUP)
+            await asyncio.sleep(60)
+        if model.fault("slow"):
             await asyncio.sleep(30)
         if model.fault("html"):
             return HTMLResponse("<html>Bad gateway</html>")
@@ -107,6 +113,10 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         model.faults = await request.json()
         return JSONResponse(model.faults)
 
+    async def reset(request: Request) -> Response:
+        model.reset()
+        return JSONResponse({})
+
     async def read_log(request: Request) -> Response:
         return JSONResponse(log)
 
@@ -126,6 +136,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
         "/reset_mm_cache": done,
         "/reset_encoder_cache": done,
         "/_stub/faults": faults,
+        "/_stub/reset": reset,
     }
     gets: dict[str, Handler] = {
         "/health": health,

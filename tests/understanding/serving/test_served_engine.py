@@ -17,7 +17,6 @@ from mmrl.errors import DataError
 from mmrl.policy import RolloutRequest
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture
-from tests.understanding.serving.stub_process import stub
 
 SAMPLES = (
     Sample("seen", prompt="What?", images=(as_png(picture(1)),)),
@@ -50,13 +49,6 @@ def move(policy, by=0.02, seed=0):
 @torch.no_grad()
 def gap(policy, rollout):
     return (policy.score_recording(rollout.recording) - rollout.log_probs).abs()[rollout.mask].mean().item()
-
-
-@pytest.fixture(scope="module")
-def server(folder_of):
-    """Two servers: one for adapters, one for whole weights."""
-    with stub(lora=folder_of("qwen3_vl"), folder=folder_of("qwen3_vl")) as process:
-        yield process
 
 
 @pytest.mark.parametrize(("train", "weights"), [("lora", "lora"), ("full", "folder")])

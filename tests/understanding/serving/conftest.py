@@ -1,0 +1,25 @@
+"""Stub servers, started once for all tests of a process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.understanding.serving.stub_process import StubProcess, stub
+
+
+@pytest.fixture(scope="session")
+def shared_server(folder_of: Callable[[str], Path]) -> Iterator[StubProcess]:
+    """Two servers in one process: one for adapters, one for whole weights."""
+    with stub(lora=folder_of("qwen3_vl"), folder=folder_of("qwen3_vl")) as process:
+        yield process
+
+
+@pytest.fixture
+def server(shared_server: StubProcess) -> Iterator[StubProcess]:
+    """The shared servers, without faults and adapters of earlier tests."""
+    for number in range(2):
+        shared_server.reset(number)
+    yield shared_server
