@@ -139,7 +139,7 @@ class OnlineRollouts:
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         self.prompts.learn(_outcomes(collected))
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()
-        return metrics | self.prompts.metrics() | engine
+        return {**metrics, **self.prompts.metrics(), **engine}
 
     def group_batches(self, collected: CollectedRollouts) -> list[MicroBatch]:
         """Return micro-batches of whole groups, with advantages that are relative to their groups alone."""

@@ -13,7 +13,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.prompts import PromptSampler
-from mmrl.errors import ConfigError, RunError
+from mmrl.errors import RunError
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient
 from mmrl.training.objectives.replay_passes import replayed_log_probs
