@@ -41,7 +41,7 @@ MODELS = {
     "online-dpo": ("quickstart", "sampling.steps=3", "algorithm={name: online_dpo}"),
     "running": ("flow-grpo", "sampling.steps=3", "sampling.window={}", "algorithm.advantage={name: running}"),
 }
-REPRESENTATIVE = ("nft", "vlm-corrected")
+REPRESENTATIVE = ("nft", "vlm-corrected", "image-tokens")
 STREAMED = ("nft", "awm", "flow-grpo", "lora", "vlm", "vlm-corrected", "image-tokens")
 
 
@@ -74,8 +74,6 @@ def test_lagged_run_repeats_and_resumes_to_the_bit(model, tmp_path):
     bound = longer.training.replay_gap_bound("float32", longer.sampling.kind)
     assert all(row["replay_gap"] <= bound for row in found)
     assert {"seconds/wait", "seconds/thread_rollout", "seconds/thread_reward", "seconds/thread_wait"} <= found[0].keys()
-    plain = parameters(train(configured(model, tmp_path / "c")))
-    assert any(not torch.equal(one[name], plain[name]) for name in one)
 
 
 @pytest.mark.parametrize(
