@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import Any, Literal
 
 import torch
@@ -42,6 +39,7 @@ from mmrl.training.run.checkpoints import (
     optimizer_tensors,
 )
 from mmrl.training.run.display import Display, StepReport, by_source
+from mmrl.training.run.stop_signals import stop_requests
 from mmrl.training.run.timers import Phases, combined
 from mmrl.training.run.trackers import Tracker
 
@@ -459,40 +457,3 @@ def learning_rate(
         return base
     done = min(1.0, (update - warmup) / max(1, total - warmup))
     return base * (1 - done if schedule == "linear" else 0.5 + 0.5 * math.cos(math.pi * done))
-
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextmanager
-def stop_requests(message: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Handle SIGINT and SIGTERM while open; yield a function that returns True once one of them came.
-
-    The first signal restores the earlier handlers, so that a second one has its usual effect. Outside the main thread,
-    which is the only one that may handle signals, the function always returns False. Signals that were ignored before,
-    as Ctrl-C is in a background process, stay ignored.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    requested = False
-    found = {number: signal.getsignal(number) for number in SIGNALS}
-    before = {number: handler for number, handler in found.items() if handler not in (signal.SIG_IGN, None)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        nonlocal requested
-        requested = True
-        restore()
-        with suppress(OSError, RuntimeError):  # the reader of a pipe may be gone (`| tee log`), or a print interrupted
-            message(f"{signal.Signals(number).name}: finishing this iteration, then saving; once more to leave at once")
-
-    for number in before:
-        signal.signal(number, handle)
-    try:
-        yield lambda: requested
-    finally:
-        restore()

@@ -19,8 +19,9 @@ from mmrl.seeds import fold_in
 from mmrl.training.ema import ParameterCopy
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.run.run_folder import create_run_folder, load_run
+from mmrl.training.run.stop_signals import stop_requests
 from mmrl.training.run.timers import Phases
-from mmrl.training.training_loop import learning_rate, stop_requests
+from mmrl.training.training_loop import learning_rate
 from tests.training.conftest import samples
 
 
