@@ -224,6 +224,14 @@ class Policy(Protocol):
         """
 
 
+@runtime_checkable
+class AnnouncedRollouts(Protocol):
+    """A policy that generates the rollouts of several calls at once, if it knows them before they are made."""
+
+    def announce(self, calls: Sequence[tuple[Sequence[RolloutRequest], int]]) -> None:
+        """Generate for calls (requests, seed) of `rollout`, which are made next; each then returns at once."""
+
+
 @dataclass(frozen=True)
 class ReferencePolicy:
     """A policy as it was before training: its rollouts are computed with the reference parameters."""

@@ -24,7 +24,15 @@ from mmrl.data.prompts import PromptSource
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import RunError
-from mmrl.policy import Policy, Rollout, RolloutRequest, TargetText, TeacherForcingPolicy, chunk_requests
+from mmrl.policy import (
+    AnnouncedRollouts,
+    Policy,
+    Rollout,
+    RolloutRequest,
+    TargetText,
+    TeacherForcingPolicy,
+    chunk_requests,
+)
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, append_rows, reward_input
 from mmrl.rewards.core.suite import Scorer, TooFewScored
 from mmrl.seeds import fold_in
@@ -189,6 +197,8 @@ class RolloutCollector:
         seeds = [fold_in(self.seed, self.iteration, number) for number in range(first, self._calls)]
         work: list[Callable[[], Rollout]] = [partial(self._score_targets, text) for text in texts]
         work += [partial(self._sample, call, seed) for call, seed in zip(calls, seeds, strict=True)]
+        self._announce([pair for pair, rank in zip(zip(calls, seeds, strict=True), ranks[len(texts) :], strict=True)
+                        if rank == processes.rank()])  # fmt: skip
         own: dict[int, Rollout] = {}
         for number, (rank, make) in enumerate(zip(ranks, work, strict=True)):
             if rank == processes.rank():
@@ -206,6 +216,11 @@ class RolloutCollector:
         with self.phases("reward"):
             check_scored(self.suite, output)
         return ScoredRollouts(list(self._rollouts), list(self._origins), output, tuple(self._round_sizes))
+
+    def _announce(self, calls: Sequence[tuple[Sequence[RolloutRequest], int]]) -> None:
+        if isinstance(self.policy, AnnouncedRollouts):
+            with self.phases("rollout"), torch.no_grad(), self.sampling_weights():
+                self.policy.announce(calls)
 
     def _sample(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         with self.phases("rollout"), torch.no_grad(), self.sampling_weights():

@@ -46,7 +46,7 @@ class AnswerTokens:
         return cls(tuple(vlm.ends.tolist()), tuple(vlm.suppressed.tolist()), vocabulary)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class GroupCall:
     """A prompt and how many answers to it are sampled in which way."""
 
@@ -54,6 +54,11 @@ class GroupCall:
     count: int
     sampling: TokenSamplingConfig
     seed: int  # 0 to 2^31 - 1
+
+    def equals(self, other: GroupCall) -> bool:
+        """Return True if both ask for the same; prompts are compared as they are sent."""
+        same = (self.count, self.sampling, self.seed) == (other.count, other.sampling, other.seed)
+        return same and self.wire.token_ids == other.wire.token_ids and self.wire.sample_id == other.wire.sample_id
 
     @property
     def wire(self) -> WirePrompt:

@@ -31,7 +31,7 @@ from mmrl.seeds import fold_in
 from mmrl.tokens import pad_right
 from mmrl.understanding.prompt_encoder import EncodedPrompt
 from mmrl.understanding.rollout_engine import GeneratedTokens
-from mmrl.understanding.serving.generate_messages import AnswerTokens, GroupCall, WeightName
+from mmrl.understanding.serving.generate_messages import AnswerTokens, GroupAnswers, GroupCall, WeightName
 from mmrl.understanding.serving.group_dealing import GroupDealer, ask_again
 from mmrl.understanding.serving.vllm_client import VLLMClient, read_key
 from mmrl.understanding.serving.weight_proof import MAX_PROBE_GAP, NOISE, agreement, complaint, joined
@@ -87,6 +87,7 @@ class ServedEngine:
         self._proven: dict[str, str | None] = {}  # the version that each server was last proven with
         self._lost: set[str] = set()  # the servers that were lost at the last rollout
         self._probes: list[EncodedPrompt] = []
+        self._announced: dict[tuple[str | None, int], tuple[GroupCall, GroupAnswers]] = {}  # by version and seed
         self._metrics: dict[str, float] = {}
 
     def load_weights(self, policy: nn.Module, version: int) -> None:
@@ -107,12 +108,33 @@ class ServedEngine:
             RunError: no server is left, or one has other weights than the trainer.
             DataError: a server reads a prompt as other tokens than the trainer.
         """
-        calls = [
-            GroupCall(prompt, count, sampling, fold_in(seed, number) % MAX_SEED)
-            for number, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
-        ]
+        calls = _group_calls(prompts, counts, sampling, seed)
+        known = [self._announced.pop((self._version, call.seed), None) for call in calls]
+        if all(each is not None and each[0].equals(call) for each, call in zip(known, calls, strict=True)):
+            answers = [each[1] for each in known if each is not None]
+        else:
+            answers = self._generate(calls)
+        return GeneratedTokens(
+            [ids for group in answers for ids in group.token_ids],
+            [values for group in answers for values in group.log_probs],
+        )
+
+    def announce(
+        self, calls: Sequence[tuple[Sequence[EncodedPrompt], Sequence[int], TokenSamplingConfig, int]]
+    ) -> None:
+        """Generate the answers of several calls (prompts, counts, sampling, seed) of `generate` at once.
+
+        Raises:
+            RunError, DataError: see `generate`.
+        """
+        groups = [group for call in calls for group in _group_calls(*call)]
+        answers = self._generate(groups)
+        self._announced = {(self._version, g.seed): (g, own) for g, own in zip(groups, answers, strict=True)}
+
+    def _generate(self, calls: Sequence[GroupCall]) -> list[GroupAnswers]:
+        """Let the servers answer groups, and return the answers in order."""
         if not self._probes:
-            self._probes = list(prompts[: self._settings.probes])
+            self._probes = [call.prompt for call in calls[: self._settings.probes]]
         dealer = GroupDealer(calls, self._tokens, self._settings, self._lost)
         try:
             answers = run_in_loop(dealer.answers(self._bring_up))
@@ -121,10 +143,7 @@ class ServedEngine:
         self._lost = set(dealer.lost)
         self._metrics["served/servers"] = float(len(self._settings.urls) - len(dealer.lost))
         self._metrics["served/dealt_again"] = self._metrics.get("served/dealt_again", 0.0) + dealer.dealt_again
-        return GeneratedTokens(
-            [ids for group in answers for ids in group.token_ids],
-            [values for group in answers for values in group.log_probs],
-        )
+        return answers
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics since the last call: the last proof, servers in use, groups that were dealt again."""
@@ -183,6 +202,15 @@ class ServedEngine:
         if text := complaint(found, bound, raw):
             raise RunError(f"run.servers: {client.url}: {text}. Nothing was learnt from it")
         log.debug("%s has %s: mean gap %.1e over %d tokens", client.url, name, found.mean, found.tokens)
+
+
+def _group_calls(
+    prompts: Sequence[EncodedPrompt], counts: Sequence[int], sampling: TokenSamplingConfig, seed: int
+) -> list[GroupCall]:
+    return [
+        GroupCall(prompt, count, sampling, fold_in(seed, number) % MAX_SEED)
+        for number, (prompt, count) in enumerate(zip(prompts, counts, strict=True))
+    ]
 
 
 def run_in_loop(work: Coroutine[Any, Any, T]) -> T:

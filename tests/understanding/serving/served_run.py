@@ -33,7 +33,7 @@ class Outcome:
     folder: Path
     error: str | None = None
     gaps: list[float] = field(default_factory=list)  # mean |engine - trainer| of each rollout that was learnt from
-    groups: list[set[int]] = field(default_factory=list)  # of each of them
+    groups: list[int] = field(default_factory=list)  # that were learnt from, in order
     rows: int = 0  # learnt from
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -58,7 +58,12 @@ def served_config(model: Path, root: Path, servers: dict[str, Any], train: str =
         "sampling": {"kind": "tokens", "max_new_tokens": 6, "temperature": changes.pop("temperature", 1.0)},
         "algorithm": {"name": "grpo", "mismatch": {"cap": 2.0}},
         "rewards": [{"name": f"{root / 'reward.py'}:low_bytes"}],
-        "data": {"path": str(root / "data.jsonl"), "groups": GROUPS, "group_size": GROUP_SIZE},
+        "data": {
+            "path": str(root / "data.jsonl"),
+            "groups": GROUPS,
+            "group_size": GROUP_SIZE,
+            "micro_batch": GROUP_SIZE,
+        },
         "optimizer": {"lr": 0.02},
         "training": {"iterations": ITERATIONS, "save_every": 1},
         "run": {"dir": str(root / "run"), "display": "quiet", "servers": {"timeouts": QUICK} | servers},
@@ -67,7 +72,8 @@ def served_config(model: Path, root: Path, servers: dict[str, Any], train: str =
 
 
 def train_served(config: TrainConfig, monkeypatch: Any, before: Callable[[int], None] | None = None) -> Outcome:
-    """Train, and record each rollout that is learnt from; `before` is called before each one is sampled."""
+    """Train, and record each rollout that is learnt from; `before` is called before those of an iteration are
+    sampled, with its number from 0."""
     outcome = Outcome(Path(config.run.dir))
     raw: dict[int, float] = {}
     correct, backward = ImportanceCorrection.correct, PolicyGradient.backward
@@ -81,7 +87,7 @@ def train_served(config: TrainConfig, monkeypatch: Any, before: Callable[[int], 
 
     def spy_backward(self: Any, batch: Any, *rest: Any) -> None:
         outcome.gaps.append(raw[id(batch.rollout.recording)])
-        outcome.groups.append(set(batch.rollout.group_index.tolist()))
+        outcome.groups += sorted(set(batch.rollout.group_index.tolist()))
         outcome.rows += batch.rollout.rows
         backward(self, batch, *rest)
 
@@ -90,13 +96,13 @@ def train_served(config: TrainConfig, monkeypatch: Any, before: Callable[[int], 
     if before is not None:
         from mmrl.understanding.vlm_policy import VLMPolicy
 
-        rollout, calls = VLMPolicy.rollout, iter(range(10**6))
+        announce, iterations = VLMPolicy.announce, iter(range(ITERATIONS * 10))
 
-        def spy_rollout(self: Any, requests: Any, seed: int) -> Any:
-            before(next(calls))
-            return rollout(self, requests, seed)
+        def spy_announce(self: Any, calls: Any) -> None:
+            before(next(iterations))
+            announce(self, calls)
 
-        monkeypatch.setattr(VLMPolicy, "rollout", spy_rollout)
+        monkeypatch.setattr(VLMPolicy, "announce", spy_announce)
     try:
         train(config)
     except (RuntimeError, ValueError) as err:  # the errors for people

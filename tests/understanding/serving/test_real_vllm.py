@@ -1,4 +1,4 @@
-"""What is sent to vLLM and read from it, against vLLM itself where it is installed.
+"""Requests to vLLM and its replies, against vLLM itself where it is installed.
 
 vLLM's wheel needs CUDA to generate, and is no dependency: without it these tests are skipped. Its request and reply
 classes and its routers import without a GPU; the last test runs `vllm serve` and needs one.

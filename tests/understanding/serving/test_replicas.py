@@ -34,7 +34,7 @@ def run(replicas, folder_of, tmp_path, monkeypatch, before=None):
 def assert_every_group_was_learnt_once(outcome):
     assert outcome.error is None
     assert outcome.rows == ITERATIONS * GROUPS * GROUP_SIZE
-    assert outcome.groups == [set(range(GROUPS))] * ITERATIONS
+    assert outcome.groups == [*range(GROUPS)] * ITERATIONS
     assert max(outcome.gaps) <= 1e-5
 
 

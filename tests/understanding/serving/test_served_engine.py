@@ -133,3 +133,22 @@ def test_videos_are_refused_before_training(server, folder_of, tmp_path):
     policy.serve(settings(server.url_of("lora")), tmp_path)
     with pytest.raises(DataError, match=r"sample 'clip' holds a video, and run\.servers sends pictures alone"):
         policy.check_sample(Sample("clip", prompt="What?", videos=("clip.mp4",)))
+
+
+def test_announced_calls_are_generated_at_once_and_are_the_same(server, folder_of, tmp_path):
+    policy = policy_of(folder_of("qwen3_vl"))
+    policy.serve(settings(server.url_of("lora")), tmp_path)
+    calls = [([request], 10 + number) for number, request in enumerate(REQUESTS)]
+    plain = [policy.rollout(requests, seed) for requests, seed in calls]
+    policy.announce(calls)
+    sent = server.log().count("/inference/v1/generate")
+    announced = [policy.rollout(requests, seed) for requests, seed in calls]
+    assert server.log().count("/inference/v1/generate") == sent
+    assert [each.token_ids for each in announced] == [each.token_ids for each in plain]
+    again = policy.rollout(*calls[0])  # an announced call is made once
+    assert server.log().count("/inference/v1/generate") == sent + 1
+    assert again.token_ids == plain[0].token_ids
+    policy.announce(calls)
+    move(policy)
+    fresh = policy.rollout(*calls[0])  # with other weights, nothing announced counts
+    assert gap(policy, fresh) <= 1e-5
