@@ -7,6 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
+from transformers.cache_utils import (
+    DYNAMIC_LAYER_TYPE_MAPPING,
+    LinearAttentionCacheLayerMixin,
+    get_layer_types_and_kwargs,
+)
 
 from mmrl_kernels.integrations.transformers import BranchCache, SharedPromptMask, branching
 from mmrl_kernels.ops.shared_prompt.branches import Branches
@@ -18,14 +23,31 @@ def rows_of_cache(
 ) -> Any:  # a DynamicCache of B rows
     """Return a cache of the rows at `index`, with repetitions and with their graphs; `cache` is not changed."""
     chosen = _same_layers(cache)
-    chosen.batch_select_indices(index)
+    for layer in chosen.layers:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):  # `batch_select_indices` leaves its states as they are
+            layer.reorder_cache(index)
+        else:
+            layer.batch_select_indices(index)
     return chosen
+
+
+def keeps_state(text_config: Any) -> bool:
+    """Return True if a language model has layers with a state (linear attention, convolutions) in place of keys.
+
+    Such a state is written in place, so that a prompt's cache cannot be continued with gradients.
+    """
+    kinds = [DYNAMIC_LAYER_TYPE_MAPPING.get(kind) for kind in get_layer_types_and_kwargs(text_config)[0]]
+    return any(kind is not None and issubclass(kind, LinearAttentionCacheLayerMixin) for kind in kinds)
 
 
 def _same_layers(cache: Any) -> Any:
     """Return a shallow copy on the same tensors: an update of its layers does not change `cache`."""
     copied = copy.copy(cache)
     copied.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in copied.layers:
+        for name, value in vars(layer).items():
+            if isinstance(value, dict):  # the states of a layer of linear attention
+                setattr(layer, name, dict(value))
     return copied
 
 

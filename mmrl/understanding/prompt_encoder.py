@@ -24,13 +24,15 @@ from mmrl.data.sample import Sample
 from mmrl.errors import DataError
 from mmrl.understanding.vlm import VLM, VLMFamily
 
-MEDIA = {"image": "pixel_values", "video": "pixel_values_videos"}
-"""{kind of media: the model input with its pixels}."""
+_PIXELS = ("pixel", "image_patches")
+"""Parts of the names of inputs with pixels; some models have two for an image, in a low and a high resolution."""
 CACHE_BYTES = 512 * 2**20
 """Bytes of encoded prompts that a `PromptCache` keeps by default."""
 PLACES = re.compile(r"<(image|video)>")
 """Marks of the positions of images and videos in a text; without marks, media come first."""
-_NOT_INPUTS = ("labels",)  # made by PaliGemma's processor
+_NOT_INPUTS = ("labels", "video_metadata")
+_OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids")
+"""Ends of the names of inputs with one value for each token; an input of patches may have the same shape."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,8 @@ class EncodedPrompt:
     images: int
     videos: int
     wire: WirePrompt | None = None  # with `PromptEncoder(keep_media=True)`
+    alone: bool = False
+    """True if it may not be in one batch with prompts of other media: their tokens could not be told apart."""
 
     @property
     def length(self) -> int:
@@ -70,8 +74,7 @@ class EncodedPrompt:
         ids = self.inputs["input_ids"]
         inputs = dict(self.inputs)
         for name in sequence_inputs(self.inputs):
-            kind = family.answer_type if name == "token_type_ids" else 0
-            added = torch.full((1, len(tokens)), kind, dtype=self.inputs[name].dtype)
+            added = torch.full((1, len(tokens)), family.answer_kind(name), dtype=self.inputs[name].dtype)
             inputs[name] = torch.cat([self.inputs[name], added], dim=1)
         inputs["input_ids"] = torch.cat([ids, ids.new_tensor([list(tokens)])], dim=1)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
@@ -90,6 +93,9 @@ class PromptEncoder:
         self._placeholders = vlm.placeholders
         self._marks = [str(mark) for mark in vlm.tokenizer.convert_ids_to_tokens(vlm.suppressed.tolist())]
         self._name = type(vlm.processor).__name__
+        count = getattr(getattr(vlm.model, "model", None), "get_rope_index", None)
+        types = count is not None and "mm_token_type_ids" in inspect.signature(count).parameters
+        self._wanted = {"return_mm_token_type_ids": True} if types else {}  # Cosmos 3 Edge makes them on request alone
         self._cache = PromptCache()
 
     @property
@@ -129,7 +135,7 @@ class PromptEncoder:
     def _encode(self, sample: Sample) -> EncodedPrompt:
         self.check_sample(sample)
         text = self._render(sample)
-        arguments: dict[str, Any] = {"text": [text], "return_tensors": "pt"}
+        arguments: dict[str, Any] = {"text": [text], "return_tensors": "pt", **self._wanted}
         images = [self._reader.image(path, sample.id) for path in sample.images]
         if images:
             arguments["images"] = [images]
@@ -138,6 +144,7 @@ class PromptEncoder:
             arguments["videos"] = [[clip.frames for clip in clips]]
             arguments["videos_kwargs"] = {
                 "do_sample_frames": False,
+                "return_metadata": True,
                 "video_metadata": [[_video_metadata(clip) for clip in clips]],
             }
         try:
@@ -149,7 +156,8 @@ class PromptEncoder:
         wire = None
         if self._keep_media:
             wire = WirePrompt(sample.id, tuple(self._processor.tokenizer(text)["input_ids"]), tuple(images))
-        return EncodedPrompt(inputs, len(sample.images), len(sample.videos), wire)
+        alone = not self._family.mixes_media
+        return EncodedPrompt(inputs, len(sample.images), len(sample.videos), wire, alone)
 
     def _render(self, sample: Sample) -> str:
         """Return the conversation as text, with one placeholder for each image and video."""
@@ -162,7 +170,7 @@ class PromptEncoder:
         else:
             text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         for kind, paths in (("image", sample.images), ("video", sample.videos)):
-            mark = getattr(self._processor, f"{kind}_token", None)
+            mark = getattr(self._processor, f"{kind}_placeholder_token", getattr(self._processor, f"{kind}_token", None))
             if mark is not None and text.count(mark) != len(paths):
                 raise DataError(
                     f"sample {sample.id!r} holds {len(paths)} {kind}(s), and the chat template of {self._name} made "
@@ -183,13 +191,16 @@ class PromptEncoder:
                 continue
             place = self._placeholders.get(kind, self._placeholders.get("image"))
             places = int((ids == place).sum()) if place is not None else 0
-            pixels = inputs.get(
-                MEDIA[kind], inputs.get(MEDIA["image"])
-            )  # some models take the frames of a video as images
-            if places < len(paths) or pixels is None or not pixels.numel():
+            if kind == "video" and not places and not sample.images:  # GLM-4V marks frames as images
+                places = int((ids == self._placeholders.get("image", -1)).sum())
+            names = pixel_inputs(inputs)
+            own = [name for name in names if is_of_videos(name) == (kind == "video")]
+            # Some models take the frames of a video as images.
+            pixels = sum(inputs[name].numel() for name in own or (names if kind == "video" else []))
+            if places < len(paths) or not pixels:
                 raise DataError(
                     f"sample {sample.id!r}: {len(paths)} {kind}(s) went into {self._name} and "
-                    f"{places} tokens and {'no' if pixels is None else 'some'} pixels came out: it would be lost"
+                    f"{places} tokens and {'some' if pixels else 'no'} pixels came out: it would be lost"
                 )
 
 
@@ -207,8 +218,8 @@ def collate(
             if name in sequences:
                 value = F.pad(value, (room, 0), value=padding if name == "input_ids" else 0)
             joined.setdefault(name, []).append(value)
-    for name in ("mm_token_type_ids", "token_type_ids"):  # a prompt without media may lack them
-        if name in joined and len(joined[name]) != len(prompts):
+    for name, values in joined.items():  # a prompt without media may lack types of tokens
+        if name.endswith("token_type_ids") and len(values) != len(prompts):
             raise DataError(f"some prompts of this batch have {name} and some have none")
     return {name: torch.cat(_to_one_shape(values)) for name, values in joined.items()}
 
@@ -220,16 +231,27 @@ def stackable(prompts: Sequence[EncodedPrompt]) -> list[list[int]]:
     """
     sets: dict[tuple[int, ...] | None, list[int]] = {}
     for number, prompt in enumerate(prompts):
-        videos = prompt.inputs.get(MEDIA["video"])
-        sets.setdefault(None if videos is None else tuple(videos.shape[1:]), []).append(number)
+        videos = prompt.inputs.get("pixel_values_videos")
+        key = (0,) if prompt.alone and prompt.images else None
+        sets.setdefault(key if videos is None else tuple(videos.shape[1:]), []).append(number)
     without = sets.pop(None, []) if len(sets) > 1 else []  # prompts without videos fit into any set
     return [sorted(numbers + (without if not place else [])) for place, numbers in enumerate(sets.values())]
+
+
+def pixel_inputs(inputs: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the inputs with the pixels of images and videos."""
+    return [name for name, value in inputs.items() if value.is_floating_point() and any(p in name for p in _PIXELS)]
+
+
+def is_of_videos(name: str) -> bool:
+    """Return True if an input has the pixels of videos alone, by its name."""
+    return "video" in name
 
 
 def sequence_inputs(inputs: dict[str, Tensor]) -> set[str]:
     """Return the names of the inputs with one value for each token."""
     shape = inputs["input_ids"].shape
-    return {name for name, value in inputs.items() if value.shape == shape}
+    return {name for name, value in inputs.items() if value.shape == shape and name.endswith(_OF_TOKENS)}
 
 
 def _to_one_shape(values: list[Tensor]) -> list[Tensor]:

@@ -10,13 +10,16 @@ the prompt is the sum over its answers.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
+from mmrl.understanding.prompt_encoder import sequence_inputs
 from mmrl.understanding.vlm import VLMFamily
 
 
@@ -92,7 +95,8 @@ class Branch:
 def prefill(model: Any, family: VLMFamily, inputs: dict[str, Tensor]) -> Prefix:
     """Compute P prompts, padded on the left."""
     positions, next_position = prompt_positions(model, family, inputs)
-    out = model(**inputs, position_ids=positions, use_cache=True, logits_to_keep=1)
+    empty = DynamicCache(config=model.config)  # some models make none themselves
+    out = model(**inputs, position_ids=positions, past_key_values=empty, use_cache=True, logits_to_keep=1)
     return Prefix(model, family, out.past_key_values, inputs["attention_mask"], next_position, out.logits[:, -1])
 
 
@@ -107,13 +111,13 @@ def forward_uncached(
     full = dict(inputs)
     full["input_ids"] = torch.cat([inputs["input_ids"], tokens], dim=1)
     full["attention_mask"] = torch.cat([inputs["attention_mask"], torch.ones_like(tokens)], dim=1)
-    for name, kind in (("mm_token_type_ids", 0), ("token_type_ids", family.answer_type)):
-        if name in inputs:
-            full[name] = torch.cat([inputs[name], torch.full_like(tokens, kind, dtype=inputs[name].dtype)], dim=1)
+    for name in sequence_inputs(inputs) - {"input_ids", "attention_mask"}:
+        kinds = torch.full_like(tokens, family.answer_kind(name), dtype=inputs[name].dtype)
+        full[name] = torch.cat([inputs[name], kinds], dim=1)
     positions, next_position = prompt_positions(model, family, inputs)
     after = _next_positions(family, next_position, width)
     out = model(**full, position_ids=torch.cat([positions, after], dim=-1), use_cache=False, logits_to_keep=width + 1)
-    return out.logits[:, :-1]
+    return out.logits[:, -width - 1 : -1]  # some models ignore `logits_to_keep`
 
 
 def prompt_positions(
@@ -126,7 +130,9 @@ def prompt_positions(
         return (mask.cumsum(1) - 1 + first).clamp(min=first), mask.sum(1) + first
     # Computed here instead of in the forward pass, which counts padding in a batch without media, and reuses the
     # offsets of the previous batch in `rope_deltas`.
-    positions, offsets = model.model.get_rope_index(**inputs)
+    count = model.model.get_rope_index
+    taken = inspect.signature(count).parameters
+    positions, offsets = count(**{name: value for name, value in inputs.items() if name in taken})
     return positions, mask.sum(1) + offsets.reshape(-1)
 
 

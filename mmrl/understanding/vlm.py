@@ -7,7 +7,8 @@ one-dimensional positions that count from 0 and coordinates in [0, 1], and may h
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -19,15 +20,31 @@ from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.errors import ConfigError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.rewards.parsing.boxes import Space
+from mmrl.tokens.kv_cache import keeps_state
 
 log = logging.getLogger(__name__)
 
 _PLACEHOLDERS = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
-_MARKS = ("vision_start_token_id", "vision_end_token_id", "vision_token_id", "boi_token_index", "eoi_token_index")
-_CONNECTORS = {"multi_modal_projector", "connector", "merger", "merger_list", "deepstack_merger_list", "image_newline"}
-_TOWERS = {"visual", "vision_tower", "vision_model", "vision_embed_tokens"}
+_MARKS = re.compile(r"(image|video|vision|visual|audio|boi|eoi|boa|eoa|frame|im_)\w*_(id|ids|index)")
+"""The names of settings with the numbers of tokens that mark media: none of them is ever a word of an answer."""
+_CONNECTORS = {
+    *("multi_modal_projector", "connector", "merger", "merger_list", "deepstack_merger_list", "image_newline"),
+    *("aligner", "projector", "mm_projector", "embed_vision", "resampler_model", "vision_resampler", "view_separator"),
+    *("vision_projection", "vision_adapter", "perception_emb_norm", "visual_embeddings_table", "visual_projection"),
+    *("high_res_vision_proj", "high_res_vision_alpha", "layerwise_projectors", "spatial_projectors"),
+    *("qformer", "query_tokens", "language_projection", "image_to_text_projection"),
+}
+_TOWERS = {
+    *("visual", "vision_tower", "vision_model", "vision_embed_tokens", "vision_encoder", "image_encoder"),
+    *("image_tower", "video_tower", "high_res_vision_model", "high_res_vision_neck"),
+}
+_UNUSED = {
+    *("audio_tower", "embed_audio", "vqmodel"),
+    *("generation_embeddings", "generation_aligner", "generation_head"),
+}
+"""Parts that answers to images and videos do not use: encoders of sound, and what draws images (Janus)."""
 
-VLMPart = Literal["vision", "connector", "language"]
+VLMPart = Literal["vision", "connector", "language", "unused"]
 
 
 @dataclass(frozen=True)
@@ -40,13 +57,17 @@ class VLMFamily:
     first_position: int = 0
     """The position of a prompt's first token."""
     axes: int = 1
-    """Number of axes of a rotary position: 3 where image tokens have a time, a height and a width."""
+    """Number of axes of a rotary position: 3 where image tokens have a time, a height and a width, 4 with an index."""
     answer_type: int = 0
     """The value of `token_type_ids` for answer tokens, in models that take them."""
     mixes_media: bool = True
-    """True if one prompt may contain both images and videos."""
+    """True if one prompt may contain both images and videos, and one batch prompts with either."""
     causal: bool = False
     """True if every token, image tokens included, attends to earlier tokens only; prompts can then be shared."""
+
+    def answer_kind(self, name: str) -> int:
+        """Return the value for answer tokens of an input with one value for each token."""
+        return self.answer_type if name == "token_type_ids" else 0
 
 
 _FAMILIES = (
@@ -62,17 +83,23 @@ _FAMILIES = (
     VLMFamily(
         "smolvlm", mixes_media=False, causal=True
     ),  # its processor overwrites the images with the frames of a video
+    *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")),
+    VLMFamily("glmga", axes=3, mixes_media=False, causal=True),
     VLMFamily("gemma3", space="norm_1000"),
     VLMFamily("paligemma", first_position=1, answer_type=1),
 )
 
 
-def family_of(model_type: str, has_rope_deltas: bool) -> VLMFamily:
-    """Return the family of a configuration's `model_type`; an unknown one has 3 position axes if `has_rope_deltas`."""
+def family_of(model: Any) -> VLMFamily:
+    """Return the family of a model; of an unknown one the positions are those that its code counts."""
+    kind, text = model.config.model_type, model.config.get_text_config()
     for family in _FAMILIES:
-        if family.name == model_type:
+        if family.name == kind:
             return family
-    return replace(VLMFamily(model_type), axes=3 if has_rope_deltas else 1)
+    if not hasattr(getattr(model, "model", None), "get_rope_index"):
+        return VLMFamily(kind)
+    sections = (getattr(text, "rope_parameters", None) or {}).get("mrope_section")
+    return VLMFamily(kind, axes=len(sections) if sections else 3)
 
 
 @dataclass(frozen=True)
@@ -88,6 +115,11 @@ class VLM:
     end: int  # the end token that the chat template puts after an answer
     suppressed: Tensor  # [S] int64; tokens that are never sampled: placeholders of images and videos
     placeholders: dict[str, int]  # {"image" or "video": its placeholder token}
+
+    @property
+    def keeps_state(self) -> bool:
+        """True if some layers have a state in place of keys and values: a cache cannot be continued with gradients."""
+        return keeps_state(self.model.config.get_text_config())
 
     @property
     def tokenizer(self) -> Any:
@@ -137,15 +169,16 @@ def load_vlm(config: VLMConfig) -> VLM:
 def describe(model: Any, processor: Any, device: torch.device) -> VLM:
     """Collect the special tokens and the family of a loaded model."""
     tokenizer, settings = processor.tokenizer, model.config
-    ids: dict[str, int | None] = {name: getattr(settings, name, None) for name in (*_PLACEHOLDERS, *_MARKS)}
     placeholders: dict[str, int] = {}
     for name in _PLACEHOLDERS:
-        if (number := ids[name]) is not None:
-            placeholders.setdefault(name.partition("_")[0], number)
+        for owner in (settings, processor):
+            number = getattr(owner, name, None)
+            if number is not None and number < settings.get_text_config().vocab_size:
+                placeholders.setdefault(name.partition("_")[0], number)
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [tokenizer.eos_token_id if ends is None else ends]
-    family = family_of(settings.model_type, hasattr(getattr(model, "model", None), "rope_deltas"))
-    suppressed = sorted({number for number in ids.values() if number is not None} - set(ends))
+    family = family_of(model)
+    suppressed = sorted({*_marks_of_media(settings), *placeholders.values()} - set(ends))
     return VLM(
         model=model,
         processor=processor,
@@ -157,6 +190,13 @@ def describe(model: Any, processor: Any, device: torch.device) -> VLM:
         suppressed=torch.tensor(suppressed, device=device, dtype=torch.long),
         placeholders=placeholders,
     )
+
+
+def _marks_of_media(settings: Any) -> set[int]:
+    """Return the tokens that a configuration names as placeholders or marks of images, videos and sound."""
+    named = [value for name, value in vars(settings).items() if _MARKS.fullmatch(name)]
+    numbers = {n for value in named for n in (value if isinstance(value, list | tuple) else [value])}
+    return {n for n in numbers if isinstance(n, int) and 0 <= n < settings.get_text_config().vocab_size}
 
 
 def _end_of_answer(processor: Any, ends: list[int]) -> int:
@@ -186,6 +226,8 @@ def part_of(parameter: str) -> VLMPart:
     ('connector', 'vision')
     """
     steps = set(parameter.split("."))
+    if steps & _UNUSED:
+        return "unused"
     if steps & _CONNECTORS:
         return "connector"
     return "vision" if steps & _TOWERS else "language"

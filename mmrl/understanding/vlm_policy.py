@@ -18,12 +18,19 @@ from mmrl.errors import DataError
 from mmrl.policy import DecisionCallback, Rollout, RolloutRequest, TargetText
 from mmrl.tokens import pad_right, scored_logits, token_log_probs
 from mmrl.tokens.token_policy import TokenPolicy
-from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder, collate, stackable
+from mmrl.understanding.prompt_encoder import (
+    EncodedPrompt,
+    PromptEncoder,
+    collate,
+    is_of_videos,
+    pixel_inputs,
+    stackable,
+)
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
-from mmrl.understanding.shared_prompt import prefill
+from mmrl.understanding.shared_prompt import forward_uncached
 from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
 
@@ -233,7 +240,7 @@ class VLMPolicy(TokenPolicy):
         with self._scoring() as recomputes:
             if self.attention.shares_prompts:
                 return packed_scores(self.vlm, recording, self.config.fused_log_probs, self._loss_grad)
-            return row_scores(self.vlm, recording, separate_prompts=recomputes)
+            return row_scores(self.vlm, recording, separate_prompts=recomputes or self.vlm.keeps_state)
 
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:
@@ -265,9 +272,9 @@ def check_media_affects_logits(
 
 def _check(vlm: VLM, prompts: Sequence[EncodedPrompt], answers: Sequence[Sequence[int]], names: Sequence[str]) -> None:
     inputs = vlm.to_device(collate(prompts, vlm.padding))
-    pixels = {name: inputs[name].requires_grad_() for name in GRIDS if name in inputs}
+    pixels = {name: inputs[name].requires_grad_() for name in pixel_inputs(inputs)}
     tokens, mask = (each.to(vlm.device) for each in pad_right(answers, vlm.padding))
-    logits = prefill(vlm.model, vlm.family, inputs).answer_logits(tokens)
+    logits = forward_uncached(vlm.model, vlm.family, inputs, tokens)
     log_probs, _ = token_log_probs(scored_logits(logits, 1.0, vlm.suppressed), tokens)
     gradients = torch.autograd.grad(log_probs[mask].sum(), list(pixels.values()), allow_unused=True)
     for (name, values), gradient in zip(pixels.items(), gradients, strict=True):
@@ -275,14 +282,22 @@ def _check(vlm: VLM, prompts: Sequence[EncodedPrompt], answers: Sequence[Sequenc
         owners = [(sample, prompt) for sample, prompt in zip(names, prompts, strict=True) if name in prompt.inputs]
         shares = known.split([prompt.inputs[name].shape[0] for _, prompt in owners])
         for (sample, prompt), share in zip(owners, shares, strict=True):
-            if not all(bool(item.any()) for item in _items(share, prompt.inputs.get(GRIDS[name]))):
-                kind = "a video" if name == "pixel_values_videos" or not prompt.images else "an image"
+            number = prompt.videos if is_of_videos(name) else prompt.images
+            if not all(bool(item.any()) for item in _items(share, prompt.inputs.get(GRIDS.get(name, "")), number)):
+                kind = "a video" if is_of_videos(name) or not prompt.images else "an image"
                 raise DataError(
                     f"sample {sample!r}: {kind} went into {type(vlm.model).__name__} and did not reach the loss: "
                     "the answer has no gradient with respect to its pixels. Nothing was updated"
                 )
 
 
-def _items(share: Tensor, grid: Tensor | None) -> Sequence[Tensor]:
-    """Split pixels by image or video, if a grid gives their number of patches; otherwise return all in one."""
-    return [share] if grid is None else share.split(grid.prod(-1).tolist())
+def _items(share: Tensor, grid: Tensor | None, number: int) -> Sequence[Tensor]:
+    """Split pixels into those of each image or video: by a grid of patches, or where a dimension has their number.
+
+    Where tiles or frames of several are in one dimension, they are returned as one.
+    """
+    if grid is not None:
+        return share.split(grid.prod(-1).tolist())
+    if len(share) == number:
+        return share.split(1)
+    return share[0].split(1) if len(share) == 1 and share.ndim > 4 and share.shape[1] == number else [share]

@@ -124,7 +124,6 @@ def _pack_answers(
     inputs = vlm.to_device(collate(prompts, vlm.padding))
     positions, next_positions = prompt_positions(vlm.model, vlm.family, inputs)
     sequences = sequence_inputs(inputs)
-    kinds = {"token_type_ids": vlm.family.answer_type}
     packed_inputs: dict[str, Tensor] = {}
     for name in sequences - {"attention_mask"}:
         parts = []
@@ -132,7 +131,7 @@ def _pack_answers(
             parts.append(inputs[name][number, -prompt.length :])
             for answer in answers[number]:
                 written = tokens[answer, : lengths[answer]]
-                parts.append(written if name == "input_ids" else torch.full_like(written, kinds.get(name, 0)))
+                parts.append(written if name == "input_ids" else torch.full_like(written, vlm.family.answer_kind(name)))
         packed_inputs[name] = torch.cat(parts)[None]
     packed_inputs |= {name: value for name, value in inputs.items() if name not in sequences}
     of_prompts = [positions[..., number, -prompt.length :] for number, prompt in enumerate(prompts)]
@@ -161,6 +160,8 @@ def _score_pack(
         grad_hint = grad_hint_at(loss_grad, pack.rows, pack.step_indices)
         return head_log_probs(states, head.weight, head.bias, tokens, temperature, vlm.suppressed, grad_hint)
     logits = vlm.model(**pack.inputs, use_cache=False, logits_to_keep=pack.predicting).logits
+    if logits.shape[1] == pack.inputs["input_ids"].shape[1]:  # some models ignore `logits_to_keep`
+        logits = logits[:, pack.predicting]
     chosen, entropy = token_log_probs(scored_logits(logits, temperature, vlm.suppressed), tokens[None])
     return chosen[0], entropy[0]
 
