@@ -65,6 +65,9 @@ class VLMFamily:
     causal: bool = False
     """True if every token, image tokens included, attends to earlier tokens only; prompts can then be shared."""
 
+    unshared: str = ""
+    """The reason why prompts of a causal model cannot be shared, if its attention does not go through a common layer."""
+
     def answer_kind(self, name: str) -> int:
         """Return the value for answer tokens of an input with one value for each token."""
         return self.answer_type if name == "token_type_ids" else 0
@@ -76,10 +79,6 @@ _FAMILIES = (
     VLMFamily("qwen3_vl", space="norm_1000", axes=3, causal=True),
     VLMFamily("qwen3_vl_moe", space="norm_1000", axes=3, causal=True),
     VLMFamily("internvl", space="norm_1000", causal=True),
-    VLMFamily("llava", causal=True),
-    VLMFamily("llava_next", causal=True),
-    VLMFamily("llava_onevision", causal=True),
-    VLMFamily("idefics3", causal=True),
     VLMFamily(
         "smolvlm", mixes_media=False, causal=True
     ),  # its processor overwrites the images with the frames of a video
@@ -88,6 +87,18 @@ _FAMILIES = (
     VLMFamily("gemma3", space="norm_1000"),
     VLMFamily("paligemma", first_position=1, answer_type=1),
 )
+_CAUSAL = frozenset(
+    {
+        *("llava", "llava_next", "llava_onevision", "llava_next_video", "vipllava", "video_llava", "video_llama_3"),
+        *("idefics2", "idefics3", "aria", "aya_vision", "cohere2_vision", "cohere_compass", "mistral3"),
+        *("mistral_large4", "lighton_ocr", "perception_lm", "fast_vlm", "ovis2", "janus", "deepseek_vl"),
+        *("deepseek_vl_hybrid", "lfm2_vl", "lfm3_vl", "granite4_vision", "granite_docling", "qianfan_ocr", "llama4"),
+        *("qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_omni", "cosmos3_edge", "exaone4_5"),
+        *("hyperclovax_vision_v2", "glm5_next", "paddleocr_vl", "hunyuan_vl", "ernie4_5_vl_moe", "minimax_m3_vl"),
+        "inkling2",
+    }
+)
+"""Families that differ from others in `causal` alone, and in what their code says of positions."""
 
 
 def family_of(model: Any) -> VLMFamily:
@@ -96,10 +107,10 @@ def family_of(model: Any) -> VLMFamily:
     for family in _FAMILIES:
         if family.name == kind:
             return family
-    if not hasattr(getattr(model, "model", None), "get_rope_index"):
-        return VLMFamily(kind)
-    sections = (getattr(text, "rope_parameters", None) or {}).get("mrope_section")
-    return VLMFamily(kind, axes=len(sections) if sections else 3)
+    axes = 1
+    if hasattr(getattr(model, "model", None), "get_rope_index"):
+        axes = len((getattr(text, "rope_parameters", None) or {}).get("mrope_section") or (0, 0, 0))
+    return VLMFamily(kind, axes=axes, causal=kind in _CAUSAL)
 
 
 @dataclass(frozen=True)
@@ -243,13 +254,18 @@ def trained_parts(config: VLMConfig) -> set[VLMPart]:
     return parts
 
 
+def is_linear(module: nn.Module) -> bool:
+    """Return True for a linear layer that an adapter can be added to; a router of Llama 4 returns more than a tensor."""
+    return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
+
+
 def lora_of_parts(model: nn.Module, config: LoraConfig, parts: set[VLMPart]) -> TransformersLora:
     """Add LoRA adapters to the linear layers of parts, except the output layer.
 
     Raises:
         ConfigError: a part has no linear layer, or `config.targets` names a layer that does not exist.
     """
-    linear = [path for path, module in model.named_modules() if isinstance(module, nn.Linear)]
+    linear = [path for path, module in model.named_modules() if is_linear(module)]
     inside = [path for path in linear if part_of(path) in parts and not path.endswith("lm_head")]
     if bare := sorted(parts - {part_of(path) for path in inside}):
         raise ConfigError(

@@ -50,8 +50,8 @@ class VLMPolicy(TokenPolicy):
     config: VLMConfig
 
     def __init__(self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig) -> None:
-        reason = None if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
-        super().__init__(vlm.model, config, reason)
+        reason = "" if vlm.family.causal else f"tokens of a {vlm.family.name} prompt may attend to later ones"
+        super().__init__(vlm.model, config, reason or vlm.family.unshared or None)
         self.vlm, self.sampling = vlm, sampling
         self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
         self._checked_media: set[tuple[bool, bool]] = set()  # (images, videos) kinds that were shown to reach the loss

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ def encode(
     text: str,
     pictures: Sequence[Image.Image] = (),
     videos: Sequence[np.ndarray] = (),  # each [T, H, W, 3] uint8, all of a video at `media.RATE`
+    requested: Mapping[str, Any] = MappingProxyType({}),  # further arguments of the processor
 ) -> dict[str, Any]:
     """Return the inputs of the model for one user turn: images first, then videos, then words."""
     media = [{"type": "image"}] * len(pictures) + [{"type": "video"}] * len(videos)
@@ -32,9 +34,10 @@ def encode(
     if videos:
         inputs["videos"] = [list(videos)]
         times = [[_times(len(frames)) for frames in videos]]
-        inputs["videos_kwargs"] = {"do_sample_frames": False, "video_metadata": times}
-    encoded = dict(processor(text=[written], return_tensors="pt", **inputs))
+        inputs["videos_kwargs"] = {"do_sample_frames": False, "return_metadata": True, "video_metadata": times}
+    encoded = dict(processor(text=[written], return_tensors="pt", **inputs, **requested))
     encoded.pop("labels", None)  # PaliGemma's: no loss is computed
+    encoded.pop("video_metadata", None)
     return encoded
 
 
@@ -55,10 +58,9 @@ def log_probs(
     whole = dict(encoded)
     whole["input_ids"] = torch.cat([encoded["input_ids"], tokens], dim=1)
     whole["attention_mask"] = torch.ones_like(whole["input_ids"])
-    written = {"mm_token_type_ids": 0, "token_type_ids": int(model.config.model_type == "paligemma")}
-    for name, kind in written.items():
-        if name in whole:
-            whole[name] = torch.cat([encoded[name], torch.full_like(tokens, kind)], dim=1)
+    for name in [each for each in encoded if each.endswith("token_type_ids")]:
+        kind = int(name == "token_type_ids" and model.config.model_type == "paligemma")
+        whole[name] = torch.cat([encoded[name], torch.full_like(tokens, kind)], dim=1)
     scores = model(**whole).logits[0, -len(answer) - 1 : -1] / temperature
     allowed = torch.ones(scores.shape[-1], dtype=torch.bool)
     allowed[list(never)] = False

@@ -11,7 +11,18 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, ProcessorMixin
 
-from tests.understanding.tiny_vlms import gemma, idefics, internvl, llava, qwen
+from tests.understanding.tiny_vlms import (
+    factory,
+    gemma,
+    idefics,
+    internvl,
+    llava,
+    llava_like,
+    patch_rows,
+    qwen,
+    qwen_like,
+)
+from tests.understanding.tiny_vlms.factory import Takes, TinyVLM
 
 Builder = Callable[[], tuple[PreTrainedModel, ProcessorMixin]]
 
@@ -32,10 +43,22 @@ FAMILIES: dict[str, Builder] = {
     )
 }
 
+ROWS: dict[str, TinyVLM] = {**llava_like.ROWS, **qwen_like.ROWS, **patch_rows.ROWS}
+"""The families that are rows of a table; the model type of a family is its name."""
+
+TAKES: dict[str, Takes] = {
+    **{name: Takes(video=True) for name in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl", "internvl", "llava_onevision")},
+    "smolvlm": Takes(video=True, mixes=False),
+    **{name: Takes() for name in ("idefics3", "llava", "llava_next", "gemma3")},
+    "paligemma": Takes(text_alone=False),
+    **{name: row.takes for name, row in ROWS.items()},
+}
+"""What a prompt of each family may hold."""
+
 
 def build(name: str, folder: Path) -> Path:
     """Save a family's tiny model and its processor into a folder."""
-    model, processor = FAMILIES[name]()
+    model, processor = FAMILIES[name]() if name in FAMILIES else factory.make(name, ROWS[name])
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder

@@ -47,6 +47,17 @@ Part = tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
+class Takes:
+    """What a prompt of a family may hold."""
+
+    several: bool = True  # several images
+    video: bool = False
+    text_alone: bool = True  # no image
+    mixes: bool = True  # images and a video
+    requested: Mapping[str, Any] = field(default_factory=dict)  # arguments without which a processor leaves inputs out
+
+
+@dataclass(frozen=True)
 class TinyVLM:
     """What a family has beyond the small sizes."""
 
@@ -63,9 +74,15 @@ class TinyVLM:
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the processor
     parts: Mapping[str, Part] = field(default_factory=dict)  # further parts of the processor
     template: bool = True  # False: the processor has no chat template
-    several: bool = True  # it takes several images
-    text_alone: bool = True  # it takes a prompt without an image
-    mixes: bool = True  # it takes images and videos in one prompt
+    several: bool = True
+    text_alone: bool = True
+    mixes: bool = True
+    requested: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def takes(self) -> Takes:
+        """Return what a prompt may hold."""
+        return Takes(self.several, self.videos is not None, self.text_alone, self.mixes, self.requested)
 
 
 def make(model_type: str, row: TinyVLM) -> tuple[PreTrainedModel, ProcessorMixin]:

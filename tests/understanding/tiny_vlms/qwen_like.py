@@ -27,6 +27,7 @@ MARKED = dict(
 PLACEHOLDERS = {name: token for name, token in IDS.items() if "vision" not in name}
 ROPE = {"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 10000.0}
 GLM = dict(
+    mixes=False,
     tokens=(
         *("<|image|>", "<|video|>", "<|begin_of_image|>", "<|end_of_image|>"),
         *("<|begin_of_video|>", "<|end_of_video|>"),
@@ -191,6 +192,7 @@ ROWS: dict[str, TinyVLM] = {
         ("Cosmos3EdgeVideoProcessor", dict(patch_size=PATCH, size=CLIP_EDGES)),
         **MARKED,
         config=dict(vision_config=dict(num_patches=16), text_config=dict(rope_parameters=ROPE)),
+        requested={"return_mm_token_type_ids": True},
     ),
     "ernie4_5_vl_moe": TinyVLM(
         "Ernie4_5_VLMoeProcessor",
