@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig as PeftLoraConfig
-from peft import get_peft_model, get_peft_model_state_dict, set_peft_model_state_dict
+from peft import get_peft_model, get_peft_model_state_dict
 from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import load_file
 from torch import nn
@@ -49,9 +49,12 @@ class TransformersLora:
 
     def load(self, folder: Path) -> None:
         path = folder / ADAPTER_FILE
-        state = load_file(path)
-        check_adapter_state(state, get_peft_model_state_dict(self._peft), path)
-        set_peft_model_state_dict(self._peft, state)
+        state, own = load_file(path), get_peft_model_state_dict(self._peft)
+        check_adapter_state(state, own, path)
+        # peft's own loading renames tensors as if they came from an older checkpoint, and drops what it cannot place.
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(state[name])
 
 
 class TransformersFull:

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers.cache_utils import (
     DYNAMIC_LAYER_TYPE_MAPPING,
+    DynamicIndexedLayer,
     LinearAttentionCacheLayerMixin,
     get_layer_types_and_kwargs,
 )
@@ -31,13 +32,14 @@ def rows_of_cache(
     return chosen
 
 
-def keeps_state(text_config: Any) -> bool:
-    """Return True if a language model has layers with a state (linear attention, convolutions) in place of keys.
+def extends_token_by_token(text_config: Any) -> bool:
+    """Return True if a prompt's cache can be continued by one token at a time only, and without gradients.
 
-    Such a state is written in place, so that a prompt's cache cannot be continued with gradients.
+    A state of linear attention or of a convolution is written in place; sparse attention chooses the keys of one token.
     """
+    whole = (LinearAttentionCacheLayerMixin, DynamicIndexedLayer)
     kinds = [DYNAMIC_LAYER_TYPE_MAPPING.get(kind) for kind in get_layer_types_and_kwargs(text_config)[0]]
-    return any(kind is not None and issubclass(kind, LinearAttentionCacheLayerMixin) for kind in kinds)
+    return any(kind is None or issubclass(kind, whole) for kind in kinds)
 
 
 def _same_layers(cache: Any) -> Any:

@@ -51,9 +51,9 @@ class EncodedPrompt:
     inputs: dict[str, Tensor]
     images: int
     videos: int
+    family: VLMFamily = VLMFamily("")
+    """The family decides which prompts may be in one batch."""
     wire: WirePrompt | None = None  # with `PromptEncoder(keep_media=True)`
-    alone: bool = False
-    """True if it may not be in one batch with prompts of other media: their tokens could not be told apart."""
 
     @property
     def length(self) -> int:
@@ -156,8 +156,7 @@ class PromptEncoder:
         wire = None
         if self._keep_media:
             wire = WirePrompt(sample.id, tuple(self._processor.tokenizer(text)["input_ids"]), tuple(images))
-        alone = not self._family.mixes_media
-        return EncodedPrompt(inputs, len(sample.images), len(sample.videos), wire, alone)
+        return EncodedPrompt(inputs, len(sample.images), len(sample.videos), self._family, wire)
 
     def _render(self, sample: Sample) -> str:
         """Return the conversation as text, with one placeholder for each image and video."""
@@ -227,12 +226,15 @@ def collate(
 def stackable(prompts: Sequence[EncodedPrompt]) -> list[list[int]]:
     """Return the indices of prompts in sets that `collate` may batch: prompts whose videos have the same shape.
 
-    In models that take videos as one tensor of frames (LLaVA-OneVision), padding frames would be attended to.
+    In models that take videos as one tensor of frames (LLaVA-OneVision), padding frames would be attended to. Some
+    families cannot tell the tokens of images from those of videos, or count the images of a whole batch.
     """
+    if any(not prompt.family.batches for prompt in prompts):
+        return [[number] for number in range(len(prompts))]
     sets: dict[tuple[int, ...] | None, list[int]] = {}
     for number, prompt in enumerate(prompts):
         videos = prompt.inputs.get("pixel_values_videos")
-        key = (0,) if prompt.alone and prompt.images else None
+        key = (0,) if prompt.images and not prompt.family.mixes_media else None
         sets.setdefault(key if videos is None else tuple(videos.shape[1:]), []).append(number)
     without = sets.pop(None, []) if len(sets) > 1 else []  # prompts without videos fit into any set
     return [sorted(numbers + (without if not place else [])) for place, numbers in enumerate(sets.values())]

@@ -132,7 +132,9 @@ def prompt_positions(
     # offsets of the previous batch in `rope_deltas`.
     count = model.model.get_rope_index
     taken = inspect.signature(count).parameters
-    positions, offsets = count(**{name: value for name, value in inputs.items() if name in taken})
+    rows = 1 if family.batches else len(mask)  # equal prompts, each counted alone
+    positions, offsets = count(**{n: value[: len(value) // rows] for n, value in inputs.items() if n in taken})
+    positions, offsets = positions.repeat(1, rows, 1), offsets.repeat(rows, 1)
     return positions, mask.sum(1) + offsets.reshape(-1)
 
 

@@ -20,7 +20,7 @@ from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.errors import ConfigError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.rewards.parsing.boxes import Space
-from mmrl.tokens.kv_cache import keeps_state
+from mmrl.tokens.kv_cache import extends_token_by_token
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +62,8 @@ class VLMFamily:
     """The value of `token_type_ids` for answer tokens, in models that take them."""
     mixes_media: bool = True
     """True if one prompt may contain both images and videos, and one batch prompts with either."""
+    batches: bool = True
+    """True if a prompt may be padded on the left beside others; otherwise each is computed alone."""
     causal: bool = False
     """True if every token, image tokens included, attends to earlier tokens only; prompts can then be shared."""
 
@@ -84,6 +86,9 @@ _FAMILIES = (
     ),  # its processor overwrites the images with the frames of a video
     *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")),
     VLMFamily("glmga", axes=3, mixes_media=False, causal=True),
+    VLMFamily("hunyuan_vl", axes=4, batches=False, causal=True),  # counts the images of a whole batch
+    *(VLMFamily(name, batches=False, causal=True) for name in ("mistral_large4", "minimax_m3_vl", "glm5_next")),
+    # whose sparse attention chooses keys, and padding changes the choice
     VLMFamily("gemma3", space="norm_1000"),
     VLMFamily("paligemma", first_position=1, answer_type=1),
 )
@@ -91,10 +96,10 @@ _CAUSAL = frozenset(
     {
         *("llava", "llava_next", "llava_onevision", "llava_next_video", "vipllava", "video_llava", "video_llama_3"),
         *("idefics2", "idefics3", "aria", "aya_vision", "cohere2_vision", "cohere_compass", "mistral3"),
-        *("mistral_large4", "lighton_ocr", "perception_lm", "fast_vlm", "ovis2", "janus", "deepseek_vl"),
+        *("lighton_ocr", "perception_lm", "fast_vlm", "ovis2", "janus", "deepseek_vl"),
         *("deepseek_vl_hybrid", "lfm2_vl", "lfm3_vl", "granite4_vision", "granite_docling", "qianfan_ocr", "llama4"),
         *("qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_omni", "cosmos3_edge", "exaone4_5"),
-        *("hyperclovax_vision_v2", "glm5_next", "paddleocr_vl", "hunyuan_vl", "ernie4_5_vl_moe", "minimax_m3_vl"),
+        *("hyperclovax_vision_v2", "paddleocr_vl", "ernie4_5_vl_moe"),
         "inkling2",
     }
 )
@@ -128,9 +133,9 @@ class VLM:
     placeholders: dict[str, int]  # {"image" or "video": its placeholder token}
 
     @property
-    def keeps_state(self) -> bool:
-        """True if some layers have a state in place of keys and values: a cache cannot be continued with gradients."""
-        return keeps_state(self.model.config.get_text_config())
+    def extends_token_by_token(self) -> bool:
+        """True if a prompt's cache can be continued by one token at a time only: a replay computes whole texts."""
+        return extends_token_by_token(self.model.config.get_text_config())
 
     @property
     def tokenizer(self) -> Any:

@@ -240,7 +240,7 @@ class VLMPolicy(TokenPolicy):
         with self._scoring() as recomputes:
             if self.attention.shares_prompts:
                 return packed_scores(self.vlm, recording, self.config.fused_log_probs, self._loss_grad)
-            return row_scores(self.vlm, recording, separate_prompts=recomputes or self.vlm.keeps_state)
+            return row_scores(self.vlm, recording, separate_prompts=recomputes or self.vlm.extends_token_by_token)
 
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:

@@ -65,7 +65,8 @@ class Built:
         """Return the inputs of a prompt, encoded by transformers; `pictures` and `videos` replace its own."""
         shown = PICTURES.get(key, []) if pictures is None else pictures
         played = VIDEOS.get(key, []) if videos is None else videos
-        return plain.encode(self.processor, TEXTS[key], shown, played, tiny.TAKES[self.name].requested)
+        encoded = plain.encode(self.processor, TEXTS[key], shown, played, tiny.TAKES[self.name].requested)
+        return {name: value.float() if value.is_floating_point() else value for name, value in encoded.items()}
 
     def scores(self, encoded: dict[str, Any], answer: Sequence[int]) -> torch.Tensor:
         """Return the log-probabilities of an answer by transformers alone."""

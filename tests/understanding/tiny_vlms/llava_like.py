@@ -69,7 +69,7 @@ ROWS: dict[str, TinyVLM] = {
         tokens=("[IMG]", "[IMG_BREAK]", "[IMG_END]"),
         ids={"image_token_index": "[IMG]"},
         settings=dict(patch_size=PATCH, spatial_merge_size=2),
-        config=dict(text_config=dict(num_key_value_heads=4)),
+        config=dict(text_config=dict(num_key_value_heads=4, index_topk=16, index_head_dim=8, index_n_heads=32)),
     ),
     "lighton_ocr": TinyVLM(
         "LightOnOcrProcessor",

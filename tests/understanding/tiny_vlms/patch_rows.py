@@ -85,7 +85,8 @@ ROWS: dict[str, TinyVLM] = {
         config=dict(
             merged_hidden_size=128,
             text_config=dict(dense_intermediate_size=64, shared_intermediate_size=16, rotary_dim=8, index_head_dim=8,
-                             index_n_heads=2),
+                             index_n_heads=2, index_block_size=8,
+                             layer_types=["full_attention", "minimax_m3_sparse"]),
         ),
     ),
     "kimi_k25": TinyVLM(
