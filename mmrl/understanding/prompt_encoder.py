@@ -101,7 +101,7 @@ class PromptEncoder:
     @property
     def takes_video(self) -> bool:
         """True if the processor has a video processor; one without it drops videos silently."""
-        return getattr(self._processor, "video_processor", None) is not None
+        return getattr(self._processor, "video_processor", None) is not None and self._family.plays
 
     def check_sample(self, sample: Sample) -> None:
         """Check that the processor takes the media of a sample, before anything is decoded.

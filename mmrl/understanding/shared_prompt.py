@@ -23,6 +23,10 @@ from mmrl.understanding.prompt_encoder import sequence_inputs
 from mmrl.understanding.vlm import VLMFamily
 
 
+_ARGUMENTS = {"video_second_per_grid": "second_per_grids"}
+"""{input of a forward pass: its name in `get_rope_index`}, of Qwen-Omni."""
+
+
 @dataclass(frozen=True)
 class Prefix:
     """A batch of token sequences that the model has computed, and the logits of the next token."""
@@ -133,9 +137,9 @@ def prompt_positions(
     count = model.model.get_rope_index
     taken = inspect.signature(count).parameters
     rows = 1 if family.batches else len(mask)  # equal prompts, each counted alone
-    positions, offsets = count(**{n: value[: len(value) // rows] for n, value in inputs.items() if n in taken})
-    positions, offsets = positions.repeat(1, rows, 1), offsets.repeat(rows, 1)
-    return positions, mask.sum(1) + offsets.reshape(-1)
+    named = {_ARGUMENTS.get(name, name): value[: len(value) // rows] for name, value in inputs.items()}
+    positions = count(**{name: value for name, value in named.items() if name in taken})[0].repeat(1, rows, 1)
+    return positions, positions.masked_fill(mask == 0, 0).amax(dim=(0, 2)) + 1
 
 
 def _next_positions(family: VLMFamily, first: Tensor, width: int) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -62,6 +62,8 @@ class VLMFamily:
     """The value of `token_type_ids` for answer tokens, in models that take them."""
     mixes_media: bool = True
     """True if one prompt may contain both images and videos, and one batch prompts with either."""
+    plays: bool = True
+    """False if the model fails on the videos that its processor makes."""
     batches: bool = True
     """True if a prompt may be padded on the left beside others; otherwise each is computed alone."""
     causal: bool = False
@@ -87,6 +89,9 @@ _FAMILIES = (
     *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")),
     VLMFamily("glmga", axes=3, mixes_media=False, causal=True),
     VLMFamily("hunyuan_vl", axes=4, batches=False, causal=True),  # counts the images of a whole batch
+    VLMFamily("kimi_k25", plays=False, causal=True),  # expects features of all frames, and its tower averages them
+    VLMFamily("molmo2", mixes_media=False, batches=False),  # its processor counts the crops of one prompt
+    VLMFamily("nemotron_h_omni", plays=False, causal=True),  # its processor takes one video, with other metadata
     *(VLMFamily(name, batches=False, causal=True) for name in ("mistral_large4", "minimax_m3_vl", "glm5_next")),
     # whose sparse attention chooses keys, and padding changes the choice
     VLMFamily("gemma3", space="norm_1000"),
@@ -100,7 +105,8 @@ _CAUSAL = frozenset(
         *("deepseek_vl_hybrid", "lfm2_vl", "lfm3_vl", "granite4_vision", "granite_docling", "qianfan_ocr", "llama4"),
         *("qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_omni", "cosmos3_edge", "exaone4_5"),
         *("hyperclovax_vision_v2", "paddleocr_vl", "ernie4_5_vl_moe"),
-        "inkling2",
+        *("inkling_mm_model", "gemma4", "gemma4_unified"),
+        *("inkling2", "muse_glimmer", "muse_spark", "step3p7", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"),
     }
 )
 """Families that differ from others in `causal` alone, and in what their code says of positions."""
@@ -109,13 +115,16 @@ _CAUSAL = frozenset(
 def family_of(model: Any) -> VLMFamily:
     """Return the family of a model; of an unknown one the positions are those that its code counts."""
     kind, text = model.config.model_type, model.config.get_text_config()
-    for family in _FAMILIES:
-        if family.name == kind:
-            return family
     axes = 1
     if hasattr(getattr(model, "model", None), "get_rope_index"):
         axes = len((getattr(text, "rope_parameters", None) or {}).get("mrope_section") or (0, 0, 0))
-    return VLMFamily(kind, axes=axes, causal=kind in _CAUSAL)
+    unknown = VLMFamily(kind, axes=axes, causal=kind in _CAUSAL)
+    family = next((each for each in _FAMILIES if each.name == kind), unknown)
+    if getattr(text, "use_bidirectional_attention", None):
+        return replace(family, causal=False)
+    if family.causal and getattr(text, "kv_lora_rank", None):
+        return replace(family, unshared="it stores compressed keys and values")
+    return family
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,12 @@ class TinyVLM:
     tokens: tuple[str, ...] = ("<image>",)  # special tokens
     named: Mapping[str, str] = field(default_factory=dict)  # special tokens by their attribute of the tokenizer
     ids: Mapping[str, str | list[str]] = field(default_factory=dict)  # a key of the configuration, and the token whose number it is
-    text: str | None = None  # the model type of the language model, unless it is the default
+    kinds: Mapping[str, str] = field(default_factory=dict)  # {part: its model type}, where it is not the default
     config: Mapping[str, Any] = field(default_factory=dict)  # what `SMALL` does not say; a mapping for a part
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the processor
     parts: Mapping[str, Part] = field(default_factory=dict)  # further parts of the processor
     template: bool = True  # False: the processor has no chat template
+    plays: bool = True  # False: its model fails on the videos of its processor
     several: bool = True
     text_alone: bool = True
     mixes: bool = True
@@ -82,7 +83,7 @@ class TinyVLM:
     @property
     def takes(self) -> Takes:
         """Return what a prompt may hold."""
-        return Takes(self.several, self.videos is not None, self.text_alone, self.mixes, self.requested)
+        return Takes(self.several, self.videos is not None and self.plays, self.text_alone, self.mixes, self.requested)
 
 
 def make(model_type: str, row: TinyVLM) -> tuple[PreTrainedModel, ProcessorMixin]:
@@ -94,9 +95,7 @@ def make(model_type: str, row: TinyVLM) -> tuple[PreTrainedModel, ProcessorMixin
         parts["video_processor"] = part(row.videos)
     template = {"chat_template": TURNS.format(image=row.image, video=row.video)} if row.template else {}
     processor = getattr(transformers, row.processor)(**parts, tokenizer=words, **row.settings, **template)
-    default = CONFIG_MAPPING[model_type]()
-    chosen = {"text_config": {"model_type": row.text}} if row.text else {}
-    settings = merged(small(default, chosen), row.config)
+    settings = merged(small(CONFIG_MAPPING[model_type](), row.kinds), row.config)
     text = settings.get("text_config", settings)
     text.update(marks(words))
     settings |= {key: words.convert_tokens_to_ids(token) for key, token in row.ids.items()}  # of several: a list
@@ -111,13 +110,11 @@ def part(described: Part) -> Any:
     return getattr(transformers, kind)(**settings)
 
 
-def small(config: PreTrainedConfig, chosen: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
-    """Return the arguments that make a configuration small; `chosen` holds the types of parts that are not default."""
-    found: dict[str, Any] = {name: value for name, value in SMALL.items() if _plain(getattr(config, name, None))}
+def small(config: PreTrainedConfig, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Return the arguments that make a configuration small; `kinds` holds the types of parts that are not default."""
+    found: dict[str, Any] = {name: value for name, value in SMALL.items() if _plain(vars(config).get(name))}
     for name in config.sub_configs:
-        own = getattr(config, name, None)
-        kind = chosen.get(name, {}).get("model_type")
-        own = CONFIG_MAPPING[kind]() if kind else own
+        own = CONFIG_MAPPING[kinds[name]]() if name in kinds else getattr(config, name, None)
         if isinstance(own, PreTrainedConfig):
             found[name] = {"model_type": own.model_type, **small(own, {})}
     return found

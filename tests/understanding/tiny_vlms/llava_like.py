@@ -44,7 +44,7 @@ ROWS: dict[str, TinyVLM] = {
         tokens=("<image>", "<|START_OF_IMG|>", "<|END_OF_IMG|>", "<|IMG_PATCH|>", "<|IMG_LINE_BREAK|>", "TILE_GLOBAL"),
         ids={"image_token_index": "<|IMG_PATCH|>"},
         settings=dict(patch_size=PATCH, img_size=SIDE, downsample_factor=2),
-        text="cohere",
+        kinds={"text_config": "cohere"},
     ),
     "cohere2_vision": TinyVLM(
         "Cohere2VisionProcessor",

@@ -42,6 +42,13 @@ ROWS: dict[str, TinyVLM] = {
         named=IMAGE_NAMED | AROUND | AUDIO_NAMED,
         ids=GEMMA_IDS | {"video_token_id": "<|video|>", "eoa_token_index": "<eoa>"},
         video="<|video|>",
+        kinds={"vision_config": "gemma4_vision"},
+        config=dict(
+            text_config=dict(num_hidden_layers=2, layer_types=["sliding_attention", "full_attention"],
+                             sliding_window=24, use_bidirectional_attention="vision", hidden_size_per_layer_input=8, vocab_size_per_layer_input=300,
+                             global_head_dim=8),
+            vision_config=dict(pooling_kernel_size=2, position_embedding_size=64),
+        ),
     ),
     "gemma4_unified": TinyVLM(
         "Gemma4UnifiedProcessor",
@@ -52,6 +59,11 @@ ROWS: dict[str, TinyVLM] = {
         named=IMAGE_NAMED | AROUND | AUDIO_NAMED,
         ids=GEMMA_IDS | {"video_token_id": "<|video|>", "eoa_token_index": "<eoa>"},
         video="<|video|>",
+        kinds={"vision_config": "gemma4_unified_vision"},
+        config=dict(text_config=dict(layer_types=["sliding_attention", "full_attention"], sliding_window=24,
+                                     global_head_dim=8),
+                    vision_config=dict(pooling_kernel_size=2, mm_embed_dim=32, mm_posemb_size=64,
+                                       output_proj_dims=32)),
     ),
     "minicpmv4_6": TinyVLM(
         "MiniCPMV4_6Processor",
@@ -99,6 +111,7 @@ ROWS: dict[str, TinyVLM] = {
         video="<|kimi_k25_video_placeholder|>",
         ids={"image_token_id": "<|media_pad|>", "video_token_id": "<|kimi_k25_video_placeholder|>",
              "vision_start_token_id": "<|media_begin|>", "vision_end_token_id": "<|media_end|>"},
+        plays=False,
         config=dict(
             projection_hidden_size=32,
             text_config=dict(num_key_value_heads=4, n_group=1, topk_group=1, first_k_dense_replace=1),
@@ -121,7 +134,9 @@ ROWS: dict[str, TinyVLM] = {
         "Molmo2Processor",
         ("Molmo2ImageProcessor", dict(size=dict(height=64, width=64), patch_size=PATCH, max_crops=2,
                                       overlap_margins=[1, 1])),
-        ("Molmo2VideoProcessor", dict(size=dict(height=64, width=64), patch_size=PATCH)),
+        ("Molmo2VideoProcessor", dict(size=dict(height=64, width=64), patch_size=PATCH, do_rescale=True,
+                                      do_normalize=True)),
+        mixes=False,
         image="<|image|>",
         video="<|video|>",
         tokens=("<|image|>", "<|video|>", "<im_patch>", "<im_col>", "<im_start>", "<low_res_im_start>", "<frame_start>",
@@ -143,7 +158,8 @@ ROWS: dict[str, TinyVLM] = {
         video="<|video|>",
         tokens=MUSE_TOKENS,
         ids=MUSE_IDS,
-        config=dict(vision_config=dict(pos_emb_height=4, pos_emb_width=4)),
+        config=dict(out_hidden_size=128, vision_config=dict(pos_emb_height=4, pos_emb_width=4),
+                    text_config=dict(layer_types=["sliding_attention", "full_attention"], sliding_window=24)),
     ),
     "muse_spark": TinyVLM(
         "MuseSparkProcessor",
@@ -155,9 +171,11 @@ ROWS: dict[str, TinyVLM] = {
         tokens=(*MUSE_TOKENS, "<|audio|>", "<|soft_audio_start|>", "<|soft_audio_end|>"),
         ids=MUSE_IDS | {"audio_token_id": "<|audio|>"},
         config=dict(
-            text_config=dict(moe_hidden_size=32),
+            out_hidden_size=128,
+            text_config=dict(moe_hidden_size=32, layer_types=["sliding_attention", "full_attention"],
+                             sliding_window=24),
             vision_config=dict(pos_emb_height=4, pos_emb_width=4),
-            audio_config=dict(hidden_sizes=[8, 8, 8, 16], depths=[1, 1, 1, 1], out_hidden_size=32),
+            audio_config=dict(num_hidden_layers=4, hidden_sizes=[8, 8, 8, 16], depths=[1, 1, 1, 1], out_hidden_size=32),
         ),
     ),
     "step3p7": TinyVLM(
@@ -167,17 +185,19 @@ ROWS: dict[str, TinyVLM] = {
         image="<im_patch>",
         tokens=("<im_patch>", "<im_start>", "<im_end>", "<patch_start>", "<patch_end>", "<patch_newline>"),
         ids={"image_token_id": "<im_patch>"},
-        config=dict(text_config=dict(share_expert_dim=16, num_sliding_attention_heads=4),
+        config=dict(text_config=dict(share_expert_dim=16, num_sliding_attention_heads=4, sliding_window=24),
                     vision_config=dict(image_size=64, max_position_embeddings=64)),
     ),
     "nemotron_h_omni": TinyVLM(
         "NemotronH_Omni_Reasoning_V3Processor",
         ("NemotronH_Omni_Reasoning_V3ImageProcessor", dict(patch_size=PATCH, min_num_patches=4, max_num_patches=16)),
-        ("NemotronH_Omni_Reasoning_V3VideoProcessor", dict(patch_size=PATCH, video_target_num_patches=16)),
+        ("NemotronH_Omni_Reasoning_V3VideoProcessor", dict(
+            patch_size=PATCH, video_target_num_patches=16, norm_mean=[0.5, 0.5, 0.5], norm_std=[0.5, 0.5, 0.5])),
         parts={"feature_extractor": ("ParakeetFeatureExtractor", {})},
         tokens=("<image>", "<video>", "<so_embedding>", "<so_start>", "<so_end>", "<img>", "</img>"),
         ids={"image_token_id": "<image>", "video_token_id": "<video>"},
-        config=dict(vision_hidden_size=32, text_config=dict(layers_block_type=["linear_attention", "full_attention"])),
+        plays=False,
+        config=dict(vision_hidden_size=32, vision_config=dict(video_temporal_patch_size=2), text_config=dict(layers_block_type=["linear_attention", "full_attention"])),
     ),
     "inkling2": TinyVLM(
         "Inkling2Processor",
@@ -192,18 +212,24 @@ ROWS: dict[str, TinyVLM] = {
         tokens=("<image>", "<audio>", "<|content_image|>", "<|content_audio_input|>"),
         ids=IMAGE_ID,
         settings=dict(image_token="<image>", audio_token="<audio>"),
+        config=dict(vision_config=dict(n_layers=2, patch_size=16)),
     ),
     "deepseek_ocr2": TinyVLM(
         "DeepseekOcr2Processor",
         ("DeepseekOcr2ImageProcessor", dict(size=dict(height=128, width=128), tile_size=64, max_patches=2)),
         ids=IMAGE_ID,
         settings=dict(patch_size=PATCH, downsample_ratio=4),
+        config=dict(
+            text_config=dict(mlp_layer_types=["dense", "sparse"]),
+            vision_config=dict(sam_config=dict(downsample_channels=[16, 32])),
+        ),
     ),
     "unlimited_ocr": TinyVLM(
         "UnlimitedOcrProcessor",
         ("UnlimitedOcrImageProcessor", dict(size=dict(height=128, width=128), tile_size=64, max_patches=2)),
         ids=IMAGE_ID,
         settings=dict(patch_size=PATCH, downsample_ratio=4),
+        config=dict(vision_config=dict(sam_config=dict(downsample_channels=[16, 32]))),
     ),
     "fuyu": TinyVLM(
         "FuyuProcessor",
@@ -211,12 +237,6 @@ ROWS: dict[str, TinyVLM] = {
         image="|SPEAKER|",
         tokens=("|SPEAKER|", "|NEWLINE|"),
         ids={"image_token_id": "|SPEAKER|"},
-        template=False,
-    ),
-    "idefics": TinyVLM(
-        "IdeficsProcessor",
-        ("IdeficsImageProcessor", dict(image_size=SIDE)),
-        tokens=("<image>", "<fake_token_around_image>", "<end_of_utterance>"),
         template=False,
     ),
     "qwen2_5_omni_thinker": TinyVLM(
@@ -267,5 +287,11 @@ ROWS: dict[str, TinyVLM] = {
         image="<|img|><|imgpad|><|endofimg|>",
         video="<|video_pad|>",
         ids={"image_token_id": "<|imgpad|>", "video_token_id": "<|video_pad|>", "audio_token_id": "<|audio_comp_pad|>"},
+        config=dict(
+            text_config=dict(per_layer_config=None, num_key_value_heads=4, index_head_dim=8, index_n_heads=32, index_topk=16,
+                             shared_experts_intermediate_size=16),
+            vision_config=dict(adapter_in_dim=32, adapter_out_dim=32),
+            audio_config=dict(adapter_input_size=16, adapter_out_dim=32),
+        ),
     ),
 }
