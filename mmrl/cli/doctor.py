@@ -97,10 +97,19 @@ def doctor(
         bool,
         typer.Option("--pipelines", help="List which pipelines of the installed diffusers can be trained instead."),
     ] = False,
+    vlms: Annotated[
+        bool,
+        typer.Option("--vlms", help="List which vision-language models of the installed transformers can be trained."),
+    ] = False,
 ) -> None:
     """List what is installed and what is missing, with the command that repairs it."""
     if pipelines:
         list_pipelines()
+    if vlms:
+        from mmrl.cli.vlm_table import list_vlm_types
+
+        list_vlm_types()
+    if pipelines or vlms:
         return
     from rich.console import Console
     from rich.table import Table

@@ -14,13 +14,14 @@ from typing import Any, Literal
 import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.errors import ConfigError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
 from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens.kv_cache import extends_token_by_token
+from mmrl.understanding.vlm_support import refused_reason
 
 log = logging.getLogger(__name__)
 
@@ -172,11 +173,14 @@ def load_vlm(config: VLMConfig) -> VLM:
     """Load the model and the processor that a configuration names.
 
     Raises:
-        ConfigError: transformers cannot load an image-text-to-text model from there.
+        ConfigError: transformers cannot load an image-text-to-text model from there, or it is of a refused type.
     """
     device = torch.device("cuda" if config.device == "auto" and torch.cuda.is_available() else
                           "cpu" if config.device == "auto" else config.device)  # fmt: skip
     try:
+        settings = AutoConfig.from_pretrained(config.model, revision=config.revision)
+        if reason := refused_reason(settings):
+            raise ConfigError(f"policy.model: {config.model} is a {settings.model_type} model, and {reason}")
         model = AutoModelForImageTextToText.from_pretrained(
             config.model, revision=config.revision, dtype=getattr(torch, config.dtype), use_safetensors=True
         )

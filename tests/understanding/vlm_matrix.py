@@ -2,18 +2,23 @@
 
 A family is built once for all checks, with every part trained. What it is compared with is transformers alone: its
 own processor, its own forward pass over one prompt, and `generate`.
+
+python -m tests.understanding.vlm_matrix [NAMES]   # run the checks and write what was seen
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import yaml
 from PIL import Image
 from torch import nn
 from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -26,6 +31,7 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.understanding.vlm import is_linear, part_of
 from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl.understanding.vlm_support import FACTS, ProvenVLM, proven
 from tests.understanding import reference_scores as plain
 from tests.understanding import tiny_vlms as tiny
 from tests.understanding.media import as_gif, as_png, frames, picture
@@ -193,7 +199,7 @@ def check_gradients(built: Built) -> None:
         assert off < 1e-3 * size, part
 
 
-def check_adapters(built: Built, folder: Path) -> None:
+def check_adapters(built: Built) -> None:
     """Check that adapters are found in each part with linear layers, learn, and are saved and loaded."""
     parts = adapted_parts(built.model)
     assert "language" in parts and parts & {"vision", "connector"}
@@ -209,18 +215,20 @@ def check_adapters(built: Built, folder: Path) -> None:
     learned = {part_of(name) for name, p in policy.parameters_to_train().items() if p.grad is not None and p.grad.any()}
     assert learned == parts
     assert policy.replay_gap(few) > 10 * EXACT
+    folder = built.folder / "lora"
     policy.save(folder)
     again = a_policy(built.folder, "lora", parts)
     again.load(folder)
     assert torch.equal(scored(again, few), scored(policy, few))
 
 
-def check_full_checkpoint(built: Built, folder: Path) -> None:
+def check_full_checkpoint(built: Built) -> None:
     """Check that a fully trained model is saved as a checkpoint that transformers loads."""
     kept = {name: parameter.detach().clone() for name, parameter in built.policy.parameters_to_train().items()}
     few = built.rollout.select([0])
     move(built.policy)
     expected = scored(built.policy, few)
+    folder = built.folder / "trained"
     built.policy.save(folder)
     with torch.no_grad():
         for name, parameter in built.policy.parameters_to_train().items():
@@ -233,11 +241,32 @@ def check_full_checkpoint(built: Built, folder: Path) -> None:
     assert type(AutoProcessor.from_pretrained(folder)) is type(built.processor)
 
 
-def check_shared_prompt(built: Built) -> None:
+def facts_of(built: Built) -> ProvenVLM:
+    """Return what was seen of a family, which `mmrl doctor --vlms` prints."""
+    takes, vlm, parts = tiny.TAKES[built.name], built.policy.vlm, adapted_parts(built.model)
+    attention = built.policy.attention
+    return ProvenVLM(
+        images="several" if takes.several else "one",
+        videos=takes.video,
+        mixes=takes.video and takes.mixes,
+        causal=vlm.family.causal,
+        unshared="" if attention.shares_prompts else attention.reason,
+        adapters=tuple(sorted(parts)),
+        frozen=tuple(sorted(parts_of(built.model) - parts)),
+        space=vlm.family.space,
+    )
+
+
+def check_facts(built: Built) -> None:
+    """Check that the file of what is proven says what was seen."""
+    assert proven()[built.name] == facts_of(built), "python -m tests.understanding.vlm_matrix writes it anew"
+
+
+def check_attention(built: Built) -> None:
     """Check that the family's `causal` is what its model does, and that prompts are shared or a reason is given."""
     attention, family = built.policy.attention, built.policy.vlm.family
     looks_ahead = sees_later_tokens(built.model, built.alone("one"))
-    assert family.causal != looks_ahead or family.unshared, family
+    assert family.causal != looks_ahead, family
     assert attention.shares_prompts or attention.reason
 
 
@@ -276,3 +305,33 @@ def scored(policy: VLMPolicy, rollout: Rollout) -> torch.Tensor:
     seen: list[torch.Tensor] = []
     policy.replay(rollout, range(rollout.log_probs.shape[1]), lambda now: seen.append(now.log_probs))
     return seen[0]
+
+
+CHECKS: tuple[Callable[[Built], None], ...] = (
+    check_classes,
+    check_replays,
+    check_greedy,
+    check_media,
+    check_gradients,
+    check_adapters,
+    check_full_checkpoint,
+    check_attention,
+)
+"""What is asked of every family."""
+
+
+def record(names: Sequence[str]) -> None:
+    """Run all checks of families and write those that pass into the file of what is proven."""
+    rows = yaml.safe_load(FACTS.read_text(encoding="utf-8")) or {}
+    for name in names:
+        with TemporaryDirectory() as folder:
+            built = build(name, Path(folder))
+            for check in CHECKS:
+                check(built)
+            rows[name] = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(facts_of(built)).items()}
+    kept = {name: rows[name] for name in sorted(rows) if name in tiny.TAKES}
+    FACTS.write_text(yaml.safe_dump(kept, sort_keys=False, width=1000), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    record(sys.argv[1:] or list(tiny.TAKES))

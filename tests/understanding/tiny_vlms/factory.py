@@ -79,6 +79,7 @@ class TinyVLM:
     text_alone: bool = True
     mixes: bool = True
     requested: Mapping[str, Any] = field(default_factory=dict)
+    heavy: bool = False  # tested under the marker `breadth`, even if it is the only one of its features
 
     @property
     def takes(self) -> Takes:

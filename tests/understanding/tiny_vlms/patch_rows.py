@@ -13,26 +13,8 @@ GEMMA_IDS = {"image_token_id": "<image>", "boi_token_id": "<boi>", "eoi_token_id
 MUSE_TOKENS = ("<|patch|>", "<|image_start|>", "<|image_end|>", "<|video|>", "<|vid_frame_separator|>",
                "<|vid_start|>", "<|vid_end|>")
 MUSE_IDS = {"image_token_id": "<|patch|>", "video_token_id": "<|video|>"}
-MINICPM = dict(
-    tokens=(),
-    named=IMAGE_NAMED | {
-        "video_token": "<video>", "image_start_token": "<is>", "image_end_token": "<ie>", "slice_start_token": "<ss>",
-        "slice_end_token": "<se>", "image_id_start_token": "<ids>", "image_id_end_token": "<ide>",
-    },
-    ids={"image_token_id": "<image>", "video_token_id": "<video>"},
-)
-GATED = dict(layer_types=["linear_attention", "full_attention"])
 
 ROWS: dict[str, TinyVLM] = {
-    "gemma3n": TinyVLM(
-        "Gemma3nProcessor",
-        ("SiglipImageProcessor", dict(size=dict(height=64, width=64))),
-        parts={"feature_extractor": ("Gemma3nAudioFeatureExtractor", {})},
-        tokens=(),
-        named=IMAGE_NAMED | AROUND | AUDIO_NAMED,
-        ids=GEMMA_IDS | {"eoa_token_id": "<eoa>"},
-        settings=dict(image_seq_length=4),
-    ),
     "gemma4": TinyVLM(
         "Gemma4Processor",
         ("Gemma4ImageProcessor", dict(patch_size=PATCH, max_soft_tokens=70, pooling_kernel_size=2)),
@@ -65,27 +47,6 @@ ROWS: dict[str, TinyVLM] = {
                     vision_config=dict(pooling_kernel_size=2, mm_embed_dim=32, mm_posemb_size=64,
                                        output_proj_dims=32)),
     ),
-    "minicpmv4_6": TinyVLM(
-        "MiniCPMV4_6Processor",
-        ("MiniCPMV4_6ImageProcessor", dict(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=2)),
-        ("MiniCPMV4_6VideoProcessor", dict(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=2)),
-        **MINICPM,
-        config=dict(text_config=GATED, insert_layer_id=0, vision_config=dict(insert_layer_id=0)),
-    ),
-    "minicpmv4_7": TinyVLM(
-        "MiniCPMV4_7Processor",
-        ("MiniCPMV4_6ImageProcessor", dict(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=2)),
-        ("MiniCPMV4_6VideoProcessor", dict(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=2)),
-        **MINICPM,
-        config=dict(text_config=GATED, insert_layer_id=0, vision_config=dict(insert_layer_id=0)),
-    ),
-    "minicpm_ocr": TinyVLM(
-        "MiniCPMOcrProcessor",
-        ("MiniCPMOcrImageProcessor", dict(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=2)),
-        ("MiniCPMOcrVideoProcessor", dict(patch_size=PATCH, scale_resolution=SIDE, max_slice_nums=2)),
-        **MINICPM,
-        config=dict(text_config=GATED, insert_layer_id=0, vision_config=dict(insert_layer_id=0)),
-    ),
     "minimax_m3_vl": TinyVLM(
         "MiniMaxM3VLProcessor",
         ("MiniMaxM3VLImageProcessor", PICTURES),
@@ -116,18 +77,6 @@ ROWS: dict[str, TinyVLM] = {
             projection_hidden_size=32,
             text_config=dict(num_key_value_heads=4, n_group=1, topk_group=1, first_k_dense_replace=1),
             vision_config=dict(pos_emb_height=4, pos_emb_width=4),
-        ),
-    ),
-    "mllama": TinyVLM(
-        "MllamaProcessor",
-        ("MllamaImageProcessor", dict(size=SQUARE, max_image_tiles=2)),
-        image="<|image|>",
-        tokens=("<|image|>", "<|python_tag|>"),
-        ids={"image_token_index": "<|image|>"},
-        config=dict(
-            text_config=dict(cross_attention_layers=[1], rope_parameters={"rope_type": "default", "rope_theta": 1e4}),
-            vision_config=dict(num_global_layers=1, attention_heads=4, vision_output_dim=96, max_num_tiles=2,
-                               intermediate_layers_indices=[0, 1], supported_aspect_ratios=[[1, 1], [1, 2], [2, 1]]),
         ),
     ),
     "molmo2": TinyVLM(
@@ -198,12 +147,14 @@ ROWS: dict[str, TinyVLM] = {
         ids={"image_token_id": "<image>", "video_token_id": "<video>"},
         plays=False,
         config=dict(vision_hidden_size=32, vision_config=dict(video_temporal_patch_size=2), text_config=dict(layers_block_type=["linear_attention", "full_attention"])),
+        heavy=True,
     ),
     "inkling2": TinyVLM(
         "Inkling2Processor",
         ("Inkling2ImageProcessor", dict(size=dict(height=16, width=16))),
         ids=IMAGE_ID,
         settings=dict(image_token="<image>"),
+        heavy=True,
     ),
     "inkling_mm_model": TinyVLM(
         "InklingProcessor",
@@ -213,31 +164,7 @@ ROWS: dict[str, TinyVLM] = {
         ids=IMAGE_ID,
         settings=dict(image_token="<image>", audio_token="<audio>"),
         config=dict(vision_config=dict(n_layers=2, patch_size=16)),
-    ),
-    "deepseek_ocr2": TinyVLM(
-        "DeepseekOcr2Processor",
-        ("DeepseekOcr2ImageProcessor", dict(size=dict(height=128, width=128), tile_size=64, max_patches=2)),
-        ids=IMAGE_ID,
-        settings=dict(patch_size=PATCH, downsample_ratio=4),
-        config=dict(
-            text_config=dict(mlp_layer_types=["dense", "sparse"]),
-            vision_config=dict(sam_config=dict(downsample_channels=[16, 32])),
-        ),
-    ),
-    "unlimited_ocr": TinyVLM(
-        "UnlimitedOcrProcessor",
-        ("UnlimitedOcrImageProcessor", dict(size=dict(height=128, width=128), tile_size=64, max_patches=2)),
-        ids=IMAGE_ID,
-        settings=dict(patch_size=PATCH, downsample_ratio=4),
-        config=dict(vision_config=dict(sam_config=dict(downsample_channels=[16, 32]))),
-    ),
-    "fuyu": TinyVLM(
-        "FuyuProcessor",
-        ("FuyuImageProcessor", dict(size=SQUARE, patch_size=dict(height=PATCH, width=PATCH))),
-        image="|SPEAKER|",
-        tokens=("|SPEAKER|", "|NEWLINE|"),
-        ids={"image_token_id": "|SPEAKER|"},
-        template=False,
+        heavy=True,
     ),
     "qwen2_5_omni_thinker": TinyVLM(
         "Qwen2_5OmniProcessor",
@@ -257,6 +184,7 @@ ROWS: dict[str, TinyVLM] = {
             text_config=dict(rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}),
             vision_config=dict(window_size=4 * PATCH, fullatt_block_indexes=[1]),
         ),
+        heavy=True,
     ),
     "qwen3_omni_moe_thinker": TinyVLM(
         "Qwen3OmniMoeProcessor",
@@ -277,21 +205,6 @@ ROWS: dict[str, TinyVLM] = {
             vision_config=dict(deepstack_visual_indexes=[0]),
             audio_config=dict(downsample_hidden_size=16),
         ),
-    ),
-    "dots3_note": TinyVLM(
-        "Dots3NoteProcessor",
-        QWEN2_IMAGES,
-        ("Qwen3VLVideoProcessor", VIDEOS | dict(size=CLIP_EDGES, cap_pixels_per_frame=False)),
-        parts={"feature_extractor": ("Dots3NoteFeatureExtractor", {})},
-        tokens=("<|imgpad|>", "<|video_pad|>", "<|audio_comp_pad|>", "<|img|>", "<|endofimg|>"),
-        image="<|img|><|imgpad|><|endofimg|>",
-        video="<|video_pad|>",
-        ids={"image_token_id": "<|imgpad|>", "video_token_id": "<|video_pad|>", "audio_token_id": "<|audio_comp_pad|>"},
-        config=dict(
-            text_config=dict(per_layer_config=None, num_key_value_heads=4, index_head_dim=8, index_n_heads=32, index_topk=16,
-                             shared_experts_intermediate_size=16),
-            vision_config=dict(adapter_in_dim=32, adapter_out_dim=32),
-            audio_config=dict(adapter_input_size=16, adapter_out_dim=32),
-        ),
+        heavy=True,
     ),
 }

@@ -1,0 +1,63 @@
+"""Choose one tiny family per combination of features, so that the everyday tests cover all of them.
+
+The families of `test_families.py` run every day with more checks, and stand for their combinations. A new row with a new
+combination becomes a representative by itself; the others run under the marker `breadth`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from mmrl.understanding.vlm_support import ProvenVLM, proven
+from tests.understanding import tiny_vlms as tiny
+
+
+@dataclass(frozen=True)
+class Features:
+    """The properties of a family that select code paths of a policy."""
+
+    sharing: str
+    """Whether prompts are shared, or why not."""
+    axes: int
+    """The axes of a position, by the sections of its rotary embedding."""
+    videos: bool
+    mixes: bool
+    whole: bool
+    """True if every part has a linear layer for an adapter."""
+
+
+def features(name: str) -> Features:
+    """Return the features of a family."""
+    seen = proven()[name]
+    return Features(
+        sharing=_sharing(seen),
+        axes=_axes(tiny.ROWS[name].config) if name in tiny.ROWS else 3 * name.startswith("qwen"),
+        videos=seen.videos,
+        mixes=seen.mixes,
+        whole=not seen.frozen,
+    )
+
+
+def _sharing(seen: ProvenVLM) -> str:
+    return "looks ahead" if not seen.causal else seen.unshared
+
+
+def _axes(config: Any) -> int:
+    """Return the number of sections of a rotary embedding; 0: it has one axis."""
+    if not isinstance(config, dict):
+        return 0
+    own = len(config.get("mrope_section", ()))
+    return max([own, *(_axes(value) for value in config.values())])
+
+
+@cache
+def representatives() -> frozenset[str]:
+    """Return the first family of each combination that no family of `test_families.py` has and that is not heavy."""
+    covered = {features(name) for name in tiny.FAMILIES}
+    first: dict[Features, str] = {}
+    for name, row in tiny.ROWS.items():
+        if name in proven() and not row.heavy and features(name) not in covered:
+            first.setdefault(features(name), name)
+    return frozenset(first.values())
