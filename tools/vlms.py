@@ -48,8 +48,8 @@ def vlms_page(found: list[VLMSupport]) -> str:
         "*LoRA* names the parts with linear layers; a part in brackets has none, and full training alone changes it. "
         "*Causal*: no token of a prompt attends to a later one. *Prompts*: shared, so that answers use one copy of their "
         "prompt, or the reason why not, which depends on the checkpoint's own configuration: here it is that of the tiny "
-        "model. *Boxes* are asked for in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the image. Families "
-        "whose makers' convention is not known here are asked for fractions; `answers.space` sets another.",
+        "model. *Boxes* are asked for in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the image. By default "
+        "stands where no convention of the makers is known here; `answers.space` sets another.",
         "",
         "| model type | class | images | video | LoRA | causal | prompts | boxes |",
         "|-|-|-|-|-|-|-|-|",
@@ -79,7 +79,7 @@ def _proven_line(row: VLMSupport, facts: ProvenVLM) -> str:
         ", ".join(parts),
         "yes" if facts.causal else "no",
         facts.unshared or "shared",
-        facts.space,
+        facts.space if facts.trained_space else f"{facts.space}, by default",
     )
     return f"| {' | '.join(cells)} |"
 

@@ -165,17 +165,23 @@ class PromptEncoder:
             if mark := next((mark for mark in self._marks if mark in words), None):
                 raise DataError(f"sample {sample.id!r}: its text holds {mark}, by which {self._name} marks its media")
         if self._processor.chat_template is None:
-            text = plain_text(turns, self._processor.image_token)
+            text = plain_text(turns, self._mark_of("image") or "")
         else:
             text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         for kind, paths in (("image", sample.images), ("video", sample.videos)):
-            mark = getattr(self._processor, f"{kind}_placeholder_token", getattr(self._processor, f"{kind}_token", None))
+            mark = self._mark_of(kind)
             if mark is not None and text.count(mark) != len(paths):
                 raise DataError(
                     f"sample {sample.id!r} holds {len(paths)} {kind}(s), and the chat template of {self._name} made "
                     f"{text.count(mark)} places for them ({mark}): it would be lost"
                 )
         return str(text)
+
+    def _mark_of(self, kind: str) -> str | None:
+        """Return what a chat template writes for an image or a video, or None if the processor does not say it."""
+        named = (getattr(self._processor, f"{kind}_{each}", None) for each in ("placeholder_token", "token"))
+        mark = next((each for each in named if each is not None), None)
+        return None if mark is None else str(getattr(mark, "content", mark))  # BLIP-2 has an object
 
     def _check_nothing_lost(self, sample: Sample, inputs: dict[str, Tensor]) -> None:
         """Raise unless every image and video has tokens in the text and pixels among the inputs."""

@@ -54,7 +54,9 @@ class VLMFamily:
 
     name: str
     space: Space = "norm_1"
-    """The coordinate space that its makers trained it to answer in."""
+    """The coordinate space that boxes are asked for in: that of its training, where its makers published one."""
+    trained_space: bool = False
+    """True if its makers published that they trained it to answer in `space`."""
     first_position: int = 0
     """The position of a prompt's first token."""
     axes: int = 1
@@ -79,34 +81,37 @@ class VLMFamily:
 
 
 _FAMILIES = (
-    VLMFamily("qwen2_vl", space="norm_1000", axes=3, causal=True),
-    VLMFamily("qwen2_5_vl", space="pixel", axes=3, causal=True),
-    VLMFamily("qwen3_vl", space="norm_1000", axes=3, causal=True),
-    VLMFamily("qwen3_vl_moe", space="norm_1000", axes=3, causal=True),
-    VLMFamily("internvl", space="norm_1000", causal=True),
+    VLMFamily("qwen2_vl", space="norm_1000", trained_space=True, axes=3, causal=True),
+    VLMFamily("qwen2_5_vl", space="pixel", trained_space=True, axes=3, causal=True),
+    VLMFamily("qwen3_vl", space="norm_1000", trained_space=True, axes=3, causal=True),
+    VLMFamily("qwen3_vl_moe", space="norm_1000", trained_space=True, axes=3, causal=True),
+    VLMFamily("internvl", space="norm_1000", trained_space=True, causal=True),
     VLMFamily(
         "smolvlm", mixes_media=False, causal=True
     ),  # its processor overwrites the images with the frames of a video
-    *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm4v", "glm4v_moe", "glm46v", "glm_ocr")),
-    VLMFamily("glmga", axes=3, mixes_media=False, causal=True),
+    *(
+        VLMFamily(name, space="norm_1000", trained_space=True, axes=3, mixes_media=False, causal=True)
+        for name in ("glm4v", "glm4v_moe", "glm46v")
+    ),
+    *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm_ocr", "glmga")),
     VLMFamily("hunyuan_vl", axes=4, batches=False, causal=True),  # counts the images of a whole batch
     VLMFamily("kimi_k25", plays=False, causal=True),  # expects features of all frames, and its tower averages them
     VLMFamily("molmo2", mixes_media=False, batches=False),  # its processor counts the crops of one prompt
     VLMFamily("nemotron_h_omni", plays=False, causal=True),  # its processor takes one video, with other metadata
-    *(VLMFamily(name, batches=False, causal=True) for name in ("mistral_large4", "minimax_m3_vl", "glm5_next")),
-    # whose sparse attention chooses keys, and padding changes the choice
-    VLMFamily("gemma3", space="norm_1000"),
+    VLMFamily("minimax_m3_vl", batches=False, causal=True),  # attends to blocks of keys, and padding moves their borders
+    VLMFamily("gemma3", space="norm_1000", trained_space=True),
+    *(VLMFamily(name, trained_space=True, causal=True) for name in ("llava", "llava_next")),
     VLMFamily("paligemma", first_position=1, answer_type=1),
 )
 _CAUSAL = frozenset(
     {
-        *("llava", "llava_next", "llava_onevision", "llava_next_video", "vipllava", "video_llava", "video_llama_3"),
+        *("llava_onevision", "llava_next_video", "vipllava", "video_llava", "video_llama_3"),
         *("idefics2", "idefics3", "aria", "aya_vision", "cohere2_vision", "cohere_compass", "mistral3"),
-        *("lighton_ocr", "perception_lm", "fast_vlm", "ovis2", "janus", "deepseek_vl"),
+        *("mistral_large4", "glm5_next", "lighton_ocr", "perception_lm", "fast_vlm", "ovis2", "janus", "deepseek_vl"),
         *("deepseek_vl_hybrid", "lfm2_vl", "lfm3_vl", "granite4_vision", "granite_docling", "qianfan_ocr", "llama4"),
         *("qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_omni", "cosmos3_edge", "exaone4_5"),
         *("hyperclovax_vision_v2", "paddleocr_vl", "ernie4_5_vl_moe"),
-        *("inkling_mm_model", "gemma4", "gemma4_unified"),
+        *("inkling_mm_model", "gemma3n", "gemma4", "gemma4_unified", "deepseek_ocr2", "dots3_note"),
         *("inkling2", "muse_glimmer", "muse_spark", "step3p7", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"),
     }
 )

@@ -34,6 +34,9 @@ REFUSED: dict[str, str] = {
     **dict.fromkeys(("got_ocr2", "pp_chart2table"), _OCR),
     **dict.fromkeys(("git", "kosmos-2", "kosmos-2.5"), _APART),
     **dict.fromkeys(("instructblip", "instructblipvideo"), _QUESTION),
+    "blip-2": "its forward pass takes no cache",
+    "unlimited_ocr": "its cache holds the prompt apart from a window of the answer",
+    "fuyu": "its processor puts images before the text itself, and takes no conversation",
     "diffusion_gemma": "it writes a block of tokens at once by diffusion: a token has no probability after those before",
     "evolla": "it reads proteins, no images",
     "mistral4": "it reads text alone",
@@ -61,6 +64,8 @@ class ProvenVLM:
     """The parts without: full training alone can change them."""
     space: str
     """The coordinate space that boxes are asked for in."""
+    trained_space: bool
+    """True if its makers published that they trained it in this space."""
 
 
 @dataclass(frozen=True)

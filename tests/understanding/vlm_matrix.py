@@ -254,6 +254,7 @@ def facts_of(built: Built) -> ProvenVLM:
         adapters=tuple(sorted(parts)),
         frozen=tuple(sorted(parts_of(built.model) - parts)),
         space=vlm.family.space,
+        trained_space=vlm.family.trained_space,
     )
 
 

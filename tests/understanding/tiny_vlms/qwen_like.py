@@ -69,9 +69,10 @@ ROWS: dict[str, TinyVLM] = {
         config=dict(
             text_config=GATED
             | dict(layer_types=["linear_attention", "indexed_attention"], hc_lowrank=8, ngram_vocab_size_base=64)
-            | dict(indexer_n_heads=2, indexer_kv_heads=1, indexer_head_dim=8, indexer_budget=16,
+            | dict(indexer_n_heads=32, indexer_kv_heads=1, indexer_head_dim=8, indexer_budget=16,
                    indexer_compress_ratio=2)
         ),
+        heavy=True,
     ),
     "cosmos3_omni": TinyVLM(
         "Qwen3VLProcessor",
@@ -139,10 +140,11 @@ ROWS: dict[str, TinyVLM] = {
         ("Glm5NextVideoProcessor", VIDEOS | dict(size=CLIP_EDGES)),
         **GLM,
         config=dict(
-            text_config=dict(num_key_value_heads=4, qk_rope_head_dim=0, index_head_dim=8, index_n_heads=2,
+            text_config=dict(num_key_value_heads=4, qk_rope_head_dim=0, index_head_dim=8, index_n_heads=32,
                              index_topk=16, linear_num_heads=4, layer_types=["linear_attention", "indexed_attention"],
                              mlp_layer_types=["dense", "sparse"], indexer_types=["full", "full"])
         ),
+        heavy=True,
     ),
     "video_llama_3": TinyVLM(
         "VideoLlama3Processor",
