@@ -1,6 +1,6 @@
 """Write docs/vlms.md from what the tests saw of each vision-language model.
 
-python -m tests.understanding.vlm_matrix   # runs the checks, writes mmrl/understanding/proven_vlms.yaml
+python -m tests.understanding.vlm_record   # runs the checks, writes mmrl/understanding/proven_vlms.yaml
 python -m tools.vlms                       # docs/vlms.md from it
 """
 
@@ -14,6 +14,20 @@ from mmrl.cli.vlm_table import VLM_MEANING
 from mmrl.understanding.vlm_support import ProvenVLM, VLMSupport, list_vlms
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vlms.md"
+_ASKED = (
+    "A tiny model of random weights is saved, and loaded by `AutoModelForImageTextToText` and `AutoProcessor`. "
+    "Answers to unequal prompts with no, one and several images and with a video are rolled out in one batch. Each "
+    "log-probability, in the rollout and in the replay, equals that of transformers alone over the prompt alone, "
+    "within 1e-4. Greedy answers are those of `generate`. Gradients equal those of plain passes in every part. "
+    "Adapters are found, learn, and are saved and loaded. An answer depends on each image and on the video."
+)
+_COLUMNS = (
+    "*LoRA* names the parts with linear layers; a part in brackets has none, and full training alone changes it. "
+    "*Causal*: no token of a prompt attends to a later one. *Prompts*: shared, so that answers use one copy of "
+    "their prompt, or the reason why not; it depends on a checkpoint's own configuration, and here it is that of "
+    "the tiny model. *Boxes* are asked for in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the "
+    "image; by default where no convention of the makers is known here. `answers.space` sets another."
+)
 _PARTS = ("language", "vision", "connector")
 
 
@@ -26,8 +40,8 @@ def vlms_page(found: list[VLMSupport]) -> str:
         "<!-- Written by `python -m tools.vlms` from mmrl/understanding/proven_vlms.yaml. -->",
         "",
         f"Every model type that transformers {transformers.__version__} maps for `AutoModelForImageTextToText` "
-        f"({len(found)} types, {classes} classes), as `mmrl doctor --vlms` prints it for the installed version. A model "
-        "type is the `model_type` in a checkpoint's `config.json`.",
+        f"({len(found)} types, {classes} classes), as `mmrl doctor --vlms` prints it for the installed version. A "
+        "model type is the `model_type` in a checkpoint's `config.json`.",
         "",
         "| state | model types | classes | what it means |",
         "|-|-|-|-|",
@@ -39,17 +53,9 @@ def vlms_page(found: list[VLMSupport]) -> str:
         "",
         "## Proven",
         "",
-        "A tiny model of random weights is saved, and loaded by `AutoModelForImageTextToText` and `AutoProcessor`. Answers "
-        "to unequal prompts with no, one and several images and with a video are rolled out in one batch; each "
-        "log-probability equals that of transformers alone, over the prompt alone, within 1e-4, in the rollout and in the "
-        "replay. Greedy answers are those of `generate`. Gradients equal those of plain passes in every part. Adapters "
-        "are found, learn, and are saved and loaded. An answer depends on each image and on the video.",
+        _ASKED,
         "",
-        "*LoRA* names the parts with linear layers; a part in brackets has none, and full training alone changes it. "
-        "*Causal*: no token of a prompt attends to a later one. *Prompts*: shared, so that answers use one copy of their "
-        "prompt, or the reason why not, which depends on the checkpoint's own configuration: here it is that of the tiny "
-        "model. *Boxes* are asked for in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the image. By default "
-        "stands where no convention of the makers is known here; `answers.space` sets another.",
+        _COLUMNS,
         "",
         "| model type | class | images | video | LoRA | causal | prompts | boxes |",
         "|-|-|-|-|-|-|-|-|",
@@ -69,7 +75,9 @@ def vlms_page(found: list[VLMSupport]) -> str:
 
 
 def _proven_line(row: VLMSupport, facts: ProvenVLM) -> str:
-    parts = [name if name in facts.adapters else f"({name})" for name in _PARTS if name in facts.adapters + facts.frozen]
+    parts = [
+        name if name in facts.adapters else f"({name})" for name in _PARTS if name in facts.adapters + facts.frozen
+    ]
     video = "" if not facts.videos else "yes" if facts.mixes else "without images"
     cells = (
         f"`{row.model_type}`",

@@ -1,7 +1,6 @@
-"""Encoding of samples into inputs of a model's forward pass, and their collation into batches.
+"""Encoding of samples into inputs of a model's forward pass, by the model's own processor.
 
-Each sample goes through the model's own processor; `collate` pads and concatenates several. An image or video that does
-not become an input of the model raises `DataError`: some processors drop videos silently.
+An image or video that does not become an input of the model raises `DataError`: some processors drop videos silently.
 """
 
 from __future__ import annotations
@@ -10,76 +9,23 @@ import inspect
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
-from torch.nn import functional as F
 
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.media.video import VideoFrames
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.understanding.vlm import VLM, VLMFamily
+from mmrl.understanding.encoded_prompt import EncodedPrompt, WirePrompt, is_of_videos, pixel_inputs
+from mmrl.understanding.vlm import VLM
 
-_PIXELS = ("pixel", "image_patches")
-"""Parts of the names of inputs with pixels; some models have two for an image, in a low and a high resolution."""
 CACHE_BYTES = 512 * 2**20
 """Bytes of encoded prompts that a `PromptCache` keeps by default."""
 PLACES = re.compile(r"<(image|video)>")
 """Marks of the positions of images and videos in a text; without marks, media come first."""
 _NOT_INPUTS = ("labels", "video_metadata")
-_OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids")
-"""Ends of the names of inputs with one value for each token; an input of patches may have the same shape."""
-
-
-@dataclass(frozen=True)
-class WirePrompt:
-    """A prompt as it is sent to a server, whose processor computes the inputs itself."""
-
-    sample_id: str
-    token_ids: tuple[int, ...]  # with the marks of the chat template alone: one placeholder for each image
-    images: tuple[Image.Image, ...]
-
-
-@dataclass(frozen=True)
-class EncodedPrompt:
-    """The model inputs of one prompt. Tensors have a batch dimension of 1, or one row for each image or patch."""
-
-    inputs: dict[str, Tensor]
-    images: int
-    videos: int
-    family: VLMFamily = VLMFamily("")
-    """The family decides which prompts may be in one batch."""
-    wire: WirePrompt | None = None  # with `PromptEncoder(keep_media=True)`
-
-    @property
-    def length(self) -> int:
-        """The number of tokens, image tokens included."""
-        return self.inputs["input_ids"].shape[1]
-
-    @property
-    def bytes(self) -> int:
-        """The size of all its inputs, and of the images that are kept with them."""
-        pictures = self.wire.images if self.wire else ()
-        pixels = sum(picture.width * picture.height for picture in pictures)
-        return sum(value.nbytes for value in self.inputs.values()) + 3 * pixels
-
-    def followed_by(self, tokens: Sequence[int], family: VLMFamily) -> EncodedPrompt:
-        """Return the prompt followed by the first tokens of an answer."""
-        if not tokens:
-            return self
-        ids = self.inputs["input_ids"]
-        inputs = dict(self.inputs)
-        for name in sequence_inputs(self.inputs):
-            added = torch.full((1, len(tokens)), family.answer_kind(name), dtype=self.inputs[name].dtype)
-            inputs[name] = torch.cat([self.inputs[name], added], dim=1)
-        inputs["input_ids"] = torch.cat([ids, ids.new_tensor([list(tokens)])], dim=1)
-        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-        wire = self.wire and replace(self.wire, token_ids=(*self.wire.token_ids, *tokens))
-        return replace(self, inputs=inputs, wire=wire)
 
 
 class PromptEncoder:
@@ -207,68 +153,6 @@ class PromptEncoder:
                     f"sample {sample.id!r}: {len(paths)} {kind}(s) went into {self._name} and "
                     f"{places} tokens and {'some' if pixels else 'no'} pixels came out: it would be lost"
                 )
-
-
-def collate(
-    prompts: Sequence[EncodedPrompt],
-    padding: int,
-) -> dict[str, Tensor]:
-    """Batch P prompts: inputs with one value for each token are padded on the left to [P, L], others concatenated."""
-    longest = max(prompt.length for prompt in prompts)
-    joined: dict[str, list[Tensor]] = {}
-    for prompt in prompts:
-        room = longest - prompt.length
-        sequences = sequence_inputs(prompt.inputs)
-        for name, value in prompt.inputs.items():
-            if name in sequences:
-                value = F.pad(value, (room, 0), value=padding if name == "input_ids" else 0)
-            joined.setdefault(name, []).append(value)
-    for name, values in joined.items():  # a prompt without media may lack types of tokens
-        if name.endswith("token_type_ids") and len(values) != len(prompts):
-            raise DataError(f"some prompts of this batch have {name} and some have none")
-    return {name: torch.cat(_to_one_shape(values)) for name, values in joined.items()}
-
-
-def stackable(prompts: Sequence[EncodedPrompt]) -> list[list[int]]:
-    """Return the indices of prompts in sets that `collate` may batch: prompts whose videos have the same shape.
-
-    In models that take videos as one tensor of frames (LLaVA-OneVision), padding frames would be attended to. Some
-    families cannot tell the tokens of images from those of videos, or count the images of a whole batch.
-    """
-    if any(not prompt.family.batches for prompt in prompts):
-        return [[number] for number in range(len(prompts))]
-    sets: dict[tuple[int, ...] | None, list[int]] = {}
-    for number, prompt in enumerate(prompts):
-        videos = prompt.inputs.get("pixel_values_videos")
-        key = (0,) if prompt.images and not prompt.family.mixes_media else None
-        sets.setdefault(key if videos is None else tuple(videos.shape[1:]), []).append(number)
-    without = sets.pop(None, []) if len(sets) > 1 else []  # prompts without videos fit into any set
-    return [sorted(numbers + (without if not place else [])) for place, numbers in enumerate(sets.values())]
-
-
-def pixel_inputs(inputs: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the inputs with the pixels of images and videos."""
-    return [name for name, value in inputs.items() if value.is_floating_point() and any(p in name for p in _PIXELS)]
-
-
-def is_of_videos(name: str) -> bool:
-    """Return True if an input has the pixels of videos alone, by its name."""
-    return "video" in name
-
-
-def sequence_inputs(inputs: dict[str, Tensor]) -> set[str]:
-    """Return the names of the inputs with one value for each token."""
-    shape = inputs["input_ids"].shape
-    return {name for name, value in inputs.items() if value.shape == shape and name.endswith(_OF_TOKENS)}
-
-
-def _to_one_shape(values: list[Tensor]) -> list[Tensor]:
-    """Pad every dimension but the first with zeros at the end, to the largest: models skip such tiles."""
-    largest = [max(sizes) for sizes in zip(*(value.shape[1:] for value in values), strict=True)]
-    return [
-        F.pad(v, [n for size, most in zip(v.shape[:0:-1], largest[::-1], strict=True) for n in (0, most - size)])
-        for v in values
-    ]
 
 
 def _video_metadata(clip: VideoFrames) -> dict[str, Any]:

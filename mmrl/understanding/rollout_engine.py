@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.tokens import sample_tokens, scored_logits
-from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, stackable
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, stackable
 from mmrl.understanding.shared_prompt import Branch, Prefix, prefill
 from mmrl.understanding.vlm import VLM
 

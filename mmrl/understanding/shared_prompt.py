@@ -19,9 +19,8 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
-from mmrl.understanding.prompt_encoder import sequence_inputs
-from mmrl.understanding.vlm import VLMFamily
-
+from mmrl.understanding.encoded_prompt import sequence_inputs
+from mmrl.understanding.vlm_family import VLMFamily
 
 _ARGUMENTS = {"video_second_per_grid": "second_per_grids"}
 """{input of a forward pass: its name in `get_rope_index`}, of Qwen-Omni."""

@@ -1,14 +1,10 @@
-"""Vision-language models of transformers: loading, special tokens, model families, and which parts are trained.
-
-`VLMFamily` lists what differs between families beyond what transformers hides itself. A family that is not listed has
-one-dimensional positions that count from 0 and coordinates in [0, 1], and may have attention between image tokens.
-"""
+"""Vision-language models of transformers: loading, special tokens, and which parts are trained."""
 
 from __future__ import annotations
 
 import logging
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -19,8 +15,8 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from mmrl.config.policy import LoraConfig, VLMConfig
 from mmrl.errors import ConfigError
 from mmrl.finetuning.transformers_modules import TransformersFull, TransformersLora, select_layers
-from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens.kv_cache import extends_token_by_token
+from mmrl.understanding.vlm_family import VLMFamily, family_of
 from mmrl.understanding.vlm_support import refused_reason
 
 log = logging.getLogger(__name__)
@@ -46,91 +42,6 @@ _UNUSED = {
 """Parts that answers to images and videos do not use: encoders of sound, and what draws images (Janus)."""
 
 VLMPart = Literal["vision", "connector", "language", "unused"]
-
-
-@dataclass(frozen=True)
-class VLMFamily:
-    """The position, coordinate and attention conventions of a model family."""
-
-    name: str
-    space: Space = "norm_1"
-    """The coordinate space that boxes are asked for in: that of its training, where its makers published one."""
-    trained_space: bool = False
-    """True if its makers published that they trained it to answer in `space`."""
-    first_position: int = 0
-    """The position of a prompt's first token."""
-    axes: int = 1
-    """Number of axes of a rotary position: 3 where image tokens have a time, a height and a width, 4 with an index."""
-    answer_type: int = 0
-    """The value of `token_type_ids` for answer tokens, in models that take them."""
-    mixes_media: bool = True
-    """True if one prompt may contain both images and videos, and one batch prompts with either."""
-    plays: bool = True
-    """False if the model fails on the videos that its processor makes."""
-    batches: bool = True
-    """True if a prompt may be padded on the left beside others; otherwise each is computed alone."""
-    causal: bool = False
-    """True if every token, image tokens included, attends to earlier tokens only; prompts can then be shared."""
-
-    unshared: str = ""
-    """The reason why prompts of a causal model cannot be shared, if its attention does not go through a common layer."""
-
-    def answer_kind(self, name: str) -> int:
-        """Return the value for answer tokens of an input with one value for each token."""
-        return self.answer_type if name == "token_type_ids" else 0
-
-
-_FAMILIES = (
-    VLMFamily("qwen2_vl", space="norm_1000", trained_space=True, axes=3, causal=True),
-    VLMFamily("qwen2_5_vl", space="pixel", trained_space=True, axes=3, causal=True),
-    VLMFamily("qwen3_vl", space="norm_1000", trained_space=True, axes=3, causal=True),
-    VLMFamily("qwen3_vl_moe", space="norm_1000", trained_space=True, axes=3, causal=True),
-    VLMFamily("internvl", space="norm_1000", trained_space=True, causal=True),
-    VLMFamily(
-        "smolvlm", mixes_media=False, causal=True
-    ),  # its processor overwrites the images with the frames of a video
-    *(
-        VLMFamily(name, space="norm_1000", trained_space=True, axes=3, mixes_media=False, causal=True)
-        for name in ("glm4v", "glm4v_moe", "glm46v")
-    ),
-    *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm_ocr", "glmga")),
-    VLMFamily("hunyuan_vl", axes=4, batches=False, causal=True),  # counts the images of a whole batch
-    VLMFamily("kimi_k25", plays=False, causal=True),  # expects features of all frames, and its tower averages them
-    VLMFamily("molmo2", mixes_media=False, batches=False),  # its processor counts the crops of one prompt
-    VLMFamily("nemotron_h_omni", plays=False, causal=True),  # its processor takes one video, with other metadata
-    VLMFamily("minimax_m3_vl", batches=False, causal=True),  # attends to blocks of keys, and padding moves their borders
-    VLMFamily("gemma3", space="norm_1000", trained_space=True),
-    *(VLMFamily(name, trained_space=True, causal=True) for name in ("llava", "llava_next")),
-    VLMFamily("paligemma", first_position=1, answer_type=1),
-)
-_CAUSAL = frozenset(
-    {
-        *("llava_onevision", "llava_next_video", "vipllava", "video_llava", "video_llama_3"),
-        *("idefics2", "idefics3", "aria", "aya_vision", "cohere2_vision", "cohere_compass", "mistral3"),
-        *("mistral_large4", "glm5_next", "lighton_ocr", "perception_lm", "fast_vlm", "ovis2", "janus", "deepseek_vl"),
-        *("deepseek_vl_hybrid", "lfm2_vl", "lfm3_vl", "granite4_vision", "granite_docling", "qianfan_ocr", "llama4"),
-        *("qwen3_5", "qwen3_5_moe", "qwen4_exp", "cosmos3_omni", "cosmos3_edge", "exaone4_5"),
-        *("hyperclovax_vision_v2", "paddleocr_vl", "ernie4_5_vl_moe"),
-        *("inkling_mm_model", "gemma3n", "gemma4", "gemma4_unified", "deepseek_ocr2", "dots3_note"),
-        *("inkling2", "muse_glimmer", "muse_spark", "step3p7", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"),
-    }
-)
-"""Families that differ from others in `causal` alone, and in what their code says of positions."""
-
-
-def family_of(model: Any) -> VLMFamily:
-    """Return the family of a model; of an unknown one the positions are those that its code counts."""
-    kind, text = model.config.model_type, model.config.get_text_config()
-    axes = 1
-    if hasattr(getattr(model, "model", None), "get_rope_index"):
-        axes = len((getattr(text, "rope_parameters", None) or {}).get("mrope_section") or (0, 0, 0))
-    unknown = VLMFamily(kind, axes=axes, causal=kind in _CAUSAL)
-    family = next((each for each in _FAMILIES if each.name == kind), unknown)
-    if getattr(text, "use_bidirectional_attention", None):
-        return replace(family, causal=False)
-    if family.causal and getattr(text, "kv_lora_rank", None):
-        return replace(family, unshared="it stores compressed keys and values")
-    return family
 
 
 @dataclass(frozen=True)
@@ -278,7 +189,7 @@ def trained_parts(config: VLMConfig) -> set[VLMPart]:
 
 
 def is_linear(module: nn.Module) -> bool:
-    """Return True for a linear layer that an adapter can be added to; a router of Llama 4 returns more than a tensor."""
+    """Return True for a linear layer that an adapter can be added to; a router of Llama 4 returns two tensors."""
     return isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward
 
 

@@ -18,14 +18,8 @@ from mmrl.errors import DataError
 from mmrl.policy import DecisionCallback, Rollout, RolloutRequest, TargetText
 from mmrl.tokens import pad_right, scored_logits, token_log_probs
 from mmrl.tokens.token_policy import TokenPolicy
-from mmrl.understanding.prompt_encoder import (
-    EncodedPrompt,
-    PromptEncoder,
-    collate,
-    is_of_videos,
-    pixel_inputs,
-    stackable,
-)
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, is_of_videos, pixel_inputs, stackable
+from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
@@ -216,7 +210,7 @@ class VLMPolicy(TokenPolicy):
         return prompts, [request.n for request in requests], sampling
 
     def _prompt(self, sample: Sample, prefix: str | None) -> EncodedPrompt:
-        return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [], self.vlm.family)
+        return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [])
 
     def _as_rollout(
         self, samples: list[Sample], groups: list[int], recording: TokenRecording, prefixes: list[str]
@@ -280,7 +274,8 @@ def _check(vlm: VLM, prompts: Sequence[EncodedPrompt], answers: Sequence[Sequenc
     for (name, values), gradient in zip(pixels.items(), gradients, strict=True):
         known = torch.zeros_like(values) if gradient is None else gradient
         owners = [(sample, prompt) for sample, prompt in zip(names, prompts, strict=True) if name in prompt.inputs]
-        shares = known.split([prompt.inputs[name].shape[0] for _, prompt in owners])
+        joined = -1 if vlm.family.in_one_row else 0
+        shares = known.split([prompt.inputs[name].shape[joined] for _, prompt in owners], dim=joined)
         for (sample, prompt), share in zip(owners, shares, strict=True):
             number = prompt.videos if is_of_videos(name) else prompt.images
             if not all(bool(item.any()) for item in _items(share, prompt.inputs.get(GRIDS.get(name, "")), number)):

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from mmrl.policy import LossGradFn
 from mmrl.tokens import length_buckets, scored_logits, token_log_probs
 from mmrl.tokens.log_probs import grad_hint_at, head_log_probs, linear_head, uses_fused_head
-from mmrl.understanding.prompt_encoder import EncodedPrompt, collate, sequence_inputs, stackable
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, sequence_inputs, stackable
 from mmrl.understanding.shared_prompt import forward_uncached, prefill, prompt_positions
 from mmrl.understanding.vlm import VLM
 from mmrl_kernels.integrations.transformers import packed

@@ -4,8 +4,8 @@
     expected  nothing is known against it, and no test has run it
     refused   it cannot work; `load_vlm` raises before weights are read
 
-A model type is what `config.json` calls `model_type`; several may have one class. `proven_vlms.yaml` holds what the tests
-saw of each, and a test compares both.
+A model type is what `config.json` calls `model_type`; several may have one class. `proven_vlms.yaml` holds what the
+tests saw of each, and a test compares both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ REFUSED: dict[str, str] = {
     "blip-2": "its forward pass takes no cache",
     "unlimited_ocr": "its cache holds the prompt apart from a window of the answer",
     "fuyu": "its processor puts images before the text itself, and takes no conversation",
-    "diffusion_gemma": "it writes a block of tokens at once by diffusion: a token has no probability after those before",
+    "diffusion_gemma": "it writes a block of tokens at once by diffusion, so that no token has a probability of its own",
     "evolla": "it reads proteins, no images",
     "mistral4": "it reads text alone",
     "pi0": "it predicts the actions of a robot, no text",
@@ -83,7 +83,9 @@ class VLMSupport:
 def proven() -> Mapping[str, ProvenVLM]:
     """Return {model type: what the tests saw}."""
     rows = yaml.safe_load(FACTS.read_text(encoding="utf-8"))
-    return {name: ProvenVLM(**row | {key: tuple(row[key]) for key in ("adapters", "frozen")}) for name, row in rows.items()}
+    return {
+        name: ProvenVLM(**row | {key: tuple(row[key]) for key in ("adapters", "frozen")}) for name, row in rows.items()
+    }
 
 
 def list_vlms() -> list[VLMSupport]:

@@ -7,7 +7,8 @@ from dataclasses import replace
 import torch
 
 from mmrl.data.sample import Sample
-from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptCache
+from mmrl.understanding.encoded_prompt import EncodedPrompt
+from mmrl.understanding.prompt_encoder import PromptCache
 
 
 def prompt(tokens: int) -> EncodedPrompt:

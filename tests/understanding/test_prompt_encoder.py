@@ -11,7 +11,8 @@ from mmrl.data.media.budget import ImageBudget, MediaBudget, VideoBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.understanding.prompt_encoder import EncodedPrompt, PromptEncoder, collate, stackable
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, stackable
+from mmrl.understanding.prompt_encoder import PromptEncoder
 from tests.understanding.media import as_gif, as_png, frames, picture
 
 READER = MediaReader(MediaBudget())

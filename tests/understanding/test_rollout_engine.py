@@ -12,7 +12,8 @@ from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.understanding import rollout_engine
-from mmrl.understanding.prompt_encoder import PromptEncoder, collate
+from mmrl.understanding.encoded_prompt import collate
+from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.rollout_engine import TransformersEngine
 from mmrl.understanding.shared_prompt import prefill
 from mmrl.understanding.vlm import VLM

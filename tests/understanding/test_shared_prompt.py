@@ -8,7 +8,8 @@ import torch
 from mmrl.data.media.budget import MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
-from mmrl.understanding.prompt_encoder import PromptEncoder, collate
+from mmrl.understanding.encoded_prompt import collate
+from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.shared_prompt import forward_uncached, prefill
 from tests.understanding.media import as_png, picture
 

@@ -17,7 +17,7 @@ from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
 from mmrl.understanding.tasks.coordinates import CoordinateFormat
 from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, apply_task, apply_tasks
-from mmrl.understanding.vlm import VLMFamily
+from mmrl.understanding.vlm_family import VLMFamily
 from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri
 
 PICTURE = png_uri(Image.new("RGB", (200, 100)))

@@ -8,7 +8,8 @@ import pytest
 
 from mmrl.understanding.vlm_support import proven
 from tests.understanding import tiny_vlms as tiny
-from tests.understanding.vlm_matrix import CHECKS, Built, build, facts_of
+from tests.understanding.vlm_matrix import CHECKS, Built, build
+from tests.understanding.vlm_record import facts_of
 from tests.understanding.vlm_representatives import features, representatives
 
 
@@ -29,7 +30,7 @@ def test_every_family(built, check):
 
 
 def test_file_of_what_is_proven_says_what_was_seen(built):
-    assert proven()[built.name] == facts_of(built), "python -m tests.understanding.vlm_matrix writes it anew"
+    assert proven()[built.name] == facts_of(built), "python -m tests.understanding.vlm_record writes it anew"
 
 
 def test_proven_types_are_those_of_the_matrix():

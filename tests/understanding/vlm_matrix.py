@@ -2,23 +2,18 @@
 
 A family is built once for all checks, with every part trained. What it is compared with is transformers alone: its
 own processor, its own forward pass over one prompt, and `generate`.
-
-python -m tests.understanding.vlm_matrix [NAMES]   # run the checks and write what was seen
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import yaml
 from PIL import Image
 from torch import nn
 from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -31,7 +26,6 @@ from mmrl.errors import ConfigError
 from mmrl.policy import Rollout, RolloutRequest
 from mmrl.understanding.vlm import is_linear, part_of
 from mmrl.understanding.vlm_policy import VLMPolicy
-from mmrl.understanding.vlm_support import FACTS, ProvenVLM, proven
 from tests.understanding import reference_scores as plain
 from tests.understanding import tiny_vlms as tiny
 from tests.understanding.media import as_gif, as_png, frames, picture
@@ -136,9 +130,7 @@ def check_classes(built: Built) -> None:
     assert type(built.model).__name__ == MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[built.name]
     assert type(built.processor) is type(built.policy.vlm.processor)
     assert "language" in parts_of(built.model) and parts_of(built.model) & {"vision", "connector"}
-    assert built.policy.reader is not None and (
-        built.policy._encoder.takes_video == tiny.TAKES[built.name].video
-    )
+    assert built.policy.reader is not None and (built.policy._encoder.takes_video == tiny.TAKES[built.name].video)
 
 
 @torch.no_grad()
@@ -241,28 +233,6 @@ def check_full_checkpoint(built: Built) -> None:
     assert type(AutoProcessor.from_pretrained(folder)) is type(built.processor)
 
 
-def facts_of(built: Built) -> ProvenVLM:
-    """Return what was seen of a family, which `mmrl doctor --vlms` prints."""
-    takes, vlm, parts = tiny.TAKES[built.name], built.policy.vlm, adapted_parts(built.model)
-    attention = built.policy.attention
-    return ProvenVLM(
-        images="several" if takes.several else "one",
-        videos=takes.video,
-        mixes=takes.video and takes.mixes,
-        causal=vlm.family.causal,
-        unshared="" if attention.shares_prompts else attention.reason,
-        adapters=tuple(sorted(parts)),
-        frozen=tuple(sorted(parts_of(built.model) - parts)),
-        space=vlm.family.space,
-        trained_space=vlm.family.trained_space,
-    )
-
-
-def check_facts(built: Built) -> None:
-    """Check that the file of what is proven says what was seen."""
-    assert proven()[built.name] == facts_of(built), "python -m tests.understanding.vlm_matrix writes it anew"
-
-
 def check_attention(built: Built) -> None:
     """Check that the family's `causal` is what its model does, and that prompts are shared or a reason is given."""
     attention, family = built.policy.attention, built.policy.vlm.family
@@ -319,20 +289,3 @@ CHECKS: tuple[Callable[[Built], None], ...] = (
     check_attention,
 )
 """What is asked of every family."""
-
-
-def record(names: Sequence[str]) -> None:
-    """Run all checks of families and write those that pass into the file of what is proven."""
-    rows = yaml.safe_load(FACTS.read_text(encoding="utf-8")) or {}
-    for name in names:
-        with TemporaryDirectory() as folder:
-            built = build(name, Path(folder))
-            for check in CHECKS:
-                check(built)
-            rows[name] = {key: list(v) if isinstance(v, tuple) else v for key, v in asdict(facts_of(built)).items()}
-    kept = {name: rows[name] for name in sorted(rows) if name in tiny.TAKES}
-    FACTS.write_text(yaml.safe_dump(kept, sort_keys=False, width=1000), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    record(sys.argv[1:] or list(tiny.TAKES))

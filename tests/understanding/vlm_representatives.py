@@ -1,7 +1,7 @@
 """Choose one tiny family per combination of features, so that the everyday tests cover all of them.
 
-The families of `test_families.py` run every day with more checks, and stand for their combinations. A new row with a new
-combination becomes a representative by itself; the others run under the marker `breadth`.
+The families of `test_families.py` run every day with more checks, and stand for their combinations. A new row with a
+new combination becomes a representative by itself; the others run under the marker `breadth`.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from PIL import Image
 
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.errors import DataError
-from mmrl.understanding.prompt_encoder import EncodedPrompt, WirePrompt
+from mmrl.understanding.encoded_prompt import EncodedPrompt, WirePrompt
 from mmrl.understanding.serving.server_failure import ServerFailure
 from mmrl.understanding.vlm import VLM
 

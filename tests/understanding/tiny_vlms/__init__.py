@@ -21,6 +21,7 @@ from tests.understanding.tiny_vlms import (
     patch_rows,
     qwen,
     qwen_like,
+    sound_rows,
 )
 from tests.understanding.tiny_vlms.factory import Takes, TinyVLM
 
@@ -43,7 +44,7 @@ FAMILIES: dict[str, Builder] = {
     )
 }
 
-ROWS: dict[str, TinyVLM] = {**llava_like.ROWS, **qwen_like.ROWS, **patch_rows.ROWS}
+ROWS: dict[str, TinyVLM] = {**llava_like.ROWS, **qwen_like.ROWS, **patch_rows.ROWS, **sound_rows.ROWS}
 """The families that are rows of a table; the model type of a family is its name."""
 
 TAKES: dict[str, Takes] = {

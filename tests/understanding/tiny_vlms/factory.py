@@ -22,7 +22,9 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("num_hidden_layers", "depth", "encoder_layers", "num_layers"), 2),
     **dict.fromkeys(("num_attention_heads", "num_heads", "encoder_attention_heads"), 4),
     **dict.fromkeys(("num_key_value_heads", "num_experts_per_tok", "index_topk_blocks"), 2),
-    **dict.fromkeys(("head_dim", "v_head_dim", "qk_nope_head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"), 8),
+    **dict.fromkeys(
+        ("head_dim", "v_head_dim", "qk_nope_head_dim", "kv_lora_rank", "q_lora_rank", "qk_rope_head_dim"), 8
+    ),
     **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "linear_head_dim", "window_size"), 8),
     **dict.fromkeys(("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"), 4),
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "encoder_ffn_dim"), 16),
@@ -36,7 +38,8 @@ SMALL: dict[str, Any] = {
 
 TURNS = (
     "{{% for message in messages %}}<|im_start|>{{{{ message['role'] }}}}\n"
-    "{{% if message['content'] is string %}}{{{{ message['content'] }}}}{{% else %}}{{% for part in message['content'] %}}"
+    "{{% if message['content'] is string %}}{{{{ message['content'] }}}}{{% else %}}"
+    "{{% for part in message['content'] %}}"
     "{{% if part['type'] == 'image' %}}{image}{{% elif part['type'] == 'video' %}}{video}"
     "{{% else %}}{{{{ part['text'] }}}}{{% endif %}}{{% endfor %}}{{% endif %}}<|im_end|>\n{{% endfor %}}"
     "{{% if add_generation_prompt %}}<|im_start|>assistant\n{{% endif %}}"
@@ -68,7 +71,9 @@ class TinyVLM:
     video: str = "<video>"
     tokens: tuple[str, ...] = ("<image>",)  # special tokens
     named: Mapping[str, str] = field(default_factory=dict)  # special tokens by their attribute of the tokenizer
-    ids: Mapping[str, str | list[str]] = field(default_factory=dict)  # a key of the configuration, and the token whose number it is
+    ids: Mapping[str, str | list[str]] = field(
+        default_factory=dict
+    )  # a key of the configuration, and the token whose number it is
     kinds: Mapping[str, str] = field(default_factory=dict)  # {part: its model type}, where it is not the default
     config: Mapping[str, Any] = field(default_factory=dict)  # what `SMALL` does not say; a mapping for a part
     settings: Mapping[str, Any] = field(default_factory=dict)  # of the processor

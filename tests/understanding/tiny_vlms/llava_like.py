@@ -22,8 +22,10 @@ ROWS: dict[str, TinyVLM] = {
     ),
     "llava_next_video": TinyVLM(
         "LlavaNextVideoProcessor",
-        ("LlavaNextImageProcessor", dict(size={"shortest_edge": 16}, crop_size=dict(height=16, width=16),
-                                         image_grid_pinpoints=TILES)),
+        (
+            "LlavaNextImageProcessor",
+            dict(size={"shortest_edge": 16}, crop_size=dict(height=16, width=16), image_grid_pinpoints=TILES),
+        ),
         ("LlavaNextVideoVideoProcessor", dict(size={"shortest_edge": 16}, crop_size=dict(height=16, width=16))),
         tokens=("<image>", "<video>"),
         ids={**IMAGE_INDEX, "video_token_index": "<video>"},
@@ -100,8 +102,16 @@ ROWS: dict[str, TinyVLM] = {
             projector_pooling_ratio=2,
             vision_config=dict(
                 architecture="vit_pe_core_tiny_patch16_384",
-                model_args=dict(embed_dim=32, depth=2, num_heads=4, img_size=[SIDE, SIDE], patch_size=PATCH,
-                                ref_feat_shape=[4, 4], global_pool="", use_post_transformer_norm=False),
+                model_args=dict(
+                    embed_dim=32,
+                    depth=2,
+                    num_heads=4,
+                    img_size=[SIDE, SIDE],
+                    patch_size=PATCH,
+                    ref_feat_shape=[4, 4],
+                    global_pool="",
+                    use_post_transformer_norm=False,
+                ),
             ),
         ),
     ),
@@ -135,8 +145,15 @@ ROWS: dict[str, TinyVLM] = {
         settings=dict(num_image_tokens=PATCHES),
         config=dict(
             vision_config=dict(num_image_tokens=PATCHES),
-            vq_config=dict(base_channels=32, channel_multiplier=[1, 1], latent_channels=32, num_embeddings=16,
-                           num_patches=4, image_token_embed_dim=32, num_res_blocks=1),
+            vq_config=dict(
+                base_channels=32,
+                channel_multiplier=[1, 1],
+                latent_channels=32,
+                num_embeddings=16,
+                num_patches=4,
+                image_token_embed_dim=32,
+                num_res_blocks=1,
+            ),
         ),
     ),
     "deepseek_vl": TinyVLM(
@@ -158,23 +175,48 @@ ROWS: dict[str, TinyVLM] = {
     ),
     "lfm2_vl": TinyVLM(
         "Lfm2VlProcessor",
-        ("Lfm2VlImageProcessor", dict(tile_size=SIDE, encoder_patch_size=PATCH, min_image_tokens=4,
-                                      max_image_tokens=16, max_tiles=2, size=SQUARE)),
+        (
+            "Lfm2VlImageProcessor",
+            dict(
+                tile_size=SIDE,
+                encoder_patch_size=PATCH,
+                min_image_tokens=4,
+                max_image_tokens=16,
+                max_tiles=2,
+                size=SQUARE,
+            ),
+        ),
         tokens=(),
-        named=IMAGE_NAMED | {"image_start_token": "<|image_start|>", "image_end_token": "<|image_end|>",
-                             "image_thumbnail": "<|img_thumbnail|>"},
+        named=IMAGE_NAMED
+        | {
+            "image_start_token": "<|image_start|>",
+            "image_end_token": "<|image_end|>",
+            "image_thumbnail": "<|img_thumbnail|>",
+        },
         ids=IMAGE_ID,
         config=dict(text_config=dict(layer_types=["conv", "full_attention"])),
     ),
     "granite4_vision": TinyVLM(
         "Granite4VisionProcessor",
-        ("LlavaNextImageProcessor", dict(size={"shortest_edge": SIDE}, crop_size=SQUARE,
-                                         image_grid_pinpoints=[[32, 64], [64, 32], [64, 64]])),
+        (
+            "LlavaNextImageProcessor",
+            dict(size={"shortest_edge": SIDE}, crop_size=SQUARE, image_grid_pinpoints=[[32, 64], [64, 32], [64, 64]]),
+        ),
         ids=IMAGE_INDEX,
-        settings=dict(patch_size=PATCH, vision_feature_select_strategy="default", num_additional_image_tokens=1,
-                      downsample_rate="2/4"),
-        config=dict(image_grid_pinpoints=[[32, 64], [64, 32], [64, 64]], deepstack_layer_map=[(0, 0)], spatial_target_layers=[1, 2, 3, 4], text_config=dict(num_hidden_layers=5), downsample_rate="2/4",
-                    vision_config=dict(hidden_size=64)),
+        settings=dict(
+            patch_size=PATCH,
+            vision_feature_select_strategy="default",
+            num_additional_image_tokens=1,
+            downsample_rate="2/4",
+        ),
+        config=dict(
+            image_grid_pinpoints=[[32, 64], [64, 32], [64, 64]],
+            deepstack_layer_map=[(0, 0)],
+            spatial_target_layers=[1, 2, 3, 4],
+            text_config=dict(num_hidden_layers=5),
+            downsample_rate="2/4",
+            vision_config=dict(hidden_size=64),
+        ),
     ),
     "granite_docling": TinyVLM(
         "GraniteDoclingProcessor",
@@ -190,16 +232,27 @@ ROWS: dict[str, TinyVLM] = {
         named={"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>"},
         ids={"image_token_id": "<IMG_CONTEXT>"},
         settings=dict(image_seq_length=PATCHES // 4),
-        config=dict(image_seq_length=PATCHES // 4,
-                    vision_config=dict(image_size=[SIDE, SIDE], patch_size=[PATCH, PATCH])),
+        config=dict(
+            image_seq_length=PATCHES // 4, vision_config=dict(image_size=[SIDE, SIDE], patch_size=[PATCH, PATCH])
+        ),
     ),
     "llama4": TinyVLM(
         "Llama4Processor",
         ("Llama4ImageProcessor", dict(size=SQUARE, max_patches=2)),
         image="<|image|>",
-        tokens=("<|image|>", "<|image_start|>", "<|image_end|>", "<|patch|>", "<|tile_x_separator|>",
-                "<|tile_y_separator|>"),
-        ids={"image_token_index": "<|patch|>", "boi_token_index": "<|image_start|>", "eoi_token_index": "<|image_end|>"},
+        tokens=(
+            "<|image|>",
+            "<|image_start|>",
+            "<|image_end|>",
+            "<|patch|>",
+            "<|tile_x_separator|>",
+            "<|tile_y_separator|>",
+        ),
+        ids={
+            "image_token_index": "<|patch|>",
+            "boi_token_index": "<|image_start|>",
+            "eoi_token_index": "<|image_end|>",
+        },
         settings=dict(patch_size=PATCH),
         config=dict(
             text_config=dict(intermediate_size_mlp=64),

@@ -43,12 +43,23 @@ GLM = dict(
         "video_end_token_id": "<|end_of_video|>",
     },
 )
-GLM_TEXT = dict(rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5,
-                                 "mrope_section": [1, 1, 0]})
+GLM_TEXT = dict(
+    rope_parameters={
+        "rope_type": "default",
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+        "mrope_section": [1, 1, 0],
+    }
+)
 GATED = dict(
     layer_types=["linear_attention", "full_attention"],
-    rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 0], "mrope_interleaved": True,
-                     "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    rope_parameters={
+        "rope_type": "default",
+        "mrope_section": [1, 1, 0],
+        "mrope_interleaved": True,
+        "rope_theta": 10000.0,
+        "partial_rotary_factor": 0.5,
+    },
 )
 
 ROWS: dict[str, TinyVLM] = {
@@ -69,8 +80,9 @@ ROWS: dict[str, TinyVLM] = {
         config=dict(
             text_config=GATED
             | dict(layer_types=["linear_attention", "indexed_attention"], hc_lowrank=8, ngram_vocab_size_base=64)
-            | dict(indexer_n_heads=32, indexer_kv_heads=1, indexer_head_dim=8, indexer_budget=16,
-                   indexer_compress_ratio=2)
+            | dict(
+                indexer_n_heads=32, indexer_kv_heads=1, indexer_head_dim=8, indexer_budget=16, indexer_compress_ratio=2
+            )
         ),
         heavy=True,
     ),
@@ -96,7 +108,10 @@ ROWS: dict[str, TinyVLM] = {
         config=dict(vision_config=dict(window_size=4 * PATCH, fullatt_block_indexes=[1])),
     ),
     "lfm3_vl": TinyVLM(
-        "Lfm3VlProcessor", QWEN2_IMAGES, QWEN3_VIDEOS, **MARKED,
+        "Lfm3VlProcessor",
+        QWEN2_IMAGES,
+        QWEN3_VIDEOS,
+        **MARKED,
         config=dict(text_config=dict(layer_types=["conv", "full_attention"])),
     ),
     "glm4v": TinyVLM(
@@ -140,9 +155,17 @@ ROWS: dict[str, TinyVLM] = {
         ("Glm5NextVideoProcessor", VIDEOS | dict(size=CLIP_EDGES)),
         **GLM,
         config=dict(
-            text_config=dict(num_key_value_heads=4, qk_rope_head_dim=0, index_head_dim=8, index_n_heads=32,
-                             index_topk=16, linear_num_heads=4, layer_types=["linear_attention", "indexed_attention"],
-                             mlp_layer_types=["dense", "sparse"], indexer_types=["full", "full"])
+            text_config=dict(
+                num_key_value_heads=4,
+                qk_rope_head_dim=0,
+                index_head_dim=8,
+                index_n_heads=32,
+                index_topk=16,
+                linear_num_heads=4,
+                layer_types=["linear_attention", "indexed_attention"],
+                mlp_layer_types=["dense", "sparse"],
+                indexer_types=["full", "full"],
+            )
         ),
         heavy=True,
     ),
@@ -182,11 +205,20 @@ ROWS: dict[str, TinyVLM] = {
         tokens=("<|IMAGE_PAD|>", "<|VIDEO_PAD|>", "<|VISION_START|>", "<|VISION_END|>"),
         image="<|VISION_START|><|IMAGE_PAD|><|VISION_END|>",
         video="<|VISION_START|><|VIDEO_PAD|><|VISION_END|>",
-        ids={"image_token_id": "<|IMAGE_PAD|>", "video_token_id": "<|VIDEO_PAD|>",
-             "vision_start_token_id": "<|VISION_START|>", "vision_end_token_id": "<|VISION_END|>"},
-        config=dict(vision_config=dict(deepstack_visual_indexes=[0]),
-                    text_config=dict(layer_types=["sliding_attention", "full_attention"],
-                                     sliding_window=24, rope_parameters={"sliding_attention": ROPE, "full_attention": None})),
+        ids={
+            "image_token_id": "<|IMAGE_PAD|>",
+            "video_token_id": "<|VIDEO_PAD|>",
+            "vision_start_token_id": "<|VISION_START|>",
+            "vision_end_token_id": "<|VISION_END|>",
+        },
+        config=dict(
+            vision_config=dict(deepstack_visual_indexes=[0]),
+            text_config=dict(
+                layer_types=["sliding_attention", "full_attention"],
+                sliding_window=24,
+                rope_parameters={"sliding_attention": ROPE, "full_attention": None},
+            ),
+        ),
     ),
     "cosmos3_edge": TinyVLM(
         "Cosmos3EdgeProcessor",
@@ -201,15 +233,31 @@ ROWS: dict[str, TinyVLM] = {
         ("Ernie4_5_VLMoeImageProcessor", dict(patch_size=PATCH, size=EDGES)),
         ("Ernie4_5_VLMoeVideoProcessor", dict(patch_size=PATCH, size=CLIP_EDGES, draw_on_frames=False)),
         tokens=(),
-        named={"image_token": "<|image|>", "image_start_token": "<|is|>", "image_end_token": "<|ie|>",
-               "video_token": "<|video|>", "video_start_token": "<|vs|>", "video_end_token": "<|ve|>"},
+        named={
+            "image_token": "<|image|>",
+            "image_start_token": "<|is|>",
+            "image_end_token": "<|ie|>",
+            "video_token": "<|video|>",
+            "video_start_token": "<|vs|>",
+            "video_end_token": "<|ve|>",
+        },
         image="<|is|><|image|><|ie|>",
         video="<|vs|><|video|><|ve|>",
-        ids={"image_token_id": "<|image|>", "image_start_token_id": "<|is|>", "image_end_token_id": "<|ie|>",
-             "video_token_id": "<|video|>", "video_start_token_id": "<|vs|>", "video_end_token_id": "<|ve|>"},
-        config=dict(text_config=dict(moe_intermediate_size=[16, 16], moe_k=2,
-                                     mlp_layer_types=["dense", "sparse"],
-                                     rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
-                                                      "mrope_section": [1, 1, 2]})),
+        ids={
+            "image_token_id": "<|image|>",
+            "image_start_token_id": "<|is|>",
+            "image_end_token_id": "<|ie|>",
+            "video_token_id": "<|video|>",
+            "video_start_token_id": "<|vs|>",
+            "video_end_token_id": "<|ve|>",
+        },
+        config=dict(
+            text_config=dict(
+                moe_intermediate_size=[16, 16],
+                moe_k=2,
+                mlp_layer_types=["dense", "sparse"],
+                rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [1, 1, 2]},
+            )
+        ),
     ),
 }
