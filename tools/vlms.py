@@ -14,7 +14,7 @@ from mmrl.cli.vlm_table import VLM_MEANING
 from mmrl.understanding.vlm_support import ProvenVLM, VLMSupport, list_vlms
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "vlms.md"
-_ASKED = (
+_CHECKS = (
     "A tiny model of random weights is saved, and loaded by `AutoModelForImageTextToText` and `AutoProcessor`. "
     "Answers to unequal prompts with no, one and several images and with a video are rolled out in one batch. Each "
     "log-probability, in the rollout and in the replay, equals that of transformers alone over the prompt alone, "
@@ -25,7 +25,7 @@ _COLUMNS = (
     "*LoRA* names the parts with linear layers; a part in brackets has none, and full training alone changes it. "
     "*Causal*: no token of a prompt attends to a later one. *Prompts*: shared, so that answers use one copy of "
     "their prompt, or the reason why not; it depends on a checkpoint's own configuration, and here it is that of "
-    "the tiny model. *Boxes* are asked for in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the "
+    "the tiny model. *Boxes* are in pixels, thousandths (`norm_1000`) or fractions (`norm_1`) of the "
     "image; by default where no convention of the makers is known here. `answers.space` sets another."
 )
 _PARTS = ("language", "vision", "connector")
@@ -53,7 +53,7 @@ def vlms_page(found: list[VLMSupport]) -> str:
         "",
         "## Proven",
         "",
-        _ASKED,
+        _CHECKS,
         "",
         _COLUMNS,
         "",

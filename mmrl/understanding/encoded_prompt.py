@@ -53,14 +53,14 @@ class EncodedPrompt:
         pixels = sum(picture.width * picture.height for picture in pictures)
         return sum(value.nbytes for value in self.inputs.values()) + 3 * pixels
 
-    def followed_by(self, tokens: Sequence[int]) -> EncodedPrompt:
+    def followed_by(self, tokens: Sequence[int], family: VLMFamily) -> EncodedPrompt:
         """Return the prompt followed by the first tokens of an answer."""
         if not tokens:
             return self
         ids = self.inputs["input_ids"]
         inputs = dict(self.inputs)
         for name in sequence_inputs(self.inputs):
-            added = torch.full((1, len(tokens)), self.family.answer_kind(name), dtype=self.inputs[name].dtype)
+            added = torch.full((1, len(tokens)), family.answer_kind(name), dtype=self.inputs[name].dtype)
             inputs[name] = torch.cat([self.inputs[name], added], dim=1)
         inputs["input_ids"] = torch.cat([ids, ids.new_tensor([list(tokens)])], dim=1)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])

@@ -1,4 +1,4 @@
-"""What differs between families of vision-language models, beyond what transformers hides itself.
+"""The differences between families of vision-language models that transformers does not hide itself.
 
 A family that is not listed has positions as its code counts them and coordinates in [0, 1], and may have attention
 between image tokens. docs/vlms.md lists what the tests saw of each.
@@ -18,7 +18,7 @@ class VLMFamily:
 
     name: str
     space: Space = "norm_1"
-    """The coordinate space that boxes are asked for in: that of its training, where its makers published one."""
+    """The coordinate space of the boxes in its answers: that of its training, where its makers published one."""
     trained_space: bool = False
     """True if its makers published that they trained it to answer in `space`."""
     first_position: int = 0

@@ -210,7 +210,7 @@ class VLMPolicy(TokenPolicy):
         return prompts, [request.n for request in requests], sampling
 
     def _prompt(self, sample: Sample, prefix: str | None) -> EncodedPrompt:
-        return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [])
+        return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [], self.vlm.family)
 
     def _as_rollout(
         self, samples: list[Sample], groups: list[int], recording: TokenRecording, prefixes: list[str]

@@ -37,7 +37,7 @@ REFUSED: dict[str, str] = {
     "blip-2": "its forward pass takes no cache",
     "unlimited_ocr": "its cache holds the prompt apart from a window of the answer",
     "fuyu": "its processor puts images before the text itself, and takes no conversation",
-    "diffusion_gemma": "it writes a block of tokens at once by diffusion, so that no token has a probability of its own",
+    "diffusion_gemma": "it writes blocks of tokens at once by diffusion, so that no token has its own probability",
     "evolla": "it reads proteins, no images",
     "mistral4": "it reads text alone",
     "pi0": "it predicts the actions of a robot, no text",
@@ -48,7 +48,7 @@ REFUSED: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ProvenVLM:
-    """What the tests saw of a model type."""
+    """The properties of a model type that the tests saw."""
 
     images: Literal["one", "several"]
     videos: bool
@@ -63,7 +63,7 @@ class ProvenVLM:
     frozen: tuple[str, ...]
     """The parts without: full training alone can change them."""
     space: str
-    """The coordinate space that boxes are asked for in."""
+    """The coordinate space of the boxes in its answers."""
     trained_space: bool
     """True if its makers published that they trained it in this space."""
 

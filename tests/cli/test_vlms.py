@@ -52,6 +52,6 @@ def test_refused_types_raise_before_weights_are_read(model_type, reason, tmp_pat
 
 
 def test_doctor_lists_every_type():
-    shown = CliRunner().invoke(app, ["doctor", "--vlms"], env={"COLUMNS": "200"})
-    assert shown.exit_code == 0
-    assert "qwen3_vl" in shown.output and "expected" in shown.output and "cross-attention" in shown.output
+    result = CliRunner().invoke(app, ["doctor", "--vlms"], env={"COLUMNS": "200"})
+    assert result.exit_code == 0
+    assert "qwen3_vl" in result.output and "expected" in result.output and "cross-attention" in result.output

@@ -8,7 +8,7 @@ import pytest
 
 from mmrl.understanding.vlm_support import proven
 from tests.understanding import tiny_vlms as tiny
-from tests.understanding.vlm_matrix import CHECKS, Built, build
+from tests.understanding.vlm_matrix import CHECKS, BuiltVLM, build
 from tests.understanding.vlm_record import facts_of
 from tests.understanding.vlm_representatives import features, representatives
 
@@ -20,7 +20,7 @@ def names() -> list[Any]:
 
 
 @pytest.fixture(scope="module", params=names())
-def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BuiltVLM:
     return build(request.param, tmp_path_factory.mktemp(request.param))
 
 

@@ -45,7 +45,7 @@ TEXTS = {
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltVLM:
     """A family whose every part is trained, what it wrote, and the same model loaded by transformers alone."""
 
     name: str
@@ -63,9 +63,9 @@ class Built:
         self, key: str, pictures: Sequence[Image.Image] | None = None, videos: Sequence[np.ndarray] | None = None
     ) -> dict[str, Any]:
         """Return the inputs of a prompt, encoded by transformers; `pictures` and `videos` replace its own."""
-        shown = PICTURES.get(key, []) if pictures is None else pictures
-        played = VIDEOS.get(key, []) if videos is None else videos
-        encoded = plain.encode(self.processor, TEXTS[key], shown, played, tiny.TAKES[self.name].requested)
+        images = PICTURES.get(key, []) if pictures is None else pictures
+        clips = VIDEOS.get(key, []) if videos is None else videos
+        encoded = plain.encode(self.processor, TEXTS[key], images, clips, tiny.TAKES[self.name].requested)
         return {name: value.float() if value.is_floating_point() else value for name, value in encoded.items()}
 
     def scores(self, encoded: dict[str, Any], answer: Sequence[int]) -> torch.Tensor:
@@ -92,14 +92,14 @@ def question(key: str) -> Sample:
     return Sample(key, prompt=TEXTS[key], images=pictures, videos=videos)
 
 
-def build(name: str, folder: Path) -> Built:
+def build(name: str, folder: Path) -> BuiltVLM:
     """Save a tiny family, load it as a policy and by transformers alone, and roll it out."""
     tiny.build(name, folder)
     model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
     policy = a_policy(folder, "full", parts_of(model))
     requests = [RolloutRequest(question(key), 2, group) for group, key in enumerate(keys_of(name))]
     rollout = policy.rollout(requests, seed=0)
-    return Built(name, folder, policy, rollout, model, AutoProcessor.from_pretrained(folder))
+    return BuiltVLM(name, folder, policy, rollout, model, AutoProcessor.from_pretrained(folder))
 
 
 def parts_of(model: nn.Module) -> set[str]:
@@ -124,7 +124,7 @@ def a_policy(folder: Path, train: str, parts: set[str]) -> VLMPolicy:
     return VLMPolicy.from_config(config, TokenSamplingConfig(max_new_tokens=TOKENS, temperature=TEMPERATURE))
 
 
-def check_classes(built: Built) -> None:
+def check_classes(built: BuiltVLM) -> None:
     """Check that the checkpoint is loaded as the class that transformers maps, with all three parts in it."""
     assert built.model.config.model_type == built.name
     assert type(built.model).__name__ == MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[built.name]
@@ -134,7 +134,7 @@ def check_classes(built: Built) -> None:
 
 
 @torch.no_grad()
-def check_replays(built: Built) -> None:
+def check_replays(built: BuiltVLM) -> None:
     """Check that answers of unequal prompts replay exactly, in a batch, in part, and as transformers scores each."""
     policy, rollout = built.policy, built.rollout
     assert policy.replay_gap(rollout) <= EXACT
@@ -145,7 +145,7 @@ def check_replays(built: Built) -> None:
 
 
 @torch.no_grad()
-def check_greedy(built: Built) -> None:
+def check_greedy(built: BuiltVLM) -> None:
     """Check that greedy answers are those of `generate`."""
     sampling = TokenSamplingConfig(temperature=0, max_new_tokens=TOKENS)
     requests = [
@@ -158,7 +158,7 @@ def check_greedy(built: Built) -> None:
 
 
 @torch.no_grad()
-def check_media(built: Built) -> None:
+def check_media(built: BuiltVLM) -> None:
     """Check that an answer depends on each image and on the video of its prompt."""
     answer = built.rollout.token_ids[0]
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [(built.alone("one"), built.alone("one", [picture(9)]))]
@@ -172,7 +172,7 @@ def check_media(built: Built) -> None:
         assert (built.scores(original, answer) - built.scores(changed, answer)).abs().max() > 10 * EXACT
 
 
-def check_gradients(built: Built) -> None:
+def check_gradients(built: BuiltVLM) -> None:
     """Check that each part's gradient is not zero and equals that of plain passes over one prompt each."""
     built.model.zero_grad()
     for row, answer in enumerate(built.rollout.token_ids):
@@ -191,7 +191,7 @@ def check_gradients(built: Built) -> None:
         assert off < 1e-3 * size, part
 
 
-def check_adapters(built: Built) -> None:
+def check_adapters(built: BuiltVLM) -> None:
     """Check that adapters are found in each part with linear layers, learn, and are saved and loaded."""
     parts = adapted_parts(built.model)
     assert "language" in parts and parts & {"vision", "connector"}
@@ -214,7 +214,7 @@ def check_adapters(built: Built) -> None:
     assert torch.equal(scored(again, few), scored(policy, few))
 
 
-def check_full_checkpoint(built: Built) -> None:
+def check_full_checkpoint(built: BuiltVLM) -> None:
     """Check that a fully trained model is saved as a checkpoint that transformers loads."""
     kept = {name: parameter.detach().clone() for name, parameter in built.policy.parameters_to_train().items()}
     few = built.rollout.select([0])
@@ -233,7 +233,7 @@ def check_full_checkpoint(built: Built) -> None:
     assert type(AutoProcessor.from_pretrained(folder)) is type(built.processor)
 
 
-def check_attention(built: Built) -> None:
+def check_attention(built: BuiltVLM) -> None:
     """Check that the family's `causal` is what its model does, and that prompts are shared or a reason is given."""
     attention, family = built.policy.attention, built.policy.vlm.family
     looks_ahead = sees_later_tokens(built.model, built.alone("one"))
@@ -278,7 +278,7 @@ def scored(policy: VLMPolicy, rollout: Rollout) -> torch.Tensor:
     return seen[0]
 
 
-CHECKS: tuple[Callable[[Built], None], ...] = (
+CHECKS: tuple[Callable[[BuiltVLM], None], ...] = (
     check_classes,
     check_replays,
     check_greedy,
@@ -288,4 +288,4 @@ CHECKS: tuple[Callable[[Built], None], ...] = (
     check_full_checkpoint,
     check_attention,
 )
-"""What is asked of every family."""
+"""The checks of every family."""

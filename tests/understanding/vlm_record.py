@@ -15,10 +15,10 @@ import yaml
 
 from mmrl.understanding.vlm_support import FACTS, ProvenVLM
 from tests.understanding import tiny_vlms as tiny
-from tests.understanding.vlm_matrix import CHECKS, Built, adapted_parts, build, parts_of
+from tests.understanding.vlm_matrix import CHECKS, BuiltVLM, adapted_parts, build, parts_of
 
 
-def facts_of(built: Built) -> ProvenVLM:
+def facts_of(built: BuiltVLM) -> ProvenVLM:
     """Return what was seen of a family, which `mmrl doctor --vlms` prints."""
     takes, vlm, parts = tiny.TAKES[built.name], built.policy.vlm, adapted_parts(built.model)
     attention = built.policy.attention

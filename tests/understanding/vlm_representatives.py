@@ -15,11 +15,11 @@ from tests.understanding import tiny_vlms as tiny
 
 
 @dataclass(frozen=True)
-class Features:
+class VLMFeatures:
     """The properties of a family that select code paths of a policy."""
 
     sharing: str
-    """Whether prompts are shared, or why not."""
+    """The reason why prompts are not shared; empty: they are."""
     axes: int
     """The axes of a position, by the sections of its rotary embedding."""
     videos: bool
@@ -28,10 +28,10 @@ class Features:
     """True if every part has a linear layer for an adapter."""
 
 
-def features(name: str) -> Features:
+def features(name: str) -> VLMFeatures:
     """Return the features of a family."""
     seen = proven()[name]
-    return Features(
+    return VLMFeatures(
         sharing=_sharing(seen),
         axes=_axes(tiny.ROWS[name].config) if name in tiny.ROWS else 3 * name.startswith("qwen"),
         videos=seen.videos,
@@ -56,7 +56,7 @@ def _axes(config: Any) -> int:
 def representatives() -> frozenset[str]:
     """Return the first family of each combination that no family of `test_families.py` has and that is not heavy."""
     covered = {features(name) for name in tiny.FAMILIES}
-    first: dict[Features, str] = {}
+    first: dict[VLMFeatures, str] = {}
     for name, row in tiny.ROWS.items():
         if name in proven() and not row.heavy and features(name) not in covered:
             first.setdefault(features(name), name)

@@ -54,7 +54,7 @@ TAKES: dict[str, Takes] = {
     "paligemma": Takes(text_alone=False),
     **{name: row.takes for name, row in ROWS.items()},
 }
-"""What a prompt of each family may hold."""
+"""The media that a prompt of each family may hold."""
 
 
 def build(name: str, folder: Path) -> Path:

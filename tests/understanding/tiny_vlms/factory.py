@@ -51,7 +51,7 @@ Part = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Takes:
-    """What a prompt of a family may hold."""
+    """The media that a prompt of a family may hold."""
 
     several: bool = True  # several images
     video: bool = False
@@ -62,7 +62,7 @@ class Takes:
 
 @dataclass(frozen=True)
 class TinyVLM:
-    """What a family has beyond the small sizes."""
+    """The settings of a family beyond the small sizes."""
 
     processor: str
     images: Part
