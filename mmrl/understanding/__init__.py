@@ -9,11 +9,15 @@
     vlm_replay      log-probabilities of recorded answers, packed with their prompts or row by row
     shared_prompt   prefill of a prompt, computed once for all answers to it
     prompt_encoder  samples to model inputs; the prompt cache and the conversation format
-    vlm             loading, special tokens, model families, trained parts
+    encoded_prompt  the inputs of prompts, and their batches
+    vlm             loading, special tokens, trained parts
+    vlm_family      positions, coordinates and attention of model families
+    vlm_support     the model types that tests proved, and why others are refused
     tasks           instruction, answer format, reward and coordinates of each task; `mmrl data check`
 
-To add a model family: a line in `mmrl.understanding.vlm`, if its positions or coordinates differ from the defaults,
-and a tiny model in tests/understanding/tiny_vlms/. To add a task: docs/vision-language.md.
+To add a model family: a row of tests/understanding/tiny_vlms/, a line in `vlm_family` if the checks of the row ask for
+one, then `python -m tests.understanding.vlm_record NAME` and `python -m tools.vlms`. To add a task:
+docs/vision-language.md.
 
 Gotchas: log-probabilities are at the sampling temperature, and placeholder tokens of media are suppressed. A rollout
 computes token by token and a replay all tokens at once: the two differ in the last bits.

@@ -72,3 +72,34 @@ def test_ignored_one_of_two_images_is_detected(policy):
 def test_text_rollouts_need_no_media_check(policy):
     replay(policy, samples()[2:])
     assert policy._checked_media == set()
+
+
+@pytest.fixture(scope="module")
+def hybrid(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("deepseek_vl_hybrid", tmp_path_factory.mktemp("deepseek_vl_hybrid"))
+
+
+@pytest.mark.parametrize("embed", ["get_low_res_image_features", "get_high_res_image_features"])
+def test_ignored_second_resolution_is_detected(hybrid, embed):
+    """Some models take an image twice, under two names: both must reach the loss."""
+    policy = VLMPolicy.from_config(VLMConfig(model=str(hybrid)), TokenSamplingConfig(max_new_tokens=4))
+    inner = policy.vlm.model.model
+    real = getattr(inner, embed)
+    setattr(inner, embed, lambda pixels, *rest, **more: real(torch.zeros_like(pixels), *rest, **more))
+    with pytest.raises(DataError, match=r"'two'.*did not reach the loss"):
+        replay(policy, samples()[:1])
+
+
+def test_ignored_one_of_two_images_is_detected_without_a_grid(folder_of):
+    """Each row of pixels must reach the loss, where an image is one row."""
+    policy = VLMPolicy.from_config(VLMConfig(model=str(folder_of("llava"))), TokenSamplingConfig(max_new_tokens=4))
+    inner = policy.vlm.model.model
+    real = inner.get_image_features
+
+    def first_alone(pixel_values, *rest, **more):
+        shortened = torch.cat([pixel_values[:1], torch.zeros_like(pixel_values[1:])])
+        return real(shortened, *rest, **more)
+
+    inner.get_image_features = first_alone
+    with pytest.raises(DataError, match=r"'two'.*did not reach the loss"):
+        replay(policy, samples()[:1])
