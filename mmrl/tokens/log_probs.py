@@ -56,6 +56,8 @@ def token_log_probs(
 
 MAX_LOGITS_BYTES = 2**28
 """Bytes of float32 logits up to which `auto` materialises them."""
+_SCALES = ("final_logit_softcapping", "logits_scaling", "output_multiplier", "logits_mup_width_multiplier")
+"""Settings of language models that change their logits after the output layer."""
 
 
 def uses_fused_head(setting: Literal["auto"] | bool, tokens: int, vocabulary: int) -> bool:
@@ -64,10 +66,13 @@ def uses_fused_head(setting: Literal["auto"] | bool, tokens: int, vocabulary: in
 
 
 def linear_head(model: Any) -> nn.Linear | None:
-    """Return the output layer of a language model; None if its logits are not just the product with that layer."""
+    """Return the output layer of a language model; None if its logits are not just the product with that layer.
+
+    The states before the layer are those of `model.base_model`, which some models do not have.
+    """
     head, text = model.get_output_embeddings(), model.config.get_text_config()
-    scaled = getattr(text, "final_logit_softcapping", None) or getattr(text, "logits_scaling", None)
-    return head if type(head) is nn.Linear and not scaled else None
+    scaled = hasattr(model, "logit_scale") or any(getattr(text, name, None) for name in _SCALES)
+    return head if type(head) is nn.Linear and not scaled and model.base_model is not model else None
 
 
 def head_log_probs(

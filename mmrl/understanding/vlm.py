@@ -101,6 +101,8 @@ def load_vlm(config: VLMConfig) -> VLM:
             config.model, revision=config.revision, dtype=getattr(torch, config.dtype), use_safetensors=True
         )
         processor = AutoProcessor.from_pretrained(config.model, revision=config.revision)
+    except ConfigError:
+        raise
     except (OSError, ValueError) as err:
         first = str(err).partition("\n")[0]  # transformers lists all its classes in the following lines
         raise ConfigError(f"policy.model: {config.model} cannot be loaded as a vision-language model: {first}") from err

@@ -47,7 +47,7 @@ def test_proven_types_are_those_of_the_matrix():
 )
 def test_refused_types_raise_before_weights_are_read(model_type, reason, tmp_path: Path):
     CONFIG_MAPPING[model_type]().save_pretrained(tmp_path)
-    with pytest.raises(ConfigError, match=f"{model_type} model, and .*{reason}"):
+    with pytest.raises(ConfigError, match=rf"^policy\.model: \S+ is a {model_type} model, and .*{reason}"):
         load_vlm(VLMConfig(model=str(tmp_path), device="cpu"))
 
 

@@ -24,8 +24,10 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError
 from mmrl.policy import Rollout, RolloutRequest
+from mmrl.tokens.log_probs import linear_head
 from mmrl.understanding.vlm import is_linear, part_of
 from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl.understanding.vlm_replay import packed_scores
 from tests.understanding import reference_scores as plain
 from tests.understanding import tiny_vlms as tiny
 from tests.understanding.media import as_gif, as_png, frames, picture
@@ -233,6 +235,19 @@ def check_full_checkpoint(built: BuiltVLM) -> None:
     assert type(AutoProcessor.from_pretrained(folder)) is type(built.processor)
 
 
+@torch.no_grad()
+def check_output_layer(built: BuiltVLM) -> None:
+    """Check that logits are the product with the output layer wherever log-probabilities are computed from states."""
+    head, encoded = linear_head(built.model), built.alone("one")
+    if head is not None:
+        states = built.model.base_model(**encoded, use_cache=False).last_hidden_state
+        torch.testing.assert_close(head(states), built.model(**encoded).logits, atol=EXACT, rtol=0)
+    if built.policy.attention.shares_prompts:
+        fused, _ = packed_scores(built.policy.vlm, built.rollout.recording, fused=True)
+        off = (fused - built.rollout.log_probs)[built.rollout.mask].abs().max()
+        assert off <= EXACT
+
+
 def check_attention(built: BuiltVLM) -> None:
     """Check that the family's `causal` is what its model does, and that prompts are shared or a reason is given."""
     attention, family = built.policy.attention, built.policy.vlm.family
@@ -286,6 +301,7 @@ CHECKS: tuple[Callable[[BuiltVLM], None], ...] = (
     check_gradients,
     check_adapters,
     check_full_checkpoint,
+    check_output_layer,
     check_attention,
 )
 """The checks of every family."""
