@@ -27,13 +27,18 @@ class TransformersLora:
     """LoRA adapters on linear layers; the model itself is frozen, and is the reference."""
 
     def __init__(self, model: nn.Module, config: LoraConfig, layers: Sequence[str]) -> None:
-        """Adapt `layers`, the full names of linear layers of `model`, in place, with the rank and alpha of `config`."""
+        """Adapt `layers`, the full names of linear layers of `model`, in place, with the rank and alpha of `config`.
+
+        Raises:
+            ConfigError: peft adapted other layers.
+        """
         self._model = model
-        self._peft = get_peft_model(
-            model,
-            PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=list(layers)),
-            autocast_adapter_dtype=True,
-        )
+        settings = PeftLoraConfig(r=config.rank, lora_alpha=config.alpha, target_modules=list(layers))
+        with _names_kept(model):
+            self._peft = get_peft_model(model, settings, autocast_adapter_dtype=True)
+        adapted = {path for path, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+        if odd := sorted(adapted ^ set(layers))[:3]:
+            raise ConfigError(f"policy.lora.targets: peft adapted other layers than those; they differ in {odd}")
         train_in_float32(model)
         self._layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
 
@@ -110,6 +115,24 @@ def select_layers(paths: Sequence[str], targets: Sequence[str]) -> list[str]:
         raise ConfigError(f"policy.lora.targets: the trained parts have no linear layer {', '.join(missing)}; "
                           f"they have {', '.join(ends)}")  # fmt: skip
     return selected
+
+
+@contextmanager
+def _names_kept(model: Any) -> Iterator[None]:
+    """Hide the type of a model from peft, which moves adapters of some types (GLM-4V MoE) to other layers.
+
+    It does so for adapters that were trained with transformers 4, where experts were layers of their own.
+    """
+    own = vars(model.config)
+    had = own.get("model_type")
+    own["model_type"] = ""
+    try:
+        yield
+    finally:
+        if had is None:
+            del own["model_type"]
+        else:
+            own["model_type"] = had
 
 
 @contextmanager

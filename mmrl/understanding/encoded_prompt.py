@@ -15,6 +15,8 @@ from mmrl.understanding.vlm_family import VLMFamily
 
 _PIXELS = ("pixel", "image_patches")
 """Parts of the names of inputs with pixels; some models have two for an image, in a low and a high resolution."""
+CROSS_MASK = "cross_attention_mask"
+"""The input [B, L, images, tiles] that says which images each token looks at, where they have no tokens (Mllama)."""
 _UNKNOWN = VLMFamily("")
 _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 """Ends of the names of inputs with one value for each token; an input of patches may have the same shape."""
@@ -64,6 +66,8 @@ class EncodedPrompt:
             inputs[name] = torch.cat([self.inputs[name], added], dim=1)
         inputs["input_ids"] = torch.cat([ids, ids.new_tensor([list(tokens)])], dim=1)
         inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        if CROSS_MASK in inputs:
+            inputs[CROSS_MASK] = torch.cat([inputs[CROSS_MASK], continued(inputs[CROSS_MASK], len(tokens))], dim=1)
         wire = self.wire and replace(self.wire, token_ids=(*self.wire.token_ids, *tokens))
         return replace(self, inputs=inputs, wire=wire)
 
@@ -107,6 +111,11 @@ def stackable(prompts: Sequence[EncodedPrompt]) -> list[list[int]]:
         sets.setdefault(key if videos is None else tuple(videos.shape[1:]), []).append(number)
     without = sets.pop(None, []) if len(sets) > 1 else []  # prompts without videos fit into any set
     return [sorted(numbers + (without if not place else [])) for place, numbers in enumerate(sets.values())]
+
+
+def continued(mask: Tensor, width: int) -> Tensor:
+    """Return the rows of a cross-attention mask for `width` tokens after its last one."""
+    return mask[:, -1:].expand(-1, width, -1, -1)
 
 
 def pixel_inputs(inputs: Mapping[str, Tensor]) -> list[str]:

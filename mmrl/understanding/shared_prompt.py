@@ -19,7 +19,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
-from mmrl.understanding.encoded_prompt import sequence_inputs
+from mmrl.understanding.encoded_prompt import CROSS_MASK, continued, sequence_inputs
 from mmrl.understanding.vlm_family import VLMFamily
 
 _ARGUMENTS = {"video_second_per_grid": "second_per_grids"}
@@ -36,12 +36,14 @@ class Prefix:
     mask: Tensor  # [B, L] int64; 0 = padding
     next_position: Tensor  # [B] int64
     logits: Tensor  # [B, V] of the next token
+    cross: Tensor | None = None  # [B, 1, images, tiles]; the images that the last token looks at by cross-attention
 
     def expand(self, index: Tensor) -> Prefix:
         """Return the rows at `index` [B], with repetitions; this prefix is not changed."""
         cache = rows_of_cache(self.cache, index)
         mask, position, logits = self.mask[index], self.next_position[index], self.logits[index]
-        return replace(self, cache=cache, mask=mask, next_position=position, logits=logits)
+        cross = None if self.cross is None else self.cross[index]
+        return replace(self, cache=cache, mask=mask, next_position=position, logits=logits, cross=cross)
 
     def extend(self, tokens: Tensor) -> tuple[Tensor, Prefix]:
         """Compute K further tokens: return their logits [B, K, V] and the longer prefix. Invalidates this one."""
@@ -53,6 +55,7 @@ class Prefix:
             position_ids=_next_positions(self.family, self.next_position, width),
             past_key_values=self.cache,
             use_cache=True,
+            **({} if self.cross is None else {CROSS_MASK: continued(self.cross, width)}),
         )
         after = replace(self, mask=mask, next_position=self.next_position + width, logits=out.logits[:, -1])
         return out.logits, after
@@ -100,7 +103,8 @@ def prefill(model: Any, family: VLMFamily, inputs: dict[str, Tensor]) -> Prefix:
     positions, next_position = prompt_positions(model, family, inputs)
     empty = DynamicCache(config=model.config)  # some models make none themselves
     out = model(**inputs, position_ids=positions, past_key_values=empty, use_cache=True, logits_to_keep=1)
-    return Prefix(model, family, out.past_key_values, inputs["attention_mask"], next_position, out.logits[:, -1])
+    cross = continued(inputs[CROSS_MASK], 1) if CROSS_MASK in inputs else None
+    return Prefix(model, family, out.past_key_values, inputs["attention_mask"], next_position, out.logits[:, -1], cross)
 
 
 def forward_uncached(
@@ -117,6 +121,8 @@ def forward_uncached(
     for name in sequence_inputs(inputs) - {"input_ids", "attention_mask"}:
         kinds = torch.full_like(tokens, family.answer_kind(name), dtype=inputs[name].dtype)
         full[name] = torch.cat([inputs[name], kinds], dim=1)
+    if CROSS_MASK in inputs:
+        full[CROSS_MASK] = torch.cat([inputs[CROSS_MASK], continued(inputs[CROSS_MASK], width)], dim=1)
     positions, next_position = prompt_positions(model, family, inputs)
     after = _next_positions(family, next_position, width)
     out = model(**full, position_ids=torch.cat([positions, after], dim=-1), use_cache=False, logits_to_keep=width + 1)

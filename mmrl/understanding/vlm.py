@@ -120,12 +120,13 @@ def describe(model: Any, processor: Any, device: torch.device) -> VLM:
     for name in _PLACEHOLDERS:
         for owner in (settings, processor):
             number = getattr(owner, name, None)
-            if number is not None and number < settings.get_text_config().vocab_size:
+            if number is not None:
                 placeholders.setdefault(name.partition("_")[0], number)
     ends = model.generation_config.eos_token_id
     ends = ends if isinstance(ends, list) else [tokenizer.eos_token_id if ends is None else ends]
     family = family_of(model)
-    suppressed = sorted({*_marks_of_media(settings), *placeholders.values()} - set(ends))
+    words = settings.get_text_config().vocab_size
+    suppressed = sorted({n for n in {*_marks_of_media(settings), *placeholders.values()} if n < words} - set(ends))
     return VLM(
         model=model,
         processor=processor,
@@ -143,7 +144,7 @@ def _marks_of_media(settings: Any) -> set[int]:
     """Return the tokens that a configuration names as placeholders or marks of images, videos and sound."""
     named = [value for name, value in vars(settings).items() if _MARKS.fullmatch(name)]
     numbers = {n for value in named for n in (value if isinstance(value, list | tuple) else [value])}
-    return {n for n in numbers if isinstance(n, int) and 0 <= n < settings.get_text_config().vocab_size}
+    return {n for n in numbers if isinstance(n, int) and n >= 0}
 
 
 def _end_of_answer(processor: Any, ends: list[int]) -> int:

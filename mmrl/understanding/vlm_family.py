@@ -61,6 +61,7 @@ _FAMILIES = (
     ),
     *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm_ocr", "glmga")),
     VLMFamily("hunyuan_vl", axes=4, batches=False, causal=True),  # counts the images of a whole batch
+    VLMFamily("mllama", batches=False, unshared="it looks at images by cross-attention", causal=True),
     VLMFamily("kimi_k25", plays=False, causal=True),  # expects features of all frames, and its tower averages them
     *(VLMFamily(name, in_one_row=True, causal=True) for name in ("minicpmv4_6", "minicpm_ocr")),
     VLMFamily("minicpmv4_7", axes=3, in_one_row=True, causal=True),

@@ -29,7 +29,7 @@ _OCR = "its processor reads pages and takes no conversation"
 _APART = "its images have no tokens in the prompt"
 _QUESTION = "its Q-Former reads the prompt a second time, with other tokens"
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(("idefics", "mllama", "blip"), _CROSS),
+    **dict.fromkeys(("idefics", "blip"), _CROSS),
     **dict.fromkeys(("chameleon", "emu3"), _DISCRETE),
     **dict.fromkeys(("got_ocr2", "pp_chart2table"), _OCR),
     **dict.fromkeys(("git", "kosmos-2", "kosmos-2.5"), _APART),

@@ -43,7 +43,7 @@ def test_proven_types_are_those_of_the_matrix():
 
 @pytest.mark.parametrize(
     ("model_type", "reason"),
-    [("mllama", "cross-attention"), ("florence2", "encoder-decoder"), ("chameleon", "discrete tokens")],
+    [("idefics", "cross-attention"), ("florence2", "encoder-decoder"), ("chameleon", "discrete tokens")],
 )
 def test_refused_types_raise_before_weights_are_read(model_type, reason, tmp_path: Path):
     CONFIG_MAPPING[model_type]().save_pretrained(tmp_path)

@@ -61,6 +61,9 @@ def log_probs(
     for name in [each for each in encoded if each.endswith("token_type_ids")]:
         kind = int(name == "token_type_ids" and model.config.model_type == "paligemma")
         whole[name] = torch.cat([encoded[name], torch.full_like(tokens, kind)], dim=1)
+    if "cross_attention_mask" in encoded:
+        seen = encoded["cross_attention_mask"]
+        whole["cross_attention_mask"] = torch.cat([seen, seen[:, -1:].expand(-1, len(answer), -1, -1)], dim=1)
     scores = model(**whole).logits[0, -len(answer) - 1 : -1] / temperature
     allowed = torch.ones(scores.shape[-1], dtype=torch.bool)
     allowed[list(never)] = False

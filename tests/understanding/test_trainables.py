@@ -161,6 +161,17 @@ def test_half_precision_trains_float32_parameters_only(folder_of):
         assert kinds == {(True, torch.float32), (False, torch.bfloat16)}
 
 
+def test_adapters_are_on_the_named_layers_of_fused_experts(folder_of):
+    """peft alone would move those of a GLM-4V MoE from dense layers and shared experts to the fused experts."""
+    model = AutoModelForImageTextToText.from_pretrained(folder_of("glm4v_moe"))
+    lora_of_parts(model, SMALL, {"language"})
+    adapted = {name.rpartition(".lora_A")[0] for name, _ in model.named_parameters() if "lora_A" in name}
+    assert any("layers.0.mlp.gate_proj" in name for name in adapted)
+    assert any("shared_experts.up_proj" in name for name in adapted)
+    assert not any(name.endswith("mlp.experts") for name in adapted)
+    assert model.config.model_type == "glm4v_moe"
+
+
 def fresh(folder_of) -> nn.Module:
     folder: Path = folder_of("qwen3_vl")
     return AutoModelForImageTextToText.from_pretrained(folder).eval()

@@ -261,9 +261,11 @@ def sees_later_tokens(model: Any, encoded: dict[str, Any]) -> bool:
     seen: list[torch.Tensor] = []
 
     def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        embedded = kwargs["inputs_embeds"].detach().requires_grad_()
+        found = kwargs["inputs_embeds"]
+        found = model.get_input_embeddings()(kwargs["input_ids"]) if found is None else found
+        embedded = found.detach().requires_grad_()
         seen.append(embedded)
-        return args, kwargs | {"inputs_embeds": embedded}
+        return args, kwargs | {"inputs_embeds": embedded, "input_ids": None}
 
     handle = model.get_decoder().register_forward_pre_hook(keep, with_kwargs=True)
     try:

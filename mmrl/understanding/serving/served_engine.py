@@ -29,7 +29,7 @@ from mmrl.distributed.position import position
 from mmrl.errors import RunError
 from mmrl.seeds import fold_in
 from mmrl.tokens import pad_right
-from mmrl.understanding.prompt_encoder import EncodedPrompt
+from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.rollout_engine import GeneratedTokens
 from mmrl.understanding.serving.generate_messages import AnswerTokens, GroupAnswers, GroupCall, WeightName
 from mmrl.understanding.serving.group_dealing import GroupDealer, ask_again

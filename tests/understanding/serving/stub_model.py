@@ -17,7 +17,7 @@ from PIL import Image
 
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
-from mmrl.understanding.prompt_encoder import EncodedPrompt, collate
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate
 from mmrl.understanding.rollout_engine import _generate
 from mmrl.understanding.shared_prompt import Prefix, prefill
 from mmrl.understanding.vlm import load_vlm

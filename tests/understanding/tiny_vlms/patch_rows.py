@@ -196,4 +196,22 @@ ROWS: dict[str, TinyVLM] = {
         **MINICPM,
         config=dict(text_config=GATED, insert_layer_id=0, vision_config=dict(insert_layer_id=0)),
     ),
+    "mllama": TinyVLM(
+        "MllamaProcessor",
+        ("MllamaImageProcessor", dict(size=SQUARE, max_image_tiles=2)),
+        image="<|image|>",
+        tokens=("<|image|>", "<|python_tag|>"),
+        ids={"image_token_index": "<|image|>"},
+        config=dict(
+            text_config=dict(cross_attention_layers=[1], rope_parameters={"rope_type": "default", "rope_theta": 1e4}),
+            vision_config=dict(
+                num_global_layers=1,
+                attention_heads=4,
+                vision_output_dim=96,
+                max_num_tiles=2,
+                intermediate_layers_indices=[0, 1],
+                supported_aspect_ratios=[[1, 1], [1, 2], [2, 1]],
+            ),
+        ),
+    ),
 }
