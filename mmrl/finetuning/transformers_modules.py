@@ -121,7 +121,7 @@ def select_layers(paths: Sequence[str], targets: Sequence[str]) -> list[str]:
 def _names_kept(model: Any) -> Iterator[None]:
     """Hide the type of a model from peft, which moves adapters of some types (GLM-4V MoE) to other layers.
 
-    It does so for adapters that were trained with transformers 4, where experts were layers of their own.
+    It does so for adapters that were trained with transformers 4, where each expert was a layer.
     """
     own = vars(model.config)
     had = own.get("model_type")
