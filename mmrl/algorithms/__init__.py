@@ -8,6 +8,7 @@ and a denoising step are both decisions, [B, T].
     several_rewards Pareto selection, and constraints with multipliers
     importance      how much likelier a decision, or its whole trajectory, has become: log-ratios [B, T]
     policy_losses   surrogates, and imitation: terms [B, T] from log-probabilities and advantages
+    turn_credit     returns and advantages of the turns of an episode: [B, K] -> [B, T]
     aggregation     how terms become a loss
     preference      losses on pairs of answers: terms [P] from log-ratios of whole answers
     kl              distance from the reference, for tokens and for flows
@@ -24,7 +25,7 @@ from typing import Any, Literal, get_origin
 
 _MODULES = (
     *("advantages", "aggregation", "forward_process", "groups", "importance", "kl", "policy_losses", "preference"),
-    "several_rewards",
+    *("several_rewards", "turn_credit"),
 )
 _HOMES = {
     name: module

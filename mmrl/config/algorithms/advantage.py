@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from mmrl.components import Registry, load_reference
 from mmrl.config.rewards import constrained, summed
@@ -38,6 +38,20 @@ class HistoryConfig(Section):
     """The number of a prompt's last rewards that are kept."""
     min_count: PositiveInt = 16
     """A prompt with fewer rewards than this is compared with the batch."""
+
+
+class TurnCreditConfig(Section):
+    """The credit of single turns, from the rewards that an environment gives for them."""
+
+    weight: NonNegativeFloat = 1.0
+    """The factor on the rewards of turns beside the outcome, which is the total of `rewards`."""
+    discount: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """A turn's return is its reward plus `discount` times the return of the next turn. 0: its own reward alone."""
+    outcome: Literal["added", "returned"] = "added"
+    """`added`: the advantage of the outcome is added to that of the turn, each normalised by itself. `returned`: the
+    outcome is a reward of the last turn, so that it is discounted and normalised with the rewards of the turns."""
+    rewards: dict[str, float] = Field(default_factory=dict)
+    """The weights of the turn rewards by name; those that are not named have no effect. Empty: 1 for each."""
 
 
 class AdvantageConfig(ComponentSection):
@@ -73,6 +87,9 @@ class AdvantageConfig(ComponentSection):
     where their advantages are beyond ±extremes_threshold (B2-DiffuRL)."""
     history: HistoryConfig = HistoryConfig()
     """running: the rewards that are kept."""
+    turns: TurnCreditConfig | None = None
+    """Set: each turn of an episode (`environment`) has another advantage, relative to the same turn of other answers of
+    the group. Unset: every token has the advantage of its whole trajectory."""
 
     def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
         """Return advantages [B] float from rewards [B] float and groups [B] int64; NaN rewards are unscored: 0.
@@ -110,6 +127,11 @@ class AdvantageConfig(ComponentSection):
             yield (
                 "data.group_sampling: dynamic drops groups of equal rewards, but advantages relative to the whole "
                 f"batch ({name}) learn from those too: choose an advantage relative to groups, or leave it out"
+            )
+        if self.turns is not None and (self.baseline not in ("group", "batch") or not self.uses_total):
+            yield (
+                f"algorithm.advantage.turns: turns are compared within groups by one estimator of totals, and {name} "
+                "is none: choose grpo, dr_grpo or rloo"
             )
         if not self.uses_total:
             yield from self._several_rewards_errors(config)
