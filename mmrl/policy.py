@@ -6,7 +6,7 @@ log-probability, so one loop trains a video diffusion model and a vision-languag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -74,6 +74,8 @@ class TargetText:
     group: int
     token_ids: tuple[int, ...] | None = None
     """The exact tokens of the text; None tokenises `text` and appends an end token."""
+    turns: tuple[str, ...] = ()
+    """The texts of all turns of an episode, instead of `text`; the policy's environment answers them."""
 
 
 @runtime_checkable
@@ -116,6 +118,44 @@ def chunk_requests(requests: Sequence[RolloutRequest], rows: int) -> list[list[R
     return calls
 
 
+class EndOfEpisode(StrEnum):
+    """The reason why an episode ended."""
+
+    OVER = "over"
+    """The environment ended it, or its largest number of turns was reached."""
+    CUT_OFF = "cut_off"
+    """The last turn had no end token."""
+    CONTEXT = "context"
+    """Another turn would not have fitted into the context."""
+
+
+@dataclass(frozen=True)
+class TurnReward:
+    """A reward that an environment gave for one turn."""
+
+    turn: int  # from 0, as in `Rollout.channel`
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class EpisodeRecord:
+    """The texts, observations and outcome of a row of several turns."""
+
+    texts: tuple[str, ...]  # of each turn of the policy
+    observations: tuple[Any, ...]  # between them, as the environment gave them (`mmrl.environments.Observation`)
+    outcome: Mapping[str, Any]
+    events: tuple[TurnReward, ...]
+    info: tuple[Mapping[str, float], ...]  # of each turn: measured, never rewarded
+    end: EndOfEpisode
+
+    @property
+    def void(self) -> str | None:
+        """The kind of failure after which the outcome says nothing about the policy; None: it is valid."""
+        kind = self.outcome.get("void")
+        return None if kind is None else str(kind)
+
+
 @dataclass
 class Rollout:
     """A batch of trajectories: B rows, T decisions. One rollout is one replay is one micro-batch."""
@@ -133,6 +173,8 @@ class Rollout:
     means: Tensor | None = None  # [B, T, ...] float32, of each decision as sampled, with `RolloutRequest.keep_means`
     branches: Tensor | None = None  # [B, T + 1] int64: the first row of those that share a row's beginning, and then
     # each of its decisions; None: no rows share any
+    episodes: list[EpisodeRecord] | None = None  # B of them, where an environment answered; then `media` are the texts
+    # of the last turns, and `channel` counts turns
     remote: bool = False  # True: another process made it; it has no recording, its tensors are on the CPU and pictures
     # in `media` are thumbnails
 
@@ -161,6 +203,7 @@ class Rollout:
             recording=None if self.remote else self.recording.select(rows),
             token_ids=None if self.token_ids is None else [self.token_ids[row] for row in rows],
             means=None if self.means is None else self.means[index.to(self.means.device)],
+            episodes=None if self.episodes is None else [self.episodes[row] for row in rows],
         )
 
 

@@ -23,6 +23,14 @@ _OF_TOKENS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 @dataclass(frozen=True)
+class SequencePositions:
+    """The positions of a sequence of L tokens, where they do not follow from its inputs alone."""
+
+    values: Tensor  # [L] or [axes, L] int64
+    following: int  # the position of the next token
+
+
+@dataclass(frozen=True)
 class WirePrompt:
     """A prompt as it is sent to a server, whose processor computes the inputs itself."""
 
@@ -40,6 +48,8 @@ class EncodedPrompt:
     videos: int
     family: VLMFamily = _UNKNOWN
     """The family decides which prompts may be in one batch."""
+    positions: SequencePositions | None = None
+    """None: as the model counts them from the inputs."""
     wire: WirePrompt | None = None
     """With `PromptEncoder(keep_media=True)`."""
 
@@ -77,18 +87,35 @@ def collate(
     padding: int,
 ) -> dict[str, Tensor]:
     """Batch P prompts: inputs with one value for each token are padded on the left to [P, L], others concatenated."""
-    longest, family = max(prompt.length for prompt in prompts), prompts[0].family
+    longest = max(prompt.length for prompt in prompts)
     joined: dict[str, list[Tensor]] = {}
     for prompt in prompts:
         room = longest - prompt.length
-        sequences = sequence_inputs(prompt.inputs)
-        for name, value in prompt.inputs.items():
-            if name in sequences:
-                value = F.pad(value, (room, 0), value=padding if name == "input_ids" else 0)
+        for name in sequence_inputs(prompt.inputs):
+            value = F.pad(prompt.inputs[name], (room, 0), value=padding if name == "input_ids" else 0)
             joined.setdefault(name, []).append(value)
     for name, values in joined.items():  # a prompt without media may lack types of tokens
         if name.endswith("token_type_ids") and len(values) != len(prompts):
             raise DataError(f"some prompts of this batch have {name} and some have none")
+    return {name: torch.cat(values) for name, values in joined.items()} | media_inputs(prompts)
+
+
+def media_inputs(parts: Sequence[EncodedPrompt]) -> dict[str, Tensor]:
+    """Return the inputs that have no value for each token (pixels, grids, sizes), concatenated in order.
+
+    Raises:
+        DataError: they hold videos of different shapes, which one tensor of frames cannot hold.
+    """
+    joined: dict[str, list[Tensor]] = {}
+    for part in parts:
+        for name in part.inputs.keys() - sequence_inputs(part.inputs):
+            joined.setdefault(name, []).append(part.inputs[name])
+    if len({tuple(video.shape[1:]) for video in joined.get("pixel_values_videos", [])}) > 1:
+        raise DataError(
+            "the videos of one trajectory differ in their number of frames or their size, and this model takes them "
+            "as one tensor: let the environment show videos of equal length and size"
+        )
+    family = parts[0].family
     in_one_row = set(pixel_inputs({name: values[0] for name, values in joined.items()}) if family.in_one_row else ())
     return {
         name: torch.cat(values, dim=-1) if name in in_one_row else torch.cat(_to_one_shape(values))

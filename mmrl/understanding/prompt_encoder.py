@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from mmrl.data.media.reader import MediaReader
@@ -33,21 +34,22 @@ class PromptEncoder:
 
     def __init__(self, vlm: VLM, reader: MediaReader, keep_media: bool = False) -> None:
         """`keep_media`: prompts are sent to servers, so each keeps its images and its tokens before expansion."""
-        self._keep_media = keep_media
-        self._processor, self._family, self._reader = vlm.processor, vlm.family, reader
+        self.keep_media = keep_media
+        self.processor, self._family, self._reader = vlm.processor, vlm.family, reader
         self._accepted = set(inspect.signature(vlm.model.forward).parameters)  # other inputs would be ignored
         self._placeholders = vlm.placeholders
         self._marks = [str(mark) for mark in vlm.tokenizer.convert_ids_to_tokens(vlm.suppressed.tolist())]
-        self._name = type(vlm.processor).__name__
+        self.processor_name = type(vlm.processor).__name__
         count = getattr(getattr(vlm.model, "model", None), "get_rope_index", None)
         types = count is not None and "mm_token_type_ids" in inspect.signature(count).parameters
         self._wanted = {"return_mm_token_type_ids": True} if types else {}  # Cosmos 3 Edge makes them on request alone
+        self.instructions = ""  # read before the text of every sample
         self._cache = PromptCache()
 
     @property
     def takes_video(self) -> bool:
         """True if the processor has a video processor; one without it drops videos silently."""
-        return getattr(self._processor, "video_processor", None) is not None and self._family.plays
+        return getattr(self.processor, "video_processor", None) is not None and self._family.plays
 
     def check_sample(self, sample: Sample) -> None:
         """Check that the processor takes the media of a sample, before anything is decoded.
@@ -56,15 +58,17 @@ class PromptEncoder:
             DataError: it does not; the message names the sample and the processor.
         """
         if sample.videos and not self.takes_video:
-            raise DataError(f"sample {sample.id!r} holds a video, which {self._name} does not take")
-        if not sample.images and not sample.videos and self._processor.chat_template is None:
-            raise DataError(f"sample {sample.id!r} holds no image, and {self._name} takes no text alone")
-        if sample.videos and self._keep_media:
+            raise DataError(f"sample {sample.id!r} holds a video, which {self.processor_name} does not take")
+        if not sample.images and not sample.videos and self.processor.chat_template is None:
+            raise DataError(f"sample {sample.id!r} holds no image, and {self.processor_name} takes no text alone")
+        if sample.videos and self.keep_media:
             raise DataError(
                 f"sample {sample.id!r} holds a video, and run.servers sends pictures alone: leave run.servers out"
             )
         if sample.images and sample.videos and not self._family.mixes_media:
-            raise DataError(f"sample {sample.id!r} holds images and videos, which {self._name} does not take together")
+            raise DataError(
+                f"sample {sample.id!r} holds images and videos, which {self.processor_name} does not take together"
+            )
 
     def encode(self, sample: Sample) -> EncodedPrompt:
         """Encode a sample; results are cached by sample object.
@@ -80,13 +84,35 @@ class PromptEncoder:
 
     def _encode(self, sample: Sample) -> EncodedPrompt:
         self.check_sample(sample)
-        text = self._render(sample)
+        return self.processed(
+            self._render(sample),
+            [self._reader.image(path, sample.id) for path in sample.images],
+            [self._reader.video(path, sample.id) for path in sample.videos],
+            sample.id,
+            subject=f"sample {sample.id!r}",
+        )
+
+    def processed(
+        self,
+        text: str,  # with one placeholder for each image and video
+        images: Sequence[Image.Image],
+        clips: Sequence[VideoFrames],
+        sample_id: str,
+        subject: str,  # for messages
+        begins: bool = True,  # False: the text continues another, so that no token marks its beginning
+    ) -> EncodedPrompt:
+        """Return the model inputs of a rendered text and its media.
+
+        Raises:
+            DataError: the processor does not take the media, or some of them would not reach the model.
+        """
+        self._check_places(text, len(images), len(clips), subject)
         arguments: dict[str, Any] = {"text": [text], "return_tensors": "pt", **self._wanted}
-        images = [self._reader.image(path, sample.id) for path in sample.images]
+        if not begins:
+            arguments["add_special_tokens"] = False
         if images:
-            arguments["images"] = [images]
-        if sample.videos:
-            clips = [self._reader.video(path, sample.id) for path in sample.videos]
+            arguments["images"] = [list(images)]
+        if clips:
             arguments["videos"] = [[clip.frames for clip in clips]]
             arguments["videos_kwargs"] = {
                 "do_sample_frames": False,
@@ -94,63 +120,77 @@ class PromptEncoder:
                 "video_metadata": [[_video_metadata(clip) for clip in clips]],
             }
         try:
-            encoded = dict(self._processor(**arguments))
+            encoded = dict(self.processor(**arguments))
         except ValueError as err:  # InternVL and LLaVA-OneVision need videos of equal length in a sample
-            raise DataError(f"sample {sample.id!r}: {self._name} cannot take it: {err}") from err
+            raise DataError(f"{subject}: {self.processor_name} cannot take it: {err}") from err
         inputs = {name: torch.as_tensor(value) for name, value in encoded.items() if name not in _NOT_INPUTS}
-        self._check_nothing_lost(sample, inputs)
+        self._check_nothing_lost(inputs, len(images), len(clips), subject)
         wire = None
-        if self._keep_media:
-            wire = WirePrompt(sample.id, tuple(self._processor.tokenizer(text)["input_ids"]), tuple(images))
-        return EncodedPrompt(inputs, len(sample.images), len(sample.videos), self._family, wire)
+        if self.keep_media:
+            ids = self.processor.tokenizer(text, add_special_tokens=begins)["input_ids"]
+            wire = WirePrompt(sample_id, tuple(ids), tuple(images))
+        return EncodedPrompt(inputs, len(images), len(clips), self._family, wire=wire)
 
     def _render(self, sample: Sample) -> str:
         """Return the conversation as text, with one placeholder for each image and video."""
-        turns = conversation(sample)
+        turns = self.conversation(sample)
         for words in (part["text"] for turn in turns for part in turn["content"] if part["type"] == "text"):
             if mark := next((mark for mark in self._marks if mark in words), None):
-                raise DataError(f"sample {sample.id!r}: its text holds {mark}, by which {self._name} marks its media")
-        if self._processor.chat_template is None:
-            text = plain_text(turns, self._mark_of("image") or "")
-        else:
-            text = self._processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        for kind, paths in (("image", sample.images), ("video", sample.videos)):
-            mark = self._mark_of(kind)
-            if mark is not None and text.count(mark) != len(paths):
                 raise DataError(
-                    f"sample {sample.id!r} holds {len(paths)} {kind}(s), and the chat template of {self._name} made "
+                    f"sample {sample.id!r}: its text holds {mark}, by which {self.processor_name} marks its media"
+                )
+        if self.processor.chat_template is None:
+            return plain_text(turns, self.mark_of("image") or "")
+        return str(self.processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+    def conversation(self, sample: Sample) -> list[dict[str, Any]]:
+        """Return the turns of a sample (`conversation`), its first user turn with the instructions before its text."""
+        turns = conversation(sample)
+        first = next((turn for turn in turns if turn["role"] == "user"), None)
+        if self.instructions and first is not None:
+            words = [place for place, part in enumerate(first["content"]) if part["type"] == "text"]
+            at = words[0] if words else len(first["content"])
+            first["content"].insert(at, {"type": "text", "text": f"{self.instructions}\n\n"})
+        return turns
+
+    def _check_places(self, text: str, images: int, videos: int, subject: str) -> None:
+        """Raise unless the text has one placeholder for each image and video, if the processor names them."""
+        for kind, count in (("image", images), ("video", videos)):
+            mark = self.mark_of(kind)
+            if mark is not None and text.count(mark) != count:
+                raise DataError(
+                    f"{subject} holds {count} {kind}(s), and the chat template of {self.processor_name} made "
                     f"{text.count(mark)} places for them ({mark}): it would be lost"
                 )
-        return str(text)
 
-    def _mark_of(self, kind: str) -> str | None:
+    def mark_of(self, kind: str) -> str | None:
         """Return what a chat template writes for an image or a video, or None if the processor does not say it."""
-        named = (getattr(self._processor, f"{kind}_{each}", None) for each in ("placeholder_token", "token"))
+        named = (getattr(self.processor, f"{kind}_{each}", None) for each in ("placeholder_token", "token"))
         mark = next((each for each in named if each is not None), None)
         return None if mark is None else str(getattr(mark, "content", mark))  # BLIP-2 has an object
 
-    def _check_nothing_lost(self, sample: Sample, inputs: dict[str, Tensor]) -> None:
+    def _check_nothing_lost(self, inputs: dict[str, Tensor], images: int, videos: int, subject: str) -> None:
         """Raise unless every image and video has tokens in the text and pixels among the inputs."""
         if unread := sorted(set(inputs) - self._accepted):
             raise DataError(
-                f"sample {sample.id!r}: {self._name} makes {', '.join(unread)}, which the model's forward pass does "
+                f"{subject}: {self.processor_name} makes {', '.join(unread)}, which the model's forward pass does "
                 "not take: it would be lost"
             )
         ids = inputs["input_ids"]
-        for kind, paths in (("image", sample.images), ("video", sample.videos)):
-            if not paths:
+        for kind, count in (("image", images), ("video", videos)):
+            if not count:
                 continue
             place = self._placeholders.get(kind, self._placeholders.get("image"))
             places = int((ids == place).sum()) if place is not None else 0
-            if kind == "video" and not places and not sample.images:  # GLM-4V marks frames as images
+            if kind == "video" and not places and not images:  # GLM-4V marks frames as images
                 places = int((ids == self._placeholders.get("image", -1)).sum())
             names = pixel_inputs(inputs)
             own = [name for name in names if is_of_videos(name) == (kind == "video")]
             # Some models take the frames of a video as images.
             pixels = sum(inputs[name].numel() for name in own or (names if kind == "video" else []))
-            if places < len(paths) or not pixels:
+            if places < count or not pixels:
                 raise DataError(
-                    f"sample {sample.id!r}: {len(paths)} {kind}(s) went into {self._name} and "
+                    f"{subject}: {count} {kind}(s) went into {self.processor_name} and "
                     f"{places} tokens and {'some' if pixels else 'no'} pixels came out: it would be lost"
                 )
 
@@ -175,10 +215,6 @@ class PromptCache:
         self._max_bytes, self._bytes = max_bytes, 0
         # The sample is kept too: `id` is unique only among living objects.
         self._prompts: OrderedDict[int, tuple[Sample, EncodedPrompt]] = OrderedDict()
-
-    def __deepcopy__(self, memo: Any) -> PromptCache:
-        """Return an empty cache: the keys of this one belong to its own samples."""
-        return PromptCache(self._max_bytes)
 
     def get(self, sample: Sample) -> EncodedPrompt | None:
         """Return the prompt of a sample, or None if it is not in the cache."""

@@ -62,10 +62,11 @@ class TransformersEngine:
         token_ids: dict[int, list[list[int]]] = {}
         log_probs: dict[int, list[list[float]]] = {}
         for numbers in stackable(prompts):
-            inputs = vlm.to_device(collate([prompts[number] for number in numbers], vlm.padding))
+            some = [prompts[number] for number in numbers]
+            inputs = vlm.to_device(collate(some, vlm.padding))
             repeats = torch.tensor([counts[number] for number in numbers], device=vlm.device)
             rows = torch.arange(len(numbers), device=vlm.device).repeat_interleave(repeats)
-            prefix = prefill(vlm.model, vlm.family, inputs)
+            prefix = prefill(vlm.model, vlm.family, inputs, some)
             begun = prefix.branch(rows, sampling.max_new_tokens) if self.shares_prompts else prefix.expand(rows)
             generated = _generate(vlm, begun, sampling, generator)
             bounds = accumulate((counts[number] for number in numbers), initial=0)

@@ -11,6 +11,7 @@ the prompt is the sum over its answers.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mmrl.tokens.kv_cache import SharedCache, rows_of_cache
-from mmrl.understanding.encoded_prompt import CROSS_MASK, continued, sequence_inputs
+from mmrl.understanding.encoded_prompt import CROSS_MASK, EncodedPrompt, SequencePositions, continued, sequence_inputs
 from mmrl.understanding.vlm_family import VLMFamily
 
 _ARGUMENTS = {"video_second_per_grid": "second_per_grids"}
@@ -98,9 +99,9 @@ class Branch:
         return out.logits, replace(self, next_position=self.next_position + 1, logits=out.logits[:, -1])
 
 
-def prefill(model: Any, family: VLMFamily, inputs: dict[str, Tensor]) -> Prefix:
-    """Compute P prompts, padded on the left."""
-    positions, next_position = prompt_positions(model, family, inputs)
+def prefill(model: Any, family: VLMFamily, inputs: dict[str, Tensor], prompts: Sequence[EncodedPrompt] = ()) -> Prefix:
+    """Compute P prompts, padded on the left; `prompts`, if they are passed, may have recorded positions."""
+    positions, next_position = batch_positions(model, family, inputs, prompts)
     empty = DynamicCache(config=model.config)  # some models make none themselves
     out = model(**inputs, position_ids=positions, past_key_values=empty, use_cache=True, logits_to_keep=1)
     cross = continued(inputs[CROSS_MASK], 1) if CROSS_MASK in inputs else None
@@ -112,6 +113,7 @@ def forward_uncached(
     family: VLMFamily,
     inputs: dict[str, Tensor],  # one prompt a row, padded on the left
     tokens: Tensor,  # [B, K]
+    prompts: Sequence[EncodedPrompt] = (),  # of the rows, which may have recorded positions
 ) -> Tensor:  # [B, K, V]; the logits that predict each of the tokens
     """Compute prompts and tokens in one pass without a cache, as gradient checkpointing requires."""
     width = tokens.shape[1]
@@ -123,7 +125,7 @@ def forward_uncached(
         full[name] = torch.cat([inputs[name], kinds], dim=1)
     if CROSS_MASK in inputs:
         full[CROSS_MASK] = torch.cat([inputs[CROSS_MASK], continued(inputs[CROSS_MASK], width)], dim=1)
-    positions, next_position = prompt_positions(model, family, inputs)
+    positions, next_position = batch_positions(model, family, inputs, prompts)
     after = _next_positions(family, next_position, width)
     out = model(**full, position_ids=torch.cat([positions, after], dim=-1), use_cache=False, logits_to_keep=width + 1)
     return out.logits[:, -width - 1 : -1]  # some models ignore `logits_to_keep`
@@ -145,6 +147,26 @@ def prompt_positions(
     named = {_ARGUMENTS.get(name, name): value[: len(value) // rows] for name, value in inputs.items()}
     positions = count(**{name: value for name, value in named.items() if name in taken})[0].repeat(1, rows, 1)
     return positions, positions.masked_fill(mask == 0, 0).amax(dim=(0, 2)) + 1
+
+
+def batch_positions(
+    model: Any, family: VLMFamily, inputs: dict[str, Tensor], prompts: Sequence[EncodedPrompt]
+) -> tuple[Tensor, Tensor]:
+    """Return `prompt_positions` of a collated batch, with the positions that its prompts come with, if any does."""
+    recorded = [prompt.positions for prompt in prompts]
+    if not any(recorded):
+        return prompt_positions(model, family, inputs)
+    ids = inputs["input_ids"]
+    values = ids.new_zeros((family.axes, *ids.shape) if family.axes > 1 else ids.shape)
+    following = ids.new_zeros(len(ids))
+    for row, (prompt, own) in enumerate(zip(prompts, recorded, strict=True)):
+        if own is None:
+            alone = {name: value.to(ids.device) for name, value in prompt.inputs.items() if "pixel" not in name}
+            begun, after = prompt_positions(model, family, alone)
+            own = SequencePositions(begun[..., 0, :], int(after[0]))
+        values[..., row, -prompt.length :] = own.values.to(ids.device)
+        following[row] = own.following
+    return values, following
 
 
 def _next_positions(family: VLMFamily, first: Tensor, width: int) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -76,9 +77,14 @@ class VLM:
             for name, value in inputs.items()
         }
 
-    def decode(self, token_ids: list[int]) -> str:
-        """Return the text of tokens, without special tokens."""
-        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
+    def decode(self, token_ids: list[int], kept: Collection[str] = ()) -> str:
+        """Return the text of tokens, without special tokens but those of `kept`."""
+        if not kept:
+            return str(self.tokenizer.decode(token_ids, skip_special_tokens=True))
+        names = self.tokenizer.convert_ids_to_tokens(token_ids)
+        dropped = set(self.tokenizer.all_special_tokens) - set(kept)
+        written = [number for number, name in zip(token_ids, names, strict=True) if name not in dropped]
+        return str(self.tokenizer.decode(written, skip_special_tokens=False))
 
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without special tokens around it."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,22 +17,23 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.servers import ServersConfig
 from mmrl.data.media.reader import reader_of
 from mmrl.data.sample import Sample
-from mmrl.errors import DataError
+from mmrl.distributed.layout import Layout
+from mmrl.environments.environment import Environment
+from mmrl.errors import ConfigError, DataError
 from mmrl.policy import DecisionCallback, Rollout, RolloutRequest, TargetText
-from mmrl.tokens import pad_right, scored_logits, token_log_probs
+from mmrl.tokens import pad_right
 from mmrl.tokens.token_policy import TokenPolicy
-from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, is_of_videos, pixel_inputs, stackable
+from mmrl.understanding.encoded_prompt import EncodedPrompt
+from mmrl.understanding.media_gradient_check import check_recorded_media
+from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.prompt_encoder import PromptEncoder
 from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
-from mmrl.understanding.shared_prompt import forward_uncached
+from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
 from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
-
-GRIDS = {"pixel_values": "image_grid_thw", "pixel_values_videos": "video_grid_thw"}
-"""{input of patches: the input with the patch grid of each image or video}."""
 
 
 class VLMPolicy(TokenPolicy):
@@ -48,9 +52,12 @@ class VLMPolicy(TokenPolicy):
         super().__init__(vlm.model, config, reason or vlm.family.unshared or None)
         self.vlm, self.sampling = vlm, sampling
         self.engine: RolloutEngine = TransformersEngine(vlm, self.attention.shares_prompts)
-        self._checked_media: set[tuple[bool, bool]] = set()  # (images, videos) kinds that were shown to reach the loss
+        self._checked_media: set[tuple[bool, ...]] = set()  # (images, videos) kinds that were shown to reach the loss
         self.reader = reader_of(media)
         self._encoder = PromptEncoder(vlm, self.reader)
+        self.environment: Environment | None = None
+        self._context: int | None = None
+        self._waves = 1
         parts = trained_parts(config)
         self._train(
             lora_of_parts(vlm.model, config.lora, parts)
@@ -69,6 +76,48 @@ class VLMPolicy(TokenPolicy):
         """
         return cls(load_vlm(config), config, sampling, media or MediaConfig())
 
+    def play_in(self, environment: Environment | None, context_tokens: int | None = None, waves: int = 1) -> None:
+        """Let every rollout from now on be an episode of several turns; None: one answer to each prompt.
+
+        Args:
+            environment: the partner of the policy. Its instructions are read before the text of every sample.
+            context_tokens: the most tokens of a trajectory, prompt and observations included; an episode ends before
+                a turn that might not fit. None: as many as the model has positions for.
+            waves: parts of a call that are written one after another, so that the environment answers one while the
+                next is written.
+
+        Raises:
+            DataError: the model's chat template cannot continue a conversation.
+            ConfigError: the processes divide the model, and would not make equally many calls of it.
+        """
+        self._encoder = PromptEncoder(self.vlm, self.reader, self._encoder.keep_media)
+        if environment is not None:
+            self._check_turns(self.layout)
+            self._encoder.instructions = environment.instructions
+            ObservationEncoder(self.vlm, self._encoder, self.reader).check_family()
+        self.environment, self._waves = environment, waves
+        most = getattr(self.vlm.model.config.get_text_config(), "max_position_embeddings", None)
+        self._context = min((each for each in (context_tokens, most) if each is not None), default=None)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> VLMPolicy:
+        """Return a copy that plays in the same environment: its tools count their failures over all episodes."""
+        if self.environment is not None:
+            memo[id(self.environment)] = self.environment
+        copied = object.__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+    def place(self, layout: Layout) -> None:
+        """Let the layout divide the model over the processes; before an optimizer or a copy is made.
+
+        Raises:
+            ConfigError: episodes of several turns would make unequally many calls of a divided model.
+        """
+        if self.environment is not None:
+            self._check_turns(layout)
+        super().place(layout)
+
     def serve(self, settings: ServersConfig, folder: Path) -> None:
         """Let servers generate the answers from now on; `folder` is for weights, unless the settings name another.
 
@@ -78,7 +127,9 @@ class VLMPolicy(TokenPolicy):
         folders = VersionFolders(Path(settings.folder or folder), settings.folder_on_server)
         route = build_route(settings, folders, self.vlm.model)
         self.engine = ServedEngine(settings, folders, route, self, self.sampling.temperature, self.config.dtype)
+        instructions = self._encoder.instructions
         self._encoder = PromptEncoder(self.vlm, self.reader, keep_media=True)
+        self._encoder.instructions = instructions
 
     def rollout_metrics(self) -> dict[str, float]:
         """Return metrics of the engine since the last call; none of the policy's own model."""
@@ -102,19 +153,15 @@ class VLMPolicy(TokenPolicy):
         self._encoder.check_sample(sample)
 
     @torch.no_grad()
-    def announce(self, calls: Sequence[tuple[Sequence[RolloutRequest], int]]) -> None:
-        """Let servers generate the answers of all these calls (requests, seed) of `rollout` at once."""
-        if isinstance(self.engine, ServedEngine):
-            self.engine.load_weights(self.vlm.model, self.version)
-            self.engine.announce([(*self._encoded(requests), seed) for requests, seed in calls])
-
-    @torch.no_grad()
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Generate B = sum(r.n) answers."""
-        prompts, counts, sampling = self._encoded(requests)
+        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
+        prompts = [self._prompt(request.sample, request.prefix) for request in requests]
         self.engine.load_weights(self.vlm.model, self.version)
+        if self.environment is not None:
+            return self._episodes(requests, prompts, sampling, seed)
         with self._precision():
-            generated = self.engine.generate(prompts, counts, sampling, seed)
+            generated = self.engine.generate(prompts, [request.n for request in requests], sampling, seed)
         prompt_of = [number for number, request in enumerate(requests) for _ in range(request.n)]
         rollout = self._as_rollout(
             [requests[number].sample for number in prompt_of],
@@ -126,12 +173,52 @@ class VLMPolicy(TokenPolicy):
             rollout.log_probs[row, : len(values)] = torch.tensor(values)
         return rollout
 
+    def _episodes(
+        self, requests: Sequence[RolloutRequest], prompts: list[EncodedPrompt], sampling: TokenSamplingConfig, seed: int
+    ) -> Rollout:
+        """Return a rollout of trajectories of several turns."""
+        counts = [request.n for request in requests]
+        with self._precision():
+            rows, outcomes = self._turn_writer().write(
+                [request.sample for request in requests], prompts, counts, sampling, seed
+            )
+        prompt_of = [number for number, count in enumerate(counts) for _ in range(count)]
+        groups = [requests[number].group for number in prompt_of]
+        return self._as_episodes(rows, outcomes, groups, prompts, prompt_of, sampling.temperature)
+
+    def _turn_writer(self) -> TurnWriter:
+        if self.environment is None:
+            raise ConfigError("environment: a text of several turns needs one, which answers them; set it")
+        encoder = ObservationEncoder(self.vlm, self._encoder, self.reader)
+        return TurnWriter(self.vlm, self.engine, encoder, self.environment, self.reader, self._context, self._waves)
+
+    def _as_episodes(
+        self,
+        rows: Sequence[Trajectory],
+        outcomes: Sequence[Mapping[str, Any]],
+        groups: list[int],
+        prompts: list[EncodedPrompt],
+        prompt_of: list[int],
+        temperature: float,
+    ) -> Rollout:
+        """Return the trajectories as a rollout, with their log-probabilities as sampled."""
+        tokens, lengths = _padded([row.token_ids for row in rows], self.vlm.padding)
+        observed = tuple(tuple(row.observed) for row in rows)
+        recording = TokenRecording(prompts, prompt_of, tokens, lengths, temperature, observed)
+        rollout = self._as_rollout([row.sample for row in rows], groups, recording, [""] * len(rows))
+        for number, row in enumerate(rows):
+            rollout.log_probs[number, : len(row.log_probs)] = torch.tensor(row.log_probs)
+        records = [row.record(outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+        return replace(rollout, media=[record.texts[-1] for record in records], episodes=records)
+
     @torch.no_grad()
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
-        """Return a rollout of target texts, each with its end token.
+        """Return a rollout of target texts, each with its end token; targets of several turns are all of a call.
 
         Raises:
-            DataError: a sample cannot be read, or a text contains a placeholder token of media.
+            DataError: a sample cannot be read, a text contains a placeholder token of media, or an episode ends before
+                the last of its turns.
+            ConfigError: a target has several turns, and the policy has no environment.
         """
         prompts: dict[str, EncodedPrompt] = {}
         prompt_of, numbers = [], {}
@@ -140,6 +227,8 @@ class VLMPolicy(TokenPolicy):
                 numbers[each.sample.id] = len(prompts)
                 prompts[each.sample.id] = self._prompt(each.sample, None)
             prompt_of.append(numbers[each.sample.id])
+        if any(each.turns for each in targets):
+            return self._score_turns(targets, list(prompts.values()), prompt_of)
         token_ids = [
             [*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else list(each.token_ids)
             for each in targets
@@ -157,6 +246,32 @@ class VLMPolicy(TokenPolicy):
         rollout.log_probs.copy_(self._score(rollout.recording)[0])
         return rollout
 
+    def _score_turns(
+        self, targets: Sequence[TargetText], prompts: list[EncodedPrompt], prompt_of: list[int]
+    ) -> Rollout:
+        scripted = [[[*self.vlm.encode(text), self.vlm.end] for text in each.turns or (each.text,)] for each in targets]
+        for each, turns in zip(targets, scripted, strict=True):
+            for ids in turns:
+                self._check_target(each, ids)
+        rows, outcomes = self._turn_writer().write(
+            [each.sample for each in targets],
+            [prompts[number] for number in prompt_of],
+            [1] * len(targets),
+            self.sampling,
+            seed=0,
+            scripted=scripted,
+        )
+        for each, row, turns in zip(targets, rows, scripted, strict=True):
+            if len(row.texts) < len(turns):
+                raise DataError(
+                    f"sample {each.sample.id!r}: its demonstration has {len(turns)} turns, and the environment ended "
+                    f"the episode after {len(row.texts)} ({row.end})"
+                )
+        groups = [each.group for each in targets]
+        rollout = self._as_episodes(rows, outcomes, groups, prompts, prompt_of, self.sampling.temperature)
+        rollout.log_probs.copy_(self._score(rollout.recording)[0])
+        return rollout
+
     def replay(self, rollout: Rollout, step_indices: Sequence[int], visit: DecisionCallback) -> None:
         """Recompute the log-probabilities of the tokens at `step_indices` and pass them to `visit` in one call.
 
@@ -164,7 +279,9 @@ class VLMPolicy(TokenPolicy):
             DataError: at the first replay with gradients, if an image or video does not reach the loss.
         """
         if torch.is_grad_enabled():
-            self._check_media_reach_loss(rollout)
+            names = [sample.id for sample in rollout.samples]
+            with self._precision():
+                self._checked_media |= check_recorded_media(self.vlm, rollout.recording, names, self._checked_media)
         super().replay(rollout, step_indices, visit)
 
     def lr_scale(self, name: str) -> float:
@@ -178,19 +295,12 @@ class VLMPolicy(TokenPolicy):
         if self.config.train == "full":
             self.vlm.processor.save_pretrained(folder)
 
-    def _check_media_reach_loss(self, rollout: Rollout) -> None:
-        """Run the gradient check once for each combination of images and videos that a run replays."""
-        recording: TokenRecording = rollout.recording
-        new = media_kinds(recording.prompts) - self._checked_media
-        if not new:
-            return
-        firsts = [recording.prompt_of.index(number) for number in range(len(recording.prompts))]
-        answers = [(rollout.token_ids or [])[row] for row in firsts]
-        with self._precision():
-            check_media_affects_logits(
-                self.vlm, recording.prompts, answers, [rollout.samples[row].id for row in firsts]
+    def _check_turns(self, layout: Layout) -> None:
+        if layout.gathers_in_calls:
+            raise ConfigError(
+                "environment: run.place strict needs as many calls of the model in every process, and episodes of "
+                "several turns do not make them: choose another place, or leave the environment out"
             )
-        self._checked_media |= new
 
     def _check_target(self, target: TargetText, token_ids: Sequence[int]) -> None:
         """Raise for placeholder tokens of media: their probability is 0, which makes a loss infinite."""
@@ -200,14 +310,6 @@ class VLMPolicy(TokenPolicy):
             raise DataError(
                 f"sample {target.sample.id!r}: its target text contains {mark}, a placeholder that is never written"
             )
-
-    def _encoded(
-        self, requests: Sequence[RolloutRequest]
-    ) -> tuple[list[EncodedPrompt], list[int], TokenSamplingConfig]:
-        """Return the prompts of a call, how many answers each gets, and the sampling of all."""
-        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
-        prompts = [self._prompt(request.sample, request.prefix) for request in requests]
-        return prompts, [request.n for request in requests], sampling
 
     def _prompt(self, sample: Sample, prefix: str | None) -> EncodedPrompt:
         return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [], self.vlm.family)
@@ -223,7 +325,7 @@ class VLMPolicy(TokenPolicy):
             group_index=torch.tensor(groups, device=self.vlm.device),
             log_probs=torch.zeros(mask.shape, device=self.vlm.device),
             mask=mask,
-            channel=torch.zeros(mask.shape, dtype=torch.long, device=self.vlm.device),
+            channel=recording.turns().to(self.vlm.device),
             media=[p + self.vlm.decode(ids) for p, ids in zip(prefixes, token_ids, strict=True)],
             policy_version=self.version,
             recording=recording,
@@ -239,60 +341,3 @@ class VLMPolicy(TokenPolicy):
 
 def _padded(token_ids: Sequence[Sequence[int]], padding: int) -> tuple[Tensor, list[int]]:
     return pad_right(token_ids, padding)[0], [len(row) for row in token_ids]
-
-
-def media_kinds(prompts: Sequence[EncodedPrompt]) -> set[tuple[bool, bool]]:
-    """Return the (has images, has videos) combinations of prompts with media."""
-    return {(p.images > 0, p.videos > 0) for p in prompts if p.images or p.videos}
-
-
-def check_media_affects_logits(
-    vlm: VLM,
-    prompts: Sequence[EncodedPrompt],
-    answers: Sequence[Sequence[int]],  # token ids, one answer to each prompt
-    names: Sequence[str],  # ids of the samples, for messages
-) -> None:
-    """Check that every image and video of the prompts reaches the loss: libraries drop media silently.
-
-    Raises:
-        DataError: the probability of an answer has no gradient with respect to an image or video of its prompt.
-    """
-    with torch.enable_grad():
-        for numbers in stackable(prompts):
-            some = [number for number in numbers if prompts[number].images or prompts[number].videos]
-            if some:
-                _check(vlm, [prompts[n] for n in some], [answers[n] for n in some], [names[n] for n in some])
-
-
-def _check(vlm: VLM, prompts: Sequence[EncodedPrompt], answers: Sequence[Sequence[int]], names: Sequence[str]) -> None:
-    inputs = vlm.to_device(collate(prompts, vlm.padding))
-    pixels = {name: inputs[name].requires_grad_() for name in pixel_inputs(inputs)}
-    tokens, mask = (each.to(vlm.device) for each in pad_right(answers, vlm.padding))
-    logits = forward_uncached(vlm.model, vlm.family, inputs, tokens)
-    log_probs, _ = token_log_probs(scored_logits(logits, 1.0, vlm.suppressed), tokens)
-    gradients = torch.autograd.grad(log_probs[mask].sum(), list(pixels.values()), allow_unused=True)
-    for (name, values), gradient in zip(pixels.items(), gradients, strict=True):
-        known = torch.zeros_like(values) if gradient is None else gradient
-        owners = [(sample, prompt) for sample, prompt in zip(names, prompts, strict=True) if name in prompt.inputs]
-        joined = -1 if vlm.family.in_one_row else 0
-        shares = known.split([prompt.inputs[name].shape[joined] for _, prompt in owners], dim=joined)
-        for (sample, prompt), share in zip(owners, shares, strict=True):
-            number = prompt.videos if is_of_videos(name) else prompt.images
-            if not all(bool(item.any()) for item in _items(share, prompt.inputs.get(GRIDS.get(name, "")), number)):
-                kind = "a video" if is_of_videos(name) or not prompt.images else "an image"
-                raise DataError(
-                    f"sample {sample!r}: {kind} went into {type(vlm.model).__name__} and did not reach the loss: "
-                    "the answer has no gradient with respect to its pixels. Nothing was updated"
-                )
-
-
-def _items(share: Tensor, grid: Tensor | None, number: int) -> Sequence[Tensor]:
-    """Split pixels into those of each image or video: by a grid of patches, or where a dimension has their number.
-
-    Where tiles or frames of several are in one dimension, they are returned as one.
-    """
-    if grid is not None:
-        return share.split(grid.prod(-1).tolist())
-    if len(share) == number:
-        return share.split(1)
-    return share[0].split(1) if len(share) == 1 and share.ndim > 4 and share.shape[1] == number else [share]

@@ -3,6 +3,9 @@
 A pack is one sequence of P + sum(R) tokens for each group, group after group: the prompt once, then all of its answers,
 the positions of each answer continuing those of the prompt. The attention mask separates the answers
 (`mmrl_kernels.integrations.transformers`). An update thus computes each prompt once and pads nothing.
+
+A trajectory of several turns is one row: observations stand between its own tokens, with their media, and are no
+decisions. Where prompts are not shared, it is one sequence (`trajectory_scores`).
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ from torch.nn import functional as F
 from mmrl.policy import LossGradFn
 from mmrl.tokens import length_buckets, scored_logits, token_log_probs
 from mmrl.tokens.log_probs import grad_hint_at, head_log_probs, linear_head, uses_fused_head
-from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, sequence_inputs, stackable
-from mmrl.understanding.shared_prompt import forward_uncached, prefill, prompt_positions
+from mmrl.understanding.continuation import Continuation, Observed, followed, with_positions
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, media_inputs, sequence_inputs, stackable
+from mmrl.understanding.shared_prompt import batch_positions, forward_uncached, prefill
 from mmrl.understanding.vlm import VLM
 from mmrl_kernels.integrations.transformers import packed
 from mmrl_kernels.ops.shared_prompt import SharedPromptLayout
@@ -34,9 +38,28 @@ class TokenRecording:
 
     prompts: list[EncodedPrompt]  # P
     prompt_of: list[int]  # [B]; the index of each answer's prompt; equal ones are adjacent
-    tokens: Tensor  # [B, T] int64, padded on the right
+    tokens: Tensor  # [B, T] int64, padded on the right; a row's own tokens, of all turns end to end
     lengths: list[int]  # [B]
     temperature: float
+    observed: tuple[tuple[Observed, ...], ...] = ()  # [B] the observations between own tokens; () if no row has any
+
+    @property
+    def has_observations(self) -> bool:
+        """True if any row has more than one turn."""
+        return any(self.observed)
+
+    def continuation(self, row: int, tokens: Tensor | None = None) -> Continuation:
+        """Return what follows the prompt of a row; `tokens` are those of the recording on another device."""
+        own = (self.tokens if tokens is None else tokens)[row, : self.lengths[row]]
+        return Continuation(own, self.observed[row] if self.observed else ())
+
+    def turns(self) -> Tensor:  # [B, T] int64
+        """Return the turn of each own token, from 0."""
+        found = torch.zeros(self.tokens.shape, dtype=torch.long)
+        for row, observed in enumerate(self.observed):
+            for each in observed:
+                found[row, each.after :] += 1
+        return found
 
     def select(self, rows: Sequence[int]) -> TokenRecording:
         """Return the recording of some answers, with only the prompts that they need."""
@@ -47,6 +70,7 @@ class TokenRecording:
             tokens=self.tokens[torch.as_tensor(rows, dtype=torch.long)],
             lengths=[self.lengths[row] for row in rows],
             temperature=self.temperature,
+            observed=tuple(self.observed[row] for row in rows) if self.observed else (),
         )
 
 
@@ -56,8 +80,8 @@ def packed_scores(
     """Score all answers in packs: one forward pass for each set of prompts that can be stacked."""
     tokens = recording.tokens.to(vlm.device)
     rows, step_indices, log_probs, entropies = [], [], [], []
-    for prompts, members, prompt_of in _stackable_answers(recording):
-        pack = _pack_answers(vlm, prompts, prompt_of, members, tokens, recording.lengths)
+    for prompts, members, prompt_of in stackable_answers(recording):
+        pack = _pack_answers(vlm, prompts, prompt_of, [recording.continuation(row, tokens) for row in members], members)
         found = _score_pack(vlm, pack, tokens[pack.rows, pack.step_indices], recording.temperature, fused, loss_grad)
         rows.append(pack.rows)
         step_indices.append(pack.step_indices)
@@ -74,6 +98,8 @@ def row_scores(
     separate_prompts: bool,  # a copy of the prompt for each answer; gradient checkpointing without packs needs it
 ) -> Scores:
     """Score each answer as one row of a batch of similar lengths, after the keys and values of its prompt."""
+    if recording.has_observations:
+        return trajectory_scores(vlm, recording)
     tokens = recording.tokens.to(vlm.device)
     rows, log_probs, entropies = [], [], []
     for bucket, logits in _bucket_logits(vlm, recording, tokens, separate_prompts):
@@ -89,12 +115,25 @@ def row_scores(
     return torch.cat(log_probs)[order].where(inside, 0.0), torch.cat(entropies)[order].where(inside, 0.0)
 
 
-def _stackable_answers(recording: TokenRecording) -> Iterator[tuple[list[EncodedPrompt], list[int], list[int]]]:
+def stackable_answers(recording: TokenRecording) -> Iterator[tuple[list[EncodedPrompt], list[int], list[int]]]:
     """Yield (prompts that can be stacked, rows of the answers to them, the place of each answer's prompt)."""
-    for numbers in stackable(recording.prompts):
+    for members in stackable_rows(recording):
+        numbers = sorted({recording.prompt_of[row] for row in members})
         places = {number: place for place, number in enumerate(numbers)}
-        rows = [row for row, number in enumerate(recording.prompt_of) if number in places]
-        yield [recording.prompts[each] for each in numbers], rows, [places[recording.prompt_of[row]] for row in rows]
+        prompts = [recording.prompts[number] for number in numbers]
+        yield prompts, members, [places[recording.prompt_of[row]] for row in members]
+
+
+def stackable_rows(recording: TokenRecording) -> list[list[int]]:
+    """Return rows in sets whose prompts and observations can be stacked (`stackable`)."""
+    if not recording.has_observations:
+        sets = stackable(recording.prompts)
+        return [[row for row, number in enumerate(recording.prompt_of) if number in set(each)] for each in sets]
+    with_video = []
+    for row, number in enumerate(recording.prompt_of):
+        units = [recording.prompts[number], *recording.continuation(row).media]
+        with_video.append(next((unit for unit in units if "pixel_values_videos" in unit.inputs), units[0]))
+    return stackable(with_video)
 
 
 @dataclass(frozen=True)
@@ -111,38 +150,54 @@ def _pack_answers(
     vlm: VLM,
     prompts: Sequence[EncodedPrompt],
     prompt_of: Sequence[int],  # the prompt of each row of the pack; every prompt has at least one
-    rows: Sequence[int],  # the row of each in `tokens`
-    tokens: Tensor,  # [B, T] int64
-    lengths: Sequence[int],  # [B]
+    continuations: Sequence[Continuation],  # of each row of the pack
+    rows: Sequence[int],  # the number of each in the batch of answers
 ) -> _Pack:
-    answers: list[list[int]] = [[] for _ in prompts]
-    for row, number in zip(rows, prompt_of, strict=True):
-        answers[number].append(row)
+    members: list[list[int]] = [[] for _ in prompts]  # places in `continuations`
+    for place, number in enumerate(prompt_of):
+        members[number].append(place)
+    order = [place for own in members for place in own]
     layout = SharedPromptLayout(
-        tuple(prompt.length for prompt in prompts), tuple(tuple(lengths[row] for row in own) for own in answers)
+        tuple(prompt.length for prompt in prompts),
+        tuple(tuple(continuations[place].length for place in own) for own in members),
     )
     inputs = vlm.to_device(collate(prompts, vlm.padding))
-    positions, next_positions = prompt_positions(vlm.model, vlm.family, inputs)
+    positions, next_positions = batch_positions(vlm.model, vlm.family, inputs, prompts)
     sequences = sequence_inputs(inputs)
+    observed = any(each.observed for each in continuations)
+    if observed:
+        sequences |= {name for each in continuations for unit in each.media for name in sequence_inputs(unit.inputs)}
     packed_inputs: dict[str, Tensor] = {}
     for name in sequences - {"attention_mask"}:
+        batch = inputs.get(name, torch.zeros_like(inputs["input_ids"]))
         parts = []
         for number, prompt in enumerate(prompts):
-            parts.append(inputs[name][number, -prompt.length :])
-            for answer in answers[number]:
-                written = tokens[answer, : lengths[answer]]
-                parts.append(written if name == "input_ids" else torch.full_like(written, vlm.family.answer_kind(name)))
+            parts.append(batch[number, -prompt.length :])
+            parts += [continuations[place].sequence(name, vlm.family) for place in members[number]]
         packed_inputs[name] = torch.cat(parts)[None]
-    packed_inputs |= {name: value for name, value in inputs.items() if name not in sequences}
-    of_prompts = [positions[..., number, -prompt.length :] for number, prompt in enumerate(prompts)]
-    packed_inputs["attention_mask"] = packed(layout, tokens.device)
-    packed_inputs["position_ids"] = layout.positions(of_prompts, next_positions.tolist()).unsqueeze(-2)
-    flat = [answer for each in answers for answer in each]
+    if observed:
+        units = [
+            unit
+            for number, prompt in enumerate(prompts)
+            for unit in (prompt, *(unit for place in members[number] for unit in continuations[place].media))
+        ]
+        packed_inputs |= vlm.to_device(media_inputs(units))
+    else:
+        packed_inputs |= {name: value for name, value in inputs.items() if name not in sequences}
+    at = []
+    for number, (prompt, following) in enumerate(zip(prompts, next_positions.tolist(), strict=True)):
+        at.append(positions[..., number, -prompt.length :])
+        at += [continuations[place].positions(following, vlm.family).values for place in members[number]]
+    device = inputs["input_ids"].device
+    packed_inputs["attention_mask"] = packed(layout, device)
+    packed_inputs["position_ids"] = torch.cat(at, dim=-1).unsqueeze(-2)
+    lengths = {place: len(continuations[place].tokens) for place in order}
+    is_own = torch.cat([continuations[place].is_own for place in order])
     return _Pack(
         inputs=packed_inputs,
-        rows=torch.tensor([answer for answer in flat for _ in range(lengths[answer])], device=tokens.device),
-        step_indices=torch.tensor([place for answer in flat for place in range(lengths[answer])], device=tokens.device),
-        predicting=torch.tensor(layout.predicting, device=tokens.device),
+        rows=torch.tensor([rows[place] for place in order for _ in range(lengths[place])], device=device),
+        step_indices=torch.tensor([step for place in order for step in range(lengths[place])], device=device),
+        predicting=torch.tensor(layout.predicting)[is_own].to(device),
     )
 
 
@@ -170,16 +225,59 @@ def _bucket_logits(
     vlm: VLM, recording: TokenRecording, tokens: Tensor, separate_prompts: bool
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield rows [b] of similar length, and the logits [b, k, V] that predict their tokens."""
-    for prompts, members, prompt_of in _stackable_answers(recording):
+    for prompts, members, prompt_of in stackable_answers(recording):
         inputs = None if separate_prompts else vlm.to_device(collate(prompts, vlm.padding))
-        prefix = None if inputs is None else prefill(vlm.model, vlm.family, inputs)
+        prefix = None if inputs is None else prefill(vlm.model, vlm.family, inputs, prompts)
         for bucket in length_buckets([recording.lengths[row] for row in members]):
             own = [members[each] for each in bucket]
             rows = torch.tensor(own, device=vlm.device)
             answers = tokens[rows, : max(recording.lengths[row] for row in own)]
             if prefix is None:
-                inputs = vlm.to_device(collate([prompts[prompt_of[each]] for each in bucket], vlm.padding))
-                yield rows, forward_uncached(vlm.model, vlm.family, inputs, answers)
+                chosen = [prompts[prompt_of[each]] for each in bucket]
+                inputs = vlm.to_device(collate(chosen, vlm.padding))
+                yield rows, forward_uncached(vlm.model, vlm.family, inputs, answers, chosen)
                 continue
             index = torch.tensor([prompt_of[each] for each in bucket], device=vlm.device)
             yield rows, prefix.expand(index).answer_logits(answers)
+
+
+def trajectory_scores(vlm: VLM, recording: TokenRecording) -> Scores:
+    """Score each trajectory as one sequence, in batches of similar length."""
+    wholes = [
+        followed(
+            with_positions(vlm.model, vlm.family, recording.prompts[number]), recording.continuation(row), vlm.family
+        )
+        for row, number in enumerate(recording.prompt_of)
+    ]
+    tokens = recording.tokens.to(vlm.device)
+    log_probs, entropies = list(tokens.new_zeros(tokens.shape).float()), list(tokens.new_zeros(tokens.shape).float())
+    for members in stackable(wholes):
+        for bucket in length_buckets([wholes[row].length for row in members]):
+            rows = [members[each] for each in bucket]
+            logits, columns = _predicting_logits(vlm, recording, [wholes[row] for row in rows], rows)
+            for place, row in enumerate(rows):
+                scored = scored_logits(logits[place, columns[place]], recording.temperature, vlm.suppressed)
+                own = tokens[row, : recording.lengths[row]]
+                chosen, entropy = token_log_probs(scored[None], own[None])
+                room = (0, tokens.shape[1] - len(own))
+                log_probs[row], entropies[row] = F.pad(chosen[0], room), F.pad(entropy[0], room)
+    return torch.stack(log_probs), torch.stack(entropies)
+
+
+def _predicting_logits(
+    vlm: VLM, recording: TokenRecording, wholes: Sequence[EncodedPrompt], rows: Sequence[int]
+) -> tuple[Tensor, list[Tensor]]:
+    """Return the logits [b, K, V] at columns that predict own tokens of any row, and those of each row among them."""
+    inputs = vlm.to_device(collate(wholes, vlm.padding))
+    positions, _ = batch_positions(vlm.model, vlm.family, inputs, wholes)
+    width = inputs["input_ids"].shape[1]
+    own = []
+    for row in rows:
+        is_own = recording.continuation(row).is_own
+        own.append(is_own.nonzero()[:, 0] + width - len(is_own) - 1)
+    used = torch.cat(own).unique()
+    kept = used.to(vlm.device)
+    logits = vlm.model(**inputs, position_ids=positions, use_cache=False, logits_to_keep=kept).logits
+    if logits.shape[1] == width:  # some models ignore `logits_to_keep`
+        logits = logits[:, kept]
+    return logits, [torch.searchsorted(used, each).to(vlm.device) for each in own]

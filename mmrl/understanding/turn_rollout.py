@@ -1,0 +1,211 @@
+"""Rollouts of several turns: write, step the environment, encode its observation, write on, for all rows of a call.
+
+The first turn shares each prompt between the rows of its group. A later turn reads each row's whole sequence again, so
+any rollout engine serves: what it gets is a prompt. Rows whose episode is over leave the loop.
+
+The rows of a call may be written in several waves, one after another: the environment answers one wave while the next
+is written. How the waves are cut does not depend on how long an answer takes, so equal seeds give equal rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.sample import Sample
+from mmrl.environments.environment import Environment, Observation, Step
+from mmrl.environments.episode_batch import EpisodeBatch
+from mmrl.errors import DataError
+from mmrl.policy import EndOfEpisode, EpisodeRecord, TurnReward
+from mmrl.rewards.core.executor import DaemonPool
+from mmrl.seeds import fold_in
+from mmrl.understanding.continuation import Continuation, Observed, followed, mixes_media, with_positions
+from mmrl.understanding.encoded_prompt import EncodedPrompt
+from mmrl.understanding.observation_encoder import ObservationEncoder
+from mmrl.understanding.rollout_engine import GeneratedTokens, RolloutEngine
+from mmrl.understanding.vlm import VLM
+
+
+@dataclass
+class Trajectory:
+    """A row: its tokens, observations and rewards so far."""
+
+    sample: Sample
+    prompt: EncodedPrompt
+    messages: list[dict[str, Any]]
+    token_ids: list[int] = field(default_factory=list)  # own tokens of all turns
+    log_probs: list[float] = field(default_factory=list)
+    observed: list[Observed] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    events: list[TurnReward] = field(default_factory=list)
+    info: list[Mapping[str, float]] = field(default_factory=list)
+    end: EndOfEpisode = EndOfEpisode.OVER
+
+    def record(self, outcome: Mapping[str, Any]) -> EpisodeRecord:
+        """Return the record of the finished episode."""
+        return EpisodeRecord(
+            texts=tuple(self.texts),
+            observations=tuple(self.observations),
+            outcome=outcome,
+            events=tuple(self.events),
+            info=tuple(self.info),
+            end=self.end,
+        )
+
+
+@dataclass
+class _Wave:
+    """The rows of a call that are written together."""
+
+    seed: int
+    rows: list[Trajectory]
+    prompts: list[EncodedPrompt]  # P, of the first turn
+    counts: list[int]  # [P]; the number of rows of each
+    episodes: EpisodeBatch
+    scripted: Sequence[Sequence[Sequence[int]]] | None  # the tokens of each turn of each row; None: they are sampled
+    turn: int = 0
+    writing: list[int] = field(init=False)  # the rows that are not over
+    pending: Future[dict[int, Step]] | None = None  # the answers of the environment to the last turn
+
+    def __post_init__(self) -> None:
+        self.writing = list(range(len(self.rows)))
+
+
+@dataclass(frozen=True)
+class TurnWriter:
+    """Writes the trajectories of a call in an environment."""
+
+    vlm: VLM
+    engine: RolloutEngine
+    encoder: ObservationEncoder
+    environment: Environment
+    reader: MediaReader
+    context: int | None  # the most tokens of a sequence, prompt and observations included
+    waves: int = 1
+
+    def write(
+        self,
+        samples: Sequence[Sample],  # P
+        prompts: Sequence[EncodedPrompt],  # P
+        counts: Sequence[int],  # [P]; the number of rows of each
+        sampling: TokenSamplingConfig,
+        seed: int,
+        scripted: Sequence[Sequence[Sequence[int]]] | None = None,  # [B]; the tokens of each turn, instead of sampling
+    ) -> tuple[list[Trajectory], list[dict[str, Any]]]:
+        """Return B = sum(counts) trajectories, ordered by prompt, and the outcomes of their episodes.
+
+        Scripted turns are taken as they are, each with a log-probability of 0; an episode ends with the last of them.
+
+        Raises:
+            DataError: a sample has not what the environment needs, or the model cannot take an observation.
+        """
+        placed = [with_positions(self.vlm.model, self.vlm.family, prompt) for prompt in prompts]
+        prompt_of = [number for number, count in enumerate(counts) for _ in range(count)]
+        rows = [Trajectory(samples[each], placed[each], self.encoder.begin(samples[each])) for each in prompt_of]
+        bounds = [len(rows) * wave // self.waves for wave in range(self.waves + 1)]
+        waves = [
+            _Wave(
+                seed if not number else fold_in(seed, number, self.waves),
+                rows[start:end],
+                [prompts[each] for each in dict.fromkeys(prompt_of[start:end])],
+                list(Counter(prompt_of[start:end]).values()),
+                EpisodeBatch(self.environment, [row.sample for row in rows[start:end]], self.reader),
+                None if scripted is None else scripted[start:end],
+            )
+            for number, (start, end) in enumerate(pairwise(bounds))
+            if start < end
+        ]
+        pool = DaemonPool(len(waves), "turns")
+        queue = deque(waves)
+        while queue:
+            wave = queue.popleft()
+            if wave.pending is not None:
+                self._receive(wave, wave.pending.result(), sampling.max_new_tokens)
+            if wave.writing:
+                self._write_turn(wave, sampling)
+                actions = {number: self._action(wave.rows[number]) for number in wave.writing}
+                wave.pending = pool.submit(partial(wave.episodes.step, actions))
+                queue.append(wave)
+        pool.close()
+        return rows, [outcome for wave in waves for outcome in wave.episodes.outcomes()]
+
+    def _write_turn(self, wave: _Wave, sampling: TokenSamplingConfig) -> None:
+        """Write the next turn of all rows of a wave that are not over."""
+        turn = wave.turn
+        if wave.scripted is not None:
+            generated = _as_generated([wave.scripted[number][turn] for number in wave.writing])
+        elif turn:
+            read = [self._read_so_far(wave.rows[number]) for number in wave.writing]
+            generated = self.engine.generate(read, [1] * len(read), sampling, fold_in(wave.seed, turn))
+        else:
+            generated = self.engine.generate(wave.prompts, wave.counts, sampling, wave.seed)
+        for number, ids, log_probs in zip(wave.writing, generated.token_ids, generated.log_probs, strict=True):
+            self._add_turn(wave.rows[number], ids, log_probs)
+        wave.turn += 1
+
+    def _receive(self, wave: _Wave, steps: Mapping[int, Step], room: int) -> None:
+        """Add the environment's answers to the rows, and keep those that write another turn."""
+        for number, step in steps.items():
+            self._add_step(wave.rows[number], step)
+        scripted = wave.scripted
+        follow = [number for number in wave.writing if scripted is None or wave.turn < len(scripted[number])]
+        wave.writing = [number for number in follow if self._observe(wave.rows[number], steps[number], room)]
+
+    def _add_turn(self, row: Trajectory, ids: Sequence[int], log_probs: Sequence[float]) -> None:
+        row.token_ids += ids
+        row.log_probs += log_probs
+        row.texts.append(self.vlm.decode(list(ids), getattr(self.environment, "special_tokens", ())))
+        if not ids or ids[-1] not in self.vlm.ends.tolist():
+            row.end = EndOfEpisode.CUT_OFF
+
+    def _action(self, row: Trajectory) -> str | None:
+        """Return the text of the last turn; None if it was cut off."""
+        return None if row.end is EndOfEpisode.CUT_OFF else row.texts[-1]
+
+    def _add_step(self, row: Trajectory, step: Step) -> None:
+        turn = len(row.texts) - 1
+        row.events += [TurnReward(turn, name, float(value)) for name, value in step.rewards.items()]
+        row.info.append(dict(step.info))
+
+    def _observe(self, row: Trajectory, step: Step, room: int) -> bool:
+        """Add the observation of a step to a row, and return True; False if no further turn follows.
+
+        None follows where the environment showed nothing, where the last turn was cut off, or where another turn of
+        `room` tokens might not fit into the context.
+        """
+        if step.observation is None or row.end is EndOfEpisode.CUT_OFF:
+            return False
+        encoded, messages = self.encoder.encode(row.messages, step.observation, row.sample)
+        units = [row.prompt, *(each.observation.encoded for each in row.observed), encoded.encoded]
+        if not self.vlm.family.mixes_media and mixes_media(units):
+            raise DataError(
+                f"an observation of sample {row.sample.id!r}: its trajectory holds images and videos, which "
+                f"{type(self.vlm.model).__name__} does not take together"
+            )
+        seen = sum(each.observation.length for each in row.observed)
+        length = row.prompt.length + len(row.token_ids) + seen + encoded.length
+        if self.context is not None and length + room > self.context:
+            row.end = EndOfEpisode.CONTEXT
+            return False
+        row.messages = messages
+        row.observed.append(Observed(len(row.token_ids), encoded))
+        row.observations.append(step.observation)
+        return True
+
+    def _read_so_far(self, row: Trajectory) -> EncodedPrompt:
+        continuation = Continuation(torch.tensor(row.token_ids, dtype=torch.long), tuple(row.observed))
+        return followed(row.prompt, continuation, self.vlm.family)
+
+
+def _as_generated(turns: Sequence[Sequence[int]]) -> GeneratedTokens:
+    return GeneratedTokens([list(ids) for ids in turns], [[0.0] * len(ids) for ids in turns])
