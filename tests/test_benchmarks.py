@@ -92,6 +92,13 @@ def test_vlm_update_benchmark_compares_equal_paths(bench):
     assert float(cells[6]) == pytest.approx(4 * (34 + 8) / (34 + 4 * 8), abs=0.01)
 
 
+def test_turns_benchmark_compares_equal_trajectories(bench):
+    output = bench("turns")
+    assert "8 rows of 2.0 turns" in output
+    assert float(re.search(r"differ by ([\d.e-]+)", output)[1]) < 1e-5
+    assert len(re.findall(r"^waves [14] with a tool of [\d.]+ s: [\d.]+ times", output, re.MULTILINE)) == 2
+
+
 def test_kernel_benchmarks_measure_against_their_baselines(fork_server, repository, tmp_path):
     script = repository / "kernels" / "benchmarks" / "run.py"
     out = tmp_path / "results"

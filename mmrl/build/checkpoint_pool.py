@@ -91,10 +91,18 @@ class CheckpointPool:
     takes a few milliseconds for adapters. Threads may share a pool: each model is locked while a checkpoint is active.
     """
 
-    def __init__(self, models: Sequence[ModelRef], media: MediaConfig | None = None) -> None:
-        """Collect the models; nothing is loaded. `media` are the media settings for all; None: those of each run."""
+    def __init__(
+        self, models: Sequence[ModelRef], media: MediaConfig | None = None, in_environments: bool = False
+    ) -> None:
+        """Collect the models; nothing is loaded.
+
+        Args:
+            models: the models, with distinct names.
+            media: the media settings for all; None: those of each run.
+            in_environments: True lets a policy play in the environment of its run; False: one answer to each prompt.
+        """
         self.models = {model.name: model for model in models}
-        self._media = media
+        self._media, self._in_environments = media, in_environments
         self._loaded: dict[str, _LoadedModel] = {}
         self._loading = threading.Lock()
 
@@ -114,10 +122,12 @@ class CheckpointPool:
 
     def _load(self, model: ModelRef) -> _LoadedModel:
         media = self._media or model.media
+        environment = model.run.config.environment if self._in_environments and model.run else None
         key = model.policy.model_dump_json() + (media.model_dump_json() if model.policy.kind == "vlm" else "")
+        key += "" if environment is None else environment.model_dump_json()
         with self._loading:
             if key not in self._loaded:
-                self._loaded[key] = _LoadedModel(build_policy(model.policy, model.sampling, media))
+                self._loaded[key] = _LoadedModel(build_policy(model.policy, model.sampling, media, environment))
             return self._loaded[key]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from mmrl.build.schemes import provided_model
 from mmrl.config.data import AnswersConfig
+from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
 from mmrl.config.sampling import (
@@ -52,17 +53,32 @@ def policy_class(policy: AnyPolicyConfig) -> type[PipelinePolicy] | type[VLMPoli
     return PipelinePolicy
 
 
-def build_policy(policy: AnyPolicyConfig, sampling: AnySamplingConfig, media: MediaConfig | None = None) -> AnyPolicy:
-    """Load the model that a configuration names.
+def build_policy(
+    policy: AnyPolicyConfig,
+    sampling: AnySamplingConfig,
+    media: MediaConfig | None = None,
+    environment: EnvironmentConfig | None = None,
+) -> AnyPolicy:
+    """Load the model that a configuration names, and let it play in an environment, if there is one.
 
     Raises:
-        ConfigError: Policies of this kind do not sample in this way.
+        ConfigError: Policies of this kind do not sample in this way, or write no turns; or there is no such
+            environment.
+        DataError: The model's chat template cannot continue a conversation.
     """
     if sampling.kind != SAMPLING_OF[policy.kind]:
         raise ConfigError(f"sampling.kind: policies of kind {policy.kind} do not sample by {sampling.kind}")
     cls: Any = policy_class(policy)
     arguments = [resolve_model_path(cast(Any, policy)), sampling, *([media] if isinstance(policy, VLMConfig) else [])]
     built: AnyPolicy = cls.from_config(*arguments)
+    if environment is not None:
+        if not isinstance(policy, VLMConfig):
+            raise ConfigError(f"environment: policies of kind {policy.kind} write no turns: leave it out")
+        from mmrl.environments import build_environment
+
+        player = cast("VLMPolicy", built)
+        partner = build_environment(environment, player.vlm.family.name)
+        player.play_in(partner, environment.context_tokens, environment.waves)
     return built
 
 

@@ -8,6 +8,9 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from mmrl.config.section import Section
 
+_OF_TOOLS = ("tools", "format", "first_turn", "deadline_s")
+"""The keys that only the environment `tools` has."""
+
 
 class ToolConfig(Section):
     """A tool by name, with its settings."""
@@ -27,6 +30,12 @@ class EnvironmentConfig(Section):
     """Passed to the environment's constructor."""
     max_turns: PositiveInt | None = None
     """The largest number of actions of an episode; unset: as the environment says."""
+    context_tokens: PositiveInt | None = None
+    """The most tokens of a trajectory, prompt and observations included: an episode ends before a turn of
+    `sampling.max_new_tokens` that might not fit. Unset: as many as the model has positions for."""
+    waves: PositiveInt = 1
+    """Parts of a call that are written one after another, so that the environment answers one part while the next is
+    written. Above 1, tools that take as long as writing a turn cost little; smaller parts use a GPU less."""
     tools: tuple[ToolConfig, ...] = ()
     """The tools of the environment `tools`."""
     format: str = "auto"
@@ -45,6 +54,6 @@ class EnvironmentConfig(Section):
                 raise ValueError("tools: name at least one, as in tools: [{name: crop}]")
             if len(set(names)) != len(names):
                 raise ValueError(f"tools: each at most once, not {', '.join(names)}")
-        elif own := sorted({"tools", "format", "first_turn", "deadline_s"} & self.model_fields_set):
+        elif own := [key for key in _OF_TOOLS if getattr(self, key) != type(self).model_fields[key].default]:
             raise ValueError(f"{own[0]} is a key of the environment tools; settings of {self.name} go into args")
         return self

@@ -11,6 +11,7 @@ from mmrl.config.algorithms.policy_gradient import GRPOConfig
 from mmrl.config.algorithms.preference import DPOConfig, MPOConfig
 from mmrl.config.algorithms.supervised import SFTConfig
 from mmrl.config.data import AnswersConfig, DataConfig
+from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import AnyPolicyConfig, PolicyConfig
 from mmrl.config.rewards import RewardConfig, ScoringConfig
@@ -44,6 +45,8 @@ class TrainConfig(Section):
     seed: int = 0
     policy: AnyPolicyConfig
     sampling: AnySamplingConfig = SamplingConfig()
+    environment: EnvironmentConfig | None = None
+    """Set: a vision-language model writes several turns, which this environment answers."""
     algorithm: AlgorithmConfig = GRPOConfig()
     pretraining: PretrainingConfig | None = None
     rewards: tuple[RewardConfig, ...] = ()

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from string import Formatter
 
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
+from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
     DynamicGroupSamplingConfig,
@@ -40,6 +41,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *_evaluation_errors(config),
         *data_errors(config, capabilities),
         *overlap_errors(config),
+        *environment_errors(config),
         *server_errors(config),
     ]
     if isinstance(config.sampling, SamplingConfig):
@@ -226,3 +228,31 @@ def _group_sampling_errors(config: TrainConfig) -> Iterator[str]:
                 f"data.group_sampling: {sampling.max_rounds} rounds sample at most {most} answers of a prompt, fewer "
                 f"than the {wanted} good and bad ones that are waited for"
             )
+
+
+def environment_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each setting that cannot work with episodes of several turns, or only with them."""
+    advantage = getattr(config.algorithm, "advantage", None)
+    turns = isinstance(advantage, AdvantageConfig) and advantage.turns is not None
+    if config.environment is None:
+        if turns:
+            yield "algorithm.advantage.turns: only an environment has turns: set environment, or leave it out"
+        return
+    if not isinstance(config.policy, VLMConfig):
+        yield f"environment: policies of kind {config.policy.kind} write no turns: leave it out"
+    for key, part in (("replay", config.data.replay), ("demonstrations", config.data.demonstrations)):
+        if part is not None:
+            yield (
+                f"data.{key}: its texts are single answers, and the environment asks for several turns: leave one of "
+                "the two out"
+            )
+    if isinstance(config.algorithm, OnlineDPOConfig):
+        yield (
+            f"algorithm: {config.algorithm.name} puts the rows of an iteration into new micro-batches, which rows of "
+            "several turns cannot be: choose grpo, or leave the environment out"
+        )
+    if config.run.place == "strict":
+        yield (
+            "run.place: strict needs equally many calls of the model in every process, which episodes of several turns "
+            "do not make: choose another place, or leave the environment out"
+        )

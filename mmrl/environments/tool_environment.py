@@ -95,6 +95,11 @@ class ToolEnvironment:
         self.runner = CallRunner(tools, deadline_s)
         self._sources = SourcePictures()
 
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """Special tokens that an action is read with: those that mark calls in the format."""
+        return self.format.special_tokens
+
     @cached_property
     def instructions(self) -> str:
         """The tools with their JSON schemas, and the form of a call."""

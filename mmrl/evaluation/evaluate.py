@@ -11,13 +11,13 @@ from mmrl.evaluation.image_grid import first_of_each_source, prompt_image, still
 from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
 from mmrl.rewards import RewardContext, RewardOutput, Status, reward_input
-from mmrl.rewards.core.reward_io import TOTAL
+from mmrl.rewards.core.reward_io import TOTAL, without_void_rows
 from mmrl.rewards.core.suite import Scorer
 from mmrl.statistics.distances import answer_diversity
 
 if TYPE_CHECKING:
     from mmrl.data.media.reader import MediaReader
-    from mmrl.policy import Policy
+    from mmrl.policy import EpisodeRecord, Policy
 
 EXPECTED = 300  # characters of a right answer to keep
 
@@ -62,6 +62,7 @@ def evaluate(
     mine = [rank == processes.rank() for rank in ranks]
     media: list[Any] = []
     token_ids: list[Sequence[int] | None] = []
+    episodes: list[EpisodeRecord | None] = []
     with torch.no_grad():
         for number, requests in enumerate(calls):
             if not mine[number]:
@@ -72,18 +73,27 @@ def evaluate(
                 raise EvaluationError(f"expected rollouts of the samples {expected}, got {came}")
             media += rollout.media
             token_ids += rollout.token_ids or [None] * len(expected)
+            episodes += rollout.episodes or [None] * len(expected)
         if layout_of(policy).gathers_in_calls:
             for _ in range(max(map(ranks.count, ranks)) - sum(mine)):
                 policy.rollout(calls[0], seed=seed)
     rows = own_rows([(sum(each.n for each in call), own) for call, own in zip(calls, mine, strict=True)])
     inputs = [
         reward_input(
-            samples[row // draws], generated, row // draws, f"{samples[row // draws].id}/{row % draws}", tokens
+            samples[row // draws],
+            generated,
+            row // draws,
+            f"{samples[row // draws].id}/{row % draws}",
+            tokens,
+            None if episode is None else episode.outcome,
+            () if episode is None else episode.texts,
         )
-        for row, generated, tokens in zip(rows, media, token_ids, strict=True)
+        for row, generated, tokens, episode in zip(rows, media, token_ids, episodes, strict=True)
     ]
     scores = scorer.join([scorer.submit(inputs, RewardContext(progress=1.0))] if inputs else [])
     output = shared_scores(scores, rows, len(samples) * draws)
+    voids = shared_rows([None if episode is None else episode.void for episode in episodes], rows)
+    output = without_void_rows(output, voids)
     own = {*scorer.counts(output), TOTAL}
     prompts = shared_rows([item.prompt for item in inputs], rows)
     answers = shared_rows([generated if isinstance(generated, str) else None for generated in media], rows)

@@ -63,7 +63,7 @@ def _infer(config: TrainConfig, folder: ArmFolder, out: Path) -> None:
         sampling = type(own).model_validate(own.model_dump() | changes)
         config = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"sampling": sampling})})
     replace_text(out / CONFIG, dump_config(config))
-    policy: Any = build_policy(config.policy, config.sampling, config.media)
+    policy: Any = build_policy(config.policy, config.sampling, config.media, config.environment)
     trained = load_run(folder.run)
     policy.load(trained.checkpoint())
 

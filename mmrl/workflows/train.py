@@ -182,7 +182,7 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         )
     servers = check_servers(config)
     torch.manual_seed(config.seed)  # adapters are initialised from the global generator
-    policy = policy or build_policy(config.policy, config.sampling, config.media)
+    policy = policy or build_policy(config.policy, config.sampling, config.media, config.environment)
     policy.place(layout)
     use_servers(policy, config, run)
     samples = _prepare(policy, config, loaded)
@@ -253,7 +253,7 @@ def evaluate_run(run: Path) -> None:
     config = loaded.config
     if not config.data.validation:
         raise ConfigError(f"{run} has no data.validation: there is nothing to evaluate on")
-    policy = build_policy(config.policy, config.sampling, config.media)
+    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
     evaluator = _evaluator(config, policy, SharedLoader(), run)
     with closing(evaluator), only_writer(run):
         tracker = JsonlTracker(run)

@@ -175,7 +175,7 @@ def cacheable(reward: Reward) -> bool:
 
 def score_key(fingerprint: str, item: RewardInput) -> bytes | None:
     """Return the cache key of an answer, which leaves out id and group; None if the answer cannot be hashed."""
-    content = (item.prompt, item.text, item.image, item.video, item.references, item.metadata)
+    content = (item.prompt, item.text, item.image, item.video, item.references, item.metadata, item.outcome)
     try:
         return digest_of(fingerprint, *content)
     except Unhashable:

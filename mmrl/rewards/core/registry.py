@@ -65,6 +65,8 @@ BUILT_IN = {
     "cosine_length": "mmrl.rewards.rules.lengths:CosineLength",
     "soft_overlong": "mmrl.rewards.rules.lengths:SoftOverlong",
     "repetition": "mmrl.rewards.rules.lengths:Repetition",
+    # episodes of an environment
+    "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",
     # pictures
     "geneval": "mmrl.rewards.images.geneval:GenEval",
     "rendered_text": "mmrl.rewards.images.rendered_text:RenderedText",

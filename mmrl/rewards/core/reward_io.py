@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal
@@ -81,7 +81,10 @@ SAMPLE_REWARDS = "rewards"
 
 @dataclass(frozen=True)
 class RewardInput:
-    """An answer to score. `image` and `video` are PIL images; `references` holds the ground truth."""
+    """An answer to score. `image` and `video` are PIL images; `references` holds the ground truth.
+
+    `outcome` is what the episode of an environment came to, of which `text` is the last turn; empty without one.
+    """
 
     id: str
     group: int
@@ -91,6 +94,7 @@ class RewardInput:
     text: str | None = None
     references: Mapping[str, Any] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    outcome: Mapping[str, Any] = field(default_factory=dict)
 
 
 INPUT_FIELDS = tuple(f.name for f in fields(RewardInput))
@@ -122,12 +126,14 @@ def reward_input(
     group: int,
     id: str,
     tokens: Sequence[int] | None = None,  # token ids of a text
+    outcome: Mapping[str, Any] | None = None,  # of the row's episode
+    turns: Sequence[str] = (),  # the text of each turn of the row's episode
 ) -> RewardInput:
     """Return the input of an answer to `sample`.
 
     `references` holds the images and videos of the prompt (`images`, `videos`) and the sample's conditions (an image
     to edit), as paths or data URIs, its metadata, and its `answer`, if any. `metadata` holds task, source, the
-    `tokens` of a text, and the rewards that the sample names.
+    `tokens` of a text, the texts of all `turns`, and the rewards that the sample names.
 
     Raises:
         RewardError: `media` is of another type.
@@ -139,6 +145,8 @@ def reward_input(
     metadata: dict[str, Any] = {"task": sample.task, "source": sample.source}
     if tokens is not None:
         metadata["tokens"] = list(tokens)
+    if turns:
+        metadata["turns"] = list(turns)
     if sample.rewards:
         metadata[SAMPLE_REWARDS] = sample.rewards
     image, video, text = None, None, None
@@ -162,6 +170,7 @@ def reward_input(
         text=text,
         references=references,
         metadata=metadata,
+        outcome=outcome or {},
     )
 
 
@@ -184,6 +193,31 @@ def select_rows(output: RewardOutput, rows: Sequence[int]) -> RewardOutput:
         seconds=output.seconds,
         failures=[output.failures[row] for row in rows] if output.failures else [],
     )
+
+
+def without_void_rows(output: RewardOutput, voids: Sequence[str | None]) -> RewardOutput:  # [B] kinds of failure
+    """Return an output in which answers whose episode broke down are not scored: their values are NaN.
+
+    Their status is an error, and their failure `episode_timeout` or the like: the environment is at fault.
+    """
+    rows = [row for row, kind in enumerate(voids) if kind is not None]
+    if not rows:
+        return output
+    values = {name: column.copy() for name, column in output.values.items()}
+    status = {name: list(column) for name, column in output.status.items()}
+    detail = [dict(each) for each in output.detail]
+    failures = [dict(each) for each in output.failures] or [{} for _ in voids]
+    events = [list(each) for each in output.events]
+    for row in rows:
+        for name in values:
+            if status[name][row] is Status.NOT_APPLICABLE:
+                continue
+            values[name][row], status[name][row] = math.nan, Status.ERROR
+            detail[row][name] = f"the episode broke down ({voids[row]})"
+            failures[row][name] = Failure(f"episode_{voids[row]}")
+        if events:
+            events[row] = []
+    return replace(output, values=values, status=status, detail=detail, failures=failures, events=events)
 
 
 def append_rows(output: RewardOutput, added: Sequence[Mapping[str, float]]) -> RewardOutput:

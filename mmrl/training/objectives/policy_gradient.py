@@ -100,6 +100,8 @@ class PolicyGradient(Objective):
         is_image = isinstance(sampling, ImageTokenSamplingConfig)
         learned = sampling.transition.learned if isinstance(sampling, SamplingConfig) else None
         decisions = policy.codes_per_image if is_image else decisions_per_trajectory(sampling)
+        if decisions is not None and (environment := getattr(policy, "environment", None)) is not None:
+            decisions *= environment.max_turns
         return cls(policy, config, decisions, 0.0 if learned is None else learned.entropy)
 
     def uses_copies(self) -> bool:
@@ -316,7 +318,8 @@ def merge_duplicates(
     """Merge rows of a group with the same tokens and the same advantages into one, whose weight is their sum.
 
     The loss and its gradient stay what they were, up to rounding; short answers (a letter, a count) often repeat, and
-    cost a fraction. Rollouts without token ids keep all their rows.
+    cost a fraction. Rollouts without token ids keep all their rows, as do rows of several turns: what they observed
+    between equal tokens may differ.
     """
     if rollout.token_ids is None:
         return list(range(rollout.rows)), weights, weights.new_ones(rollout.rows)
@@ -325,7 +328,9 @@ def merge_duplicates(
     places: dict[tuple[object, ...], int] = {}
     written = [tuple(ids) for ids in rollout.token_ids]
     deserved = [tuple(row) for row in credit.where(trained, torch.inf).tolist()]  # unscored rows are never merged
-    keys = zip(rollout.group_index.tolist(), written, deserved, strict=True)
+    several = [False] * rollout.rows if rollout.episodes is None else [len(each.texts) > 1 for each in rollout.episodes]
+    own = [row if alone else None for row, alone in enumerate(several)]
+    keys = zip(rollout.group_index.tolist(), written, deserved, own, strict=True)
     for row, key in enumerate(keys):
         place = places.setdefault(key, len(rows))
         if place == len(rows):

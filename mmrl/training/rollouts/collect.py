@@ -26,6 +26,7 @@ from mmrl.distributed import processes
 from mmrl.errors import RunError
 from mmrl.policy import (
     AnnouncedRollouts,
+    EpisodeRecord,
     Policy,
     Rollout,
     RolloutRequest,
@@ -33,7 +34,15 @@ from mmrl.policy import (
     TeacherForcingPolicy,
     chunk_requests,
 )
-from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, append_rows, reward_input
+from mmrl.rewards.core.reward_io import (
+    TOTAL,
+    RewardContext,
+    RewardInput,
+    RewardOutput,
+    append_rows,
+    reward_input,
+    without_void_rows,
+)
 from mmrl.rewards.core.suite import Scorer, TooFewScored
 from mmrl.seeds import fold_in
 from mmrl.training.rollouts.demonstrations import MixedDemonstrations
@@ -213,6 +222,7 @@ class RolloutCollector:
             scores = self.suite.join(self._pending)
         rows = own_rows([(rollout.rows, not rollout.remote) for rollout in self._rollouts])
         output = shared_scores(scores, rows, sum(rollout.rows for rollout in self._rollouts))
+        output = without_void_rows(output, [each for rollout in self._rollouts for each in void_kinds(rollout)])
         with self.phases("reward"):
             check_scored(self.suite, output)
         return ScoredRollouts(list(self._rollouts), list(self._origins), output, tuple(self._round_sizes))
@@ -290,8 +300,22 @@ def complete_groups(inputs: Sequence[RewardInput], group_sizes: Mapping[int, int
 def reward_inputs(rollout: Rollout) -> list[RewardInput]:
     """Return one reward input for each row, in order."""
     tokens: Sequence[list[int] | None] = rollout.token_ids or [None] * rollout.rows
-    rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), tokens, strict=True)
+    episodes: Sequence[EpisodeRecord | None] = rollout.episodes or [None] * rollout.rows
+    rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), tokens, episodes, strict=True)
     return [
-        reward_input(sample, media, group=int(group), id=f"{sample.id}/{row}", tokens=ids)
-        for row, (sample, media, group, ids) in enumerate(rows)
+        reward_input(
+            sample,
+            media,
+            group=int(group),
+            id=f"{sample.id}/{row}",
+            tokens=ids,
+            outcome=None if episode is None else episode.outcome,
+            turns=() if episode is None else episode.texts,
+        )
+        for row, (sample, media, group, ids, episode) in enumerate(rows)
     ]
+
+
+def void_kinds(rollout: Rollout) -> list[str | None]:
+    """Return [B]: the kind of failure of each row's episode; None where it is valid, or there is none."""
+    return [None] * rollout.rows if rollout.episodes is None else [episode.void for episode in rollout.episodes]

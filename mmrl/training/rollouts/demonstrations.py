@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -60,6 +60,25 @@ class MixedDemonstrations:
             return 1.0
         probability = rollout.log_probs.exp()
         return self.shaping * probability / (probability + self.shaping) ** 2
+
+
+def demonstrated_turns(sample: Sample) -> tuple[tuple[str, ...], ...]:
+    """Return the demonstrations of a sample that are episodes, `{"turns": [text, ...]}`: the texts of their turns.
+
+    Raises:
+        DataError: one has no turns, or a turn is no text.
+    """
+    value = sample.demonstration
+    found = (value,) if isinstance(value, Mapping) else tuple(value) if isinstance(value, list | tuple) else ()
+    if not found or not all(isinstance(each, Mapping) for each in found):
+        return ()
+    episodes = tuple(each.get("turns") for each in found)
+    for turns in episodes:
+        if not isinstance(turns, list | tuple) or not turns or not all(isinstance(text, str) for text in turns):
+            raise DataError(
+                f"sample {sample.id!r}: expected its demonstration to be {{turns: [text, ...]}}, got {turns!r:.60}"
+            )
+    return tuple(tuple(turns) for turns in episodes if turns is not None)
 
 
 def demonstrations_of(sample: Sample) -> tuple[str, ...]:

@@ -87,6 +87,7 @@ def own_rows(calls: Sequence[tuple[int, bool]]) -> list[int]:
 def _outline(rollout: Rollout, keep_clean: bool) -> Rollout:
     """Return what other processes need of a rollout, on the CPU, without its samples."""
     clean = rollout.clean if keep_clean else None
+    episodes = rollout.episodes
     return replace(
         rollout,
         samples=[],
@@ -98,6 +99,7 @@ def _outline(rollout: Rollout, keep_clean: bool) -> Rollout:
         clean=None if clean is None else clean.cpu(),
         recording=None,
         means=None,
+        episodes=None if episodes is None else [replace(each, observations=()) for each in episodes],
         branches=None if rollout.branches is None else rollout.branches.cpu(),
         remote=True,
     )

@@ -21,7 +21,7 @@ from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherFo
 from mmrl.seeds import fold_in
 from mmrl.training.experience import Experience, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
-from mmrl.training.rollouts.demonstrations import demonstrations_of
+from mmrl.training.rollouts.demonstrations import demonstrated_turns, demonstrations_of
 from mmrl.training.rollouts.exchange import shared_rollouts
 from mmrl.training.rollouts.reward_metrics import length_metrics
 from mmrl.training.run.timers import Phases
@@ -100,8 +100,8 @@ class PreferencePairs(_DataSetSource):
         return _experience(self._read, answers, [1.0, -1.0] * (len(answers) // 2), self.micro_batch, phases)
 
 
-OfflineAnswer: TypeAlias = tuple[Sample, str, int]
-"""A sample, an answer to it (a text, or the path of an image), and its group."""
+OfflineAnswer: TypeAlias = tuple[Sample, str | tuple[str, ...], int]
+"""A sample, an answer to it (a text, the texts of the turns of an episode, or the path of an image), and its group."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ class TextAnswerReader:
     policy: TeacherForcingPolicy
     kind: ClassVar[str] = "text"
 
-    def demonstrations(self, sample: Sample) -> tuple[str, ...]:
-        """Return the texts to imitate; empty if there are none."""
-        return demonstrations_of(sample)
+    def demonstrations(self, sample: Sample) -> tuple[str, ...] | tuple[tuple[str, ...], ...]:
+        """Return the texts to imitate, or the turns of the episodes; empty if there are none."""
+        return demonstrated_turns(sample) or demonstrations_of(sample)
 
     def pair(self, sample: Sample) -> tuple[str, str]:
         """Return the chosen and the rejected text."""
@@ -121,7 +121,11 @@ class TextAnswerReader:
 
     def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
         """Return a rollout with teacher forcing."""
-        return self.policy.score_targets([TargetText(*each) for each in answers])
+        targets = []
+        for sample, answer, group in answers:
+            text, turns = (answer, ()) if isinstance(answer, str) else ("", answer)
+            targets.append(TargetText(sample, text, group, turns=turns))
+        return self.policy.score_targets(targets)
 
 
 @dataclass(frozen=True)
@@ -162,7 +166,7 @@ class ImageAnswerReader:
 
     def __call__(self, answers: Sequence[OfflineAnswer]) -> Rollout:
         """Return a rollout that ends in the encoded images."""
-        images = [load_image(path, sample.id) for sample, path, _ in answers]
+        images = [load_image(str(path), sample.id) for sample, path, _ in answers]
         samples, groups = [sample for sample, _, _ in answers], [group for _, _, group in answers]
         return self.policy.rollout_from_latents(samples, groups, self.policy.encode(images), images)
 

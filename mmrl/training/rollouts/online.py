@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mmrl.algorithms.advantages import extreme_advantages, zero_variance_share
+from mmrl.algorithms.turn_credit import credit_by_turn
 from mmrl.config.algorithms.advantage import AdvantageConfig
 from mmrl.data.prompts import Outcome, PromptSource
 from mmrl.errors import ConfigError
@@ -39,6 +40,8 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
+from mmrl.training.rollouts.turn_advantages import turn_advantages
+from mmrl.training.rollouts.turn_metrics import turn_metrics
 from mmrl.training.run.timers import Phases
 
 
@@ -76,6 +79,11 @@ class OnlineRollouts:
                 raise ConfigError(
                     f"data.{key}: {type(self.policy).__name__} cannot score texts that it did not just write "
                     "(capability teacher_force): leave it out"
+                )
+            if part is not None and getattr(self.policy, "environment", None) is not None:
+                raise ConfigError(
+                    f"data.{key}: its texts are single answers, and the environment asks for several turns: leave one "
+                    "of the two out"
                 )
         if self.suite.needs_full_groups and isinstance(self.group_sampler, AdaptiveGroupSampler):
             raise ConfigError(
@@ -115,6 +123,7 @@ class OnlineRollouts:
                 collected, replay_metrics = self.replay.replace_failures(collected, self._replay_reader())
             metrics |= replay_metrics
         advantages, branches = self._advantages(collected), self._branch_credit(collected)
+        turns = self._turn_credit(collected, advantages)
         if self.advantage_estimator.constraints is not None:
             on_policy = select_rows(collected.scored.output, _indices(collected.on_policy))
             metrics |= self.advantage_estimator.constraints.update_multipliers(on_policy)
@@ -123,6 +132,7 @@ class OnlineRollouts:
             weights = self.weighting.weights(total, collected.scored.group_index, progress)
             advantages = advantages * weights
             branches = None if branches is None else branches * weights[:, None]
+            turns = None if turns is None else turns * weights[:, None]
             metrics["weighting/mean"] = float(weights[collected.trained].mean())
         past: list[tuple[Rollout, Tensor]] = []
         if isinstance(self.replay, SelectiveReplay):
@@ -130,12 +140,13 @@ class OnlineRollouts:
                 collected, past, replay_metrics = self.replay.fill(collected, advantages, self._replay_reader())
             metrics |= replay_metrics
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
-        batches = self._micro_batches(collected, advantages, branches)
+        batches = self._micro_batches(collected, advantages, branches, turns)
         return Experience(interleaved(batches, replays), metrics)
 
     def learn(self, collected: CollectedRollouts) -> dict[str, float]:
         """Pass the outcomes of all prompts of an iteration on to their source, and return the iteration's metrics."""
         metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
+        metrics |= turn_metrics(collected.scored.rollouts)
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         self.prompts.learn(_outcomes(collected))
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()
@@ -143,7 +154,9 @@ class OnlineRollouts:
 
     def group_batches(self, collected: CollectedRollouts) -> list[MicroBatch]:
         """Return micro-batches of whole groups, with advantages that are relative to their groups alone."""
-        return self._micro_batches(collected, self._advantages(collected), self._branch_credit(collected))
+        advantages = self._advantages(collected)
+        turns = self._turn_credit(collected, advantages)
+        return self._micro_batches(collected, advantages, self._branch_credit(collected), turns)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of prompts, rewards, history, multipliers and replay; the rest follows from the seed."""
@@ -190,12 +203,21 @@ class OnlineRollouts:
         rewards = scored.total.where(collected.in_baseline, torch.nan)
         return self.advantage_estimator.limited(branch_credit(config, rewards, scored.group_index, scored.rollouts))
 
+    def _turn_credit(self, collected: CollectedRollouts, advantages: Tensor) -> Tensor | None:
+        """Return [R, K] advantages of turns; None for whole trajectories."""
+        config, scored = self.advantage_estimator.config, collected.scored
+        if not isinstance(config, AdvantageConfig) or config.turns is None:
+            return None
+        total = scored.total.where(collected.in_baseline, torch.nan)
+        found = turn_advantages(config, advantages, total, scored.group_index, scored.rollouts)
+        return self.advantage_estimator.limited(found)
+
     def _micro_batches(
-        self, collected: CollectedRollouts, advantages: Tensor, branches: Tensor | None
+        self, collected: CollectedRollouts, advantages: Tensor, branches: Tensor | None, turns: Tensor | None
     ) -> list[MicroBatch]:
         """Return a micro-batch for each rollout with rows to train on; other rows are cut off or left out of the loss.
 
-        `advantages` are [R]; `branches` are [R, T], or None for advantages of whole trajectories.
+        `advantages` are [R]; `branches` are [R, T] and `turns` [R, K], or None for advantages of whole trajectories.
         """
         scored, sizes = collected.scored, collected.scored.sizes
         valid = scored.total.isfinite() & collected.trained
@@ -205,16 +227,20 @@ class OnlineRollouts:
             scored.origins,
             *(each.split(sizes) for each in (advantages, valid, collected.trained)),
             [None] * len(sizes) if branches is None else branches.split(sizes),
+            [None] * len(sizes) if turns is None else turns.split(sizes),
             strict=True,
         )
-        for rollout, origin, own, known, trained, branched in parts:
+        for rollout, origin, own, known, trained, branched, by_turn in parts:
             if not trained.any():
                 continue
             if self._selects_rows and not trained.all():
                 rows = trained.nonzero()[:, 0]
                 rollout, own, known = rollout.select(rows.tolist()), own[rows], known[rows]
+                by_turn = None if by_turn is None else by_turn[rows]
             mask = rollout.mask
             steps = self.advantage_estimator.decisions(own, mask) if branched is None else branched.to(mask.device)
+            if by_turn is not None:
+                steps = credit_by_turn(by_turn.to(mask.device), rollout.channel, mask)
             demonstrated = origin is Origin.DEMONSTRATION and self.demonstrations is not None
             if demonstrated and self.demonstrations is not None:
                 steps = steps * self.demonstrations.scale(rollout)

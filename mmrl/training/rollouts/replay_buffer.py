@@ -57,13 +57,17 @@ def transcripts_of(
     """Return rows of rollouts as transcripts.
 
     Raises:
-        RunError: the answers have no tokens.
+        RunError: the answers have no tokens, or several turns.
     """
     places, found = scored.places(), []
     for each in rows:
         rollout, row = scored.rollouts[places[each][0]], places[each][1]
         if rollout.token_ids is None:
             raise RunError("only answers with tokens can be replayed in a later iteration, and this one has none")
+        if rollout.episodes is not None and len(rollout.episodes[row].texts) > 1:
+            raise RunError(
+                "an answer of several turns cannot be replayed in a later iteration: what it observed is not kept"
+            )
         values = {name: float(column[each]) for name, column in scored.output.values.items()}
         found.append(
             Transcript(

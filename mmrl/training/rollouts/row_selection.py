@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
+from mmrl.errors import ConfigError
 from mmrl.policy import LatentInitPolicy, Policy, Rollout, TargetText, TeacherForcingPolicy
 from mmrl.training.experience import Experience, ExperienceSource, MicroBatch
 from mmrl.training.objectives.base import uses_velocity_loss
@@ -30,13 +31,24 @@ Choose = Callable[[Tensor, Tensor], list[Rows]]
 
 @dataclass
 class RowSelection:
-    """A source that returns the rows that `choose` selects; all rows where it selects none."""
+    """A source that returns the rows that `choose` selects; all rows where it selects none.
+
+    Raises:
+        ConfigError: the policy writes trajectories of several turns.
+    """
 
     source: ExperienceSource
     policy: Policy
     choose: Choose
     micro_batch: int  # rows of one rollout, at most
     updates: int = 1  # of an iteration; there are at least as many micro-batches, if possible
+
+    def __post_init__(self) -> None:
+        if getattr(self.policy, "environment", None) is not None:
+            raise ConfigError(
+                "algorithm: it puts the rows of an iteration into new micro-batches, which rows of several turns "
+                "cannot be: choose grpo, or leave the environment out"
+            )
 
     def collect(self, iteration: int, progress: float, phases: Phases) -> Experience:
         """Return the selected rows. Adds the metric `chosen_rows`."""

@@ -88,7 +88,7 @@ def generate_answers(job: CompareJob, entries: Sequence[ComparedModel]) -> tuple
     """
     scored_by, failed = ScoredBy(), dict[str, str]()
     for group in _by_base_model(entries):  # one model in memory at a time
-        pool = CheckpointPool([entry.model for entry in group], media=job.shared.media)
+        pool = CheckpointPool([entry.model for entry in group], media=job.shared.media, in_environments=True)
         for entry in group:
             try:
                 _answer(job, entry, pool, scored_by)

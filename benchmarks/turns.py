@@ -1,0 +1,228 @@
+"""Measure trajectories of several turns: what a slow tool adds to an iteration, and what a row a trajectory saves.
+
+    python benchmarks/turns.py            # fails where a tool of 0.2 s costs more than 1.2 times one that costs nothing
+    python benchmarks/turns.py --smoke    # seconds: does it still run, and do both sides compute the same?
+
+An iteration is a rollout of 64 rows and the backward pass of all their decisions, with the shipped vision-language
+model, all parts trained. Each row looks at a picture, calls the tool, reads another picture and answers. The tool waits
+without computing, as a call of a server does; rows are written in one wave, and then in four. A slow tool and one that
+costs nothing, in one wave, take turns in one process, and the median of their ratios of wall time counts; other
+programs make it smaller, since they slow down the model and not the tool. Then the same trajectories are learnt from
+with a row for each trajectory and with a row for each turn, whose log-probabilities must agree; these times are CPU
+time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from statistics import median, quantiles
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from mmrl.config.policy import ModelPartConfig, VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.data.media.reader import MediaReader
+from mmrl.data.media.uris import data_uri
+from mmrl.data.sample import Sample
+from mmrl.environments import Observation, Step
+from mmrl.policy import Rollout, RolloutRequest
+from mmrl.understanding.continuation import Continuation, followed, with_positions
+from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl.understanding.vlm_replay import TokenRecording, packed_scores
+from mmrl_shapeworld.shipped_models import VLM
+
+BOUND = 1.2
+SIDE = 56  # pixels of a picture
+WAVES = 4
+
+
+@dataclass(frozen=True)
+class TurnSizes:
+    """The sizes of one iteration."""
+
+    prompts: int
+    answers: int  # to each prompt
+    tokens: int  # of a turn, at most
+    tool_s: float
+    turns: int  # of the measurement
+
+
+FULL = TurnSizes(prompts=8, answers=8, tokens=16, tool_s=0.2, turns=9)
+SMOKE = TurnSizes(prompts=2, answers=4, tokens=8, tool_s=0.02, turns=1)
+
+
+class Look:
+    """Answers the first turn with a picture, after a while; the second turn is the answer."""
+
+    max_turns = 2
+    instructions = ""
+    deadline_s = None
+
+    def __init__(self, tool_s: float) -> None:
+        self.tool_s = tool_s
+        self.view = picture(99)
+
+    def begin(self, sample: Sample, reader: MediaReader) -> LookEpisode:
+        """Begin an episode."""
+        return LookEpisode(self)
+
+
+class LookEpisode:
+    """An episode of `Look`."""
+
+    def __init__(self, environment: Look) -> None:
+        self._environment, self._turns = environment, 0
+
+    def step(self, action: str | None) -> Step:
+        """Wait as the tool does, and show the picture."""
+        self._turns += 1
+        if self._turns == self._environment.max_turns:
+            return Step(None)
+        time.sleep(self._environment.tool_s)
+        return Step(Observation("Look again.", (self._environment.view,)))
+
+    def outcome(self) -> Mapping[str, Any]:
+        """Return nothing: the benchmark scores nothing."""
+        return {}
+
+
+def picture(seed: int) -> Image.Image:
+    """Return a picture of noise."""
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8))
+
+
+def as_uri(image: Image.Image) -> str:
+    """Return a picture as a data URI."""
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return data_uri(file.getvalue(), "image/png")
+
+
+def learn(policy: VLMPolicy, rollout: Rollout) -> None:
+    """Replay all decisions and backpropagate their sum."""
+    for parameter in policy.parameters_to_train().values():
+        parameter.grad = None
+    columns = range(rollout.log_probs.shape[1])
+    policy.replay(rollout, columns, lambda now: now.log_probs[rollout.mask].sum().backward())
+
+
+def iterate(policy: VLMPolicy, requests: list[RolloutRequest], tool_s: float, waves: int) -> tuple[float, float]:
+    """Return the seconds of wall time of a rollout, and of the rollout with its update."""
+    policy.play_in(Look(tool_s), waves=waves)
+    started = time.perf_counter()
+    rollout = policy.rollout(requests, seed=0)
+    written = time.perf_counter()
+    learn(policy, rollout)
+    return written - started, time.perf_counter() - started
+
+
+def compare_tools(policy: VLMPolicy, requests: list[RolloutRequest], work: TurnSizes, waves: int) -> float:
+    """Print and return the median ratio of iterations with a slow tool, in waves, and with one that costs nothing."""
+    found: dict[float, list[tuple[float, float]]] = {0.0: [], work.tool_s: []}
+    for turn in range(work.turns):
+        for tool_s in (0.0, work.tool_s) if turn % 2 == 0 else (work.tool_s, 0.0):
+            found[tool_s].append(iterate(policy, requests, tool_s, waves if tool_s else 1))
+    pairs = list(zip(found[work.tool_s], found[0.0], strict=True))
+    rollouts, ratios = ([slow[part] / free[part] for slow, free in pairs] for part in (0, 1))
+    low, _, high = quantiles(ratios, n=4) if work.turns > 1 else (ratios[0],) * 3
+    free, slow = (median(each[1] for each in found[tool_s]) for tool_s in (0.0, work.tool_s))
+    print(
+        f"waves {waves} with a tool of {work.tool_s:g} s: {median(ratios):.2f} times ({low:.2f} to {high:.2f}, "
+        f"{work.turns} turns), {slow:.2f} s an iteration instead of {free:.2f} s; "
+        f"the rollout alone {median(rollouts):.2f} times"
+    )
+    return median(ratios)
+
+
+def as_turn_rows(policy: VLMPolicy, recording: TokenRecording) -> TokenRecording:
+    """Return the same trajectories with a row for each turn, whose prompt is all that came before."""
+    prompts, tokens = [], []
+    for row, number in enumerate(recording.prompt_of):
+        whole = recording.continuation(row)
+        prompt = with_positions(policy.vlm.model, policy.vlm.family, recording.prompts[number])
+        starts = [0, *(each.after for each in whole.observed)]
+        for turn, (start, end) in enumerate(zip(starts, [*starts[1:], len(whole.tokens)], strict=True)):
+            before = Continuation(whole.tokens[:start], whole.observed[:turn])
+            prompts.append(followed(prompt, before, policy.vlm.family))
+            tokens.append(whole.tokens[start:end])
+    padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
+    return TokenRecording(prompts, list(range(len(prompts))), padded, [*map(len, tokens)], recording.temperature)
+
+
+def compare_rows(policy: VLMPolicy, rollout: Rollout, work: TurnSizes) -> None:
+    """Print the CPU time of an update with a row for each trajectory, and with one for each turn."""
+    whole = rollout.recording
+    apart = as_turn_rows(policy, whole)
+    with torch.no_grad():
+        one, other = (packed_scores(policy.vlm, each, fused=False)[0] for each in (whole, apart))
+    flat = torch.cat([row[:length] for row, length in zip(one, whole.lengths, strict=True)])
+    split = torch.cat([row[:length] for row, length in zip(other, apart.lengths, strict=True)])
+    gap = float((flat - split).abs().max())
+    if gap > 1e-5:
+        raise SystemExit(f"the log-probabilities of trajectories and of their turns differ by {gap:.1e}")
+    print(f"log-probabilities of {len(flat)} tokens differ by {gap:.1e}")
+    times: dict[str, list[float]] = {"trajectory": [], "turn": []}
+
+    def update(recording: TokenRecording) -> None:
+        for parameter in policy.parameters_to_train().values():
+            parameter.grad = None
+        packed_scores(policy.vlm, recording, fused=False)[0].sum().backward()
+
+    sides: list[tuple[str, Callable[[], None]]] = [
+        ("trajectory", partial(update, whole)),
+        ("turn", partial(update, apart)),
+    ]
+    for turn in range(work.turns):
+        for side, run in sides if turn % 2 == 0 else reversed(sides):
+            started = time.process_time()
+            run()
+            times[side].append(time.process_time() - started)
+    cost = {side: median(seconds) for side, seconds in times.items()}
+    print(
+        f"an update with a row for each trajectory: {cost['trajectory']:.2f} CPU s, "
+        f"for each turn: {cost['turn']:.2f} CPU s, {cost['turn'] / cost['trajectory']:.2f} times"
+    )
+
+
+def main() -> None:
+    """Measure, and fail above the bound."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--smoke", action="store_true", help="8 rows, one turn, no bound")
+    smoke = parser.parse_args().smoke
+    work = SMOKE if smoke else FULL
+    torch.set_num_threads(1)
+    part = ModelPartConfig(train=True)
+    config = VLMConfig(model=str(VLM), device="cpu", train="full", vision=part, connector=part)
+    policy = VLMPolicy.from_config(config, TokenSamplingConfig(max_new_tokens=work.tokens))
+    samples = [
+        Sample(f"{seed}", prompt="Locate the red square.", images=(as_uri(picture(seed)),))
+        for seed in range(work.prompts)
+    ]
+    requests = [RolloutRequest(sample, work.answers, group) for group, sample in enumerate(samples)]
+    policy.play_in(Look(0.0))
+    rollout = policy.rollout(requests, seed=0)
+    learn(policy, rollout)  # the first of everything is slow
+    turns = sum(len(each.texts) for each in rollout.episodes or ()) / rollout.rows
+    own = sum(rollout.recording.lengths) / rollout.rows
+    seen = sum(rollout.recording.continuation(row).length for row in range(rollout.rows)) / rollout.rows - own
+    print(
+        f"{rollout.rows} rows of {turns:.1f} turns, {own:.1f} own and {seen:.1f} observed tokens after prompts of "
+        f"{rollout.recording.prompts[0].length}; replay gap {policy.replay_gap(rollout):.1e}"
+    )
+    compare_tools(policy, requests, work, waves=1)
+    found = compare_tools(policy, requests, work, waves=WAVES)
+    compare_rows(policy, rollout, work)
+    if not smoke and found > BOUND:
+        raise SystemExit(f"a tool of {work.tool_s:g} s costs {found:.2f} times; expected at most {BOUND}")
+
+
+if __name__ == "__main__":
+    main()
