@@ -37,7 +37,6 @@ class VLMFamily:
     """True if the patches of all images of a batch are one row of pixels [1, C, P, N * P]."""
     causal: bool = False
     """True if every token, image tokens included, attends to earlier tokens only; prompts can then be shared."""
-
     unshared: str = ""
     """The reason why answers cannot share one copy of a causal model's prompt; empty: its layers decide."""
 
@@ -47,29 +46,31 @@ class VLMFamily:
 
 
 _FAMILIES = (
-    VLMFamily("qwen2_vl", space="norm_1000", trained_space=True, axes=3, causal=True),
-    VLMFamily("qwen2_5_vl", space="pixel", trained_space=True, axes=3, causal=True),
-    VLMFamily("qwen3_vl", space="norm_1000", trained_space=True, axes=3, causal=True),
-    VLMFamily("qwen3_vl_moe", space="norm_1000", trained_space=True, axes=3, causal=True),
+    VLMFamily("qwen2_vl", space="norm_1000", trained_space=True, causal=True),
+    VLMFamily("qwen2_5_vl", space="pixel", trained_space=True, causal=True),
+    VLMFamily("qwen3_vl", space="norm_1000", trained_space=True, causal=True),
+    VLMFamily("qwen3_vl_moe", space="norm_1000", trained_space=True, causal=True),
     VLMFamily("internvl", space="norm_1000", trained_space=True, causal=True),
-    VLMFamily(
-        "smolvlm", mixes_media=False, causal=True
-    ),  # its processor overwrites the images with the frames of a video
+    # Its processor overwrites the images with the frames of a video.
+    VLMFamily("smolvlm", mixes_media=False, causal=True),
+    # They mark frames by the token of images.
     *(
-        VLMFamily(name, space="norm_1000", trained_space=True, axes=3, mixes_media=False, causal=True)
+        VLMFamily(name, space="norm_1000", trained_space=True, mixes_media=False, causal=True)
         for name in ("glm4v", "glm4v_moe", "glm46v")
     ),
-    *(VLMFamily(name, axes=3, mixes_media=False, causal=True) for name in ("glm_ocr", "glmga")),
-    VLMFamily("hunyuan_vl", axes=4, batches=False, causal=True),  # counts the images of a whole batch
+    *(VLMFamily(name, mixes_media=False, causal=True) for name in ("glm_ocr", "glmga")),
+    # It counts the images of a whole batch.
+    VLMFamily("hunyuan_vl", batches=False, causal=True),
     VLMFamily("mllama", batches=False, unshared="it looks at images by cross-attention", causal=True),
-    VLMFamily("kimi_k25", plays=False, causal=True),  # expects features of all frames, and its tower averages them
-    *(VLMFamily(name, in_one_row=True, causal=True) for name in ("minicpmv4_6", "minicpm_ocr")),
-    VLMFamily("minicpmv4_7", axes=3, in_one_row=True, causal=True),
-    VLMFamily("molmo2", mixes_media=False, batches=False),  # its processor counts the crops of one prompt
-    VLMFamily("nemotron_h_omni", plays=False, causal=True),  # its processor takes one video, with other metadata
-    VLMFamily(
-        "minimax_m3_vl", batches=False, causal=True
-    ),  # attends to blocks of keys, and padding moves their borders
+    # It expects features of all frames, and its tower averages them.
+    VLMFamily("kimi_k25", plays=False, causal=True),
+    *(VLMFamily(name, in_one_row=True, causal=True) for name in ("minicpmv4_6", "minicpmv4_7", "minicpm_ocr")),
+    # Its processor counts the crops of one prompt.
+    VLMFamily("molmo2", mixes_media=False, batches=False),
+    # Its processor takes one video, with other metadata.
+    VLMFamily("nemotron_h_omni", plays=False, causal=True),
+    # It attends to blocks of keys, and padding moves their borders.
+    VLMFamily("minimax_m3_vl", batches=False, causal=True),
     VLMFamily("gemma3", space="norm_1000", trained_space=True),
     *(VLMFamily(name, trained_space=True, causal=True) for name in ("llava", "llava_next")),
     VLMFamily("paligemma", first_position=1, answer_type=1),
@@ -90,13 +91,13 @@ _CAUSAL = frozenset(
 
 
 def family_of(model: Any) -> VLMFamily:
-    """Return the family of a model; of an unknown one the positions are those that its code counts."""
+    """Return the family of a model, with the number of axes that its code counts positions on."""
     kind, text = model.config.model_type, model.config.get_text_config()
     axes = 1
     if hasattr(getattr(model, "model", None), "get_rope_index"):
         axes = len((getattr(text, "rope_parameters", None) or {}).get("mrope_section") or (0, 0, 0))
-    unknown = VLMFamily(kind, axes=axes, causal=kind in _CAUSAL)
-    family = next((each for each in _FAMILIES if each.name == kind), unknown)
+    unknown = VLMFamily(kind, causal=kind in _CAUSAL)
+    family = replace(next((each for each in _FAMILIES if each.name == kind), unknown), axes=axes)
     if getattr(text, "use_bidirectional_attention", None):
         return replace(family, causal=False)
     if family.causal and getattr(text, "kv_lora_rank", None):
