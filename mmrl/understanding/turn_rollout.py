@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -42,6 +42,7 @@ class Trajectory:
     sample: Sample
     prompt: EncodedPrompt
     messages: list[dict[str, Any]]
+    prefix: str = ""  # the beginning of the first turn that the prompt ends with
     token_ids: list[int] = field(default_factory=list)  # own tokens of all turns
     log_probs: list[float] = field(default_factory=list)
     observed: list[Observed] = field(default_factory=list)
@@ -100,6 +101,7 @@ class TurnWriter:
         counts: Sequence[int],  # [P]; the number of rows of each
         sampling: TokenSamplingConfig,
         seed: int,
+        prefixes: Sequence[str] | None = None,  # P; the beginnings of first turns that the prompts end with
         scripted: Sequence[Sequence[Sequence[int]]] | None = None,  # [B]; the tokens of each turn, instead of sampling
     ) -> tuple[list[Trajectory], list[dict[str, Any]]]:
         """Return B = sum(counts) trajectories, ordered by prompt, and the outcomes of their episodes.
@@ -111,7 +113,12 @@ class TurnWriter:
         """
         placed = [with_positions(self.vlm.model, self.vlm.family, prompt) for prompt in prompts]
         prompt_of = [number for number, count in enumerate(counts) for _ in range(count)]
-        rows = [Trajectory(samples[each], placed[each], self.encoder.begin(samples[each])) for each in prompt_of]
+        rows = [
+            Trajectory(
+                samples[each], placed[each], self.encoder.begin(samples[each]), prefixes[each] if prefixes else ""
+            )
+            for each in prompt_of
+        ]
         bounds = [len(rows) * wave // self.waves for wave in range(self.waves + 1)]
         waves = [
             _Wave(
@@ -139,6 +146,10 @@ class TurnWriter:
         pool.close()
         return rows, [outcome for wave in waves for outcome in wave.episodes.outcomes()]
 
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        return frozenset(self.vlm.ends.tolist())
+
     def _write_turn(self, wave: _Wave, sampling: TokenSamplingConfig) -> None:
         """Write the next turn of all rows of a wave that are not over."""
         turn = wave.turn
@@ -164,8 +175,9 @@ class TurnWriter:
     def _add_turn(self, row: Trajectory, ids: Sequence[int], log_probs: Sequence[float]) -> None:
         row.token_ids += ids
         row.log_probs += log_probs
-        row.texts.append(self.vlm.decode(list(ids), getattr(self.environment, "special_tokens", ())))
-        if not ids or ids[-1] not in self.vlm.ends.tolist():
+        text = self.vlm.decode(list(ids), getattr(self.environment, "special_tokens", ()))
+        row.texts.append(text if row.texts else row.prefix + text)
+        if not ids or ids[-1] not in self._ends:
             row.end = EndOfEpisode.CUT_OFF
 
     def _action(self, row: Trajectory) -> str | None:

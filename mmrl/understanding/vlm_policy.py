@@ -180,7 +180,12 @@ class VLMPolicy(TokenPolicy):
         counts = [request.n for request in requests]
         with self._precision():
             rows, outcomes = self._turn_writer().write(
-                [request.sample for request in requests], prompts, counts, sampling, seed
+                [request.sample for request in requests],
+                prompts,
+                counts,
+                sampling,
+                seed,
+                prefixes=[request.prefix or "" for request in requests],
             )
         prompt_of = [number for number, count in enumerate(counts) for _ in range(count)]
         groups = [requests[number].group for number in prompt_of]

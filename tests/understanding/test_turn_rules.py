@@ -95,6 +95,17 @@ def test_channels_count_turns_and_media_is_the_last_text(policy):
         assert len(episode.observations) == len(episode.texts) - 1
 
 
+def test_a_prefix_is_part_of_the_first_action_and_no_decision(policy):
+    policy.play_in(Shows(["text"]))
+    rollout = policy.rollout([RolloutRequest(TEXT_ONLY, 3, 0, prefix="Well, ")], 0)
+    for row, episode in enumerate(rollout.episodes):
+        own = [id for id, turn in zip(rollout.token_ids[row], rollout.channel[row].tolist(), strict=False) if turn == 0]
+        assert episode.texts[0] == "Well, " + policy.vlm.decode(own)
+        if len(episode.texts) > 1:
+            assert episode.outcome["actions"][0] == episode.texts[0]
+    assert policy.replay_gap(rollout) < EXACT
+
+
 def test_a_turn_without_end_token_ends_the_episode(policy):
     rollout = episodes(policy, "text", "text", n=6)
     cut = [episode for episode in rollout.episodes if episode.end is EndOfEpisode.CUT_OFF]
