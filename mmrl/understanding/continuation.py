@@ -19,7 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmrl.errors import DataError
 from mmrl.understanding.encoded_prompt import (
+    CROSS_MASK,
     EncodedPrompt,
     SequencePositions,
     WirePrompt,
@@ -152,9 +154,15 @@ def followed(prompt: EncodedPrompt, continuation: Continuation, family: VLMFamil
     """Return a prompt, made by `with_positions`, and what follows it as one sequence, which is read as a prompt.
 
     Raises:
-        DataError: the model cannot take videos of different shapes, and the trajectory holds some.
+        DataError: the model cannot take videos of different shapes, and the trajectory holds some; or its tokens attend
+            to images by another layer (`CROSS_MASK`).
     """
     units = [prompt, *continuation.media]
+    if any(CROSS_MASK in unit.inputs for unit in units):
+        raise DataError(
+            "this model attends to images by layers of cross-attention, in which later turns have no place: choose "
+            "another model, or leave the environment out"
+        )
     names = set(chain.from_iterable(sequence_inputs(unit.inputs) for unit in units))
     ids = prompt.inputs["input_ids"]
     inputs = {}

@@ -153,15 +153,24 @@ class VLMPolicy(TokenPolicy):
         self._encoder.check_sample(sample)
 
     @torch.no_grad()
+    def announce(self, calls: Sequence[tuple[Sequence[RolloutRequest], int]]) -> None:
+        """Let servers generate the answers of all these calls (requests, seed) of `rollout` at once.
+
+        Of episodes, these are the first turns, unless a call is written in several waves.
+        """
+        if isinstance(self.engine, ServedEngine) and (self.environment is None or self._waves == 1):
+            self.engine.load_weights(self.vlm.model, self.version)
+            self.engine.announce([(*self._encoded(requests), seed) for requests, seed in calls])
+
+    @torch.no_grad()
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Generate B = sum(r.n) answers."""
-        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
-        prompts = [self._prompt(request.sample, request.prefix) for request in requests]
+        prompts, counts, sampling = self._encoded(requests)
         self.engine.load_weights(self.vlm.model, self.version)
         if self.environment is not None:
             return self._episodes(requests, prompts, sampling, seed)
         with self._precision():
-            generated = self.engine.generate(prompts, [request.n for request in requests], sampling, seed)
+            generated = self.engine.generate(prompts, counts, sampling, seed)
         prompt_of = [number for number, request in enumerate(requests) for _ in range(request.n)]
         rollout = self._as_rollout(
             [requests[number].sample for number in prompt_of],
@@ -315,6 +324,14 @@ class VLMPolicy(TokenPolicy):
             raise DataError(
                 f"sample {target.sample.id!r}: its target text contains {mark}, a placeholder that is never written"
             )
+
+    def _encoded(
+        self, requests: Sequence[RolloutRequest]
+    ) -> tuple[list[EncodedPrompt], list[int], TokenSamplingConfig]:
+        """Return the prompts of a call, how many answers each gets, and the sampling of all."""
+        sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
+        prompts = [self._prompt(request.sample, request.prefix) for request in requests]
+        return prompts, [request.n for request in requests], sampling
 
     def _prompt(self, sample: Sample, prefix: str | None) -> EncodedPrompt:
         return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [], self.vlm.family)
