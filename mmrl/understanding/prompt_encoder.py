@@ -216,6 +216,10 @@ class PromptCache:
         # The sample is kept too: `id` is unique only among living objects.
         self._prompts: OrderedDict[int, tuple[Sample, EncodedPrompt]] = OrderedDict()
 
+    def __deepcopy__(self, memo: Any) -> PromptCache:
+        """Return an empty cache: the keys of this one belong to its own samples."""
+        return PromptCache(self._max_bytes)
+
     def get(self, sample: Sample) -> EncodedPrompt | None:
         """Return the prompt of a sample, or None if it is not in the cache."""
         found = self._prompts.get(id(sample))

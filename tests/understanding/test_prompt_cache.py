@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import torch
@@ -41,3 +42,12 @@ def test_oversized_prompts_are_not_cached():
     cache.put(large, prompt(2))
     assert cache.get(large) is None
     assert cache.get(small) is not None
+
+
+def test_a_copied_cache_is_empty_and_takes_as_much():
+    cache, sample = PromptCache(max_bytes=16), Sample("a")
+    cache.put(sample, prompt(1))
+    copied = copy.deepcopy(cache)
+    assert copied.get(sample) is None and cache.get(sample) is not None
+    copied.put(sample, prompt(2))
+    assert copied.get(sample) is not None
