@@ -127,6 +127,7 @@ def delayed_run(
     reward: float = 0.5,  # seconds of a reward
     slow_share: float = 0.0,
     slow_seconds: float = 0.0,
+    workers: int = 256,  # answers that are scored at once
     calls: int = 4,
     rows: int = 8,  # of a call
     iterations: int = 12,
@@ -139,7 +140,7 @@ def delayed_run(
             [
                 *SIZES,
                 f"seed={seed}",
-                f"rewards=[{{name: '{__file__}:DelayedMatch', args: {{{arguments}}}}}]",
+                f"rewards=[{{name: '{__file__}:DelayedMatch', args: {{{arguments}}}, concurrency: {workers}}}]",
                 f"data.groups={calls * rows // 8}",
                 f"data.micro_batch={rows}",
                 f"training.iterations={iterations}",
@@ -184,3 +185,15 @@ def handed_over(seed: int, stream: bool = True) -> dict[str, list[float]]:
     run = delayed_run(seed, overlap, rollout=0.6, reward=0.1, slow_share=0.1, slow_seconds=1.0, calls=4, rows=32)
     idle = {f"{name}_idle": [run.idle(phase)] for name, phase in (("sampler", "rollout"), ("trainer", "update"))}
     return {"rows_per_second": [run.rows / run.seconds]} | idle
+
+
+def skewed_rewards(seed: int, stream: bool = True, workers: int = 32) -> dict[str, list[float]]:
+    """Train two iterations behind, with a pool of workers for rewards of 0.05 s, a tenth of which take 1 s.
+
+    Returns:
+        `rows_per_second`: answers that are learnt from.
+    """
+    overlap = f"run.overlap={{lag: 2, stream: {str(stream).lower()}}}"
+    skew = dict(reward=0.05, slow_share=0.1, slow_seconds=1.0)
+    run = delayed_run(seed, overlap, rollout=0.3, **skew, workers=workers, calls=4, rows=32)
+    return {"rows_per_second": [run.rows / run.seconds]}
