@@ -194,6 +194,15 @@ def skewed_rewards(seed: int, stream: bool = True, workers: int = 32) -> dict[st
         `rows_per_second`: answers that are learnt from.
     """
     overlap = f"run.overlap={{lag: 2, stream: {str(stream).lower()}}}"
-    skew = dict(reward=0.05, slow_share=0.1, slow_seconds=1.0)
-    run = delayed_run(seed, overlap, rollout=0.3, **skew, workers=workers, calls=4, rows=32)
+    run = delayed_run(
+        seed,
+        overlap,
+        rollout=0.3,
+        reward=0.05,
+        slow_share=0.1,
+        slow_seconds=1.0,
+        workers=workers,
+        calls=4,
+        rows=32,
+    )
     return {"rows_per_second": [run.rows / run.seconds]}
