@@ -27,6 +27,7 @@ from mmrl.build.reward_suites import build_rewards, replace_named_rewards
 from mmrl.build.training_setup import build_training_setup
 from mmrl.config.batch_sizes import BatchPlan
 from mmrl.config.data import FixedGroupSamplingConfig
+from mmrl.config.overlap import OverlapConfig
 from mmrl.config.train import TrainConfig
 from mmrl.distributed.sharding_plan import blocks_to_shard
 from mmrl.errors import ConfigError
@@ -124,6 +125,7 @@ def one_call(config: TrainConfig) -> TrainConfig:
             "data": config.data.model_copy(update=data),
             "training": config.training.model_copy(update=loop),
             "pretraining": None,
+            "run": config.run.model_copy(update={"overlap": OverlapConfig()}),
         }
     )
 
@@ -140,6 +142,10 @@ def _notes(config: TrainConfig) -> Iterator[str]:
         yield "pretraining: the stage after it is measured"
     if config.training.max_kl is not None:
         yield "training.max_kl: the measurement of the distance is not counted"
+    if config.run.overlap.is_on:
+        yield "run.overlap: rollouts, scoring and updates are counted one after another"
+    if config.run.servers is not None:
+        yield "run.servers: rollouts are measured in this process"
     yield "evaluations and checkpoints are not part of a step"
 
 
@@ -149,7 +155,7 @@ class _Probe:
     def __init__(self, config: TrainConfig, load_reward: SharedLoader, stack: ExitStack) -> None:
         self._config, reduced = config, one_call(config)
         self._watch, self._peaks = Stopwatch(), AllocationPeaks()
-        self.policy = build_policy(config.policy, config.sampling, config.media)
+        self.policy = build_policy(config.policy, config.sampling, config.media, config.environment)
         self._placed = PlacedModules()
         self.policy.place(self._placed)
         loaded = replace_named_rewards(load_samples(config.data.path, config.media), config.scoring)

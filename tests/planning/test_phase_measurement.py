@@ -124,6 +124,25 @@ def test_a_call_of_one_answer_still_learns():
     assert found.work.calls == 64 and found.work.update_backwards > 0
 
 
+def test_an_environment_is_played():
+    """The reward `outcome` has nothing to score in a single answer, so the run would end."""
+    words = (
+        "environment={name: 'mmrl_shapeworld.worlds.button_environment:ButtonScreens'}",
+        "rewards=[{name: outcome, args: {key: progress}}]",
+        "data={path: 'shapeworld:screens-development', groups: 2, group_size: 4, micro_batch: 4}",
+        "sampling.max_new_tokens=4",
+    )
+    assert measure(configured("shapes-vlm", *words), repeats=1).phases.rollout > 0
+
+
+def test_overlapped_phases_are_measured_one_after_another(pictures):
+    config = configured("quickstart", *PICTURES, "run.overlap.lag=2")
+    assert not one_call(config).run.overlap.is_on
+    found = measure(config, repeats=1)
+    assert any(note.startswith("run.overlap: ") for note in found.notes)
+    assert found.work == pictures.work
+
+
 @pytest.mark.parametrize(
     "words",
     [
