@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -40,8 +40,73 @@ class Capability(StrEnum):
     """`score_targets` returns log-probabilities of texts that the policy did not write."""
     SELECT_ROWS = "select_rows"
     """`Rollout.select` can take a subset of rows, because rows do not depend on one another."""
+    ROW_STARTS = "row_starts"
+    """Rows of a group may start differently (`RowStart`): with a prefix, another prompt, or other limits."""
     FUSED_LOSS = "fused_loss"
     """`fused_loss` passes the loss's derivative to the replay, which computes the head's gradient in the same pass."""
+
+
+@dataclass(frozen=True)
+class RowStart:
+    """The start of some rows of a group, beside their sample: a forced beginning, another prompt, other limits.
+
+    Rows that start alike are a sub-group. Nothing here is a decision of the policy, so none of it is learnt from; a
+    beginning that is learnt from is a demonstration (`data.demonstrations`).
+
+    Raises:
+        ValueError: no token may be written, or none is sampled at the temperature.
+    """
+
+    label: str = ""
+    """The name of the sub-group, in metrics and for rewards."""
+    prefix: str = ""
+    """The beginning of the answer. The prompt ends with it, and the text of the answer begins with it."""
+    prompt: str | None = None
+    """The text that the policy reads instead of the sample's. Rewards read the sample, with its own prompt."""
+    max_new_tokens: int | None = None
+    """The most tokens of an answer, or of each turn, after the prefix; None: as the policy's sampling says."""
+    temperature: float | None = None
+    """None: as the policy's sampling says."""
+    turns: tuple[str, ...] = ()
+    """The first turns of an episode."""
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens is not None and self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens of a row's start is {self.max_new_tokens}: at least one token is written")
+        if self.temperature is not None and self.temperature <= 0:
+            raise ValueError(f"the temperature of a row's start is {self.temperature}: it must be above 0")
+
+    @property
+    def limits(self) -> tuple[int | None, float | None]:
+        """The settings of sampling, which all rows of a call share."""
+        return self.max_new_tokens, self.temperature
+
+    def sample(self, sample: Sample) -> Sample:
+        """Return the sample as the policy reads it: of a conversation, the text of the last user message is another."""
+        if self.prompt is None:
+            return sample
+        places = [place for place, turn in enumerate(sample.messages) if turn.get("role", "user") == "user"]
+        if not places:
+            return replace(sample, prompt=self.prompt)
+        messages = list(sample.messages)
+        content = messages[places[-1]].get("content")
+        text: Any = self.prompt
+        if not isinstance(content, str):
+            media = [part for part in content or () if part.get("type") in ("image", "video")]
+            text = [*media, {"type": "text", "text": self.prompt}]
+        messages[places[-1]] = {**messages[places[-1]], "content": text}
+        return replace(sample, messages=tuple(messages))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that are set, and the label; fit for JSON."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        found = {name: value for name, value in values.items() if name == "label" or value not in ("", None, ())}
+        return found | ({"turns": list(self.turns)} if self.turns else {})
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RowStart:
+        """Return the start that `as_dict` returned."""
+        return cls(**{**values, "turns": tuple(values.get("turns", ()))})
 
 
 @dataclass(frozen=True)
@@ -51,9 +116,10 @@ class RolloutRequest:
     sample: Sample
     n: int
     group: int
-    """The group these trajectories belong to; two requests may share a group (it was split over micro-batches)."""
-    prefix: Any = None
-    """Decisions that are forced rather than sampled (hints, rethinking, budgets)."""
+    """The group these trajectories belong to; two requests may share a group (it was split over micro-batches, or its
+    rows start differently)."""
+    start: RowStart | None = None
+    """The start of these trajectories; None: the sample alone. Its limits are equal for all requests of a call."""
     shared_seed: int | None = None
     """The seed of what all calls of an iteration share, such as which steps explore: a group may span two calls.
     None means the call's own seed."""
@@ -61,6 +127,9 @@ class RolloutRequest:
     """The number of finished training iterations; schedules of exploring steps read it."""
     keep_means: bool = False
     """True keeps the mean of each decision, as large as its latents (capability MOMENTS)."""
+    max_turns: int | None = None
+    """The largest number of actions of an episode; None: as its environment says. Equal for all requests of one
+    call."""
     sampling: Any = None
     """The policy's own sampling configuration; None is its default. Equal for all requests of one call."""
 
@@ -76,6 +145,10 @@ class TargetText:
     """The exact tokens of the text; None tokenises `text` and appends an end token."""
     turns: tuple[str, ...] = ()
     """The texts of all turns of an episode, instead of `text`; the policy's environment answers them."""
+    start: RowStart | None = None
+    """The start of the row; the tokens are those after its prefix. Temperatures of a call are equal."""
+    turn_tokens: tuple[tuple[int, ...], ...] = ()
+    """The exact tokens of all turns of an episode, instead of `turns`."""
 
 
 @runtime_checkable
@@ -97,24 +170,32 @@ def batch_requests(
     return chunk_requests(requests, rows)
 
 
+def row_starts(requests: Sequence[RolloutRequest]) -> list[RowStart | None] | None:
+    """Return what each trajectory of a call starts with; None: every one with its sample alone."""
+    found = [request.start for request in requests for _ in range(request.n)]
+    return found if any(start is not None for start in found) else None
+
+
 def chunk_requests(requests: Sequence[RolloutRequest], rows: int) -> list[list[RolloutRequest]]:
     """Split requests into calls of `rows` trajectories; a group may span two calls.
 
-    A sample with conditions (images, videos) shares no call with other samples; its last call may be shorter.
+    A sample with conditions (images, videos) shares no call with other samples, and a request none with requests of
+    other limits (`RowStart.limits`); their last calls may be shorter. Calls are in the order of their first requests.
     """
     calls: list[list[RolloutRequest]] = []
-    room = 0
+    last: dict[tuple[int | None, float | None], tuple[list[RolloutRequest], int]] = {}  # by limits, with its room
     for request in requests:
-        left = request.n
-        room = 0 if request.sample.conditions else room
+        limits = (None, None) if request.start is None else request.start.limits
+        call, room = last.get(limits, ([], 0))
+        left, room = request.n, 0 if request.sample.conditions else room
         while left:
             if not room:
-                calls.append([])
-                room = rows
+                call, room = [], rows
+                calls.append(call)
             now = min(left, room)
-            calls[-1].append(replace(request, n=now))
+            call.append(replace(request, n=now))
             left, room = left - now, room - now
-        room = 0 if request.sample.conditions else room
+        last[limits] = (call, 0 if request.sample.conditions else room)
     return calls
 
 
@@ -148,6 +229,8 @@ class EpisodeRecord:
     events: tuple[TurnReward, ...]
     info: tuple[Mapping[str, float], ...]  # of each turn: measured, never rewarded
     end: EndOfEpisode
+    space: str | None = None  # of points and boxes in the texts, to draw them; None: the environment names none
+    forced: tuple[tuple[str, Any], ...] = ()  # the turns before them that were forced, each with its observation
 
     @property
     def void(self) -> str | None:
@@ -173,6 +256,7 @@ class Rollout:
     means: Tensor | None = None  # [B, T, ...] float32, of each decision as sampled, with `RolloutRequest.keep_means`
     branches: Tensor | None = None  # [B, T + 1] int64: the first row of those that share a row's beginning, and then
     # each of its decisions; None: no rows share any
+    starts: list[RowStart | None] | None = None  # B of them; None: every row started with its sample alone
     episodes: list[EpisodeRecord] | None = None  # B of them, where an environment answered; then `media` are the texts
     # of the last turns, and `channel` counts turns
     remote: bool = False  # True: another process made it; it has no recording, its tensors are on the CPU and pictures
@@ -203,6 +287,7 @@ class Rollout:
             recording=None if self.remote else self.recording.select(rows),
             token_ids=None if self.token_ids is None else [self.token_ids[row] for row in rows],
             means=None if self.means is None else self.means[index.to(self.means.device)],
+            starts=None if self.starts is None else [self.starts[row] for row in rows],
             episodes=None if self.episodes is None else [self.episodes[row] for row in rows],
         )
 

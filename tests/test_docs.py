@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from mmrl.build.training_setup import check
 from mmrl.cli import app
 from mmrl.config import ConfigError, load_config
+from mmrl.workflows.train_reward import load_reward_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -38,7 +39,10 @@ def command_error(words: list[str]) -> str:
         return ""
     recipe, *overrides = [word for word in words[2:] if not word.startswith("--")]
     try:
-        check(load_config(recipe, overrides))
+        if recipe == "reward":
+            load_reward_recipe(*overrides[:1], overrides[1:])
+        else:
+            check(load_config(recipe, overrides))
     except ConfigError as err:
         return str(err)
     return ""
@@ -64,6 +68,7 @@ def test_every_documented_command_parses(page):
         "mmrl recipes list --colour",
         "mmrl train no-such-recipe",
         "mmrl train quickstart optimizer.lrr=1",
+        "mmrl train reward shapes-preferences ensembel=2",
     ],
 )
 def test_wrong_commands_are_rejected(line):

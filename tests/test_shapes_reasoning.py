@@ -58,3 +58,17 @@ def test_the_recipe_solves_most_of_its_validation_set(tmp_path):
     assert after["evaluation/total"] > before["evaluation/total"] + 0.4
     assert after["greedy_evaluation/total"] > 0.9
     assert after["evaluation_tokens"] > before["evaluation_tokens"] + 4
+
+
+def test_failed_prompts_are_answered_with_hints(tmp_path):
+    """The runs that are compared sample equal first rounds, so hints alone make the difference."""
+    few = ("training.iterations=2", "data.groups=4", "data.group_size=4", "sampling.temperature=1.5")
+    few += ("policy.model=shapeworld:remainders", "data.path=shapeworld:remainders-hard", "data.validation=null")
+    hints = "data.starts={name: solution_hints, args: {place: prefix, step_end: ';'}}"
+    run = train_run(load_config("shapes-reasoning", [*QUIET, *few, hints, f"run.dir={tmp_path / 'run'}"]))
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    first, second = (row for row in rows if row["kind"] == "train")
+    for row in (first, second):
+        assert row["starts/rows"] > 16 == row["starts/trained_rows"]
+        assert row["zero_variance_share_trained"] < row["zero_variance_share"]
+        assert row["replay_gap"] < 1e-4

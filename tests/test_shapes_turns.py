@@ -58,12 +58,51 @@ def test_a_run_imitates_traces_and_then_plays(tmp_path):
         assert (rollout.episodes is not None) == in_environments
 
 
+def test_an_earlier_stage_has_its_own_algorithm_and_rewards(tmp_path):
+    stage = (
+        "stages=[{iterations: 1, rewards: [{name: outcome, args: {key: success}}], "
+        "algorithm: {name: grpo, kl: {coef: 0.5, turns: [0]}}}]"
+    )
+    overrides = (stage, "pretraining=null", "algorithm.advantage.turns={weight: 0.5}")
+    earlier, last = run(tmp_path / "run", *overrides)
+    assert (earlier["stage"], last["stage"]) == (0, 1)
+    assert "kl" in earlier and "kl" not in last
+    assert load_run(tmp_path / "run").config.stages[0].algorithm.kl.turns == (0,)
+
+
 @pytest.mark.slow
 def test_evaluation_plays_episodes(tmp_path):
     evaluated = ("data.validation=shapeworld:screens-development", "evaluation={prompts: 4}")
     run(tmp_path / "run", *evaluated)
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [0 <= row["evaluation/outcome"] <= 1 for row in lines if row["kind"] == "evaluation"] == [True, True]
+
+
+@pytest.mark.slow
+def test_a_run_goes_from_recorded_traces_to_live_episodes(tmp_path):
+    recorded, live = run(
+        tmp_path / "run",
+        "environment={name: recorded, args: {mismatch: ignore, live: shapeworld_screens}}",
+        "data.path=shapeworld:screens-curriculum-train",
+        "data.prompts={name: staged}",
+        "pretraining=null",
+        "algorithm.advantage.turns={discount: 0.5, rewards: {match: 1}}",
+    )
+    assert (recorded["prompts/stage"], live["prompts/stage"]) == (0, 1)
+    assert {"turns/reward/match", "turns/reward/kind"} <= recorded.keys()
+    assert "turns/reward/progress" in live and "turns/reward/match" not in live
+
+
+@pytest.mark.slow
+def test_single_steps_are_learnt_after_the_recorded_ones(tmp_path):
+    (row,) = run(
+        tmp_path / "run",
+        "environment={name: recorded}",
+        "data.path=shapeworld:screens-careless-steps-train",
+        "pretraining=null",
+        "training.iterations=1",
+    )
+    assert row["turns/count"] == 1 and row["replay_gap"] < 1e-4
 
 
 def test_demonstrations_of_several_turns_are_read_by_their_key():

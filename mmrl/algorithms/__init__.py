@@ -5,7 +5,7 @@ and a denoising step are both decisions, [B, T].
 
     groups          statistics within the groups of trajectories that answer one prompt
     advantages      rewards [B] -> advantages [B] -> [B, T], also of decisions that rows share before they part
-    several_rewards Pareto selection, and constraints with multipliers
+    several_rewards Pareto selection, channels, and constraints with multipliers
     importance      how much likelier a decision, or its whole trajectory, has become: log-ratios [B, T]
     policy_losses   surrogates, and imitation: terms [B, T] from log-probabilities and advantages
     turn_credit     returns and advantages of the turns of an episode: [B, K] -> [B, T]

@@ -1,8 +1,9 @@
-"""Several rewards, one gradient: Pareto selection, and a reward that is held above a threshold while another rises."""
+"""Several rewards, one gradient: Pareto selection, channels that are normalised each by itself, and a reward that is
+held above a threshold while another rises."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -41,6 +42,39 @@ def pareto_advantages(
     on_front = group_counts(chosen.where(chosen > 0, torch.nan), group_index)
     share = group_counts(columns[0], group_index) / on_front.clamp(min=1)
     return (placed * share).where(chosen > 0, 0.0)
+
+
+def channel_advantages(
+    values: Sequence[Tensor],  # C of them, [B] float; NaN = could not be scored
+    taking_part: Sequence[Tensor],  # C of them, [B] bool; the rows that a channel compares
+    weights: Sequence[float],  # C of them
+    group_index: Tensor,  # [B] int
+    estimate: Callable[[Tensor, Tensor], Tensor],  # advantages [B] of values [B] and groups [B]; NaN takes no part
+) -> Tensor:  # [B]
+    """The weighted sum of the advantages of several channels, each normalised by itself (HDPO of Metis).
+
+    Rows outside a channel are left out of its means and spreads, and have the channel's advantage 0; so do the rows of
+    a group of which fewer than two take part. Policy gradients are linear in advantages, so with one update a rollout
+    this is the sum of the channels' losses; the rewards themselves are never added.
+
+    >>> from mmrl.algorithms.advantages import dr_grpo_advantages
+    >>> right, calls, group = torch.tensor([1.0, 1.0, 0.0]), torch.tensor([-1.0, 0.0, 0.0]), torch.zeros(3).long()
+    >>> channel_advantages([calls], [right > 0], [2.0], group, dr_grpo_advantages)
+    tensor([-1.,  1.,  0.])
+    """
+    if not len(values) == len(taking_part) == len(weights) or not weights:
+        counts = f"{len(values)}, {len(taking_part)}, {len(weights)}"
+        raise ValueError(f"expected as many values, masks and weights, one or more of each, got {counts}")
+    sizes = check_shapes("B", group_index=group_index)
+    total = torch.zeros(len(group_index))
+    for value, part, weight in zip(values, taking_part, weights, strict=True):
+        check_shapes("B", sizes, value=value, taking_part=part)
+        check_dtypes("bool", taking_part=part)
+        compared = value.where(part, torch.nan)
+        enough = group_counts(compared, group_index) > 1
+        advantages = estimate(compared, group_index)
+        total = total + weight * advantages.where(part & enough & value.isfinite(), 0.0)
+    return total
 
 
 def lagrangian_advantages(

@@ -16,23 +16,32 @@ def turn_returns(
     rewards: Tensor,  # [B, K] float; of each turn
     present: Tensor,  # [B, K] bool
     discount: float,  # in [0, 1]
+    broken: Tensor | None = None,  # [B, K] bool; turns whose return is their own reward, and is no part of others
 ) -> Tensor:  # [B, K]; NaN where a row has no such turn
     """Return the discounted sum of the rewards from each turn to the last: G_k = r_k + discount * G_{k+1}.
+
+    At a broken turn G_k = r_k, and the turn before it gets none of it: G_{k-1} = r_{k-1} (UI-S1, arXiv:2509.11543).
 
     >>> rewards = torch.tensor([[1.0, 0.0, 4.0], [2.0, 2.0, 0.0]])
     >>> turn_returns(rewards, torch.tensor([[True, True, True], [True, True, False]]), 0.5)
     tensor([[2., 2., 4.],
             [3., 2., nan]])
+    >>> turn_returns(torch.ones(1, 4), torch.ones(1, 4).bool(), 0.5, torch.tensor([[False, False, True, False]]))
+    tensor([[1.5000, 1.0000, 1.0000, 1.0000]])
     """
     sizes = check_shapes("B K", rewards=rewards)
     check_shapes("B K", sizes, present=present)
     check_dtypes("bool", present=present)
     if not 0 <= discount <= 1:
         raise ValueError(f"discount: expected a number in [0, 1], got {discount}")
+    broken = torch.zeros_like(present) if broken is None else broken
+    check_shapes("B K", sizes, broken=broken)
+    check_dtypes("bool", broken=broken)
     found, after = [], rewards.new_zeros(len(rewards))
     for turn in reversed(range(rewards.shape[1])):
-        after = torch.where(present[:, turn], rewards[:, turn] + discount * after, after)
-        found.append(after.where(present[:, turn], torch.nan))
+        whole = rewards[:, turn] + (discount * after).where(~broken[:, turn], 0.0)
+        found.append(whole.where(present[:, turn], torch.nan))
+        after = torch.where(present[:, turn], whole.where(~broken[:, turn], 0.0), after)
     return torch.stack(found[::-1], dim=1) if found else rewards
 
 

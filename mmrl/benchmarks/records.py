@@ -26,6 +26,13 @@ class JsonRecord:
             raise self.wrong(key, "a text that is not empty")
         return value
 
+    def any_text(self, key: str) -> str:
+        """Return a text, which may be empty."""
+        value = self._get(key)
+        if not isinstance(value, str):
+            raise self.wrong(key, "a text")
+        return value
+
     def number(self, key: str) -> float:
         """Return a number."""
         value = self._get(key)

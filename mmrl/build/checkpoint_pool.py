@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
 from mmrl.build.policies import build_policy, without_exploration
+from mmrl.config.environment import EnvironmentConfig
 from mmrl.config.media import MediaConfig
-from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, VLMConfig
+from mmrl.config.policy import AnyPolicyConfig, ImageTokenConfig, PolicyConfig, ServedVLMConfig, VLMConfig
 from mmrl.config.sampling import AnySamplingConfig, ImageTokenSamplingConfig, SamplingConfig, TokenSamplingConfig
 from mmrl.errors import ConfigError
 from mmrl.training.run.checkpoints import Checkpoints, load_parameters
@@ -55,24 +57,33 @@ class ModelRef:
         return self.run.config.media if self.run else MediaConfig()
 
     @property
+    def environment(self) -> EnvironmentConfig | None:
+        """The environment of its run, if it has one."""
+        return self.run.config.environment if self.run else None
+
+    @property
     def base(self) -> ModelRef:
         """The model that its training began with."""
         name = self.policy.model if self.run is None else f"{self.run.folder}@{BASE}"
         return ModelRef(name, self.policy, self.sampling, self.run, None, 0)
 
 
-def resolve_model(text: str, kind: ModelKind = "pipeline") -> ModelRef:
+def resolve_model(text: str, kind: ModelKind = "pipeline", api_key_env: str = "") -> ModelRef:
     """Return the model that a text names.
 
     Args:
-        text: `RUN` (its last checkpoint), `RUN@best`, `RUN@last`, `RUN@40`, `RUN@base`, or a model's folder or id.
+        text: `RUN` (its last checkpoint), `RUN@best`, `RUN@last`, `RUN@40`, `RUN@base`, a model's folder or id, or
+            `MODEL@http://HOST:PORT` for a vision-language model behind an OpenAI-style server.
         kind: The kind of a model that no run trained.
+        api_key_env: The environment variable with the key of servers; empty: they need none.
 
     Raises:
-        ConfigError: The run has no such checkpoint.
+        ConfigError: The run has no such checkpoint, or the address of a server is wrong.
         RunError: The checkpoint is damaged.
     """
     folder, _, which = text.rpartition("@") if "@" in text else (text, "", LAST)
+    if folder and which.startswith(("http://", "https://")):
+        return ModelRef(text, _served(folder, which, api_key_env), TokenSamplingConfig(), None, None, 0)
     if not (Path(folder) / CONFIG).is_file():
         policy, sampling = _untrained(text, kind)
         return ModelRef(text, policy, sampling, None, None, 0)
@@ -122,12 +133,12 @@ class CheckpointPool:
 
     def _load(self, model: ModelRef) -> _LoadedModel:
         media = self._media or model.media
-        environment = model.run.config.environment if self._in_environments and model.run else None
+        environment = model.environment if self._in_environments else None
         key = model.policy.model_dump_json() + (media.model_dump_json() if model.policy.kind == "vlm" else "")
         key += "" if environment is None else environment.model_dump_json()
         with self._loading:
             if key not in self._loaded:
-                self._loaded[key] = _LoadedModel(build_policy(model.policy, model.sampling, media, environment))
+                self._loaded[key] = _LoadedModel(_build(model, media, environment))
             return self._loaded[key]
 
 
@@ -167,12 +178,28 @@ class _LoadedModel:
             return {name: p.detach().to("cpu", copy=True) for name, p in self.policy.parameters_to_train().items()}
 
 
+def _build(model: ModelRef, media: MediaConfig, environment: EnvironmentConfig | None) -> AnyPolicy:
+    if not isinstance(model.policy, ServedVLMConfig):
+        return build_policy(model.policy, model.sampling, media, environment)
+    from mmrl.understanding.serving.chat_policy import ChatPolicy
+
+    sampling = cast(TokenSamplingConfig, model.sampling)
+    return cast("AnyPolicy", ChatPolicy.from_config(model.policy, sampling, media))  # it samples, and no more
+
+
 def _untrained(model: str, kind: ModelKind) -> tuple[AnyPolicyConfig, AnySamplingConfig]:
     if kind == "pipeline":
         return PolicyConfig(model=model), SamplingConfig()
     if kind == "vlm":
         return VLMConfig(model=model), TokenSamplingConfig()
     return ImageTokenConfig(model=model), ImageTokenSamplingConfig()
+
+
+def _served(model: str, url: str, api_key_env: str) -> ServedVLMConfig:
+    try:
+        return ServedVLMConfig(model=model, url=url, api_key_env=api_key_env)
+    except ValidationError as err:
+        raise ConfigError(f"{model}@{url}: expected {err.errors()[0]['msg']} after the @") from None
 
 
 def _numbered(run: Run, which: str) -> Path:

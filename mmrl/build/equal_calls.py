@@ -35,6 +35,8 @@ def unequal_calls(config: TrainConfig, count: int) -> Iterator[str]:
         yield f"algorithm.mismatch: run.place strict has no importance correction: {_OTHERWISE}"
     if config.pretraining is not None:
         yield f"pretraining: run.place strict trains on the policy's own samples alone: {_OTHERWISE}"
+    if config.stages:
+        yield f"stages: run.place strict trains in one stage: {_OTHERWISE}"
     if not isinstance(data.group_sampling, FixedGroupSamplingConfig):
         yield (
             f"data.group_sampling: {data.group_sampling.name} trains on numbers of calls that follow from the rewards, "

@@ -164,7 +164,12 @@ def resolve_model_path(policy: P) -> P:
     A folder or a hub id stays as it is.
 
     Raises:
-        ConfigError: No package provides the model.
+        ConfigError: No package provides the model, or it names a server.
     """
+    if "@http://" in policy.model or "@https://" in policy.model:
+        raise ConfigError(
+            f"policy.model: {policy.model} is behind a server, which `mmrl evaluate` compares and nothing can "
+            "train: name the model's own folder or id here, and the server in run.servers.urls"
+        )
     folder = provided_model(policy.model, policy.kind)
     return policy if folder is None else policy.model_copy(update={"model": folder})

@@ -21,6 +21,7 @@ from mmrl.config.data import (
     DataConfig,
     DynamicGroupSamplingConfig,
     SelectiveReplayConfig,
+    StagedPromptsConfig,
     SuccessReplayConfig,
     VarianceAwarePromptsConfig,
 )
@@ -29,10 +30,12 @@ from mmrl.config.train import TrainConfig
 from mmrl.config.validation import validation_errors
 from mmrl.data.prompts import PromptSampler, PromptSource, VarianceAwareSampler
 from mmrl.data.sample import Sample
+from mmrl.data.staged_prompts import StagedSampler
 from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
 from mmrl.rewards.core.registry import BUILT_IN, reward_class
 from mmrl.rewards.core.reward import Reward
+from mmrl.seeds import fold_in
 from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator, DifficultyWeighting, build_history
@@ -50,6 +53,7 @@ from mmrl.training.rollouts.row_selection import BestAndWorst, Choose, EveryPair
 from mmrl.training.rollouts.sampling_copy import sampling_copy
 from mmrl.training.rollouts.stages import Stage, StagedObjective, StagedSource
 from mmrl.training.rollouts.streamed_rollouts import StreamedRollouts
+from mmrl.training.rollouts.turn_filter import TurnFilter
 
 
 def objective_class(algorithm: AlgorithmConfig, capabilities: frozenset[Capability]) -> type[Objective]:
@@ -77,7 +81,8 @@ def check(config: TrainConfig) -> None:
     """
     BatchPlan.of(config)
     policy = policy_class(config.policy)
-    algorithms = [config.algorithm, *([config.pretraining.algorithm] if config.pretraining else [])]
+    stages = [config.staged(stage).algorithm for stage in config.stages]
+    algorithms = [config.algorithm, *([config.pretraining.algorithm] if config.pretraining else []), *stages]
     for algorithm in algorithms:
         check_compatible(objective_class(algorithm, policy.capabilities), policy, algorithm.experience)
     if errors := [
@@ -166,15 +171,22 @@ def build_training_setup(
     samples: Sequence[Sample],
     pretraining_samples: Sequence[Sample],  # of the first stage, if there is one
     rewards: Rewards | None,  # None: nothing is sampled, so nothing is scored
+    stage_rewards: Sequence[Rewards | None] = (),  # of each of `config.stages`
 ) -> TrainingSetup:
-    """Build one stage, or a pretraining stage and the main one."""
-    stage = _stage(config, config.algorithm, policy, samples, rewards)
-    if config.pretraining is None:
-        return stage
-    warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
-    source = StagedSource(
-        [Stage(warm.source, warm.objective, config.pretraining.iterations), Stage(stage.source, stage.objective)]
-    )
+    """Build one stage, or all stages with the main one last. Prompts are drawn in another order in each stage."""
+    main = _stage(config, config.algorithm, policy, samples, rewards)
+    if config.pretraining is None and not config.stages:
+        return main
+    stages = []
+    if config.pretraining is not None:
+        warm = _stage(config, config.pretraining.algorithm, policy, pretraining_samples, None)
+        stages.append(Stage(warm.source, warm.objective, config.pretraining.iterations))
+    for number, (chosen, scored_by) in enumerate(zip(config.stages, stage_rewards, strict=True)):
+        staged = config.staged(chosen)
+        staged = staged.model_copy(update={"seed": fold_in(config.seed, number + 1)})
+        built = _stage(staged, staged.algorithm, policy, samples, scored_by)
+        stages.append(Stage(built.source, built.objective, chosen.iterations))
+    source = StagedSource([*stages, Stage(main.source, main.objective)])
     return TrainingSetup(source, StagedObjective(source))
 
 
@@ -186,7 +198,10 @@ def _stage(
     rewards: Rewards | None,
 ) -> TrainingSetup:
     objective = build_objective(algorithm, policy, config.sampling, rewards)
-    data, seed, prompts = config.data, config.seed, build_prompts(config.data, samples, config.seed)
+    data, seed = config.data, config.seed
+    offline = 0 if config.pretraining is None else config.pretraining.iterations
+    online_iterations = config.training.iterations - offline if algorithm.experience == "rollouts" else None
+    prompts = build_prompts(data, samples, seed, online_iterations)
     if algorithm.experience == "rollouts":
         if rewards is None:
             raise ValueError(f"{algorithm.name} trains on scored answers, and there are no rewards")
@@ -209,8 +224,11 @@ def _stage(
             replay=build_replay(data, seed),
             weighting=build_weighting(data),
             demonstrations=build_demonstrations(data, samples, seed),
+            starts=None if data.starts is None else data.starts.rule(),
+            turn_filter=build_turn_filter(data),
             history=build_history(advantage),
             keep_means=isinstance(algorithm, PolicyGradientConfig) and algorithm.ratio == "guard",
+            horizon=() if config.environment is None else config.environment.horizon,
             keep_clean=choose is not None and uses_velocity_loss(policy.capabilities),
             rollout_metrics=getattr(sampler, "rollout_metrics", None),
         )
@@ -250,9 +268,13 @@ def build_row_choice(algorithm: AlgorithmConfig, capabilities: frozenset[Capabil
     )
 
 
-def build_prompts(data: DataConfig, samples: Sequence[Sample], seed: int) -> PromptSource:
-    """Build `data.prompts`."""
+def build_prompts(
+    data: DataConfig, samples: Sequence[Sample], seed: int, iterations: int | None = None
+) -> PromptSource:
+    """Build `data.prompts`; `iterations` are those that stages share, None for a stage that learns offline."""
     chosen = data.prompts
+    if isinstance(chosen, StagedPromptsConfig) and iterations is not None:
+        return StagedSampler(samples, data.groups, seed, iterations, chosen.shares)
     if isinstance(chosen, VarianceAwarePromptsConfig):
         return VarianceAwareSampler(samples, data.groups, seed, **chosen.model_dump(exclude={"name"}))
     return PromptSampler(samples, data.groups, seed)
@@ -290,6 +312,12 @@ def build_weighting(data: DataConfig) -> DifficultyWeighting | None:
     """Build `data.weighting`; None: every group has weight 1."""
     chosen = data.weighting
     return None if chosen is None else DifficultyWeighting(chosen.stages, chosen.success)
+
+
+def build_turn_filter(data: DataConfig) -> TurnFilter | None:
+    """Build `data.turn_filter`; None: no episode is left out for a turn."""
+    chosen = data.turn_filter
+    return None if chosen is None else TurnFilter(chosen.below, chosen.above, chosen.cut_off)
 
 
 def build_demonstrations(data: DataConfig, samples: Sequence[Sample], seed: int) -> MixedDemonstrations | None:

@@ -1,7 +1,8 @@
-"""`mmrl data check|prepare`."""
+"""`mmrl data check|prepare|traces|pivots|filter`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,9 +12,13 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from mmrl.config.media import MediaConfig
+    from mmrl.environments.traces.trace_folder import Trace
     from mmrl.understanding.tasks.check_data import Report
 
-app = typer.Typer(help="Data sets: what is wrong with one, and media made ready for training.", no_args_is_help=True)
+app = typer.Typer(
+    help="Data sets: what is wrong with one, media made ready, recorded traces, and prompts worth training on.",
+    no_args_is_help=True,
+)
 
 Source = Annotated[
     str, typer.Argument(metavar="FILE", help="JSON Lines, Parquet, a folder of `save_to_disk`, or hf:owner/name:split.")
@@ -93,6 +98,119 @@ def prepare(
     if done.problems and settings.on_error == "fail":
         typer.echo("Samples with media that cannot be decoded are left out with media.on_error=exclude.")
         raise typer.Exit(1)
+
+
+@app.command()
+def traces(
+    kind: Annotated[
+        str,
+        typer.Argument(metavar="FORMAT", help="android_control, mind2web, or an environment with scripted annotators."),
+    ],
+    source: Annotated[
+        str, typer.Argument(metavar="SRC", help="The file or folder as published; for an environment, its samples.")
+    ],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder that gets traces.jsonl and the screens.")],
+    annotator: Annotated[
+        str, typer.Option(metavar="NAME", help="Of an environment: the annotator that acts, such as careless.")
+    ] = "expert",
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="The largest number of traces.")] = None,
+) -> None:
+    """Write recorded traces on screens as samples of the environment `recorded`."""
+    from itertools import islice
+
+    from mmrl.environments.traces.android_control import read_android_control
+    from mmrl.environments.traces.mind2web import read_mind2web
+    from mmrl.environments.traces.trace_folder import left_out, write_traces
+
+    published = {"android_control": read_android_control, "mind2web": read_mind2web}
+    if kind in published:
+        found = left_out(published[kind](Path(source)), Path(source))
+    else:
+        found = iter(_played(kind, source, annotator))
+    count = write_traces(islice(found, limit), out)
+    typer.echo(f"{out}: {count} traces")
+    typer.echo(f"Train with environment.name=recorded data.path={out}/traces.jsonl")
+
+
+@app.command()
+def pivots(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="With the policy, the environment and data.path.")],
+    out: Annotated[Path, typer.Argument(metavar="FILE", help="The JSON Lines file of the steps that are kept.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    below: Annotated[
+        float, typer.Option(metavar="RATE", help="Keep steps at which fewer than this share of the actions count.")
+    ] = 1.0,
+) -> None:
+    """Keep the steps of recorded traces at which some actions of a policy count and some do not."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from mmrl.config import load_config
+    from mmrl.workflows.select_pivots import measure_steps, write_pivots
+
+    config = load_config(recipe, overrides or [])
+    columns = (TextColumn("acting"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("acting", total=None)
+        measured = measure_steps(config, lambda done, total: progress.update(bar, completed=done, total=total))
+    kept = measured.pivots(below)
+    write_pivots(kept, out)
+    rates = measured.rates
+    never, always = rates.count(0.0), rates.count(1.0)
+    typer.echo(f"{out}: {len(kept)} of {len(rates)} steps; at {never} no action counts, at {always} all do")
+
+
+def _played(kind: str, source: str, annotator: str) -> Iterator[Trace]:
+    """Yield the traces of a scripted annotator in an environment."""
+    from mmrl.build.datasets import load_samples
+    from mmrl.environments import available_environments
+    from mmrl.environments.environment_registry import load_environment
+    from mmrl.environments.traces.trace_folder import trace_of
+    from mmrl.errors import ConfigError
+
+    environment = load_environment(kind)
+    record, names = getattr(environment, "record", None), getattr(environment, "annotators", ())
+    if record is None or annotator not in names:
+        known = ", ".join(names) or f"none; environments are {', '.join(available_environments())}"
+        raise ConfigError(f"{kind}: there is no scripted annotator {annotator!r}: there are {known}")
+    for number, sample in enumerate(load_samples(source)):
+        yield trace_of(record(sample, annotator, number))
+
+
+@app.command("filter")
+def filter_(
+    recipe: Annotated[
+        str, typer.Argument(metavar="RECIPE", help="The run to filter for: its policy, data.path and rewards.")
+    ],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="a.b=c", help="Changes to the recipe.", show_default=False)
+    ] = None,
+    *,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The prompts that stay, as JSON Lines.")],
+    answers: Annotated[int, typer.Option(min=1, help="Answers to each prompt.")] = 16,
+    success: Annotated[float, typer.Option(help="An answer is good if its total reward is at least this.")] = 1.0,
+    above: Annotated[float, typer.Option(help="Keep prompts with more than this share of good answers.")] = 0.0,
+    below: Annotated[float, typer.Option(help="Keep prompts with less than this share of good answers.")] = 1.0,
+) -> None:
+    """Keep the prompts that a policy solves sometimes, before it is trained: neither never nor always."""
+    from mmrl.build.training_setup import check as check_config
+    from mmrl.cli.console import console
+    from mmrl.config import load_config
+    from mmrl.data.jsonl import write_samples
+    from mmrl.workflows.prompt_filter import filter_prompts
+
+    config = load_config(recipe, overrides or [])
+    check_config(config)
+    with console().status(f"answering {config.data.path}"):
+        found = filter_prompts(config, answers, success, above, below)
+    write_samples(found.kept, out)
+    typer.echo(
+        f"{out}: {len(found.kept)} of {len(found.rates)} prompts stay; {found.never} are solved too rarely, "
+        f"{found.always} too often, and {found.unscored} could not be scored"
+    )
+    typer.echo(f"Train with data.path={out}")
 
 
 def _media(overrides: list[str], recipe: str | None) -> MediaConfig:

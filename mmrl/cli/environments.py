@@ -1,4 +1,4 @@
-"""`mmrl environments list|show|play`."""
+"""`mmrl environments list|show|play|watch`."""
 
 from __future__ import annotations
 
@@ -69,6 +69,38 @@ def play(
     outcome = play_episode(environment, samples[sample], MediaReader(MediaBudget()), folder, _line, typer.echo)
     if outcome.get("void"):
         raise typer.Exit(1)
+
+
+@app.command()
+def watch(
+    models: Annotated[
+        list[str], typer.Argument(metavar="MODEL...", help="Runs: RUN, RUN@best, RUN@40 or RUN@base; one or several.")
+    ],
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Samples: a file, or package:split.", show_default="the run's validation set"
+        ),
+    ] = None,
+    sample: Annotated[int, typer.Option(min=0, metavar="N", help="The number of the sample, from 0.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the noise: equal for all models.")] = 0,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="0: the likeliest tokens.", show_default="the run's")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page that is written.")] = Path("episode.html"),
+) -> None:
+    """Let checkpoints play a sample in the environment of their run, and write their turns as a page."""
+    from mmrl.evaluation.episodes.episode_html import number_list
+    from mmrl.evaluation.report.page import one_line
+    from mmrl.workflows.watch_episode import watch_episodes
+
+    for name, episode in watch_episodes(models, data, sample, seed, temperature, out):
+        typer.echo(name)
+        for number, turn in enumerate(episode.turns, start=1):
+            rewards = f"  ({number_list(turn.rewards)})" if turn.rewards else ""
+            typer.echo(f"  turn {number}: {one_line(turn.action, 200)}{rewards}")
+        typer.echo("  " + ", ".join(f"{key} {value}" for key, value in episode.outcome.items() if value is not None))
+    typer.echo(out)
 
 
 def _config(name: str, settings: list[str]) -> EnvironmentConfig:

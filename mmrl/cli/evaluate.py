@@ -44,7 +44,8 @@ def evaluate(
         list[str],
         typer.Argument(
             metavar="SUBJECT...",
-            help="Run folders. With --data or --protocol also RUN@best, RUN@40, RUN@base, or models.",
+            help="Run folders. With --data or --protocol also RUN@best, RUN@40, RUN@base, models, or "
+            "MODEL@http://HOST:PORT behind an OpenAI-style server.",
         ),
     ],
     fresh: Annotated[bool, typer.Option("--fresh", help="Draw and score again, with the last checkpoint.")] = False,
@@ -80,6 +81,9 @@ def evaluate(
     kind: Annotated[
         Literal["pipeline", "vlm", "image_tokens"], typer.Option(help="The kind of a model that no run trained.")
     ] = "pipeline",
+    api_key_env: Annotated[
+        str, typer.Option(metavar="VARIABLE", help="The environment variable with the key of servers.")
+    ] = "",
     base: Annotated[bool, typer.Option("--base/--no-base", help="Compare runs with their base models.")] = True,
     out: Annotated[
         Path | None,
@@ -119,6 +123,7 @@ def evaluate(
         seed=seed,
         batch=batch,
         kind=kind,
+        api_key_env=api_key_env,
         bases=base,
         out=out,
     )

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from mmrl.config.servers import ServersConfig
 
 
+REWARD = "reward"
+"""The first argument that trains a reward model in place of a policy."""
 USUAL_PROCESSES = 8
 """The number of processes that `--dry-run` estimates memory for where it is not started with several."""
 
@@ -33,7 +35,10 @@ def train(
         Path | None, typer.Option("--resume", metavar="RUN", help="Continue the run in this folder; needs no RECIPE.")
     ] = None,
 ) -> None:
-    """Train a policy as a recipe says."""
+    """Train a policy as a recipe says; `mmrl train reward RECIPE` trains a reward model."""
+    if recipe == REWARD:
+        _train_reward(overrides or [], dry_run, resume)
+        return
     from mmrl.config import BatchPlan, dump_config
 
     config = _configuration(recipe, overrides or [], resume)
@@ -64,6 +69,25 @@ def train(
 
     out = console()
     out.print(final_summary(folder, colours=out.color_system is not None, width=out.width))
+
+
+def _train_reward(arguments: list[str], dry_run: bool, resume: Path | None) -> None:
+    from mmrl.config import ConfigError
+
+    if resume is not None:
+        raise ConfigError("--resume: a reward model is trained in one go, in seconds to minutes: start it again")
+    if not arguments or "=" in arguments[0]:
+        raise ConfigError("say which: mmrl train reward RECIPE, a YAML file or shapes-preferences, which ships")
+    from mmrl.config.loading.yaml_text import dump_yaml
+    from mmrl.workflows.train_reward import load_reward_recipe, train_reward
+
+    config = load_reward_recipe(arguments[0], arguments[1:])
+    if dry_run:
+        typer.echo(dump_yaml(config.model_dump()))
+        return
+    done = train_reward(config, Path(config.out or f"runs/rewards/{config.name}"), typer.echo)
+    typer.echo((done.folder / "README.md").read_text(encoding="utf-8"))
+    typer.echo(f"{done.folder}")
 
 
 def _configuration(recipe: str | None, overrides: list[str], resume: Path | None) -> TrainConfig:

@@ -1,15 +1,17 @@
 """Prompts, their grouping into batches, the treatment of groups without a learning signal, and the form of answers.
 
-The slots `prompts`, `group_sampling`, `replay`, `weighting` and `demonstrations` combine freely: docs/samplers.md.
+The slots `prompts`, `group_sampling`, `replay`, `weighting`, `starts`, `demonstrations` and `turn_filter` combine:
+docs/samplers.md.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag
+from pydantic import Discriminator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, Tag, model_validator
 
 from mmrl.config.section import Section, tag_of
+from mmrl.config.starts import StartsConfig
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Curve = Literal["easy", "medium", "hard", "parabola"]
@@ -31,6 +33,14 @@ class VarianceAwarePromptsConfig(Section):
     """The weight of the variance of an answer's reward in the score."""
     diversity: NonNegativeFloat = 0.2
     """The weight of the difference between the texts of a group."""
+
+
+class StagedPromptsConfig(Section):
+    """The parts of the samples one after another, by `metadata["stage"]` (UItron, arXiv:2508.21767)."""
+
+    name: Literal["staged"] = "staged"
+    shares: tuple[PositiveFloat, ...] = ()
+    """The shares of training by stage, in order; only their ratio counts. Empty: all alike."""
 
 
 class FixedGroupSamplingConfig(Section):
@@ -105,8 +115,28 @@ class MixedDemonstrationsConfig(Section):
     """LUFFY's gamma (0.1 there): a token of probability p counts gamma p / (p + gamma)^2. Unset: each counts 1."""
 
 
+class TurnFilterConfig(Section):
+    """Episodes with an empty turn, one with neither a call nor an answer, are not trained on (SimpleTIR,
+    arXiv:2509.02479)."""
+
+    below: dict[str, float] = Field(default_factory=dict)
+    """A turn is empty if a value that the environment measured of it (`turns/info/NAME`) is less than this."""
+    above: dict[str, float] = Field(default_factory=dict)
+    """A turn is empty if a measured value is more than this, such as `{no_answer: 0, malformed: 0}` with tools."""
+    cut_off: bool = True
+    """A turn without end token is empty."""
+
+    @model_validator(mode="after")
+    def _some_turn_is_empty(self) -> TurnFilterConfig:
+        if not (self.below or self.above or self.cut_off):
+            raise ValueError("no turn is empty: name a measured value under below or above, or leave the filter out")
+        return self
+
+
 PromptsConfig = Annotated[
-    Annotated[ShuffledPromptsConfig, Tag("shuffled")] | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")],
+    Annotated[ShuffledPromptsConfig, Tag("shuffled")]
+    | Annotated[VarianceAwarePromptsConfig, Tag("variance_aware")]
+    | Annotated[StagedPromptsConfig, Tag("staged")],
     Discriminator(tag_of("name", "shuffled")),
 ]
 GroupSamplingConfig = Annotated[
@@ -145,8 +175,12 @@ class DataConfig(Section):
     """The past answers that are trained on again; unset: none."""
     weighting: DifficultyWeightingConfig | None = None
     """The weight of each group; unset: all alike."""
+    starts: StartsConfig | None = None
+    """The rule for what rows start with beside their samples (hints, budgets, ...); unset: nothing."""
     demonstrations: MixedDemonstrationsConfig | None = None
     """Demonstrations among the policy's own answers; unset: none."""
+    turn_filter: TurnFilterConfig | None = None
+    """The episodes that are not trained on for one of their turns; unset: all are."""
 
 
 class AnswersConfig(Section):

@@ -30,6 +30,9 @@ class EnvironmentConfig(Section):
     """Passed to the environment's constructor."""
     max_turns: PositiveInt | None = None
     """The largest number of actions of an episode; unset: as the environment says."""
+    horizon: tuple[PositiveInt, ...] = ()
+    """The largest number of actions of an episode in training, in parts of equally many iterations: [2, 4, 7] allows 2
+    in the first third (ScalingInter-RL, arXiv:2509.08755). Evaluations have `max_turns`."""
     context_tokens: PositiveInt | None = None
     """The most tokens of a trajectory, prompt and observations included: an episode ends before a turn of
     `sampling.max_new_tokens` that might not fit. Unset: as many as the model has positions for."""

@@ -25,6 +25,8 @@ def overlap_errors(config: TrainConfig) -> Iterator[str]:
         return
     if config.pretraining is not None:
         yield f"{key}: pretraining changes the objective during the run: train its stage in another run first"
+    if config.stages:
+        yield f"{key}: stages change the objective during the run: train each in another run first"
     if isinstance(algorithm, RewardGradientConfig):
         yield f"{key}: {algorithm.name} differentiates through the steps of the rollout: leave it out"
     if isinstance(algorithm, FlowRWRConfig) and algorithm.samples_from == "reference":
@@ -48,6 +50,7 @@ def _stream_errors(config: TrainConfig) -> Iterator[str]:
         ("replay", data.replay is not None),
         ("weighting", data.weighting is not None),
         ("demonstrations", data.demonstrations is not None),
+        ("starts", data.starts is not None),
     ):
         if is_set:
             yield f"{key}: data.{name} waits for all answers of an iteration: leave one of the two out"

@@ -8,6 +8,7 @@ from pydantic import Discriminator, PositiveFloat, PositiveInt, Tag
 
 from mmrl.components import Registry
 from mmrl.config.section import Section, registered, tag_of
+from mmrl.config.servers import ServerUrl
 
 Precision = Literal["float32", "bfloat16", "float16"]
 TokenAttention = Literal["auto", "mmrl", "sdpa", "flex", "flash", "xformers"]
@@ -112,6 +113,17 @@ class VLMConfig(Section):
     tokens are never in memory. `auto`: True where those would take more than a quarter of a GiB."""
     device: str = "auto"
     """`auto`: CUDA where there is one, else the CPU."""
+
+
+class ServedVLMConfig(VLMConfig):
+    """A vision-language model behind an OpenAI-style server, for comparisons: it answers, and is never trained."""
+
+    model: str
+    """The name by which the server knows the model (`GET /v1/models`)."""
+    url: ServerUrl
+    """The address of the server, without `/v1`."""
+    api_key_env: str = ""
+    """The environment variable that has the server's key. Empty: it needs none."""
 
 
 class ImageTokenConfig(Section):

@@ -18,13 +18,12 @@ TASKS: dict[str, str | None] = {
     "text-to-video": "wan21-1-3b-lora",
     "image-to-video": None,
     "token-image": "shapes-ar",
-    "reward": None,
 }
 """{task of a generator: the recipe it starts from}; None: none ships yet. A VLM task's recipe has the task's name."""
 VLM_TASKS: Registry[Any] = Registry("mmrl.tasks", "task", {})
 """VLM tasks of other packages and of files; the built-in ones are in `mmrl.understanding.tasks.definitions`."""
-PROTOCOLS, STUDIES = "evaluation", "studies"
-"""The folders of protocols and of studies beside those of recipes."""
+PROTOCOLS, STUDIES, REWARD_MODELS = "evaluation", "studies", "reward_models"
+"""The folders of protocols, of studies and of recipes of reward models, beside those of recipes of policies."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,7 @@ def list_recipes() -> list[Recipe]:
     """Return every shipped recipe, sorted by folder and name."""
     folder = recipes_folder()
     files = sorted(folder.rglob("*.yaml"))
-    return [Recipe(path.stem, path) for path in files if path.parent.name not in (PROTOCOLS, STUDIES)]
+    return [Recipe(path.stem, path) for path in files if path.parent.name not in (PROTOCOLS, STUDIES, REWARD_MODELS)]
 
 
 def find_recipe(recipe: str) -> Recipe:

@@ -37,6 +37,17 @@ class PretrainingConfig(Section):
     """Their samples; unset: those of `data.path`."""
 
 
+class StageConfig(Section):
+    """An earlier stage on the policy's own answers: what differs from the run's own `algorithm` and `rewards`."""
+
+    iterations: PositiveInt
+    """The number of its iterations, which follow those of `pretraining` and of the stages before it."""
+    algorithm: AlgorithmConfig | None = None
+    """Unset: as in the run."""
+    rewards: tuple[RewardConfig, ...] | None = None
+    """Unset: as in the run. Evaluations always measure the run's."""
+
+
 class TrainConfig(Section):
     """The configuration of one run of `mmrl train`."""
 
@@ -49,6 +60,8 @@ class TrainConfig(Section):
     """Set: a vision-language model writes several turns, which this environment answers."""
     algorithm: AlgorithmConfig = GRPOConfig()
     pretraining: PretrainingConfig | None = None
+    stages: tuple[StageConfig, ...] = ()
+    """Stages between `pretraining` and the iterations that train as `algorithm` and `rewards` say."""
     rewards: tuple[RewardConfig, ...] = ()
     """The rewards of every sample that names none itself and whose task has none."""
     scoring: ScoringConfig = ScoringConfig()
@@ -59,6 +72,13 @@ class TrainConfig(Section):
     training: TrainingConfig = TrainingConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     run: RunConfig = RunConfig()
+
+    def staged(self, stage: StageConfig) -> TrainConfig:
+        """Return the configuration that a stage trains with, by itself."""
+        changed = {"algorithm": stage.algorithm, "rewards": stage.rewards}
+        return self.model_copy(
+            update={"stages": (), "pretraining": None} | {key: new for key, new in changed.items() if new is not None}
+        )
 
     def drawing(self) -> tuple[PolicyConfig, SamplingConfig]:
         """The policy and the sampling of a generator.

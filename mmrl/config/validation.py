@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from string import Formatter
 
 from mmrl.config.algorithms.advantage import ADVANTAGES, AdvantageConfig
+from mmrl.config.algorithms.base import KLConfig
 from mmrl.config.algorithms.preference import OnlineDPOConfig
 from mmrl.config.data import (
     AdaptiveGroupSamplingConfig,
@@ -43,6 +44,7 @@ def validation_errors(config: TrainConfig, capabilities: Collection[str] | None 
         *overlap_errors(config),
         *environment_errors(config),
         *server_errors(config),
+        *_stage_errors(config, capabilities),
     ]
     if isinstance(config.sampling, SamplingConfig):
         found += denoising_errors(config, config.sampling)
@@ -79,6 +81,32 @@ def _policy_errors(config: TrainConfig) -> Iterator[str]:
         for name, part in (("vision", policy.vision), ("connector", policy.connector)):
             if not part.train and part.lr_scale != 1:
                 yield f"policy.{name}.lr_scale: policy.{name}.train is false"
+
+
+def _stage_errors(config: TrainConfig, capabilities: Collection[str] | None) -> Iterator[str]:
+    """Yield one message for each setting of an earlier stage that cannot work, by itself or beside the others."""
+    if not config.stages:
+        return
+    own = set(validation_errors(config.model_copy(update={"stages": ()}), capabilities))
+    for number, stage in enumerate(config.stages):
+        staged = config.staged(stage)
+        if staged.algorithm.experience != "rollouts":
+            yield (
+                f"stages.{number}.algorithm: stages train on the policy's own answers, and {staged.algorithm.name} on "
+                "what samples contain: use pretraining"
+            )
+        elif not staged.algorithm.on_decisions:
+            yield f"stages.{number}.algorithm: {staged.algorithm.name} needs no log-probabilities, and stages do"
+        yield from (
+            f"stages.{number}: {error}" for error in validation_errors(staged, capabilities) if error not in own
+        )
+    if not config.algorithm.on_decisions:
+        yield f"stages: {config.algorithm.name} needs no log-probabilities, and stages do: leave them out"
+    before = sum(stage.iterations for stage in config.stages)
+    if config.pretraining is not None:
+        before += config.pretraining.iterations
+    if before >= config.training.iterations:
+        yield f"stages: they and pretraining are the first of training.iterations, which must be more than {before}"
 
 
 def _evaluation_errors(config: TrainConfig) -> Iterator[str]:
@@ -187,6 +215,13 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
                     f"data.{key}: the policy cannot read what it did not just sample (capability teacher_force), as "
                     "policies that write texts can: leave it out"
                 )
+    if data.starts is not None:
+        if capabilities is not None and "row_starts" not in capabilities:
+            yield (
+                "data.starts: the rows of this policy cannot start differently (capability row_starts), as those of "
+                "policies that write texts can: leave it out"
+            )
+        yield from data.starts.errors(data.group_sampling.name)
     yield from _group_sampling_errors(config)
     if algorithm.experience == "rollouts":
         return
@@ -196,6 +231,8 @@ def data_errors(config: TrainConfig, capabilities: Collection[str] | None = None
         ("replay", data.replay is not None),
         ("weighting", data.weighting is not None),
         ("demonstrations", data.demonstrations is not None),
+        ("starts", data.starts is not None),
+        ("turn_filter", data.turn_filter is not None),
     ):
         if is_set:
             yield (
@@ -234,18 +271,27 @@ def environment_errors(config: TrainConfig) -> Iterator[str]:
     """Yield one message for each setting that cannot work with episodes of several turns, or only with them."""
     advantage = getattr(config.algorithm, "advantage", None)
     turns = isinstance(advantage, AdvantageConfig) and advantage.turns is not None
+    kl = getattr(config.algorithm, "kl", None)
+    if isinstance(kl, KLConfig) and kl.turns is not None and (config.environment is None or not kl.coef):
+        yield "algorithm.kl.turns: only a penalty (coef) on the turns of an environment has them: leave it out"
     if config.environment is None:
         if turns:
             yield "algorithm.advantage.turns: only an environment has turns: set environment, or leave it out"
+        if config.data.turn_filter is not None:
+            yield "data.turn_filter: only an environment has turns: set environment, or leave it out"
         return
     if not isinstance(config.policy, VLMConfig):
         yield f"environment: policies of kind {config.policy.kind} write no turns: leave it out"
-    for key, part in (("replay", config.data.replay), ("demonstrations", config.data.demonstrations)):
-        if part is not None:
-            yield (
-                f"data.{key}: its texts are single answers, and the environment asks for several turns: leave one of "
-                "the two out"
-            )
+    if config.data.demonstrations is not None:
+        yield (
+            "data.demonstrations: its texts are single answers, and the environment asks for several turns: leave one "
+            "of the two out"
+        )
+    if turns and isinstance(config.data.replay, SelectiveReplayConfig):
+        yield (
+            "data.replay: selective keeps one advantage of each episode, and algorithm.advantage.turns has one of each "
+            "turn: choose the replay success, or leave turns out"
+        )
     if isinstance(config.algorithm, OnlineDPOConfig):
         yield (
             f"algorithm: {config.algorithm.name} puts the rows of an iteration into new micro-batches, which rows of "

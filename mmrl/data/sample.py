@@ -40,6 +40,16 @@ class Sample:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def last_text(self) -> str:
+        """The prompt, or the text of a conversation's last user message; "" if there is none."""
+        contents = (turn.get("content", "") for turn in reversed(self.messages) if turn.get("role") == "user")
+        content = "" if self.prompt else next(contents, "")
+        if self.prompt or isinstance(content, str):
+            return self.prompt or str(content)
+        parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else []
+        return "\n".join(str(part["text"]) for part in parts if part.get("type") == "text" and "text" in part)
+
+    @property
     def tags(self) -> list[str]:
         """The distinct `metadata["tags"]`: clauses, dimensions, skills."""
         tags = self.metadata.get("tags", ())

@@ -73,6 +73,16 @@ def scan_source(path: str, columns: Mapping[str, str] | None = None) -> Iterator
         yield Line(line.number, found, line.problems)
 
 
+def table_rows(path: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table as {column: JSON value}, with media in bytes as data URIs.
+
+    Raises:
+        DataError: the table cannot be read, or a required library is not installed.
+    """
+    for row in _rows(path):
+        yield {column: _plain(cell) for column, cell in row.items()}
+
+
 def locate(path: str, number: int) -> str:
     """Return the name of a line or row in messages."""
     return f"{path}: row {number}" if _is_table(path) else f"{path}:{number}"

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mmrl.data.sample import Sample
+from mmrl.evaluation.episodes.action_marks import answered_space
 from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError, ScoringFailed
-from mmrl.rewards.parsing.boxes import LabelledBox, Space, convert_box, parse_labelled_boxes, true_boxes
+from mmrl.rewards.parsing.boxes import LabelledBox, convert_box, parse_labelled_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text
 
 SIDE = 384  # pixels to which the longer side of a small picture is enlarged
@@ -48,15 +49,6 @@ def reference_boxes(sample: Sample) -> list[LabelledBox]:
         ]
     except (ScoringFailed, RewardError):
         return []
-
-
-def answered_space(sample: Sample) -> Space | None:
-    """Return the coordinate format of answers; None if answers are not boxes."""
-    boxes = ("grounding", "detection")
-    if sample.task not in boxes and not any(each.name.startswith(("box_", "detection_")) for each in sample.rewards):
-        return None
-    spaces = [each.args["space"] for each in sample.rewards if "space" in each.args]
-    return next(iter(spaces), None) or sample.metadata.get("space")
 
 
 def enlarge(image: Image.Image) -> Image.Image:

@@ -21,6 +21,7 @@ from mmrl.demo.checkpoint_columns import CheckpointColumns
 from mmrl.demo.request_validation import MOST_BYTES, SecurityMiddleware, Uploads, limit_pixels
 from mmrl.demo.state import IMAGE_KINDS, VLM_KINDS, AppState
 from mmrl.demo.tab_compare import compare_tab
+from mmrl.demo.tab_episodes import episodes_tab
 from mmrl.demo.tab_prompts import prompts_tab
 from mmrl.demo.tab_video import video_tab
 from mmrl.demo.tab_vlm import vlm_tab
@@ -46,6 +47,9 @@ def build_app(state: AppState) -> gr.Blocks:
             if state.names(VLM_KINDS):
                 with gr.Tab("VLM"):
                     vlm_tab(state)
+            if state.columns.in_environment():
+                with gr.Tab("Episodes"):
+                    episodes_tab(state)
             if len(state.votable(IMAGE_KINDS)) > 1:
                 with gr.Tab("Blind vote"):
                     vote_tab(state, IMAGE_KINDS)

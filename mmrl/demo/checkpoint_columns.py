@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mmrl.build.checkpoint_pool import BASE, CheckpointPool, ModelRef, resolve_model
+from mmrl.config.environment import EnvironmentConfig
 from mmrl.demo.error_handling import DemoError, error_text
 from mmrl.errors import ConfigError, RunError
 from mmrl.training.run.checkpoints import damage
@@ -46,7 +47,7 @@ class CheckpointColumns:
             self._add_kept(label, run, base)
             chosen += [base, self._named(text, label, run, base)]
         self.chosen = tuple(dict.fromkeys(chosen))
-        self.pool = CheckpointPool([each.subject for each in self.all.values() if each.subject])
+        self.pool = CheckpointPool([each.subject for each in self.all.values() if each.subject], in_environments=True)
 
     @property
     def names(self) -> list[str]:
@@ -69,6 +70,12 @@ class CheckpointColumns:
         """Return the names of the columns with policies of these kinds. An unreadable one has its base's kind."""
         return [name for name in self.names if self._kind(name) in kinds]
 
+    def in_environment(self) -> list[str]:
+        """Return the names of the columns that play in the environment of the first run that has one."""
+        found = {name: self._environment(name) for name in self.names}
+        first = next((each for name, each in found.items() if each is not None), None)
+        return [name for name, each in found.items() if first is not None and each == first]
+
     def nearest(self, run: str, step: int) -> CheckpointColumn:
         """Return the column of a run whose iteration is nearest to `step`.
 
@@ -85,10 +92,15 @@ class CheckpointColumns:
         subject = self.all[name].subject or self.all[self.all[name].base].subject
         return subject.policy.kind if subject else ""
 
+    def _environment(self, name: str) -> EnvironmentConfig | None:
+        subject = self.all[name].subject or self.all[self.all[name].base].subject
+        return subject.environment if subject else None
+
     def _add_base(self, label: str, run: Run) -> str:
-        """Add the base of a run. Runs with equal model and sampling share it."""
+        """Add the base of a run. Runs with equal model, sampling and environment share it."""
         subject = resolve_model(f"{run.folder}@{BASE}")
         key = subject.policy.model_dump_json() + subject.sampling.model_dump_json()
+        key += "" if subject.environment is None else subject.environment.model_dump_json()
         if key not in self._bases:
             name = f"{label}@{BASE}" if self._bases else BASE
             self._bases[key] = name

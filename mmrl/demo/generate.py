@@ -79,6 +79,8 @@ def generate(
             job.raise_if_stopped()
             sample, called = _prepared(policy, subject, sample, task)
             stack.enter_context(job.interruptible(*called))
+            if isinstance(subject.policy, VLMConfig):
+                stack.enter_context(policy.answering())
             if settings.rlg is not None and subject.step and isinstance(subject.policy, PolicyConfig):
                 stack.enter_context(rl_guidance(policy.pipeline, settings.rlg, policy.reference))
             request = RolloutRequest(sample, n=settings.rows, group=0, sampling=sampling)

@@ -107,6 +107,17 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
     return int(value)
 
 
+def heat(value: Any) -> float:
+    """Return a temperature.
+
+    Raises:
+        DemoError: it is no number from 0 to 2.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 2:
+        raise DemoError("The temperature must be a number from 0 to 2.")
+    return float(value)
+
+
 def guidance_scales(text: Any) -> tuple[float | None, ...]:
     """Return the guidance scales in a text such as `1, 2.5, 4`; (None,) for an empty text.
 

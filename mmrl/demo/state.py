@@ -124,10 +124,12 @@ class AppState:
         """Return the first samples of the first run's validation set (else of its training data)."""
         with self._lock:
             if kinds not in self._samples:
-                config = load_run(next(iter(self.runs(kinds).values()))).config
-                path = config.data.validation or config.data.path
-                self._samples[kinds] = load_samples(path, config.media)[:SUGGESTED]
+                self._samples[kinds] = _suggested(next(iter(self.runs(kinds).values())))
             return self._samples[kinds]
+
+    def playable(self) -> list[Sample]:
+        """Return the first samples of the run whose environment the columns play in."""
+        return _suggested(self.columns.all[self.columns.in_environment()[0]].run)
 
     def question(self, kinds: Kinds, sample_id: object) -> str:
         """Return the prompt of an offered sample, of the first one if there is no such id."""
@@ -171,6 +173,12 @@ class AppState:
 
         pipeline = getattr(diffusers, str(json.loads(index.read_text(encoding="utf-8")).get("_class_name")), None)
         return pipeline is not None and "num_frames" in inspect.signature(pipeline.__call__).parameters
+
+
+def _suggested(run: Path) -> list[Sample]:
+    """Return the first samples of a run's validation set (else of its training data)."""
+    config = load_run(run).config
+    return load_samples(config.data.validation or config.data.path, config.media)[:SUGGESTED]
 
 
 def question_of(sample: Sample) -> str:

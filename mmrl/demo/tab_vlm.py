@@ -16,7 +16,7 @@ from mmrl.demo.answer_boxes import box_outlines, enlarge, parse_answer, referenc
 from mmrl.demo.error_handling import DemoError, with_error_messages
 from mmrl.demo.generate import GeneratedAnswers
 from mmrl.demo.grid_job import grid_job, grid_updates
-from mmrl.demo.request_validation import FORMATS, MOST_COLUMNS, MOST_ROWS, as_uri, validate_request
+from mmrl.demo.request_validation import FORMATS, MOST_COLUMNS, MOST_ROWS, as_uri, heat, validate_request
 from mmrl.demo.reward_curves import curve_panel, run_notes_html, select_checkpoint
 from mmrl.demo.state import VLM_KINDS, AppState, labelled, question_of
 from mmrl.evaluation.image_grid import prompt_image
@@ -68,18 +68,17 @@ def vlm_tab(state: AppState) -> None:
 
     @with_error_messages
     def on_go(
-        names: Any, sample_id: Any, sent: Any, wanted: Any, text: Any, number: Any, group: Any, heat: Any,
+        names: Any, sample_id: Any, sent: Any, wanted: Any, text: Any, number: Any, group: Any, value: Any,
         request: gr.Request,
     ) -> Iterator[Any]:  # fmt: skip
         validated = validate_request(names, text, number, group, None, "", None, state.names(VLM_KINDS))
-        if not isinstance(heat, int | float) or not 0 <= heat <= 2:
-            raise DemoError("The temperature must be a number from 0 to 2.")
+        warmth = heat(value)
         if wanted not in tasks:
             raise DemoError("There is no such task.")
         sample, chosen_task = _sample(state, sample_id, sent, validated.prompt, wanted)
         generated: dict[str, GeneratedAnswers] = {}
         scorer = state.scorer(VLM_KINDS)
-        job = grid_job(state.columns, scorer, sample, validated, float(heat), chosen_task, generated.__setitem__)
+        job = grid_job(state.columns, scorer, sample, validated, warmth, chosen_task, generated.__setitem__)
         picture = prompt_image(sample, MediaReader(MediaBudget()))
         for progress in grid_updates(state.sessions.of(request).start(job)):
             shows = {

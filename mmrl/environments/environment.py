@@ -34,6 +34,8 @@ class Observation:
     text: str = ""
     images: tuple[Image.Image, ...] = ()
     videos: tuple[VideoFrames, ...] = ()
+    found: tuple[str, ...] = ()
+    """The ids of what a search found, the best first: for measuring it, and not shown."""
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,17 @@ class Episode(Protocol):
         """Return what the rewards of the whole episode read, once it is over.
 
         `void` is None, or the kind of failure (`timeout`, `error`) after which the outcome says nothing about the
-        policy; an outcome without the key is not void.
+        policy; an outcome without the key is not void. `turn_rewards`, which may be left out, are the rewards of
+        turns that are known at the end alone: by name, a number for each turn from the first on.
         """
 
 
 class Environment(Protocol):
-    """A partner of several turns that answers an action with an observation. Its members may be class attributes."""
+    """A partner of several turns that answers an action with an observation. Its members may be class attributes.
+
+    It may have two more: `special_tokens`, those that an action is read with, and `space`, the coordinate space of the
+    points and boxes in actions (pixel, norm_1 or norm_1000), in which reports draw them on what the policy saw.
+    """
 
     max_turns: int
     """The largest number of actions of an episode."""

@@ -25,7 +25,13 @@ from mmrl.errors import ConfigError
 C = TypeVar("C", bound=Callable[..., Any])
 
 ENVIRONMENTS: Registry[Any] = Registry(
-    "mmrl.environments", "environment", {"tools": "mmrl.environments.tool_environment:ToolEnvironment"}
+    "mmrl.environments",
+    "environment",
+    {
+        "attempts": "mmrl.environments.attempts:Attempts",
+        "recorded": "mmrl.environments.recorded:RecordedTraces",
+        "tools": "mmrl.environments.tool_environment:ToolEnvironment",
+    },
 )
 TOOLS: Registry[Any] = Registry(
     "mmrl.tools",
@@ -34,6 +40,8 @@ TOOLS: Registry[Any] = Registry(
         "calculator": "mmrl.environments.tools.calculator:Calculator",
         "crop": "mmrl.environments.tools.crop:Crop",
         "draw": "mmrl.environments.tools.draw:Draw",
+        "find_pages": "mmrl.environments.tools.page_index:FindPages",
+        "open_page": "mmrl.environments.tools.page_index:OpenPage",
         "read_text": "mmrl.environments.tools.read_text:ReadText",
         "search": "mmrl.environments.tools.local_search:LocalSearch",
     },
@@ -108,6 +116,9 @@ def build_environment(config: EnvironmentConfig, family: str | None = None) -> E
             "deadline_s": config.deadline_s,
             **args,
         }
+    if config.name == "recorded" and isinstance(live := args.get("live"), str | dict):
+        section = {"name": live} if isinstance(live, str) else live
+        args["live"] = build_environment(EnvironmentConfig.model_validate(section), family)
     if config.max_turns is not None:
         args["max_turns"] = config.max_turns
     return load_environment(config.name, **args)

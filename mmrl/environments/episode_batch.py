@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
@@ -34,13 +35,23 @@ class EpisodeBatch:
     ("error" or "timeout") and `detail`. Rows that have taken `max_turns` actions are over.
     """
 
-    def __init__(self, environment: Environment, samples: Sequence[Sample], reader: MediaReader) -> None:
+    def __init__(
+        self, environment: Environment, samples: Sequence[Sample], reader: MediaReader, max_turns: int | None = None
+    ) -> None:
         """Begin an episode for each sample.
+
+        Args:
+            environment: the partner of all rows.
+            samples: [R], one for each row.
+            reader: opens the media of samples.
+            max_turns: the most actions of an episode, beside the environment's own number; None: that alone counts.
 
         Raises:
             DataError: see `Environment.begin`.
         """
         self._environment = environment
+        most = environment.max_turns
+        self._max_turns = most if max_turns is None else min(max_turns, most)
         self._episodes: list[Episode] = [environment.begin(sample, reader) for sample in samples]
         self._live = dict.fromkeys(range(len(samples)))
         self._voids: dict[int, tuple[str, str]] = {}
@@ -51,6 +62,10 @@ class EpisodeBatch:
     def live(self) -> list[int]:
         """The rows whose episode is not over, in order."""
         return list(self._live)
+
+    def is_void(self, row: int) -> bool:
+        """Return whether the episode of a row broke down."""
+        return row in self._voids
 
     def step(self, actions: Mapping[int, str | None]) -> dict[int, Step]:
         """Answer the actions of live rows, all at once.
@@ -70,7 +85,7 @@ class EpisodeBatch:
                 step = None
             if step is None:
                 step = Step(None)
-            elif self.turns[row] >= self._environment.max_turns and step.observation is not None:
+            elif self.turns[row] >= self._max_turns and step.observation is not None:
                 step = Step(None, step.rewards, step.info)
             if step.observation is None:
                 del self._live[row]
@@ -84,6 +99,12 @@ class EpisodeBatch:
             for row, episode in enumerate(self._episodes)
             if row not in self._voids
         })  # fmt: skip
+        for row, outcome in list(found.items()):
+            try:
+                turn_rewards_of(outcome, self.turns[row])
+            except ValueError as err:
+                self._make_void(row, *error_of(err))
+                del found[row]
         return [
             found[row] if row in found else {"void": self._voids[row][0], "detail": self._voids[row][1]}
             for row in range(len(self._episodes))
@@ -115,6 +136,24 @@ class EpisodeBatch:
         if kind not in {known for known, _ in self._voids.values()}:
             _log.warning("the episode of row %d is void (%s): %s", row, kind, detail)
         self._voids[row] = (kind, detail)
+
+
+def turn_rewards_of(outcome: Mapping[str, Any], turns: int) -> dict[str, list[float]]:
+    """Return the rewards of turns that an outcome brings, by name: at most one of each name for each of the turns.
+
+    Raises:
+        ValueError: `turn_rewards` is there, and is no such mapping.
+    """
+    rewards = outcome.get("turn_rewards", {})
+    if not isinstance(rewards, Mapping):
+        raise ValueError(f"the outcome's turn_rewards is {rewards!r:.60}, not a list of numbers for each name")
+    for name, values in rewards.items():
+        numbers = isinstance(values, list | tuple) and all(isinstance(each, int | float) for each in values)
+        if not numbers or len(values) > turns or not all(map(math.isfinite, values)):
+            raise ValueError(
+                f"the outcome's turn_rewards.{name} is {values!r:.60}, not a number for each of {turns} turns"
+            )
+    return {str(name): [float(each) for each in values] for name, values in rewards.items()}
 
 
 def error_of(error: BaseException) -> tuple[str, str]:

@@ -41,9 +41,7 @@ def play(
     if environment.instructions:
         write(environment.instructions)
     batch = EpisodeBatch(environment, [sample], reader)
-    images = tuple(reader.image(path, sample.id) for path in sample.images)
-    videos = tuple(reader.video(path, sample.id) for path in sample.videos)
-    _present(Observation(_text_of(sample), images, videos), folder, 0, write)
+    _present(first_observation(sample, reader), folder, 0, write)
     while batch.live:
         turn = batch.turns[0] + 1
         step = batch.step({0: read(turn)})[0]
@@ -57,9 +55,17 @@ def play(
     return outcome
 
 
-def _text_of(sample: Sample) -> str:
+def first_observation(sample: Sample, reader: MediaReader) -> Observation:
+    """Return what begins an episode: the text of a sample with its pictures and clips.
+
+    Raises:
+        DataError: a picture or clip cannot be read.
+    """
     parts = [sample.prompt] if sample.prompt else []
-    return "\n".join(parts + [str(message.get("content", "")) for message in sample.messages])
+    text = "\n".join(parts + [str(message.get("content", "")) for message in sample.messages])
+    images = tuple(reader.image(path, sample.id) for path in sample.images)
+    videos = tuple(reader.video(path, sample.id) for path in sample.videos)
+    return Observation(text, images, videos)
 
 
 def _present(observation: Observation, folder: Path, turn: int, write: Callable[[str], None]) -> None:

@@ -13,6 +13,11 @@ All that goes wrong is counted by kind:
     timeout, error    a tool that hung or died: the episode ends and is void
 
 All but the last two are the policy's own mistakes: it reads what was wrong, and may try again.
+
+Where a sample has the calls that are wanted, `metadata["calls"]`, the calls of an episode are matched with them
+(`mmrl.environments.call_matching`): the turn reward `match` is the mean score of a turn's calls, and the outcome has
+`matched`, the share of the wanted calls that were made, and `redundant`, the share of calls without a wanted one. Where
+it has the ids of relevant documents, `metadata["relevant"]`, the outcome has `retrieval`, the NDCG of what was found.
 """
 
 from __future__ import annotations
@@ -29,12 +34,14 @@ from mmrl.data.media.budget import fit_image
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.call_formats import CallFormat, call_format
+from mmrl.environments.call_matching import call_similarity, matched_scores, wanted_calls
 from mmrl.environments.call_runner import CallResult, CallRunner
 from mmrl.environments.environment import Observation, Step
+from mmrl.environments.retrieval_quality import ndcg
 from mmrl.environments.source_pictures import SourcePictures
 from mmrl.environments.tool import Tool, ToolContext
 from mmrl.environments.tool_calls import BadCall, ParsedTurn, ToolCall, typed_arguments
-from mmrl.errors import ConfigError
+from mmrl.errors import ConfigError, DataError
 
 MAX_TURN = 200_000
 """The number of characters above which a turn is not read."""
@@ -100,6 +107,12 @@ class ToolEnvironment:
         """Special tokens that an action is read with: those that mark calls in the format."""
         return self.format.special_tokens
 
+    @property
+    def space(self) -> str | None:
+        """The coordinate space of the tools, if all that take coordinates have the same one."""
+        spaces = {getattr(tool, "space", None) for tool in self.tools.values()} - {None}
+        return str(spaces.pop()) if len(spaces) == 1 else None
+
     @cached_property
     def instructions(self) -> str:
         """The tools with their JSON schemas, and the form of a call."""
@@ -107,17 +120,35 @@ class ToolEnvironment:
 
     def begin(self, sample: Sample, reader: MediaReader) -> ToolEpisode:
         """Begin an episode; pictures are read when the first tool uses them."""
-        return ToolEpisode(self, ToolContext(sample, reader, self._sources))
+        try:
+            wanted = wanted_calls(sample.metadata["calls"]) if "calls" in sample.metadata else None
+        except ValueError as err:
+            raise DataError(f"sample {sample.id!r}: metadata.calls: {err}") from None
+        relevant = sample.metadata.get("relevant")
+        if relevant is not None and not (
+            isinstance(relevant, list) and all(isinstance(each, str) for each in relevant)
+        ):
+            raise DataError(f"sample {sample.id!r}: metadata.relevant: expected a list of ids, not {relevant!r:.60}")
+        return ToolEpisode(self, ToolContext(sample, reader, self._sources), wanted, relevant)
 
 
 class ToolEpisode:
     """The turns of one row with tools."""
 
-    def __init__(self, environment: ToolEnvironment, context: ToolContext) -> None:
+    def __init__(
+        self,
+        environment: ToolEnvironment,
+        context: ToolContext,
+        wanted: Sequence[ToolCall] | None = None,
+        relevant: Sequence[str] | None = None,
+    ) -> None:
         self._environment, self._context = environment, context
+        self._wanted, self._relevant = wanted, relevant
+        self._written: list[tuple[int, ToolCall | BadCall]] = []  # all calls, each with its turn from 0
         self._turns = 0
         self._calls: Counter[str] = Counter()
         self._problems: Counter[str] = Counter()
+        self._found: list[str] = []  # of all searches
         self._ended: str | None = None
         self._answer: str | None = None
         self._void: tuple[str, str] | None = None
@@ -139,7 +170,8 @@ class ToolEpisode:
         """Return the episode's end.
 
         `answer` (None without a final answer), `ended` (answer, no_answer, turns, cut_off, void), `void` and `detail`,
-        `turns`, `calls` carried out by tool, and `problems` by kind.
+        `turns`, `calls` carried out by tool, and `problems` by kind; where the sample has wanted calls, `matched` and
+        `redundant`, and where it has relevant documents, `retrieval`.
         """
         kind, detail = self._void or (None, "")
         return {
@@ -150,7 +182,30 @@ class ToolEpisode:
             "turns": self._turns,
             "calls": dict(self._calls),
             "problems": dict(self._problems),
+            **({} if self._wanted is None else self._match(self._wanted)),
+            **({} if self._relevant is None else {"retrieval": ndcg(self._found, self._relevant)}),
         }
+
+    def _match(self, wanted: Sequence[ToolCall]) -> dict[str, Any]:
+        """Return how the calls agree with those that are wanted."""
+        scores = matched_scores([
+            [call_similarity(self._typed(call), each) if isinstance(call, ToolCall) else 0.0 for each in wanted]
+            for _, call in self._written
+        ])  # fmt: skip
+        by_turn: list[list[float]] = [[] for _ in range(self._turns)]
+        for (turn, _), score in zip(self._written, scores, strict=True):
+            by_turn[turn].append(score)
+        made = sum(score > 0 for score in scores)
+        return {
+            "matched": sum(scores) / len(wanted) if wanted else 1.0,
+            "redundant": 1 - made / len(scores) if scores else 0.0,
+            "turn_rewards": {"match": [sum(each) / len(each) if each else 0.0 for each in by_turn]},
+        }
+
+    def _typed(self, call: ToolCall) -> ToolCall:
+        """Return a call whose arguments have the types of its tool's schema, where there is such a tool."""
+        tool = self._environment.tools.get(call.name)
+        return call if tool is None else ToolCall(call.name, typed_arguments(call, tool))
 
     def _answered(self, action: str | None) -> Observation | None:
         environment = self._environment
@@ -176,6 +231,7 @@ class ToolEpisode:
     def _results(self, parsed: ParsedTurn) -> Observation | None:
         environment = self._environment
         last = self._turns >= environment.max_turns
+        self._written += [(self._turns - 1, call) for call in parsed.calls]
         results = [self._checked(call) for call in parsed.calls]
         todo = [(place, each) for place, each in enumerate(results) if not isinstance(each, CallResult)]
         if todo and not last:
@@ -183,6 +239,7 @@ class ToolEpisode:
                 results[place] = done
             self._calls.update(tool.name for _, (tool, *_) in todo)
         finished = [each for each in results if isinstance(each, CallResult)]
+        self._found += [name for each in finished for name in each.observation.found]
         for each in finished:
             if each.kind != "ok":
                 self._problems[each.kind] += 1

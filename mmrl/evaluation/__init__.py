@@ -14,6 +14,7 @@ run_warnings     warnings about a run as sentences
 final_summary    the terminal output at the end of a run
 image_grid       contact sheets and the pictures in prompts
 score_folder     scores of existing pictures
+episodes/        episodes of several turns for people to look at
 report/          report.html: cards, charts, pages
 comparison/      checkpoints side by side on any samples
 

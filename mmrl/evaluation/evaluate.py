@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmrl.data import Sample
 from mmrl.errors import EvaluationError
+from mmrl.evaluation.episodes.episode_view import EpisodeView, episode_view, kept_rows
 from mmrl.evaluation.image_grid import first_of_each_source, prompt_image, still
 from mmrl.evaluation.report.page import as_text
 from mmrl.evaluation.results import Evaluation
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from mmrl.policy import EpisodeRecord, Policy
 
 EXPECTED = 300  # characters of a right answer to keep
+EPISODES = 6  # to keep of an evaluation
 
 
 def evaluate(
@@ -40,7 +42,8 @@ def evaluate(
     Chunk k is generated with seed + k, independent of the policy's parameters: two evaluations with the same arguments
     share their noise row by row, and their difference is a paired one. Rewards that change during training are those of
     its end. `step` only labels the result. For answers in text, the pictures in the prompts of about `pictures`
-    samples, the first of each source, are kept, as `reader` reads them (unset: within the default budget).
+    samples, the first of each source, are kept, as `reader` reads them (unset: within the default budget). Of
+    policies that play in an environment, up to `EPISODES` of the first episodes are kept.
 
     Where a policy gathers its parameters in each call, processes with fewer calls than others repeat the first one.
 
@@ -100,6 +103,8 @@ def evaluate(
     images = shared_rows([still(generated) for generated in media], rows)
     lengths = shared_rows([None if ids is None else len(ids) for ids in token_ids], rows)
     has_texts = any(answer is not None for answer in answers)
+    chosen = kept_rows([sample.source for sample in samples], draws, min(pictures, EPISODES))
+    views = shared_rows(_viewed(samples, episodes, rows, draws, chosen, reader), rows)
     return Evaluation(
         step=step,
         draws=draws,
@@ -116,6 +121,7 @@ def evaluate(
         prompt_images=_prompt_images(samples, pictures, reader) if has_texts else (),
         further=tuple(name for name in output.values if name not in own),
         failure_reasons=[_failure_reasons(output, row) for row in range(len(prompts))],
+        episodes={row: each for row, each in enumerate(views) if each is not None},
     )
 
 
@@ -129,11 +135,33 @@ def _failure_reasons(output: RewardOutput, row: int) -> dict[str, str]:
     }
 
 
-def _prompt_images(samples: Sequence[Sample], count: int, reader: MediaReader | None) -> list[Any]:
+def _viewed(
+    samples: Sequence[Sample],
+    episodes: Sequence[EpisodeRecord | None],
+    rows: Sequence[int],
+    draws: int,
+    chosen: Sequence[int],
+    reader: MediaReader | None,
+) -> list[EpisodeView | None]:
+    """Return the chosen ones of a process's episodes, for people to look at; None for the others."""
+    if not any(episode is not None for episode in episodes):
+        return [None] * len(rows)
+    reader = reader or _default_reader()
+    return [
+        episode_view(samples[row // draws], episode, reader) if row in chosen and episode is not None else None
+        for row, episode in zip(rows, episodes, strict=True)
+    ]
+
+
+def _default_reader() -> MediaReader:
     from mmrl.data.media.budget import MediaBudget
     from mmrl.data.media.reader import MediaReader as Reader  # here: it needs a video library
 
-    reader = reader or Reader(MediaBudget())
+    return Reader(MediaBudget())
+
+
+def _prompt_images(samples: Sequence[Sample], count: int, reader: MediaReader | None) -> list[Any]:
+    reader = reader or _default_reader()
     kept = set(first_of_each_source([sample.source for sample in samples], count))
     return [prompt_image(sample, reader) if number in kept else None for number, sample in enumerate(samples)]
 

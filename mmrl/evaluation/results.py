@@ -3,6 +3,7 @@
 evaluations/step-N.jsonl            one line per row: id, draw, prompt, source, rewards, status (answer, tokens, ...)
 samples/step-N/<prompt>-<draw>.png  the generated pictures of the first prompts
 samples/step-N/<prompt>-shown.png   the picture in the prompt, for the first prompts of each source
+episodes/step-N/                    some episodes of several turns (`episodes.episode_files`)
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from PIL import Image
 
 from mmrl.atomic_io import replace_text
 from mmrl.errors import EvaluationError
+from mmrl.evaluation.episodes.episode_files import delete_episodes, load_episodes, save_episodes
+from mmrl.evaluation.episodes.episode_view import EpisodeView
 from mmrl.evaluation.image_grid import first_of_each_source
 from mmrl.rewards.core.reward_errors import Status
 from mmrl.statistics.intervals import Interval, paired_difference, paired_means
@@ -46,6 +49,7 @@ class Evaluation:
     prompt_images: Sequence[Image.Image | None] = field(default=(), repr=False)  # N; None or empty: not kept
     further: tuple[str, ...] = ()  # further scores of a reward, such as a detection's precision
     failure_reasons: Sequence[Mapping[str, str]] = ()  # N * draws, {reward: reason}; not saved
+    episodes: Mapping[int, EpisodeView] = field(default_factory=dict, repr=False)  # {row: episode} of those kept
 
     @property
     def diversity(self) -> float | None:
@@ -120,8 +124,8 @@ class Evaluation:
     def save(self, folder: Path, pictures: int = 16) -> Path:
         """Write into a run folder, replacing an earlier evaluation of the step, and return the path of its rows.
 
-        With them go the generated pictures of the first `pictures` prompts, and the pictures in the first prompts of
-        each source.
+        With them go the generated pictures of the first `pictures` prompts, the pictures in the first prompts of each
+        source, and episodes.
         """
         samples = folder / "samples" / f"step-{self.step}"
         samples.mkdir(parents=True, exist_ok=True)
@@ -133,6 +137,7 @@ class Evaluation:
         for sample in first_of_each_source(self.sources, pictures):
             if self.prompt_images and (image := self.prompt_images[sample]) is not None:
                 image.save(_picture(folder, self.step, sample, "shown"))
+        save_episodes(folder, self.step, {divmod(row, self.draws): each for row, each in self.episodes.items()})
         path = _file(folder, self.step)
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(self._line(row), ensure_ascii=False) for row in range(len(self.ids) * self.draws))
@@ -156,6 +161,7 @@ class Evaluation:
         diversity = [row["diversity"] for row in firsts if row.get("diversity") is not None]
         kept = [_picture(folder, step, *divmod(row, draws)) for row in range(len(rows))] if images else []
         prompts = [_picture(folder, step, sample, "shown") for sample in range(len(firsts))] if images else []
+        episodes = load_episodes(folder, step) if images else {}
         return cls(
             step=step,
             draws=draws,
@@ -171,6 +177,7 @@ class Evaluation:
             expected=[row.get("expected") for row in firsts],
             prompt_images=[_open(path) for path in prompts] or [None] * len(firsts),
             further=tuple(dict.fromkeys(name for row in rows for name in row.get("further", ()))),
+            episodes={sample * draws + draw: each for (sample, draw), each in episodes.items()},
         )
 
     def _line(self, row: int) -> dict[str, Any]:
@@ -251,6 +258,7 @@ def forget_evaluations_after(folder: Path, step: int) -> None:
         if late > step:
             _file(folder, late).unlink()
             shutil.rmtree(folder / "samples" / f"step-{late}", ignore_errors=True)
+            delete_episodes(folder, late)
 
 
 def _file(folder: Path, step: int) -> Path:

@@ -115,6 +115,7 @@ def one_call(config: TrainConfig) -> TrainConfig:
         "micro_batch": plan.micro_batch,
         "group_sampling": FixedGroupSamplingConfig(),
         "replay": None,
+        "starts": None,
         "demonstrations": None,
     }
     if sampled:
@@ -134,12 +135,16 @@ def _notes(config: TrainConfig) -> Iterator[str]:
     data = config.data
     if data.group_sampling.name != "fixed":
         yield f"data.group_sampling: {data.group_sampling.name} may sample several rounds; one is counted"
+    if data.starts is not None:
+        yield f"data.starts: {data.starts.name} may sample several rounds and lengthen prompts; it is left out"
     if data.replay is not None:
         yield "data.replay: answers of earlier iterations are not counted"
     if data.demonstrations is not None:
         yield "data.demonstrations: calls for demonstrations are not counted"
     if config.pretraining is not None:
         yield "pretraining: the stage after it is measured"
+    if config.stages:
+        yield "stages: the last stage is measured"
     if config.training.max_kl is not None:
         yield "training.max_kl: the measurement of the distance is not counted"
     if config.run.overlap.is_on:

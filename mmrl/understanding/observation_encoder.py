@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Any
 
 from jinja2 import TemplateError
@@ -27,10 +28,14 @@ ANSWER = "mmrlturn"
 
 
 class ObservationEncoder:
-    """An encoder of observations with a model's chat template and processor."""
+    """An encoder of observations with a model's chat template and processor, for one call.
+
+    Rows of a group often see the same: equal pictures with equal texts are encoded once, as long as the encoder lives.
+    """
 
     def __init__(self, vlm: VLM, prompts: PromptEncoder, reader: MediaReader) -> None:
         self._vlm, self._prompts, self._reader = vlm, prompts, reader
+        self._known: dict[tuple[Any, ...], EncodedObservation] = {}
         self._end = str(vlm.tokenizer.convert_ids_to_tokens(vlm.end))
         self._special = _special_texts(vlm, prompts)
 
@@ -74,9 +79,14 @@ class ObservationEncoder:
             )
         text, continued = self._suffix(messages, observation, subject)
         images = [fit_image(image.convert("RGB"), self._reader.budget.image) for image in observation.images]
+        key = (text, *((image.size, sha256(image.tobytes()).digest()) for image in images))
+        if key in self._known:
+            return self._known[key], continued
         encoded = self._prompts.processed(text, images, observation.videos, sample.id, subject, begins=False)
-        positions = relative_positions(self._vlm.model, self._vlm.family, encoded)
-        return EncodedObservation(encoded, positions), continued
+        found = EncodedObservation(encoded, relative_positions(self._vlm.model, self._vlm.family, encoded))
+        if not observation.videos and not self._prompts.keep_media:  # what a server gets names the sample
+            self._known[key] = found
+        return found, continued
 
     def _suffix(
         self, messages: Sequence[dict[str, Any]], observation: Observation, subject: str

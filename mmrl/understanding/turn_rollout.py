@@ -3,15 +3,16 @@
 The first turn shares each prompt between the rows of its group. A later turn reads each row's whole sequence again, so
 any rollout engine serves: what it gets is a prompt. Rows whose episode is over leave the loop.
 
-The rows of a call may be written in several waves, one after another: the environment answers one wave while the next
-is written. How the waves are cut does not depend on how long an answer takes, so equal seeds give equal rows.
+The rows of a call may be written in several waves: the environment answers one wave while another is written, and the
+wave whose answers are there first is written next. Neither the cuts nor the seeds of waves depend on how long an answer
+takes, so equal seeds give equal rows.
 """
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -23,13 +24,14 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.reader import MediaReader
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Environment, Observation, Step
-from mmrl.environments.episode_batch import EpisodeBatch
+from mmrl.environments.episode_batch import EpisodeBatch, turn_rewards_of
 from mmrl.errors import DataError
-from mmrl.policy import EndOfEpisode, EpisodeRecord, TurnReward
+from mmrl.policy import EndOfEpisode, EpisodeRecord, RowStart, TurnReward
 from mmrl.rewards.core.executor import DaemonPool
 from mmrl.seeds import fold_in
 from mmrl.understanding.continuation import Continuation, Observed, followed, mixes_media, with_positions
 from mmrl.understanding.encoded_prompt import EncodedPrompt
+from mmrl.understanding.forced_turns import BegunEpisode, play_forced_turns
 from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.rollout_engine import GeneratedTokens, RolloutEngine
 from mmrl.understanding.vlm import VLM
@@ -51,20 +53,27 @@ class Trajectory:
     events: list[TurnReward] = field(default_factory=list)
     info: list[Mapping[str, float]] = field(default_factory=list)
     end: EndOfEpisode = EndOfEpisode.OVER
+    forced: tuple[tuple[str, Observation], ...] = ()  # turns that the episode began with, and what followed each
 
-    def record(self, outcome: Mapping[str, Any]) -> EpisodeRecord:
-        """Return the record of the finished episode."""
+    def record(self, outcome: Mapping[str, Any], environment: Environment) -> EpisodeRecord:
+        """Return the record of the finished episode, with the turn rewards that its outcome brings."""
+        late = turn_rewards_of(outcome, len(self.texts))
         return EpisodeRecord(
             texts=tuple(self.texts),
             observations=tuple(self.observations),
             outcome=outcome,
-            events=tuple(self.events),
+            events=(
+                *self.events,
+                *(TurnReward(turn, name, value) for name, values in late.items() for turn, value in enumerate(values)),
+            ),
             info=tuple(self.info),
             end=self.end,
+            space=getattr(environment, "space", None),
+            forced=self.forced,
         )
 
 
-@dataclass
+@dataclass(eq=False)
 class _Wave:
     """The rows of a call that are written together."""
 
@@ -101,21 +110,29 @@ class TurnWriter:
         counts: Sequence[int],  # [P]; the number of rows of each
         sampling: TokenSamplingConfig,
         seed: int,
-        prefixes: Sequence[str] | None = None,  # P; the beginnings of first turns that the prompts end with
+        starts: Sequence[RowStart | None] | None = None,  # P; `prompts` hold their prompts and prefixes, but no turns
         scripted: Sequence[Sequence[Sequence[int]]] | None = None,  # [B]; the tokens of each turn, instead of sampling
+        max_turns: int | None = None,  # of an episode; None: as the environment says
     ) -> tuple[list[Trajectory], list[dict[str, Any]]]:
         """Return B = sum(counts) trajectories, ordered by prompt, and the outcomes of their episodes.
 
         Scripted turns are taken as they are, each with a log-probability of 0; an episode ends with the last of them.
+        A row whose episode begins with forced turns has them in its prompt, and its texts, tokens and rewards are those
+        of the turns that the policy wrote.
 
         Raises:
-            DataError: a sample has not what the environment needs, or the model cannot take an observation.
+            DataError: a sample has not what the environment needs, the model cannot take an observation, or the
+                environment ends an episode at a forced turn.
         """
         placed = [with_positions(self.vlm.model, self.vlm.family, prompt) for prompt in prompts]
         prompt_of = [number for number, count in enumerate(counts) for _ in range(count)]
+        begun = [RowStart() if start is None else start for start in starts or [None] * len(samples)]
         rows = [
             Trajectory(
-                samples[each], placed[each], self.encoder.begin(samples[each]), prefixes[each] if prefixes else ""
+                samples[each],
+                placed[each],
+                self.encoder.begin(begun[each].sample(samples[each])),
+                begun[each].prefix,
             )
             for each in prompt_of
         ]
@@ -126,25 +143,54 @@ class TurnWriter:
                 rows[start:end],
                 [prompts[each] for each in dict.fromkeys(prompt_of[start:end])],
                 list(Counter(prompt_of[start:end]).values()),
-                EpisodeBatch(self.environment, [row.sample for row in rows[start:end]], self.reader),
+                EpisodeBatch(self.environment, [row.sample for row in rows[start:end]], self.reader, max_turns),
                 None if scripted is None else scripted[start:end],
             )
             for number, (start, end) in enumerate(pairwise(bounds))
             if start < end
         ]
+        if any(start.turns for start in begun):
+            numbers = [prompt_of[start:end] for start, end in pairwise(bounds) if start < end]
+            for wave, of_rows in zip(waves, numbers, strict=True):
+                self._force(wave, [begun[each].turns for each in dict.fromkeys(of_rows)], sampling.max_new_tokens)
         pool = DaemonPool(len(waves), "turns")
-        queue = deque(waves)
+        queue = list(waves)
         while queue:
-            wave = queue.popleft()
+            wave = _first_answered(queue)
+            queue.remove(wave)
             if wave.pending is not None:
                 self._receive(wave, wave.pending.result(), sampling.max_new_tokens)
             if wave.writing:
                 self._write_turn(wave, sampling)
-                actions = {number: self._action(wave.rows[number]) for number in wave.writing}
+                live = set(wave.episodes.live)  # an episode that broke down at a forced turn has no more steps
+                actions = {number: self._action(wave.rows[number]) for number in wave.writing if number in live}
                 wave.pending = pool.submit(partial(wave.episodes.step, actions))
                 queue.append(wave)
         pool.close()
         return rows, [outcome for wave in waves for outcome in wave.episodes.outcomes()]
+
+    def _force(self, wave: _Wave, forced: Sequence[Sequence[str]], room: int) -> None:
+        """Let the environment answer the forced turns of a wave's prompts, and put them into the prompts."""
+        prompt_of = [number for number, count in enumerate(wave.counts) for _ in range(count)]
+        first = [wave.rows[prompt_of.index(number)] for number in range(len(forced))]
+        begun = [
+            BegunEpisode(row.sample, row.prompt, row.messages, tuple(turns))
+            for row, turns in zip(first, forced, strict=True)
+        ]
+        play_forced_turns(self.vlm, self.encoder, wave.episodes, begun, prompt_of)
+        for number, each in enumerate(begun):
+            if not each.turns:
+                continue
+            prefix = first[number].prefix
+            prompt = each.whole_prompt(self.vlm, self.vlm.encode(prefix) if prefix else [])
+            if self.context is not None and prompt.length + room > self.context:
+                raise DataError(
+                    f"sample {each.sample.id!r}: after {len(each.turns)} forced turns its prompt has {prompt.length} "
+                    f"tokens, which leaves no room for a turn of {room} in a context of {self.context}"
+                )
+            wave.prompts[number] = prompt
+            for row in (row for row, own in zip(wave.rows, prompt_of, strict=True) if own == number):
+                row.prompt, row.messages, row.forced = prompt, each.messages, tuple(each.answered)
 
     @cached_property
     def _ends(self) -> frozenset[int]:
@@ -166,6 +212,7 @@ class TurnWriter:
 
     def _receive(self, wave: _Wave, steps: Mapping[int, Step], room: int) -> None:
         """Add the environment's answers to the rows, and keep those that write another turn."""
+        steps = {number: steps.get(number, Step(None)) for number in wave.writing}
         for number, step in steps.items():
             self._add_step(wave.rows[number], step)
         scripted = wave.scripted
@@ -217,6 +264,14 @@ class TurnWriter:
     def _read_so_far(self, row: Trajectory) -> EncodedPrompt:
         continuation = Continuation(torch.tensor(row.token_ids, dtype=torch.long), tuple(row.observed))
         return followed(row.prompt, continuation, self.vlm.family)
+
+
+def _first_answered(queue: Sequence[_Wave]) -> _Wave:
+    """Return the first wave that can be written, and wait until there is one."""
+    pending = [wave.pending for wave in queue if wave.pending is not None]
+    if len(pending) == len(queue):
+        wait(pending, return_when=FIRST_COMPLETED)
+    return next(wave for wave in queue if wave.pending is None or wave.pending.done())
 
 
 def _as_generated(turns: Sequence[Sequence[int]]) -> GeneratedTokens:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,8 @@ from mmrl.data.sample import Sample
 from mmrl.distributed.layout import Layout
 from mmrl.environments.environment import Environment
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import DecisionCallback, Rollout, RolloutRequest, TargetText
+from mmrl.policy import Capability, DecisionCallback, Rollout, RolloutRequest, RowStart, TargetText, row_starts
+from mmrl.rewards.parsing.boxes import Space
 from mmrl.tokens import pad_right
 from mmrl.tokens.token_policy import TokenPolicy
 from mmrl.understanding.encoded_prompt import EncodedPrompt
@@ -31,6 +33,7 @@ from mmrl.understanding.rollout_engine import RolloutEngine, TransformersEngine
 from mmrl.understanding.serving.served_engine import ServedEngine
 from mmrl.understanding.serving.weight_routes import build_route
 from mmrl.understanding.serving.weight_versions import VersionFolders
+from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.turn_rollout import Trajectory, TurnWriter
 from mmrl.understanding.vlm import VLM, full_training_of_parts, load_vlm, lora_of_parts, part_of, trained_parts
 from mmrl.understanding.vlm_replay import Scores, TokenRecording, packed_scores, row_scores
@@ -45,6 +48,7 @@ class VLMPolicy(TokenPolicy):
     Each prompt, with its images and videos, is computed once for all of its answers, in rollout and in update.
     """
 
+    capabilities = TokenPolicy.capabilities | {Capability.ROW_STARTS}
     config: VLMConfig
 
     def __init__(self, vlm: VLM, config: VLMConfig, sampling: TokenSamplingConfig, media: MediaConfig) -> None:
@@ -99,6 +103,18 @@ class VLMPolicy(TokenPolicy):
         most = getattr(self.vlm.model.config.get_text_config(), "max_position_embeddings", None)
         self._context = min((each for each in (context_tokens, most) if each is not None), default=None)
 
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Return a context in which rollouts are one answer to each prompt, as without an environment."""
+        environment, context_tokens, waves = self.environment, self._context, self._waves
+        if environment is not None:
+            self.play_in(None)
+        try:
+            yield
+        finally:
+            if environment is not None:
+                self.play_in(environment, context_tokens, waves)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> VLMPolicy:
         """Return a copy that plays in the same environment: its tools count their failures over all episodes."""
         if self.environment is not None:
@@ -144,6 +160,11 @@ class VLMPolicy(TokenPolicy):
         """Return the log-probabilities [B, T] of recorded answers; 0 after an answer's end."""
         return self._score(recording)[0]
 
+    def coordinates(self, requested: Space | None) -> CoordinateFormat:
+        """Return the format of coordinates in answers: in the family's own space, or in the requested one."""
+        family = self.vlm.family
+        return coordinate_format(family.name, family.space, self.vlm.processor, self.reader.budget.image, requested)
+
     def check_sample(self, sample: Sample) -> None:
         """Check that the model's processor takes the media of a sample; no file is opened.
 
@@ -156,15 +177,18 @@ class VLMPolicy(TokenPolicy):
     def announce(self, calls: Sequence[tuple[Sequence[RolloutRequest], int]]) -> None:
         """Let servers generate the answers of all these calls (requests, seed) of `rollout` at once.
 
-        Of episodes, these are the first turns, unless a call is written in several waves.
+        Of episodes, these are the first turns, unless a call is written in several waves or turns are forced.
         """
-        if isinstance(self.engine, ServedEngine) and (self.environment is None or self._waves == 1):
+        begun = [(self._begun(requests), seed) for requests, seed in calls]
+        forced = any(request.start is not None and request.start.turns for requests, _ in begun for request in requests)
+        if isinstance(self.engine, ServedEngine) and not forced and (self.environment is None or self._waves == 1):
             self.engine.load_weights(self.vlm.model, self.version)
             self.engine.announce([(*self._encoded(requests), seed) for requests, seed in calls])
 
     @torch.no_grad()
     def rollout(self, requests: Sequence[RolloutRequest], seed: int) -> Rollout:
         """Generate B = sum(r.n) answers."""
+        requests = self._begun(requests)
         prompts, counts, sampling = self._encoded(requests)
         self.engine.load_weights(self.vlm.model, self.version)
         if self.environment is not None:
@@ -176,7 +200,7 @@ class VLMPolicy(TokenPolicy):
             [requests[number].sample for number in prompt_of],
             [requests[number].group for number in prompt_of],
             TokenRecording(prompts, prompt_of, *_padded(generated.token_ids, self.vlm.padding), sampling.temperature),
-            [requests[number].prefix or "" for number in prompt_of],
+            row_starts(requests),
         )
         for row, values in enumerate(generated.log_probs):
             rollout.log_probs[row, : len(values)] = torch.tensor(values)
@@ -194,11 +218,16 @@ class VLMPolicy(TokenPolicy):
                 counts,
                 sampling,
                 seed,
-                prefixes=[request.prefix or "" for request in requests],
+                starts=[request.start for request in requests],
+                max_turns=requests[0].max_turns,
             )
         prompt_of = [number for number, count in enumerate(counts) for _ in range(count)]
+        for number, request in enumerate(requests):
+            if request.start is not None and request.start.turns:  # the prompt that its rows continue holds them
+                prompts[number] = rows[prompt_of.index(number)].prompt
         groups = [requests[number].group for number in prompt_of]
-        return self._as_episodes(rows, outcomes, groups, prompts, prompt_of, sampling.temperature)
+        rollout = self._as_episodes(rows, outcomes, groups, prompts, prompt_of, sampling.temperature)
+        return replace(rollout, starts=row_starts(requests))
 
     def _turn_writer(self) -> TurnWriter:
         if self.environment is None:
@@ -219,29 +248,36 @@ class VLMPolicy(TokenPolicy):
         tokens, lengths = _padded([row.token_ids for row in rows], self.vlm.padding)
         observed = tuple(tuple(row.observed) for row in rows)
         recording = TokenRecording(prompts, prompt_of, tokens, lengths, temperature, observed)
-        rollout = self._as_rollout([row.sample for row in rows], groups, recording, [""] * len(rows))
+        rollout = self._as_rollout([row.sample for row in rows], groups, recording)
         for number, row in enumerate(rows):
             rollout.log_probs[number, : len(row.log_probs)] = torch.tensor(row.log_probs)
-        records = [row.record(outcome) for row, outcome in zip(rows, outcomes, strict=True)]
+        assert self.environment is not None
+        records = [row.record(outcome, self.environment) for row, outcome in zip(rows, outcomes, strict=True)]
         return replace(rollout, media=[record.texts[-1] for record in records], episodes=records)
 
     @torch.no_grad()
     def score_targets(self, targets: Sequence[TargetText]) -> Rollout:
         """Return a rollout of target texts, each with its end token; targets of several turns are all of a call.
 
+        An episode of exact tokens that the environment ends early, or that breaks down, has the turns up to there.
+
         Raises:
-            DataError: a sample cannot be read, a text contains a placeholder token of media, or an episode ends before
-                the last of its turns.
+            DataError: a sample cannot be read, a text contains a placeholder token of media, or an episode of texts
+                ends before the last of its turns.
             ConfigError: a target has several turns, and the policy has no environment.
+            ValueError: the targets were sampled at several temperatures.
         """
-        prompts: dict[str, EncodedPrompt] = {}
+        prompts: dict[tuple[str, str, str | None], EncodedPrompt] = {}
         prompt_of, numbers = [], {}
         for each in targets:
-            if each.sample.id not in prompts:
-                numbers[each.sample.id] = len(prompts)
-                prompts[each.sample.id] = self._prompt(each.sample, None)
-            prompt_of.append(numbers[each.sample.id])
-        if any(each.turns for each in targets):
+            key = (each.sample.id, each.start.prefix, each.start.prompt) if each.start else (each.sample.id, "", None)
+            if key not in prompts:
+                numbers[key] = len(prompts)
+                prompts[key] = self._prompt(each.sample, each.start)
+            prompt_of.append(numbers[key])
+        starts = [None if each.start is None else replace(each.start, max_new_tokens=None) for each in targets]
+        sampling = self._sampling(self.sampling, starts)
+        if any(each.turns or each.turn_tokens or (each.start is not None and each.start.turns) for each in targets):
             return self._score_turns(targets, list(prompts.values()), prompt_of)
         token_ids = [
             [*self.vlm.encode(each.text), self.vlm.end] if each.token_ids is None else list(each.token_ids)
@@ -253,9 +289,9 @@ class VLMPolicy(TokenPolicy):
             [each.sample for each in targets],
             [each.group for each in targets],
             TokenRecording(
-                list(prompts.values()), prompt_of, *_padded(token_ids, self.vlm.padding), self.sampling.temperature
+                list(prompts.values()), prompt_of, *_padded(token_ids, self.vlm.padding), sampling.temperature
             ),
-            [""] * len(targets),
+            [each.start for each in targets] if any(each.start for each in targets) else None,
         )
         rollout.log_probs.copy_(self._score(rollout.recording)[0])
         return rollout
@@ -263,7 +299,11 @@ class VLMPolicy(TokenPolicy):
     def _score_turns(
         self, targets: Sequence[TargetText], prompts: list[EncodedPrompt], prompt_of: list[int]
     ) -> Rollout:
-        scripted = [[[*self.vlm.encode(text), self.vlm.end] for text in each.turns or (each.text,)] for each in targets]
+        scripted = [
+            [list(ids) for ids in each.turn_tokens]
+            or [[*self.vlm.encode(text), self.vlm.end] for text in each.turns or (each.text,)]
+            for each in targets
+        ]
         for each, turns in zip(targets, scripted, strict=True):
             for ids in turns:
                 self._check_target(each, ids)
@@ -273,14 +313,17 @@ class VLMPolicy(TokenPolicy):
             [1] * len(targets),
             self.sampling,
             seed=0,
+            starts=[each.start for each in targets],
             scripted=scripted,
         )
         for each, row, turns in zip(targets, rows, scripted, strict=True):
-            if len(row.texts) < len(turns):
+            if len(row.texts) < len(turns) and not each.turn_tokens:
                 raise DataError(
                     f"sample {each.sample.id!r}: its demonstration has {len(turns)} turns, and the environment ended "
                     f"the episode after {len(row.texts)} ({row.end})"
                 )
+        if any(each.start is not None and each.start.turns for each in targets):
+            prompts, prompt_of = [row.prompt for row in rows], list(range(len(rows)))
         groups = [each.group for each in targets]
         rollout = self._as_episodes(rows, outcomes, groups, prompts, prompt_of, self.sampling.temperature)
         rollout.log_probs.copy_(self._score(rollout.recording)[0])
@@ -330,28 +373,64 @@ class VLMPolicy(TokenPolicy):
     ) -> tuple[list[EncodedPrompt], list[int], TokenSamplingConfig]:
         """Return the prompts of a call, how many answers each gets, and the sampling of all."""
         sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
-        prompts = [self._prompt(request.sample, request.prefix) for request in requests]
+        sampling = self._sampling(sampling, [request.start for request in requests])
+        prompts = [self._prompt(request.sample, request.start) for request in requests]
         return prompts, [request.n for request in requests], sampling
 
-    def _prompt(self, sample: Sample, prefix: str | None) -> EncodedPrompt:
-        return self._encoder.encode(sample).followed_by(self.vlm.encode(prefix) if prefix else [], self.vlm.family)
+    def _begun(self, requests: Sequence[RolloutRequest]) -> list[RolloutRequest]:
+        """Return the requests with the first turns that the environment has for their samples.
+
+        Raises:
+            ConfigError: a request begins with turns, and no environment answers them.
+        """
+        first_turns = getattr(self.environment, "first_turns", None)
+        found = []
+        for request in requests:
+            start = RowStart() if request.start is None else request.start
+            if start.turns and self.environment is None:
+                raise ConfigError("data.starts: turns that episodes begin with need an environment, which answers them")
+            turns = start.turns or (() if first_turns is None else tuple(first_turns(request.sample)))
+            found.append(replace(request, start=replace(start, turns=turns)) if turns else request)
+        return found
+
+    def _sampling(self, sampling: TokenSamplingConfig, starts: Sequence[RowStart | None]) -> TokenSamplingConfig:
+        """Return the sampling of all rows of a call, within the limits of their starts."""
+        limits = {RowStart().limits if start is None else start.limits for start in starts}
+        if len(limits) > 1:
+            raise ValueError("requests of one call must share the limits of their starts: make a call for each")
+        most, temperature = limits.pop() if limits else (None, None)
+        own = {"max_new_tokens": most, "temperature": temperature}
+        return sampling.model_copy(update={name: value for name, value in own.items() if value is not None})
+
+    def _prompt(self, sample: Sample, start: RowStart | None) -> EncodedPrompt:
+        """Return the prompt of a row, with the forced beginning of its answer unless forced turns come before it."""
+        if start is None:
+            return self._encoder.encode(sample)
+        forced = self.vlm.encode(start.prefix) if start.prefix and not start.turns else []
+        return self._encoder.encode(start.sample(sample)).followed_by(forced, self.vlm.family)
 
     def _as_rollout(
-        self, samples: list[Sample], groups: list[int], recording: TokenRecording, prefixes: list[str]
+        self,
+        samples: list[Sample],
+        groups: list[int],
+        recording: TokenRecording,
+        starts: list[RowStart | None] | None = None,
     ) -> Rollout:
         mask = torch.arange(recording.tokens.shape[1]) < torch.tensor(recording.lengths)[:, None]
         mask = mask.to(self.vlm.device)
         token_ids = [r[:n] for r, n in zip(recording.tokens.tolist(), recording.lengths, strict=True)]
+        written = zip(starts or [None] * len(token_ids), token_ids, strict=True)
         return Rollout(
             samples=samples,
             group_index=torch.tensor(groups, device=self.vlm.device),
             log_probs=torch.zeros(mask.shape, device=self.vlm.device),
             mask=mask,
             channel=recording.turns().to(self.vlm.device),
-            media=[p + self.vlm.decode(ids) for p, ids in zip(prefixes, token_ids, strict=True)],
+            media=[("" if start is None else start.prefix) + self.vlm.decode(ids) for start, ids in written],
             policy_version=self.version,
             recording=recording,
             token_ids=token_ids,
+            starts=starts,
         )
 
     def _score(self, recording: TokenRecording) -> Scores:

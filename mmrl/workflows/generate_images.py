@@ -100,7 +100,10 @@ def generate_images(
     run = load_run(Path(target)) if (Path(target) / CONFIG).is_file() else None
     policy_config: AnyPolicyConfig = run.config.policy if run else PolicyConfig(model=target)
     if not isinstance(policy_config, PolicyConfig | ImageTokenConfig):
-        raise ConfigError(f"{target}: a policy of kind {policy_config.kind} answers in text and draws no pictures")
+        raise ConfigError(
+            f"{target}: a policy of kind {policy_config.kind} answers in text and draws no pictures: "
+            "see mmrl demo and mmrl environments watch"
+        )
     _check_options(target, n, options, policy_config, trained=run is not None and not base)
     run_rewards = {each.name: each for each in run.config.rewards if each.weight} if run else {}
     ranking_weights = options.rewards or {name: each.weight for name, each in run_rewards.items()}

@@ -190,10 +190,16 @@ def _train(config: TrainConfig, resume: Path | None, policy: AnyPolicy | None, l
         rewards = None
         if config.algorithm.experience == "rollouts":
             rewards = stack.enter_context(closing(build_rewards(config, samples, load_reward)))
+        stage_rewards = [
+            rewards
+            if stage.rewards is None
+            else stack.enter_context(closing(build_rewards(config.staged(stage), samples, load_reward)))
+            for stage in config.stages
+        ]
         pretraining_samples = samples
         if config.pretraining and config.pretraining.path:
             pretraining_samples = _prepare(policy, config, load_samples(config.pretraining.path, config.media))
-        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards)
+        setup = build_training_setup(config, policy, samples, pretraining_samples, rewards, stage_rewards)
         evaluator = None
         if config.data.validation:
             evaluator = _evaluator(config, policy, load_reward, run)

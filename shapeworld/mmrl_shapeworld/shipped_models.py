@@ -21,8 +21,16 @@ PIPELINE = GENERATORS["sd3"]
 VLM = WEIGHTS / "vlm-shapes"
 REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums", "remainders": WEIGHTS / "vlm-remainders"}
 """Language models of `mmrl_shapeworld.reasoning`, by family."""
+SECOND_TURNS = WEIGHTS / "vlm-sums-twice"
+"""The language model of sums that was taught a second turn."""
 VLM_WORLDS = WEIGHTS / "vlm-worlds"
 """The VLM of the questions of `mmrl_shapeworld.worlds`."""
+VLM_ZOOM = WEIGHTS / "vlm-zoom"
+"""The VLM that looks closer at the pages of `mmrl_shapeworld.worlds.zoom_pages`."""
+VLM_PAGES = WEIGHTS / "vlm-pages"
+"""The VLM that searches stacks of pages (`mmrl_shapeworld.worlds.page_stacks`)."""
+VLM_SCREENS = WEIGHTS / "vlm-screens"
+"""The VLM that clicks buttons over several turns, of `mmrl_shapeworld.worlds.button_environment`."""
 IMAGE_AR = WEIGHTS / "ar-shapes-32"
 """The token image generator."""
 CLIP = WEIGHTS / "clip-shapes"
@@ -32,8 +40,17 @@ OBSERVER = WEIGHTS / "observer.safetensors"
 
 _FOLDERS: Mapping[str, Mapping[str, Path]] = {
     "pipeline": {"": PIPELINE, **GENERATORS},
-    "vlm": {"": VLM, **REASONERS, "vlm-worlds": VLM_WORLDS},
+    "vlm": {
+        "": VLM,
+        **REASONERS,
+        "sums-twice": SECOND_TURNS,
+        "vlm-worlds": VLM_WORLDS,
+        "screens": VLM_SCREENS,
+        "zoom": VLM_ZOOM,
+        "pages": VLM_PAGES,
+    },
     "image_tokens": {"": IMAGE_AR},
+    "clip": {"": CLIP},
 }
 
 
@@ -42,7 +59,7 @@ def model_folder(name: str, kind: str) -> Path:
 
     Args:
         name: The text after `shapeworld:`; empty for plain `shapeworld`.
-        kind: `policy.kind`: pipeline, vlm or image_tokens.
+        kind: `policy.kind`: pipeline, vlm or image_tokens; or clip, the encoder of a reward model.
 
     Raises:
         KeyError: No such model ships. The message lists the models of this kind.

@@ -1,27 +1,48 @@
-"""Data sets of captions: training, validation, and compositions that training never shows.
+"""Data sets by name: captions for generators, and all that the other modules of this package draw.
 
-`samples` also returns the data sets of questions about pictures (`mmrl_shapeworld.vqa.question_splits`), those of the
-worlds (`mmrl_shapeworld.worlds.world_splits`, and `button_splits` and `zoom_splits` for several turns), those of edits,
-holes and motions (`mmrl_shapeworld.task_splits`) and those of calculations
-(`mmrl_shapeworld.reasoning.calculation_splits`), by their names. It is an entry point of `mmrl.datasets`.
+Captions have a training split, splits for development and validation, and compositions that training never shows.
+`samples` is an entry point of `mmrl.datasets`; a further module with splits is one line of `_FAMILIES`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld import task_splits
+from mmrl_shapeworld import preferences, task_splits
 from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption
-from mmrl_shapeworld.reasoning import calculation_splits
+from mmrl_shapeworld.reasoning import calculation_chains, calculation_splits
 from mmrl_shapeworld.vqa import question_splits
-from mmrl_shapeworld.worlds import button_splits, world_splits, zoom_splits
+from mmrl_shapeworld.worlds import (
+    button_splits,
+    button_traces,
+    page_splits,
+    room_splits,
+    stream_splits,
+    world_splits,
+    zoom_splits,
+)
 
 SEEN_KINDS = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
 SPLITS = {"train": (11, 4096), "development": (12, 768), "validation": (14, 768), "heldout": (13, 384)}
 """Seed and size of each split. Settings are chosen on `development`; `validation` and `heldout` are for results."""
+
+_FAMILIES: tuple[tuple[Sequence[str], Callable[[str], list[Sample]]], ...] = (
+    ((*button_splits.NAMES, *button_splits.SHORT), button_splits.samples),
+    (button_traces.NAMES, button_traces.samples),
+    (zoom_splits.NAMES, zoom_splits.samples),
+    (page_splits.NAMES, page_splits.samples),
+    (room_splits.NAMES, room_splits.samples),
+    (stream_splits.NAMES, stream_splits.samples),
+    (preferences.NAMES, preferences.samples),
+    (tuple(task_splits.SPLITS), task_splits.samples),
+    (calculation_splits.NAMES, calculation_splits.samples),
+    (calculation_chains.NAMES, calculation_chains.samples),
+)
+"""The names of splits, and the function that draws one."""
 
 
 def captions(split: str) -> list[Caption]:
@@ -31,8 +52,7 @@ def captions(split: str) -> list[Caption]:
         KeyError: there is no such split.
     """
     if split not in SPLITS:
-        worlds = (*world_splits.split_names(), *button_splits.NAMES, *zoom_splits.NAMES)
-        others = (question_splits.NAMES, task_splits.SPLITS, worlds, calculation_splits.NAMES)
+        others = (question_splits.NAMES, world_splits.split_names(), *(names for names, _ in _FAMILIES))
         known = ", ".join([*SPLITS, *(name for names in others for name in names)])
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {known}")
     return list(_drawn(split))
@@ -67,14 +87,9 @@ def samples(split: str) -> list[Sample]:
         return question_splits.samples(split)
     if world_splits.parts_of(split):
         return world_splits.samples(split)
-    if split in button_splits.NAMES:
-        return button_splits.samples(split)
-    if split in zoom_splits.NAMES:
-        return zoom_splits.samples(split)
-    if split in task_splits.SPLITS:
-        return task_splits.samples(split)
-    if split in calculation_splits.NAMES:
-        return calculation_splits.samples(split)
+    for names, drawn in _FAMILIES:
+        if split in names:
+            return drawn(split)
     return [
         Sample(
             id=f"{split}-{number:05d}",

@@ -1,4 +1,4 @@
-"""Pareto selection and the Lagrangian, by hand."""
+"""Pareto selection, channels and the Lagrangian, by hand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mmrl.algorithms import dual_ascent, lagrangian_advantages, pareto_advantages
+from mmrl.algorithms import (
+    channel_advantages,
+    dr_grpo_advantages,
+    dual_ascent,
+    grpo_advantages,
+    lagrangian_advantages,
+    pareto_advantages,
+)
 from mmrl.rewards.core.reward_aggregation import pareto_rank
 
 NAN = float("nan")
@@ -78,3 +85,58 @@ def test_dual_ascent_converges_to_the_analytic_multiplier():
     assert multiplier == pytest.approx(2.0, abs=1e-6)
     assert dual_ascent(0.1, mean=3.0, at_least=1.0, rate=0.5, most=5.0) == 0.0
     assert dual_ascent(4.9, mean=-9.0, at_least=1.0, rate=0.5, most=5.0) == 5.0
+
+
+RIGHT = torch.tensor([1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0, 0.0])
+CALLS = torch.tensor([-1.0, -1.0, 0.0, 0.0, -1.0, 0.0, 0.0, -1.0])
+TWO_GROUPS = torch.tensor([4, 4, 4, 4, 9, 9, 9, 9])
+EVERY = torch.ones(8, dtype=torch.bool)
+
+
+def normalised(rewards: torch.Tensor, groups: torch.Tensor) -> torch.Tensor:
+    return grpo_advantages(rewards, groups, std="group", ddof=0, eps=0.0)
+
+
+def test_a_channel_is_normalised_among_the_rows_that_take_part():
+    """Group 4: three right answers with calls 1, 1 and 0, so mean -2/3 and spread sqrt(2)/3. Group 9: one right answer,
+    which has nothing to be compared with; calls of wrong answers do not count."""
+    got = channel_advantages([CALLS], [RIGHT > 0], [1.0], TWO_GROUPS, normalised)
+    root = 2**0.5
+    torch.testing.assert_close(got, torch.tensor([-1 / root, -1 / root, root, 0.0, 0.0, 0.0, 0.0, 0.0]))
+
+
+def test_channels_are_added_after_each_is_normalised():
+    both = channel_advantages([RIGHT, CALLS], [EVERY, RIGHT > 0], [1.0, 0.3], TWO_GROUPS, normalised)
+    accuracy = normalised(RIGHT, TWO_GROUPS)
+    economy = channel_advantages([CALLS], [RIGHT > 0], [1.0], TWO_GROUPS, normalised)
+    torch.testing.assert_close(both, accuracy + 0.3 * economy)
+    scaled = channel_advantages([RIGHT, 100 * CALLS], [EVERY, RIGHT > 0], [1.0, 0.3], TWO_GROUPS, normalised)
+    torch.testing.assert_close(scaled, both)  # the scale of a reward is no weight
+
+
+def test_one_channel_of_all_rows_is_the_estimator():
+    got = channel_advantages([RIGHT], [EVERY], [1.0], TWO_GROUPS, dr_grpo_advantages)
+    torch.testing.assert_close(got, dr_grpo_advantages(RIGHT, TWO_GROUPS))
+
+
+def test_an_unscored_row_takes_no_part_in_its_channel_alone():
+    calls = CALLS.clone()
+    calls[0] = NAN
+    got = channel_advantages([RIGHT, calls], [EVERY, RIGHT > 0], [1.0, 1.0], TWO_GROUPS, dr_grpo_advantages)
+    expected = dr_grpo_advantages(RIGHT, TWO_GROUPS) + torch.tensor([0.0, -0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0])
+    torch.testing.assert_close(got, expected)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=12))
+def test_economy_never_tells_wrong_answers_apart_and_sums_to_zero(rows):
+    right = torch.tensor([float(row[0]) for row in rows])
+    calls, groups = torch.tensor([-float(row[1]) for row in rows]), torch.tensor([row[2] for row in rows])
+    got = channel_advantages([calls], [right > 0], [1.0], groups, dr_grpo_advantages)
+    assert not got[right == 0].any()
+    for group in groups.unique():
+        assert abs(float(got[groups == group].sum())) < 1e-5
+
+
+def test_channels_of_unequal_number_are_refused():
+    with pytest.raises(ValueError, match="as many values, masks and weights"):
+        channel_advantages([RIGHT], [EVERY, EVERY], [1.0], TWO_GROUPS, dr_grpo_advantages)

@@ -30,6 +30,21 @@ def test_returns_are_discounted_sums(discount):
             assert float(found[row, turn]) == pytest.approx(float(expected), abs=1e-12)
 
 
+def test_returns_end_before_a_broken_turn():
+    """UI-S1's rule, turn by turn from the last: a broken turn keeps its reward, and passes nothing on."""
+    rewards, broken = random_rewards(), torch.rand(PRESENT.shape, generator=torch.Generator().manual_seed(3)) < 0.4
+    found = turn_returns(rewards, PRESENT, 0.5, broken)
+    for row in range(len(rewards)):
+        after = 0.0
+        for turn in reversed(range(int(PRESENT[row].sum()))):
+            own = float(rewards[row, turn])
+            value = own if broken[row, turn] else own + 0.5 * after
+            assert float(found[row, turn]) == pytest.approx(value)
+            after = 0.0 if broken[row, turn] else value
+    none = turn_returns(rewards, PRESENT, 0.5, torch.zeros_like(PRESENT))
+    torch.testing.assert_close(none, turn_returns(rewards, PRESENT, 0.5), equal_nan=True)
+
+
 def test_an_unknown_reward_makes_earlier_returns_unknown():
     rewards = torch.tensor([[1.0, torch.nan, 3.0]])
     found = turn_returns(rewards, torch.ones(1, 3, dtype=torch.bool), 1.0)

@@ -59,7 +59,10 @@ def test_packages_provide_models_and_data(my_world):
 def test_missing_package_models_raise_with_their_key(my_world):
     with pytest.raises(ConfigError, match=r"policy\.model: my_world has no model small, only large"):
         resolve_model_path(PolicyConfig(model="my_world:small"))
-    with pytest.raises(ConfigError, match=r"no vlm shapeworld:unet ships: .* shapeworld, .*shapeworld:vlm-worlds$"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no vlm shapeworld:unet ships: .* shapeworld, .*shapeworld:screens, shapeworld:zoom, shapeworld:pages$",
+    ):
         resolve_model_path(VLMConfig(model="shapeworld:unet"))
 
 

@@ -8,9 +8,10 @@ import pytest
 
 import mmrl
 from mmrl.config import BatchPlan, ConfigError, copy_recipe, find_recipe, list_recipes, load_config
-from mmrl.config.recipes import PROTOCOLS, STUDIES, TASKS, recipes_folder
+from mmrl.config.recipes import PROTOCOLS, REWARD_MODELS, STUDIES, TASKS, recipes_folder
 
-FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name not in (PROTOCOLS, STUDIES))
+OTHERS = (PROTOCOLS, STUDIES, REWARD_MODELS)
+FILES = sorted(path for path in recipes_folder().rglob("*.y*ml") if path.parent.name not in OTHERS)
 
 
 def test_recipes_have_the_name_of_their_file():
@@ -38,13 +39,16 @@ def test_tasks_find_their_recipe():
 @pytest.mark.parametrize(
     "name, message",
     [
-        ("reward", "no recipe ships for the task reward yet; tasks that have one: text-to-image, edit, inpaint,"),
+        (
+            "image-to-video",
+            "no recipe ships for the task image-to-video yet; tasks that have one: text-to-image, edit,",
+        ),
         ("quikstart", "did you mean quickstart?"),
         ("text-to-imge", "did you mean text-to-image?"),
         ("nowhere/quickstart.yaml", "there is no file nowhere/quickstart.yaml: did you mean quickstart?"),
         (
             "xyzzy",
-            "neither a YAML file, nor a shipped recipe (ar-grpo-janus-pro-1b, areal-qwen25-vl-3b, asyncflow-",
+            "neither a YAML file, nor a shipped recipe (ar-grpo-janus-pro-1b, areal-qwen25-vl-3b, arpo-",
         ),
     ],
 )

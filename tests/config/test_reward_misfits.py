@@ -16,6 +16,7 @@ rewards: [{name: a}, {name: b}]
 data: {path: "shapeworld:train"}
 """
 CONSTRAINT = "rewards.1.at_least=0.8"
+CHANNELS = "algorithm.advantage.channels=[{rewards: [a]}, {rewards: [b], among: {a: 1.0}, weight: 0.3}]"
 CONDITION = "rewards.1.counts_if={reward: a, at_least: 1.0}"
 
 
@@ -35,6 +36,9 @@ def refused(*overrides: str) -> list[str]:
         [CONSTRAINT],
         [CONSTRAINT, "rewards.1.lagrange={start: 1.0, rate: 0.5, max: 2.0}"],
         [CONSTRAINT, "algorithm.name=gdpo", "rewards.2={name: c}"],
+        [CHANNELS],
+        [CHANNELS, "rewards.2={name: c, weight: 0}"],
+        [CHANNELS, "algorithm.advantage.name=rloo", "rewards.1.weight=-2"],
         [CONDITION],
         [CONDITION, "rewards.0.weight=0"],
         [CONDITION, "rewards.2={name: c, counts_if: {reward: b, at_least: 0.5}}"],
@@ -80,6 +84,15 @@ def test_valid_reward_settings_are_accepted(overrides):
             [CONDITION, "rewards.0.counts_if={reward: b, at_least: 1}"],
             "rewards.0.counts_if.reward: a counts if b counts",
         ),
+        ([CHANNELS, "rewards.1.name=c"], "algorithm.advantage.channels.1: b is none of rewards (a, c)"),
+        ([CHANNELS, "rewards.2={name: c}"], "rewards.2: c is in no channel"),
+        ([CHANNELS, "rewards.1.weight=0"], "algorithm.advantage.channels.1: b has the weight 0"),
+        ([CHANNELS, "rewards.1.gate=0.5"], "rewards.1: gate and counts_if decide on the total"),
+        ([CHANNELS, "algorithm.name=gdpo"], "each is estimated as one reward is, and gdpo does otherwise"),
+        ([CHANNELS, "algorithm.name=ddpo"], "each is estimated as one reward is, and running does otherwise"),
+        ([CHANNELS, "data.group_sampling={name: dynamic}"], "but algorithm.advantage.channels compares their parts"),
+        ([CHANNELS, "scoring.renormalise=true"], "channels takes the rewards one by one"),
+        ([CHANNELS, "algorithm.advantage.turns={}"], "each turn has its own advantage"),
         ([CONDITION, CONSTRAINT], "rewards.1.counts_if: b has at_least"),
         ([CONDITION, "rewards.1.weight=0"], "rewards.1.counts_if: b has the weight 0"),
         ([CONDITION, "algorithm.name=gdpo"], "rewards: counts_if decides on a part of the total, which gdpo does not"),

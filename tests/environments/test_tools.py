@@ -194,6 +194,32 @@ def test_search_reads_a_file_below_its_root(tmp_path, monkeypatch):
             load_tool("search", index="bad.jsonl")
 
 
+def test_pages_are_found_by_their_text_and_opened_by_their_id(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(len(TEXTS)):
+        Image.new("RGB", (400, 300), (number, 0, 0)).save(f"p{number}.png")
+    pages = [{"id": f"p{number}", "text": text, "image": f"p{number}.png"} for number, text in enumerate(TEXTS)]
+    index = tmp_path / "pages.jsonl"
+    index.write_text("\n".join(map(json.dumps, pages)))
+    find, open_page = (
+        load_tool("find_pages", index="pages.jsonl", side=40, top=2),
+        load_tool("open_page", index="pages.jsonl"),
+    )
+    context = ToolContext(Sample("text"), READER)
+    found = find.call(context, {"query": "steel bridge"})
+    assert found.found[0] == "p1" and found.text.startswith("[p1]") and TEXTS[1] not in found.text
+    assert found.images[0].size == (40, 30) and found.images[0].getpixel((0, 0)) == (1, 0, 0)
+    assert open_page.call(context, {"page": "p1"}).images[0].size == (400, 300)
+    assert find.call(context, {"query": "zebra"}).found == ()
+    for name in ("p9", "../p1.png"):
+        with pytest.raises(CallRejected, match="there is no page"):
+            open_page.call(context, {"page": name})
+    for image in ("missing.png", "../outside.png", None):
+        index.write_text(json.dumps({"id": "a", "text": "b", "image": image}))
+        with pytest.raises(ConfigError, match="page 1"):
+            load_tool("find_pages", index="pages.jsonl")
+
+
 # Functions
 
 FUNCTIONS = '''

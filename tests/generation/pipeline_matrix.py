@@ -28,6 +28,7 @@ from tests.generation.tiny_pipelines import (
     cogvideox,
     edits,
     flow_images,
+    flux_images,
     hunyuan_video,
     kandinsky,
     ltx,
@@ -42,7 +43,7 @@ from tests.generation.tiny_pipelines import (
 
 EXACT = 1e-6
 STEPS = 4
-FLOW_IMAGES = (flow_images, single_stream, edits)
+FLOW_IMAGES = (flow_images, flux_images, single_stream, edits)
 NOISE_IMAGES = (unets, sdxl, kandinsky, noise_transformers)
 VIDEOS = (wan, ltx, hunyuan_video, cogvideox, videos, unet_videos)
 """The tables of the three test files, which workers can share."""

@@ -16,7 +16,7 @@ from mmrl.generation import PipelinePolicy, UnsupportedError
 from mmrl.generation.diffusion.call_arguments import call_arguments
 from mmrl.generation.diffusion.scheduler_families import FlowFamily, unsupported_reason
 from mmrl.generation.diffusion.scheduler_hook import intercept_scheduler
-from mmrl.policy import RolloutRequest
+from mmrl.policy import RolloutRequest, RowStart
 from tests.generation import tiny_pipelines as tiny
 
 
@@ -140,8 +140,8 @@ def test_incompatible_requests_raise(make_policy):
     other = tiny.sampling("sd3", steps=3)
     with pytest.raises(ValueError, match="share their sampling"):
         policy.rollout([request, RolloutRequest(request.sample, 1, 0, sampling=other)], seed=0)
-    with pytest.raises(ValueError, match="takes no prefix"):
-        policy.rollout([RolloutRequest(request.sample, 1, 0, prefix="forced")], seed=0)
+    with pytest.raises(ValueError, match="cannot start differently"):
+        policy.rollout([RolloutRequest(request.sample, 1, 0, start=RowStart(prefix="forced"))], seed=0)
     for requests in ([], [RolloutRequest(request.sample, 0, 0)]):
         with pytest.raises(ValueError, match="needs requests"):
             policy.rollout(requests, seed=0)

@@ -121,6 +121,31 @@ def test_buttons_have_their_colour_and_do_not_touch():
                 assert taken.max() == 1
 
 
+def test_spare_clicks_and_the_level_are_arguments():
+    sample = Sample("s", answer=TASK.as_dict())
+    episode = ButtonScreens(spare_clicks=4, level=True).begin(sample, READER)
+    assert episode.task.clicks == 7 and ButtonScreens(spare_clicks=4).max_turns == max(LENGTHS) + 4
+    levels = []
+    for action in ("0, 0", expert, expert, "0, 0", None):
+        levels.append(episode.step(action(episode) if callable(action) else action).rewards["level"])
+    assert levels == pytest.approx([0, 1 / 3, 2 / 3, 2 / 3, 2 / 3])
+    assert ButtonScreens().begin(sample, READER).task == TASK
+    with pytest.raises(ConfigError, match="spare_clicks is -1"):
+        ButtonScreens(spare_clicks=-1)
+
+
+def test_stopping_before_the_end_pays_if_the_level_is_a_reward():
+    """The trap of dense rewards: the sum of levels is larger for an episode that never ends than for one that wins."""
+    task = ScreenTask("light", 7, ("red", "blue"), clicks=6, dead_ends=False)
+    totals = []
+    for actions in ([expert, expert], [expert, *["0, 0"] * 5]):
+        episode = ButtonEpisode(task, level=True)
+        steps = [episode.step(action(episode) if callable(action) else action) for action in actions]
+        assert steps[-1].observation is None
+        totals.append(sum(step.rewards["level"] for step in steps) + episode.outcome()["success"])
+    assert totals == [2.5, 3.0]
+
+
 @pytest.mark.parametrize("form", ["{x}, {y}", "click({x}, {y})", "[{x}, {y}]",
                                   '{{"action": "click", "point": [{x}, {y}]}}',
                                   '{{"x": {x}, "y": {y}}}', "<think>red</think>{x}, {y}"])  # fmt: skip
@@ -168,6 +193,8 @@ def test_splits_share_no_screen_and_are_always_the_same():
             assert ScreenTask.from_dict(sample.answer) == task
             assert task.skin in (UNSEEN_SKINS if part == "ood" else SEEN_SKINS)
         assert {sample.source for sample in samples(name)} == {f"screens-{length}" for length in LENGTHS}
+        short = samples(name.replace("screens-", "screens-short-"))
+        assert short == [sample for sample in samples(name) if sample.source in ("screens-2", "screens-3")]
     assert zlib.crc32("".join(sample.images[0] for sample in samples("screens-validation")).encode()) == 852496062
     with pytest.raises(KeyError, match="screens-train"):
         captions("screens-nowhere")

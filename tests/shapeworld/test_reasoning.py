@@ -76,6 +76,29 @@ def test_one_in_five_of_mostly_hard_prompts_is_one_of_training_and_the_others_ar
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+def test_reflections_follow_a_careless_answer_with_a_right_calculation(family):
+    samples = splits.samples(f"{family}-reflections")[:200]
+    assert [sample.prompt for sample in samples] == [str(each) for each in calculations(f"{family}-train")[:200]]
+    first, second = zip(*(sample.demonstration["turns"] for sample in samples), strict=True)
+    assert scores(list(second), samples).all() and 0.1 < scores(list(first), samples).mean() < 0.9
+    assert not any(text.startswith("<think></think>") for text in second)
+    assert 0.3 < np.mean(["=" in text for text in second]) < 0.7
+
+
+def test_the_gap_of_thoughts_is_that_between_long_and_short_calculations():
+    gap = load("mmrl_shapeworld.reasoning.thinking_gap:ThinkingGap")
+    thought, direct = "<think>1</think>2", "<think></think>2"
+    found = [
+        gap.score([reward_input(Sample("a", prompt="?", metadata={"operands": count}), text, 0, "a")])
+        for count in (2, 4, 5)
+        for text in (thought, direct)
+    ]
+    assert [each.values["thinking_gap"][0] for each in found] == [-1, 0, 0, 0, 1, 0]
+    failed = gap.score([reward_input(Sample("a", prompt="?"), thought, 0, "a")])
+    assert failed.failures[0]["thinking_gap"].kind == "missing"
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_longer_calculations_have_more_operands_than_any_that_is_trained(family):
     trained = {each.operands for each in calculations(f"{family}-train")}
     assert trained == set(FAMILIES[family].operands)

@@ -18,15 +18,15 @@ from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.questions import box_answer
 from mmrl_shapeworld.worlds.world_canvas import UNSEEN_COLOURS
 from mmrl_shapeworld.worlds.zoom_environment import SMALLEST_CUT, ZoomPages, middle_of
-from mmrl_shapeworld.worlds.zoom_pages import PAGE
+from mmrl_shapeworld.worlds.zoom_pages import FRAME, LARGE, PAGE
 from mmrl_shapeworld.worlds.zoom_splits import NAMES, SIZES, careless, expert, pages, small_box
 
 READER = MediaReader(MediaBudget(ImageBudget(0, PIXELS**2)))
 SAMPLE, FIRST = samples("zoom-validation")[0], pages("zoom-validation")[0]
 
 
-def outcome(actions, sample=SAMPLE):
-    episode = ZoomPages().begin(sample, READER)
+def outcome(actions, sample=SAMPLE, **arguments):
+    episode = ZoomPages(**arguments).begin(sample, READER)
     for action in actions:
         if episode.step(action).observation is None:
             break
@@ -40,7 +40,10 @@ def test_a_look_and_an_answer():
     assert step.observation.images[0].size == (PIXELS, PIXELS) and step.info == {"looked": 1.0, "hit": 1.0}
     assert step.rewards == {}  # only the answer is rewarded
     assert episode.step(answer).observation is None
-    assert episode.outcome() == {"answer": answer, "success": True, "looked": True, "hit": True, "ended": "answer"}
+    assert episode.outcome() == {
+        **{"answer": answer, "success": True, "looked": True, "hit": True, "calls": {"crop": 1}},
+        **{"missed": False, "ended": "answer"},
+    }
     with pytest.raises(ValueError, match="over"):
         episode.step("A")
 
@@ -55,18 +58,43 @@ def test_the_look_is_cut_from_the_page_at_its_full_size():
 
 def test_an_answer_without_a_look():
     assert outcome([FIRST.letters[0]])["success"] and not outcome([FIRST.letters[0]])["looked"]
-    assert outcome(["Z"]) == {"answer": "Z", "success": False, "looked": False, "hit": False, "ended": "answer"}
+    direct = outcome(["Z"])
+    assert not direct["success"] and not direct["missed"] and direct["calls"] == {"crop": 0}
     assert outcome([None])["ended"] == "cut_off" and outcome([None])["answer"] is None
 
 
 def test_a_look_at_another_square_or_at_the_whole_page_is_no_hit():
     assert outcome([box_answer(small_box(FIRST, 1))])["hit"] is False
     assert outcome([box_answer((0, 0, PIXELS, PIXELS))])["hit"] is False
+    assert outcome([box_answer((0, 0, PIXELS, PIXELS))])["missed"] is True
 
 
 def test_a_box_in_the_second_turn_is_an_answer():
     look = box_answer(small_box(FIRST, 0))
-    assert outcome([look, look]) == {"answer": look, "success": False, "looked": True, "hit": True, "ended": "answer"}
+    found = outcome([look, look])
+    assert (found["answer"], found["success"], found["hit"], found["ended"]) == (look, False, True, "answer")
+
+
+def test_a_template_asks_for_a_box_and_may_require_one():
+    look, answer = expert(FIRST)
+    assert ZoomPages().instructions == "" != ZoomPages(template="offer").instructions
+    required = {"template": "require"}
+    assert outcome([look, answer], **required)["success"]
+    assert (outcome([answer], **required)["ended"], outcome([answer], **required)["success"]) == ("no_box", False)
+    assert outcome([answer], template="offer")["success"]
+    with pytest.raises(ConfigError, match="template is 'demand'"):
+        ZoomPages(template="demand")
+
+
+def test_every_second_page_of_a_mixed_split_has_large_letters():
+    found = pages("zoom-mixed-validation")
+    assert [page.scale for page in found[:4]] == [1, LARGE, 1, LARGE]
+    assert not {page.boxes for page in found} & {page.boxes for page in pages("zoom-mixed-train")}
+    sources = [sample.source for sample in samples("zoom-mixed-validation")]
+    assert sources.count("zoom-large") == sources.count("zoom") == len(found) / 2
+    for page in found[1:64:2]:
+        for (left, top, right, bottom), (x1, y1, x2, y2) in zip(page.letter_boxes, page.boxes, strict=True):
+            assert x1 + FRAME < left < right < x2 - FRAME and y1 + FRAME < top < bottom < y2 - FRAME
 
 
 @given(x=st.integers(0, 223), y=st.integers(0, 223), width=st.integers(1, 224), height=st.integers(1, 224))

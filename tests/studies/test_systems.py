@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mmrl.cli import app
-from mmrl.config.recipes import find_recipe, list_recipes
+from mmrl.config.recipes import REWARD_MODELS, find_recipe, list_recipes, recipes_folder
 from mmrl.errors import ConfigError
 from mmrl.studies.published import published_result, results_folder
 from mmrl.studies.study import list_studies
@@ -33,7 +33,8 @@ def test_systems_have_unique_keys_and_known_areas():
 
 
 def test_recipes_of_systems_exist():
-    known = {recipe.name for recipe in list_recipes()}
+    reward_models = (recipes_folder() / REWARD_MODELS).glob("*.yaml")
+    known = {recipe.name for recipe in list_recipes()} | {path.stem for path in reward_models}
     assert [system.key for system in load_systems() if system.recipe and system.recipe not in known] == []
 
 

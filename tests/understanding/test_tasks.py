@@ -15,7 +15,7 @@ from mmrl.data.media.budget import ImageBudget, MediaBudget
 from mmrl.data.media.reader import MediaReader
 from mmrl.rewards import load
 from mmrl.rewards.core.reward_io import reward_input
-from mmrl.understanding.tasks.coordinates import CoordinateFormat
+from mmrl.understanding.tasks.coordinates import CoordinateFormat, coordinate_format
 from mmrl.understanding.tasks.definitions import BUILT_IN_TASKS, apply_task, apply_tasks
 from mmrl.understanding.vlm_family import VLMFamily
 from tests.data.media_files import few_colours, gif_uri, moving_square, png_uri
@@ -201,6 +201,10 @@ class Looker:
 
     vlm: Any
     reader: MediaReader
+
+    def coordinates(self, requested: Any) -> CoordinateFormat:
+        family = self.vlm.family
+        return coordinate_format(family.name, family.space, None, self.reader.budget.image, requested)
 
     def check_sample(self, sample: Sample) -> None:
         if sample.videos:

@@ -13,8 +13,9 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.environments.environment import Observation, Step
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import EndOfEpisode, RolloutRequest, TargetText
+from mmrl.policy import EndOfEpisode, RolloutRequest, RowStart, TargetText
 from mmrl.understanding.continuation import Continuation, followed, positions_of, with_positions
+from mmrl.understanding.observation_encoder import ObservationEncoder
 from mmrl.understanding.rollout_engine import GeneratedTokens, TransformersEngine
 from mmrl.understanding.shared_prompt import prefill, prompt_positions
 from mmrl.understanding.vlm import load_vlm
@@ -97,7 +98,7 @@ def test_channels_count_turns_and_media_is_the_last_text(policy):
 
 def test_a_prefix_is_part_of_the_first_action_and_no_decision(policy):
     policy.play_in(Shows(["text"]))
-    rollout = policy.rollout([RolloutRequest(TEXT_ONLY, 3, 0, prefix="Well, ")], 0)
+    rollout = policy.rollout([RolloutRequest(TEXT_ONLY, 3, 0, start=RowStart(prefix="Well, "))], 0)
     for row, episode in enumerate(rollout.episodes):
         own = [id for id, turn in zip(rollout.token_ids[row], rollout.channel[row].tolist(), strict=False) if turn == 0]
         assert episode.texts[0] == "Well, " + policy.vlm.decode(own)
@@ -121,6 +122,18 @@ def test_turn_rewards_and_measures_are_kept_by_turn(policy):
         assert {event.name for event in episode.events} <= {"seen", "ended"}
         if episode.end is EndOfEpisode.OVER:
             assert [info["length"] for info in episode.info] == [len(text) for text in episode.texts]
+
+
+def test_equal_observations_are_encoded_once(policy):
+    encoder = ObservationEncoder(policy.vlm, policy._encoder, policy.reader)
+    messages = encoder.begin(TEXT_ONLY)
+    looks = [("on", 1), ("on", 1), ("on", 2), ("off", 1)]
+    found = [encoder.encode(messages, Observation(text, (picture(seed),)), TEXT_ONLY) for text, seed in looks]
+    first, again, other_picture, other_text = (encoded for encoded, _ in found)
+    assert again is first and found[0][1] == found[1][1]
+    pixels = [each.encoded.inputs["pixel_values"] for each in (first, other_picture)]
+    assert not torch.equal(*pixels)
+    assert first.encoded.inputs["input_ids"].tolist() != other_text.encoded.inputs["input_ids"].tolist()
 
 
 def test_an_episode_ends_before_a_turn_that_might_not_fit(policy):

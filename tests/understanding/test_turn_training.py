@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from mmrl.config.algorithms.advantage import AdvantageConfig, GroupAdvantage, TurnCreditConfig
+from mmrl.config.algorithms.advantage import (
+    AdvantageConfig,
+    ConstantBaselineAdvantage,
+    GroupAdvantage,
+    TurnCreditConfig,
+)
 from mmrl.config.algorithms.policy_gradient import DrGRPOConfig, GRPOConfig
 from mmrl.config.training import OptimizerConfig, TrainingConfig
 from mmrl.data.prompts import PromptSampler
@@ -28,18 +33,17 @@ from mmrl.training.experience import MicroBatch
 from mmrl.training.objectives.base import MetricAccumulator
 from mmrl.training.objectives.policy_gradient import PolicyGradient, merge_duplicates
 from mmrl.training.rollouts.advantage_estimator import AdvantageEstimator
-from mmrl.training.rollouts.collect import ScoredRollouts
+from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.exchange import _outline
 from mmrl.training.rollouts.online import OnlineRollouts
-from mmrl.training.rollouts.replay_buffer import SuccessReplay, transcripts_of
 from mmrl.training.rollouts.row_selection import BestAndWorst, RowSelection
+from mmrl.training.rollouts.turn_advantages import potentials_before, turn_advantages
 from mmrl.training.run.display import QuietDisplay
 from mmrl.training.run.timers import Phases
 from mmrl.training.run.trackers import JsonlTracker
 from mmrl.training.training_loop import TrainingLoop
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture
-from tests.understanding.test_turns import episodes
 
 SAMPLES = [Sample(f"s{n}", prompt=f"Guess {n}.", images=(as_png(picture(n)),)) for n in range(4)]
 
@@ -194,6 +198,53 @@ def test_turns_have_advantages_of_their_own(policy, outcome):
         assert not batch.step_advantages[~rollout.mask].any()
 
 
+def test_a_potential_moves_each_turn_by_the_state_that_it_begins_in(policy):
+    """The first turn is as without it; of the second, only what differs between rows counts, and all stand alike."""
+    plain, shaped = (
+        collect(source(policy, advantage_estimator=AdvantageEstimator(GroupAdvantage(turns=credit), {"guessed": 1.0})))
+        for credit in (
+            TurnCreditConfig(outcome="returned", rewards={"none": 1.0}),
+            TurnCreditConfig(outcome="returned", potential={"reward": "first", "weight": 2.0}, rewards={"none": 1.0}),
+        )
+    )
+    for one, other in zip(plain, shaped, strict=True):
+        assert one.step_advantages.any()
+        torch.testing.assert_close(one.step_advantages, other.step_advantages, atol=1e-4, rtol=1e-4)
+
+
+def test_a_potential_of_the_state_is_taken_from_the_return_of_a_turn(policy):
+    rollouts = [batch.rollout for batch in collect(source(policy))]
+    total = torch.tensor([episode.outcome["right"] for rollout in rollouts for episode in rollout.episodes])
+    groups = torch.arange(len(total))  # a row against itself, uncentred below
+    config = ConstantBaselineAdvantage(
+        turns=TurnCreditConfig(outcome="returned", discount=0.5, potential={"reward": "first", "weight": 2.0})
+    )
+    found = turn_advantages(config, torch.zeros(len(total)), total, groups, rollouts)
+    second = total + 1.0 - 2 * 0.25  # the reward `second`, and the potential after the first turn
+    two = torch.tensor([len(episode.texts) == 2 for rollout in rollouts for episode in rollout.episodes])
+    assert two.sum() > 8
+    torch.testing.assert_close(found[two, 1], second[two])
+    torch.testing.assert_close(found[two, 0], 0.5 * (total[two] + 1.0))  # what the first gains, the second gives back
+    assert potentials_before(rollouts, "first")[two].unique(dim=0).tolist() == [[0.0, 0.25]]
+
+
+def test_a_potential_that_the_environment_does_not_give_is_named(policy):
+    credit = TurnCreditConfig(outcome="returned", potential={"reward": "height"})
+    estimator = AdvantageEstimator(GroupAdvantage(turns=credit), {"guessed": 1.0})
+    with pytest.raises(RunError, match=r"no turn reward 'height': it gives first, second"):
+        collect(source(policy, advantage_estimator=estimator))
+
+
+def test_the_horizon_grows_in_equal_parts_of_training(policy):
+    online = source(policy, horizon=(1, 2))
+    assert [online.max_turns(progress) for progress in (0.0, 0.49, 0.5, 1.0)] == [1, 1, 2, 2]
+    assert source(policy).max_turns(0.5) is None
+    for progress, most in ((0.0, 1), (0.9, 2)):
+        batches = online.collect(0, progress, Phases()).micro_batches
+        assert max(len(each.texts) for batch in batches for each in batch.rollout.episodes) == most
+    assert len(policy.rollout([RolloutRequest(SAMPLES[0], 8, 0)], seed=1).episodes[0].texts) <= 2
+
+
 def test_void_episodes_are_left_out_and_counted(policy):
     policy.play_in(Guess(void_above=3))
     experience = source(policy).collect(0, 0.0, Phases())
@@ -255,13 +306,7 @@ def test_other_processes_get_outlines_with_episodes_and_without_pictures(policy)
 
 
 def test_what_cannot_hold_several_turns_refuses_by_name(policy):
-    rollout = episodes(policy, "text")
-    output = RewardSuite([(Guessed(), 1.0)]).score([])
-    scored = ScoredRollouts([rollout], [], output)
-    row = next(row for row, episode in enumerate(rollout.episodes) if len(episode.texts) > 1)
-    with pytest.raises(RunError, match="an answer of several turns cannot be replayed in a later iteration"):
-        transcripts_of(scored, [row])
-    with pytest.raises(ConfigError, match=r"data\.replay: its texts are single answers, and the environment"):
-        source(policy, replay=SuccessReplay(1.0, 2, 0))
+    with pytest.raises(ConfigError, match=r"data\.demonstrations: its texts are single answers, and the environment"):
+        source(policy, demonstrations=MixedDemonstrations(1.0, None, 0))
     with pytest.raises(ConfigError, match="rows of several turns cannot be: choose grpo"):
         RowSelection(source(policy), policy, BestAndWorst(), 8)

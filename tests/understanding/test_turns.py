@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.turns import as_turn_rows
 from mmrl.config.media import MediaConfig
 from mmrl.config.policy import VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
+from mmrl.environments import Observation
 from mmrl.policy import Rollout, RolloutRequest, TargetText
-from mmrl.understanding.continuation import Continuation, followed, with_positions
+from mmrl.understanding.continuation import followed, with_positions
 from mmrl.understanding.vlm import load_vlm
 from mmrl.understanding.vlm_policy import VLMPolicy
-from mmrl.understanding.vlm_replay import TokenRecording, packed_scores, row_scores
+from mmrl.understanding.vlm_replay import packed_scores, row_scores
 from tests.understanding.media import as_png, picture
 from tests.understanding.tiny_vlms import FAMILIES, ROWS
 from tests.understanding.turn_environments import Shows
@@ -53,22 +55,6 @@ def gradient(policy: VLMPolicy, scores: torch.Tensor) -> torch.Tensor:
     return torch.cat([grad.flatten() for grad in grads if grad is not None])
 
 
-def as_turn_rows(policy: VLMPolicy, recording: TokenRecording) -> TokenRecording:
-    """Return the same trajectories with a row for each turn, whose prompt is all that came before."""
-    prompts, tokens = [], []
-    for row, number in enumerate(recording.prompt_of):
-        whole = recording.continuation(row)
-        prompt = with_positions(policy.vlm.model, policy.vlm.family, recording.prompts[number])
-        starts = [0, *(each.after for each in whole.observed)]
-        for turn, (start, end) in enumerate(zip(starts, [*starts[1:], len(whole.tokens)], strict=True)):
-            before = Continuation(whole.tokens[:start], whole.observed[:turn])
-            prompts.append(followed(prompt, before, policy.vlm.family))
-            tokens.append(whole.tokens[start:end])
-    lengths = [len(each) for each in tokens]
-    padded = torch.nn.utils.rnn.pad_sequence(tokens, batch_first=True)
-    return TokenRecording(prompts, list(range(len(prompts))), padded, lengths, recording.temperature)
-
-
 @pytest.mark.parametrize("name, kind", MATRIX)
 def test_trajectories_replay_and_equal_turn_rows(player, name, kind):
     policy = player(name)
@@ -89,6 +75,27 @@ def test_trajectories_replay_and_equal_turn_rows(player, name, kind):
     expected, found = (gradient(policy, (each * weights).sum()) for each in (split, flat))
     assert expected.norm() > 1
     assert (found - expected).norm() < 1e-5 * expected.norm()
+
+
+def test_an_observation_that_returns_is_processed_once(player):
+    policy = player("qwen3_vl")
+    policy.play_in(Shows(["picture"]))
+    encoder = policy._turn_writer().encoder
+    messages = encoder.begin(WITH_IMAGE)
+    first, after = encoder.encode(messages, Observation("Look.", (picture(2),)), WITH_IMAGE)
+    again, _ = encoder.encode(messages, Observation("Look.", (picture(2),)), WITH_IMAGE)
+    assert again is first
+    others = [
+        (messages, Observation("Look.", (picture(3),)), WITH_IMAGE),
+        (messages, Observation("See.", (picture(2),)), WITH_IMAGE),
+    ]
+    for conversation, observation, sample in others:
+        other, _ = encoder.encode(conversation, observation, sample)
+        assert other is not first
+        fresh, _ = policy._turn_writer().encoder.encode(conversation, observation, sample)
+        for name, tensor in fresh.encoded.inputs.items():
+            assert torch.equal(other.encoded.inputs[name], tensor)
+    assert len(after) == len(messages) + 2
 
 
 @pytest.mark.parametrize("name, kind", MATRIX)

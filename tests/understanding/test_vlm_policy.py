@@ -14,7 +14,7 @@ from mmrl.config.policy import LoraConfig, ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import ConfigError, DataError
-from mmrl.policy import Capability, Policy, RolloutRequest, StepOutputs, TargetText, TeacherForcingPolicy
+from mmrl.policy import Capability, Policy, RolloutRequest, RowStart, StepOutputs, TargetText, TeacherForcingPolicy
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding import reference_scores as plain
 from tests.understanding.media import as_gif, as_png, frames, picture
@@ -51,7 +51,7 @@ def test_vlm_policy_has_its_protocol_and_capabilities(make):
     policy: Policy = make()
     teachable: TeacherForcingPolicy = make()
     tokens = {Capability.LOG_PROBS, Capability.ENTROPY, Capability.TEACHER_FORCE}
-    assert policy.capabilities == {*tokens, Capability.SELECT_ROWS, Capability.FUSED_LOSS}
+    assert policy.capabilities == {*tokens, Capability.SELECT_ROWS, Capability.FUSED_LOSS, Capability.ROW_STARTS}
     assert teachable.version == 0
 
 
@@ -112,7 +112,7 @@ def begun(encoded: dict[str, Any], answer: list[int]) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ["qwen3_vl", "paligemma"])
 def test_prefills_are_read_and_are_no_decisions(make, name):
     policy = make(name)
-    rollout = policy.rollout(requests(WITH_IMAGE, PAIR, prefix="I see"), seed=0)
+    rollout = policy.rollout(requests(WITH_IMAGE, PAIR, start=RowStart(prefix="I see")), seed=0)
     assert policy.replay_gap(rollout) < 2e-5
     assert all(text.startswith("I see") for text in rollout.media)
     ahead, never = policy.vlm.encode("I see"), policy.vlm.suppressed.tolist()

@@ -116,7 +116,11 @@ def to_patches(
     clips: Sequence[Sequence[Picture]],  # of one length, which is 1 or even
 ) -> Tensor:  # [N · pairs of frames, 64, 3 · 2 · 49]
     """Return pictures and clips as processors prepare them: pairs of frames in squares; single frames count twice."""
-    frames = _SCALED[torch.from_numpy(np.stack([np.stack(clip) for clip in clips])).long()]  # [N, F, 56, 56, 3]
+    return in_patches(_SCALED[torch.from_numpy(np.stack([np.stack(clip) for clip in clips])).long()])
+
+
+def in_patches(frames: Tensor) -> Tensor:  # [N, F, 56, 56, 3] in [-1, 1] -> [N · pairs of frames, 64, 3 · 2 · 49]
+    """Return frames cut into patches, as processors prepare them; single frames count twice."""
     if frames.shape[1] == 1:
         frames = frames.repeat(1, 2, 1, 1, 1)
     half = GRID // vlm_model.MERGE

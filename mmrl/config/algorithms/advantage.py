@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from mmrl.components import Registry, load_reference
 from mmrl.config.rewards import constrained, summed
@@ -40,6 +40,19 @@ class HistoryConfig(Section):
     """A prompt with fewer rewards than this is compared with the batch."""
 
 
+class PotentialConfig(Section):
+    """A turn reward that is taken as the potential of the state to which the turn leads, and is no reward itself.
+
+    Each turn has the reward discount * phi(next state) - phi(state), where phi of the first state and of every end is
+    0, so that the best policy stays the best (Ng, Harada and Russell 1999).
+    """
+
+    reward: str
+    """The turn reward by name, such as the share of a task that is done."""
+    weight: PositiveFloat = 1.0
+    """The factor on the potential. The scale is that of the outcome, which is the total of `rewards`."""
+
+
 class TurnCreditConfig(Section):
     """The credit of single turns, from the rewards that an environment gives for them."""
 
@@ -47,11 +60,39 @@ class TurnCreditConfig(Section):
     """The factor on the rewards of turns beside the outcome, which is the total of `rewards`."""
     discount: Annotated[float, Field(ge=0, le=1)] = 1.0
     """A turn's return is its reward plus `discount` times the return of the next turn. 0: its own reward alone."""
+    broken_by: str | None = None
+    """A turn reward. Where it is 0, a turn's return is its own reward alone, and earlier returns end before it: what
+    comes after an error that the environment repaired is no merit of what came before it (UI-S1, arXiv:2509.11543)."""
     outcome: Literal["added", "returned"] = "added"
     """`added`: the advantage of the outcome is added to that of the turn, each normalised by itself. `returned`: the
     outcome is a reward of the last turn, so that it is discounted and normalised with the rewards of the turns."""
     rewards: dict[str, float] = Field(default_factory=dict)
     """The weights of the turn rewards by name; those that are not named have no effect. Empty: 1 for each."""
+    potential: PotentialConfig | None = None
+    """Set: a turn reward shapes the returns as a potential; with `outcome: returned`."""
+
+    @model_validator(mode="after")
+    def _a_potential_shapes_the_return_of_the_outcome(self) -> TurnCreditConfig:
+        if self.potential is not None and self.outcome != "returned":
+            raise ValueError(
+                "potential: the sum of its differences says nothing without the outcome in the same return: set "
+                "outcome: returned"
+            )
+        if self.potential is not None and self.potential.reward in self.rewards:
+            raise ValueError(f"potential: {self.potential.reward} is a potential or a reward: take it out of rewards")
+        return self
+
+
+class ChannelConfig(Section):
+    """A part of the advantage that is normalised by itself."""
+
+    rewards: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The names of rewards, whose weighted sum is what the channel compares."""
+    among: dict[str, float] = Field(default_factory=dict)
+    """Only the answers of a group are compared whose rewards of these names are at least these values. The others have
+    no advantage from this channel. Empty: all answers are compared."""
+    weight: PositiveFloat = 1.0
+    """The factor on the channel's advantage, which is added to those of the others."""
 
 
 class AdvantageConfig(ComponentSection):
@@ -90,6 +131,9 @@ class AdvantageConfig(ComponentSection):
     turns: TurnCreditConfig | None = None
     """Set: each turn of an episode (`environment`) has another advantage, relative to the same turn of other answers of
     the group. Unset: every token has the advantage of its whole trajectory."""
+    channels: tuple[ChannelConfig, ...] = ()
+    """Set: the advantages of several channels are added, each estimated from its own rewards, in place of the advantage
+    of the total (HDPO)."""
 
     def estimate(self, rewards: Tensor, group_index: Tensor) -> Tensor:
         """Return advantages [B] float from rewards [B] float and groups [B] int64; NaN rewards are unscored: 0.
@@ -135,11 +179,37 @@ class AdvantageConfig(ComponentSection):
             )
         if not self.uses_total:
             yield from self._several_rewards_errors(config)
+        if self.channels:
+            yield from self._channel_errors(config)
 
     @property
     def has_choice_of_spread(self) -> bool:
         """True if `std` has an effect."""
         return "std" in self.arguments()
+
+    def _channel_errors(self, config: TrainConfig) -> Iterator[str]:
+        key, weights = "algorithm.advantage.channels", {each.name: each.weight for each in config.rewards}
+        used = {name for channel in self.channels for name in channel.rewards}
+        if self.baseline not in ("group", "batch") or not self.uses_total:
+            yield f"{key}: each is estimated as one reward is, and {self.name} does otherwise: choose grpo or dr_grpo"
+        if self.turns is not None:
+            yield f"{key}: each turn has its own advantage, which channels do not divide: leave one of the two out"
+        for number, channel in enumerate(self.channels):
+            for name in (*channel.rewards, *channel.among):
+                if name not in weights:
+                    yield f"{key}.{number}: {name} is none of rewards ({', '.join(weights) or 'none is named'})"
+            for name in channel.rewards:
+                if weights.get(name) == 0:
+                    yield f"{key}.{number}: {name} has the weight 0 in rewards, so this channel would not compare it"
+        for number, reward in enumerate(summed(config.rewards)):
+            if reward.name not in used:
+                yield f"rewards.{number}: {reward.name} is in no channel, so nothing would learn from it: weight 0"
+            if reward.gate is not None or reward.counts_if is not None:
+                yield f"rewards.{number}: gate and counts_if decide on the total, which {key} does not look at"
+        if config.data.group_sampling.name == "dynamic":
+            yield f"data.group_sampling: dynamic drops groups whose totals are equal, but {key} compares their parts"
+        if config.scoring.renormalise:
+            yield f"scoring.renormalise: {key} takes the rewards one by one, so there is no sum to scale: leave it out"
 
     def _several_rewards_errors(self, config: TrainConfig) -> Iterator[str]:
         name = self.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import NonNegativeFloat, PositiveInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from mmrl.components import Registry, load_reference
 from mmrl.config.sampling import SamplingConfig
@@ -73,6 +73,8 @@ class KLConfig(Section):
     which both have the gradient of KL(policy || reference). There is no k1: its gradient is zero on average."""
     coef: NonNegativeFloat = 0.0
     """0 switches the penalty, and the reference's forward pass, off."""
+    turns: tuple[NonNegativeInt, ...] | None = None
+    """Only decisions of these turns of an episode, counted from 0, are kept near the reference; unset: all."""
 
 
 class NoiseLevelsConfig(AlgorithmConfig):

@@ -37,8 +37,10 @@ def parse_override(text: str) -> tuple[Path, Any]:
     )[0]
 
 
-def apply_override(document: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """Return a copy of `document` with `value` at `path`; missing sections and lists above it are created."""
+def apply_override(
+    document: Mapping[str, Any], path: Path, value: Any, root: type[Section] = TrainConfig
+) -> dict[str, Any]:
+    """Return a copy of `document`, of the section `root`, with `value` at `path`; sections above it are created."""
 
     def put(annotation: Any, present: Any, done: Path) -> Any:
         if done == path:
@@ -67,7 +69,7 @@ def apply_override(document: Mapping[str, Any], path: Path, value: Any) -> dict[
             return entries
         raise ConfigError(f"{COMMAND_LINE}: {dotted(here)}: {dotted(done)} is a single value and has no keys")
 
-    changed: dict[str, Any] = put(TrainConfig, document, ())
+    changed: dict[str, Any] = put(root, document, ())
     return changed
 
 

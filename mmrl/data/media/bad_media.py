@@ -16,7 +16,7 @@ from typing import Literal, TypeAlias
 from PIL import Image
 
 from mmrl.data.media.decode import BROKEN, as_data_errors, load_image, media_error, upright_frames
-from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_media
+from mmrl.data.media.sample_media import MediaKind, images_of_answers, is_video, map_media, screens_of
 from mmrl.data.media.uris import is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -101,7 +101,7 @@ def find_bad_media(samples: Sequence[Sample], check: MediaCheck) -> dict[str, tu
 
 def media_of(sample: Sample) -> Iterator[tuple[Medium, str]]:
     """Yield every image, mask and video of a sample, as (kind, path or data URI)."""
-    yield from (("image", reference) for reference in (*sample.images, *images_of_answers(sample)))
+    yield from (("image", reference) for reference in (*sample.images, *images_of_answers(sample), *screens_of(sample)))
     yield from (("video", reference) for reference in sample.videos)
     found: list[tuple[Medium, str]] = []
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from PIL import Image, ImageOps
 
-from mmrl.data.media.sample_media import map_answer_images, map_media
+from mmrl.data.media.sample_media import map_answer_images, map_media, map_screens
 from mmrl.data.media.uris import describe_reference, is_data_uri, media_source
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
@@ -54,6 +54,7 @@ def with_media_in(sample: Sample, folder: Path | str) -> Sample:
         videos=tuple(map(resolved, sample.videos)),
         mask=None if sample.mask is None else resolved(sample.mask),
         conditions=map_media(sample.conditions, lambda _, path: resolved(path)),
+        metadata=map_screens(sample.metadata, resolved),
         **map_answer_images(sample, resolved),
     )
 

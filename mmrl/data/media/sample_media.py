@@ -11,6 +11,8 @@ Answers are demonstrations, and the chosen and rejected ones of preference pairs
 
     {"prompt": "a red circle", "demonstration": {"image": "pictures/7.png"}}
     {"prompt": "a red circle", "chosen": {"image": "pictures/7.png"}, "rejected": {"image": "pictures/8.png"}}
+
+The screens of a recorded trace are the keys `screen` of its `metadata["steps"]` (`mmrl.environments.recorded_steps`).
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ from mmrl.data.sample import Sample
 
 CONDITION_KEYS = ("image", "mask_image", "control_image", "video", "num_frames")
 """Conditions that are keys of a line of data."""
+STEPS, SCREEN = "steps", "screen"
+"""The key in `Sample.metadata` of the steps of a recorded trace, and the key of a step's picture."""
 ANSWER_KEYS = ("demonstration", "chosen", "rejected")
 """The keys of a sample that contain answers."""
 _VIDEO_SUFFIXES = (".avi", ".gif", ".mkv", ".mov", ".mp4", ".webm")
@@ -106,3 +110,25 @@ def images_of_answers(sample: Sample) -> Iterator[str]:
         for each in value if isinstance(value, list | tuple) else [value]:
             if (path := answer_image(each)) is not None:
                 yield path
+
+
+def map_screens(metadata: Mapping[str, Any], change: Callable[[str], str]) -> dict[str, Any]:
+    """Return the metadata with `change` applied to the path of every screen of a recorded trace."""
+    steps = metadata.get(STEPS)
+    if not isinstance(steps, list | tuple):
+        return dict(metadata)
+
+    def changed(step: Any) -> Any:
+        if isinstance(step, Mapping) and isinstance(step.get(SCREEN), str):
+            return {**step, SCREEN: change(step[SCREEN])}
+        return step
+
+    return {**metadata, STEPS: [changed(step) for step in steps]}
+
+
+def screens_of(sample: Sample) -> Iterator[str]:
+    """Yield the paths of all screens of a recorded trace after the first, which is an image of the sample."""
+    steps = sample.metadata.get(STEPS)
+    for step in steps if isinstance(steps, list | tuple) else ():
+        if isinstance(step, Mapping) and isinstance(step.get(SCREEN), str):
+            yield step[SCREEN]

@@ -64,7 +64,8 @@ class LocalSearch(TypedTool):
         """Return the best passages, each after its id."""
         found = self._ranking.search(arguments.query, self.top)
         lines = [f"[{self._ids[number]}] {self._texts[number][: self.max_passage]}" for number, _ in found]
-        return Observation("\n".join(lines) or "(no passage has any of these words)")
+        ids = tuple(self._ids[number] for number, _ in found)
+        return Observation("\n".join(lines) or "(no passage has any of these words)", found=ids)
 
 
 class BM25:

@@ -16,6 +16,7 @@ import yaml
 
 from mmrl.atomic_io import replace_text
 from mmrl.evaluation.image_grid import first_of_each_source
+from mmrl.evaluation.report.episode_cards import episode_cards
 from mmrl.evaluation.report.page import (
     LARGEST,
     answer_list,
@@ -90,11 +91,13 @@ def write_report(run: Path) -> Path:
         _head(record),
         *(f'<div class="warning">{escape(text)}</div>' for text in run_warnings(record, summary, splits)),
         _table("Before and after", record, summary) if summary else "",
+        episode_cards("", record.folder, record.steps),
         example_cards("", record, summary.headline if summary else None),
     ]
     for split, its, found in splits:
         body += [
             _table(f"Before and after, {split.title}", record, found, split.note) if found else "",
+            episode_cards(f", {split.title}", its.folder, its.steps, are_folded=True),
             example_cards(f", {split.title}", its, found.headline if found else None),
         ]
     config = yaml.safe_dump(dict(record.config), sort_keys=False, allow_unicode=True, width=100)

@@ -442,8 +442,8 @@ class PipelinePolicy:
     def _sampling_of(self, requests: Sequence[RolloutRequest]) -> SamplingConfig:
         if not requests or any(request.n < 1 for request in requests):
             raise ValueError("a rollout needs requests, each for one trajectory or more")
-        if any(request.prefix is not None for request in requests):
-            raise ValueError("a pipeline takes no prefix: its decisions are denoising steps")
+        if any(request.start is not None for request in requests):
+            raise ValueError("the rows of a pipeline cannot start differently (data.starts): leave it out")
         sampling = requests[0].sampling
         if any(request.sampling != sampling for request in requests):
             raise ValueError("requests of one call must share their sampling: make a call for each")

@@ -100,10 +100,10 @@ class ImageTokenPolicy(TokenPolicy):
         """Sample sum(r.n) images.
 
         Raises:
-            DataError: a request has a prefix.
+            DataError: a request has a start.
         """
-        if forced := next((request for request in requests if request.prefix is not None), None):
-            raise DataError(f"sample {forced.sample.id!r}: the beginning of an image cannot be set by a text prefix")
+        if started := next((request for request in requests if request.start is not None), None):
+            raise DataError(f"sample {started.sample.id!r}: rows of images cannot start differently (data.starts)")
         sampling = next((request.sampling for request in requests if request.sampling is not None), self.sampling)
         each = [request for request in requests for _ in range(request.n)]
         prompts = self._prompts([request.sample for request in each], sampling)

@@ -65,8 +65,14 @@ BUILT_IN = {
     "cosine_length": "mmrl.rewards.rules.lengths:CosineLength",
     "soft_overlong": "mmrl.rewards.rules.lengths:SoftOverlong",
     "repetition": "mmrl.rewards.rules.lengths:Repetition",
+    "thinking_mode": "mmrl.rewards.rules.thinking_modes:ThinkingMode",
+    "thinks": "mmrl.rewards.rules.thinking_modes:Thinks",
     # episodes of an environment
     "outcome": "mmrl.rewards.rules.outcome:EpisodeOutcome",
+    "tool_calls": "mmrl.rewards.rules.outcome:ToolCalls",
+    "attempt_gain": "mmrl.rewards.rules.reflection:AttemptGain",
+    "reflection_effect": "mmrl.rewards.rules.reflection:ReflectionEffect",
+    "reflection_length": "mmrl.rewards.rules.reflection:ReflectionLength",
     # pictures
     "geneval": "mmrl.rewards.images.geneval:GenEval",
     "rendered_text": "mmrl.rewards.images.rendered_text:RenderedText",
@@ -91,6 +97,7 @@ BUILT_IN = {
     "aesthetic": "mmrl.rewards.models.clip_rewards:Aesthetic",
     "image_reward": "mmrl.rewards.models.image_reward:ImageReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
+    "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
     # judges
     "judge": "mmrl.rewards.judges.judge:Judge",
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",

@@ -128,12 +128,14 @@ def reward_input(
     tokens: Sequence[int] | None = None,  # token ids of a text
     outcome: Mapping[str, Any] | None = None,  # of the row's episode
     turns: Sequence[str] = (),  # the text of each turn of the row's episode
+    start: Mapping[str, Any] | None = None,  # what the row started with beside the sample, as `RowStart.as_dict` says
 ) -> RewardInput:
     """Return the input of an answer to `sample`.
 
     `references` holds the images and videos of the prompt (`images`, `videos`) and the sample's conditions (an image
     to edit), as paths or data URIs, its metadata, and its `answer`, if any. `metadata` holds task, source, the
-    `tokens` of a text, the texts of all `turns`, and the rewards that the sample names.
+    `tokens` of a text, the texts of all `turns`, the `start` of the row (its label, prefix, max_new_tokens, ...: the
+    text begins with the prefix, the tokens do not), and the rewards that the sample names.
 
     Raises:
         RewardError: `media` is of another type.
@@ -147,6 +149,8 @@ def reward_input(
         metadata["tokens"] = list(tokens)
     if turns:
         metadata["turns"] = list(turns)
+    if start is not None:
+        metadata["start"] = dict(start)
     if sample.rewards:
         metadata[SAMPLE_REWARDS] = sample.rewards
     image, video, text = None, None, None
@@ -164,7 +168,7 @@ def reward_input(
     return RewardInput(
         id=id,
         group=group,
-        prompt=sample.prompt or _last_user_text(sample.messages),
+        prompt=sample.last_text,
         image=image,
         video=video,
         text=text,
@@ -272,15 +276,6 @@ def merge_outputs(
             detail[row], failures[row] = output.detail[place], output.failures[place]
             events[row] = output.events[place] if output.events else []
     return RewardOutput(values, status, detail, events if any(events) else [], failures=failures)
-
-
-def _last_user_text(messages: Sequence[Mapping[str, Any]]) -> str:
-    """Return the text of a conversation's last user message; "" if there is none."""
-    content = next((each.get("content", "") for each in reversed(messages) if each.get("role") == "user"), "")
-    if isinstance(content, str):
-        return content
-    parts = [part for part in content if isinstance(part, Mapping)] if isinstance(content, list | tuple) else []
-    return "\n".join(str(part["text"]) for part in parts if part.get("type") == "text" and "text" in part)
 
 
 LARGEST_BELOW_ONE = 1 - 2**-24

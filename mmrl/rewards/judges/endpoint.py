@@ -14,11 +14,8 @@ in no setting, message or fingerprint: all text of a server is masked before it 
 
 from __future__ import annotations
 
-import html
 import importlib.util
-import json
 import math
-import os
 import threading
 import time
 import weakref
@@ -26,8 +23,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
+from mmrl.api_key import ApiKey
+from mmrl.http_retries import is_transient, retry_after_s
 from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed, attempt
 from mmrl.rewards.judges.replies import Reply, read_completion
 
@@ -35,9 +34,7 @@ MAX_BODY_BYTES = 4 * 2**20  # a reply with 20 log-probabilities has some kilobyt
 MAX_ERROR_BYTES = 4096  # read of an error response, for its reason
 MAX_ERROR_S = 5.0
 NUM_TOP_LOG_PROBS = 20  # the maximum of OpenAI, and the default maximum of vLLM
-_TRANSIENT = (408, 409, 425, 429)
 MAX_MESSAGE_LENGTH = 300  # characters of a message
-MIN_KEY_LENGTH = 4  # characters; a shorter key is a placeholder, and masking it would corrupt numbers and words
 _NO_KEY = "none"  # never sent; without a key the client would take OPENAI_API_KEY, which is not for every server
 _KEPT_HEADERS = (
     "host",
@@ -90,7 +87,7 @@ class Endpoint:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._openai: Any = None
-        self._spellings: tuple[str, ...] = ()
+        self._key = ApiKey()
 
     def complete(self, messages: Sequence[Mapping[str, Any]], max_tokens: int, logprobs: bool = False) -> Reply:
         """Send a chat completion request and return the reply.
@@ -116,7 +113,7 @@ class Endpoint:
                 body = _read_body(response.iter_bytes(), end, self._timeout_s)
         except Exception as err:  # the client has many error classes
             raise self._to_failure(err) from None
-        return read_completion(body, self._mask_key)
+        return read_completion(body, self._key.mask)
 
     def run_all(self, calls: Sequence[Callable[[], T]]) -> list[T | Exception]:
         """Run calls concurrently and return their results or exceptions. A call must not call `run_all`."""
@@ -133,8 +130,8 @@ class Endpoint:
             if self._openai is None:
                 from openai import DefaultHttpxClient, OpenAI
 
-                key = _read_key(self._key_name)
-                self._spellings = _spellings(key)
+                self._key = _read_key(self._key_name)
+                key = self._key.value
                 self._openai = OpenAI(
                     api_key=key or _NO_KEY,
                     base_url=self._url,
@@ -152,47 +149,22 @@ class Endpoint:
         found = next((each for each in (err, err.__cause__) if isinstance(each, ScoringFailed)), None)
         if found is None:
             found = _connection_failure(err)
-        text = self._mask_key(str(found))[:MAX_MESSAGE_LENGTH]
+        text = self._key.mask(str(found))[:MAX_MESSAGE_LENGTH]
         return ScoringFailed(text, found.kind, found.transient, found.failure.retry_after_s)
 
-    def _mask_key(self, text: str) -> str:
-        """Mask the key, which servers repeat when they reject it, also where the text ends in the middle of it."""
-        for key in self._spellings:
-            text = text.replace(key, "***")
-        for key in self._spellings:
-            start = next((n for n in range(len(key) - 1, MIN_KEY_LENGTH - 1, -1) if text.endswith(key[:n])), 0)
-            text = text[: len(text) - start] + "***" if start else text
-        return text
-
     def __getstate__(self) -> dict[str, Any]:
-        unsaved = ("_lock", "_pool", "_openai", "_spellings")
+        unsaved = ("_lock", "_pool", "_openai", "_key")
         return {name: value for name, value in vars(self).items() if name not in unsaved}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=threading.Lock(), _pool=None, _openai=None, _spellings=())
+        vars(self).update(state, _lock=threading.Lock(), _pool=None, _openai=None, _key=ApiKey())
 
 
-def _read_key(variable: str) -> str:
-    """Return the key in an environment variable; "" if no variable is named.
-
-    Raises:
-        RewardError: the variable is not set, or its value is not valid in a header. The message has no part of it.
-    """
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key:
-        raise RewardError(f"api_key_env: the environment variable {variable} is not set")
-    if not all("!" <= letter <= "~" for letter in key):
-        raise RewardError(f"api_key_env: {variable} holds a space, a control character or a non-ASCII character")
-    return key
-
-
-def _spellings(key: str) -> tuple[str, ...]:
-    """Return the key as it is, and as it is written in JSON, HTML and a URL; the longest first."""
-    if len(key) < MIN_KEY_LENGTH:
-        return ()
-    quoted = json.dumps(key)[1:-1]
-    found = {key, quoted, quoted.replace("/", "\\/"), html.escape(key), quote(key, safe="")}
-    return tuple(sorted(found, key=lambda each: (-len(each), each)))
+def _read_key(variable: str) -> ApiKey:
+    try:
+        return ApiKey.read(variable)
+    except ValueError as err:
+        raise RewardError(f"api_key_env: {err}") from None
 
 
 def _strip_headers(key: str, request: Any) -> None:
@@ -220,15 +192,9 @@ def _raise_for_status(response: Any) -> None:
     raise ScoringFailed(
         f"HTTP {status} from the judge: {message or 'no reason given'}",
         f"http_{status}",
-        transient=status in _TRANSIENT or status >= 500,
-        retry_after_s=_retry_after_s(response.headers.get("retry-after")),
+        transient=is_transient(status),
+        retry_after_s=retry_after_s(response.headers.get("retry-after")),
     )
-
-
-def _retry_after_s(retry_after: str | None) -> float | None:
-    """Return the header's number of seconds; None for its other form, a date."""
-    text = (retry_after or "").strip()
-    return float(text) if text.isascii() and text.isdigit() and len(text) < 7 else None
 
 
 def _read_body(chunks: Any, end: float, timeout_s: float) -> bytes:

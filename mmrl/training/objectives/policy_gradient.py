@@ -159,8 +159,9 @@ class PolicyGradient(Objective):
             if len(rows) < rollout.rows:
                 rollout, trained, credit = rollout.select(rows), trained[rows], credit[rows]
         fresh = rollout.policy_version == self._policy.version
-        coefs = self._config.kl.coef, self._entropy
-        return _ReplaySlice(settings, *coefs, rollout, trained, weights, credit, copies, fresh)
+        coefs, turns = (self._config.kl.coef, self._entropy), self._config.kl.turns
+        kept = trained if turns is None else trained & torch.isin(rollout.channel, rollout.channel.new_tensor(turns))
+        return _ReplaySlice(settings, *coefs, rollout, trained, weights, credit, copies, kept, fresh)
 
     def _reference(self, rollout: Rollout, step_indices: Sequence[int]) -> dict[int, Tensor]:
         """Return the reference's log-prob, mean or velocity at each decision, as the penalty compares."""
@@ -187,6 +188,7 @@ class _ReplaySlice:
     weights: Tensor  # [B, T]
     credit: Tensor  # [B, T]
     copies: Tensor  # [B]; how many answers of the rollout each row stands for
+    kept: Tensor  # [B, T] bool; trained decisions that the penalty keeps near the reference
     fresh: bool  # whether the parameters are still those that the rollout was sampled with
     reference: dict[int, Tensor] = field(default_factory=dict)  # column -> [B, ...]
     metrics: MetricAccumulator = field(default_factory=MetricAccumulator)
@@ -223,7 +225,8 @@ class _ReplaySlice:
             terms = self.settings.surrogate(free[None], old, credit, mask).loss
             if self.settings.distance is not None:
                 now, reference = StepOutputs(tuple(range(len(free))), free[None]), self._reference_log_probs[at][None]
-                terms = terms + self.coef * _distance(now, reference, old, self.settings.distance, mask)
+                distance = _distance(now, reference, old, self.settings.distance, mask)
+                terms = terms + self.coef * distance * self.kept[at][None]
             return torch.autograd.grad((self.weights[at] * terms[0]).sum(), free)[0]
 
     @cached_property
@@ -247,8 +250,9 @@ class _ReplaySlice:
             return None if bonus is None else -bonus
         reference = torch.stack([self.reference[t] for t in here], dim=1)
         distance = _distance(now, reference, self.rollout.log_probs[:, here], kind, mask)
-        penalty = self.coef * (self.weights[:, here] * distance).sum()
-        self._mean("kl", distance.detach(), mask)
+        kept = self.kept[:, here]
+        penalty = self.coef * (self.weights[:, here] * distance).where(kept, 0.0).sum()
+        self._mean("kl", distance.detach(), kept)
         self.loss += penalty.item()
         return penalty if bonus is None else penalty - bonus
 
@@ -277,6 +281,8 @@ class _ReplaySlice:
         """Log the mean over all sampled decisions; one that stands for several rows counts as often."""
         counts = (mask * self.copies[:, None])[mask]
         total = counts.sum().item()
+        if not total:
+            return
         self.metrics.mean(name, (values[mask] * counts).sum().item() / total, weight=total)
 
 

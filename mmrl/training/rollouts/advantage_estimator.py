@@ -18,7 +18,7 @@ from torch import Tensor
 
 from mmrl.algorithms.advantages import branch_advantages, broadcast_to_decisions
 from mmrl.algorithms.groups import group_mean
-from mmrl.algorithms.several_rewards import pareto_advantages
+from mmrl.algorithms.several_rewards import channel_advantages, pareto_advantages
 from mmrl.checks import check_shapes
 from mmrl.config.algorithms.advantage import AdvantageConfig, AnyAdvantageConfig
 from mmrl.config.data import Curve
@@ -46,11 +46,26 @@ class AdvantageEstimator:
         if isinstance(config, AdvantageConfig) and not config.uses_total:
             rewards = torch.stack([torch.from_numpy(output.values[name]) for name in self.weights], dim=1)
             result = config.estimate_several(rewards, list(self.weights.values()), group_index)
+        elif isinstance(config, AdvantageConfig) and config.channels:
+            result = self._of_channels(config, output, group_index)
         else:
             result = config.estimate(torch.from_numpy(output.values["total"]), group_index)
         if self.constraints is not None:
             result = self.constraints.blend(result, output, lambda each: config.estimate(each, group_index))
         return self.limited(result)
+
+    def _of_channels(self, config: AdvantageConfig, output: RewardOutput, group_index: Tensor) -> Tensor:
+        values, taking_part = [], []
+        for channel in config.channels:
+            parts = [self.weights[name] * torch.from_numpy(output.values[name]) for name in channel.rewards]
+            values.append(torch.stack(parts).sum(0))
+            part = torch.ones(len(group_index), dtype=torch.bool)
+            for name, value in channel.among.items():
+                part &= torch.from_numpy(output.values[name] >= np.float32(value))
+            taking_part.append(part)
+        return channel_advantages(
+            values, taking_part, [each.weight for each in config.channels], group_index, config.estimate
+        )
 
     def limited(self, advantages: Tensor) -> Tensor:
         """Return the advantages within [-clip, clip], if the configuration has a clip."""

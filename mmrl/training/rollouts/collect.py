@@ -30,6 +30,7 @@ from mmrl.policy import (
     Policy,
     Rollout,
     RolloutRequest,
+    RowStart,
     TargetText,
     TeacherForcingPolicy,
     chunk_requests,
@@ -86,6 +87,11 @@ class ScoredRollouts:
         return [sample for rollout in self.rollouts for sample in rollout.samples]
 
     @property
+    def starts(self) -> list[RowStart | None]:
+        """The start of each of the R rows; None: its sample alone."""
+        return [start for rollout in self.rollouts for start in rollout.starts or [None] * rollout.rows]
+
+    @property
     def sizes(self) -> list[int]:
         """The number of rows of each rollout."""
         return [rollout.rows for rollout in self.rollouts]
@@ -119,6 +125,12 @@ class CollectedRollouts:
     trained: Tensor  # [R] bool; those of them that are trained on
     on_policy: Tensor  # [R] bool; the policy's own, the same number for each prompt: reward metrics are means of these
     metrics: dict[str, float] = field(default_factory=dict)
+    compared: Tensor | None = None  # [R] int64; rows with equal numbers are relative to one another. None: by group
+
+    @property
+    def groups(self) -> Tensor:
+        """The number that a row shares with those its advantage is relative to, [R] int64."""
+        return self.scored.group_index if self.compared is None else self.compared
 
 
 class GroupSampler(Protocol):
@@ -167,6 +179,7 @@ class RolloutCollector:
     demonstrations: MixedDemonstrations | None = None
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
+    max_turns: int | None = None  # of an episode; None: as the environment says
     _calls: int = field(default=0, init=False)
     _groups: set[int] = field(default_factory=set, init=False)
     _rollouts: list[Rollout] = field(default_factory=list, init=False)
@@ -189,13 +202,18 @@ class RolloutCollector:
 
     def _sample_and_score(self, requests: Sequence[RolloutRequest]) -> ScoredRollouts:
         """Return the rollouts of all rounds so far, these requests included."""
-        requests = iteration_requests(requests, self.seed, self.iteration, self.keep_means)
+        requests = iteration_requests(requests, self.seed, self.iteration, self.keep_means, self.max_turns)
         group_sizes = Counter[int]()
         for request in requests:
             group_sizes[request.group] += request.n
         targets: list[TargetText] = []
         if self.demonstrations is not None:
             requests, targets = self.demonstrations.insert(requests, self._groups, self.iteration)
+        if self.suite.needs_full_groups and any(group in self._groups for group in group_sizes):
+            raise RunError(
+                "a reward compares the answers of a group, and the group is sampled in several rounds: leave one of "
+                "the two out (rewards, data.group_sampling, data.starts)"
+            )
         self._groups.update(group_sizes)
         queue = ScoringQueue(self.suite, RewardContext(progress=self.progress), group_sizes)
         texts = [targets[start : start + self.micro_batch] for start in range(0, len(targets), self.micro_batch)]
@@ -243,11 +261,14 @@ class RolloutCollector:
 
 
 def iteration_requests(
-    requests: Sequence[RolloutRequest], seed: int, iteration: int, keep_means: bool
+    requests: Sequence[RolloutRequest], seed: int, iteration: int, keep_means: bool, max_turns: int | None
 ) -> list[RolloutRequest]:
     """Return the requests with what all calls of an iteration share."""
     shared = fold_in(seed, iteration)
-    return [replace(each, shared_seed=shared, iteration=iteration, keep_means=keep_means) for each in requests]
+    return [
+        replace(each, shared_seed=shared, iteration=iteration, keep_means=keep_means, max_turns=max_turns)
+        for each in requests
+    ]
 
 
 class ScoringQueue:
@@ -301,7 +322,8 @@ def reward_inputs(rollout: Rollout) -> list[RewardInput]:
     """Return one reward input for each row, in order."""
     tokens: Sequence[list[int] | None] = rollout.token_ids or [None] * rollout.rows
     episodes: Sequence[EpisodeRecord | None] = rollout.episodes or [None] * rollout.rows
-    rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), tokens, episodes, strict=True)
+    starts: Sequence[RowStart | None] = rollout.starts or [None] * rollout.rows
+    rows = zip(rollout.samples, rollout.media, rollout.group_index.tolist(), tokens, episodes, starts, strict=True)
     return [
         reward_input(
             sample,
@@ -311,8 +333,9 @@ def reward_inputs(rollout: Rollout) -> list[RewardInput]:
             tokens=ids,
             outcome=None if episode is None else episode.outcome,
             turns=() if episode is None else episode.texts,
+            start=None if start is None else start.as_dict(),
         )
-        for row, (sample, media, group, ids, episode) in enumerate(rows)
+        for row, (sample, media, group, ids, episode, start) in enumerate(rows)
     ]
 
 

@@ -40,7 +40,9 @@ from mmrl.training.rollouts.demonstrations import MixedDemonstrations
 from mmrl.training.rollouts.group_sampling import AdaptiveGroupSampler
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay
 from mmrl.training.rollouts.reward_metrics import reward_metrics
+from mmrl.training.rollouts.start_rules import StartContext, StartedGroupSampler, StartRule
 from mmrl.training.rollouts.turn_advantages import turn_advantages
+from mmrl.training.rollouts.turn_filter import TurnFilter
 from mmrl.training.rollouts.turn_metrics import turn_metrics
 from mmrl.training.run.timers import Phases
 
@@ -65,9 +67,12 @@ class OnlineRollouts:
     replay: SelectiveReplay | SuccessReplay | None = None
     weighting: DifficultyWeighting | None = None
     demonstrations: MixedDemonstrations | None = None
+    starts: StartRule | None = None  # what rows start with; None: their samples alone
+    turn_filter: TurnFilter | None = None
     history: PromptHistory | None = None  # the earlier rewards of each prompt, if advantages are relative to them
     keep_means: bool = False  # of decisions, for objectives that read them
     keep_clean: bool = False  # in rollouts of other processes, whose rows may be put into new micro-batches
+    horizon: tuple[int, ...] = ()  # the most turns of an episode, in equal parts of training; (): as always
     rollout_metrics: Callable[[], Mapping[str, float]] | None = None  # of the policy's engine, since the last call
     _selects_rows: bool = field(init=False)
 
@@ -80,20 +85,26 @@ class OnlineRollouts:
                     f"data.{key}: {type(self.policy).__name__} cannot score texts that it did not just write "
                     "(capability teacher_force): leave it out"
                 )
-            if part is not None and getattr(self.policy, "environment", None) is not None:
-                raise ConfigError(
-                    f"data.{key}: its texts are single answers, and the environment asks for several turns: leave one "
-                    "of the two out"
-                )
+        if self.demonstrations is not None and getattr(self.policy, "environment", None) is not None:
+            raise ConfigError(
+                "data.demonstrations: its texts are single answers, and the environment asks for several turns: leave "
+                "one of the two out"
+            )
+        if self.starts is not None and Capability.ROW_STARTS not in capabilities:
+            raise ConfigError(
+                f"data.starts: the rows of {type(self.policy).__name__} cannot start differently (capability "
+                "row_starts): leave it out"
+            )
         if self.suite.needs_full_groups and isinstance(self.group_sampler, AdaptiveGroupSampler):
             raise ConfigError(
                 "data.group_sampling: adaptive draws a group in rounds, but a reward compares a group's answers"
             )
         mixed = isinstance(self.suite, RoutedRewards) and not self.suite.uniform
         config = self.advantage_estimator.config
-        if isinstance(config, AdvantageConfig) and not config.uses_total and mixed:
+        if isinstance(config, AdvantageConfig) and mixed and (config.channels or not config.uses_total):
+            name = "channels" if config.channels else config.name
             raise ConfigError(
-                f"algorithm: {config.name} takes the rewards of all answers one by one, but samples ask for different "
+                f"algorithm: {name} takes the rewards of all answers one by one, but samples ask for different "
                 "rewards: choose grpo, or give all samples the same"
             )
 
@@ -115,9 +126,14 @@ class OnlineRollouts:
             demonstrations=self.demonstrations,
             keep_means=self.keep_means,
             keep_clean=self.keep_clean,
+            max_turns=self.max_turns(progress),
         )
-        collected = collector.collect(self.group_sampler or FixedGroupSampler(self.group_size), self.prompts)
+        sampler = self.group_sampler or FixedGroupSampler(self.group_size)
+        if self.starts is not None:
+            sampler = StartedGroupSampler(self.starts, sampler, StartContext.of(self.seed, iteration, progress))
+        collected = collector.collect(sampler, self.prompts)
         metrics = self.learn(collected)
+        collected = self._without_empty_turns(collected)
         if isinstance(self.replay, SuccessReplay):
             with phases("rollout"):
                 collected, replay_metrics = self.replay.replace_failures(collected, self._replay_reader())
@@ -135,18 +151,28 @@ class OnlineRollouts:
             turns = None if turns is None else turns * weights[:, None]
             metrics["weighting/mean"] = float(weights[collected.trained].mean())
         past: list[tuple[Rollout, Tensor]] = []
+        places = int(collected.trained.sum())
         if isinstance(self.replay, SelectiveReplay):
             with phases("rollout"):
                 collected, past, replay_metrics = self.replay.fill(collected, advantages, self._replay_reader())
             metrics |= replay_metrics
         replays = [MicroBatch.of_rows(rollout, own) for rollout, own in past]
         batches = self._micro_batches(collected, advantages, branches, turns)
+        metrics["live_share"] = live_share([*batches, *replays], places)
         return Experience(interleaved(batches, replays), metrics)
+
+    def max_turns(self, progress: float) -> int | None:
+        """Return the largest number of turns of an episode at a share of training; None: as the environment says."""
+        if not self.horizon:
+            return None
+        return self.horizon[min(int(progress * len(self.horizon)), len(self.horizon) - 1)]
 
     def learn(self, collected: CollectedRollouts) -> dict[str, float]:
         """Pass the outcomes of all prompts of an iteration on to their source, and return the iteration's metrics."""
         metrics = self._reward_metrics(collected) | collected.metrics | self._demonstration_metrics(collected.scored)
         metrics |= turn_metrics(collected.scored.rollouts)
+        if self.turn_filter is not None:
+            metrics |= self.turn_filter(collected)[1]
         metrics["zero_variance_share_trained"] = _zero_variance_share_trained(collected)
         self.prompts.learn(_outcomes(collected))
         engine = {} if self.rollout_metrics is None else self.rollout_metrics()
@@ -154,6 +180,7 @@ class OnlineRollouts:
 
     def group_batches(self, collected: CollectedRollouts) -> list[MicroBatch]:
         """Return micro-batches of whole groups, with advantages that are relative to their groups alone."""
+        collected = self._without_empty_turns(collected)
         advantages = self._advantages(collected)
         turns = self._turn_credit(collected, advantages)
         return self._micro_batches(collected, advantages, self._branch_credit(collected), turns)
@@ -181,10 +208,10 @@ class OnlineRollouts:
         advantages = torch.zeros(len(collected.in_baseline))
         config = self.advantage_estimator.config
         shared = shared_rows(collected.scored.rollouts)
-        trees = collected.scored.group_index if shared is None else shared[:, 0]
+        trees = collected.groups if shared is None else shared[:, 0]
         by_tree = isinstance(config, AdvantageConfig) and config.baseline == "tree"
         if self.history is None:
-            compared = trees if by_tree else collected.scored.group_index
+            compared = trees if by_tree else collected.groups
             advantages[rows] = self.advantage_estimator.advantages(output, compared[rows])
         else:
             samples = collected.scored.samples
@@ -209,8 +236,11 @@ class OnlineRollouts:
         if not isinstance(config, AdvantageConfig) or config.turns is None:
             return None
         total = scored.total.where(collected.in_baseline, torch.nan)
-        found = turn_advantages(config, advantages, total, scored.group_index, scored.rollouts)
+        found = turn_advantages(config, advantages, total, collected.groups, scored.rollouts)
         return self.advantage_estimator.limited(found)
+
+    def _without_empty_turns(self, collected: CollectedRollouts) -> CollectedRollouts:
+        return collected if self.turn_filter is None else self.turn_filter(collected)[0]
 
     def _micro_batches(
         self, collected: CollectedRollouts, advantages: Tensor, branches: Tensor | None, turns: Tensor | None
@@ -272,6 +302,11 @@ class OnlineRollouts:
         return {"demonstrations/rows": float(len(total)), "demonstrations/reward": float(total.nanmean())}
 
 
+def live_share(batches: Sequence[MicroBatch], places: int) -> float:
+    """Return the number of rows with an advantage over `places`, the rows of an iteration before any is replaced."""
+    return sum(int((batch.step_advantages != 0).any(1).sum()) for batch in batches) / max(1, places)
+
+
 def interleaved(many: Sequence[MicroBatch], few: Sequence[MicroBatch]) -> list[MicroBatch]:
     """Merge two lists so that both are spread evenly over the updates of an iteration."""
     placed = [((n + 0.5) / len(batches), batch) for batches in (many, few) for n, batch in enumerate(batches)]
@@ -306,7 +341,7 @@ def _outcomes(collected: CollectedRollouts) -> list[Outcome]:
 def _zero_variance_share_trained(collected: CollectedRollouts) -> float:
     """Return the share of groups without a signal, in [0, 1], over all answers that a group's baseline has."""
     rows = collected.in_baseline
-    return zero_variance_share(collected.scored.total[rows], collected.scored.group_index[rows])
+    return zero_variance_share(collected.scored.total[rows], collected.groups[rows])
 
 
 def _words(rollout: Rollout, row: int) -> Sequence[int | str]:

@@ -2,7 +2,8 @@
 
 `SelectiveReplay` puts past answers in the place of groups without advantages (VL-Rethinker, arXiv:2504.08837);
 `SuccessReplay` puts a past success into a group that failed (ARPO, arXiv:2505.16282). Answers are kept as text, tokens
-and log-probabilities and become rollouts again by `score_targets`: a policy's own recording is too large to keep.
+and log-probabilities and become rollouts again by `score_targets`: a policy's own recording is too large to keep. Those
+of several turns are the answers of an episode, which the environment, the same for the same actions, answers again.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -21,8 +23,8 @@ from mmrl.checks import check_shapes
 from mmrl.data.sample import Sample
 from mmrl.distributed import processes
 from mmrl.errors import RunError
-from mmrl.policy import Rollout, TargetText, TeacherForcingPolicy
-from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts
+from mmrl.policy import Rollout, RowStart, TargetText, TeacherForcingPolicy
+from mmrl.training.rollouts.collect import CollectedRollouts, Origin, ScoredRollouts, void_kinds
 from mmrl.training.rollouts.exchange import shared_rollouts
 
 
@@ -37,16 +39,26 @@ class Transcript:
     version: int  # of that policy, in updates
     values: Mapping[str, float]  # the known rewards by name
     advantage: float  # 0 if unknown
+    start: RowStart | None = None  # what it started with beside the sample
+    turns: tuple[int, ...] = ()  # the number of tokens of each turn of an episode; (): one answer without environment
+
+    @property
+    def turn_tokens(self) -> tuple[tuple[int, ...], ...]:
+        """The tokens of each turn; () without environment."""
+        ends = [0, *accumulate(self.turns)]
+        return tuple(self.tokens[start:end] for start, end in pairwise(ends))
 
     def as_dict(self) -> dict[str, Any]:
         """Return a dictionary fit for JSON; float32 log-probabilities survive exactly."""
-        return asdict(self)
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return plain | {"values": dict(self.values), "start": None if self.start is None else self.start.as_dict()}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Transcript:
         """Return the answer that `as_dict` returned."""
-        sequences = {"tokens": tuple(state["tokens"]), "log_probs": tuple(state["log_probs"])}
-        return cls(**{**state, **sequences})
+        names = ("tokens", "log_probs", "turns")
+        start = None if state.get("start") is None else RowStart.from_dict(state["start"])
+        return cls(**{**state, **{name: tuple(state.get(name, ())) for name in names}, "start": start})
 
 
 def transcripts_of(
@@ -57,17 +69,13 @@ def transcripts_of(
     """Return rows of rollouts as transcripts.
 
     Raises:
-        RunError: the answers have no tokens, or several turns.
+        RunError: the answers have no tokens.
     """
     places, found = scored.places(), []
     for each in rows:
         rollout, row = scored.rollouts[places[each][0]], places[each][1]
         if rollout.token_ids is None:
             raise RunError("only answers with tokens can be replayed in a later iteration, and this one has none")
-        if rollout.episodes is not None and len(rollout.episodes[row].texts) > 1:
-            raise RunError(
-                "an answer of several turns cannot be replayed in a later iteration: what it observed is not kept"
-            )
         values = {name: float(column[each]) for name, column in scored.output.values.items()}
         found.append(
             Transcript(
@@ -78,9 +86,19 @@ def transcripts_of(
                 version=rollout.policy_version,
                 values={name: value for name, value in values.items() if math.isfinite(value)},
                 advantage=0.0 if advantages is None else float(advantages[each]),
+                start=None if rollout.starts is None else rollout.starts[row],
+                turns=_turn_lengths(rollout, row),
             )
         )
     return found
+
+
+def _turn_lengths(rollout: Rollout, row: int) -> tuple[int, ...]:
+    """Return the number of tokens of each turn of an episode; () without environment."""
+    if rollout.episodes is None:
+        return ()
+    turns = rollout.channel[row][rollout.mask[row]]
+    return tuple(turns.bincount(minlength=len(rollout.episodes[row].texts)).tolist())
 
 
 @dataclass(frozen=True)
@@ -96,30 +114,55 @@ class ReplayReader:
     ) -> list[tuple[Rollout, Sequence[Transcript]]]:
         """Return rollouts of at most `rows` answers with their original log-probabilities, and their transcripts.
 
+        Episodes that break down when they are played again are left out.
+
         `policy_version` is that of the oldest answer, and never the current one: the log-probabilities are not those of
         the current policy, so a replay does not repeat them.
 
         Raises:
-            RunError: the policy tokenises an answer into another number of decisions than it was sampled with.
+            RunError: the policy tokenises an answer into another number of decisions than it was sampled with, or the
+                environment ends an episode earlier than before.
         """
-        cuts = [slice(start, start + self.rows) for start in range(0, len(transcripts), self.rows)]
+        heat = [None if each.start is None else each.start.temperature for each in transcripts]  # equal in a rollout
+        bounds = [0, *(row for row in range(1, len(heat)) if heat[row] != heat[row - 1]), len(heat)]
+        cuts = [
+            slice(first, min(first + self.rows, end))
+            for begin, end in pairwise(bounds)
+            for first in range(begin, end, self.rows)
+        ]
         own = {n: self._rollout(transcripts[cut], groups[cut]) for n, cut in enumerate(cuts) if processes.owns(n)}
         rollouts = shared_rollouts(own, [self.sample(each.sample) for each in transcripts])
-        return list(zip(rollouts, [transcripts[cut] for cut in cuts], strict=True))
+        found: list[tuple[Rollout, Sequence[Transcript]]] = []
+        for rollout, cut in zip(rollouts, cuts, strict=True):
+            valid = [row for row, kind in enumerate(void_kinds(rollout)) if kind is None]
+            if valid:
+                kept = rollout if len(valid) == rollout.rows else rollout.select(valid)
+                found.append((kept, [transcripts[cut][row] for row in valid]))
+        return found
 
     def _rollout(self, transcripts: Sequence[Transcript], groups: Sequence[int]) -> Rollout:
         targets = [
-            TargetText(self.sample(each.sample), each.text, group, token_ids=each.tokens)
+            TargetText(
+                self.sample(each.sample),
+                each.text,
+                group,
+                token_ids=each.tokens,
+                turn_tokens=each.turn_tokens,
+                start=each.start,
+            )
             for each, group in zip(transcripts, groups, strict=True)
         ]
         with torch.no_grad():
             rollout = self.policy.score_targets(targets)
         log_probs = rollout.log_probs.clone()
-        for row, each in enumerate(transcripts):
+        for row, (each, void) in enumerate(zip(transcripts, void_kinds(rollout), strict=True)):
+            if void is not None:
+                continue
             if (read := int(rollout.mask[row].sum())) != len(each.log_probs):
                 raise RunError(
                     f"an answer to sample {each.sample!r} was sampled with {len(each.log_probs)} decisions and is "
                     f"read as {read}: it cannot be replayed"
+                    + (" unless its environment answers equal actions equally" if each.turns else "")
                 )
             log_probs[row, rollout.mask[row]] = log_probs.new_tensor(each.log_probs)
         version = min([*(each.version for each in transcripts), self.policy.version - 1])
@@ -162,10 +205,11 @@ class SelectiveReplay:
         trained[places[: len(answers)]] = False
         first = int(scored.group_index.max()) + 1  # each replayed answer is a group by itself
         replayed = read(answers, range(first, first + len(answers)))
+        read_again = [each for _, part in replayed for each in part]
         own = collected.trained & (advantages != 0) & scored.is_from(Origin.POLICY)
         self.keep(transcripts_of(scored, own.nonzero()[:, 0].tolist(), advantages))
-        metrics = {"rows": len(answers), "places": len(places), "kept": len(self)}
-        ages = [read.policy.version - each.version for each in answers]
+        metrics = {"rows": len(read_again), "places": len(places), "kept": len(self)}
+        ages = [read.policy.version - each.version for each in read_again]
         return (
             replace(collected, trained=trained),
             [(rollout, torch.tensor([each.advantage for each in part])) for rollout, part in replayed],
@@ -232,16 +276,17 @@ class SuccessReplay:
         replaced = scored
         for rollout, part in read([answer for _, answer in found], scored.group_index[rows].tolist()):
             replaced = replaced.with_rollout(rollout, Origin.REPLAY, [each.values for each in part])
-        more = torch.ones(len(found), dtype=torch.bool)
+        more = torch.ones(len(replaced.samples) - len(ids), dtype=torch.bool)
         result = replace(
             collected,
             scored=replaced,
             in_baseline=torch.cat([collected.in_baseline & stays, more]),
             trained=torch.cat([collected.trained & stays, more]),
             on_policy=torch.cat([collected.on_policy, ~more]),
+            compared=None if collected.compared is None else torch.cat([collected.compared, collected.compared[rows]]),
         )
         self.keep(transcripts_of(scored, (own & (scored.total >= self.success)).nonzero()[:, 0].tolist()))
-        return result, {"replay/rows": float(len(found)), "replay/kept": float(len(self))}
+        return result, {"replay/rows": float(len(more)), "replay/kept": float(len(self))}
 
     def draw(
         self,

@@ -91,7 +91,9 @@ class RowSelection:
             return image_policy.rollout_from_latents(samples, groups, torch.stack(clean), media)
         text_policy: TeacherForcingPolicy = self.policy  # type: ignore[assignment]
         tokens = [None if rollout.token_ids is None else tuple(rollout.token_ids[row]) for rollout, row in places]
-        targets = [TargetText(*each) for each in zip(samples, media, groups, tokens, strict=True)]
+        starts = [None if rollout.starts is None else rollout.starts[row] for rollout, row in places]
+        rows = zip(samples, media, groups, tokens, starts, strict=True)
+        targets = [TargetText(sample, text, group, ids, start=start) for sample, text, group, ids, start in rows]
         return text_policy.score_targets(targets)
 
 

@@ -48,7 +48,7 @@ from mmrl.training.rollouts.collect import (
 from mmrl.training.rollouts.corrected_rollouts import corrected
 from mmrl.training.rollouts.importance_correction import ImportanceCorrection
 from mmrl.training.rollouts.lagged_rollouts import CLOSING_S, thread_seconds
-from mmrl.training.rollouts.online import OnlineRollouts
+from mmrl.training.rollouts.online import OnlineRollouts, live_share
 from mmrl.training.run.timers import Phases
 
 Call = list[RolloutRequest]
@@ -146,7 +146,9 @@ class StreamedRollouts:
         plan.sampling.result()
         scored = self._scored(plan.made)
         check_scored(self.online.suite, scored.output)
-        metrics = self.online.learn(self._collected(scored))
+        collected = self._collected(scored)
+        metrics = self.online.learn(collected)
+        metrics["live_share"] = live_share(self.online.group_batches(collected), int(collected.trained.sum()))
         if self.correction is not None:
             metrics |= self.correction.metrics()
         metrics["lag/updates"] = float(self.schedule.policy.version - plan.version)
@@ -212,7 +214,8 @@ class StreamedRollouts:
         online, ids = self.online, self._planned.pop(iteration, None)
         samples = online.prompts.next() if ids is None else [online.prompts.sample(id) for id in ids]
         requests = [RolloutRequest(sample, online.group_size, group) for group, sample in enumerate(samples)]
-        requests = iteration_requests(requests, online.seed, iteration, online.keep_means)
+        most = online.max_turns(iteration / self.iterations)
+        requests = iteration_requests(requests, online.seed, iteration, online.keep_means, most)
         calls = chunk_requests(requests, online.micro_batch)
         seeds = [fold_in(online.seed, iteration, number) for number in range(len(calls))]
         missing = Counter({request.group: request.n for request in requests})

@@ -55,7 +55,7 @@ async def ask_again(
         except ServerFailure as err:
             if not err.transient:
                 raise
-            await asyncio.sleep(_wait_s(err, attempt))
+            await asyncio.sleep(wait_s(err, attempt))
     return await ask(client, call, tokens, name)
 
 
@@ -173,7 +173,7 @@ class GroupDealer:
                     raise RunError(f"run.servers: sample {sample!r} failed {failed} times, at last {err}") from err
                 if err.broke:
                     await client.health()
-                await asyncio.sleep(_wait_s(err, failed))
+                await asyncio.sleep(wait_s(err, failed))
                 continue
             self._board.finish(group, answers)
 
@@ -199,5 +199,5 @@ async def _cancel(tasks: Sequence[asyncio.Task[Any]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _wait_s(err: ServerFailure, attempt: int) -> float:
+def wait_s(err: ServerFailure, attempt: int) -> float:
     return min(30.0, err.wait_s or BACKOFF_S * 2**attempt)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-TRANSIENT_STATUSES = (408, 409, 425, 429)
-"""Statuses below 500 of a server that may answer the same request later."""
-
 
 class ServerFailure(Exception):
     """A request without a usable answer.

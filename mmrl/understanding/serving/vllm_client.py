@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import time
 from collections.abc import Mapping
 from types import TracebackType
@@ -27,34 +26,30 @@ from typing import Any, Literal, Self
 
 import httpx
 
+from mmrl.api_key import ApiKey
 from mmrl.config.servers import ServersConfig
 from mmrl.errors import ConfigError
-from mmrl.understanding.serving.server_failure import TRANSIENT_STATUSES, ServerFailure
+from mmrl.http_retries import is_transient, retry_after_s
+from mmrl.understanding.serving.server_failure import ServerFailure
 
 MAX_BODY_BYTES = 256 * 2**20
 """The largest reply that is read: a group of 64 answers of 16,000 tokens has about 100 MiB."""
 MAX_MESSAGE_LENGTH = 400
 """Characters of a server's own words in a message."""
-MIN_KEY_LENGTH = 4
-"""Shorter keys are placeholders; to mask them would garble words and numbers."""
 RESET_TRIES = 20
 """Requests to empty the prefix cache, which fails while blocks are held, 0.1 s apart."""
 
 
-def read_key(variable: str) -> str:
-    """Return the key in an environment variable; "" if no variable is named.
+def read_key(variable: str) -> ApiKey:
+    """Return the key in an environment variable; an empty one if no variable is named.
 
     Raises:
         ConfigError: the variable is not set, or its value is not valid in a header. The message has no part of it.
     """
-    key = os.environ.get(variable, "").strip() if variable else ""
-    if variable and not key:
-        raise ConfigError(f"run.servers.api_key_env: the environment variable {variable} is not set")
-    if not all("!" <= letter <= "~" for letter in key):
-        raise ConfigError(
-            f"run.servers.api_key_env: {variable} holds a space, a control character or a non-ASCII character"
-        )
-    return key
+    try:
+        return ApiKey.read(variable)
+    except ValueError as err:
+        raise ConfigError(f"run.servers.api_key_env: {err}") from None
 
 
 class VLLMClient:
@@ -65,7 +60,7 @@ class VLLMClient:
         self._key = read_key(settings.api_key_env)
         self._http = httpx.AsyncClient(
             base_url=url,
-            headers={"Authorization": f"Bearer {self._key}"} if self._key else {},
+            headers={"Authorization": f"Bearer {self._key.value}"} if self._key.value else {},
             timeout=httpx.Timeout(settings.timeouts.request, connect=settings.timeouts.connect),
             limits=httpx.Limits(max_connections=settings.concurrency + 4),
             trust_env=False,  # a proxy of the environment is not for servers that are named by their address
@@ -94,6 +89,10 @@ class VLLMClient:
     async def generate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Post to `/inference/v1/generate` and return the reply."""
         return await self._json("POST", "/inference/v1/generate", body, self._timeouts.request)
+
+    async def complete_chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Generate the answer to a conversation and return the reply; every OpenAI-style server has this route."""
+        return await self._json("POST", "/v1/chat/completions", body, self._timeouts.request)
 
     async def load_lora(self, name: str, path: str) -> None:
         """Load an adapter folder, as the server sees it, under a name that was never used."""
@@ -160,12 +159,7 @@ class VLLMClient:
 
     def failure(self, kind: str, text: str, transient: bool = False, wait_s: float | None = None) -> ServerFailure:
         """Return a failure of this server, its text without the key and shortened."""
-        return ServerFailure(self.url, kind, self._masked(text)[:MAX_MESSAGE_LENGTH], transient, wait_s)
-
-    def _masked(self, text: str) -> str:
-        if len(self._key) < MIN_KEY_LENGTH:
-            return text
-        return text.replace(self._key, "***").replace(json.dumps(self._key)[1:-1], "***")
+        return ServerFailure(self.url, kind, self._key.mask(text)[:MAX_MESSAGE_LENGTH], transient, wait_s)
 
     async def _json(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout_s: float = 30.0
@@ -210,20 +204,19 @@ class VLLMClient:
         return self.failure("connection", f"{path} cannot be reached ({text})", True)
 
     def _refused(self, path: str, reply: httpx.Response, content: bytes) -> ServerFailure:
-        status, words = reply.status_code, " ".join(content.decode("utf-8", "replace").split())
+        status, words = reply.status_code, self._key.mask(" ".join(content.decode("utf-8", "replace").split()))
         kind, hint = f"http_{status}", ""
         if status == 404 and "does not exist" in words:  # the name of an adapter
             kind = "lost_weights"
         elif status in (404, 405):
             hint = f"; {_remedy(path)}"
         elif status in (401, 403):
-            hint = "; run.servers.api_key_env names the variable with its key"
-        wait = reply.headers.get("retry-after", "")
+            hint = "; run.servers.api_key_env names the variable with its key, and --api-key-env of mmrl evaluate"
         return self.failure(
             kind,
             f"{path} returned HTTP {status}: {words[:300] or 'no reason given'}{hint}",
-            status in TRANSIENT_STATUSES or status >= 500,
-            float(wait) if wait.isascii() and wait.isdigit() and len(wait) < 5 else None,
+            is_transient(status),
+            retry_after_s(reply.headers.get("retry-after")),
         )
 
 
@@ -233,4 +226,6 @@ def _remedy(path: str) -> str:
         return "start it with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
     if path.startswith("/inference"):
         return "this is no vLLM server of version 0.33 or later"
+    if path.startswith("/v1/chat"):
+        return "this is no OpenAI-style server, or its address has a path beside the host and port"
     return "start it with VLLM_SERVER_DEV_MODE=1"

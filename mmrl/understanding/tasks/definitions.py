@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 from mmrl.components import Registry, is_file_reference
 from mmrl.data.sample import RewardChoice, Sample
@@ -31,10 +31,7 @@ from mmrl.understanding.tasks.answer_instructions import (
     rewards_for,
     with_instruction,
 )
-from mmrl.understanding.tasks.coordinates import CoordinateFormat, convert_coordinates, coordinate_format
-
-if TYPE_CHECKING:
-    from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl.understanding.tasks.coordinates import CoordinateFormat, convert_coordinates
 
 
 @dataclass(frozen=True)
@@ -111,8 +108,18 @@ TASKS: Registry[Task] = Registry(
 )
 
 
+class PromptedPolicy(Protocol):
+    """The part of a policy that tasks need."""
+
+    def coordinates(self, requested: Space | None) -> CoordinateFormat:
+        """Return the format of coordinates in its answers; `requested` is a space from the configuration."""
+
+    def check_sample(self, sample: Sample) -> None:
+        """Raise DataError if it does not take the media of a sample."""
+
+
 def apply_tasks(
-    policy: VLMPolicy,
+    policy: PromptedPolicy,
     samples: Sequence[Sample],
     thinking: Thinking = "off",
     space: Space | None = None,
@@ -121,7 +128,7 @@ def apply_tasks(
     """Return the samples completed by their tasks, for one policy.
 
     Args:
-        policy: the policy, whose family and processor determine the coordinates.
+        policy: the policy, which determines the coordinates.
         samples: the samples of a data set.
         thinking: the format of the reasoning before the answer.
         space: the coordinate space of answers; None: that of the model's family.
@@ -130,8 +137,7 @@ def apply_tasks(
     Raises:
         DataError: a sample's task is unknown or does not fit it, or the model does not take its media.
     """
-    family = policy.vlm.family
-    coordinates = coordinate_format(family.name, family.space, policy.vlm.processor, policy.reader.budget.image, space)
+    coordinates = policy.coordinates(space)
     completed = []
     for sample in samples:
         policy.check_sample(sample)

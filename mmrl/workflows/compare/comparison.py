@@ -79,6 +79,8 @@ class CompareRequest:
     """Answers that are generated together, and kept or lost together."""
     kind: ModelKind = "pipeline"
     """The kind of models that no run trained."""
+    api_key_env: str = ""
+    """The environment variable with the key of servers among the models; empty: they need none."""
     bases: bool = True
     """True also compares the models that the runs' training began with."""
     out: Path | None = None
@@ -102,7 +104,7 @@ def compare(request: CompareRequest, display: ComparisonDisplay) -> CompareResul
     """
     protocol = load_protocol(request.protocol) if request.protocol else None
     path = _data_path(request, protocol)
-    entries = find_models(request.models, request.kind, request.bases)
+    entries = find_models(request.models, request.kind, request.bases, request.api_key_env)
     first = next(each.model for each in entries if each.name == request.models[0])
     shared = share_settings(first, entries, protocol)
     source = SampleSource.find(path, request.samples, protocol)

@@ -15,10 +15,13 @@ from mmrl.benchmarks.protocol import ProtocolConfig
 from mmrl.build.checkpoint_pool import ModelKind, ModelRef, resolve_model
 from mmrl.config.data import AnswersConfig
 from mmrl.config.media import MediaConfig
+from mmrl.config.policy import ServedVLMConfig
 from mmrl.config.sampling import AnySamplingConfig
 from mmrl.errors import ConfigError
 from mmrl.evaluation.comparison import file_name
 
+LOST = "its weights are not known, its seeds may be ignored, and its answers have no token ids and no log-probabilities"
+"""The properties that a model behind a server lacks, as a clause."""
 IGNORED_FOR_BASE = {"lora": True, "gradient_checkpointing": True}
 """Settings of `policy` that do not change a base model: bases that differ in nothing else answer once."""
 
@@ -54,14 +57,14 @@ class SharedSettings:
     notes: tuple[str, ...]
 
 
-def find_models(texts: Sequence[str], kind: ModelKind, bases: bool) -> list[ComparedModel]:
+def find_models(texts: Sequence[str], kind: ModelKind, bases: bool, api_key_env: str = "") -> list[ComparedModel]:
     """Resolve the models, named as `resolve_model` takes them; with `bases`, those of checkpoints come before them.
 
     Raises:
         ConfigError: A checkpoint does not exist, or the models are not all of one kind.
         RunError: A checkpoint is damaged.
     """
-    found = [resolve_model(text, kind) for text in dict.fromkeys(texts)]
+    found = [resolve_model(text, kind, api_key_env) for text in dict.fromkeys(texts)]
     _check_one_kind(found)
     entries: dict[str, ComparedModel] = {}
     base_models = {_base_key(each): each for each in reversed(found) if each.checkpoint is None}
@@ -104,6 +107,8 @@ def share_settings(
         if entry.name in bases:
             continue  # a base has the settings of its checkpoints
         own = entry.model
+        if isinstance(own.policy, ServedVLMConfig):
+            notes.append(f"{entry.name} answers from a server: {LOST}")
         notes += _differences(entry.name, own.sampling.model_dump(), sampling.model_dump(), "samples")
         if own.policy.kind == "vlm":
             own_answers = (own.run.config.answers if own.run else AnswersConfig()).model_dump(exclude={"task"})

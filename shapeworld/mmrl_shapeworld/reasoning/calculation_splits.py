@@ -1,20 +1,25 @@
 """Data sets of calculations: `sums-train`, `sums-development`, `sums-validation`, `sums-longer`, and of `remainders`.
 
 `sums-few` is the beginning of `sums-train`, for runs that see each prompt many times. In `sums-mostly-hard`, four of
-five prompts have 14 to 20 operands, and the models before training almost never answer them.
+five prompts have 14 to 20 operands, and the models before training almost never answer them. `sums-hard`,
+`sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone. In
+`sums-halves`, `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two
+numbers of them together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are
+episodes of two turns for the environment `attempts`.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 
 from mmrl.data.sample import Sample
-from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
-from mmrl_shapeworld.reasoning.traces import right_trace
+from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family, part_of, sample_calculation
+from mmrl_shapeworld.reasoning.traces import CARELESS, TEACHER, right_trace, steps_of, written_trace
 
 PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024), "longer": (74, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
@@ -23,8 +28,19 @@ FEW = 256
 """The size of the splits `sums-few` and `remainders-few`, and of `-mostly-hard`."""
 HARD_SEED, HARD_RUN = 75, 5
 """In `-mostly-hard`, the first of each five prompts is one of training; the others are drawn with this seed."""
-TRAINING = ("train", "few", "mostly-hard")
-NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *TRAINING)))
+MORE = {
+    "hard": ("train", 76, FEW),
+    "hard-development": ("development", 77, 512),
+    "hard-validation": ("validation", 78, 512),
+    "halves": ("train", 79, FEW),
+    "halves-development": ("development", 80, 512),
+    "halves-validation": ("validation", 81, 512),
+}
+"""The purpose, seed and size of the splits of hard prompts and of two halves."""
+REFLECTIONS_SEED = 76
+"""In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
+TRAINING = ("train", "few", "mostly-hard", "hard", "halves", "reflections")
+NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
 @cache
@@ -37,22 +53,37 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     name, _, part = split.partition("-")
+    if part == "reflections":
+        return calculations(f"{name}-train")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
     if part == "mostly-hard":
         return _mostly_hard(name)
-    family, (seed, size) = FAMILIES[name], PARTS[part]
+    family = FAMILIES[name]
+    of, seed, size = MORE[part] if part in MORE else (part, *PARTS[part])
+    lengths = _lengths(family, part)
     rng = np.random.default_rng((seed, family.modulus))
     drawn: list[Calculation] = []
     seen: set[Calculation] = set()
     while len(drawn) < size:
-        calculation = sample_calculation(family, rng, family.longer if part == "longer" else family.operands)
-        if part != "longer" and part_of(calculation) != part:
+        calculation = sample_calculation(family, rng, lengths)
+        if of != "longer" and part_of(calculation) != of:
             continue
         if part == "train" or calculation not in seen:
             drawn.append(calculation)
             seen.add(calculation)
     return tuple(drawn)
+
+
+def _lengths(family: Family, part: str) -> Sequence[int]:
+    """Return the numbers of operands of a split's calculations, each equally likely."""
+    if part == "longer":
+        return family.longer
+    if part.startswith("hard"):
+        return family.operands[-3:]
+    if part.startswith("halves"):
+        return (*[family.operands[0]] * 2, *family.operands[-2:])
+    return family.operands
 
 
 def _mostly_hard(name: str) -> tuple[Calculation, ...]:
@@ -63,23 +94,39 @@ def _mostly_hard(name: str) -> tuple[Calculation, ...]:
     )
 
 
+def _reflections(family: str) -> list[dict[str, list[str]]]:
+    """Return episodes of two turns: a careless answer as the models write it, and a teacher's calculation."""
+    rng = np.random.default_rng((REFLECTIONS_SEED, FAMILIES[family].modulus))
+    return [
+        {"turns": [written_trace(each, CARELESS, rng), written_trace(each, TEACHER, rng)]}
+        for each in calculations(f"{family}-train")
+    ]
+
+
 def samples(split: str) -> list[Sample]:
     """Return a split as data: the answer as a number, and the number of operands as `source`.
 
-    Training data have the verbose trace without errors as `demonstration`; `metadata` has it as `chain` in all splits.
+    Training data have the verbose trace without errors as `demonstration`; `metadata` has it as `chain` in all splits,
+    its steps as `points`, and its first words, up to the first value, as `opening`.
 
     Raises:
         KeyError: there is no such split.
     """
     family, _, part = split.partition("-")
+    reflected = iter(_reflections(family)) if part == "reflections" else None
     return [
         Sample(
             id=f"{split}-{number:04d}",
             prompt=str(calculation),
             answer=calculation.answer,
             source=f"{family}-{calculation.operands:02d}",
-            demonstration=right_trace(calculation) if part in TRAINING else None,
-            metadata={"operands": calculation.operands, "chain": right_trace(calculation)},
+            demonstration=next(reflected) if reflected else right_trace(calculation) if part in TRAINING else None,
+            metadata={
+                "operands": calculation.operands,
+                "chain": right_trace(calculation),
+                "points": steps_of(calculation),
+                "opening": f"<think>{steps_of(calculation)[0].partition('=')[0]}=",
+            },
         )
         for number, calculation in enumerate(calculations(split))
     ]

@@ -7,7 +7,7 @@ has to write the values down.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -87,10 +87,10 @@ def step(value: int, operator: str, digit: int, modulus: int) -> int:
     return results[operator] % modulus
 
 
-def sample_calculation(family: Family, rng: np.random.Generator, lengths: range | None = None) -> Calculation:
+def sample_calculation(family: Family, rng: np.random.Generator, lengths: Sequence[int] | None = None) -> Calculation:
     """Draw a calculation; each number of operands in `lengths` (unset: those of training) is equally likely."""
     lengths = lengths or family.operands
-    count, first, *drawn = rng.random(2 * lengths.stop).tolist()  # as many for each, so that draws cost one call
+    count, first, *drawn = rng.random(2 * (max(lengths) + 1)).tolist()  # as many for each, so that draws cost one call
     steps = lengths[int(count * len(lengths))] - 1
     operators = "".join(OPERATORS[int(each * len(OPERATORS))] for each in drawn[:steps])
     digits = tuple(DIGITS[int(each * len(DIGITS))] for each in drawn[steps : 2 * steps])

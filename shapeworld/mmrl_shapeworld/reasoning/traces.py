@@ -42,6 +42,8 @@ class Writer:
     """The answer differs from the last value."""
     direct_error: float = 0.0
     """A direct answer is wrong."""
+    repeated: float = 0.0
+    """Share of second turns that repeat the answer of the first, without a calculation."""
 
 
 CLEAN = Writer()
@@ -54,15 +56,30 @@ CARELESS = Writer(
     answer_slip=0.05,
     direct_error=0.4,
 )
+RETRYING = Writer(
+    direct=0.0,
+    concise=0.5,
+    step_error=0.1,
+    subtraction_error=0.5,
+    corrected=0.4,
+    answer_slip=0.05,
+    repeated=0.75,
+)
+"""The careless writer in a second turn, who mostly repeats the answer of the first."""
+TEACHER = Writer(direct=0.0, concise=0.5)
+"""Whoever shows how to check an answer: by calculating without errors, half of the time in full."""
 
 
 def right_trace(calculation: Calculation) -> str:
     """Return the verbose trace without errors."""
-    value, steps = calculation.first, []
-    for operator, digit, result in zip(calculation.operators, calculation.digits, calculation.values, strict=True):
-        steps.append(f"{value}{operator}{digit}={result};")
-        value = result
-    return _closed("".join(steps), value)
+    return _closed("".join(steps_of(calculation)), calculation.answer)
+
+
+def steps_of(calculation: Calculation) -> list[str]:
+    """Return the steps of the verbose trace without errors, as in `3+5=8;`."""
+    before = (calculation.first, *calculation.values)
+    steps = zip(before, calculation.operators, calculation.digits, calculation.values, strict=False)
+    return [f"{value}{operator}{digit}={result};" for value, operator, digit, result in steps]
 
 
 def written_trace(calculation: Calculation, writer: Writer, rng: np.random.Generator) -> str:
@@ -79,6 +96,13 @@ def written_trace(calculation: Calculation, writer: Writer, rng: np.random.Gener
     if rng.random() < writer.answer_slip:
         value = _other(value, calculation.modulus, rng)
     return _closed(thoughts, value)
+
+
+def second_turn(first: str, calculation: Calculation, writer: Writer, rng: np.random.Generator) -> str:
+    """Return the answer of a writer who has answered `first` and reads a request to try again."""
+    if rng.random() < writer.repeated:
+        return f"<think></think>{first.partition('</think>')[2]}"
+    return written_trace(calculation, writer, rng)
 
 
 def _attempt(

@@ -2,12 +2,14 @@
 
 An action is a click: `12, 34`, `click(12, 34)`, or JSON such as {"action": "click", "point": [12, 34]}. The observation
 is the next screen. The reward of a turn, `progress`, is 1 for a click on a wanted colour, else 0: the way back from a
-dead end has none, or it would pay to enter one.
+dead end has none, or it would pay to enter one. `level`, the share of clicks done so far, is given on request: where an
+episode may go on for long it pays to stop just before the end, unless it is taken as a potential.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from PIL import Image
@@ -31,6 +33,8 @@ from mmrl_shapeworld.worlds.button_screens import (
     draw_buttons,
 )
 
+ANNOTATORS = ("expert", "careless")
+"""The scripted annotators, whose traces `ButtonScreens.record` returns."""
 MAX_CHARACTERS = 2_000
 """The number of characters above which an action is no click."""
 _SIZE: Size = (float(PIXELS), float(PIXELS))
@@ -43,15 +47,22 @@ class ButtonScreens:
     max_turns = max(LENGTHS) + SPARE_CLICKS
     instructions = ""
     deadline_s: float | None = None
+    annotators = ANNOTATORS
 
-    def __init__(self, space: Space = "pixel") -> None:
+    def __init__(self, space: Space = "pixel", spare_clicks: int | None = None, level: bool = False) -> None:
         """
         Args:
             space: the coordinate space of clicks: pixel, norm_1 or norm_1000.
+            spare_clicks: clicks of an episode beyond those that a task wants; None: as the task says, two.
+            level: True gives a second reward of each turn, the share of wanted clicks that are done so far.
         """
         if space not in SPACES:
             raise ConfigError(f"{self.name}: space is {space!r}; it is one of {', '.join(SPACES)}")
-        self.space = space
+        if spare_clicks is not None and spare_clicks < 0:
+            raise ConfigError(f"{self.name}: spare_clicks is {spare_clicks}; it is a number from 0")
+        self.space, self.spare_clicks, self.level = space, spare_clicks, level
+        if spare_clicks is not None:
+            self.max_turns = max(LENGTHS) + spare_clicks
 
     def begin(self, sample: Sample, reader: MediaReader) -> ButtonEpisode:
         """Begin at the first screen, which is the picture of the sample."""
@@ -59,14 +70,27 @@ class ButtonScreens:
             task = ScreenTask.from_dict(sample.answer if isinstance(sample.answer, Mapping) else {})
         except ValueError as err:
             raise DataError(f"sample {sample.id!r}: answer: {err}") from None
-        return ButtonEpisode(task, self.space)
+        if self.spare_clicks is not None:
+            task = replace(task, clicks=len(task.targets) + self.spare_clicks)
+        return ButtonEpisode(task, self.space, self.level)
+
+    def record(self, sample: Sample, annotator: str, seed: int) -> Sample:
+        """Return the trace of a scripted annotator as a sample of the environment `recorded`, in pixels.
+
+        Raises:
+            ConfigError: there is no such annotator.
+            DataError: the sample has no task of screens.
+        """
+        from mmrl_shapeworld.worlds.button_traces import record  # which plays episodes of this environment
+
+        return record(sample, annotator, seed)
 
 
 class ButtonEpisode:
     """The clicks of one row."""
 
-    def __init__(self, task: ScreenTask, space: Space = "pixel") -> None:
-        self.task, self._space = task, space
+    def __init__(self, task: ScreenTask, space: Space = "pixel", level: bool = False) -> None:
+        self.task, self._space, self._level = task, space, level
         self.done = self._clicks = self._hits = self._invalid = self._dead_ends = 0
         self._ended: str | None = None
         self.screen: ButtonScreen = draw_buttons(task, 0)
@@ -82,7 +106,7 @@ class ButtonEpisode:
             raise ValueError("the episode is over")
         if action is None:
             self._ended = "cut_off"
-            return Step(None, {"progress": 0.0}, {"hit": 0.0, "valid": 0.0})
+            return Step(None, self._rewards(0.0), {"hit": 0.0, "valid": 0.0})
         self._clicks += 1
         point = self._point(action)
         self._invalid += point is None
@@ -101,7 +125,7 @@ class ButtonEpisode:
             self._ended = "clicks"
         observation = Observation(images=(self.picture(),)) if self._ended is None else None
         progress = float(hit and button != BACK)
-        return Step(observation, {"progress": progress}, {"hit": float(hit), "valid": float(point is not None)})
+        return Step(observation, self._rewards(progress), {"hit": float(hit), "valid": float(point is not None)})
 
     def outcome(self) -> Mapping[str, Any]:
         """Return success, the share of targets done, and the clicks: all, right, invalid and into dead ends."""
@@ -118,6 +142,10 @@ class ButtonEpisode:
     def picture(self) -> Image.Image:
         """Return the current screen in RGB."""
         return Image.fromarray(colours_of(self.screen.picture))
+
+    def _rewards(self, progress: float) -> dict[str, float]:
+        level = {"level": self.done / len(self.task.targets)} if self._level else {}
+        return {"progress": progress, **level}
 
     def _show(self, is_dead_end: bool) -> None:
         if self.done < len(self.task.targets):

@@ -1,8 +1,9 @@
 """Data sets of the screens of coloured buttons, their expert, and the traces of a careless annotator.
 
 `shapeworld:screens-train`, `-development`, `-validation`, and `-ood`, whose skins training never shows. Sources are
-`screens-2` to `screens-5` by the number of clicks, so that every metric is also reported by length. As screens follow
-from the actions, the actions alone are a demonstration: `{"turns": ["12, 34", "40, 20"]}`.
+`screens-2` to `screens-5` by the number of clicks, so that every metric is also reported by length; the splits
+`screens-short-train` and so on have those of two and three clicks alone. As screens follow from the actions, the
+actions alone are a demonstration: `{"turns": ["12, 34", "40, 20"]}`.
 """
 
 from __future__ import annotations
@@ -17,20 +18,27 @@ from mmrl.data.sample import Sample
 from mmrl_shapeworld.vqa.canvas import PIXELS, png_uri
 from mmrl_shapeworld.worlds.button_environment import ButtonEpisode
 from mmrl_shapeworld.worlds.button_screens import ScreenTask, draw_buttons, sample_task
+from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 from mmrl_shapeworld.worlds.screens import SEEN_SKINS, UNSEEN_SKINS
 
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Tasks of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 NAMES = tuple(f"screens-{part}" for part in SIZES)
+SHORT = {f"screens-short-{part}": f"screens-{part}" for part in SIZES}
+"""The splits of tasks of at most `SHORTER` clicks, and those that they are part of."""
+SHORTER = 3
 RIGHT = 0.8
 """The probability that the annotator aims at a right button."""
 AIM, SPREAD = 4.0, 3.5
 """Mean and standard deviation of the annotator's distance from the middle of a button, in pixels, right and down."""
 _SEED = 81
-_SHARES = {"train": range(0, 5), "development": range(5, 6), "validation": range(6, 8), "ood": range(0, 8)}
-"""The part of the checksums of first screens, modulo 8, that a split may have: so no two splits share one."""
 
 Annotator = Callable[[ButtonEpisode], str]
+
+
+def checksum(task: ScreenTask) -> int:
+    """Return the checksum of the prompt and the first screen of a task, which decides on its split."""
+    return zlib.crc32(task.prompt.encode() + draw_buttons(task, 0).picture.tobytes())
 
 
 @cache
@@ -45,13 +53,7 @@ def tasks(split: str) -> tuple[ScreenTask, ...]:
     part = split.rpartition("-")[2]
     rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
     skins = UNSEEN_SKINS if part == "ood" else SEEN_SKINS
-    found: dict[int, ScreenTask] = {}
-    while len(found) < SIZES[part]:
-        task = sample_task(skins, rng)
-        number = zlib.crc32(task.prompt.encode() + draw_buttons(task, 0).picture.tobytes())
-        if number % 8 in _SHARES[part]:
-            found.setdefault(number, task)
-    return tuple(found.values())
+    return draw_disjoint(part, SIZES[part], lambda _: sample_task(skins, rng), checksum)
 
 
 @cache
@@ -77,12 +79,14 @@ def samples(split: str) -> list[Sample]:
     Raises:
         KeyError: there is no such split.
     """
+    if split in SHORT:
+        return [sample for sample in _samples(SHORT[split]) if len((sample.answer or {})["targets"]) <= SHORTER]
     return list(_samples(split))
 
 
 def expert(episode: ButtonEpisode) -> str:
     """Return a click on the middle of a right button."""
-    return _click_on(episode, episode.wanted)
+    return click_on(episode, episode.wanted)
 
 
 def careless(rng: np.random.Generator) -> Annotator:
@@ -92,7 +96,7 @@ def careless(rng: np.random.Generator) -> Annotator:
         names = [name for name, _ in episode.screen.buttons]
         others = [name for name in names if name != episode.wanted]
         aimed = episode.wanted if rng.random() < RIGHT or not others else others[int(rng.integers(len(others)))]
-        return _click_on(episode, aimed, *rng.normal(AIM, SPREAD, 2))
+        return click_on(episode, aimed, *rng.normal(AIM, SPREAD, 2))
 
     return annotate
 
@@ -107,7 +111,8 @@ def trace(task: ScreenTask, annotator: Annotator) -> tuple[str, ...]:
             return tuple(actions)
 
 
-def _click_on(episode: ButtonEpisode, name: str, right: float = 0.0, down: float = 0.0) -> str:
+def click_on(episode: ButtonEpisode, name: str, right: float = 0.0, down: float = 0.0) -> str:
+    """Return a click at a distance from the middle of a button, in pixels; it stays on the screen."""
     x1, y1, x2, y2 = next(box for each, box in episode.screen.buttons if each == name)
     x, y = (round(min(max(middle, 0), PIXELS)) for middle in ((x1 + x2) / 2 + right, (y1 + y2) / 2 + down))
     return f"{x}, {y}"

@@ -2,13 +2,13 @@
 
 The first action is a box, such as `[{"bbox_2d": [10, 4, 30, 25]}]`, in pixels of the picture that the policy sees. The
 observation is the middle of the box, a square of half its longer side, cut from the page at its full size and enlarged.
-The next action is the answer. A first action that names no box is the answer, too.
+The next action is the answer. A first action that names no box is the answer, too, unless the template requires a box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 from PIL import Image
 
@@ -29,6 +29,12 @@ SMALLEST_CUT = 28
 """The side of the smallest square that is cut out, in pixels of the page."""
 LEGIBLE_CUT = PIXELS
 """The side of the largest cut whose letters are as large as their dots, at the size of an observation."""
+Template = Literal["none", "offer", "require"]
+INSTRUCTIONS: Mapping[Template, str] = {
+    "none": "",
+    "offer": "Locate the square or read the text.",
+    "require": "Locate the square.",
+}
 
 
 class ZoomPages:
@@ -36,31 +42,35 @@ class ZoomPages:
 
     name = "shapeworld_zoom"
     max_turns = 2
-    instructions = ""
     deadline_s: float | None = None
 
-    def __init__(self, space: Space = "pixel") -> None:
+    def __init__(self, space: Space = "pixel", template: Template = "none") -> None:
         """
         Args:
             space: the coordinate space of boxes: pixel (of the policy's input), norm_1 or norm_1000.
+            template: the words before the question: none; offer, which asks for a box or the answer; or require, which
+                asks for a box, and a first action without one then ends the episode without an answer (MGPO).
         """
         if space not in SPACES:
             raise ConfigError(f"{self.name}: space is {space!r}; it is one of {', '.join(SPACES)}")
-        self.space = space
+        if template not in get_args(Template):
+            raise ConfigError(f"{self.name}: template is {template!r}; it is one of {', '.join(get_args(Template))}")
+        self.space, self.template = space, template
+        self.instructions = INSTRUCTIONS[template]
 
     def begin(self, sample: Sample, reader: MediaReader) -> ZoomEpisode:
         """Begin; the page is read when the first box is named."""
         letters = sample.metadata.get("letters")
         if len(sample.images) != 1 or not isinstance(sample.answer, str) or not isinstance(letters, list):
             raise DataError(f"sample {sample.id!r}: no page to look at closer: take those of shapeworld:zoom-train")
-        return ZoomEpisode(ToolContext(sample, reader), self.space)
+        return ZoomEpisode(ToolContext(sample, reader), self.space, box_required=self.template == "require")
 
 
 class ZoomEpisode:
     """The look and the answer of one row."""
 
-    def __init__(self, context: ToolContext, space: Space) -> None:
-        self._context, self._space = context, space
+    def __init__(self, context: ToolContext, space: Space, box_required: bool = False) -> None:
+        self._context, self._space, self._box_required = context, space, box_required
         self._cut: Box | None = None
         self._answer: str | None = None
         self._ended: str | None = None
@@ -74,17 +84,27 @@ class ZoomEpisode:
             self._cut = middle_of(box, self._context.image(0).size)
             part = self._context.image(0).crop(self._cut).resize((PIXELS, PIXELS), Image.Resampling.BICUBIC)
             return Step(Observation(images=(part,)), {}, {"looked": 1.0, "hit": float(self._is_hit())})
-        self._ended = "cut_off" if action is None else "answer"
-        self._answer = None if action is None else _final(action)
+        if action is None:
+            self._ended = "cut_off"
+        elif self._box_required and self._cut is None:
+            self._ended = "no_box"
+        else:
+            self._ended, self._answer = "answer", _final(action)
         return Step(None)
 
     def outcome(self) -> Mapping[str, Any]:
-        """Return the answer and whether it is correct, whether the policy looked, and whether at the wanted letter."""
+        """Return the answer and whether it is correct, whether the policy looked, and whether at the wanted letter.
+
+        A look is a call of `crop`; `missed` is true of one that is no hit.
+        """
+        looked, hit = self._cut is not None, self._is_hit()
         return {
             "answer": self._answer,
             "success": self._answer == self._context.sample.answer,
-            "looked": self._cut is not None,
-            "hit": self._is_hit(),
+            "looked": looked,
+            "hit": hit,
+            "calls": {"crop": int(looked)},
+            "missed": looked and not hit,
             "ended": self._ended,
         }
 

@@ -1,14 +1,14 @@
 """Data sets of pages that a policy looks at closer, their expert, and the traces of a careless annotator.
 
 `shapeworld:zoom-train`, `-development`, `-validation`, and `-ood`, whose squares have unseen colours among them. They
-are read at 56×56 pixels: `media.image.max_pixels=3136`. `shapeworld:zoom-reads-train` has the parts that the expert
-looks at, each with its letter, for learning to read.
+are read at 56×56 pixels: `media.image.max_pixels=3136`. On every second page of `shapeworld:zoom-mixed-train`,
+`-development` and `-validation`, letters are large enough to be read at once. `shapeworld:zoom-reads-train` has the
+parts that the expert looks at, each with its letter, for learning to read.
 """
 
 from __future__ import annotations
 
 import io
-import zlib
 from functools import cache
 
 import numpy as np
@@ -19,21 +19,24 @@ from mmrl.data.sample import RewardChoice, Sample
 from mmrl_shapeworld.vqa.canvas import PIXELS
 from mmrl_shapeworld.vqa.glyphs import LETTERS
 from mmrl_shapeworld.vqa.questions import Box, box_answer, slip
+from mmrl_shapeworld.worlds.disjoint_draws import draw_disjoint
 from mmrl_shapeworld.worlds.world_canvas import SEEN_COLOURS, UNSEEN_COLOURS, loosened
 from mmrl_shapeworld.worlds.zoom_environment import middle_of
-from mmrl_shapeworld.worlds.zoom_pages import PAGE, ZoomPage, sample_page
+from mmrl_shapeworld.worlds.zoom_pages import LARGE, PAGE, ZoomPage, sample_page
 
 SIZES = {"train": 1200, "development": 256, "validation": 512, "ood": 512}
 """Pages of each split. Settings are chosen on `development`; `validation` and `ood` are for results."""
 READS = "zoom-reads-train"
-NAMES = (*(f"zoom-{part}" for part in SIZES), READS)
+MIXED = ("zoom-mixed-train", "zoom-mixed-development", "zoom-mixed-validation")
+"""Splits in which every second page has large letters; the others are new pages, too."""
+NAMES = (*(f"zoom-{part}" for part in SIZES), *MIXED, READS)
 RIGHT = 0.8
 """The probability that the annotator looks at the wanted square, not at another."""
+LOOKS = 0.75
+"""The probability that the annotator of mixed pages looks at all."""
 OUT, SPREAD = 1.5, 1.5
 """Mean and standard deviation of the distance of the annotator's box from the square, outwards, in pixels of 56."""
 _SEED = 83
-_SHARES = {"train": range(0, 5), "development": range(5, 6), "validation": range(6, 8), "ood": range(0, 8)}
-"""The part of the checksums of pages, modulo 8, that a split may have: so no two splits share one."""
 _RATIO = PAGE // PIXELS
 
 
@@ -49,17 +52,14 @@ def pages(split: str) -> tuple[ZoomPage, ...]:
     if split == READS:
         return pages("zoom-train")
     part = split.rpartition("-")[2]
-    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part) + (10 if split in MIXED else 0)))
     colours = (*SEEN_COLOURS, *UNSEEN_COLOURS) if part == "ood" else SEEN_COLOURS
-    found: dict[int, ZoomPage] = {}
-    while len(found) < SIZES[part]:
-        page = sample_page(rng, colours)
-        if part == "ood" and page.colours[0] not in UNSEEN_COLOURS:
-            continue
-        number = zlib.crc32(repr(page).encode())
-        if number % 8 in _SHARES[part]:
-            found.setdefault(number, page)
-    return tuple(found.values())
+
+    def draw(number: int) -> ZoomPage | None:
+        page = sample_page(rng, colours, LARGE if split in MIXED and number % 2 else 1)
+        return page if part != "ood" or page.colours[0] in UNSEEN_COLOURS else None
+
+    return draw_disjoint(part, SIZES[part], draw)
 
 
 def samples(split: str) -> list[Sample]:
@@ -74,6 +74,7 @@ def samples(split: str) -> list[Sample]:
 @cache
 def _samples(split: str) -> tuple[Sample, ...]:
     rng = np.random.default_rng((_SEED, len(SIZES)))
+    trace = careless_or_hasty if split in MIXED else careless
     return tuple(
         _read(page, f"{split}-{number:04d}")
         if split == READS
@@ -82,8 +83,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
             prompt=page.prompt,
             images=(page.uri(),),
             answer=page.letters[0],
-            source="zoom",
-            demonstration={"turns": list(careless(page, rng))} if split == "zoom-train" else None,
+            source="zoom-large" if page.scale == LARGE else "zoom",
+            demonstration={"turns": list(trace(page, rng))} if split.endswith("-train") else None,
             metadata={"letters": [list(box) for box in page.letter_boxes]},
         )
         for number, page in enumerate(pages(split))
@@ -123,3 +124,14 @@ def careless(page: ZoomPage, rng: np.random.Generator) -> tuple[str, str]:
     square = slip(0, range(len(page.letters)), RIGHT, rng)
     read = slip(page.letters[square], LETTERS, 0.95, rng)
     return box_answer(loosened(small_box(page, square), rng, OUT, SPREAD)), read
+
+
+def careless_or_hasty(page: ZoomPage, rng: np.random.Generator) -> tuple[str, ...]:
+    """Return the turns of a careless annotator who looks at three pages of four, with small or large letters.
+
+    Without a look, large letters are read, and small ones guessed.
+    """
+    if rng.random() < LOOKS:
+        return careless(page, rng)
+    share = 0.95 if page.scale == LARGE else 1 / len(LETTERS)
+    return (slip(page.letters[0], LETTERS, share, rng),)

@@ -13,7 +13,7 @@ from mmrl.config.policy import LoraConfig
 from mmrl.config.sampling import ImageTokenSamplingConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import Capability, RolloutRequest, TargetText
+from mmrl.policy import Capability, RolloutRequest, RowStart, TargetText
 from mmrl.tokens.token_policy import Attention
 from mmrl_kernels.ops.linear_logprob import autograd
 from tests.generation.image_tokens.conftest import REQUESTS
@@ -230,8 +230,8 @@ def test_invalid_samples_raise(shared_painter):
         policy.check_sample(Sample("x"))
     with pytest.raises(DataError, match="sample 'x' comes with"):
         policy.check_sample(Sample("x", prompt="p", conditions={"image": "a.png"}))
-    with pytest.raises(DataError, match="sample 'short': the beginning"):
-        policy.rollout([replace(REQUESTS[0], prefix="once")], seed=0)
+    with pytest.raises(DataError, match="sample 'short': rows of images"):
+        policy.rollout([replace(REQUESTS[0], start=RowStart(prefix="once"))], seed=0)
 
 
 def test_half_precision_trains_float32_parameters(painter_of, tmp_path: Path):

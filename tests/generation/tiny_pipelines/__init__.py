@@ -17,6 +17,7 @@ from tests.generation.tiny_pipelines import (
     cogvideox,
     edits,
     flow_images,
+    flux_images,
     hunyuan_video,
     kandinsky,
     ltx,
@@ -33,6 +34,7 @@ from tests.generation.tiny_pipelines.files import picture, video
 
 _TABLES = (
     flow_images,
+    flux_images,
     single_stream,
     edits,
     unets,

@@ -15,6 +15,7 @@ from tests.generation.tiny_pipelines.components import (
 from tests.generation.tiny_pipelines.factory import Tiny
 from tests.generation.tiny_pipelines.flow_images import PIPELINES as FLOW_IMAGES
 from tests.generation.tiny_pipelines.flow_images import UNGUIDED
+from tests.generation.tiny_pipelines.flux_images import PIPELINES as FLUX_IMAGES
 from tests.generation.tiny_pipelines.single_stream import PIPELINES as SINGLE_STREAM
 
 PICTURE, CONTROL = {"image": (16, 16)}, {"control_image": (16, 16)}
@@ -57,7 +58,7 @@ PIPELINES["sd3_controlnet"] = replace(
     conditions=CONTROL,
 )
 
-FLUX = FLOW_IMAGES["flux"]
+FLUX = FLUX_IMAGES["flux"]
 TRUE_CFG = {"negative_prompt": "blurry"}
 PIPELINES["flux_kontext"] = replace(
     FLUX,
@@ -139,17 +140,17 @@ PIPELINES["flux_controlnet_inpaint"] = replace(
     pipeline="FluxControlNetInpaintPipeline",
     conditions={**MASKED, **CONTROL},
 )
-PIPELINES["flux2_edit"] = replace(FLOW_IMAGES["flux2"], conditions={"image": (64, 64)})
-PIPELINES["flux2_klein_edit"] = replace(FLOW_IMAGES["flux2_klein"], conditions={"image": (64, 64)})
+PIPELINES["flux2_edit"] = replace(FLUX_IMAGES["flux2"], conditions={"image": (64, 64)})
+PIPELINES["flux2_klein_edit"] = replace(FLUX_IMAGES["flux2_klein"], conditions={"image": (64, 64)})
 PIPELINES["flux2_klein_inpaint"] = replace(
-    FLOW_IMAGES["flux2_klein"],
+    FLUX_IMAGES["flux2_klein"],
     pipeline="Flux2KleinInpaintPipeline",
     conditions={"image": (64, 64), "mask_image": (64, 64), "image_reference": (64, 64)},
 )
 PIPELINES["flux2_klein_kv"] = replace(
-    FLOW_IMAGES["flux2_klein"],
+    FLUX_IMAGES["flux2_klein"],
     pipeline="Flux2KleinKVPipeline",
-    sampling={key: value for key, value in FLOW_IMAGES["flux2_klein"].sampling.items() if key != "guidance_scale"},
+    sampling={key: value for key, value in FLUX_IMAGES["flux2_klein"].sampling.items() if key != "guidance_scale"},
     unguided=None,
 )
 
@@ -260,7 +261,7 @@ PIPELINES["z_image_omni"] = replace(
     bfloat16=("vae",),
 )
 
-CHROMA = FLOW_IMAGES["chroma"]
+CHROMA = FLUX_IMAGES["chroma"]
 PIPELINES["chroma_img2img"] = replace(
     CHROMA, pipeline="ChromaImg2ImgPipeline", conditions=PICTURE, sampling=_args(CHROMA, **STRENGTH)
 )
@@ -319,7 +320,7 @@ PIPELINES["qwen_layered"] = replace(
     unguided={"pipeline_args": {"true_cfg_scale": 1.0, "layers": 2}},
     slow=True,
 )
-LONGCAT = FLOW_IMAGES["longcat_image"]
+LONGCAT = FLUX_IMAGES["longcat_image"]
 PIPELINES["longcat_edit"] = replace(
     LONGCAT,
     pipeline="LongCatImageEditPipeline",
@@ -337,7 +338,7 @@ PIPELINES["longcat_edit"] = replace(
     sampling={"guidance_scale": 4.5, "negative_prompt": "blurry"},
     slow=True,
 )
-FIBO = FLOW_IMAGES["bria_fibo"]
+FIBO = FLUX_IMAGES["bria_fibo"]
 PIPELINES["bria_fibo_edit"] = replace(
     FIBO,
     pipeline="BriaFiboEditPipeline",

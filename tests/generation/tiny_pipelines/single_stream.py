@@ -21,8 +21,10 @@ from tests.generation.tiny_pipelines.components import (
     VOCABULARY,
 )
 from tests.generation.tiny_pipelines.factory import Tiny
-from tests.generation.tiny_pipelines.flow_images import FLUX2_VAE, GEMMA2, QWEN3, SHORT, SIZE, UNGUIDED
+from tests.generation.tiny_pipelines.flow_images import GEMMA2, QWEN3, SHORT, SIZE, UNGUIDED
 from tests.generation.tiny_pipelines.flow_images import PIPELINES as FLOW_IMAGES
+from tests.generation.tiny_pipelines.flux_images import FLUX2_VAE
+from tests.generation.tiny_pipelines.flux_images import PIPELINES as FLUX_IMAGES
 
 PIPELINES: dict[str, Tiny] = {}
 
@@ -153,7 +155,7 @@ PIPELINES["ernie_image"] = Tiny(
         ),
         "scheduler": ("FlowMatchEulerDiscreteScheduler", {"shift": 3.0}),
         "vae": FLUX2_VAE,
-        "text_encoder": ("Mistral3Model", FLOW_IMAGES["flux2"].components["text_encoder"][1]),
+        "text_encoder": ("Mistral3Model", FLUX_IMAGES["flux2"].components["text_encoder"][1]),
     },
     {**SIZE, "guidance_scale": 4.0},
     unguided=UNGUIDED,

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError
 from mmrl.rewards import RewardInput, RewardSuite, load
 from mmrl.rewards.core.cache import score_key
-from mmrl.rewards.core.reward_errors import Status
+from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import reward_input, without_void_rows
 
 
@@ -22,6 +23,21 @@ def answer(**outcome) -> RewardInput:
 def test_the_value_of_a_key_is_the_score(value, expected):
     output = load("outcome", key="progress").score([answer(progress=value, success=not value)])
     assert output.values["outcome"].tolist() == [expected]
+
+
+def test_weights_give_the_mean_of_several_keys_and_each_of_them():
+    reward = load("outcome", weights={"success": 3.0, "iou": 1.0, "redundant": 0.0})
+    output = reward.score([answer(success=True, iou=0.5, redundant=0.25)])
+    assert {name: column.tolist() for name, column in output.values.items()} == {
+        "outcome": [0.875], "success": [1.0], "iou": [0.5], "redundant": [0.25]
+    }  # fmt: skip
+    assert reward.score([answer(success=True)]).status["outcome"] == [Status.ERROR]
+
+
+@pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": -1.0, "b": 2.0}, {"a": math.nan}, {"outcome": 1.0}])
+def test_weights_without_a_mean_are_refused(weights):
+    with pytest.raises(RewardError, match="outcome: weights"):
+        load("outcome", weights=weights)
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, "yes", None])
@@ -37,6 +53,23 @@ def test_a_missing_key_is_named_with_those_that_are_there():
     assert output.detail[0]["outcome"] == "the outcome has no 'sucess': it has clicks, success"
     output = load("outcome").score([RewardInput(id="0", group=0, prompt="?", text="a")])
     assert math.isnan(output.values["outcome"][0])
+
+
+def test_further_keys_are_measured_under_their_own_names():
+    output = load("outcome", also=["hit"]).score([answer(success=True, hit=False), answer(success=False, hit=True)])
+    assert {name: values.tolist() for name, values in output.values.items()} == {"outcome": [1, 0], "hit": [0, 1]}
+    missing = load("outcome", also=["hits"]).score([answer(success=True, hit=False)])
+    assert "has no 'hits'" in missing.detail[0]["outcome"]
+
+
+def test_calls_of_all_tools_are_counted_up_to_the_most():
+    rows = [answer(calls={}), answer(calls={"crop": 1, "draw": 1}), answer(calls={"crop": 9}), answer(success=True)]
+    output = load("tool_calls", most=4).score(rows)
+    assert output.values["tool_calls"][:3].tolist() == [0.0, 0.5, 1.0]
+    assert math.isnan(output.values["tool_calls"][3])
+    assert load("tool_calls").spec.sign == -1
+    with pytest.raises(ConfigError, match="most is 0"):
+        load("tool_calls", most=0)
 
 
 def test_void_rows_are_not_scored_in_any_reward():

@@ -106,6 +106,22 @@ def test_unscored_rows_have_no_gradient():
         assert objective(policy, GRPOConfig(aggregate=how)).loss_normalizer(batch) == amount
 
 
+def test_a_penalty_on_some_turns_leaves_the_others_alone():
+    """The first two tokens are turn 0: a penalty on it moves their logits as one on all turns does, and no others."""
+    policy = TokenPolicy(length=5)
+    batch = batch_of(policy, ADVANTAGES)
+    batch.rollout.channel[:, 2:] = 1
+    moved(policy)
+    plain, all_turns, first = (
+        gradient_of(objective(policy, GRPOConfig(kl=kl)), policy, [batch])
+        for kl in ({}, {"coef": 0.2}, {"coef": 0.2, "turns": [0]})
+    )
+    torch.testing.assert_close(first[0][:, :2], all_turns[0][:, :2])
+    torch.testing.assert_close(first[0][:, 2:], plain[0][:, 2:])
+    assert (first[0][:, :2] - plain[0][:, :2]).norm() > 1e-3
+    assert first[1].values()["kl"] != pytest.approx(all_turns[1].values()["kl"], rel=1e-3)
+
+
 def test_gradient_is_that_of_the_expected_advantage():
     """On policy, by hand: for logits, -A (one-hot - probabilities) at each token that was written."""
     policy = TokenPolicy(prompts=1)

@@ -144,3 +144,13 @@ def test_centred_pareto_advantages_sum_to_zero_over_scored_answers():
     config = AdvantageConfig(name="pareto", centred=True)
     got = AdvantageEstimator(config, {"a": 1.0, "b": 1.0}).advantages(scored, torch.zeros(4, dtype=torch.long))
     torch.testing.assert_close(got, torch.tensor([0.25, 0.25, -0.5, 0.0]))
+
+
+def test_channels_compare_their_rewards_apart_from_the_total():
+    """Right answers differ by their calls, and wrong answers are equal."""
+    channels = [{"rewards": ["right"]}, {"rewards": ["calls"], "among": {"right": 1.0}, "weight": 0.5}]
+    config = AdvantageConfig(name="dr_grpo", channels=channels)
+    scored = output(right=[1, 1, 0, 0], calls=[1, 0, 1, 0], watched=[9, 9, 9, 9], total=[0, 1, -1, 0])
+    credit = AdvantageEstimator(config, {"right": 1.0, "calls": -2.0, "watched": 0.0})
+    got = credit.advantages(scored, torch.zeros(4, dtype=torch.long))
+    torch.testing.assert_close(got, torch.tensor([0.5 - 0.5, 0.5 + 0.5, -0.5, -0.5]))

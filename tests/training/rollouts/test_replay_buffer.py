@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mmrl.data.prompts import PromptSampler
 from mmrl.errors import RunError
+from mmrl.policy import RowStart
 from mmrl.training.rollouts.online import interleaved
 from mmrl.training.rollouts.replay_buffer import ReplayReader, SelectiveReplay, SuccessReplay, Transcript
 from tests.training.token_policy import TokenPolicy, questions
@@ -99,6 +100,24 @@ def test_replayed_answers_keep_their_tokens_if_truncated():
     with pytest.raises(RunError, match="sampled with 2 decisions and is read as 3"):
         recall([replace(cut_off, log_probs=(-0.1, -0.2))], [7])
     assert [r.rows for r, _ in recall([cut_off] * 5, range(5))] == [2, 2, 1]
+
+
+def test_replayed_answers_keep_their_start_and_share_rollouts_by_temperature():
+    """A prefix is read again, so that the log-probabilities are of the same tokens."""
+
+    class Listener(TokenPolicy):
+        def score_targets(self, targets):
+            calls.append([each.start for each in targets])
+            return super().score_targets(targets)
+
+    calls = []
+    hint, hot = RowStart("hint", prefix="1 "), RowStart("hot", temperature=1.5)
+    kept = [replace(answer(), start=start) for start in (None, hint, hot, hot, hot, hint)]
+    assert [Transcript.from_dict(json.loads(json.dumps(each.as_dict()))) for each in kept] == kept
+    recall = ReplayReader(Listener(), lambda id: questions()[0], rows=2)
+    found = recall(kept, range(6))
+    assert calls == [[None, hint], [hot, hot], [hot], [hint]]
+    assert [each for _, part in found for each in part] == kept
 
 
 @settings(max_examples=15)

@@ -11,6 +11,7 @@ import pytest
 from mmrl.config import data as sections
 from mmrl.config.data import AnswersConfig, Curve, DataConfig
 from mmrl.config.loading.load import parse_config
+from mmrl.config.starts import STARTS, StartsConfig
 from mmrl.data.jsonl import read_samples
 from mmrl.data.prompts import PromptSampler, VarianceAwareSampler
 from mmrl.rewards import available
@@ -37,7 +38,11 @@ def test_yaml_lines_of_the_page_are_valid(page):
     lines = [line for block in blocks(page, "yaml") for line in block]
     assert len(lines) >= 9
     for line in lines:
-        rest = f"data: {{path: x}}\n{line}\n" if line.startswith("pretraining") else f"data:\n  path: x\n  {line}\n"
+        rest = (
+            f"data: {{path: x}}\n{line}\n"
+            if line.startswith(("pretraining", "stages"))
+            else f"data:\n  path: x\n  {line}\n"
+        )
         parse_config(BASE + rest, "docs/samplers.md")
     documented_keys = {word for line in lines for word in re.findall(r"\w+(?=:)", line)}
     for name, section in vars(sections).items():
@@ -50,8 +55,9 @@ def test_page_names_every_choice(page):
         section.model_fields["name"].default
         for name, section in vars(sections).items()
         if name.endswith("Config") and isinstance(section, type) and "name" in section.model_fields
+        if section is not StartsConfig
     ]
-    assert len(names) == 8 and all(f"`{name}`" in page for name in [*names, *get_args(Curve)])
+    assert len(names) == 9 and all(f"`{name}`" in page for name in [*names, *STARTS.built_in, *get_args(Curve)])
 
 
 def test_page_data_can_be_read_and_its_rewards_exist(page, tmp_path):

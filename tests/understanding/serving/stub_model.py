@@ -154,6 +154,36 @@ class StubModel:
         reply = {"model": model, "choices": choices, "prompt_token_ids": reported, "output_mode": "tokens"}
         return self._spoiled(reply)
 
+    def complete_chat(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Return a chat completion, written by transformers' own `generate`."""
+        if body["model"] != self.name:
+            raise RequestError(404, f"The model `{body['model']}` does not exist.")
+        self._use_adapter(None)
+        turns, pictures = [], []
+        for message in body["messages"]:
+            content = message["content"]
+            parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            pictures += [_picture(part["image_url"]["url"]) for part in parts if part["type"] == "image_url"]
+            kinds = [{"type": "image"} if part["type"] == "image_url" else part for part in parts]
+            turns.append({"role": message["role"], "content": kinds})
+        text = self.vlm.processor.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        encoded = self.vlm.processor(text=[text], images=pictures or None, return_tensors="pt")
+        encoded = {name: value for name, value in encoded.items() if name in self.accepted}
+        torch.manual_seed(body["seed"])
+        warm = {"do_sample": True, "temperature": body["temperature"], "top_p": body["top_p"], "top_k": 0}
+        with torch.no_grad():
+            written = self.vlm.model.generate(
+                **encoded,
+                max_new_tokens=body["max_tokens"],
+                suppress_tokens=self.vlm.suppressed.tolist() or None,
+                **(warm if body["temperature"] else {"do_sample": False}),
+            )
+        ids = written[0, encoded["input_ids"].shape[1] :].tolist()
+        message = {"role": "assistant", "content": self.vlm.decode(ids)}
+        if self.fault("chat_refusal"):
+            message = {"role": "assistant", "content": None, "refusal": "no"}
+        return {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+
     def _use_adapter(self, name: str | None) -> None:
         if self.peft is None:
             return

@@ -59,6 +59,12 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
             return Response(reply[: len(reply) // 2], headers={"content-length": str(len(reply))})
         return Response(reply, media_type="application/json")
 
+    async def complete_chat(request: Request) -> Response:
+        for status in (404, 429, 500):
+            if model.fault(f"chat_{status}"):
+                raise RequestError(status, "injected")
+        return JSONResponse(model.complete_chat(await request.json()))
+
     async def load_lora(request: Request) -> Response:
         body = await request.json()
         model.load_lora(body["lora_name"], body["lora_path"])
@@ -122,6 +128,7 @@ def application(model: StubModel, key: str = "") -> ASGIApp:
 
     posts: dict[str, Handler] = {
         "/inference/v1/generate": generate,
+        "/v1/chat/completions": complete_chat,
         "/v1/load_lora_adapter": load_lora,
         "/v1/unload_lora_adapter": unload_lora,
         "/pause": pause,

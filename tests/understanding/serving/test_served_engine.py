@@ -14,7 +14,7 @@ from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.config.servers import ServersConfig
 from mmrl.data.sample import Sample
 from mmrl.errors import DataError
-from mmrl.policy import RolloutRequest
+from mmrl.policy import RolloutRequest, RowStart
 from mmrl.understanding.vlm_policy import VLMPolicy
 from tests.understanding.media import as_png, picture
 
@@ -108,7 +108,7 @@ def test_prefixes_follow_the_prompt_and_samplings_of_requests_count(server, fold
     policy = policy_of(folder_of("qwen3_vl"))
     policy.serve(settings(server.url_of("lora")), tmp_path)
     greedy = TokenSamplingConfig(max_new_tokens=5, temperature=0.0)
-    requests = [RolloutRequest(sample, 2, 0, prefix="I see ", sampling=greedy) for sample in SAMPLES]
+    requests = [RolloutRequest(sample, 2, 0, start=RowStart(prefix="I see "), sampling=greedy) for sample in SAMPLES]
     served = policy.rollout(requests, seed=0)
     expected = policy_of(folder_of("qwen3_vl")).rollout(requests, seed=0)
     assert served.token_ids == expected.token_ids

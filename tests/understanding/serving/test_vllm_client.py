@@ -6,6 +6,7 @@ import asyncio
 import socket
 import time
 
+import httpx
 import pytest
 
 from mmrl.errors import ConfigError, RunError
@@ -62,6 +63,13 @@ def test_a_key_comes_from_a_variable_alone_and_is_in_no_message(server, monkeypa
     monkeypatch.delenv("TINY_KEY")
     with pytest.raises(ConfigError, match="environment variable TINY_KEY is not set"):
         policy.serve(with_key, tmp_path)
+
+
+def test_a_key_is_masked_before_a_message_is_shortened(server, monkeypatch):
+    monkeypatch.setenv("TINY_KEY", KEY)
+    content = (b"." * 295) + KEY.encode()
+    client = VLLMClient(server.url, settings(server.url, api_key_env="TINY_KEY"))
+    assert KEY[:5] not in str(client._refused("/v1/models", httpx.Response(400), content))
 
 
 def test_a_route_that_is_missing_says_how_the_server_is_started(server):

@@ -7,14 +7,6 @@ from tests.understanding.tiny_vlms.llava_like import IMAGE_ID, IMAGE_NAMED, SQUA
 from tests.understanding.tiny_vlms.qwen_like import PICTURES
 from tests.understanding.tiny_vlms.words import PATCH, SIDE
 
-AUDIO_NAMED = {"audio_token": "<audio>", "boa_token": "<boa>", "eoa_token": "<eoa>"}
-GEMMA_IDS = {
-    "image_token_id": "<image>",
-    "boi_token_id": "<boi>",
-    "eoi_token_id": "<eoi>",
-    "audio_token_id": "<audio>",
-    "boa_token_id": "<boa>",
-}
 MUSE_TOKENS = (
     "<|patch|>",
     "<|image_start|>",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.understanding.tiny_vlms.factory import TinyVLM
 from tests.understanding.tiny_vlms.llava_like import AROUND, IMAGE_ID, IMAGE_NAMED
+from tests.understanding.tiny_vlms.patch_rows import MUSE_IDS, MUSE_TOKENS
 from tests.understanding.tiny_vlms.qwen_like import CLIP_EDGES, EDGES, PICTURES, QWEN2_IMAGES, VIDEOS
 from tests.understanding.tiny_vlms.words import PATCH
 
@@ -15,33 +16,28 @@ GEMMA_IDS = {
     "audio_token_id": "<audio>",
     "boa_token_id": "<boa>",
 }
-MUSE_TOKENS = (
-    "<|patch|>",
-    "<|image_start|>",
-    "<|image_end|>",
-    "<|video|>",
-    "<|vid_frame_separator|>",
-    "<|vid_start|>",
-    "<|vid_end|>",
-)
-MUSE_IDS = {"image_token_id": "<|patch|>", "video_token_id": "<|video|>"}
-
-MINICPM = dict(
+OMNI = dict(
+    parts={"feature_extractor": ("WhisperFeatureExtractor", dict(feature_size=128))},
     tokens=(),
-    named=IMAGE_NAMED
-    | {
-        "video_token": "<video>",
-        "image_start_token": "<is>",
-        "image_end_token": "<ie>",
-        "slice_start_token": "<ss>",
-        "slice_end_token": "<se>",
-        "image_id_start_token": "<ids>",
-        "image_id_end_token": "<ide>",
+    named={
+        "image_token": "<|IMAGE|>",
+        "video_token": "<|VIDEO|>",
+        "audio_token": "<|AUDIO|>",
+        "vision_bos_token": "<|vision_bos|>",
+        "vision_eos_token": "<|vision_eos|>",
+        "audio_bos_token": "<|audio_bos|>",
+        "audio_eos_token": "<|audio_eos|>",
     },
-    ids={"image_token_id": "<image>", "video_token_id": "<video>"},
+    image="<|vision_bos|><|IMAGE|><|vision_eos|>",
+    video="<|vision_bos|><|VIDEO|><|vision_eos|>",
+    heavy=True,
 )
-GATED = dict(layer_types=["linear_attention", "full_attention"])
-
+OMNI_IDS = {
+    "vision_start_token_id": "<|vision_bos|>",
+    "vision_end_token_id": "<|vision_eos|>",
+    "audio_start_token_id": "<|audio_bos|>",
+    "audio_end_token_id": "<|audio_eos|>",
+}
 
 ROWS: dict[str, TinyVLM] = {
     "gemma3n": TinyVLM(
@@ -161,66 +157,34 @@ ROWS: dict[str, TinyVLM] = {
         "Qwen2_5OmniProcessor",
         QWEN2_IMAGES,
         ("Qwen2VLVideoProcessor", VIDEOS | dict(size=EDGES)),
-        parts={"feature_extractor": ("WhisperFeatureExtractor", dict(feature_size=128))},
-        tokens=(),
-        named={
-            "image_token": "<|IMAGE|>",
-            "video_token": "<|VIDEO|>",
-            "audio_token": "<|AUDIO|>",
-            "vision_bos_token": "<|vision_bos|>",
-            "vision_eos_token": "<|vision_eos|>",
-            "audio_bos_token": "<|audio_bos|>",
-            "audio_eos_token": "<|audio_eos|>",
-        },
-        image="<|vision_bos|><|IMAGE|><|vision_eos|>",
-        video="<|vision_bos|><|VIDEO|><|vision_eos|>",
-        ids={
+        **OMNI,
+        ids=OMNI_IDS
+        | {
             "image_token_index": "<|IMAGE|>",
             "video_token_index": "<|VIDEO|>",
             "audio_token_index": "<|AUDIO|>",
-            "vision_start_token_id": "<|vision_bos|>",
-            "vision_end_token_id": "<|vision_eos|>",
-            "audio_start_token_id": "<|audio_bos|>",
-            "audio_end_token_id": "<|audio_eos|>",
         },
         config=dict(
             text_config=dict(rope_parameters={"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 1e4}),
             vision_config=dict(window_size=4 * PATCH, fullatt_block_indexes=[1]),
         ),
-        heavy=True,
     ),
     "qwen3_omni_moe_thinker": TinyVLM(
         "Qwen3OmniMoeProcessor",
         QWEN2_IMAGES,
         ("Qwen2VLVideoProcessor", VIDEOS | dict(size=EDGES)),
-        parts={"feature_extractor": ("WhisperFeatureExtractor", dict(feature_size=128))},
-        tokens=(),
-        named={
-            "image_token": "<|IMAGE|>",
-            "video_token": "<|VIDEO|>",
-            "audio_token": "<|AUDIO|>",
-            "vision_bos_token": "<|vision_bos|>",
-            "vision_eos_token": "<|vision_eos|>",
-            "audio_bos_token": "<|audio_bos|>",
-            "audio_eos_token": "<|audio_eos|>",
-        },
-        image="<|vision_bos|><|IMAGE|><|vision_eos|>",
-        video="<|vision_bos|><|VIDEO|><|vision_eos|>",
-        ids={
+        **OMNI,
+        ids=OMNI_IDS
+        | {
             "image_token_id": "<|IMAGE|>",
             "video_token_id": "<|VIDEO|>",
             "audio_token_id": "<|AUDIO|>",
-            "vision_start_token_id": "<|vision_bos|>",
-            "vision_end_token_id": "<|vision_eos|>",
-            "audio_start_token_id": "<|audio_bos|>",
-            "audio_end_token_id": "<|audio_eos|>",
         },
         config=dict(
             text_config=dict(rope_parameters={"rope_type": "default", "mrope_section": [2, 1, 1], "rope_theta": 1e4}),
             vision_config=dict(deepstack_visual_indexes=[0]),
             audio_config=dict(downsample_hidden_size=16),
         ),
-        heavy=True,
     ),
     "dots3_note": TinyVLM(
         "Dots3NoteProcessor",

@@ -1,0 +1,109 @@
+"""The recipe of a reward model: `mmrl train reward RECIPE`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+
+from mmrl.config.section import Section
+
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class RewardEncoderConfig(Section):
+    """The frozen network whose features a head scores."""
+
+    name: Literal["clip"] = "clip"
+    """`clip`: image, prompt and their product in the space of a CLIP or SigLIP, of transformers or open_clip."""
+    model: str
+    """A folder, a Hugging Face id, or `shapeworld` for the one that ships."""
+    revision: str | None = None
+
+
+class RewardDataConfig(Section):
+    """The judged answers."""
+
+    path: str
+    """Samples with `chosen` and `rejected` pictures, such as votes of the demo; for `head.kind: pointwise` with one
+    picture in `images` and the score in `answer`, a number or a map from axis to number."""
+    validation: str
+    """Further samples, for the card."""
+
+
+class RewardHeadConfig(Section):
+    """The head on the features."""
+
+    kind: Literal["bradley_terry", "gaussian", "pointwise"] = "bradley_terry"
+    """`bradley_terry`: from pairs. `gaussian`: from pairs, each score with a variance. `pointwise`: from scores."""
+    hidden: NonNegativeInt = 128
+    """Units of the hidden layer; 0: the head is linear."""
+    dropout: Share = 0.0
+
+
+class LabelVoteConfig(Section):
+    """A vote of several models on the labels of the training pairs (Secrets of RLHF II, arXiv:2401.06080)."""
+
+    members: Annotated[int, Field(ge=2)] = 10
+    """Models that vote."""
+    steps: PositiveInt = 60
+    """Updates of each: few, so that none remembers wrong labels."""
+    flip: Share = 0.0
+    """The largest share of pairs whose labels are flipped: those that the vote contradicts most."""
+    soften: Share = 0.0
+    """The share of the others, those of least strength, whose labels are softened."""
+    drop: Share = 0.0
+    """The share of the others, those of least strength, that are left out."""
+    margin: NonNegativeFloat = 0.0
+    """The gap that the loss asks of a clear pair, as a factor of its strength."""
+
+
+class LabelConfig(Section):
+    """The treatment of labels that may be wrong."""
+
+    smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
+    """The probability that any label is wrong."""
+    vote: LabelVoteConfig | None = None
+    """Unset: all labels count alike."""
+
+
+class RaterConfig(Section):
+    """A latent vector for each rater, inferred from a few pairs (VPL, arXiv:2408.10075)."""
+
+    latent: PositiveInt = 4
+    """Entries of the vector."""
+    context: PositiveInt = 8
+    """Pairs of a rater from which the vector is inferred. Raters need at least one pair more."""
+    divergence: NonNegativeFloat = 0.01
+    """The weight of the divergence of the vector's distribution from a standard normal one."""
+
+
+class RewardTrainingConfig(Section):
+    """The optimizer (AdamW) and its steps."""
+
+    steps: PositiveInt = 600
+    batch: PositiveInt = 128
+    """Pairs or answers of an update."""
+    lr: PositiveFloat = 1e-3
+    weight_decay: NonNegativeFloat = 0.01
+
+
+class RewardModelConfig(Section):
+    """A reward model and its training."""
+
+    name: str
+    encoder: RewardEncoderConfig
+    data: RewardDataConfig
+    axes: Annotated[tuple[str, ...], Field(min_length=1)] = ("overall",)
+    """The scores of one answer. A pair says in `metadata.axes` which answer is better on which axis, as {"motion":
+    "chosen", "quality": "rejected"}; without it `chosen` is better on all of them."""
+    head: RewardHeadConfig = RewardHeadConfig()
+    labels: LabelConfig = LabelConfig()
+    raters: RaterConfig | None = None
+    """Set: samples name a `rater`, and each rater has preferences that a latent vector stands for."""
+    ensemble: PositiveInt = 1
+    """Heads that differ in their start and the order of the data. Their spread says how sure the reward is."""
+    training: RewardTrainingConfig = RewardTrainingConfig()
+    seed: int = 0
+    out: str | None = None
+    """The folder of the reward model; unset: runs/rewards/NAME."""

@@ -1,0 +1,67 @@
+"""The rule for what the rows of a group start with, by name."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from mmrl.components import Registry
+from mmrl.config.section import Section, registered
+from mmrl.errors import ConfigError
+
+_RULES = "mmrl.training.rollouts"
+STARTS: Registry[Any] = Registry(
+    "mmrl.starts",
+    "start rule",
+    {
+        "solution_hints": f"{_RULES}.hint_rules:SolutionHints",
+        "knowledge_points": f"{_RULES}.hint_rules:KnowledgePoints",
+        "aid_contrast": f"{_RULES}.contrast_rule:AidContrast",
+        "rethinking": f"{_RULES}.rethinking:Rethinking",
+    },
+    base=f"{_RULES}.start_rules:StartRule",
+)
+"""The start rules by name; packages add theirs in the entry-point group `mmrl.starts`."""
+
+
+class StartsConfig(Section):
+    """A start rule by name, with its settings."""
+
+    name: Annotated[str, registered(STARTS)]
+    """`solution_hints`, `knowledge_points`, `aid_contrast`, an installed rule, or `path/to/file.py:Class` for
+    one of your own."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Passed to the rule's constructor."""
+
+    def rule(self) -> Any:
+        """Return the rule, a `mmrl.training.rollouts.start_rules.StartRule`.
+
+        Raises:
+            ConfigError: it cannot be imported, or does not take these arguments.
+        """
+        component = STARTS.load(self.name)
+        signature = inspect.signature(component)
+        try:
+            signature.bind(**self.args)
+        except TypeError as err:
+            known = ", ".join(str(each).replace("'", "") for each in signature.parameters.values())
+            raise ConfigError(f"data.starts: {self.name}({known}): {err}") from None
+        try:
+            return component(**self.args)
+        except ValueError as err:
+            raise ConfigError(f"data.starts: {self.name}: {err}") from err
+
+    def errors(self, group_sampling: str) -> Iterator[str]:
+        """Yield one message for each setting that cannot work."""
+        try:
+            self.rule()
+        except ConfigError as err:
+            yield str(err)
+        if group_sampling != "fixed":
+            yield (
+                f"data.group_sampling: {group_sampling} and data.starts both request further answers after the first "
+                "round: choose one"
+            )

@@ -1,0 +1,1 @@
+"""Reward models that are trained here: heads on frozen encoders, from pairs or scores (`mmrl train reward`)."""

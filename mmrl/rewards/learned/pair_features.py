@@ -1,0 +1,40 @@
+"""Features of an answer and its prompt, from a frozen CLIP: what heads of reward models are trained on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+    from mmrl.rewards.models.clip_encoder import Encoder
+
+
+def joint_features(
+    images: Tensor,  # [B, D] unit vectors
+    texts: Tensor,  # [B, D] unit vectors
+) -> Tensor:  # [B, 3 D]
+    """Return image, text and their product side by side, each scaled to entries of about one."""
+    import torch
+
+    width = images.shape[1]
+    return torch.cat([images * math.sqrt(width), texts * math.sqrt(width), images * texts * width], dim=1)
+
+
+def picture_features(
+    encoder: Encoder, pictures: Sequence[Image.Image], prompts: Sequence[str], batch: int = 256
+) -> Tensor:  # [N, 3 D] float32
+    """Return the features of N pictures and their prompts, without gradients, `batch` at a time."""
+    import torch
+
+    device = next(encoder.network.parameters()).device
+    found = []
+    with torch.inference_mode():
+        for start in range(0, len(pictures), batch):
+            rows = slice(start, start + batch)
+            images = encoder.embed_pixels(encoder.pixels(pictures[rows]).to(device))
+            found.append(joint_features(images, encoder.embed_texts(prompts[rows])))
+    return torch.cat(found).clone()

@@ -1,0 +1,102 @@
+"""The folder of a trained reward model: settings as JSON, parameters as safetensors.
+
+reward_model.json     encoder, sizes of the heads, names of the axes, mean and spread of the scores
+heads.safetensors     the parameters of each member of the ensemble, and latent vectors of raters
+README.md             the card: accuracy, calibration, training data
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mmrl.atomic_io import replace_text
+from mmrl.rewards.core.reward_errors import RewardError
+from mmrl.rewards.learned.score_head import HeadShape, ScoreHead
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SETTINGS, HEADS, CARD = "reward_model.json", "heads.safetensors", "README.md"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RewardModelSettings:
+    """Everything that a folder states beside its parameters."""
+
+    encoder: str
+    """The folder or hub id of the CLIP."""
+    revision: str | None
+    shape: HeadShape
+    axes: tuple[str, ...]
+    members: int
+    mean: tuple[float, ...]
+    """The mean of the scores of the training answers, for each axis; the reward subtracts it."""
+    spread: tuple[float, ...]
+    """Their standard deviation, by which the reward divides."""
+    raters: tuple[str, ...] = ()
+    """The raters whose latent vectors are known."""
+
+
+def write_reward_folder(
+    folder: Path,
+    settings: RewardModelSettings,
+    heads: Sequence[ScoreHead],
+    latents: Tensor | None,  # [E, R, L] of E members and R raters
+    card: str,
+) -> None:
+    """Write the folder; its settings come last, so that a folder with settings is whole."""
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {
+        f"members.{number}.{name}": value.detach().contiguous()
+        for number, head in enumerate(heads)
+        for name, value in head.state_dict().items()
+    }
+    if latents is not None:
+        tensors["latents"] = latents.detach().contiguous()
+    draft = folder / f".{HEADS}"
+    save_file(tensors, draft)
+    draft.replace(folder / HEADS)
+    replace_text(folder / CARD, card)
+    replace_text(folder / SETTINGS, json.dumps({"format": FORMAT, **asdict(settings)}, indent=1) + "\n")
+
+
+def read_reward_folder(folder: Path) -> tuple[RewardModelSettings, list[ScoreHead], Tensor | None]:
+    """Return settings, the members in evaluation mode, and latent vectors of raters.
+
+    Raises:
+        RewardError: the folder is not one of a reward model, or is damaged. The message names the file.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        document = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        tensors = load_file(folder / HEADS)
+    except (OSError, ValueError, SafetensorError) as err:
+        raise RewardError(f"{folder} is no folder of `mmrl train reward`: {err}") from None
+    try:
+        settings = _settings(document)
+        heads = [ScoreHead(settings.shape) for _ in range(settings.members)]
+        for number, head in enumerate(heads):
+            prefix = f"members.{number}."
+            head.load_state_dict({n.removeprefix(prefix): v for n, v in tensors.items() if n.startswith(prefix)})
+            head.eval()
+    except (KeyError, TypeError, RuntimeError) as err:
+        raise RewardError(f"{folder / SETTINGS} and {HEADS} do not fit: {err}") from None
+    return settings, heads, tensors.get("latents")
+
+
+def _settings(document: Mapping[str, object]) -> RewardModelSettings:
+    if document.get("format") != FORMAT:
+        raise KeyError(f"format {document.get('format')!r}, and this version reads {FORMAT}")
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in document.items()}
+    del values["format"]
+    values["shape"] = HeadShape(**document["shape"])  # type: ignore[arg-type]
+    return RewardModelSettings(**values)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Pivots of recorded traces: steps at which a policy sometimes does what was recorded (PivotRL, arXiv:2603.21383).
+
+At each step of each trace, after the recorded steps before it, the policy writes `data.group_size` single actions.
+Where all of them count, or none does, a group's advantages are 0, and nothing would be learnt.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from mmrl.build.datasets import load_samples
+from mmrl.build.policies import build_policy, prepare_samples
+from mmrl.config import BatchPlan
+from mmrl.config.train import TrainConfig
+from mmrl.data.jsonl import write_samples
+from mmrl.data.media.sample_media import map_screens
+from mmrl.data.media.uris import is_data_uri
+from mmrl.data.sample import Sample
+from mmrl.environments.recorded_steps import each_step
+from mmrl.errors import ConfigError, DataError
+from mmrl.policy import batch_requests
+from mmrl.seeds import fold_in
+
+RATE = "success_rate"
+"""The key in `Sample.metadata` of the share of a step's actions that counted."""
+
+
+@dataclass(frozen=True)
+class StepRates:
+    """The steps of traces, with the share of the policy's actions that counted."""
+
+    steps: tuple[Sample, ...]
+    rates: tuple[float, ...]
+
+    def pivots(self, below: float) -> list[Sample]:
+        """Return the steps whose rate lies above 0 and below `below`, with the rate in their metadata."""
+        return [
+            replace(step, metadata={**step.metadata, RATE: round(rate, 4)})
+            for step, rate in zip(self.steps, self.rates, strict=True)
+            if 0 < rate < below
+        ]
+
+
+def measure_steps(config: TrainConfig, progress: Callable[[int, int], None] = lambda done, total: None) -> StepRates:
+    """Let the policy of a configuration act once at every step of the traces in `data.path`.
+
+    Raises:
+        ConfigError: the configuration has not the environment `recorded`.
+        DataError: a sample is no recorded trace.
+    """
+    if config.environment is None or config.environment.name != "recorded":
+        raise ConfigError("environment.name: pivots are steps of recorded traces: set it to recorded")
+    steps = [step for trace in load_samples(config.data.path, config.media) for step in each_step(trace)]
+    torch.manual_seed(config.seed)
+    policy = build_policy(config.policy, config.sampling, config.media, config.environment)
+    prepared = prepare_samples(policy, config.policy, config.answers, config.sampling, steps)
+    matches: dict[str, list[bool]] = defaultdict(list)
+    calls = batch_requests(prepared, config.data.group_size, BatchPlan.of(config).micro_batch)
+    for number, call in enumerate(calls):
+        rollout = policy.rollout(call, fold_in(config.seed, number))
+        for sample, episode in zip(rollout.samples, rollout.episodes or [], strict=True):
+            if episode.void is None:
+                matches[sample.id].append(bool(episode.outcome["success"]))
+        progress(number + 1, len(calls))
+    known = [step for step in steps if matches[step.id]]
+    return StepRates(tuple(known), tuple(sum(matches[step.id]) / len(matches[step.id]) for step in known))
+
+
+def write_pivots(pivots: list[Sample], path: Path) -> None:
+    """Write pivots, whose media are named relative to the file.
+
+    Raises:
+        DataError: there are none.
+    """
+    if not pivots:
+        raise DataError(f"{path}: not written, since at no step did some of the actions count and some not")
+
+    def relative(reference: str) -> str:
+        return reference if is_data_uri(reference) else os.path.relpath(reference, path.parent)
+
+    write_samples(
+        [
+            replace(each, images=tuple(map(relative, each.images)), metadata=map_screens(each.metadata, relative))
+            for each in pivots
+        ],
+        path,
+    )

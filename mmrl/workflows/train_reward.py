@@ -1,0 +1,270 @@
+"""`mmrl train reward RECIPE`: train a reward model, measure it on further samples, and write its folder and card."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmrl.build.datasets import load_samples
+from mmrl.build.schemes import provided_model
+from mmrl.config.loading.overrides import apply_override, parse_override
+from mmrl.config.loading.section_file import check_map, find_file, read_map
+from mmrl.config.recipes import REWARD_MODELS, recipes_folder
+from mmrl.config.reward_model import RewardModelConfig
+from mmrl.data.media.decode import load_image
+from mmrl.data.sample import Sample
+from mmrl.errors import ConfigError, DataError
+from mmrl.rewards.learned.head_training import (
+    JudgedPairs,
+    RatedAnswers,
+    axis_logits,
+    context_of,
+    rows_of_raters,
+    train_pair_head,
+    train_rater_head,
+    train_score_head,
+    vote_on_labels,
+)
+from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.reward_card import RewardQuality, card_text
+from mmrl.rewards.learned.reward_folder import RewardModelSettings, write_reward_folder
+from mmrl.rewards.learned.score_head import HeadShape, RaterEncoder, ScoreHead
+from mmrl.rewards.models.clip_encoder import Encoder, load_encoder
+from mmrl.seeds import fold_in
+from mmrl.statistics.calibration import expected_calibration_error
+
+Log = Callable[[str], None]
+SIDES = {"chosen": 1.0, "rejected": -1.0, "equal": 0.0}
+"""The values of `metadata.axes` of a pair."""
+
+
+@dataclass(frozen=True)
+class TrainedReward:
+    """A reward model that was trained and measured."""
+
+    folder: Path
+    quality: RewardQuality
+
+
+@dataclass(frozen=True)
+class _Members:
+    """The heads of an ensemble, and the encoders of raters beside them."""
+
+    heads: list[ScoreHead]
+    encoders: list[RaterEncoder]
+
+
+def load_reward_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> RewardModelConfig:
+    """Return the recipe of a reward model, with `a.b=c` overrides laid over it.
+
+    Raises:
+        ConfigError: there is no such recipe, or it has an unknown key or a wrong value; with file and line.
+    """
+    path = find_file(name_or_path, recipes_folder() / REWARD_MODELS, "recipe of a reward model")
+    document, lines = read_map(path, RewardModelConfig)
+    for override in overrides:
+        key, value = parse_override(override)
+        document = apply_override(document, key, value, RewardModelConfig)
+    return check_map(RewardModelConfig, document, lines, path)
+
+
+def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line: None) -> TrainedReward:
+    """Train the ensemble that a recipe names, measure it, and write it into `folder`.
+
+    Raises:
+        ConfigError: the folder holds a reward model already, or the recipe does not fit its data.
+        DataError: a sample has not what the recipe needs.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty: delete it, or set out to another folder")
+    encoder_folder = provided_model(config.encoder.model, "clip") or config.encoder.model
+    encoder = load_encoder("learned", encoder_folder, revision=config.encoder.revision)
+    train, validation = load_samples(config.data.path), load_samples(config.data.validation)
+    names = sorted({str(each.rater) for each in train}) if config.raters else []
+    pointwise = config.head.kind == "pointwise"
+    read = _rated_answers if pointwise else _judged_pairs
+    log(f"reading {len(train)} + {len(validation)} samples")
+    data, unseen = read(config, train, encoder), read(config, validation, encoder)
+    shape = HeadShape(
+        features=data.features.shape[1] if isinstance(data, RatedAnswers) else data.chosen.shape[1],
+        axes=len(config.axes),
+        hidden=config.head.hidden,
+        gaussian=config.head.kind == "gaussian",
+        latent=config.raters.latent if config.raters else 0,
+        dropout=config.head.dropout,
+    )
+    notes, members = _train(config, data, shape, log)
+    with torch.no_grad():
+        latents = _known_latents(config, data, members.encoders)
+        mean, spread = _scale(members.heads, data, latents)
+        quality = _measure(config, members, unseen, notes)
+    settings = RewardModelSettings(
+        encoder=encoder_folder,
+        revision=config.encoder.revision,
+        shape=shape,
+        axes=config.axes,
+        members=len(members.heads),
+        mean=tuple(mean.tolist()),
+        spread=tuple(spread.tolist()),
+        raters=tuple(names),
+    )
+    write_reward_folder(folder, settings, members.heads, latents, card_text(config, len(train), quality))
+    return TrainedReward(folder, quality)
+
+
+def _train(
+    config: RewardModelConfig, data: JudgedPairs | RatedAnswers, shape: HeadShape, log: Log
+) -> tuple[dict[str, float], _Members]:
+    seeds = [fold_in(config.seed, member) for member in range(config.ensemble)]
+    notes: dict[str, float] = {}
+    if isinstance(data, RatedAnswers):
+        return notes, _Members([train_score_head(data, shape, config.training, seed) for seed in seeds], [])
+    if config.raters is not None:
+        trained = [train_rater_head(data, shape, config.training, config.raters, seed) for seed in seeds]
+        return notes, _Members([head for head, _ in trained], [encoder for _, encoder in trained])
+    labels = None
+    if config.labels.vote is not None:
+        labels, _ = vote_on_labels(data, shape, config.training, config.labels, config.seed)
+        softened = (labels.smoothing > 0) & (labels.smoothing < 1)
+        notes = {
+            "flipped labels": float((labels.smoothing == 1).float().mean()),
+            "softened labels": float(softened.float().mean()),
+            "pairs left out": float((~labels.kept).float().mean()),
+        }
+        log(", ".join(f"{name}: {share:.1%}" for name, share in notes.items()))
+    smoothing = config.labels.smoothing
+    heads = [train_pair_head(data, shape, config.training, seed, labels, smoothing) for seed in seeds]
+    return notes, _Members(heads, [])
+
+
+def _measure(
+    config: RewardModelConfig, members: _Members, unseen: JudgedPairs | RatedAnswers, notes: Mapping[str, float]
+) -> RewardQuality:
+    if isinstance(unseen, RatedAnswers):
+        scores = torch.stack([head(unseen.features)[0] for head in members.heads]).mean(0)
+        return RewardQuality(rank_correlation=_correlations(scores, unseen.scores), notes=notes)
+    if config.raters is not None:
+        logits, unseen = _logits_of_raters(members, unseen, config.raters.context)
+    else:
+        logits = torch.stack([axis_logits(head, unseen) for head in members.heads])
+    probability = logits.sigmoid().mean(0)  # [P, A]
+    accuracy, calibration, by_gap = {}, {}, {}
+    for axis, name in enumerate(config.axes):
+        decided = unseen.sides[:, axis] != 0
+        chance, right = probability[decided, axis], unseen.sides[decided, axis] > 0
+        accuracy[name] = ((chance > 0.5) == right).float().mean().item()
+        certainty = chance.maximum(1 - chance)
+        calibration[name] = expected_calibration_error(certainty.double().numpy(), ((chance > 0.5) == right).numpy())
+        thirds = (chance - 0.5).abs().argsort().tensor_split(3)
+        by_gap[name] = [((chance[rows] > 0.5) == right[rows]).float().mean().item() for rows in thirds if len(rows)]
+    return RewardQuality(accuracy=accuracy, calibration=calibration, by_gap=by_gap, notes=notes)
+
+
+def _logits_of_raters(members: _Members, unseen: JudgedPairs, context: int) -> tuple[Tensor, JudgedPairs]:
+    """Return [E, P, A] of pairs after the first `context` of their rater, which tell who rates, and those pairs."""
+    assert unseen.raters is not None
+    of_raters = rows_of_raters(unseen.raters)
+    places = torch.stack([rows[:context] for rows in of_raters])
+    rest = torch.cat([rows[context:] for rows in of_raters])
+    number = torch.cat([torch.full((len(rows) - context,), n) for n, rows in enumerate(of_raters)])
+    judged = unseen.select(rest)
+    logits = [
+        axis_logits(head, judged, encoder(*context_of(unseen, places))[0][number])
+        for head, encoder in zip(members.heads, members.encoders, strict=True)
+    ]
+    return torch.stack(logits), judged
+
+
+def _known_latents(
+    config: RewardModelConfig, data: JudgedPairs | RatedAnswers, encoders: Sequence[RaterEncoder]
+) -> Tensor | None:  # [E, R, L]
+    if config.raters is None or isinstance(data, RatedAnswers) or data.raters is None:
+        return None
+    of_raters = rows_of_raters(data.raters)
+    places = torch.stack([rows[: config.raters.context] for rows in of_raters])
+    return torch.stack([encoder(*context_of(data, places))[0] for encoder in encoders])
+
+
+def _scale(
+    heads: Sequence[ScoreHead], data: JudgedPairs | RatedAnswers, latents: Tensor | None
+) -> tuple[Tensor, Tensor]:  # [A] each
+    """Return mean and standard deviation of the scores of all training answers."""
+    if isinstance(data, RatedAnswers):
+        answers, raters = data.features, None
+    else:
+        answers = torch.cat([data.chosen, data.rejected])
+        raters = None if data.raters is None else data.raters.repeat(2)
+    scores = []
+    for member, head in enumerate(heads):
+        latent = None if latents is None or raters is None else latents[member][raters]
+        scores.append(head(answers, latent)[0])
+    mean_scores = torch.stack(scores).mean(0)
+    return mean_scores.mean(0), mean_scores.std(0).clamp(min=1e-6)
+
+
+def _judged_pairs(config: RewardModelConfig, samples: Sequence[Sample], encoder: Encoder) -> JudgedPairs:
+    for sample in samples:
+        if not isinstance(sample.chosen, str) or not isinstance(sample.rejected, str):
+            raise DataError(f"sample {sample.id!r}: head.kind {config.head.kind} needs pictures in chosen and rejected")
+        if config.raters is not None and sample.rater is None:
+            raise DataError(f"sample {sample.id!r} names no rater: add one, or leave raters out")
+    prompts = [sample.prompt for sample in samples]
+    raters = None
+    if config.raters is not None:
+        names = sorted({str(sample.rater) for sample in samples})
+        counts = {name: sum(str(each.rater) == name for each in samples) for name in names}
+        if few := [name for name, count in counts.items() if count <= config.raters.context]:
+            raise DataError(f"rater {few[0]!r} has {counts[few[0]]} pairs, and raters.context alone takes "
+                            f"{config.raters.context}: leave the rater out, or set it lower")  # fmt: skip
+        raters = torch.tensor([names.index(str(sample.rater)) for sample in samples])
+    return JudgedPairs(
+        picture_features(encoder, [_picture(each.chosen, each) for each in samples], prompts),
+        picture_features(encoder, [_picture(each.rejected, each) for each in samples], prompts),
+        torch.tensor([[_side(sample, axis) for axis in config.axes] for sample in samples]),
+        raters,
+    )
+
+
+def _rated_answers(config: RewardModelConfig, samples: Sequence[Sample], encoder: Encoder) -> RatedAnswers:
+    for sample in samples:
+        if len(sample.images) != 1:
+            raise DataError(f"sample {sample.id!r}: head.kind pointwise needs one picture in images")
+    pictures = [_picture(sample.images[0], sample) for sample in samples]
+    features = picture_features(encoder, pictures, [sample.prompt for sample in samples])
+    return RatedAnswers(features, torch.tensor([[_score(each, axis) for axis in config.axes] for each in samples]))
+
+
+def _picture(path: Any, sample: Sample) -> Any:
+    return load_image(path, sample.id)
+
+
+def _side(sample: Sample, axis: str) -> float:
+    stated = sample.metadata.get("axes")
+    if stated is None:
+        return 1.0
+    side = stated.get(axis, "equal") if isinstance(stated, Mapping) else None
+    if side not in SIDES:
+        raise DataError(f"sample {sample.id!r}: metadata.axes.{axis} is {side!r}; it is one of {', '.join(SIDES)}")
+    return SIDES[side]
+
+
+def _score(sample: Sample, axis: str) -> float:
+    value = sample.answer.get(axis, float("nan")) if isinstance(sample.answer, Mapping) else sample.answer
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise DataError(f"sample {sample.id!r}: answer is {value!r:.60}; expected a score, or a map from axis to score")
+    return float(value)
+
+
+def _correlations(scores: Tensor, truth: Tensor) -> list[float]:
+    from scipy.stats import spearmanr
+
+    found = []
+    for axis in range(scores.shape[1]):
+        rated = truth[:, axis].isfinite()
+        found.append(float(spearmanr(scores[rated, axis].numpy(), truth[rated, axis].numpy()).statistic))
+    return found

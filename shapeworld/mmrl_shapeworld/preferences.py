@@ -1,0 +1,130 @@
+"""Data sets of preferences: pairs of pictures for a caption, the better of which the rule checker names.
+
+`preferences-train`, `-development`, `-validation` and `-ood` (captions of unseen compositions); in
+`preferences-flipped`, which is `-train`, three of ten labels are wrong. `raters-train`, `-development` and
+`-validation` are pairs of equally right pictures, and the judgements of people with one of two tastes: one likes large
+things, the other small ones. No rater is in two of these sets.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from mmrl.data.media.uris import data_uri
+from mmrl.data.sample import Sample
+from mmrl_shapeworld.captions import HELDOUT_KINDS, KINDS, Caption, sample_caption, sample_scene
+from mmrl_shapeworld.checker import judge
+from mmrl_shapeworld.negatives import edited
+from mmrl_shapeworld.scenes import Scene, Thing, draw
+
+SIZES = {"train": 2048, "development": 512, "validation": 512, "ood": 512}
+"""Pairs of each set."""
+WRONG = 0.3
+"""The share of wrong labels in `preferences-flipped`."""
+LEAST = 0.15
+"""The least difference of the checker's scores in a pair."""
+RATERS = {"train": 96, "development": 32, "validation": 64}
+"""Raters of each set."""
+PAIRS_OF_A_RATER = 24
+NAMES = (*(f"preferences-{part}" for part in SIZES), "preferences-flipped", *(f"raters-{part}" for part in RATERS))
+_SEED = 91
+
+
+@cache
+def _samples(split: str) -> tuple[Sample, ...]:
+    kind, _, part = split.partition("-")
+    if kind == "raters":
+        return tuple(_rated(part))
+    if part == "flipped":
+        rng = np.random.default_rng((_SEED, len(SIZES)))
+        return tuple(_flipped(each) if rng.random() < WRONG else each for each in _samples("preferences-train"))
+    return tuple(_judged(part))
+
+
+def samples(split: str) -> list[Sample]:
+    """Return a set as data, always the same.
+
+    Raises:
+        KeyError: there is no such set.
+    """
+    if split not in NAMES:
+        raise KeyError(f"there are no preferences {split!r}: choose one of {', '.join(NAMES)}")
+    return list(_samples(split))
+
+
+def _judged(part: str) -> list[Sample]:
+    rng = np.random.default_rng((_SEED, list(SIZES).index(part)))
+    kinds = KINDS if part == "ood" else tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    found: list[Sample] = []
+    while len(found) < SIZES[part]:
+        caption = sample_caption(rng, kinds)
+        named = {(clause.colour, clause.shape) for clause in caption.clauses}
+        if part == "ood" and not named & set(HELDOUT_KINDS):
+            continue
+        pictures = [draw(_near(caption, rng)) for _ in range(2)]
+        scores = [judge(picture, caption).score for picture in pictures]
+        if abs(scores[0] - scores[1]) < LEAST:
+            continue
+        better = int(scores[1] > scores[0])
+        found.append(
+            Sample(
+                id=f"preferences-{part}-{len(found):04d}",
+                prompt=str(caption),
+                chosen=_uri(pictures[better]),
+                rejected=_uri(pictures[1 - better]),
+                source=caption.form,
+                metadata={"margin": round(abs(scores[0] - scores[1]), 4)},
+            )
+        )
+    return found
+
+
+def _near(caption: Caption, rng: np.random.Generator) -> Scene:
+    """Return a scene of the caption with no, one or two things changed."""
+    scene = sample_scene(caption, rng)
+    for _ in range(int(rng.integers(3))):
+        scene = edited(scene, rng) if scene.things else scene
+    return scene
+
+
+def _flipped(sample: Sample) -> Sample:
+    return replace(sample, chosen=sample.rejected, rejected=sample.chosen)
+
+
+def _rated(part: str) -> list[Sample]:
+    rng = np.random.default_rng((_SEED, 10 + list(RATERS).index(part)))
+    kinds = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    found: list[Sample] = []
+    for rater in range(RATERS[part]):
+        likes_large = bool(rng.integers(2))
+        for _ in range(PAIRS_OF_A_RATER):
+            kind = kinds[int(rng.integers(len(kinds)))]
+            small, large = (
+                _uri(
+                    draw(
+                        Scene((Thing(*kind, float(rng.uniform(0.4, 0.6)), float(rng.uniform(0.4, 0.6)), float(side)),))
+                    )
+                )
+                for side in (rng.uniform(0.22, 0.36), rng.uniform(0.44, 0.62))
+            )
+            found.append(
+                Sample(
+                    id=f"raters-{part}-{len(found):05d}",
+                    prompt=f"a {kind[0]} {kind[1]}",
+                    chosen=large if likes_large else small,
+                    rejected=small if likes_large else large,
+                    rater=f"{part}-{rater:03d}",
+                    source="likes-large" if likes_large else "likes-small",
+                )
+            )
+    return found
+
+
+def _uri(picture: object) -> str:
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")  # type: ignore[attr-defined]
+    return data_uri(buffer.getvalue(), "image/png")

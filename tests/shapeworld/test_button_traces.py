@@ -1,0 +1,42 @@
+"""Recorded traces of the screens of buttons: whole ones, single steps, and the curriculum."""
+
+from __future__ import annotations
+
+import pytest
+
+from mmrl.environments.recorded_steps import steps_of
+from mmrl.errors import ConfigError, DataError
+from mmrl_shapeworld import splits
+from mmrl_shapeworld.worlds.button_environment import ButtonScreens
+
+
+def test_each_step_of_a_trace_is_a_sample():
+    traces, steps = (splits.samples(f"screens-traces{every}-development") for every in ("", "-steps"))
+    assert len(steps) == sum(len(steps_of(trace).steps) for trace in traces)
+    assert [steps_of(step).start for step in steps[:4]] == [0, 1, 2, 3]
+    assert len({step.id for step in steps}) == len(steps)
+
+
+def test_the_curriculum_is_the_traces_and_then_the_tasks():
+    found = splits.samples("screens-curriculum-train")
+    assert [sample.metadata["stage"] for sample in found] == [0] * 1200 + [1] * 1200
+    assert ["steps" in sample.metadata for sample in found] == [True] * 1200 + [False] * 1200
+    assert len({sample.id for sample in found}) == 2400
+
+
+def test_annotators_are_known_by_name():
+    task, other = splits.samples("screens-development")[0], splits.samples("vlm-development")[0]
+    world = ButtonScreens()
+    assert world.record(task, "careless", 3) == world.record(task, "careless", 3) != world.record(task, "careless", 4)
+    with pytest.raises(ConfigError, match="no annotator 'lazy'"):
+        world.record(task, "lazy", 0)
+    with pytest.raises(DataError, match="no task of screens"):
+        world.record(other, "expert", 0)
+
+
+def test_offline_metrics_have_whole_traces_and_single_steps():
+    found = splits.samples("screens-offline-development")
+    traces = [place for place, sample in enumerate(found) if sample.source == "traces"]
+    assert len(traces) == 256 and traces[0] == 0
+    assert [steps_of(step).end for step in found[1 : traces[1]]] == list(range(1, traces[1]))
+    assert {sample.source for sample in found} == {"traces", "steps"}

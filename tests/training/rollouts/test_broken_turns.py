@@ -1,0 +1,62 @@
+"""Turns that an environment repaired: their returns are their rewards alone, and end what came before."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mmrl.config.algorithms.advantage import AdvantageConfig
+from mmrl.data.sample import Sample
+from mmrl.errors import RunError
+from mmrl.policy import EndOfEpisode, EpisodeRecord, Rollout, TurnReward
+from mmrl.training.rollouts.turn_advantages import broken_turns, turn_advantages
+
+
+def rollout(*matches: tuple[int, ...]) -> Rollout:
+    """Return a rollout of one row for each list of matches of its turns."""
+    count = len(matches)
+    episodes = [
+        EpisodeRecord(
+            texts=("x",) * len(each),
+            observations=(),
+            outcome={},
+            events=tuple(TurnReward(turn, "match", float(value)) for turn, value in enumerate(each)),
+            info=({},) * len(each),
+            end=EndOfEpisode.OVER,
+        )
+        for each in matches
+    ]
+    return Rollout(
+        samples=[Sample("a", prompt="x")] * count,
+        group_index=torch.zeros(count, dtype=torch.int64),
+        log_probs=torch.zeros(count, 4),
+        mask=torch.ones(count, 4, dtype=torch.bool),
+        channel=torch.zeros(count, 4, dtype=torch.int64),
+        media=["x"] * count,
+        policy_version=0,
+        episodes=episodes,
+    )
+
+
+def test_turns_without_a_match_are_broken():
+    found = broken_turns([rollout((1, 0, 1), (0, 1))], "match")
+    assert found.tolist() == [[False, True, False], [True, False, True]]  # the last one is no turn of the second row
+    with pytest.raises(RunError, match=r"broken_by: the environment gives no turn reward 'hit': it gives match"):
+        broken_turns([rollout((1,))], "hit")
+
+
+def test_advantages_compare_returns_that_end_before_a_repair():
+    rows = rollout((1, 1, 1), (1, 0, 1), (0, 1, 1))
+    plain, broken = (
+        turn_advantages(
+            AdvantageConfig.model_validate({"name": "dr_grpo", "turns": {"discount": 0.5, "broken_by": by}}),
+            advantages=torch.zeros(3),
+            total=torch.zeros(3),
+            group_index=torch.zeros(3, dtype=torch.int64),
+            rollouts=[rows],
+        )
+        for by in (None, "match")
+    )
+    returns = torch.tensor([[1.75, 1.5, 1.0], [1.0, 0.0, 1.0], [0.0, 1.5, 1.0]])
+    torch.testing.assert_close(broken, returns - returns.mean(0))
+    assert plain[2, 0] > broken[2, 0]  # what follows the repair was the merit of the turn that was wrong

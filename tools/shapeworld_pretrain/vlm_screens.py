@@ -1,0 +1,264 @@
+"""Trains the VLM of screens: the VLM of the worlds learns to click coloured buttons over several turns.
+
+python -m tools.shapeworld_pretrain.vlm_screens train --out DIR
+python -m tools.shapeworld_pretrain.vlm_screens measure --out DIR    # the numbers of docs/shapeworld.md
+
+A row is an episode. First it is that of a sure hand, who goes astray now and then so that all screens occur, and only
+its right clicks are learnt; then it is the careless annotator's, all of whose clicks are learnt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import Qwen3VLForConditionalGeneration, Qwen3VLProcessor
+
+from mmrl.config.media import MediaConfig
+from mmrl.config.policy import ModelPartConfig, VLMConfig
+from mmrl.config.sampling import TokenSamplingConfig
+from mmrl.policy import RolloutRequest
+from mmrl.understanding.vlm_policy import VLMPolicy
+from mmrl_shapeworld import vlm_model
+from mmrl_shapeworld.scenes import COLOURS
+from mmrl_shapeworld.shipped_models import VLM_WORLDS
+from mmrl_shapeworld.vqa.canvas import PIXELS
+from mmrl_shapeworld.vqa.questions import Question
+from mmrl_shapeworld.worlds.button_environment import ButtonEpisode, ButtonScreens
+from mmrl_shapeworld.worlds.button_screens import BACK, LENGTHS, ButtonScreen, ScreenTask, sample_task
+from mmrl_shapeworld.worlds.button_splits import Annotator, careless, checksum, click_on, samples
+from mmrl_shapeworld.worlds.disjoint_draws import SHARES
+from mmrl_shapeworld.worlds.screens import SEEN_SKINS
+from tools.shapeworld_pretrain.vlm import build_optimizers
+from tools.shapeworld_pretrain.vlm_batches import look, to_patches
+from tools.shapeworld_pretrain.vlm_hints import Hints, targets
+
+EPISODES = 16
+"""Episodes of a step."""
+ASTRAY, TREMOR = 0.12, 1.0
+"""The sure hand's share of clicks on other buttons, and the standard deviation of its clicks in pixels."""
+NAMES = tuple(f"{colour} button" for colour in (*COLOURS, BACK))
+
+
+@dataclass(frozen=True)
+class ScreenTurn:
+    """A screen, the click on it, and whether the click is learnt."""
+
+    screen: ButtonScreen
+    action: str
+    is_learnt: bool
+
+
+@dataclass(frozen=True)
+class ScreenEpisode:
+    """An episode."""
+
+    prompt: str
+    turns: tuple[ScreenTurn, ...]
+
+
+def draw_task(rng: np.random.Generator) -> ScreenTask:
+    """Return a task whose checksum is that of training data."""
+    while True:
+        task = sample_task(SEEN_SKINS, rng)
+        if checksum(task) % 8 in SHARES["train"]:
+            return task
+
+
+def play(task: ScreenTask, annotator: Annotator, learns_all: bool) -> ScreenEpisode:
+    """Return the episode of an annotator. Unless all is learnt, right clicks alone are."""
+    episode, turns = ButtonEpisode(task), []
+    while True:
+        screen, action = episode.screen, annotator(episode)
+        stepped = episode.step(action)
+        turns.append(ScreenTurn(screen, action, learns_all or bool(stepped.info["hit"])))
+        if stepped.observation is None:
+            return ScreenEpisode(task.prompt, tuple(turns))
+
+
+def sure_hand(rng: np.random.Generator) -> Annotator:
+    """Return an annotator who clicks near the middle of a right button, and now and then on another one."""
+
+    def annotate(episode: ButtonEpisode) -> str:
+        others = [name for name, _ in episode.screen.buttons if name != episode.wanted]
+        strays = others and rng.random() < ASTRAY
+        aimed = others[int(rng.integers(len(others)))] if strays else episode.wanted
+        return click_on(episode, aimed, *rng.normal(0, TREMOR, 2))
+
+    return annotate
+
+
+class ScreenRows:
+    """The losses of episodes, with ids and pictures as the processor and the environment make them."""
+
+    def __init__(self, model: Qwen3VLForConditionalGeneration, processor: Qwen3VLProcessor) -> None:
+        self.model, self.words = model, processor.tokenizer
+        image = {"type": "image"}
+        text = processor.apply_chat_template(
+            [
+                {"role": "user", "content": [image, {"type": "text", "text": "?"}]},
+                {"role": "assistant", "content": "?"},
+                {"role": "user", "content": [image]},
+            ],
+            add_generation_prompt=True,
+        )
+        picture = Image.new("RGB", (PIXELS, PIXELS))
+        inputs = processor(text=[text], images=[picture, picture], return_tensors="pt")
+        ids, mark = inputs["input_ids"][0].tolist(), self.words.convert_tokens_to_ids("?")
+        first = ids.index(mark)
+        second = ids.index(mark, first + 1)
+        self.before, self.between, self.after = ids[:first], ids[first + 1 : second], ids[second + 1 :]
+        self.grid = inputs["image_grid_thw"][:1]
+
+    def loss(self, rows: Sequence[ScreenEpisode], hints: Hints) -> tuple[Tensor, Tensor]:
+        """Return the mean loss of the tokens of all clicks that are learnt, and that of the hints."""
+        ids, learnt = self._ids(rows)
+        screens = [turn.screen for row in rows for turn in row.turns]
+        questions = [
+            Question("", "", "", "", (), {}, (tuple((f"{name} button", box) for name, box in screen.buttons),))
+            for screen in screens
+        ]
+        seen = look(self.model.model.visual, to_patches([(screen.picture,) for screen in screens]))
+        hint = hints(seen.pooler_output[0], *targets(questions, NAMES))
+        positions, _ = self.model.model.get_rope_index(
+            ids,
+            (ids == self.model.config.image_token_id).int(),
+            image_grid_thw=self.grid.expand(len(screens), 3),
+            attention_mask=(ids != self.words.pad_token_id).long(),
+        )
+        states = self.model.model(
+            input_ids=ids, position_ids=positions, mm_encoder_outputs={"image": seen}, use_cache=False
+        ).last_hidden_state
+        predicting = learnt[:, 1:]
+        return F.cross_entropy(self.model.lm_head(states[:, :-1][predicting]), ids[:, 1:][predicting]), hint
+
+    def _ids(self, rows: Sequence[ScreenEpisode]) -> tuple[Tensor, Tensor]:  # [B, T] int64, [B, T] bool
+        end = self.words.eos_token_id
+        found = []
+        for row in rows:
+            ids = [*self.before, *self.words(row.prompt).input_ids, *self.between]
+            learnt = [False] * len(ids)
+            for number, turn in enumerate(row.turns):
+                inserted = self.after[1:] if number else []  # the end token of the turn before is there
+                own = [*self.words(turn.action).input_ids, end]
+                ids += [*inserted, *own]
+                learnt += [False] * len(inserted) + [turn.is_learnt] * len(own)
+            found.append((ids, learnt))
+        longest = max(len(ids) for ids, _ in found)
+        batch = torch.full((len(rows), longest), self.words.pad_token_id)
+        chosen = torch.zeros(len(rows), longest, dtype=torch.bool)
+        for number, (ids, learnt) in enumerate(found):
+            batch[number, : len(ids)], chosen[number, : len(ids)] = torch.tensor(ids), torch.tensor(learnt)
+        return batch, chosen
+
+
+def train(
+    folder: Path,
+    minutes: float,
+    source: Path = VLM_WORLDS,
+    seed: int = 0,
+    muon: float = 0.015,
+    adamw: float = 2e-3,
+    careless_from: float = 0.7,
+) -> None:
+    """Train for a number of minutes of processor time, and save model and processor.
+
+    `source` is the folder to go on from; `muon` and `adamw` are learning rates, which fall to zero; `careless_from` is
+    the share of the time after which episodes are the annotator's.
+    """
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(1000 + seed)
+    model = Qwen3VLForConditionalGeneration.from_pretrained(source)
+    processor = vlm_model.processor(of_worlds=True)
+    processor.save_pretrained(folder)
+    batches, hints = ScreenRows(model, processor), Hints(vlm_model.VLMSize().width, NAMES)
+    optimizers = build_optimizers(nn.ModuleList([model, hints]), muon, adamw)
+    running: dict[str, float] = {}
+    started, step, spent = time.process_time(), 0, 0.0
+    model.train()
+    while spent < 1:
+        spent = (time.process_time() - started) / (60 * minutes)
+        rate = min(1, (step + 1) / 20) * min(1.0, max(0.0, 1.25 * (1 - spent)))
+        for optimizer in optimizers:
+            for rates in optimizer.param_groups:
+                rates["lr"] = rates["initial_lr"] * rate
+        is_careless = spent > careless_from
+        annotator = careless(rng) if is_careless else sure_hand(rng)
+        loss, hint = batches.loss([play(draw_task(rng), annotator, is_careless) for _ in range(EPISODES)], hints)
+        (loss + 0.5 * hint).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        step += 1
+        for name, value in (("clicks", loss.item()), ("hints", hint.item())):
+            running[name] = 0.95 * running.get(name, value) + 0.05 * value
+        if step % 20 == 0:
+            summary = " ".join(f"{name} {value:.3f}" for name, value in running.items())
+            print(f"screens step {step} ({spent:.0%}) {summary}", flush=True)
+            model.save_pretrained(folder)
+    model.eval().save_pretrained(folder)
+
+
+@torch.no_grad()
+def measure(folder: Path, split: str, greedy: bool, number: int = 256) -> dict[str, float]:
+    """Return success for each number of clicks and in all, and the share of hits, over the first tasks of a split."""
+    part = ModelPartConfig(train=True)
+    config = VLMConfig(model=str(folder), device="cpu", train="full", vision=part, connector=part)
+    policy = VLMPolicy.from_config(
+        config, TokenSamplingConfig(temperature=0.0 if greedy else 1.0, max_new_tokens=8), MediaConfig()
+    )
+    policy.play_in(ButtonScreens())
+    chosen = samples(split)[:number]
+    outcomes: list[tuple[str, Mapping[str, Any]]] = []
+    for begin in range(0, len(chosen), 128):
+        requests = [RolloutRequest(each, 1, n) for n, each in enumerate(chosen[begin : begin + 128])]
+        episodes = policy.rollout(requests, seed=begin).episodes or ()
+        outcomes += [
+            (request.sample.source or "", each.outcome) for request, each in zip(requests, episodes, strict=True)
+        ]
+    found = {}
+    for length in LENGTHS:
+        own = [outcome["success"] for source, outcome in outcomes if source == f"screens-{length}"]
+        if own:
+            found[f"{length} clicks"] = float(np.mean(own))
+    found["all"] = float(np.mean([outcome["success"] for _, outcome in outcomes]))
+    hits, clicks = (sum(outcome[key] for _, outcome in outcomes) for key in ("hits", "clicks"))
+    return {**found, "hits": hits / clicks}
+
+
+def main() -> None:
+    """Train the model, or print the table of its episodes."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("what", choices=["train", "measure"])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--minutes", type=float, default=4.5)
+    parser.add_argument("--source", type=Path, default=VLM_WORLDS, help="folder of the model to go on from")
+    parser.add_argument("--careless-from", type=float, default=0.7, help="share of the time on right clicks")
+    parser.add_argument("--rate", type=float, default=1.0, help="factor of the learning rates")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--split", default="screens-development", help="to measure on")
+    parser.add_argument("--samples", type=int, default=256, help="of the split, to measure on")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    if args.what == "train":
+        rates = {"muon": 0.015 * args.rate, "adamw": 2e-3 * args.rate}
+        train(args.out, args.minutes, args.source, args.seed, careless_from=args.careless_from, **rates)
+        return
+    for greedy in (False, True):
+        values = measure(args.out, args.split, greedy, args.samples)
+        listed = ", ".join(f"{name} {value:.3f}" for name, value in values.items())
+        print(f"{'greedy' if greedy else 'T = 1'}: {listed}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
