@@ -98,7 +98,7 @@ def test_declared_answer_format_is_the_one_read(task, line, right, wrong):
 
 
 def test_every_task_has_a_recipe_of_its_name():
-    generators = {"text-to-image", "edit", "inpaint", "text-to-video", "image-to-video", "token-image", "reward"}
+    generators = {"text-to-image", "edit", "inpaint", "text-to-video", "image-to-video", "token-image"}
     assert set(recipes.TASKS) == generators
     assert {name: recipes.find_recipe(name).name for name in BUILT_IN_TASKS} == {name: name for name in BUILT_IN_TASKS}
 

@@ -53,8 +53,17 @@ RIGHT: dict[str, tuple[dict, str]] = {
     "bleu": ({"answer": "the cat sat on the mat"}, "the cat sat on the mat"),
     "teds": ({"answer": HTML}, HTML),
 }
-FORMLESS = ("length", "cosine_length", "soft_overlong", "repetition", "format")
-"""They judge a text's form or length, which has no right answer."""
+FORMLESS: dict[str, dict] = {
+    "length": {"limit": 100, "unit": "words"},
+    "cosine_length": {"limit": 100, "unit": "words"},
+    "soft_overlong": {"limit": 100, "cache": 50, "unit": "words"},
+    "repetition": {},
+    "format": {},
+    "reflection_length": {"target": 20, "most": 200},
+    "thinking_mode": {},
+    "thinks": {},
+}
+"""The arguments of those that judge a text's form or length, which has no right answer."""
 ELSEWHERE = {"bmas"} | {name for name in BUILT_IN if name.startswith("judge")}
 """They need a model or a server, and have separate tests."""
 
@@ -127,6 +136,19 @@ def best_of(name: str) -> float:
 def test_every_text_reward_is_tested():
     reads = {name for name in BUILT_IN if "text" in reward_class(name).needs}
     assert reads - ELSEWHERE == {*RIGHT, *FORMLESS}
+
+
+@pytest.mark.parametrize("name", FORMLESS)
+def test_hostile_texts_have_a_form_too(name):
+    """No text raises, and each value lies in the declared range: an empty text has a length, and 50,000 letters too."""
+    reward = load(name, **FORMLESS[name])
+    low, high = reward.spec.range
+    for text in NASTY:
+        for wrapped in (text, f"<think>hm</think><answer>{text}</answer>"):
+            row = RewardInput("a", 0, "", text=wrapped, references={"answer": "7"}, outcome={"attempts": [0.0, 1.0]})
+            output = reward.score([row])
+            assert output.status[name] == [Status.OK], (text[:60], output.detail[0])
+            assert low <= output.values[name][0] <= high, text[:60]
 
 
 @pytest.mark.parametrize("name", RIGHT)

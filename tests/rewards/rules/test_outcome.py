@@ -34,10 +34,12 @@ def test_weights_give_the_mean_of_several_keys_and_each_of_them():
     assert reward.score([answer(success=True)]).status["outcome"] == [Status.ERROR]
 
 
-@pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": -1.0, "b": 2.0}, {"a": math.nan}, {"outcome": 1.0}])
+@pytest.mark.parametrize("weights", [{}, {"a": 0.0}, {"a": -1.0, "b": 2.0}, {"a": math.nan}])
 def test_weights_without_a_mean_are_refused(weights):
     with pytest.raises(RewardError, match="outcome: weights"):
         load("outcome", weights=weights)
+    with pytest.raises(RewardError, match="no key can be called outcome"):
+        load("outcome", weights={"outcome": 1.0})
 
 
 @pytest.mark.parametrize("value", [1.5, -0.1, math.nan, "yes", None])
