@@ -78,6 +78,15 @@ class RaterConfig(Section):
     """The weight of the divergence of the vector's distribution from a standard normal one."""
 
 
+class RankedFactorConfig(Section):
+    """A factor of rewards that are ranked by importance (HERON, arXiv:2309.02632)."""
+
+    name: str
+    """The key in `metadata.factors` of samples, whose value is two numbers, of the chosen and the rejected answer."""
+    margin: NonNegativeFloat = 0.0
+    """The difference above which the factor decides, in its standard deviations over the training answers."""
+
+
 class RewardTrainingConfig(Section):
     """The optimizer (AdamW) and its steps."""
 
@@ -99,6 +108,9 @@ class RewardModelConfig(Section):
     "chosen", "quality": "rejected"}; without it `chosen` is better on all of them."""
     head: RewardHeadConfig = RewardHeadConfig()
     labels: LabelConfig = LabelConfig()
+    factors: tuple[RankedFactorConfig, ...] = ()
+    """Factors, the most important first, that decide which answer of a pair is better; the first one by which they
+    differ does. Pairs that differ in none are left out. Unset: `chosen` is better, or as `metadata.axes` says."""
     raters: RaterConfig | None = None
     """Set: samples name a `rater`, and each rater has preferences that a latent vector stands for."""
     ensemble: PositiveInt = 1

@@ -31,6 +31,7 @@ from mmrl.rewards.learned.head_training import (
     vote_on_labels,
 )
 from mmrl.rewards.learned.pair_features import picture_features
+from mmrl.rewards.learned.ranked_factors import factor_margins, factors_of, ranked_sides
 from mmrl.rewards.learned.reward_card import RewardQuality, card_text
 from mmrl.rewards.learned.reward_folder import RewardModelSettings, write_reward_folder
 from mmrl.rewards.learned.score_head import HeadShape, RaterEncoder, ScoreHead
@@ -87,9 +88,20 @@ def train_reward(config: RewardModelConfig, folder: Path, log: Log = lambda line
     train, validation = load_samples(config.data.path), load_samples(config.data.validation)
     names = sorted({str(each.rater) for each in train}) if config.raters else []
     pointwise = config.head.kind == "pointwise"
-    read = _rated_answers if pointwise else _judged_pairs
+    if config.factors and (pointwise or len(config.axes) > 1):
+        raise ConfigError(
+            "factors decide one axis of pairs: leave axes out, and set head.kind to another than pointwise"
+        )
     log(f"reading {len(train)} + {len(validation)} samples")
-    data, unseen = read(config, train, encoder), read(config, validation, encoder)
+    data: JudgedPairs | RatedAnswers
+    unseen: JudgedPairs | RatedAnswers
+    if pointwise:
+        data, unseen = (_rated_answers(config, samples, encoder) for samples in (train, validation))
+    else:
+        margins = None
+        if config.factors:
+            margins = factor_margins(torch.cat(factors_of(train, config.factors)), [f.margin for f in config.factors])
+        data, unseen = (_judged_pairs(config, samples, encoder, margins) for samples in (train, validation))
     shape = HeadShape(
         features=data.features.shape[1] if isinstance(data, RatedAnswers) else data.chosen.shape[1],
         axes=len(config.axes),
@@ -207,12 +219,21 @@ def _scale(
     return mean_scores.mean(0), mean_scores.std(0).clamp(min=1e-6)
 
 
-def _judged_pairs(config: RewardModelConfig, samples: Sequence[Sample], encoder: Encoder) -> JudgedPairs:
+def _judged_pairs(
+    config: RewardModelConfig,
+    samples: Sequence[Sample],
+    encoder: Encoder,
+    margins: Tensor | None,  # [K] of ranked factors
+) -> JudgedPairs:
     for sample in samples:
         if not isinstance(sample.chosen, str) or not isinstance(sample.rejected, str):
             raise DataError(f"sample {sample.id!r}: head.kind {config.head.kind} needs pictures in chosen and rejected")
         if config.raters is not None and sample.rater is None:
             raise DataError(f"sample {sample.id!r} names no rater: add one, or leave raters out")
+    if margins is None:
+        sides = torch.tensor([[_side(sample, axis) for axis in config.axes] for sample in samples])
+    else:
+        sides = ranked_sides(*factors_of(samples, config.factors), margins)[0].float()[:, None]
     prompts = [sample.prompt for sample in samples]
     raters = None
     if config.raters is not None:
@@ -225,7 +246,7 @@ def _judged_pairs(config: RewardModelConfig, samples: Sequence[Sample], encoder:
     return JudgedPairs(
         picture_features(encoder, [_picture(each.chosen, each) for each in samples], prompts),
         picture_features(encoder, [_picture(each.rejected, each) for each in samples], prompts),
-        torch.tensor([[_side(sample, axis) for axis in config.axes] for sample in samples]),
+        sides,
         raters,
     )
 

@@ -4,6 +4,9 @@
 `preferences-flipped`, which is `-train`, three of ten labels are wrong. `raters-train`, `-development` and
 `-validation` are pairs of equally right pictures, and the judgements of people with one of two tastes: one likes large
 things, the other small ones. No rater is in two of these sets.
+`factors-train`, `-development` and `-validation` are pairs of any pictures for a caption, in no order, with three
+factors of each: `match`, the checker's score; `size`, the share of the picture that its things cover; `centre`, minus
+their mean distance from the picture's centre.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ LEAST = 0.15
 RATERS = {"train": 96, "development": 32, "validation": 64}
 """Raters of each set."""
 PAIRS_OF_A_RATER = 24
-NAMES = (*(f"preferences-{part}" for part in SIZES), "preferences-flipped", *(f"raters-{part}" for part in RATERS))
+FACTORS = {"train": 1024, "development": 512, "validation": 512}
+"""Pairs of each set."""
+NAMES = (
+    *(f"preferences-{part}" for part in SIZES),
+    "preferences-flipped",
+    *(f"raters-{part}" for part in RATERS),
+    *(f"factors-{part}" for part in FACTORS),
+)
 _SEED = 91
 
 
@@ -39,6 +49,8 @@ def _samples(split: str) -> tuple[Sample, ...]:
     kind, _, part = split.partition("-")
     if kind == "raters":
         return tuple(_rated(part))
+    if kind == "factors":
+        return tuple(_with_factors(part))
     if part == "flipped":
         rng = np.random.default_rng((_SEED, len(SIZES)))
         return tuple(_flipped(each) if rng.random() < WRONG else each for each in _samples("preferences-train"))
@@ -122,6 +134,37 @@ def _rated(part: str) -> list[Sample]:
                 )
             )
     return found
+
+
+def _with_factors(part: str) -> list[Sample]:
+    rng = np.random.default_rng((_SEED, 20 + list(FACTORS).index(part)))
+    kinds = tuple(kind for kind in KINDS if kind not in HELDOUT_KINDS)
+    found: list[Sample] = []
+    while len(found) < FACTORS[part]:
+        caption = sample_caption(rng, kinds)
+        scenes = [_near(caption, rng) for _ in range(2)]
+        pictures = [draw(scene) for scene in scenes]
+        factors = {
+            "match": [round(judge(picture, caption).score, 4) for picture in pictures],
+            "size": [round(sum(thing.side**2 for thing in scene.things), 4) for scene in scenes],
+            "centre": [round(_centred(scene), 4) for scene in scenes],
+        }
+        found.append(
+            Sample(
+                id=f"factors-{part}-{len(found):04d}",
+                prompt=str(caption),
+                chosen=_uri(pictures[0]),
+                rejected=_uri(pictures[1]),
+                source=caption.form,
+                metadata={"factors": factors},
+            )
+        )
+    return found
+
+
+def _centred(scene: Scene) -> float:
+    distances = [float(np.hypot(thing.x - 0.5, thing.y - 0.5)) for thing in scene.things]
+    return -sum(distances) / max(1, len(distances))
 
 
 def _uri(picture: object) -> str:
