@@ -23,7 +23,7 @@ from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculation_splits import FEW, HARD_RUN, PARTS, calculations
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, part_of, sample_calculation
-from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, written_trace
+from mmrl_shapeworld.reasoning.traces import CARELESS, CLEAN, WAIT, right_trace, style_within, written_trace
 from mmrl_shapeworld.shipped_models import REASONERS
 from tools.shapeworld_pretrain import reasoner
 
@@ -83,6 +83,26 @@ def test_reflections_follow_a_careless_answer_with_a_right_calculation(family):
     assert scores(list(second), samples).all() and 0.1 < scores(list(first), samples).mean() < 0.9
     assert not any(text.startswith("<think></think>") for text in second)
     assert 0.3 < np.mean(["=" in text for text in second]) < 0.7
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_announced_traces_are_the_fullest_within_their_budget(family):
+    words, rng = reasoner_model.tokenizer(), np.random.default_rng(0)
+    found = splits.samples(f"{family}-announced")[:400]
+    assert {each.prompt.partition(";")[0] for each in found[1::2]} == {"4", "10", "20", "36"}
+    assert not any(";" in each.prompt for each in found[::2])
+    for operands, budget, most in (
+        (2, 4, 4),
+        (2, 10, 10),
+        (4, 10, 7),
+        (4, 20, 7),
+        (3, 20, 16),
+        (6, 36, 34),
+        (9, 10, 4),
+    ):
+        drawn = sample_calculation(FAMILIES[family], rng, [operands])
+        trace = written_trace(drawn, style_within(operands, budget, CLEAN), rng)
+        assert len(words(trace)["input_ids"]) + 1 == most  # with the end token
 
 
 def test_the_gap_of_thoughts_is_that_between_long_and_short_calculations():

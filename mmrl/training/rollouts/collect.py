@@ -126,6 +126,7 @@ class CollectedRollouts:
     on_policy: Tensor  # [R] bool; the policy's own, the same number for each prompt: reward metrics are means of these
     metrics: dict[str, float] = field(default_factory=dict)
     compared: Tensor | None = None  # [R] int64; rows with equal numbers are relative to one another. None: by group
+    credit: Tensor | None = None  # [R] float, added to the advantages of rows in the baseline. None: nothing
 
     @property
     def groups(self) -> Tensor:

@@ -220,6 +220,8 @@ class OnlineRollouts:
             advantages[rows] = self.advantage_estimator.limited(relative)
         if isinstance(config, AdvantageConfig) and config.extremes_threshold is not None:
             advantages = extreme_advantages(advantages, trees, config.extremes_threshold)
+        if collected.credit is not None:
+            advantages = advantages + collected.credit.where(collected.in_baseline, 0.0)
         return advantages
 
     def _branch_credit(self, collected: CollectedRollouts) -> Tensor | None:

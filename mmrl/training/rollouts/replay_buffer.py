@@ -284,6 +284,7 @@ class SuccessReplay:
             trained=torch.cat([collected.trained & stays, more]),
             on_policy=torch.cat([collected.on_policy, ~more]),
             compared=None if collected.compared is None else torch.cat([collected.compared, collected.compared[rows]]),
+            credit=None if collected.credit is None else torch.cat([collected.credit, collected.credit[rows]]),
         )
         self.keep(transcripts_of(scored, (own & (scored.total >= self.success)).nonzero()[:, 0].tolist()))
         return result, {"replay/rows": float(len(more)), "replay/kept": float(len(self))}

@@ -145,6 +145,11 @@ def labels(scored: ScoredRollouts) -> list[str]:
     return [ALONE if start is None else start.label for start in scored.starts]
 
 
+def token_counts(scored: ScoredRollouts) -> list[int]:
+    """Return the number of tokens that the policy wrote in each row, without its prefix."""
+    return [len(ids) for rollout in scored.rollouts for ids in rollout.token_ids or [[]] * rollout.rows]
+
+
 def by_label(scored: ScoredRollouts) -> Tensor:
     """Return [R] int64: one number for each group and label, so that sub-groups are compared in themselves."""
     pairs = list(zip(scored.group_index.tolist(), labels(scored), strict=True))
@@ -189,13 +194,12 @@ def filled(template: str, sample: Sample) -> str:
 
 def start_metrics(scored: ScoredRollouts, trained: Tensor) -> dict[str, float]:
     """Return the metrics of `StartedGroupSampler.select`."""
-    names, total = labels(scored), scored.total
-    ids = [each for rollout in scored.rollouts for each in rollout.token_ids or [[]] * rollout.rows]
+    names, total, lengths = labels(scored), scored.total, token_counts(scored)
     metrics = {"starts/rounds": float(len(scored.round_sizes)), "starts/rows": float(len(names))}
     metrics["starts/trained_rows"] = float(trained.sum())
     for name in sorted(set(names)):
         rows = [row for row, each in enumerate(names) if each == name]
         metrics[f"starts/share/{name or 'unnamed'}"] = len(rows) / len(names)
         metrics[f"starts/reward/{name or 'unnamed'}"] = float(total[rows].nanmean())
-        metrics[f"starts/length/{name or 'unnamed'}"] = float(np.mean([len(ids[row]) for row in rows]))
+        metrics[f"starts/length/{name or 'unnamed'}"] = float(np.mean([lengths[row] for row in rows]))
     return metrics

@@ -5,7 +5,8 @@ five prompts have 14 to 20 operands, and the models before training almost never
 `sums-hard-development` and `sums-hard-validation` have the largest three numbers of operands of `sums-train` alone. In
 `sums-halves`, `sums-halves-development` and `sums-halves-validation`, two operands are as likely as the largest two
 numbers of them together, before prompts that come twice are left out. In `sums-reflections`, demonstrations are
-episodes of two turns for the environment `attempts`.
+episodes of two turns for the environment `attempts`. In `sums-announced`, every second prompt begins with a budget of
+tokens, as in `36;3+5*7=`, and its demonstration is the careless writer's fullest trace within it.
 
 Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]` compares what stands after `</think>`.
 """
@@ -13,13 +14,14 @@ Samples name no reward, so that a run sets its own: `rewards: [{name: numeric}]`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 
 from mmrl.data.sample import Sample
 from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation, Family, part_of, sample_calculation
-from mmrl_shapeworld.reasoning.traces import CARELESS, TEACHER, right_trace, steps_of, written_trace
+from mmrl_shapeworld.reasoning.traces import CARELESS, TEACHER, right_trace, steps_of, style_within, written_trace
 
 PARTS = {"train": (71, 4096), "development": (72, 1024), "validation": (73, 1024), "longer": (74, 512)}
 """Seed and size of each split. Settings are chosen on development; validation is for results, and longer for results on
@@ -39,7 +41,9 @@ MORE = {
 """The purpose, seed and size of the splits of hard prompts and of two halves."""
 REFLECTIONS_SEED = 76
 """In `-reflections`, the prompts of training have a careless first answer and a teacher's right second one."""
-TRAINING = ("train", "few", "mostly-hard", "hard", "halves", "reflections")
+BUDGETS, BUDGETS_SEED = (4, 10, 20, 36), 82
+"""In `-announced`, the budgets of every second prompt of training, and the seed of its traces."""
+TRAINING = ("train", "few", "mostly-hard", "hard", "halves", "reflections", "announced")
 NAMES = tuple(f"{family}-{part}" for family in FAMILIES for part in dict.fromkeys((*PARTS, *MORE, *TRAINING)))
 
 
@@ -53,7 +57,7 @@ def calculations(split: str) -> tuple[Calculation, ...]:
     if split not in NAMES:
         raise KeyError(f"ShapeWorld has no split {split!r}: choose one of {', '.join(NAMES)}")
     name, _, part = split.partition("-")
-    if part == "reflections":
+    if part in ("reflections", "announced"):
         return calculations(f"{name}-train")
     if part == "few":
         return calculations(f"{name}-train")[:FEW]
@@ -103,6 +107,17 @@ def _reflections(family: str) -> list[dict[str, list[str]]]:
     ]
 
 
+def _announced(family: str) -> list[tuple[str, str]]:
+    """Return prompts and demonstrations: with a budget for every second calculation, and none for the others."""
+    rng = np.random.default_rng((BUDGETS_SEED, FAMILIES[family].modulus))
+    found = []
+    for number, each in enumerate(calculations(f"{family}-train")):
+        budget = BUDGETS[int(rng.integers(len(BUDGETS)))] if number % 2 else None
+        writer = CARELESS if budget is None else style_within(each.operands, budget, CARELESS)
+        found.append((str(each) if budget is None else f"{budget};{each}", written_trace(each, writer, rng)))
+    return found
+
+
 def samples(split: str) -> list[Sample]:
     """Return a split as data: the answer as a number, and the number of operands as `source`.
 
@@ -114,7 +129,7 @@ def samples(split: str) -> list[Sample]:
     """
     family, _, part = split.partition("-")
     reflected = iter(_reflections(family)) if part == "reflections" else None
-    return [
+    found = [
         Sample(
             id=f"{split}-{number:04d}",
             prompt=str(calculation),
@@ -130,3 +145,7 @@ def samples(split: str) -> list[Sample]:
         )
         for number, calculation in enumerate(calculations(split))
     ]
+    if part != "announced":
+        return found
+    pairs = zip(found, _announced(family), strict=True)
+    return [replace(sample, prompt=prompt, demonstration=trace) for sample, (prompt, trace) in pairs]

@@ -10,7 +10,7 @@ sometimes answers something else than the last value.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -96,6 +96,17 @@ def written_trace(calculation: Calculation, writer: Writer, rng: np.random.Gener
     if rng.random() < writer.answer_slip:
         value = _other(value, calculation.modulus, rng)
     return _closed(thoughts, value)
+
+
+def style_within(operands: int, budget: int, writer: Writer) -> Writer:
+    """Return a writer of the fullest style whose traces of that many operands have at most `budget` tokens.
+
+    A direct answer has 4 tokens, its end token included, a concise one 3 more than operands, and a verbose one 6 for
+    each operand less 2; a direct answer is written where nothing fits.
+    """
+    if 6 * operands - 2 <= budget:
+        return replace(writer, direct=0.0, concise=0.0)
+    return replace(writer, direct=0.0, concise=1.0) if operands + 3 <= budget else replace(writer, direct=1.0)
 
 
 def second_turn(first: str, calculation: Calculation, writer: Writer, rng: np.random.Generator) -> str:
