@@ -38,10 +38,11 @@ BUILT_IN = {
     "dynamic_iou": "mmrl.rewards.rules.scheduled_detection:DynamicIoU",
     "reachable_iou": "mmrl.rewards.rules.scheduled_detection:ReachableIoU",
     "vision_r1": "mmrl.rewards.rules.scheduled_detection:VisionR1",
-    # moments, clicks
+    # moments, clicks, calls
     "temporal_iou": "mmrl.rewards.rules.moments:TemporalIoU",
     "tube_iou": "mmrl.rewards.rules.moments:TubeIoU",
     "gui_action": "mmrl.rewards.rules.gui:GUIAction",
+    "tool_call_match": "mmrl.rewards.rules.tool_call_match:ToolCallMatch",
     "point_in_box": "mmrl.rewards.rules.gui:PointInBox",
     # answers with a value
     "multiple_choice": "mmrl.rewards.rules.multiple_choice:MultipleChoice",

@@ -19,6 +19,7 @@ BOX = [10, 20, 60, 90]
 THINGS = [{"box": BOX, "label": "cat"}, {"box": [1, 2, 9, 8], "label": "dog's bone"}]
 PIXELS = {"space": "pixel", "size": [100, 100]}
 TABLE = "| fruit | count |\n|---|---|\n| pear | 3 |\n| plum | 14 |"
+CALL = {"name": "light", "parameters": {"room": "hall", "level": 7}}
 HTML = "<table><tr><td>a</td><td>b</td></tr><tr><td>1</td><td>2</td></tr></table>"
 
 RIGHT: dict[str, tuple[dict, str]] = {
@@ -40,6 +41,7 @@ RIGHT: dict[str, tuple[dict, str]] = {
         {"answer": {"action": "click", "box": BOX}, **PIXELS},
         '{"action": "click", "coordinate": [30, 40]}',
     ),
+    "tool_call_match": ({"answer": [CALL]}, f"<tool_call>{json.dumps(CALL)}</tool_call>"),
     "multiple_choice": ({"answer": "B", "choices": ["a cat", "a dog", "a cow"]}, "B"),
     "maths": ({"answer": "\\frac{1}{2}"}, "0.5"),
     "numeric": ({"answer": 3.5}, "3.5"),
