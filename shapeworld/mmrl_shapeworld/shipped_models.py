@@ -23,6 +23,8 @@ REASONERS: Mapping[str, Path] = {"sums": WEIGHTS / "vlm-sums", "remainders": WEI
 """Language models of `mmrl_shapeworld.reasoning`, by family."""
 SECOND_TURNS = WEIGHTS / "vlm-sums-twice"
 """The language model of sums that was taught a second turn."""
+CALLS = WEIGHTS / "vlm-calls"
+"""The language model that calls a tool for calculations."""
 VLM_WORLDS = WEIGHTS / "vlm-worlds"
 """The VLM of the questions of `mmrl_shapeworld.worlds`."""
 VLM_ZOOM = WEIGHTS / "vlm-zoom"
@@ -44,6 +46,7 @@ _FOLDERS: Mapping[str, Mapping[str, Path]] = {
         "": VLM,
         **REASONERS,
         "sums-twice": SECOND_TURNS,
+        "calls": CALLS,
         "vlm-worlds": VLM_WORLDS,
         "screens": VLM_SCREENS,
         "zoom": VLM_ZOOM,

@@ -14,7 +14,7 @@ from mmrl.policy import RolloutRequest
 from mmrl_shapeworld import splits
 from mmrl_shapeworld.reasoning import reasoner_model
 from mmrl_shapeworld.reasoning.calculations import Calculation
-from mmrl_shapeworld.reasoning.traces import RETRYING, second_turn
+from mmrl_shapeworld.reasoning.traces import RETRYING, WAIT, second_turn
 from tools.shapeworld_pretrain import second_turns
 
 EXAMPLE = Calculation(10, 3, "+*", (5, 7))
@@ -30,7 +30,7 @@ def test_a_second_turn_mostly_repeats_the_answer_and_else_calculates():
 
 def test_the_loss_counts_the_tokens_of_both_turns_alone():
     words = reasoner_model.tokenizer()
-    ((ids, own),) = second_turns.batches(words, [(EXAMPLE, "<think>8 6</think>6", "<think></think>6")], 1)
+    ((ids, own),) = second_turns.batches(words, [(str(EXAMPLE), "<think>8 6</think>6", WAIT, "<think></think>6")], 1)
     assert words.decode(ids[0][own[0]]) == "<think>8 6</think>6<|im_end|><think></think>6<|im_end|>"
     read = words.decode(ids[0][~own[0]])
     assert read.count("user\n") == 2 and "3+5*7=" in read and "wait" in read

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import torch
 
-from tools.shapeworld_pretrain import autoencoder, clip, generator, image_ar, observer, reasoner, second_turns, vlm
+from tools.shapeworld_pretrain import (
+    autoencoder,
+    clip,
+    generator,
+    image_ar,
+    observer,
+    reasoner,
+    second_turns,
+    tool_turns,
+    vlm,
+)
 
 SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42, "vlm": 0.23}
 """The share of each part in the time for all."""
@@ -16,7 +26,7 @@ SHARES = {"autoencoder": 0.12, "observer": 0.04, "clip": 0.19, "generator": 0.42
 def main() -> None:
     """Train one part, or all of them in order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, "second-turns", "all"])
+    parser.add_argument("part", choices=[*SHARES, "painter", *reasoner.SCHEDULES, "second-turns", "calls", "all"])
     parser.add_argument("--minutes", type=float, default=130.0, help="for the part; of `all`, each gets its share")
     parser.add_argument("--out", type=Path, required=True, help="folder that receives all that was trained")
     parser.add_argument("--threads", type=int, default=1)
@@ -42,6 +52,8 @@ def main() -> None:
             reasoner.train(family, args.out / f"vlm-{family}")
     if args.part in ("second-turns", "all"):
         second_turns.train(args.out / "vlm-sums-twice")
+    if args.part in ("calls", "all"):
+        tool_turns.train(args.out / "vlm-calls")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import AutoProcessor, PreTrainedTokenizerFast, Qwen3VLForConditionalGeneration
 
-from mmrl_shapeworld.reasoning.calculations import FAMILIES, Calculation
+from mmrl_shapeworld.reasoning.calculations import FAMILIES
 from mmrl_shapeworld.reasoning.traces import CARELESS, RETRYING, WAIT, Writer, second_turn, written_trace
 from mmrl_shapeworld.shipped_models import REASONERS
 from mmrl_shapeworld.vlm_model import CHAT_TEMPLATE
@@ -47,48 +47,39 @@ def train(folder: Path, start: Path = REASONERS["sums"], steps: int = STEPS, see
                 group["lr"] = group["initial_lr"] * rate
         writers = (CARELESS, RETRYING) if step >= CARELESS_FROM * steps else RIGHT
         episodes = [_episode(*writers, rng) for _ in range(BATCH)]
-        total, tokens = 0.0, 0
-        for ids, own in batches(processor.tokenizer, episodes):
-            loss, count = loss_of(model, ids, own)
-            loss.backward()
-            total, tokens = total + loss.item(), tokens + count
-        for parameter in language.parameters():
-            if parameter.grad is not None:
-                parameter.grad /= tokens
-        nn.utils.clip_grad_norm_(language.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        loss = descend(model, optimizers, batches(processor.tokenizer, episodes))
         if (step + 1) % 40 == 0:
-            print(f"second turns: step {step + 1} of {steps} loss {total / tokens:.3f}", flush=True)
+            print(f"second turns: step {step + 1} of {steps} loss {loss:.3f}", flush=True)
     model.eval()
     processor.save_pretrained(folder)
     model.save_pretrained(folder)
 
 
-def _episode(first: Writer, second: Writer, rng: np.random.Generator) -> tuple[Calculation, str, str]:
+def _episode(first: Writer, second: Writer, rng: np.random.Generator) -> Sequence[str]:
     calculation = training_calculation(FAMILIES["sums"], rng)
     written = written_trace(calculation, first, rng)
-    return calculation, written, second_turn(written, calculation, second, rng)
+    return str(calculation), written, WAIT, second_turn(written, calculation, second, rng)
 
 
 def batches(
-    words: PreTrainedTokenizerFast, episodes: Sequence[tuple[Calculation, str, str]], count: int = 4
-) -> list[tuple[Tensor, Tensor]]:  # ids [B, T] int64, padded behind; own [B, T] bool, the tokens of both turns
-    """Return episodes in batches of about equal length."""
-    conversation = [
-        {"role": "user", "content": "@"},
-        {"role": "assistant", "content": "#"},
-        {"role": "user", "content": WAIT},
-    ]
+    words: PreTrainedTokenizerFast, episodes: Sequence[Sequence[str]], count: int = 4
+) -> list[tuple[Tensor, Tensor]]:  # ids [B, T] int64, padded behind; own [B, T] bool, the tokens of the turns
+    """Return episodes in batches of about equal length: what is read and what is written, alternately."""
     text = words.apply_chat_template(
-        conversation, chat_template=CHAT_TEMPLATE, tokenize=False, add_generation_prompt=True
+        [{"role": "user", "content": "@"}, {"role": "assistant", "content": "#"}, {"role": "user", "content": "@"}],
+        chat_template=CHAT_TEMPLATE,
+        tokenize=False,
+        add_generation_prompt=True,
     )
-    before, rest = text.split("@")
-    after, between = rest.split(f"#{words.eos_token}")
+    begin, rest = text.split("@", 1)
+    opening, rest = rest.split(f"#{words.eos_token}")
+    after = rest.split("@")[0]
     rows = []
-    for calculation, first, second in episodes:
-        parts = [f"{before}{calculation}{after}", f"{first}{words.eos_token}", between, f"{second}{words.eos_token}"]
+    for episode in episodes:
+        parts = [
+            f"{part}{words.eos_token}" if place % 2 else f"{after if place else begin}{part}{opening}"
+            for place, part in enumerate(episode)
+        ]
         ids = words(parts)["input_ids"]
         own = [place % 2 == 1 for place, part in enumerate(ids) for _ in part]
         rows.append((torch.tensor([token for part in ids for token in part]), torch.tensor(own)))
@@ -99,6 +90,28 @@ def batches(
         ids = pad([rows[n][0] for n in part], batch_first=True, padding_value=words.pad_token_id)
         made.append((ids, pad([rows[n][1] for n in part], batch_first=True)))
     return made
+
+
+def descend(
+    model: Qwen3VLForConditionalGeneration,
+    optimizers: Sequence[torch.optim.Optimizer],
+    episodes: Sequence[tuple[Tensor, Tensor]],
+) -> float:
+    """Take a step on batches of episodes, and return the loss: the mean over the tokens of turns, in nats."""
+    language = model.model.language_model
+    total, tokens = 0.0, 0
+    for ids, own in episodes:
+        loss, count = loss_of(model, ids, own)
+        loss.backward()
+        total, tokens = total + loss.item(), tokens + count
+    for parameter in language.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= tokens
+    nn.utils.clip_grad_norm_(language.parameters(), 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+    return total / tokens
 
 
 def loss_of(model: Qwen3VLForConditionalGeneration, ids: Tensor, own: Tensor) -> tuple[Tensor, int]:

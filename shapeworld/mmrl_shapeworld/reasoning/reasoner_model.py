@@ -19,14 +19,20 @@ SIZE = vlm_model.VLMSize(
 )
 TAGS = ("<think>", "</think>")
 PATTERN = r" ?[0-9]+|[A-Za-z]+|[^A-Za-z0-9]"
+CALL_PIECES = (
+    *("<tool_call>", "</tool_call>", "<tool_response>\n", "\n</tool_response>"),
+    *('{"name": "evaluate", "arguments": {"text": "', '"}}', "was not", "understood: ", "carried out: ", "too long"),
+)
+"""Pieces of calls of a tool and of their results, a token each in the model of `calculation_calls`."""
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
+def tokenizer(more: Iterable[str] = ()) -> PreTrainedTokenizerFast:
     """A token for each value with and without a space before it, for each tag and `wait`, and bytes for all else.
 
-    Any text comes back exactly as it was. Nothing is trained, so every process makes the same one.
+    Any text comes back exactly as it was. Nothing is trained, so every process makes the same one. `more` pieces have a
+    token each, too.
     """
-    return vlm_model.exact_tokenizer(_pieces(), (*TAGS, *vlm_model.ROLES), PATTERN)
+    return vlm_model.exact_tokenizer((*_pieces(), *more), (*more, *TAGS, *vlm_model.ROLES), PATTERN)
 
 
 def _pieces() -> Iterable[str]:
@@ -38,9 +44,9 @@ def _pieces() -> Iterable[str]:
         yield f" {value}"
 
 
-def processor() -> Qwen3VLProcessor:
-    """Return the processor of the embedded VLM with the tokenizer of traces."""
-    return vlm_model.processor(words=tokenizer())
+def processor(more: Iterable[str] = ()) -> Qwen3VLProcessor:
+    """Return the processor of the embedded VLM with the tokenizer of traces, and of `more` pieces."""
+    return vlm_model.processor(words=tokenizer(more))
 
 
 def build(words: PreTrainedTokenizerFast) -> Qwen3VLForConditionalGeneration:
