@@ -3,13 +3,14 @@
     python benchmarks/turns.py            # fails where a tool of 0.2 s costs more than 1.2 times one that costs nothing
     python benchmarks/turns.py --smoke    # seconds: does it still run, and do both sides compute the same?
 
-An iteration is a rollout of 64 rows and the backward pass of all their decisions, with the shipped vision-language
+An iteration is a rollout of 128 rows and the backward pass of all their decisions, with the shipped vision-language
 model, all parts trained. Each row looks at a picture, calls the tool, reads another picture and answers. The tool waits
 without computing, as a call of a server does; rows are written in one wave, and then in four. A slow tool and one that
 costs nothing, in one wave, take turns in one process, and the median of their ratios of wall time counts; other
 programs make it smaller, since they slow down the model and not the tool. Then the same trajectories are learnt from
 with a row for each trajectory and with a row for each turn, whose log-probabilities must agree; these times are CPU
-time.
+time. At last, rollouts and updates of the recipe `shapes-screens` keep what was computed of earlier turns and encode
+equal pictures once, and do neither: both write the same tokens.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from mmrl.build.policies import build_policy
+from mmrl.config import load_config
 from mmrl.config.policy import ModelPartConfig, VLMConfig
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.data.media.reader import MediaReader
@@ -37,7 +40,9 @@ from mmrl.policy import Rollout, RolloutRequest
 from mmrl.understanding.continuation import Continuation, followed, with_positions
 from mmrl.understanding.vlm_policy import VLMPolicy
 from mmrl.understanding.vlm_replay import TokenRecording, packed_scores
+from mmrl_shapeworld import splits
 from mmrl_shapeworld.shipped_models import VLM
+from mmrl_shapeworld.worlds.button_environment import ButtonScreens
 
 BOUND = 1.2
 SIDE = 56  # pixels of a picture
@@ -55,7 +60,7 @@ class TurnSizes:
     turns: int  # of the measurement
 
 
-FULL = TurnSizes(prompts=8, answers=8, tokens=16, tool_s=0.2, turns=9)
+FULL = TurnSizes(prompts=16, answers=8, tokens=16, tool_s=0.2, turns=9)
 SMOKE = TurnSizes(prompts=2, answers=4, tokens=8, tool_s=0.02, turns=1)
 
 
@@ -192,6 +197,44 @@ def compare_rows(policy: VLMPolicy, rollout: Rollout, work: TurnSizes) -> None:
     )
 
 
+def compare_reading(work: TurnSizes) -> None:
+    """Print the CPU time of rollouts and updates that read all turns again, over that of those that read new ones."""
+    recipe = load_config("shapes-screens")
+    policy = build_policy(recipe.policy, recipe.sampling, recipe.media)
+    assert isinstance(policy, VLMPolicy)
+    policy.play_in(ButtonScreens())
+    samples = splits.samples("screens-development")[: work.answers]
+    requests = [RolloutRequest(sample, 2 * work.answers, group) for group, sample in enumerate(samples)]
+    measured = policy.vlm.measured
+
+    def run() -> tuple[Rollout, float, float]:
+        started = time.process_time()
+        rollout = policy.rollout(requests, seed=0)
+        written = time.process_time()
+        learn(policy, rollout)
+        return rollout, written - started, time.process_time() - written
+
+    run()  # the shorter ways are measured
+    shorter, longer = dict(measured), dict.fromkeys(measured, False)
+    if not all(shorter.values()) or len(shorter) != 2:
+        raise SystemExit(f"the model of screens does not read new turns alone: {shorter}")
+    ratios = []
+    for _ in range(max(1, work.turns // 3)):
+        measured.update(longer)
+        old, *slow = run()
+        measured.update(shorter)
+        new, *fast = run()
+        if old.token_ids != new.token_ids:
+            raise SystemExit("rollouts that read new turns alone write other tokens")
+        gap = float((old.log_probs - new.log_probs).abs().max())
+        ratios.append([before / after for before, after in zip(slow, fast, strict=True)])
+    rollout, update = (median(each[part] for each in ratios) for part in (0, 1))
+    print(
+        f"{new.rows} rows of screens, read anew at every turn: a rollout costs {rollout:.2f} times the CPU "
+        f"time, an update {update:.2f} times; equal tokens, log-probabilities differ by {gap:.1e}"
+    )
+
+
 def main() -> None:
     """Measure, and fail above the bound."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -220,6 +263,7 @@ def main() -> None:
     compare_tools(policy, requests, work, waves=1)
     found = compare_tools(policy, requests, work, waves=WAVES)
     compare_rows(policy, rollout, work)
+    compare_reading(work)
     if not smoke and found > BOUND:
         raise SystemExit(f"a tool of {work.tool_s:g} s costs {found:.2f} times; expected at most {BOUND}")
 

@@ -96,6 +96,7 @@ def test_turns_benchmark_compares_equal_trajectories(bench):
     output = bench("turns")
     assert "8 rows of 2.0 turns" in output
     assert float(re.search(r"differ by ([\d.e-]+)", output)[1]) < 1e-5
+    assert float(re.search(r"equal tokens, log-probabilities differ by ([\d.e-]+)", output)[1]) < 1e-4
     assert len(re.findall(r"^waves [14] with a tool of [\d.]+ s: [\d.]+ times", output, re.MULTILINE)) == 2
 
 

@@ -30,12 +30,14 @@ ANSWER = "mmrlturn"
 class ObservationEncoder:
     """An encoder of observations with a model's chat template and processor, for one call.
 
-    Rows of a group often see the same: equal pictures with equal texts are encoded once, as long as the encoder lives.
+    Rows of a group often see the same: equal pictures with equal texts are encoded once, and equal conversations
+    rendered once, as long as the encoder lives.
     """
 
     def __init__(self, vlm: VLM, prompts: PromptEncoder, reader: MediaReader) -> None:
         self._vlm, self._prompts, self._reader = vlm, prompts, reader
         self._known: dict[tuple[Any, ...], EncodedObservation] = {}
+        self._suffixes: dict[str, str] = {}  # of the messages up to an observation
         self._end = str(vlm.tokenizer.convert_ids_to_tokens(vlm.end))
         self._special = _special_texts(vlm, prompts)
 
@@ -98,6 +100,9 @@ class ObservationEncoder:
             parts.append({"type": "text", "text": words})
         answered = [*messages, {"role": "assistant", "content": [{"type": "text", "text": ANSWER}]}]
         continued = [*answered, {"role": "user", "content": parts}]
+        key = repr(continued)  # messages hold texts alone, and a mark for each picture and clip
+        if key in self._suffixes:
+            return self._suffixes[key], continued
         try:
             without = self._rendered(answered)
             with_it = self._rendered(continued, add_generation_prompt=True)
@@ -112,7 +117,8 @@ class ObservationEncoder:
             )
         ending = without.rpartition(ANSWER)[2]
         after = ending + with_it[len(without) :]
-        return after.removeprefix(self._end), continued
+        self._suffixes[key] = after.removeprefix(self._end)
+        return self._suffixes[key], continued
 
     def _rendered(self, messages: Sequence[dict[str, Any]], **settings: Any) -> str:
         return str(self._vlm.processor.apply_chat_template(list(messages), tokenize=False, **settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from mmrl.config.sampling import TokenSamplingConfig
 from mmrl.tokens import sample_tokens, scored_logits
+from mmrl.understanding.dialogue import Dialogue
 from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, stackable
 from mmrl.understanding.shared_prompt import Branch, Prefix, prefill
 from mmrl.understanding.vlm import VLM
@@ -26,6 +27,8 @@ class GeneratedTokens:
 
     token_ids: list[list[int]]  # with the end token, unless the answer was cut off
     log_probs: list[list[float]]  # of each token, at the sampling temperature, before top-k and top-p
+    dialogue: Dialogue | None = field(default=None, repr=False, compare=False)
+    """The rows as they were read, for their next turn; None: that reads them from the beginning."""
 
 
 class RolloutEngine(Protocol):
@@ -58,10 +61,12 @@ class TransformersEngine:
     ) -> GeneratedTokens:
         """Generate `counts[p]` answers to prompt p."""
         vlm = self.vlm
-        generator = torch.Generator(vlm.device).manual_seed(seed) if sampling.temperature else None
+        generator = self._generator(sampling, seed)
+        dialogue = None
         token_ids: dict[int, list[list[int]]] = {}
         log_probs: dict[int, list[list[float]]] = {}
-        for numbers in stackable(prompts):
+        sets = stackable(prompts)
+        for numbers in sets:
             some = [prompts[number] for number in numbers]
             inputs = vlm.to_device(collate(some, vlm.padding))
             repeats = torch.tensor([counts[number] for number in numbers], device=vlm.device)
@@ -69,6 +74,8 @@ class TransformersEngine:
             prefix = prefill(vlm.model, vlm.family, inputs, some)
             begun = prefix.branch(rows, sampling.max_new_tokens) if self.shares_prompts else prefix.expand(rows)
             generated = _generate(vlm, begun, sampling, generator)
+            if self.shares_prompts and vlm.family.batches and len(sets) == 1:
+                dialogue = Dialogue(prefix, rows)
             bounds = accumulate((counts[number] for number in numbers), initial=0)
             for number, (start, end) in zip(numbers, pairwise(bounds), strict=True):
                 token_ids[number], log_probs[number] = generated.token_ids[start:end], generated.log_probs[start:end]
@@ -76,7 +83,18 @@ class TransformersEngine:
         return GeneratedTokens(
             [row for number in order for row in token_ids[number]],
             [row for number in order for row in log_probs[number]],
+            dialogue,
         )
+
+    def write_on(self, prefix: Prefix, sampling: TokenSamplingConfig, seed: int) -> GeneratedTokens:
+        """Generate one more turn of each row that a dialogue has read."""
+        rows = torch.arange(len(prefix.logits), device=self.vlm.device)
+        begun = prefix.branch(rows, sampling.max_new_tokens)
+        generated = _generate(self.vlm, begun, sampling, self._generator(sampling, seed))
+        return replace(generated, dialogue=Dialogue(prefix, rows))
+
+    def _generator(self, sampling: TokenSamplingConfig, seed: int) -> torch.Generator | None:
+        return torch.Generator(self.vlm.device).manual_seed(seed) if sampling.temperature else None
 
 
 @torch.inference_mode()  # 6 % faster than `no_grad`; only numbers leave it, no tensors

@@ -1,7 +1,8 @@
 """Rollouts of several turns: write, step the environment, encode its observation, write on, for all rows of a call.
 
-The first turn shares each prompt between the rows of its group. A later turn reads each row's whole sequence again, so
-any rollout engine serves: what it gets is a prompt. Rows whose episode is over leave the loop.
+The first turn shares each prompt between the rows of its group. For a later turn the policy's own model keeps what it
+has computed, and reads what is new (`dialogue.py`). Any other engine reads each row's whole sequence again: what it
+gets is a prompt. Rows whose episode is over leave the loop.
 
 The rows of a call may be written in several waves: the environment answers one wave while another is written, and the
 wave whose answers are there first is written next. Neither the cuts nor the seeds of waves depend on how long an answer
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -30,10 +31,11 @@ from mmrl.policy import EndOfEpisode, EpisodeRecord, RowStart, TurnReward
 from mmrl.rewards.core.executor import DaemonPool
 from mmrl.seeds import fold_in
 from mmrl.understanding.continuation import Continuation, Observed, followed, mixes_media, with_positions
+from mmrl.understanding.dialogue import Dialogue
 from mmrl.understanding.encoded_prompt import EncodedPrompt
 from mmrl.understanding.forced_turns import BegunEpisode, play_forced_turns
 from mmrl.understanding.observation_encoder import ObservationEncoder
-from mmrl.understanding.rollout_engine import GeneratedTokens, RolloutEngine
+from mmrl.understanding.rollout_engine import GeneratedTokens, RolloutEngine, TransformersEngine
 from mmrl.understanding.vlm import VLM
 
 
@@ -54,6 +56,13 @@ class Trajectory:
     info: list[Mapping[str, float]] = field(default_factory=list)
     end: EndOfEpisode = EndOfEpisode.OVER
     forced: tuple[tuple[str, Observation], ...] = ()  # turns that the episode began with, and what followed each
+
+    @property
+    def last_step(self) -> Continuation:
+        """The last turn, and the observation that followed it."""
+        start = self.observed[-2].after if len(self.observed) > 1 else 0
+        own = torch.tensor(self.token_ids[start:], dtype=torch.long)
+        return Continuation(own, (replace(self.observed[-1], after=len(own)),))
 
     def record(self, outcome: Mapping[str, Any], environment: Environment) -> EpisodeRecord:
         """Return the record of the finished episode, with the turn rewards that its outcome brings."""
@@ -85,6 +94,8 @@ class _Wave:
     scripted: Sequence[Sequence[Sequence[int]]] | None  # the tokens of each turn of each row; None: they are sampled
     turn: int = 0
     writing: list[int] = field(init=False)  # the rows that are not over
+    wrote: list[int] = field(default_factory=list)  # the rows of `dialogue`
+    dialogue: Dialogue | None = None
     pending: Future[dict[int, Step]] | None = None  # the answers of the environment to the last turn
 
     def __post_init__(self) -> None:
@@ -202,13 +213,24 @@ class TurnWriter:
         if wave.scripted is not None:
             generated = _as_generated([wave.scripted[number][turn] for number in wave.writing])
         elif turn:
-            read = [self._read_so_far(wave.rows[number]) for number in wave.writing]
-            generated = self.engine.generate(read, [1] * len(read), sampling, fold_in(wave.seed, turn))
+            generated = self._follow(wave, sampling, fold_in(wave.seed, turn))
         else:
             generated = self.engine.generate(wave.prompts, wave.counts, sampling, wave.seed)
+        wave.wrote, wave.dialogue = wave.writing, generated.dialogue
         for number, ids, log_probs in zip(wave.writing, generated.token_ids, generated.log_probs, strict=True):
             self._add_turn(wave.rows[number], ids, log_probs)
         wave.turn += 1
+
+    def _follow(self, wave: _Wave, sampling: TokenSamplingConfig, seed: int) -> GeneratedTokens:
+        """Return a later turn of all rows of a wave that are not over."""
+        rows = [wave.rows[number] for number in wave.writing]
+        if wave.dialogue is not None and isinstance(self.engine, TransformersEngine):
+            places = [wave.wrote.index(number) for number in wave.writing]
+            steps = [row.last_step for row in rows]
+            prefix = wave.dialogue.read_on(self.vlm, places, steps, lambda place: self._read_so_far(rows[place]))
+            if prefix is not None:
+                return self.engine.write_on(prefix, sampling, seed)
+        return self.engine.generate([self._read_so_far(row) for row in rows], [1] * len(rows), sampling, seed)
 
     def _receive(self, wave: _Wave, steps: Mapping[int, Step], room: int) -> None:
         """Add the environment's answers to the rows, and keep those that write another turn."""

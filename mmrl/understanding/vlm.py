@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -58,6 +58,8 @@ class VLM:
     end: int  # the end token that the chat template puts after an answer
     suppressed: Tensor  # [S] int64; tokens that are never sampled: placeholders of images and videos
     placeholders: dict[str, int]  # {"image" or "video": its placeholder token}
+    measured: dict[str, bool] = field(default_factory=dict)
+    """{a shorter way of computing: True if its logits are equal}, measured where it is first possible."""
 
     @property
     def extends_token_by_token(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -22,7 +22,8 @@ from mmrl.policy import LossGradFn
 from mmrl.tokens import length_buckets, scored_logits, token_log_probs
 from mmrl.tokens.log_probs import grad_hint_at, head_log_probs, linear_head, uses_fused_head
 from mmrl.understanding.continuation import Continuation, Observed, followed, with_positions
-from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, media_inputs, sequence_inputs, stackable
+from mmrl.understanding.encoded_prompt import EncodedPrompt, collate, sequence_inputs, stackable
+from mmrl.understanding.repeated_media import media_once
 from mmrl.understanding.shared_prompt import batch_positions, forward_uncached, prefill
 from mmrl.understanding.vlm import VLM
 from mmrl_kernels.integrations.transformers import packed
@@ -140,7 +141,7 @@ def stackable_rows(recording: TokenRecording) -> list[list[int]]:
 class _Pack:
     """The inputs of one packed row, and the position of each of its M answer tokens in the batch of answers."""
 
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     rows: Tensor  # [M] int64; the row of each answer token in the batch
     step_indices: Tensor  # [M] int64; its place in the answer
     predicting: Tensor  # [M] int64; the token of the pack whose hidden state predicts it
@@ -167,7 +168,7 @@ def _pack_answers(
     observed = any(each.observed for each in continuations)
     if observed:
         sequences |= {name for each in continuations for unit in each.media for name in sequence_inputs(unit.inputs)}
-    packed_inputs: dict[str, Tensor] = {}
+    packed_inputs: dict[str, Any] = {}
     for name in sequences - {"attention_mask"}:
         batch = inputs.get(name, torch.zeros_like(inputs["input_ids"]))
         parts = []
@@ -181,7 +182,7 @@ def _pack_answers(
             for number, prompt in enumerate(prompts)
             for unit in (prompt, *(unit for place in members[number] for unit in continuations[place].media))
         ]
-        packed_inputs |= vlm.to_device(media_inputs(units))
+        packed_inputs |= media_once(vlm, units)
     else:
         packed_inputs |= {name: value for name, value in inputs.items() if name not in sequences}
     at = []
