@@ -40,9 +40,9 @@ class Dialogue:
         """Return the rows at `places` with their steps; None if they must be read from the beginning.
 
         A model goes on if that gives the logits of the whole row, which is measured at its first step with images and
-        its first without.
+        its first without. A divided model reads whole rows: a measurement in one process would wait for the others.
         """
-        if any(unit.videos for step in steps for unit in step.media):
+        if vlm.is_divided or any(unit.videos for step in steps for unit in step.media):
             return None
         seeing = next((place for place, step in enumerate(steps) if any(unit.images for unit in step.media)), None)
         key = "dialogue of text" if seeing is None else "dialogue with images"

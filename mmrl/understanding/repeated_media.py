@@ -30,13 +30,14 @@ _EXACT = 1e-4
 def media_once(vlm: VLM, units: Sequence[EncodedPrompt]) -> dict[str, Any]:
     """Return the inputs of one forward pass for the media of units, in order, on the model's device.
 
-    They are features where a picture comes again and the model computes equal logits from them, else pixels.
+    They are features where a picture comes again and the model computes equal logits from them, else pixels. Divided
+    models take pixels: a measurement in one process would wait for the others.
     """
     seen = [unit for unit in units if unit.inputs.keys() - sequence_inputs(unit.inputs)]
     if not seen:
         return {}
     distinct, order = _distinct(seen)
-    if len(distinct) < len(seen) and all(unit.images and not unit.videos for unit in seen):
+    if len(distinct) < len(seen) and not vlm.is_divided and all(unit.images and not unit.videos for unit in seen):
         if "repeated media" not in vlm.measured:
             again = next(unit for place, unit in enumerate(seen) if order[place] in order[:place])
             vlm.measured["repeated media"] = _is_exact(vlm, [again, *distinct[:2], again])

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from jinja2 import TemplateError
 from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from mmrl.config.policy import LoraConfig, VLMConfig
@@ -60,6 +61,11 @@ class VLM:
     placeholders: dict[str, int]  # {"image" or "video": its placeholder token}
     measured: dict[str, bool] = field(default_factory=dict)
     """{a shorter way of computing: True if its logits are equal}, measured where it is first possible."""
+
+    @property
+    def is_divided(self) -> bool:
+        """True if processes share the parameters, so that a forward pass of one process waits for the others."""
+        return any(isinstance(module, FSDPModule) for module in self.model.modules())
 
     @property
     def extends_token_by_token(self) -> bool:
