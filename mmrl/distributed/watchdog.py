@@ -303,8 +303,7 @@ class Watchdog:
         the others at once, which may still print a traceback.
         """
         self._code = code
-        for other in self._known.gone(self._others):
-            self._known.members[other].kill(self._here)  # a frozen process cannot leave
+        self._kill_gone()
         self._wake.clear()
         seconds, step = 0.0, self._interval / 5
         with suppress(RuntimeError):
@@ -316,7 +315,13 @@ class Watchdog:
                     break
                 time.sleep(step)
                 seconds += step
+        self._kill_gone()  # one that was late may have turned out to be silent
         os._exit(code)
+
+    def _kill_gone(self) -> None:
+        """Kill the silent processes of this machine: a frozen one cannot leave by itself."""
+        for other in self._known.gone(self._others):
+            self._known.members[other].kill(self._here)
 
     def _claim(self, store: Store, key: str) -> bool:
         """Return True if this process is the first one to claim the key."""

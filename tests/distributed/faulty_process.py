@@ -1,4 +1,4 @@
-"""A process of a run of six iterations, with a fault: `faulty_process.py FAULT RANK`. Started by test_watchdog."""
+"""A process of a run of six iterations, with a fault: `faulty_process.py FAULT RANK SILENCE LATENESS`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from mmrl.config.training import TimeoutsConfig
 from mmrl.distributed.processes import broadcast, gather, joined, rank, sum_in_place
 from mmrl.distributed.watchdog import position
 from mmrl.errors import ConfigError, RunStopped
-
-TIMEOUTS = TimeoutsConfig(start=12, silence=3, lateness=4)
 
 
 def iterate(fault: str, number: int) -> None:
@@ -53,9 +51,9 @@ def act(fault: str) -> None:
         time.sleep(10**6)
 
 
-def main(fault: str, number: int) -> None:
+def main(fault: str, number: int, silence: float, lateness: float) -> None:
     """Join the others, and iterate."""
-    with joined(TIMEOUTS):
+    with joined(TimeoutsConfig(start=12, silence=silence, lateness=lateness)):
         if fault == "config":
             raise ConfigError("optimizer.lr is no number")
         if fault == "kill-early" and rank() == number:
@@ -64,4 +62,4 @@ def main(fault: str, number: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4]))
