@@ -63,9 +63,10 @@ class TurnCreditConfig(Section):
     broken_by: str | None = None
     """A turn reward. Where it is 0, a turn's return is its own reward alone, and earlier returns end before it: what
     comes after an error that the environment repaired is no merit of what came before it (UI-S1, arXiv:2509.11543)."""
-    outcome: Literal["added", "returned"] = "added"
+    outcome: Literal["added", "returned", "both"] = "added"
     """`added`: the advantage of the outcome is added to that of the turn, each normalised by itself. `returned`: the
-    outcome is a reward of the last turn, so that it is discounted and normalised with the rewards of the turns."""
+    outcome is a reward of the last turn, so that it is discounted and normalised with the rewards of the turns.
+    `both`: it is that, and its own advantage is added besides (MatchTIR, arXiv:2601.10712)."""
     rewards: dict[str, float] = Field(default_factory=dict)
     """The weights of the turn rewards by name; those that are not named have no effect. Empty: 1 for each."""
     potential: PotentialConfig | None = None

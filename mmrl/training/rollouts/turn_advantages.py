@@ -86,7 +86,7 @@ def turn_advantages(
     shaping = credit.potential
     rewards, present = turn_rewards(rollouts, credit.rewards, but=None if shaping is None else shaping.reward)
     known = rewards.where(total.isfinite()[:, None], torch.nan)
-    if credit.outcome == "returned":
+    if credit.outcome != "added":
         known = credit.weight * known + at_last_turn(total, present)
     if shaping is not None:
         potentials = shaping.weight * potentials_before(rollouts, shaping.reward)
@@ -98,7 +98,8 @@ def turn_advantages(
     by_turn = by_turn.where(returns.isfinite(), 0.0)
     if credit.outcome == "returned":
         return by_turn
-    return (advantages[:, None] + credit.weight * by_turn).where(present, 0.0)
+    weight = credit.weight if credit.outcome == "added" else 1.0  # else the rewards have their weight already
+    return (advantages[:, None] + weight * by_turn).where(present, 0.0)
 
 
 def _episodes(rollouts: Sequence[Rollout]) -> list[EpisodeRecord | None]:  # R

@@ -45,6 +45,24 @@ def test_turns_without_a_match_are_broken():
         broken_turns([rollout((1,))], "hit")
 
 
+def test_the_outcome_counts_in_returns_of_turns_and_by_itself():
+    """A needless call puts the answer off, which `both` holds against it, and `added` does not."""
+    rows = rollout((0,), (0, 0))  # an answer at once, and one after a call that was not wanted
+    added, both = (
+        turn_advantages(
+            AdvantageConfig.model_validate({"name": "dr_grpo", "turns": {"discount": 0.5, "outcome": outcome}}),
+            advantages=torch.tensor([0.25, 0.5]),
+            total=torch.tensor([1.0, 1.0]),
+            group_index=torch.zeros(2, dtype=torch.int64),
+            rollouts=[rows],
+        )
+        for outcome in ("added", "both")
+    )
+    torch.testing.assert_close(added, torch.tensor([[0.25, 0.0], [0.5, 0.5]]))
+    # Returns of the first turn are 1 and 0.5, of mean 0.75; the second turn has one row.
+    torch.testing.assert_close(both, torch.tensor([[0.25 + 0.25, 0.0], [0.5 - 0.25, 0.5]]))
+
+
 def test_advantages_compare_returns_that_end_before_a_repair():
     rows = rollout((1, 1, 1), (1, 0, 1), (0, 1, 1))
     plain, broken = (
