@@ -167,5 +167,5 @@ def test_invalid_references_are_scorer_failures(tmp_path):
         with pytest.raises(ScoringFailed, match=r"references\['source'\]") as caught:
             reference_image(wrong, "source")
         assert caught.value.kind == "reference"
-    with pytest.raises(ScoringFailed, match="expected a path or a PIL image"):
+    with pytest.raises(ScoringFailed, match="expected a path, a data URI or a PIL image"):
         reference_image(3)

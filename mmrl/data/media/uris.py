@@ -8,11 +8,14 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
 _HEAD = re.compile(r"data:(?P<kind>[a-z]+/[a-z0-9.+-]+)?(?P<options>(?:;[^;,]*)*),", re.IGNORECASE)
 _MAX_HEAD = 200  # characters of a URI that are searched for its media type
+_paths_refused = False
 
 
 def is_data_uri(reference: str) -> bool:
@@ -63,11 +66,26 @@ def describe_reference(reference: Path | str) -> str:
     return f"{text[: head.end()] if head else 'data:'}... ({len(text)} characters)"
 
 
+@contextmanager
+def paths_refused() -> Iterator[None]:
+    """Let no thread of this process open a path of media: a service must not read files that its clients name."""
+    global _paths_refused
+    before, _paths_refused = _paths_refused, True
+    try:
+        yield
+    finally:
+        _paths_refused = before
+
+
 def media_source(reference: Path | str) -> Path | BytesIO:
     """Return the object that a decoder opens: the path of a file, or the bytes of a data URI.
 
     Raises:
-        ValueError: see `uri_bytes`.
+        ValueError: see `uri_bytes`; or it is a path inside `paths_refused`.
     """
     text = str(reference)
-    return BytesIO(uri_bytes(text)) if is_data_uri(text) else Path(reference)
+    if is_data_uri(text):
+        return BytesIO(uri_bytes(text))
+    if _paths_refused:
+        raise ValueError("is a path: a service opens no files that a client names; send a data URI")
+    return Path(reference)

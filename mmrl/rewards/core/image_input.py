@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps
 
 from mmrl.data.media.decode import load_image
+from mmrl.data.media.uris import describe_reference, media_source
 from mmrl.errors import DataError
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
 
@@ -65,21 +66,23 @@ def answer_image(image: Any) -> Image.Image:
 
 
 def reference_image(reference: Any, key: str = "image") -> Image.Image:
-    """Return the image that an answer is compared with, as RGB: `references[key]`, a path or a PIL image.
+    """Return the image that an answer is compared with, as RGB: `references[key]`, a path, a data URI or a PIL image.
 
     Raises:
         ScoringFailed: it is neither ("wrong_type"), or it fails the checks of `answer_image` ("reference").
     """
     if isinstance(reference, str | Path):
         try:
-            with Image.open(reference) as opened:  # nothing is decoded here
+            with Image.open(media_source(reference)) as opened:  # nothing is decoded here
                 _check_size(opened)
             return as_rgb(load_image(reference, alpha=True))
         except (*BROKEN_IMAGE, DataError, InvalidAnswer, Image.DecompressionBombWarning) as err:
-            raise ScoringFailed(f"references[{key!r}], {reference}: {err or type(err).__name__}", "reference") from err
+            name = describe_reference(reference)
+            raise ScoringFailed(f"references[{key!r}], {name}: {err or type(err).__name__}", "reference") from err
     if not isinstance(reference, Image.Image):
         raise ScoringFailed(
-            f"references[{key!r}] is a {type(reference).__name__}; expected a path or a PIL image", "wrong_type"
+            f"references[{key!r}] is a {type(reference).__name__}; expected a path, a data URI or a PIL image",
+            "wrong_type",
         )
     try:
         return answer_image(reference)

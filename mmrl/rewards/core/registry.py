@@ -102,6 +102,7 @@ BUILT_IN = {
     "image_reward": "mmrl.rewards.models.image_reward:ImageReward",
     "vqa_score": "mmrl.rewards.models.vqa_score:VQAScore",
     "learned": "mmrl.rewards.learned.learned_reward:LearnedReward",
+    "remote": "mmrl.rewards.service.remote_reward:RemoteReward",
     # judges
     "judge": "mmrl.rewards.judges.judge:Judge",
     "judge_pairs": "mmrl.rewards.judges.judge:JudgePairs",

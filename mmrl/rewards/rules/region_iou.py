@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from mmrl.data.media.uris import describe_reference, media_source
 from mmrl.rewards.core.image_input import BROKEN_IMAGE
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
@@ -241,10 +242,12 @@ def _space(references: Mapping[str, Any]) -> Space | None:
 
 def _pixels_of_file(path: str | Path) -> NDArray[Any]:
     try:
-        with Image.open(path) as picture:
+        with Image.open(media_source(path)) as picture:
             return _pixels(picture)
     except (*BROKEN_IMAGE, Image.DecompressionBombWarning) as err:
-        raise ScoringFailed(f"references['answer'], {path}: {err or type(err).__name__}", "reference") from err
+        raise ScoringFailed(
+            f"references['answer'], {describe_reference(path)}: {err or type(err).__name__}", "reference"
+        ) from err
 
 
 def _pixels(picture: Image.Image) -> NDArray[Any]:

@@ -1,0 +1,1 @@
+"""Rewards behind HTTP: `mmrl rewards serve` holds them, `RemoteReward` scores with them."""

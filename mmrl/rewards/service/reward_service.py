@@ -1,0 +1,205 @@
+"""The HTTP side of a reward service, as an ASGI application.
+
+    POST /v1/rewards/NAME/score    a batch of answers, its scores (`mmrl.rewards.service.score_messages`)
+    GET  /v1/rewards               the cards of all rewards
+    GET  /health                   200 while it takes requests
+    GET  /metrics                  counts and seconds in Prometheus' text format
+
+Status codes of errors: 400 a message that is none, 401 without the key, 404 no such reward, 408 a body that does not
+come in time, 413 a body that is too large, 429 with Retry-After while too many requests wait. Nothing is unpickled and
+no file that a client names is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from mmrl.api_key import ApiKey
+from mmrl.data.media.uris import paths_refused
+from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_errors import RewardError, ScoringFailed
+from mmrl.rewards.core.reward_io import RewardOutput
+from mmrl.rewards.service.score_messages import BadMessage, ScoreRequest, decode_request, encode_output
+from mmrl.rewards.service.score_queue import QueueFull, ScoreQueue, ServiceCounts
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+
+@dataclass(frozen=True)
+class ServiceLimits:
+    """The limits of a service."""
+
+    body_bytes: int = 256 * 2**20
+    """Bytes of a request."""
+    body_s: float = 60.0
+    """Seconds in which the body of a request must have come."""
+    answers: int = 4096
+    """Answers of a request."""
+    waiting: int = 64
+    """Requests that wait or are scored; further ones get 429."""
+    threads: int = 1
+    """Requests that are scored at once: one for the models of a device."""
+
+
+def reward_service(rewards: Sequence[Reward], limits: ServiceLimits, key: ApiKey) -> Starlette:
+    """Return the application that scores with these rewards; with a `key`, only for those who send it.
+
+    Raises:
+        RewardError: starlette is not installed, two rewards have one name, or one keeps a state.
+    """
+    try:
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+    except ImportError as err:
+        raise RewardError("a reward service needs starlette and uvicorn: pip install 'mmrl-suite[serve]'") from err
+    service = _Service(ScoreQueue(rewards, limits.waiting, limits.threads), limits, key)
+    return Starlette(
+        routes=[
+            Route("/v1/rewards/{name}/score", service.score, methods=["POST"]),
+            Route("/v1/rewards", service.cards),
+            Route("/health", service.health),
+            Route("/metrics", service.metrics),
+        ],
+        lifespan=service.lifespan,
+    )
+
+
+class _Service:
+    """The handlers of the routes."""
+
+    def __init__(self, queue: ScoreQueue, limits: ServiceLimits, key: ApiKey) -> None:
+        self._queue, self._limits, self._key = queue, limits, key
+
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        with paths_refused():
+            yield
+        self._queue.close()
+
+    async def score(self, request: Request) -> Response:
+        if not self._is_allowed(request):
+            return _error(401, "send the key of this service as a bearer token")
+        name = request.path_params["name"]
+        if name not in self._queue.rewards:
+            return _error(404, f"there is no reward {name!r} here; there are {', '.join(self._queue.rewards)}")
+        try:
+            body = await asyncio.wait_for(self._body(request), self._limits.body_s)
+            batch = await asyncio.to_thread(decode_request, body, self._limits.answers)
+            output = await self._scored(request, name, batch)
+            return _json(await asyncio.to_thread(encode_output, output))
+        except TimeoutError:
+            return _error(408, f"the body did not come within {self._limits.body_s:g} s")
+        except _TooLarge as err:
+            return _error(413, str(err))
+        except BadMessage as err:
+            return _error(400, str(err))
+        except QueueFull as err:
+            return _error(429, str(err), {"Retry-After": str(err.retry_after_s)})
+        except (RewardError, ScoringFailed) as err:
+            return _error(500, str(err))
+
+    async def _scored(self, request: Request, name: str, batch: ScoreRequest) -> RewardOutput:
+        """Wait for the scores, and leave the request out if its client goes before it is begun."""
+        future = asyncio.wrap_future(self._queue.submit(name, batch))
+        try:
+            while not future.done():
+                await asyncio.wait([future], timeout=1.0)
+                if not future.done() and await request.is_disconnected():
+                    self._queue.abandon(name, batch)
+                    raise ScoringFailed("the client has gone")
+            return future.result()
+        except asyncio.CancelledError:
+            raise ScoringFailed("the request was left out, because a client that sent it has gone") from None
+
+    async def _body(self, request: Request) -> bytes:
+        most = self._limits.body_bytes
+        stated = request.headers.get("content-length", "0")
+        if stated.isascii() and stated.isdigit() and int(stated) > most:
+            raise _TooLarge(f"the body has {stated} bytes; at most {most} are taken")
+        body = bytearray()
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise _TooLarge(f"the body has more than {most} bytes")
+        return bytes(body)
+
+    async def cards(self, request: Request) -> Response:
+        if not self._is_allowed(request):
+            return _error(401, "send the key of this service as a bearer token")
+        return _json(json.dumps({"rewards": [card(reward) for reward in self._queue.rewards.values()]}).encode())
+
+    async def health(self, request: Request) -> Response:
+        return _json(json.dumps({"status": "ok", "waiting": self._queue.load}).encode())
+
+    async def metrics(self, request: Request) -> Response:
+        from starlette.responses import PlainTextResponse
+
+        if not self._is_allowed(request):
+            return _error(401, "send the key of this service as a bearer token")
+        return PlainTextResponse(metrics_text(self._queue.counts, self._queue.load))
+
+    def _is_allowed(self, request: Request) -> bool:
+        sent = request.headers.get("authorization", "")
+        return not self._key.value or hmac.compare_digest(sent.encode(), f"Bearer {self._key.value}".encode())
+
+
+class _TooLarge(RuntimeError):
+    """A body with more bytes than are taken."""
+
+
+def card(reward: Reward) -> dict[str, Any]:
+    """Return the facts about a reward that its clients use; an infinite end of the range is None."""
+    spec = reward.spec
+    return {
+        "name": reward.name,
+        "summary": spec.summary,
+        "range": [end if math.isfinite(end) else None for end in spec.range],
+        "needs": list(spec.needs),
+        "version": spec.version,
+        "scope": str(spec.scope),
+        "direction": spec.direction,
+        "scheduled": reward.scheduled,
+        "batch_size": reward.batch_size,
+        "source": spec.source,
+        "licence": spec.licence,
+        "weights": [asdict(file) for file in spec.weights],
+    }
+
+
+def metrics_text(counts: ServiceCounts, waiting: int) -> str:
+    """Return counts in Prometheus' text format."""
+    lines = ["# TYPE mmrl_rewards_waiting gauge", f"mmrl_rewards_waiting {waiting}"]
+    for name, column in (
+        ("requests", counts.requests),
+        ("repeated_requests", counts.repeated),
+        ("abandoned_requests", counts.abandoned),
+        ("scoring_seconds", counts.seconds),
+    ):
+        lines.append(f"# TYPE mmrl_rewards_{name}_total counter")
+        lines += [f'mmrl_rewards_{name}_total{{reward="{reward}"}} {value}' for reward, value in sorted(column.items())]
+    lines.append("# TYPE mmrl_rewards_answers_total counter")
+    for (reward, status), value in sorted(counts.answers.items()):
+        lines.append(f'mmrl_rewards_answers_total{{reward="{reward}",status="{status}"}} {value}')
+    return "\n".join(lines) + "\n"
+
+
+def _json(body: bytes) -> Response:
+    from starlette.responses import Response
+
+    return Response(body, media_type="application/json")
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse({"error": message}, status_code=status, headers=headers)

@@ -1,0 +1,55 @@
+"""Rewards for the tests of the service, and a process that serves them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from mmrl.rewards import Reward, RewardInput
+from mmrl.rewards.core.reward_errors import InvalidAnswer, ScoringFailed
+
+
+class TextLength(Reward):
+    """The length of a text; "bad" is malformed, "broken" breaks the scorer, and "slow 0.3" takes 0.3 seconds."""
+
+    name, needs, range = "text_length", ("text",), (0.0, 100.0)
+
+    def score_one(self, item: RewardInput) -> float | Mapping[str, float]:
+        """Return the length, and a third of it under another name."""
+        text = item.text or ""
+        if text == "bad":
+            raise InvalidAnswer("the text is bad")
+        if text == "broken":
+            raise ScoringFailed("the scorer broke", "broke")
+        if text.startswith("slow "):
+            time.sleep(float(text[5:]))
+        return {"text_length": float(len(text)), "third": len(text) / 3}
+
+
+class Remembers(TextLength):
+    """A reward with a state, which no service takes."""
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the state."""
+        return {"seen": 1}
+
+
+@contextmanager
+def served(*arguments: str, port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Start `mmrl rewards serve` with the reward of this file; the process and its URL."""
+    command = [sys.executable, "-m", "mmrl", "rewards", "serve", f"{Path(__file__)}:TextLength", "--port", str(port)]
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
+
+
+def text_input(text: str, row: int = 0) -> RewardInput:
+    """Return an answer that is a text."""
+    return RewardInput(id=f"a-{row}", group=0, prompt="write", text=text)
