@@ -79,6 +79,10 @@ def test_rewards_benchmark_scores_both_ways_equally(bench):
     assert len(rows) == 3 and all(float(ratio) > 0 for _, _, ratio in rows)
 
 
+def test_reward_service_benchmark_scores_both_ways_equally(bench):
+    assert re.search(r"in process, [\d.]+ s by a service, [\d.]+ times", bench("reward_service"))
+
+
 def test_vlm_step_benchmark_does_the_same_work_as_trl(bench):
     output = bench("vlm_step")
     assert "2 prompts of 34 tokens, 4 answers of 8 tokens to each" in output
