@@ -4,7 +4,7 @@
     python benchmarks/reward_service.py --smoke    # seconds: does it still run, and do both score the same?
 
 The reward is a CLIPScore by a CLIP with the vision tower of ViT-B/32 and random weights, on pictures of 224 x 224
-pixels, 32 in a batch. Scores must be equal before anything is timed. Both sides take turns, in alternating order, and the
+pixels, 32 in a batch. Scores must be equal before anything is timed. Both sides take turns, in alternating order; the
 median of the ratios counts. PNG files are written, sent, read and checked on one side alone.
 """
 
