@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -128,6 +129,8 @@ def prepare_samples(
     if isinstance(config, VLMConfig):
         from mmrl.understanding.tasks.definitions import apply_tasks
 
+        if answers.reading == "lenient":
+            fitted = [replace(sample, metadata={"reading": "lenient", **sample.metadata}) for sample in fitted]
         return apply_tasks(cast("VLMPolicy", policy), fitted, answers.thinking, answers.space, answers.task)
     if isinstance(config, ImageTokenConfig):
         for sample in fitted:

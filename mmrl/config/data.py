@@ -193,3 +193,6 @@ class AnswersConfig(Section):
     reward checks that. `native`: the model reasons as its makers trained it to. `off`: the answer alone."""
     space: Literal["pixel", "norm_1", "norm_1000"] | None = None
     """The unit of coordinates in answers; unset: the one that the model's family was trained with."""
+    reading: Literal["strict", "lenient"] = "strict"
+    """`lenient`: rewards accept the forms that models write which were never taught one (docs/rewards.md, "Lenient
+    reading"), for base models and for the evaluation of other people's models."""

@@ -23,6 +23,7 @@ from mmrl.rewards.parsing.final_answer import (
     resolve_form,
     single_stated_answer,
 )
+from mmrl.rewards.parsing.lenient_forms import Reading, check_reading, lenient_value, resolve_reading
 from mmrl.rewards.parsing.numbers import parse_number
 from mmrl.rewards.parsing.tables import TableCell, parse_table
 
@@ -46,16 +47,24 @@ class ChartRelaxed(Reward):
 
     As published, years are numbers too: 1990 passes for 2010. `exact_years` makes whole numbers from 1500 to 2100
     exact, as ChartQAPro does with years. Unlike the original, it also accepts "the answer is", \\boxed{}, currency
-    signs and grouped thousands.
+    signs and grouped thousands. The reading "lenient" also takes a value without the percent sign or unit behind it.
     """
 
     name, needs, range = "chart_relaxed", ("text", "references.answer"), (0.0, 1.0)
     source = "ChartQA, arXiv:2203.10244; google-research/pix2struct metrics.py"
 
-    def __init__(self, tolerance: float = 0.05, exact_years: bool = False, form: AnswerFormat = "auto") -> None:
+    def __init__(
+        self,
+        tolerance: float = 0.05,
+        exact_years: bool = False,
+        form: AnswerFormat = "auto",
+        reading: Reading | None = None,
+    ) -> None:
         if not (math.isfinite(tolerance) and 0 <= tolerance < 1):
             raise RewardError(f"chart_relaxed: tolerance is {tolerance}; expected a fraction of the truth, in [0, 1)")
         self.tolerance, self.exact_years, self.form = Fraction(str(tolerance)), exact_years, form
+        check_reading(self.name, reading)
+        self.reading = reading
 
     def score_one(self, item: RewardInput) -> float:
         answer = item.references["answer"]
@@ -64,7 +73,11 @@ class ChartRelaxed(Reward):
             raise ScoringFailed("references.answer is an empty list", "reference")
         stated = single_stated_answer(final_answer(item.text or "", resolve_form(item, self.form)))
         answered = split_items(stated) if isinstance(answer, list | tuple) else [stated]
-        right = sum(self._is_right(truth, one) for truth, one in zip(truths, answered, strict=False))
+        lenient = resolve_reading(item, self.reading) == "lenient"
+        right = sum(
+            self._is_right(truth, one) or (lenient and self._is_right(truth, lenient_value(one)))
+            for truth, one in zip(truths, answered, strict=False)
+        )
         return right / max(len(truths), len(answered))
 
     def _is_right(self, truth: str, answered: str) -> bool:

@@ -35,6 +35,7 @@ from mmrl.rewards.core.reward_errors import InvalidAnswer, RewardError
 from mmrl.rewards.core.reward_io import RewardContext, RewardInput, clamp_below_one
 from mmrl.rewards.parsing.boxes import LabelledBox, Space, TrueBoxes, check_space, parse_labelled_boxes, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
+from mmrl.rewards.parsing.lenient_forms import lenient_boxes, resolve_reading
 from mmrl.rewards.rules.region_iou import Boxes, pairwise_iou
 
 
@@ -65,7 +66,10 @@ class DetectionReward(Reward):
 
     def score_in(self, item: RewardInput, context: RewardContext) -> float | Mapping[str, float]:
         truth = true_boxes(item.references, self.space)
-        answered = self.parse(answer_text(item.text or "", resolve_form(item)), truth)
+        answer = answer_text(item.text or "", resolve_form(item))
+        if resolve_reading(item) == "lenient":
+            answer = lenient_boxes(answer)
+        answered = self.parse(answer, truth)
         return self.compare(answered, truth, context.progress)
 
     def parse(self, text: str, truth: TrueBoxes) -> list[LabelledBox]:

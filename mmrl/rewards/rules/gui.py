@@ -14,6 +14,7 @@ from mmrl.rewards.core.reward_io import RewardInput, clamp_below_one
 from mmrl.rewards.parsing.actions import Action, canonical_action, parse_action
 from mmrl.rewards.parsing.boxes import Space, TrueBoxes, check_space, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
+from mmrl.rewards.parsing.lenient_forms import lenient_point, resolve_reading
 from mmrl.rewards.parsing.points import check_comparable, check_point, is_inside, parse_point
 from mmrl.rewards.rules.region_iou import SpaceReward
 
@@ -134,7 +135,10 @@ class PointInBox(SpaceReward):
         if not truth.boxes:
             raise ScoringFailed("references['answer'] has no box that a point could lie in", "reference")
         check_comparable(truth)
-        point = parse_point(answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size)
+        answer = answer_text(item.text or "", resolve_form(item))
+        if resolve_reading(item, self.reading) == "lenient":
+            answer = lenient_point(answer, truth.answer_space, truth.size)
+        point = parse_point(answer, truth.answer_space, truth.size)
         return float(is_inside(point, truth))
 
 

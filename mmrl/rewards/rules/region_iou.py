@@ -24,6 +24,7 @@ from mmrl.rewards.core.reward_io import LARGEST_BELOW_ONE, RewardInput, clamp_be
 from mmrl.rewards.parsing.boxes import SPACES, Space, check_space, parse_box, true_boxes
 from mmrl.rewards.parsing.final_answer import answer_text, resolve_form
 from mmrl.rewards.parsing.json_text import decode_json
+from mmrl.rewards.parsing.lenient_forms import Reading, check_reading, lenient_boxes, resolve_reading
 from mmrl.rewards.parsing.masks import MAX_PIXELS, Canvas, Rle, mask_from_json, parse_mask
 
 Boxes = NDArray[np.float64]
@@ -93,10 +94,15 @@ def _exact(values: Boxes, a: Boxes, b: Boxes) -> Boxes:
 class SpaceReward(Reward):
     """The base class of rewards for an answer that has coordinates."""
 
-    def __init__(self, space: Space | None = None) -> None:
-        """Set the coordinate space of answers; None means the reference's."""
+    def __init__(self, space: Space | None = None, reading: Reading | None = None) -> None:
+        """
+        Args:
+            space: the coordinate space of answers; None means the reference's.
+            reading: "lenient" accepts further forms (`mmrl.rewards.parsing.lenient_forms`); None means the sample's.
+        """
         check_space(self.name, space)
-        self.space = space
+        check_reading(self.name, reading)
+        self.space, self.reading = space, reading
 
 
 class _OneBox(SpaceReward):
@@ -113,7 +119,10 @@ class _OneBox(SpaceReward):
         truth = true_boxes(item.references, self.space)
         if len(truth.boxes) != 1:
             raise ScoringFailed(f"references['answer'] has {len(truth.boxes)} boxes, not one", "reference")
-        box = parse_box(answer_text(item.text or "", resolve_form(item)), truth.answer_space, truth.size)
+        answer = answer_text(item.text or "", resolve_form(item))
+        if resolve_reading(item, self.reading) == "lenient":
+            answer = lenient_boxes(answer)
+        box = parse_box(answer, truth.answer_space, truth.size)
         return float(self.overlap(*truth.in_common_space([box]))[0, 0])
 
 

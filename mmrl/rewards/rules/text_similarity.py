@@ -14,6 +14,7 @@ from mmrl.rewards.core.reward import BatchReward, Reward, Scored
 from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, ScoringFailed, attempt
 from mmrl.rewards.core.reward_io import RewardInput, WeightFile, clamp_below_one
 from mmrl.rewards.parsing.final_answer import AnswerFormat, answer_text, resolve_form
+from mmrl.rewards.parsing.lenient_forms import Reading, check_reading, lenient_quotation, resolve_reading
 from mmrl.rewards.rules.lengths import split_words
 
 if TYPE_CHECKING:
@@ -37,12 +38,15 @@ class _OCRReward(Reward):
         fold_space: bool = False,
         unicode: UnicodeForm = "NFC",
         form: AnswerFormat = "auto",
+        reading: Reading | None = None,
     ) -> None:
         if unicode not in get_args(UnicodeForm):
             raise RewardError(
                 f"{self.name}: unicode is {unicode!r}; expected one of {', '.join(get_args(UnicodeForm))}"
             )
         self.fold_case, self.fold_space, self.unicode, self.form = fold_case, fold_space, unicode, form
+        check_reading(self.name, reading)
+        self.reading = reading
 
     def texts(self, item: RewardInput) -> tuple[str, str]:
         """Return the answered and the true text, normalised."""
@@ -50,7 +54,10 @@ class _OCRReward(Reward):
         if isinstance(truth, bool) or not isinstance(truth, str | int | float) or len(str(truth)) > MAX_CHARACTERS:
             expected = f"expected a text of at most {MAX_CHARACTERS} characters"
             raise ScoringFailed(f"references.answer is {truth!r:.60}; {expected}", "reference")
-        return self._folded(_answer(item, self.form)), self._folded(str(truth))
+        answer = _answer(item, self.form)
+        if resolve_reading(item, self.reading) == "lenient":
+            answer = lenient_quotation(answer)
+        return self._folded(answer), self._folded(str(truth))
 
     def _folded(self, text: str) -> str:
         text = unicodedata.normalize(self.unicode, text.strip())
