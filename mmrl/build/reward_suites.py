@@ -87,6 +87,7 @@ def build_reward_suite(
             reward,
             weight=chosen.weight if chosen.at_least is None else 0.0,
             counts_if=_condition(chosen, names),
+            after={names[name]: least for name, least in chosen.after.items()},
             **chosen.model_dump(include={"gate", "retries", "deadline_s", "batch_size", "concurrency"}),
         )
         for chosen, reward in zip(rewards, loaded, strict=True)

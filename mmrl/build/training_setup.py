@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,7 @@ from mmrl.errors import ConfigError, DataError
 from mmrl.policy import Capability
 from mmrl.rewards.core.registry import BUILT_IN, reward_class
 from mmrl.rewards.core.reward import Reward
+from mmrl.rewards.core.reward_io import Scope
 from mmrl.seeds import fold_in
 from mmrl.training.experience import ExperienceSource
 from mmrl.training.objectives.base import Objective, ObjectiveInputs, check_compatible, uses_velocity_loss
@@ -88,6 +90,7 @@ def check(config: TrainConfig) -> None:
     if errors := [
         *validation_errors(config, policy.capabilities),
         *_flat_reward_errors(config),
+        *_cascaded_reward_errors(config),
         *(
             _stateful_reward_errors(config, "another thread samples with run.overlap: take lag 0")
             if config.run.overlap.is_on
@@ -122,6 +125,22 @@ def _stateful_reward_errors(config: TrainConfig, reason: str) -> Iterator[str]:
             yield f"rewards.{i}.name: {reward.name} keeps a state between batches, and {reason}, or leave it out"
 
 
+def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:
+    """Yield one message for each reward with `after` that cannot leave out the answers that are stopped."""
+    for i, reward in enumerate(config.rewards):
+        if not reward.after:
+            continue
+        known = reward_class(reward.name)
+        worst = known.range[0] if known.direction == "higher" else known.range[1]
+        if known.scope is not Scope.SAMPLE:
+            yield f"rewards.{i}.after: {reward.name} compares all answers to a prompt: leave it out"
+        elif not math.isfinite(worst):
+            yield (
+                f"rewards.{i}.after: answers that are stopped get the worst value of {reward.name}, which has none: "
+                "leave it out, or choose a reward with a range"
+            )
+
+
 def _drift_bound(config: TrainConfig) -> float | None:
     """Return the largest mean difference between a server's log-probabilities and the trainer's.
 
@@ -145,6 +164,8 @@ def _flat_reward_errors(config: TrainConfig) -> Iterator[str]:
                 f"rewards.{i}.counts_if: {name} follows the gradient of each reward by itself: leave it out, "
                 "or choose grpo"
             )
+        elif reward.after:
+            yield f"rewards.{i}.after: {name} follows the gradient of each reward by itself: leave it out"
         elif reward.at_least is not None:
             yield f"rewards.{i}.at_least: a constraint acts on advantages, which {name} has none of: leave it out"
         elif reward.weight and not reward_class(reward.name).differentiable:

@@ -44,6 +44,9 @@ class RewardConfig(Section):
     counts_if: CountsIfConfig | None = None
     """This reward adds to the total of an answer only if another one, the outcome, reaches a threshold, and adds 0
     otherwise. The outcome itself always counts (gated reward accumulation, G-RA)."""
+    after: dict[str, float] = Field(default_factory=dict)
+    """{earlier reward: value}: this reward scores only answers for which each of these earlier ones reaches its value.
+    All others get this reward's worst value with the status `stopped`, without a call (a cascade)."""
     at_least: float | None = None
     """A constraint, and no part of the total: the other rewards are maximised as long as this one's mean over an
     iteration reaches the threshold (MVC-ZigAL, arXiv:2505.20107). Its advantages are added, times a multiplier."""

@@ -133,6 +133,7 @@ def reward_errors(config: TrainConfig) -> Iterator[str]:
     names = [reward.name for reward in rewards]
     yield from _constraint_errors(config)
     yield from _condition_errors(rewards)
+    yield from _cascade_errors(rewards)
     if not names and config.policy.kind != "vlm" and config.algorithm.experience == "rollouts":
         yield "rewards: name at least one, as `mmrl rewards list` shows them"
     for i, name in enumerate(names):
@@ -169,6 +170,17 @@ def _condition_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
             )
         elif reward.weight == 0:
             yield f"rewards.{i}.counts_if: {reward.name} has the weight 0, so it never counts: leave one of them out"
+
+
+def _cascade_errors(rewards: Sequence[RewardConfig]) -> Iterator[str]:
+    """Yield one message for each name in `after` that is no earlier reward."""
+    names: list[str] = []
+    for i, reward in enumerate(rewards):
+        for name in reward.after:
+            if name not in names:
+                there = f"there are {', '.join(names)}" if names else "there is none"
+                yield f"rewards.{i}.after.{name}: {reward.name} can only wait for a reward above it: {there}"
+        names.append(reward.name)
 
 
 def _constraint_errors(config: TrainConfig) -> Iterator[str]:

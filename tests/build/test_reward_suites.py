@@ -4,8 +4,11 @@ import pytest
 from pydantic import ValidationError
 
 from mmrl.build.reward_suites import build_reward_suite, replace_named_rewards
-from mmrl.config.rewards import ScoringConfig
+from mmrl.build.training_setup import check
+from mmrl.config.loading.load import parse_config
+from mmrl.config.rewards import RewardConfig, ScoringConfig
 from mmrl.data.sample import RewardChoice, Sample
+from mmrl.errors import ConfigError
 from mmrl.rewards import RewardInput
 from mmrl.rewards.core.reward_io import SAMPLE_REWARDS
 from mmrl.rewards.core.routing import SharedLoader
@@ -55,3 +58,33 @@ def test_replaced_rewards_score_with_their_weights_and_arguments():
 def test_a_source_has_at_least_one_reward():
     with pytest.raises(ValidationError, match="at least 1"):
         scoring(crowd=[])
+
+
+def test_a_configured_cascade_stops_answers():
+    rewards = [{"name": "format"}, {"name": "numeric", "after": {"format": 1.0}}]
+    suite = build_reward_suite([RewardConfig.model_validate(each) for each in rewards], (), SharedLoader())
+    texts = ("<think>2</think><answer>3</answer>", "3")
+    items = [RewardInput(str(n), 0, "?", text=text, references={"answer": 3}) for n, text in enumerate(texts)]
+    output = suite.score(items)
+    assert output.values["numeric"].tolist() == [1, 0] and output.values["total"].tolist() == [2, 0]
+    assert suite.counts(output)["numeric"] == {"ok": 1, "stopped": 1}
+
+
+@pytest.mark.parametrize(
+    ("reward", "message"),
+    [
+        ("diversity", "rewards.1.after: diversity compares all answers to a prompt"),
+        ("compressibility", "rewards.1.after: answers that are stopped get the worst value of compressibility"),
+    ],
+)
+def test_a_cascade_that_cannot_work_is_refused_before_a_model_is_loaded(reward, message):
+    recipe = f"""
+name: tiny
+policy: {{kind: pipeline, model: no-such-model}}
+sampling: {{transition: {{name: flow_sde}}}}
+algorithm: {{name: grpo}}
+rewards: [{{name: artefacts}}, {{name: {reward}, after: {{artefacts: 0.5}}}}]
+data: {{path: "shapeworld:train"}}
+"""
+    with pytest.raises(ConfigError, match=message):
+        check(parse_config(recipe, "tiny.yaml", ()))

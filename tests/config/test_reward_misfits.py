@@ -17,6 +17,7 @@ data: {path: "shapeworld:train"}
 """
 CONSTRAINT = "rewards.1.at_least=0.8"
 CHANNELS = "algorithm.advantage.channels=[{rewards: [a]}, {rewards: [b], among: {a: 1.0}, weight: 0.3}]"
+CASCADE = "rewards.1.after={a: 0.5}"
 CONDITION = "rewards.1.counts_if={reward: a, at_least: 1.0}"
 
 
@@ -40,6 +41,10 @@ def refused(*overrides: str) -> list[str]:
         [CHANNELS, "rewards.2={name: c, weight: 0}"],
         [CHANNELS, "algorithm.advantage.name=rloo", "rewards.1.weight=-2"],
         [CONDITION],
+        [CASCADE],
+        [CASCADE, CONDITION, "rewards.1.gate=0.2"],
+        [CASCADE, "rewards.2={name: c, weight: 0, after: {a: 0.1, b: 0.5}}", "algorithm.name=gdpo"],
+        [CASCADE, CONSTRAINT],
         [CONDITION, "rewards.0.weight=0"],
         [CONDITION, "rewards.2={name: c, counts_if: {reward: b, at_least: 0.5}}"],
         [CONDITION, "algorithm={name: diffusion_nft}", "sampling={}"],
@@ -84,6 +89,9 @@ def test_valid_reward_settings_are_accepted(overrides):
             [CONDITION, "rewards.0.counts_if={reward: b, at_least: 1}"],
             "rewards.0.counts_if.reward: a counts if b counts",
         ),
+        (["rewards.0.after={b: 0.5}"], "rewards.0.after.b: a can only wait for a reward above it: there is none"),
+        (["rewards.1.after={b: 0.5}"], "rewards.1.after.b: b can only wait for a reward above it: there are a"),
+        (["rewards.1.after={c: 0.5}"], "rewards.1.after.c: b can only wait for a reward above it: there are a"),
         ([CHANNELS, "rewards.1.name=c"], "algorithm.advantage.channels.1: b is none of rewards (a, c)"),
         ([CHANNELS, "rewards.2={name: c}"], "rewards.2: c is in no channel"),
         ([CHANNELS, "rewards.1.weight=0"], "algorithm.advantage.channels.1: b has the weight 0"),

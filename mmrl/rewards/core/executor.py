@@ -8,9 +8,9 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -59,6 +59,9 @@ class WeightedReward:
     """An answer whose score is worse than this value gets the lowest possible total."""
     counts_if: Condition | None = None
     """The reward is added to the total of answers that satisfy this, and 0 to that of all others."""
+    after: Mapping[str, float] = field(default_factory=dict)
+    """{earlier reward: the value that it must reach (at most, for a direction of "lower")}: all other answers get the
+    worst value with the status "stopped", and are not scored."""
     retries: int = 3
     """Further attempts at answers whose scoring failed with a transient failure."""
     pause_s: float = 0.5
@@ -79,6 +82,8 @@ class WeightedReward:
             raise RewardError(f"{name}: gate is {self.gate}; it must be a finite number")
         if self.counts_if is not None and not math.isfinite(self.counts_if.at_least):
             raise RewardError(f"{name}: counts_if.at_least is {self.counts_if.at_least}; it must be a finite number")
+        if wrong := [each for each, least in self.after.items() if not math.isfinite(least)]:
+            raise RewardError(f"{name}: after.{wrong[0]} is {self.after[wrong[0]]}; it must be a finite number")
         if self.retries < 0 or self.pause_s < 0:
             raise RewardError(f"{name}: retries ({self.retries}) and pause_s ({self.pause_s}) cannot be negative")
         for setting in ("deadline_s", "batch_size", "concurrency"):

@@ -35,6 +35,8 @@ class Status(StrEnum):
     """The *scorer* failed: NaN, masked out of advantages and metrics, and counted."""
     TIMEOUT = "timeout"
     """The scorer exceeded its deadline: treated as `ERROR`."""
+    STOPPED = "stopped"
+    """An earlier scorer of a cascade did not let the answer through: it gets the worst value, without a call."""
     NOT_APPLICABLE = "not_asked"
     """The answer's sample names other rewards than this one: NaN, and no failure."""
 

@@ -22,6 +22,7 @@ import numpy as np
 from mmrl.data.sample import RewardChoice, Sample
 from mmrl.rewards.core import registry
 from mmrl.rewards.core.cache import ScoreCache
+from mmrl.rewards.core.cascade import submit_parts
 from mmrl.rewards.core.executor import BATCHES_AT_ONCE, DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward
 from mmrl.rewards.core.reward_errors import RewardError
@@ -36,6 +37,8 @@ from mmrl.rewards.core.reward_io import (
 from mmrl.rewards.core.suite import RewardSuite, Scorer
 
 Choices: TypeAlias = tuple[RewardChoice, ...]
+ScoredRows: TypeAlias = tuple[Sequence[int], Future[RewardOutput]]
+"""Rows of a batch, and their scores by one reward."""
 DEFAULT = ""
 """The route of samples that name no rewards."""
 
@@ -139,12 +142,13 @@ class RoutedRewards(Scorer):
         bare = [
             replace(item, metadata={k: v for k, v in item.metadata.items() if k != SAMPLE_REWARDS}) for item in batch
         ]
-        columns: dict[int, tuple[list[int], Future[RewardOutput]]] = {}
+        columns: dict[int, list[ScoredRows]] = {number: [] for number in range(len(self._workers))}
+        apart = self._submit_cascade(bare, routes, context, columns)
         for number, worker in enumerate(self._workers):
-            rows = [row for row, route in enumerate(routes) if number in self._routes[route].workers]
-            if rows:
+            used = (row for row, route in enumerate(routes) if number in self._routes[route].workers)
+            if rows := [row for row in used if row not in apart]:
                 call = partial(worker.score, [bare[row] for row in rows], context)
-                columns[number] = (rows, self._threads.submit(call))
+                columns[number].append((rows, self._threads.submit(call)))
         return PendingRoutes(self, bare, routes, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingRoutes]) -> RewardOutput:
@@ -155,8 +159,7 @@ class RoutedRewards(Scorer):
         for number, worker in enumerate(self._workers):
             scored = []
             for start, pending in zip(starts, scores, strict=False):  # the last start is the end
-                rows, call = pending.columns.get(number, ((), None))
-                scored += [([start + row for row in rows], call.result())] if call else []
+                scored += [([start + row for row in rows], call.result()) for rows, call in pending.columns[number]]
             columns.append(merge_outputs(scored, len(batch), worker.reward.name))
         parts = []
         for name, route in self._routes.items():
@@ -171,6 +174,26 @@ class RoutedRewards(Scorer):
         super().close()
         for route in self._routes.values():
             route.suite.close()
+
+    def _submit_cascade(
+        self,
+        batch: Sequence[RewardInput],
+        routes: Sequence[str],  # one per answer
+        context: RewardContext,
+        columns: Mapping[int, list[ScoredRows]],  # is added to
+    ) -> set[int]:
+        """Start to score the answers to which the run's rewards apply if these are a cascade; return their rows."""
+        route = self._routes.get(DEFAULT)
+        if route is None or not any(part.after for part in route.suite.parts):
+            return set()
+        rows = [row for row, each in enumerate(routes) if each == DEFAULT]
+        if rows:
+            workers = [self._workers[number] for number in route.workers]
+            items = [batch[row] for row in rows]
+            scores = submit_parts(route.suite.parts, workers, items, context, self._threads)
+            for number, each in zip(route.workers, scores, strict=True):
+                columns[number].append((rows, each))
+        return set(rows)
 
     def _worker_index(self, part: WeightedReward) -> int:
         """Return the index of the worker of a reward; the first part with a reward has the settings of its calls."""
@@ -201,7 +224,7 @@ class PendingRoutes:
     rewards: RoutedRewards
     batch: Sequence[RewardInput]
     routes: Sequence[str]  # one per answer
-    columns: Mapping[int, tuple[Sequence[int], Future[RewardOutput]]]  # {worker: (rows that it scores, their scores)}
+    columns: Mapping[int, Sequence[ScoredRows]]  # {worker: what it scores}
     started: float
 
     def result(self) -> RewardOutput:

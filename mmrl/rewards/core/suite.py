@@ -10,20 +10,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mmrl.rewards.core.cache import ScoreCache
+from mmrl.rewards.core.cascade import check_cascade, submit_parts
 from mmrl.rewards.core.executor import BATCHES_AT_ONCE, DaemonPool, RewardWorker, WeightedReward
 from mmrl.rewards.core.reward import Reward, TrainerMethods
 from mmrl.rewards.core.reward_aggregation import Aggregation, aggregate, gated, withheld
 from mmrl.rewards.core.reward_errors import RewardError, Status
 from mmrl.rewards.core.reward_io import TOTAL, RewardContext, RewardInput, RewardOutput, Scope, merge_outputs
 
-_severity = (Status.OK, Status.INVALID, Status.TIMEOUT, Status.ERROR)
+_severity = (Status.OK, Status.STOPPED, Status.INVALID, Status.TIMEOUT, Status.ERROR)
 
 
 class TooFewScored(RuntimeError):
@@ -116,7 +116,8 @@ class RewardSuite(TrainerMethods, Scorer):
 
     `total` is the weighted sum, NaN where any of its terms is NaN (but see `renormalise`). A reward whose direction is
     "lower" is subtracted. A reward of weight 0 is measured, and not part of the total. A reward with `counts_if` is
-    part of it only in answers whose other reward reaches a threshold.
+    part of it only in answers whose other reward reaches a threshold. A reward with `after` scores only the answers
+    that earlier ones let through (`mmrl.rewards.core.cascade`).
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class RewardSuite(TrainerMethods, Scorer):
         """The factor of each value in the total: negative for a reward whose direction is "lower"."""
         self._check_names_and_weights()
         self._check_conditions(aggregation)
+        check_cascade(self.parts)
         if renormalise and aggregation != "sum":
             raise RewardError(f"renormalise goes with the aggregation 'sum', not with {aggregation!r}")
         self._aggregation, self._renormalise, self.min_valid_share = aggregation, renormalise, min_valid_share
@@ -160,7 +162,7 @@ class RewardSuite(TrainerMethods, Scorer):
 
     def submit(self, batch: Sequence[RewardInput], context: RewardContext | None = None) -> PendingScores:
         batch, context = list(batch), context or RewardContext()
-        columns = [self._threads.submit(partial(worker.score, batch, context)) for worker in self._workers]
+        columns = submit_parts(self.parts, self._workers, batch, context, self._threads)
         return PendingScores(self, batch, columns, time.perf_counter())
 
     def join(self, scores: Sequence[PendingScores]) -> RewardOutput:

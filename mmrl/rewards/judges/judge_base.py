@@ -19,7 +19,7 @@ from mmrl.rewards.core.reward_errors import FAULTS, InvalidAnswer, RewardError, 
 from mmrl.rewards.core.reward_io import RewardInput
 from mmrl.rewards.judges.endpoint import Endpoint
 from mmrl.rewards.judges.replies import parse_choice, yes_probability
-from mmrl.rewards.judges.templates import ImagePart, Kind, MessagePart, load_prompt, tagged
+from mmrl.rewards.judges.templates import SAMPLE_SLOTS, ImagePart, Kind, MessagePart, load_prompt, tagged
 
 AnswerView: TypeAlias = list[MessagePart] | Exception
 Reads = Literal["auto", "logprobs", "text"]
@@ -149,7 +149,20 @@ class JudgeBase(Reward):
                 raise ScoringFailed(f"{self.name} needs references.answer", "missing")
             text = right if isinstance(right, str) else json.dumps(right, ensure_ascii=False, default=str)
             found["reference"] = tagged("reference", text)
+        for slot in filter(self._prompt.uses, SAMPLE_SLOTS):
+            found[slot] = tagged(slot, self._sample_text(item, slot))
         return found
+
+    def _sample_text(self, item: RewardInput, slot: str) -> str:
+        """Return what the sample's metadata says under a name: a text, or one line for each of several."""
+        value = item.references.get(slot)
+        if value is None and slot == "task":
+            value = item.metadata.get("task")
+        parts = value if isinstance(value, list | tuple) else [value]
+        lines = [each if isinstance(each, str) else json.dumps(each, ensure_ascii=False, default=str) for each in parts]
+        if value is None or not any(line.strip() for line in lines):
+            raise ScoringFailed(f"{self.name} needs the sample's metadata {slot!r}, and it is empty", "missing")
+        return "\n".join(lines)
 
     def probability(self, messages: list[dict[str, Any]], yes: str, no: str) -> float:
         """Return the probability of `yes` rather than `no`, in [0, 1]; 0 or 1 if only the judge's text is available."""

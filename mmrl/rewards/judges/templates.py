@@ -12,8 +12,9 @@ A prompt is a YAML file:
       Does the picture show it? Answer yes or no.
 
 `$shown` is the place of images, frames and answers. `$prompt`, `$reference` and `$question` put a text between tags of
-that name, `$count` is the number of answers to rank, and `$$` is a dollar sign. All are replaced at once, so that
-`$prompt` or braces inside a text are left unchanged.
+that name, and so do `$task`, `$criterion` and `$facts`, which are the sample's metadata of these names: one judge may
+thus have another criterion for each sample. `$count` is the number of answers to rank, and `$$` is a dollar
+sign. All are replaced at once, so that `$prompt` or braces inside a text are left unchanged.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ FOLDER = Path(__file__).with_name("prompts")
 MAX_FILE_BYTES = 100_000  # bytes
 
 _SLOT = re.compile(r"\$(\$|[a-z]+)")
+SAMPLE_SLOTS = ("task", "criterion", "facts")
+"""The slots that the sample's metadata fills."""
+_EVERYWHERE = {"prompt", "reference", "shown", *SAMPLE_SLOTS}
 _ALLOWED = {
-    "point": {"prompt", "reference", "shown"},
-    "pair": {"prompt", "reference", "shown"},
-    "checklist": {"prompt", "reference", "question", "shown"},
-    "ranking": {"prompt", "reference", "count", "shown"},
+    "point": _EVERYWHERE,
+    "pair": _EVERYWHERE,
+    "checklist": {*_EVERYWHERE, "question"},
+    "ranking": {*_EVERYWHERE, "count"},
 }
 _REQUIRED = {"point": {"shown"}, "pair": {"shown"}, "checklist": {"question", "shown"}, "ranking": {"shown"}}
 
@@ -46,7 +50,8 @@ _REQUIRED = {"point": {"shown"}, "pair": {"shown"}, "checklist": {"question", "s
 _WIDE = "\uff1c\ufe64"
 _HIDDEN = "[\\s\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufe00-\ufe0f\ufeff]{0,3}"
 _WORDS = (
-    "prompt|answer|reference|question|think|s>|bos|eos|pad|unk|sys>|start_of|end_of|turn|im_|image|img|video|vision"
+    "prompt|answer|reference|question|task|criterion|facts|think|s>|bos|eos|pad|unk|sys>|start_of|end_of|turn|im_|image|"
+    "img|video|vision"
 )
 _TAG = re.compile(f"[<{_WIDE}](?={_HIDDEN}(?:[|\uff5c]|[/\uff0f]?{_HIDDEN}(?:{_WORDS})))", re.IGNORECASE)
 # [INST], [SYSTEM_PROMPT], [IMG], [AVAILABLE_TOOLS]: in capitals, as templates write them; [INST] in any case

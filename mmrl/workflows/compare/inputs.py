@@ -261,9 +261,9 @@ def _generate(scheme: str, format: str, folder: Path, count: int, seed: int) -> 
 
 
 def _as_measure(reward: RewardConfig) -> RewardConfig:
-    """Return a run's reward as a measure: no constraint, whose weight is then 0, no gate and no condition."""
+    """Return a run's reward as a measure: no constraint, whose weight is then 0, no gate, condition or cascade."""
     weight = reward.weight if reward.at_least is None else 0.0
-    return reward.model_copy(update={"weight": weight, "at_least": None, "gate": None, "counts_if": None})
+    return reward.model_copy(update={"weight": weight, "at_least": None, "gate": None, "counts_if": None, "after": {}})
 
 
 def _with_space(rewards: Sequence[RewardChoice], sample: Sample) -> tuple[RewardChoice, ...]:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mmrl.rewards import RewardError
 from mmrl.rewards.judges.templates import ImagePart, JudgePrompt, escape_tags, load_prompt, shipped, tagged
 
-TAGS = ("prompt", "answer", "reference", "question")
+TAGS = ("prompt", "answer", "reference", "question", "task", "criterion", "facts")
 
 
 def filled(user, texts=None, pictures=("SHOWN",), system=""):
@@ -97,7 +97,7 @@ def test_texts_cannot_close_their_tag_or_open_a_turn(text):
     assert LEFT.search(text) or OPENED.search(text), "a control: the search finds what was there"
 
 
-@given(st.text(st.sampled_from(list("<>/|[] \n\u200b\uff1c\uff0fansweprompthikANSWER")), max_size=60))
+@given(st.text(st.sampled_from(list("<>/|[] \n\u200b\uff1c\uff0fansweprompthikcfANSWER")), max_size=60))
 def test_answers_have_exactly_one_closing_tag(text):
     parts = tagged("answer", text)
     for tag in TAGS:
@@ -132,10 +132,10 @@ def test_long_texts_are_escaped_quickly(text):
 
 
 def test_shipped_templates_are_valid():
-    assert shipped("point") == ["alignment", "alignment_scale", "correctness", "quality"]
-    assert shipped("pair") == ["pair_alignment", "pair_quality"]
+    assert shipped("point") == ["alignment", "alignment_scale", "correctness", "criterion", "quality"]
+    assert shipped("pair") == ["pair_alignment", "pair_criterion", "pair_quality"]
     assert shipped("checklist") == ["checklist"] and shipped("ranking") == ["ranking_alignment"]
-    assert len(shipped()) == 8
+    assert len(shipped()) == 10
     for name in shipped("point"):
         prompt = load_prompt(name, "point")
         assert prompt.system and ("yes or no" in prompt.user) == (prompt.scale is None)
