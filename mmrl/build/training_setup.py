@@ -131,7 +131,7 @@ def _cascaded_reward_errors(config: TrainConfig) -> Iterator[str]:
         if not reward.after:
             continue
         known = reward_class(reward.name)
-        worst = known.range[0] if known.direction == "higher" else known.range[1]
+        worst = known.range[0] if (known.direction == "higher") == (reward.weight >= 0) else known.range[1]
         if known.scope is not Scope.SAMPLE:
             yield f"rewards.{i}.after: {reward.name} compares all answers to a prompt: leave it out"
         elif not math.isfinite(worst):

@@ -120,6 +120,12 @@ def test_thresholds_are_upper_bounds_for_rewards_that_are_better_when_lower():
     assert sorted(judge.seen) == ["0", "1"]
 
 
+def test_with_a_negative_weight_the_worst_value_is_the_highest():
+    risk = WeightedReward(scorer("risk"), -1.0, after={"guard": 0.5})
+    output = RewardSuite([(scorer("guard"), 1.0), risk]).score(rows(guard=[0.0, 1.0], risk=[0.0, 0.5]))
+    assert output.values["risk"].tolist() == [1.0, 0.5] and output.values["total"].tolist() == [-1.0, 0.5]
+
+
 def test_gates_conditions_and_gdpo_see_the_worst_value():
     guard, judge = scorer("guard"), scorer("judge", low=-1.0)
     inputs = rows(guard=[1.0, 0.0], judge=[-0.5, 1.0])

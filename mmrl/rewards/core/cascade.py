@@ -5,8 +5,8 @@
         WeightedReward(load("judge", ...), 0.9, after={"format": 1.0}),  # scores well-formed answers alone
     ])
 
-An answer that an earlier scorer stops gets the worst value of the later one's range, with the status "stopped" and
-without a call: it is never better off than an answer that was scored.
+An answer that an earlier scorer stops gets the worst value of the later one's range (the highest, if the weight is
+negative), with the status "stopped" and without a call: it is never better off than an answer that was scored.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ def let_through(reward: Reward, output: RewardOutput, at_least: float) -> list[b
     ]
 
 
+def stopped_value(part: WeightedReward) -> float:
+    """Return the value of an answer that is stopped before a reward: the worst one, given the sign of its weight."""
+    low, high = part.reward.range
+    better_when_higher = part.weight * part.reward.spec.sign if part.weight else part.reward.spec.sign
+    return low if better_when_higher > 0 else high
+
+
 def submit_parts(
     parts: Sequence[WeightedReward],
     workers: Sequence[RewardWorker],
@@ -79,7 +86,7 @@ def check_cascade(parts: Sequence[WeightedReward]) -> None:
             raise RewardError(
                 f"{reward.name} compares the answers to a prompt, and after would hide some of them: leave after out"
             )
-        if part.after and not math.isfinite(reward.spec.worst):
+        if part.after and not math.isfinite(stopped_value(part)):
             raise RewardError(
                 f"{reward.name} has no worst value, which after gives to stopped answers: leave after out, or "
                 "choose a reward with a range"
@@ -101,7 +108,7 @@ def _score_after(
             stopped[row] = f"stopped by {stopping}"
         else:
             unknown[row] = f"not scored, as {next(n for n, verdict in by_name.items() if verdict is None)} failed"
-    name, worst = worker.reward.name, worker.reward.spec.worst
+    name, worst = worker.reward.name, stopped_value(worker.part)
     parts = [(passed, worker.score([batch[row] for row in passed], context))] if passed else []
     if stopped:
         parts.append(([*stopped], _unscored(name, worst, Status.STOPPED, [*stopped.values()], {})))

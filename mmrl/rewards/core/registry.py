@@ -94,6 +94,7 @@ BUILT_IN = {
     "clip_score": "mmrl.rewards.models.clip_rewards:CLIPScore",
     "siglip_score": "mmrl.rewards.models.clip_rewards:SigLIPScore",
     "goal_baseline": "mmrl.rewards.models.clip_rewards:GoalBaseline",
+    "anchor_margin": "mmrl.rewards.models.anchor_margin:AnchorMargin",
     "goal_contrast": "mmrl.rewards.models.clip_rewards:GoalContrast",
     "pickscore": "mmrl.rewards.models.clip_rewards:PickScore",
     "hps_v2": "mmrl.rewards.models.clip_rewards:HPSv2",

@@ -31,6 +31,7 @@ def rewards(tmp_path_factory) -> dict:
         "pickscore": load("pickscore", model=clip),
         "siglip_score": load("siglip_score", model=siglip, output="cosine"),
         "goal_baseline": load("goal_baseline", model=clip, baseline="the photo", alpha=0.5),
+        "anchor_margin": load("anchor_margin", model=clip, anchors=["the photo", "two red"]),
         "image_reward": load(
             "image_reward", model=str(tiny_models.image_reward_folder(place / "image-reward")), tokenizer=tokenizer
         ),

@@ -369,7 +369,7 @@ def test_listing_and_describing_import_no_framework():
 import sys
 from mmrl.rewards.core.registry import describe
 for name in ("clip_score", "siglip_score", "pickscore", "hps_v2", "hps_v21", "aesthetic", "image_reward",
-             "vqa_score", "goal_baseline", "goal_contrast"):
+             "vqa_score", "goal_baseline", "goal_contrast", "anchor_margin"):
     assert name in describe(name)
 assert not {"torch", "transformers", "open_clip", "torchvision"} & set(sys.modules), "loaded"
 """

@@ -25,10 +25,11 @@ def pairs() -> list[tuple[RewardInput, RewardInput]]:
     return found
 
 
-@pytest.mark.parametrize("name", ["clip_score", "pickscore", "goal_contrast"])
+@pytest.mark.parametrize("name", ["clip_score", "pickscore", "goal_contrast", "anchor_margin"])
 @pytest.mark.parametrize("folder", [CLIP, OPEN_CLIP], ids=["transformers", "open_clip"])
 def test_shapes_clip_ranks_true_captions_above_wrong_ones(pairs, folder, name):
-    arguments = {"negative": "a picture"} if name == "goal_contrast" else {}
+    others = {"goal_contrast": {"negative": "a picture"}, "anchor_margin": {"anchors": ["a picture"]}}
+    arguments = others.get(name, {})
     reward = load(name, model=str(folder), device="cpu", **arguments)
     true, wrong = (reward.score([pair[side] for pair in pairs]).values[name] for side in (0, 1))
     assert (true > wrong).mean() >= 0.9
